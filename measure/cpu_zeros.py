@@ -1,9 +1,9 @@
-"""Measures products with 4-bit integers on the processor, with zero points beside without.
+"""Measures products with 4-bit integers on the processor: with zero points, and with inputs in an order.
 
     python -m measure.cpu_zeros [--outputs 4096] [--inputs 4096] [--group 128] [--repeats 40]
 
-One thread, unlike rows. The two take turns. The table has milliseconds of the processor, which others on the machine
-change little, in the lower quartile, and the median of the ratios of neighbours.
+One thread, unlike rows. The three take turns. The table has milliseconds of the processor, which others on the machine
+change little, in the lower quartile, and the medians of the ratios of neighbours.
 """
 
 import argparse
@@ -13,17 +13,25 @@ from time import process_time
 
 import numpy as np
 import torch
+from numba import types
 
 from specchat.engine.cpu import passes
 from specchat.engine.cpu.packed import Packed
 from specchat.engine.cpu.products import PANELS, kernels_of
-from specchat.engine.cpu.together import LINE
+from specchat.engine.cpu.simd import python_callable
+from specchat.engine.cpu.together import LINE, in_order
 from specchat.engine.formats import FourBit
 from specchat.engine.model.blocks import IntegerFormat
 from specchat.engine.model.quantise import code_table
 from specchat.engine.model.vectors import LANES
 
 ROWS = (1, 2, 4, 8, 16, 32, 64)
+
+
+@python_callable(types.void(*[types.int64] * 5))
+def gathered(rows: int, x: int, matrix: int, out: int, row: int) -> None:
+    """Write the rows of a product's inputs in the order of its weights, as a pass does before it."""
+    in_order(rows, x, row, matrix, out, row)
 
 
 class Multiplication:
@@ -41,18 +49,21 @@ class Multiplication:
         out = np.zeros((rows, LANES * int(self._table[0, PANELS])), np.float32)
         own, counters = np.zeros((1, 2, rows, self._inputs), np.float32), np.zeros(2 * LINE, np.int64)
         of, extras, none = self._table[0], self._packed.extras, np.float32(0)
+        of_product, moved = of.ctypes.data, own[0, 1]
         started = process_time()
+        gathered(rows, x.ctypes.data, of_product, moved.ctypes.data, self._inputs)
         passes.head(x, rows, of, self._kernels, extras, self._norm, none, none, out, own, counters, 0, 1)
         return 1e3 * (process_time() - started)
 
 
-def made(outputs: int, inputs: int, group: int) -> tuple[FourBit, FourBit]:
-    """Random integers without zero points, and with."""
+def made(outputs: int, inputs: int, group: int) -> tuple[FourBit, FourBit, FourBit]:
+    """Random integers alone, with zero points, and with inputs in an order."""
     drawn, block = torch.Generator().manual_seed(0), IntegerFormat(group).block(inputs)
     octets = torch.randint(256, (outputs, inputs // 2), generator=drawn, dtype=torch.uint8)
     plain = FourBit(octets, torch.rand(outputs, inputs // block, generator=drawn), code_table("int4"), block)
     zeros = torch.randint(-8, 8, plain.scales.shape, generator=drawn, dtype=torch.int8)
-    return plain, replace(plain, zeros=zeros)
+    order = torch.randperm(inputs, generator=drawn).to(torch.int32)
+    return plain, replace(plain, zeros=zeros), replace(plain, order=order)
 
 
 def main() -> None:
@@ -61,13 +72,14 @@ def main() -> None:
     for name, usual in (("outputs", 4096), ("inputs", 4096), ("group", 128), ("repeats", 40)):
         parser.add_argument(f"--{name}", type=int, default=usual)
     given = parser.parse_args()
-    plain, shifted = (Multiplication(one) for one in made(given.outputs, given.inputs, given.group))
-    print(f"{'rows':>4} {'without':>8} {'with':>8} {'ratio':>6}")
+    forms = [Multiplication(one) for one in made(given.outputs, given.inputs, given.group)]
+    print(f"{'rows':>4} {'alone':>8} {'zeros':>8} {'ratio':>6} {'order':>8} {'ratio':>6}")
     for rows in ROWS:
         x = np.random.default_rng(rows).standard_normal((rows, given.inputs)).astype(np.float32)
-        pairs = [(plain.milliseconds(x), shifted.milliseconds(x)) for _ in range(1 + given.repeats)][1:]
-        without, beside = (quantiles(one)[0] for one in zip(*pairs, strict=True))
-        print(f"{rows:4} {without:8.2f} {beside:8.2f} {median(b / a for a, b in pairs):6.3f}")
+        times = [[form.milliseconds(x) for form in forms] for _ in range(1 + given.repeats)][1:]
+        alone, *others = (quantiles(one)[0] for one in zip(*times, strict=True))
+        ratios = (median(of[place] / of[0] for of in times) for place in (1, 2))
+        print(f"{rows:4} {alone:8.2f}", *(f"{one:8.2f} {of:6.3f}" for one, of in zip(others, ratios, strict=True)))
 
 
 if __name__ == "__main__":

@@ -25,8 +25,8 @@ class FourBit:
 
     `packed` uint8 [outputs, inputs / 2], the high nibble being the even input; `code` float32 [16]; `scales` float32
     [outputs, inputs / block], or uint8 of that shape, quantised by `nested`; `zeros` int8 of that shape, of codes of
-    whole numbers, whose differences are exact; None: no block has one. `packed`, `scales` and `zeros` start at
-    multiples of 4 bytes.
+    whole numbers, whose differences are exact; None: no block has one. `order` int32 [inputs]: weight k is that of
+    input order[k] of a row; None: of input k. `packed`, `scales` and `zeros` start at multiples of 4 bytes.
     """
 
     packed: Tensor
@@ -35,6 +35,7 @@ class FourBit:
     block: int
     nested: Nested | None = None
     zeros: Tensor | None = None
+    order: Tensor | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -70,9 +71,10 @@ def values_of(weight: Weight) -> Tensor:
 def mapped(weight: Weight, of: Callable[[Tensor], Tensor]) -> Weight:
     """A weight of what `of` makes of each tensor of `weight`."""
     match weight:
-        case FourBit(packed, scales, code, block, nested, zeros):
+        case FourBit(packed, scales, code, block, nested, zeros, order):
             inner = nested and Nested(of(nested.code), of(nested.absmax), of(nested.offset))
-            return FourBit(of(packed), of(scales), of(code), block, inner, None if zeros is None else of(zeros))
+            shifts, places = (None if one is None else of(one) for one in (zeros, order))
+            return FourBit(of(packed), of(scales), of(code), block, inner, shifts, places)
         case EightBit(values, scales):
             return EightBit(of(values), of(scales))
         case _:

@@ -26,7 +26,8 @@ Format = Literal["safetensors", "GGUF"]
 class About:
     """A model on the disk. `place` is a folder of safetensors or a GGUF file; `size` counts bytes of weights.
 
-    Unknown values are empty, None or 0. `integers` is the storage of 4-bit integers. `config` is set if specchat's
+    Unknown values are empty, None or 0. `integers` is the storage of 4-bit integers, and `left` are the names of
+    matrices that are dense beside them. `config` is set if specchat's
     decoder runs the model, and `foreign` if transformers does; for any other model `why_not` has the reason. `tokens`
     tells vocabularies of GGUF files apart.
     """
@@ -43,6 +44,7 @@ class About:
     layers: int = 0
     config: ModelConfig | None = None
     integers: IntegerFormat | None = None
+    left: frozenset[tuple[str, ...]] = frozenset()
     foreign: bool = False
     why_not: str = ""
     tokens: str = ""
@@ -87,6 +89,10 @@ def about_folder(folder: Path, name: str) -> About:
         )
     written = checked(_ConfigFile, raw, str(path))
     method, inner = written.quantization_config, written.text_config or written
+    integers = None if method is None else method.integers
+    if config is not None and integers is not None and integers.ordered and not config.recipe.takes_orders:
+        why_not, config, integers = unsupported(raw), None, None
+        foreign = not why_not
     return About(
         name=name,
         place=folder,
@@ -98,7 +104,8 @@ def about_folder(folder: Path, name: str) -> About:
         context=config.context if config else written.max_position_embeddings or inner.max_position_embeddings or 0,
         layers=config.layers if config else written.num_hidden_layers or inner.num_hidden_layers or 0,
         config=config,
-        integers=None if method is None else method.integers,
+        integers=integers,
+        left=_left(config, stored) if config and integers else frozenset(),
         foreign=foreign,
         why_not=why_not,
     )
@@ -153,6 +160,13 @@ def _header(path: Path, changed: int, size: int) -> Header:
     """Read once until the file changes: a large vocabulary takes a tenth of a second."""
     del changed, size
     return read_header(path)
+
+
+def _left(config: ModelConfig, stored: list[StoredTensors]) -> frozenset[tuple[str, ...]]:
+    """The names of the layers' matrices that are stored dense, at least in part, as `weights.left_dense`."""
+    dense = frozenset[str]().union(*(one.matrices for one in stored))
+    forms = (matrix for matrix, _ in config.recipe.forms)
+    return frozenset(matrix.names for matrix in forms if not dense.isdisjoint(matrix.of(0).names))
 
 
 def _method(settings: Quantised) -> str:

@@ -98,7 +98,7 @@ def _model(source: ModelSource, about: About, machine: FreeMemory) -> Model:
     wanted = None if source.quant == "none" else source.quant
     packed = about.quant == MXFP4
     model = Model(about.config, "cpu", stored or wanted, fixed=stored is not None, threads=machine.threads)
-    model = model if about.integers is None else replace(model, integers=about.integers)
+    model = model if about.integers is None else replace(model, integers=about.integers, left=about.left)
     return replace(model, half=packed or about.quant in _SIXTEEN, packed_experts=packed)
 
 

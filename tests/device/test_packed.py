@@ -6,19 +6,27 @@ from pathlib import Path
 import pytest
 import torch
 
+from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.device.weights import held_bytes
 from specchat.engine.formats import FourBit
+from specchat.engine.heads.families import FoundHeads
+from specchat.engine.heads.files import HeadFiles
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.need import Model
 from specchat.engine.model.plan import plan
 from specchat.engine.reference.decoder import ReferenceDecoder
-from tests.device.conftest import CONTEXT, SHAPE, decoder
+from specchat.engine.runners.device import device_runner
+from tests.device.conftest import CONTEXT, DEVICE, SHAPE, decoder
 from tests.device.test_decoder import SLACK, ids, run
+from tests.device.test_decoding import SAMPLINGS
+from tests.device.test_heads import steps, text
 from tests.engine.packed import packed
+from tests.engine.published_heads import HIDDEN, eagle, mtp
 from tests.engine.test_packed import BOTH, INT4
+from tests.engine.tiny import VOCAB
 
 
-@pytest.mark.parametrize("method", ["gptq", "compressed-tensors, 32", "awq", "fp8"])
+@pytest.mark.parametrize("method", ["gptq, act order", "compressed-tensors, 32", "awq", "fp8"])
 def test_a_packed_checkpoint_has_the_host_s_logits_and_is_planned(method: str, tmp_path: Path) -> None:
     changes = SHAPE | {"hidden_size": 128, "intermediate_size": 192, "head_dim": 64}
     stored, truth = packed(tmp_path, *BOTH[method], **changes)
@@ -40,3 +48,21 @@ def test_a_packed_head_becomes_dense(tmp_path: Path) -> None:
     assert isinstance(made, torch.Tensor)
     assert isinstance(expected, torch.Tensor)
     assert torch.equal(made, expected)
+
+
+def test_heads_draft_as_on_the_values_that_a_packed_target_stands_for(tmp_path: Path) -> None:
+    """By the target's head, packed too, and by the rows of a draft vocabulary in it."""
+    changes = SHAPE | {"hidden_size": HIDDEN, "head_dim": 32, "num_hidden_layers": 1}
+    folders = packed(tmp_path, *INT4["compressed-tensors, 32"], head=True, **changes)
+    of_eagle, of_mtp = HeadFiles.open(eagle(tmp_path / "eagle")), HeadFiles.open(mtp(tmp_path / "mtp"))
+    made: list[list[StepOutcome]] = []
+    for folder in folders:
+        few = replace(Checkpoint.open(folder), drafts=tuple(range(0, VOCAB, 2)))
+        found = FoundHeads({"eagle": of_eagle, "mtp": replace(of_mtp, frequent=few)})
+        runner = device_runner(decoder(folder), None, VOCAB, DEVICE, found=found)
+        made.append([one for name in ("eagle", "mtp") for one in steps(runner, [(name, 3)], SAMPLINGS["greedy"])])
+        plain = text(steps(runner, [("plain", 0)] * 2, SAMPLINGS["greedy"]))
+        assert all(text([one])[:2] == plain[: len(one.tokens)] for one in made[-1])
+    stored, truth = made
+    assert [one.drafts for one in stored] == [one.drafts for one in truth]
+    assert all(len(one.drafts) == 3 for one in stored)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,29 @@ def gptq_shifted(group: int, less: int) -> Pack:
     return pack
 
 
+def act_ordered(pack: Pack, group: int, part: str = "g_idx") -> Pack:
+    """`pack` of matrices whose groups are of inputs in an order that matrices of the same inputs share."""
+
+    def packed(name: str, matrix: Tensor) -> tuple[Parts, Tensor]:
+        inputs = name.replace("k_proj", "q_proj").replace("v_proj", "q_proj").replace("up_proj", "gate_proj")
+        key = sum(map(ord, inputs))
+        order = torch.randperm(matrix.shape[1], generator=torch.Generator().manual_seed(key))
+        back = order.argsort()
+        parts, truth = pack(name, matrix[:, order])
+        along = parts[f"{name}.weight_packed" if part == "weight_g_idx" else f"{name}.qweight"]
+        stored = unpacked(along if part == "weight_g_idx" else along.t())[:, back]
+        whole = {"weight_packed": words(stored)} if part == "weight_g_idx" else {"qweight": words(stored).t()}
+        groups = (torch.arange(len(order)) // group)[back].to(torch.int32)
+        return parts | named(name, whole | {part: groups}), truth[:, back]
+
+    return packed
+
+
+def unpacked(packed: Tensor) -> Tensor:
+    """The nibbles of `words`."""
+    return (packed.long()[..., None] >> (4 * torch.arange(8)) & 15).flatten(1)
+
+
 def awq(group: int) -> Pack:
     """AWQ: a word holds outputs 0, 2, 4, 6, 1, 3, 5, 7 of eight, from the lowest bits on."""
 
@@ -123,8 +147,19 @@ def packed(
     folder: Path, pack: Pack, settings: dict[str, Any], left: tuple[str, ...] = (), head: bool = False, **changes: Any
 ) -> tuple[Path, Path]:
     """A checkpoint whose layers' matrices, and the head, are packed but for those `left`, and one of what they mean."""
-    truth = checkpoint(folder / "truth", **changes)
-    stored = checkpoint(folder / "stored", **changes)
+    return repacked(folder, partial(checkpoint, **changes), pack, settings, left, head)
+
+
+def repacked(
+    folder: Path,
+    write: Callable[[Path], Path],
+    pack: Pack,
+    settings: dict[str, Any],
+    left: tuple[str, ...] = (),
+    head: bool = False,
+) -> tuple[Path, Path]:
+    """The same of the checkpoints that `write` makes."""
+    truth, stored = write(folder / "truth"), write(folder / "stored")
     tensors = load_file(truth / "model.safetensors")
     kept, made = dict(tensors), dict(tensors)
     for key, matrix in tensors.items():

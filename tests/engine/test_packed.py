@@ -5,16 +5,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from specchat.engine.cpu.products import COLUMNS, INPUTS, ORDER, PANELS
+from specchat.engine.cpu.workspace import PassBuffers
 from specchat.engine.errors import ForeignModel, ModelError
 from specchat.engine.formats import FourBit
 from specchat.engine.loading import load
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.devices import Machine, place
 from specchat.engine.model.eight_bit_floats import dequantise_floats
+from specchat.engine.model.host_need import buffers
 from specchat.engine.model.matrices import reordered
 from specchat.engine.model.mxfp4 import by_exponents
 from specchat.engine.model.need import Model
@@ -27,8 +31,11 @@ from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.reference.tensors import owned, slabs
 from specchat.engine.runners.host import host_model
 from specchat.models.about import about_folder
+from specchat.models.fit import _model
+from specchat.models.machine import FreeMemory
 from tests.engine.packed import (
     Pack,
+    act_ordered,
     awq,
     compressed,
     compressed_shifted,
@@ -38,7 +45,7 @@ from tests.engine.packed import (
     packed,
 )
 from tests.engine.test_lossless import SAMPLINGS, finished, reply
-from tests.engine.tiny import FAMILIES, on_cpu
+from tests.engine.tiny import FAMILIES, checkpoint, on_cpu
 
 pytestmark = pytest.mark.cpu
 
@@ -74,7 +81,16 @@ SHIFTED: dict[str, tuple[Pack, dict[str, Any]]] = {
         of_compressed(group_size=128, strategy="group", symmetric=False),
     ),
 }
-INT4 |= SHIFTED
+OF_ORDER = {"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": True}
+ORDERED: dict[str, tuple[Pack, dict[str, Any]]] = {
+    "gptq, act order": (act_ordered(gptq(32), 32), OF_ORDER),
+    "gptq, act order, zero points": (act_ordered(gptq_shifted(64, 1), 64), OF_ORDER | OF_GPTQ | {"desc_act": True}),
+    "compressed-tensors, act order": (
+        act_ordered(compressed(128), 128, "weight_g_idx"),
+        of_compressed(group_size=128, strategy="group", actorder="group"),
+    ),
+}
+INT4 |= SHIFTED | ORDERED
 FP8: dict[str, tuple[Pack, dict[str, Any]]] = {
     "fp8": (floats("square", "_scale_inv"), {"quant_method": "fp8", "weight_block_size": [128, 128]}),
     "fp8 of one scale": (floats("whole", "_scale_inv"), {"quant_method": "fp8"}),
@@ -90,7 +106,7 @@ def test_a_packed_checkpoint_is_the_model_that_it_stands_for(method: str, tmp_pa
     assert opened.quant == ("int4" if method in INT4 else None)
     assert about_folder(stored, "m").quant == ("int4" if method in INT4 else "fp8")
     # Other packings of the same kind of weights differ in the values that are read alone.
-    run = method not in ("auto-round", "gptq v2", *SHIFTED) or method == "awq"
+    run = method not in ("auto-round", "gptq v2", *SHIFTED, *ORDERED) or method in ("awq", *list(ORDERED)[:2])
     expected = ReferenceDecoder(Checkpoint.open(truth)).forward(text, 0) if run else None
     for model in (host_model(opened), ReferenceDecoder(opened)) if run else ():
         torch.testing.assert_close(model.forward(text, 0), expected, rtol=2e-4, atol=2e-4)
@@ -137,6 +153,8 @@ def test_matrices_that_awq_left_dense_and_biases_are_read(tmp_path: Path) -> Non
     spec = PairSpec("p", "P", on_cpu(stored))
     need = place(spec, Checkpoint.open(stored), None, 64, Machine("no GPU", None), 1).plan.need("cpu")
     assert need.weights + need.cache == pytest.approx(models[0].memory(), rel=0.001)
+    listed = about_folder(stored, "m")
+    assert plan(_model(spec.target, listed, FreeMemory(None, None, threads=1)), None, 64).need("cpu") == need
 
 
 def test_zero_points_follow_their_rows() -> None:
@@ -155,7 +173,7 @@ def test_zero_points_follow_their_rows() -> None:
         assert torch.equal(torch.cat(list(slabs(owned(weight), 128))), dense)
 
 
-@pytest.mark.parametrize("method", ["awq", "fp8"])
+@pytest.mark.parametrize("method", ["gptq, act order, zero points", "fp8"])
 def test_every_strategy_writes_what_plain_writes(method: str, tmp_path: Path) -> None:
     stored, _ = packed(tmp_path, *BOTH[method], **SHAPE)
     session = load(PairSpec("p", "P", on_cpu(stored), on_cpu(stored)), lambda _: None)
@@ -167,7 +185,7 @@ def test_every_strategy_writes_what_plain_writes(method: str, tmp_path: Path) ->
         assert all(other == plain for other in others)
 
 
-@pytest.mark.parametrize("method", ["compressed-tensors, 32", "gptq", "awq"])
+@pytest.mark.parametrize("method", ["compressed-tensors, 32", "gptq, act order", "awq"])
 def test_the_plan_holds_what_is_read(method: str, tmp_path: Path) -> None:
     stored, _ = packed(tmp_path, *INT4[method], **SHAPE)
     opened = Checkpoint.open(stored)
@@ -179,10 +197,20 @@ def test_the_plan_holds_what_is_read(method: str, tmp_path: Path) -> None:
     assert need.weights + need.cache == pytest.approx(held, rel=0.001)
 
 
+def test_the_plan_holds_rows_in_the_order_of_weights(tmp_path: Path) -> None:
+    config = Checkpoint.open(checkpoint(tmp_path / "m", **SHAPE)).config
+    table = np.zeros((4, COLUMNS), np.int64)
+    table[:, PANELS], table[:, INPUTS] = 1, [256, 256, 256, 384]
+    held: list[int] = []
+    for order in (0, 1):
+        table[:, ORDER] = order
+        held.append(PassBuffers(config, table, 1, 64).own.nbytes - buffers(config, 1, 1, 64, bool(order)))
+    assert held[0] == held[1]
+
+
 @pytest.mark.parametrize(
     ("settings", "method"),
     [
-        ({"quant_method": "gptq", "bits": 4, "desc_act": True}, "gptq"),
         ({"quant_method": "gptq", "bits": 4, "checkpoint_format": "marlin"}, "gptq"),
         ({"quant_method": "gptq", "bits": 8}, "gptq"),
         (OF_AWQ | {"version": "gemv"}, "awq"),
@@ -199,6 +227,33 @@ def test_what_is_not_read_goes_by_transformers(settings: dict[str, Any], method:
         Checkpoint.open(stored)
 
 
+def test_orders_of_inputs_beside_experts_and_later_norms_go_by_transformers(tmp_path: Path) -> None:
+    for family in ("qwen3_moe", "gemma3"):
+        stored, _ = packed(tmp_path / family, *INT4["gptq, act order"], ("proj",), **FAMILIES[family])
+        with pytest.raises(ForeignModel, match="its gptq weights have inputs in another order"):
+            Checkpoint.open(stored)
+        about = about_folder(stored, "m")
+        assert (about.config, about.integers, about.foreign) == (None, None, True)
+
+
+def test_matrices_of_unlike_orders_become_dense() -> None:
+    made = torch.Generator().manual_seed(1)
+    octets = torch.randint(256, (4, 32), generator=made, dtype=torch.uint8)
+    one, other = (
+        FourBit(octets, torch.ones(4, 2), code_table("int4"), 32, order=torch.randperm(64, generator=made).int())
+        for _ in range(2)
+    )
+    dense = [dequantised(each, torch.float32) for each in (one, other, one)]
+    assert not torch.equal(dense[0], dense[1])
+    for parts in ([one, other], [one, replace(one, order=None)], [one, one]):
+        whole = fused(parts)
+        assert isinstance(whole, FourBit) == (parts[1] is one)
+        expected = torch.cat([dequantised(each, torch.float32) for each in parts])
+        assert torch.equal(dequantised(whole, torch.float32), expected)
+    moved = owned(reordered(one, [3, 1]))
+    assert torch.equal(torch.cat(list(slabs(moved, 64))), dense[0][[3, 1]])
+
+
 @pytest.mark.parametrize(
     ("method", "part", "change", "words"),
     [
@@ -211,7 +266,8 @@ def test_what_is_not_read_goes_by_transformers(settings: dict[str, Any], method:
         ("gptq, zero points", "qzeros", lambda x: x.t(), "which are not those of 6 groups"),
         ("compressed-tensors, zero points", "weight_zero_point", lambda x: x[1:], "which are not those of 3 groups"),
         ("compressed-tensors, 32", "weight_zero_point", torch.tensor(0), "zero points in weight_zero_point, and by"),
-        ("gptq", "g_idx", lambda x: x.flip(0), "another order of its inputs"),
+        ("gptq", "g_idx", lambda x: x.flip(0), r"another order of its inputs in g_idx, of which config\.json"),
+        ("gptq, act order", "g_idx", lambda x: x.clamp(min=1), "in g_idx that are not 12 of 32 each"),
         ("gptq", "scales", lambda x: x[:5], "do not make 256 outputs of 384 inputs"),
         ("gptq", "scales", None, "scales is missing"),
         ("gptq", "scales", lambda x: x * float("nan"), "no numbers"),

@@ -184,7 +184,7 @@ CASES: dict[str, Callable[[], None]] = {
     "nf4": lambda: product("nf4 32", 130, 160),
     "nf4 nested": lambda: product("nf4 nested 32", 130, 160),
     "nf4 in wide programs": lambda: wide("nf4 nested 64"),
-    "int4 with zeros": lambda: product("int4 with zeros 32", 130, 160),
+    "int4 with zeros": lambda: product("int4 with zeros 32 in an order", 130, 160),
     "nf4 with silu": lambda: activated("nf4 64", 100, 192),
     "int8": lambda: product("int8", 96, 200),
     "dense": lambda: product("dense", 130, 200),

@@ -68,6 +68,7 @@ NOTICED: list[tuple[str, Mutation, set[str]]] = [
     ("tree in a window", Mutation(paths.depths, "mask", "tl.load(places"), {SANITISER}),
     ("nf4", Mutation(unpack.four_bit, "other", "tl.load(scales"), {REFERENCE}),
     ("int4 with zeros", Mutation(unpack.four_bit, "mask", "tl.load(zeros"), {SANITISER}),
+    ("int4 with zeros", Mutation(row_tiles.load, "mask", "tl.load(order"), {SANITISER}),
     ("dense", Mutation(unpack.plain, "other", "tl.load(weight"), {REFERENCE}),
     ("dense", Mutation(row_tiles.store, "mask", "tl.store(out"), {SANITISER, REFERENCE}),
     ("nf4 with silu", Mutation(row_tiles.store_activated, "mask", "tl.store(out"), {SANITISER, REFERENCE}),

@@ -19,6 +19,7 @@ def case(
     activation: str | None = None,
     cut: Tiling | None = None,
     zeros: bool = False,
+    order: bool = False,
 ) -> Case:
     cut = cut or tiling(outputs, inputs, bits)
     values = {4: "*u8", 8: "*i8", 16: "*bf16"}[bits]
@@ -30,6 +31,7 @@ def case(
         "nested_absmax": "*fp32" if nested else "constexpr",
         "nested_offset": "*fp32" if nested else "constexpr",
         "zeros": "*i8" if zeros else "constexpr",
+        "order": "*i32" if order else "constexpr",
         "code": "*fp32" if bits == 4 else "constexpr",
         "bias": "constexpr",
         "skip": "*i32",
@@ -92,6 +94,7 @@ CASES = [
         )
     ),
     *(case(f"int4 with zeros, {8 * tiles} rows", 4096, 12288, 4, tiles, zeros=True) for tiles in (1, 8)),
+    case("int4 in order, 8 rows", 4096, 12288, 4, 1, order=True),
     case("nf4, 8 rows", 4096, 12288, 4, 1),
     case("nf4, block 32, 8 rows", 4096, 4096, 4, 1, block=32),
     case("nf4 nested of 896 inputs, 8 rows", 4864, 896, 4, 1, nested=True),

@@ -18,6 +18,7 @@ from specchat.engine.cpu.products import (
     FORM,
     INPUTS,
     MOST_BLOCKS,
+    ORDER,
     PANELS,
     SCALES,
     ZEROS,
@@ -63,6 +64,8 @@ class Packed:
             if weight.zeros is not None:
                 zeros = weight.zeros.numpy()
                 row[ZEROS] = self._hold(concatenate([to_panels(zeros[span]) for span in spans]))
+            if weight.order is not None:
+                row[ORDER] = self._hold(weight.order.numpy().astype(np.int32))
         self._rows.append(row)
         return weights
 

@@ -47,7 +47,7 @@ from specchat.engine.cpu.signatures import ADD_INPUT, EXPERTS, HEAD, LAYERS, MAK
 from specchat.engine.cpu.signatures import DELTA as DELTA_ARGS
 from specchat.engine.cpu.signatures import SHORT_CONV as SHORT_CONV_ARGS
 from specchat.engine.cpu.simd import python_callable
-from specchat.engine.cpu.together import NO_CAP, add_product, barrier, gated_product, product
+from specchat.engine.cpu.together import NO_CAP, add_product, barrier, gated_product, in_order, product
 
 QKV, OUT, GATE_UP, DOWN = range(4)
 """Products of a layer, in the order of the table of products."""
@@ -100,7 +100,7 @@ def layers(
         kernels, extras: as in `products.multiply`.
         parts: bool [layers, 2]: attentions and MLPs that take part.
         wide: float32 [>= rows, outputs of the widest product], shared; with norms after sub-layers, hidden more.
-        own: float32 [threads, 2, >= rows, max(hidden, LANES * FEW)].
+        own: float32 [threads, 2, >= rows, max(hidden, LANES * FEW, inputs of products in an order)].
         scores: float32 [threads, `vectors.attention_room`].
         given: address of the first attention's inputs, float32 [rows, inputs]; 0 to use the norm of x.
         kept: int64 [layers + 1]: index into `states` and `tree_states` at which x is kept after so many layers; -1 for
@@ -159,11 +159,15 @@ def layers(
                 continue
             if part:
                 gate_up = matrix + 8 * COLUMNS * GATE_UP
+                if in_order(rows, inputs, inputs_row, gate_up, scratch, own_row):
+                    inputs, inputs_row = scratch, own_row
                 gated_product(
                     rows, inputs, inputs_row, gate_up, activation, plans, more, ys, wide_row, board, used + 3, threads
                 )
                 passed = barrier(board, passed, threads)
             else:
+                if in_order(rows, inputs, inputs_row, matrix, scratch, own_row):
+                    inputs, inputs_row = scratch, own_row
                 product(rows, inputs, inputs_row, matrix, plans, more, ys, wide_row, NO_CAP, board, used, threads)
                 delta, short_conv = integers[layer, DELTA], integers[layer, SHORT_CONV]
                 if delta:
@@ -189,9 +193,11 @@ def layers(
                         board, passed, thread, threads,
                     )  # fmt: skip
             last = matrix + 8 * COLUMNS * (DOWN if part else OUT)
-            turns = used + 4 if part else used + 2
+            turns, outputs_row = used + 4 if part else used + 2, wide_row
+            if in_order(rows, outputs, wide_row, last, normed, own_row):
+                outputs, outputs_row = normed, own_row
             passed = add_product(
-                rows, outputs, wide_row, last, plans, more, xs, hidden, residual, post, post_eps, scratch, own_row,
+                rows, outputs, outputs_row, last, plans, more, xs, hidden, residual, post, post_eps, scratch, own_row,
                 board, turns, passed, thread, threads,
             )  # fmt: skip
         if not (parts[layer, 0] or parts[layer, 1]):

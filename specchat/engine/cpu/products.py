@@ -33,14 +33,14 @@ from specchat.engine.cpu.unpacked import FOR_MANY, add_block, unpack_block
 from specchat.engine.model import blocks
 from specchat.engine.model.vectors import LANES
 
-ADDRESS, FORM, PANELS, INPUTS, SCALES, BIAS, CODE, BLOCK, ZEROS = range(9)
+ADDRESS, FORM, PANELS, INPUTS, SCALES, BIAS, CODE, BLOCK, ZEROS, ORDER = range(10)
 """Columns of a table of products, int64.
 
 Address of the packed weights; storage format; vectors of outputs; inputs; scales: an index into `extras` for INT8, an
 address for 4 bits; index of the bias in `extras`, -1 for none; address of a 4-bit code from `packed.code_tables`,
-and its block; address of the zeros for SHIFTED.
+and its block; address of the zeros for SHIFTED; address of the order of the inputs, 0 for their own.
 """
-COLUMNS = 9
+COLUMNS = 10
 
 MOST_BLOCKS = 1024
 """Most blocks of a row with zeros, the sums of whose inputs lie on the stack."""
@@ -139,7 +139,7 @@ def _dense(form: int, rows: int, panels: int, lanes: int = LANES) -> Any:
 
 
 def _four_bit(form: int, rows: int, panels: int) -> Any:
-    shifted, of_totals = form == SHIFTED, rows * MOST_BLOCKS // LANES
+    shifted, of_totals = form == SHIFTED, max(1, rows * MOST_BLOCKS // LANES * (form == SHIFTED))
 
     def columns(x: int, x_row: int, matrix: int, y: int, y_row: int, first: int, last: int, _: int) -> None:
         inputs, block = word(matrix, INPUTS), word(matrix, BLOCK)
@@ -162,7 +162,7 @@ def _four_bit(form: int, rows: int, panels: int) -> Any:
 def _four_bit_for_many(form: int, panels: int) -> Any:
     """Compile a product for any multiple of ROWS up to FOR_MANY."""
     of_weights, of_out = blocks.BLOCK * panels, FOR_MANY * panels
-    shifted, of_totals = form == SHIFTED, FOR_MANY * MOST_BLOCKS // LANES
+    shifted, of_totals = form == SHIFTED, max(1, FOR_MANY * MOST_BLOCKS // LANES * (form == SHIFTED))
 
     def columns(x: int, x_row: int, matrix: int, y: int, y_row: int, first: int, last: int, rows: int) -> None:
         inputs, block, code = word(matrix, INPUTS), word(matrix, BLOCK), word(matrix, CODE)
@@ -199,7 +199,7 @@ def _four_bit_unpacked(form: int, few: int, panels: int) -> Any:
     few = few % TOGETHER
     most = few or MANY
     of_x, of_y = most * blocks.BLOCK // LANES, most * panels
-    shifted, of_totals = form == SHIFTED, most * MOST_BLOCKS // LANES
+    shifted, of_totals = form == SHIFTED, max(1, most * MOST_BLOCKS // LANES * (form == SHIFTED))
 
     def columns(x: int, x_row: int, matrix: int, y: int, y_row: int, first: int, last: int, rows: int) -> None:
         inputs, block, code = word(matrix, INPUTS), word(matrix, BLOCK), word(matrix, CODE)

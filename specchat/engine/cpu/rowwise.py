@@ -7,6 +7,8 @@ from numba.core import cgutils
 
 from specchat.engine.cpu.simd import (
     F32,
+    I32,
+    I64,
     VECTOR,
     WORDS,
     Address,
@@ -56,6 +58,14 @@ def rotate(builder: Any, x: Address, cos: Address, sin: Address, out: Address, s
 def copy_vector(builder: Any, x: Address, out: Address, size: Count) -> None:
     """out = x; float32 [size], a multiple of LANES."""
     map_vectors(builder, size, lambda x: x, out, x)
+
+
+@primitive
+def gather(builder: Any, x: Address, order: Address, out: Address, size: Count) -> None:
+    """out[k] = x[order[k]]; float32 and int32 [size]."""
+    with cgutils.for_range(builder, size) as loop:
+        place = builder.sext(load(builder, order, loop.index, I32), I64)
+        store(builder, load(builder, x, place, F32), out, loop.index)
 
 
 @primitive

@@ -7,8 +7,8 @@ import numpy as np
 
 from specchat.engine.cpu.atomics import atomic_load, fetch_add, pause, relax, word
 from specchat.engine.cpu.gates import gate_by
-from specchat.engine.cpu.products import PANELS, min_panels, multiply
-from specchat.engine.cpu.rowwise import add_scaled, cap_vector, norm
+from specchat.engine.cpu.products import INPUTS, ORDER, PANELS, min_panels, multiply
+from specchat.engine.cpu.rowwise import add_scaled, cap_vector, gather, norm
 from specchat.engine.cpu.simd import inner
 from specchat.engine.model.vectors import LANES
 
@@ -60,6 +60,17 @@ def piece_end(index: int, panels: int, few: int, size: int) -> int:
     if panels - first < few:
         return 0
     return panels if panels - first - size < few else first + size
+
+
+@inner
+def in_order(rows: int, x: int, x_row: int, matrix: int, out: int, out_row: int) -> bool:
+    """Write the inputs of a product in the order of its weights; False if that is their own, and nothing is written."""
+    order = word(matrix, ORDER)
+    moved: bool = order != 0
+    if moved:
+        for r in range(rows):
+            gather(x + 4 * r * x_row, order, out + 4 * r * out_row, word(matrix, INPUTS))
+    return moved
 
 
 @inner

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specchat.engine.cpu.mixtures import Mixtures
-from specchat.engine.cpu.products import PANELS
+from specchat.engine.cpu.products import INPUTS, ORDER, PANELS
 from specchat.engine.cpu.together import LINE
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.rows import PREFILL_ROWS
@@ -43,7 +43,8 @@ class PassBuffers:
         widest = panels_for(recipe.hidden) * after + gates + int(table[:-1, PANELS].max())
         self.x: Floats = np.zeros((PREFILL_ROWS, recipe.hidden), np.float32)
         self.wide: Floats = np.zeros((PREFILL_ROWS, LANES * widest), np.float32)
-        self.own: Floats = np.zeros((threads, 2, PREFILL_ROWS, max(recipe.hidden, FEW * LANES)), np.float32)
+        ordered = int(table[table[:, ORDER] != 0, INPUTS].max(initial=0))
+        self.own: Floats = np.zeros((threads, 2, PREFILL_ROWS, max(recipe.hidden, FEW * LANES, ordered)), np.float32)
         most = max([attention_room(capacity, recipe.deepest), *map(state_room, recipe.recurrent)])
         self.scores: Floats = np.zeros((threads, most), np.float32)
         self.token_ids = np.zeros(capacity + 1, np.int64)

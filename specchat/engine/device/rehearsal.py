@@ -96,8 +96,8 @@ def _unnamed(part: object) -> object:
 
 def _form(weight: Weight) -> tuple[object, ...]:
     match weight:
-        case FourBit(_, scales, _, block, nested, zeros):
-            return "4 bits", scales.dtype, block, nested is None, zeros is None
+        case FourBit(_, scales, _, block, nested, zeros, order):
+            return "4 bits", scales.dtype, block, nested is None, zeros is None, order is None
         case EightBit():
             return ("8 bits",)
         case _:

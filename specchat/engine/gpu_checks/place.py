@@ -45,7 +45,7 @@ def random(*shape: int, seed: int, dtype: torch.dtype = torch.float32) -> Tensor
 
 
 def weight_of(quant: Quant | None, outputs: int, inputs: int) -> Weight:
-    """A random matrix in a format, of int4 with zero points.
+    """A random matrix in a format, of int4 with zero points and inputs in an order.
 
     It is made without bitsandbytes, whose import alone takes seconds.
     """
@@ -62,7 +62,8 @@ def weight_of(quant: Quant | None, outputs: int, inputs: int) -> Weight:
     packed, quantised = integers(0, 256, torch.uint8, inputs // 2), integers(0, 256, torch.uint8, inputs // BLOCK)
     if quant == "int4":
         of_blocks, zeros = (scales / 8)[:, None] * (1 + quantised / 256), (quantised % 17).to(torch.int8) - 8
-        return FourBit(packed, of_blocks, code_table(quant).to(where), BLOCK, zeros=zeros)
+        order = torch.randperm(inputs, generator=drawn).to(where, torch.int32)
+        return FourBit(packed, of_blocks, code_table(quant).to(where), BLOCK, zeros=zeros, order=order)
     absmax = scales[: -(-quantised.numel() // NESTED_BLOCK)].clone()
     nested = Nested(torch.linspace(-1, 1, 256, device=where) ** 3, absmax, 2 * scales)
     return FourBit(packed, quantised, code_table(quant).to(where), BLOCK, nested)

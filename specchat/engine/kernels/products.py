@@ -31,6 +31,7 @@ def _multiply(
     nested_absmax: tl.tensor,
     nested_offset: tl.tensor,
     zeros: tl.tensor,
+    order: tl.tensor,
     code: tl.tensor,
     bias: tl.tensor,
     skip: tl.tensor,
@@ -114,7 +115,7 @@ def _multiply(
             own = x
             if source is None:
                 own += tile * ROWS * inputs
-            some = row_tiles.load(own, origins[tile], row + tile * ROWS, rows, k, inputs, BK, WHOLE, BITS)
+            some = row_tiles.load(own, origins[tile], row + tile * ROWS, rows, order, k, inputs, BK, WHOLE, BITS)
             sums += (tl.dot(w, tl.trans(some), before[tile], input_precision="ieee"),)
     out += split * stride_split
     factor = tl.full((BN,), 1.0, tl.float32)
@@ -224,6 +225,7 @@ def launch(
         nested and nested.absmax,
         nested and nested.offset,
         weight.zeros if isinstance(weight, FourBit) else None,
+        weight.order if isinstance(weight, FourBit) else None,
         code,
         bias,
         skip,
@@ -255,7 +257,7 @@ def launch(
 def _parts(weight: Weight) -> tuple[Tensor, Tensor | None, Nested | None, Tensor | None, int, int]:
     """Values, scales, nested scales, code table, block, and bits a value."""
     match weight:
-        case FourBit(packed, scales, code, block, nested, _):
+        case FourBit(packed, scales, code, block, nested):
             if weight.shape[1] % block:
                 raise ModelError(
                     f"{weight.shape[1]} inputs are not a multiple of the 4-bit block of {block}: load the model "

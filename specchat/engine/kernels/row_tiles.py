@@ -22,6 +22,7 @@ def load(
     origin: tl.tensor,
     row: tl.tensor,
     rows: tl.tensor,
+    order: tl.tensor,
     k: tl.tensor,
     inputs: tl.tensor,
     BK: tl.constexpr,
@@ -30,7 +31,8 @@ def load(
 ) -> tl.tensor:
     """Inputs k .. k + BK - 1 of the rows `row` of a tile: TYPE [ROWS, BK]; `origin` are the rows of x.
 
-    Beside weights of 4 bits they are in the order of `unpack.by_threads`.
+    Beside weights of 4 bits they are in the order of `unpack.by_threads`; `order`, if any, has the place of each input
+    of the weights in a row.
     """
     place = tl.arange(0, BK)
     if BITS == 4:
@@ -38,6 +40,9 @@ def load(
     there = (row < rows)[:, None]
     if not WHOLE:
         there = there & (place < inputs - k)[None, :]
+    if order is not None:
+        place = tl.load(order + (k + place), mask=place < inputs - k, other=0)
+        return tl.load(x + ((origin * inputs)[:, None] + place[None, :]), mask=there, other=0.0)
     where = (origin * inputs)[:, None] + place[None, :]
     if BITS == 4:
         # The compiler does not see through the division that 8 values are neighbours.

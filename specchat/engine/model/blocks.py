@@ -23,12 +23,14 @@ class IntegerFormat:
         zeros: True where each group has a zero point; False: it is 8 for all.
         less_one: True where the files hold zero points less one, as GPTQ's first version has them.
         awq: True for words of eight outputs in AWQ's order; False: of eight inputs.
+        ordered: True where the inputs of a group may be any of a row.
     """
 
     group: int = MXFP4_BLOCK
     zeros: bool = False
     less_one: bool = False
     awq: bool = False
+    ordered: bool = False
 
     def block(self, inputs: int) -> int:
         """Size of the blocks in memory of a matrix of so many inputs; 0 where no kernel has one for its groups."""

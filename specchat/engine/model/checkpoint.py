@@ -56,7 +56,7 @@ class Checkpoint:
         config = parse_config(folder, raw)
         written = checked(StoredWeights, raw, str(path))
         settings = written.quantization_config
-        quant = None if settings is None else _stored_quant(path, settings)
+        quant = None if settings is None else _stored_quant(path, settings, config)
         return cls(
             folder=folder,
             config=config,
@@ -100,13 +100,19 @@ class Checkpoint:
         return self.quant or (None if asked == "none" else asked)
 
 
-def _stored_quant(path: Path, settings: Quantised) -> Quant | None:
+def _stored_quant(path: Path, settings: Quantised, config: ModelConfig) -> Quant | None:
     """The quantisation by `settings`, "quantization_config" in `path`; None where it is of experts alone."""
     method = one_line(settings.quant_method, 40)
     if method == MXFP4 or settings.kind == "fp8":
         return None
     if settings.integers is not None:
-        return "int4"
+        if not settings.integers.ordered or config.recipe.takes_orders:
+            return "int4"
+        raise ForeignModel(
+            path,
+            f"its {method} weights have inputs in another order, and specchat's decoder reads those of attention and "
+            "MLPs with no norm after them",
+        )
     if method == "bitsandbytes":
         if settings.load_in_8bit:
             return "int8"

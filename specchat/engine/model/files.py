@@ -111,10 +111,14 @@ def indexed(path: Path) -> list[Path]:
 
 
 class StoredTensors(NamedTuple):
-    """Values in the tensors of a safetensors file, and layers that their names count; 0 if they count none."""
+    """Values in the tensors of a safetensors file, and layers that their names count; 0 if they count none.
+
+    `matrices` are the names of the layers' matrices that are stored as such, without ".weight".
+    """
 
     values: int
     layers: int
+    matrices: frozenset[str] = frozenset()
 
 
 def stored_tensors(path: Path) -> StoredTensors:
@@ -136,7 +140,13 @@ def stored_tensors(path: Path) -> StoredTensors:
     if max((tensor.data_offsets[1] for tensor in known.values()), default=0) > there:
         raise ModelError(f"{path} is cut short: not all of its weights are there. Download it again.")
     layers = max((1 + int(number) for name in known for number in LAYER.findall(name)), default=0)
-    return StoredTensors(sum(prod(tensor.shape) for tensor in known.values()), layers)
+    matrices = (
+        # Of a checkpoint that reads images too, as the text part calls them.
+        name.replace("language_model.", "").removesuffix(".weight")
+        for name, tensor in known.items()
+        if name.endswith(".weight") and len(tensor.shape) == 2 and LAYER.search(name)
+    )
+    return StoredTensors(sum(prod(tensor.shape) for tensor in known.values()), layers, frozenset(matrices))
 
 
 class _Tensor(Foreign):

@@ -33,8 +33,11 @@ def entries(recipe: Recipe, capacity: int) -> int:
     return of_entries + sum(map(held, recipe.recurrent))
 
 
-def buffers(c: ModelConfig, head_rows: int, threads: int, capacity: int) -> int:
-    """Buffers of a compiled pass, as `cpu.decoder` allocates them, with tree KV scratch and logits."""
+def buffers(c: ModelConfig, head_rows: int, threads: int, capacity: int, ordered: bool) -> int:
+    """Buffers of a compiled pass, as `cpu.decoder` allocates them, with tree KV scratch and logits.
+
+    `ordered` as in `blocks.IntegerFormat`.
+    """
     r = c.recipe
     own = r.per_layer
     after = any(layer.post_mixer or layer.post_feed or layer.input for layer in r.layers)
@@ -44,7 +47,8 @@ def buffers(c: ModelConfig, head_rows: int, threads: int, capacity: int) -> int:
     widest = LANES * panels
     inputs = ROWS * (c.hidden + own.width + LANES * panels_for(own.width)) if own else 0
     scores = max([attention_room(capacity, r.deepest), *map(room, r.recurrent)])
-    for_one = 2 * ROWS * max(c.hidden, FEW * LANES) + scores
+    moved = max(m.inputs for m, _ in products) if ordered else 0
+    for_one = 2 * ROWS * max(c.hidden, FEW * LANES, moved) + scores
     working = workers(c, threads, VERIFY_ROWS)
     logits = VERIFY_ROWS * LANES * panels_for(head_rows)
     turns = 2 * capacity * r.deepest * len(r.ropes)

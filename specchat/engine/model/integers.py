@@ -1,10 +1,10 @@
 """Matrices of 4-bit integers, as compressed-tensors, GPTQ, AWQ and AutoRound store them: (q - zero) * scale.
 
 compressed-tensors packs "weight_packed" int32 [outputs, inputs / 8] along the inputs, with "weight_scale" [outputs,
-groups] and "weight_zero_point" int32 [outputs / 8, groups], packed along the outputs. GPTQ has "qweight" int32
-[inputs / 8, outputs], "scales" [groups, outputs], "qzeros" int32 [groups, outputs / 8], and the group of each input in
-"g_idx". The lowest bits are the first. AWQ has "qweight" int32 [inputs, outputs / 8], and the outputs of a word, there
-and in "qzeros", in an order of its own. AutoRound has either.
+groups], "weight_zero_point" int32 [outputs / 8, groups], packed along the outputs, and the group of each input in
+"weight_g_idx". GPTQ has "qweight" int32 [inputs / 8, outputs], "scales" [groups, outputs], "qzeros" int32 [groups,
+outputs / 8], and "g_idx". The lowest bits are the first. AWQ has "qweight" int32 [inputs, outputs / 8], and the outputs
+of a word, there and in "qzeros", in an order of its own. AutoRound has either.
 """
 
 from collections.abc import Callable, Container
@@ -74,20 +74,21 @@ class _Matrix(NamedTuple):
                 f"which do not make {outputs} outputs of {inputs} inputs."
             )
         group = inputs // groups
-        self._check_order(group)
+        order = self._order("weight_g_idx" if by_row else "g_idx", group)
         zeros = self._zeros("weight_zero_point" if by_row else "qzeros", groups, by_row, awq)
         if awq:
             packed = _from_awq(words)
         else:
             octets = (words if by_row else words.t()).contiguous().view(torch.uint8)
             packed = (octets << 4) | (octets >> 4)
+        packed = packed if order is None else _in_order(packed, order)
         block = IntegerFormat(group).block(inputs)
-        whole = FourBit(packed, scales.float().contiguous(), code_table("int4"), group, None, zeros)
+        whole = FourBit(packed, scales.float().contiguous(), code_table("int4"), group, None, zeros, order)
         if not block:
             return dequantised(whole, torch.bfloat16)
         scales = whole.scales.repeat_interleave(group // block, 1)
         zeros = None if zeros is None else zeros.repeat_interleave(group // block, 1)
-        return FourBit(packed, scales, whole.code, block, None, zeros)
+        return FourBit(packed, scales, whole.code, block, None, zeros, order)
 
     def _zeros(self, part: str, groups: int, by_row: bool, awq: bool) -> Tensor | None:
         """Zero points int8 [outputs, groups], less MIDDLE; None where config.json states none."""
@@ -110,16 +111,22 @@ class _Matrix(NamedTuple):
         nibbles = nibbles[..., AWQ_ORDER] if awq else nibbles
         return (nibbles.flatten(1)[:, :outputs].t().to(torch.int8) - MIDDLE).contiguous()
 
-    def _check_order(self, group: int) -> None:
-        moved = f"{self.name}.weight_g_idx" in self.names
-        if f"{self.name}.g_idx" in self.names:
-            places = self._part("g_idx").long()
-            moved = not torch.equal(places, torch.arange(self.shape[1]) // group)
-        if moved:
-            raise self._refused(
-                "another order of its inputs, which specchat's decoder does not read. "
-                'With backend = "hf" transformers runs it'
-            )
+    def _order(self, part: str, group: int) -> Tensor | None:
+        """The inputs int32 [inputs], a group after the other; None: they are so."""
+        inputs = self.shape[1]
+        if f"{self.name}.{part}" not in self.names:
+            return None
+        groups = self._part(part).long()
+        expected = torch.arange(inputs) // group
+        # compressed-tensors fills one that it does not use with -1.
+        if torch.equal(groups, expected) or bool((groups == -1).all()):
+            return None
+        order = groups.argsort(stable=True)
+        if not torch.equal(groups[order], expected):
+            raise self._refused(f"groups of its inputs in {part} that are not {inputs // group} of {group} each")
+        if not self.stored.ordered:
+            raise self._refused(f"another order of its inputs in {part}, of which config.json does not tell")
+        return order.to(torch.int32)
 
     def _part(self, ending: str) -> Tensor:
         if f"{self.name}.{ending}" not in self.names:
@@ -138,6 +145,12 @@ def _nibbles(words: Tensor) -> Tensor:
     """The nibbles uint8 [..., 8] of int32 [...], the lowest first."""
     octets = words[..., None].view(torch.uint8)
     return torch.stack((octets & 15, octets >> 4), -1).flatten(-2)
+
+
+def _in_order(packed: Tensor, order: Tensor) -> Tensor:
+    """Columns of `FourBit.packed` in an order of the inputs."""
+    nibbles = torch.stack((packed >> 4, packed & 15), -1).flatten(1)[:, order]
+    return (nibbles[:, 0::2] << 4) | nibbles[:, 1::2]
 
 
 def _from_awq(words: Tensor) -> Tensor:

@@ -100,7 +100,7 @@ def need(model: Model, context: int, processors: int = PROCESSORS) -> Need:
     c = replace(c, recipe=filled(c.recipe))
     model = replace(model, config=c)
     passing = packing_workspace(c, "quantised" if model.quant else "half" if model.half else "whole")
-    kept = buffers(c, sum(model.head_matrix.outputs), model.threads, capacity)
+    kept = buffers(c, sum(model.head_matrix.outputs), model.threads, capacity, model.integers.ordered)
     return Need(_weights(model), 4 * entries(c.recipe, capacity), kept + passing, passing)
 
 
@@ -179,7 +179,8 @@ def _matrix(model: Model, matrix: Matrix) -> int:
     blocks = inputs // (model.integers.block(inputs) if quant == "int4" else BLOCK)
     packed, scales = outputs * inputs // 2, outputs * blocks
     if quant == "int4":
-        return packed + (5 if model.integers.zeros else 4) * scales
+        order = 4 * inputs if model.integers.ordered else 0
+        return packed + (5 if model.integers.zeros else 4) * scales + order
     # `quantise.fused` drops the nesting if a part with another after it does not fill its last block of scales.
     aligned = all(part * blocks % NESTED_BLOCK == 0 for _, part in matrix.parts[: None if _of_expert(matrix) else -1])
     # Rows that are put in another order are so, too (`matrices.reordered`).

@@ -85,18 +85,26 @@ def across_rows(
 def fused(parts: Sequence[Weight]) -> Weight:
     """Concatenate matrices of the same inputs along the outputs.
 
-    Parts of one format keep it; if one of them is dense, all become dense, in its dtype.
+    Parts of one format keep it; if one of them is dense, all become dense, in its dtype, and so do 4 bits in unlike
+    orders.
     """
     if len(parts) == 1:
         return parts[0]
     if four := [p for p in parts if isinstance(p, FourBit)]:
         first = four[0]
-        if len(four) == len(parts) and all(p.block == first.block and torch.equal(p.code, first.code) for p in four):
+        if len(four) == len(parts) and all(_alike(p, first) for p in four):
             return _fused_four(four)
     elif len(eight := [p for p in parts if isinstance(p, EightBit)]) == len(parts):
         return EightBit(torch.cat([p.values for p in eight]), torch.cat([p.scales for p in eight]))
     dtype = next((p.dtype for p in parts if isinstance(p, Tensor)), torch.float32)
     return torch.cat([dequantised(p, dtype) for p in parts])
+
+
+def _alike(part: FourBit, first: FourBit) -> bool:
+    orders = part.order, first.order
+    ordered = [one for one in orders if one is not None]
+    same = not ordered or (len(ordered) == len(orders) and torch.equal(*ordered))
+    return part.block == first.block and torch.equal(part.code, first.code) and same
 
 
 def _fused_four(parts: list[FourBit]) -> FourBit:
@@ -110,7 +118,8 @@ def _fused_four(parts: list[FourBit]) -> FourBit:
     zeros = None
     if any(p.zeros is not None for p in parts):
         zeros = torch.cat([torch.zeros_like(p.scales, dtype=torch.int8) if p.zeros is None else p.zeros for p in parts])
-    return FourBit(torch.cat([p.packed for p in parts]), torch.cat(scales), parts[0].code, parts[0].block, inner, zeros)
+    packed, first = torch.cat([p.packed for p in parts]), parts[0]
+    return FourBit(packed, torch.cat(scales), first.code, first.block, inner, zeros, first.order)
 
 
 def block_scales(weight: FourBit) -> Tensor:
@@ -126,9 +135,9 @@ def block_scales(weight: FourBit) -> Tensor:
 def by_rows(weight: Weight, of: Callable[[Tensor], Tensor]) -> Weight:
     """A weight of what `of` makes of each tensor that has a row for each output; nested scales are dequantised."""
     match weight:
-        case FourBit(packed, _, code, block, _, zeros):
+        case FourBit(packed, _, code, block, _, zeros, order):
             shifts = None if zeros is None else of(zeros)
-            return FourBit(of(packed), of(block_scales(weight)), code, block, None, shifts)
+            return FourBit(of(packed), of(block_scales(weight)), code, block, None, shifts, order)
         case EightBit(values, scales):
             return EightBit(of(values), of(scales))
         case _:
@@ -143,12 +152,13 @@ def dequantised(weight: Weight, dtype: torch.dtype) -> Tensor:
     some processors.
     """
     match weight:
-        case FourBit(packed, _, code, block, _, zeros):
+        case FourBit(packed, _, code, block, _, zeros, order):
             pairs = torch.stack((code.repeat_interleave(16), code.repeat(16)), 1)
             dense = embedding(packed.int(), pairs).view(packed.shape[0], -1, block)
             if zeros is not None:
                 dense -= zeros[:, :, None]
-            return dense.mul_(block_scales(weight)[:, :, None]).flatten(1).to(dtype)
+            dense = dense.mul_(block_scales(weight)[:, :, None]).flatten(1).to(dtype)
+            return dense if order is None else torch.empty_like(dense).index_copy_(1, order.long(), dense)
         case EightBit(values, scales):
             return (values * scales[:, None]).to(dtype)
         case _:

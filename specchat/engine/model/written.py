@@ -22,6 +22,9 @@ PACKINGS = {
 }
 """Packings of a method that are read: `less_one` and `awq` of `blocks.IntegerFormat`."""
 
+ACTORDERS = (True, "group", "dynamic")
+"""Words of compressed-tensors for groups of any inputs."""
+
 
 class _Scheme(Foreign):
     """Weights of a group of matrices, by compressed-tensors."""
@@ -30,6 +33,7 @@ class _Scheme(Foreign):
     num_bits: int = 4
     symmetric: Switch = True
     strategy: Any = None
+    actorder: Any = None
     group_size: Any = None
 
 
@@ -74,7 +78,7 @@ class Quantised(Foreign):
     def integers(self) -> IntegerFormat | None:
         """The storage of 4-bit integers that are read as stored; None: others, or none."""
         # Static groups are of inputs in their order, whatever order they were quantised in.
-        in_order = not self.desc_act or bool(self.static_groups)
+        ordered = bool(self.desc_act) and not self.static_groups
         group, own = _group(self.group_size), self.dynamic or self.extra_config
         group = MXFP4_BLOCK if own else group
         match self.quant_method:
@@ -88,11 +92,12 @@ class Quantised(Foreign):
                 groups = {0 if one.strategy == "channel" else _group(one.group_size) for one in self._schemes}
                 zeros = not all(one.symmetric for one in self._schemes)
                 group = groups.pop() if len(groups) == 1 else MXFP4_BLOCK
-                return IntegerFormat(group, zeros) if self.format == "pack-quantized" else None
+                ordered = any(one.actorder in ACTORDERS for one in self._schemes)
+                return IntegerFormat(group, zeros, ordered=ordered) if self.format == "pack-quantized" else None
             case _:
                 return None
         found = PACKINGS[self.quant_method].get(str(packing).lower())
-        return IntegerFormat(group, zeros, *found) if found and in_order and self.bits == 4 else None
+        return IntegerFormat(group, zeros, *found, ordered) if found and self.bits == 4 else None
 
     @property
     def _schemes(self) -> list[_Scheme]:
