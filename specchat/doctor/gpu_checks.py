@@ -37,7 +37,7 @@ CHECKS = (
         480,
         True,
     ),
-    _check("quick", "what goes before a first load", "quick:quick", "kernels", 240, True),
+    _check("quick", "what goes before a first load", "remembered:quick", "kernels", 240, True),
     _check("kernels", "every kernel against its reference", "kernels:all_kernels", "kernels", 240, True),
     _check("rows", "a row alone has the bits that it has in company", "rows:alone", "kernels", 240, True),
     _check("trees", "a tree's nodes have the bits of chains", "rows:trees", "kernels", 240, True),

@@ -196,7 +196,7 @@ def test_an_error_that_nobody_reads_keeps_its_code() -> None:
     assert result.returncode == ExitCode.USAGE
 
 
-@pytest.mark.parametrize("command", ["chats list", "paths", "--help", "--version", "ask hello", "--plain"])
+@pytest.mark.parametrize("command", ["chats list --json", "paths", "--help", "--version", "ask hello", "--plain"])
 def test_a_closed_standard_output_is_no_error(command: str) -> None:
     line = f'"{sys.executable}" -m tests.cli.scripted_specchat {command} >&- <&-'
     result = subprocess.run(["sh", "-c", line], cwd=ROOT, stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S)

@@ -388,7 +388,7 @@ async def test_the_theme_is_chosen_and_remembered() -> None:
 async def test_another_pair_is_loaded() -> None:
     async with answered(STORY, (120, 36)) as (app, pilot):
         await pilot.press("f3")
-        await until_shown(pilot, app, "has no config.json")
+        await until_shown(pilot, app, "There is no folder")
         assert isinstance(app.screen, ModelsScreen)
         await pilot.press("down", "enter")
         await until_shown(pilot, app, "Qwen3 8B + 0.6B · draft x5")
@@ -402,7 +402,7 @@ async def test_a_pair_that_cannot_run_here_says_why() -> None:
     async with app.run_test(size=(120, 36)) as pilot:
         await loaded(app, pilot)
         await pilot.press("f3")
-        await until_shown(pilot, app, "has no config.json")
+        await until_shown(pilot, app, "There is no folder")
         await pilot.press("down")
         await until_shown(pilot, app, "no: no [GPU] here")
         await pilot.press("enter")
