@@ -85,6 +85,7 @@ def test_a_bad_theme_is_left_out_and_told(run: Run, home: Path) -> None:
     assert "\x1b" not in result.stdout
 
 
+@pytest.mark.usefixtures("engines")
 def test_the_chats_are_looked_at(run: Run, home: Path) -> None:
     assert findings(run)["chats"]["text"].endswith("chats.db yet: made with the first chat")
     assert run("ask", "--save", "hello").exit_code == 0

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,7 @@ def render(
     return template.render(messages=turns, add_generation_prompt=answering, **given)
 
 
+@lru_cache(maxsize=16)
 def compile_template(source: str, where: str) -> jinja2.Template:
     """A chat template in a sandbox, with the helpers that published templates call.
 
