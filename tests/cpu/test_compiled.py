@@ -140,6 +140,7 @@ def test_without_the_compiler_the_reference_runs(missing: str, error: str, tmp_p
 SHARED = START.format(
     made="""
     import numpy as np
+    compiled.PATIENCE_S = 600.0  # however busy the machine is
     compiled.share_compilation()
     (helper,) = compiled._helpers
     if sys.argv[2]:
