@@ -27,9 +27,8 @@ class About:
     """A model on the disk. `place` is a folder of safetensors or a GGUF file; `size` counts bytes of weights.
 
     Unknown values are empty, None or 0. `integers` is the storage of 4-bit integers, and `left` are the names of
-    matrices that are dense beside them. `config` is set if specchat's
-    decoder runs the model, and `foreign` if transformers does; for any other model `why_not` has the reason. `tokens`
-    tells vocabularies of GGUF files apart.
+    matrices that are dense beside them. `config` is set if specchat's decoder runs the model, and `foreign` if
+    transformers does; for any other model `why_not` has the reason. `tokens` tells vocabularies of GGUF files apart.
     """
 
     name: str

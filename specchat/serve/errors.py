@@ -22,7 +22,7 @@ RETRY_S = 1
 """Seconds after which a client may try again, for a server that is busy or loading."""
 
 _TYPE = re.compile(r"\[key\]|str|int|float|bool|(list|dict|function-|constrained-)\W?.*")
-"""What pydantic puts into the place of a mistake for each type that a field may have."""
+"""Names of types, which pydantic adds to the path of a field that may have several."""
 
 
 class ApiError(Exception):

@@ -59,7 +59,7 @@ class UnsentFile:
         self._kept = UnsentText()
 
     def take_left(self) -> UnsentText:
-        """What windows left that run no more, once; empty where there is nothing that can be read."""
+        """Return the unsent text of ended windows and delete their files; empty if no file can be read."""
         if self._path is None:
             return UnsentText()
         drafts = []

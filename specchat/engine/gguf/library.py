@@ -11,7 +11,7 @@ from specchat.engine.errors import EngineError
 from specchat.installing import install_command
 
 PACKAGE = "specchat[gguf]"
-"""What installs both packages that GGUF files need."""
+"""The package to install; it brings both that GGUF files need."""
 ERROR, CONTINUED = 4, 5
 """Two of llama.cpp's log levels: an error, and a continuation of the line before."""
 

@@ -17,6 +17,9 @@ from specchat.engine.model.gpu import CHOSEN
 from specchat.engine.out_of_memory import ran_out
 from specchat.engine.pair import QUANTS
 
+COMPANY = (2, 17, 64)
+"""Numbers of rows whose products a row alone is compared with."""
+
 
 def wrong(notify: Callable[[str], None]) -> str:
     """Fault of the kernels on this GPU, as a clause; "" where there is none.
@@ -59,9 +62,6 @@ def _compile_ahead(notify: Callable[[str], None]) -> None:
         compile_all(rehearsed(lambda: kernels(Notes())), notify)
     except Exception:
         logging.getLogger(__name__).warning("kernels will be compiled one after the other", exc_info=True)
-
-
-COMPANY = (2, 17, 64)
 
 
 def quick(notes: Notes) -> None:
