@@ -15,6 +15,7 @@ from specchat.cli.models_here import here
 from specchat.cli.options import PAIR_OPTIONS, with_options
 from specchat.cli.output import Output, Problem, reports_errors
 from specchat.engine.errors import ModelError
+from specchat.engine.ranges import SAMPLING
 
 if TYPE_CHECKING:
     from specchat.models.offers import Offer
@@ -23,33 +24,32 @@ if TYPE_CHECKING:
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
-@click.command("list")
-@with_options(PAIR_OPTIONS[:1])
-@JSON
-@reports_errors
-def list_(models: Path | None, as_json: bool) -> None:
-    """List pairs and the models on this machine: size, where they fit, strategies, licence. Fitting ones first."""
+def list_models(models: Path | None, as_json: bool) -> None:
+    """Print pairs and the models on this machine, those on the disk first and of these the fitting ones."""
+    from specchat.cli.prepare import default_pair
     from specchat.models import words
     from specchat.models.machine import this_machine
     from specchat.models.offers import offers
 
-    known, out = here(models), Output()
+    known, out, default = here(models), Output(), default_pair(models)
     found, problems = offers(known.catalog, known.library, this_machine()), known.library.problems
     if as_json:
-        out.write_json({"models": [_as_json(offer) for offer in found], "problems": problems})
+        out.write_json({"default": default, "models": [_as_json(offer) for offer in found], "problems": problems})
         return
     rows = [
         (
+            "*" if o.pair.id == default else " ",
             o.pair.id,
             one_line(o.pair.name, 40),
             words.amount(o),
-            o.fit.verdict,
+            words.fits(o),
             words.drafting(o),
             one_line(o.licence, 24),
         )
         for o in found
     ]
-    out.write(table([("id", "name", "size", "fits", "strategies", "licence"), *rows]))
+    out.write(table([("", "id", "name", "size", "fits", "strategies", "licence"), *rows]))
+    out.write("* is loaded where nothing names another. specchat models show ID says more of one.\n")
     for problem in problems:
         click.echo(problem, err=True)
 
@@ -156,10 +156,17 @@ def _as_json(offer: "Offer") -> dict[str, Any]:
     return {
         "id": pair.id,
         "name": pair.name,
+        "aliases": pair.aliases,
         "declared": offer.declared,
         "target": pair.spec.target.label,
+        "target_quant": pair.spec.target.quant,
         "draft": pair.spec.draft.label if pair.spec.draft else None,
+        "draft_quant": pair.spec.draft.quant if pair.spec.draft else None,
         "backend": pair.spec.backend,
+        "strategy": pair.strategy,
+        "sampling": {name: getattr(pair.sampling, name) for name in SAMPLING},
+        "sampling_from": pair.sampling_from,
+        "requires": asdict(pair.requires),
         "missing": [source.label for source in offer.missing],
         "size": offer.size,
         "fits": offer.fit.verdict,

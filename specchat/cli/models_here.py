@@ -53,15 +53,13 @@ def source_named(name: str, library: "Library") -> "ModelSource":
         Problem: it is none of them.
     """
     from specchat.engine.pair import ModelSource, is_gguf
-    from specchat.models.drafts import source_of
-    from specchat.models.offers import found_pair
+    from specchat.models.names import found_model
 
     path = Path(name).expanduser()
     if os.path.exists(path):
         return ModelSource(path=str(path.absolute()))
-    for found in library.models:
-        if name in (found.about.name, found_pair(found).id):
-            return source_of(found)
+    if (found := found_model(name, library)) is not None:
+        return found[1].spec.target
     if not name.startswith((".", "/", "~")):
         owner, *rest = name.split("/")
         if len(rest) == 1:

@@ -11,6 +11,7 @@ from specchat.chat.reasoning import without_marks
 from specchat.chat.rows import INTERRUPTED
 from specchat.chat.store import Store
 from specchat.chat.turn import Reply, Turn
+from specchat.clean import one_line
 from specchat.config.catalog import Pair
 from specchat.engine.events import Failed, Finished
 from specchat.engine.options import NOTHING_WRITTEN, Grammar, Written
@@ -50,10 +51,11 @@ class ChatService(ServiceState):
 
     # The pair
 
-    def load(self, pair: Pair, settings: ChatSettings | None = None) -> None:
+    def load(self, pair: Pair, settings: ChatSettings | None = None, *, chosen: bool = False) -> None:
         """Load `pair`, stopping all replies; its defaults replace the settings that the user's preferences left open.
 
-        Starts the engine where none runs. With `settings` the replies are made with these.
+        Starts the engine where none runs. With `settings` the replies are made with these. A pair that the user has
+        `chosen` is the next start's, once it is loaded.
         """
         for running in reversed(self.replies.all):
             self.replies.stop(running)
@@ -62,7 +64,7 @@ class ChatService(ServiceState):
         if self.loaded.loading is not None:
             self._forget_requests()
         self.put_settings(settings or self.defaults(pair))
-        self.wanted = ""
+        self.put_pair(pair, chosen=chosen)
         self.loaded.load(pair)
 
     def give_up_loading(self) -> str:
@@ -71,7 +73,7 @@ class ChatService(ServiceState):
         if back is None:
             return ""
         self._forget_requests()
-        self.take_back_settings()
+        self.take_back()
         return f"not loaded; going back to {self.loaded.name}"
 
     # Replies
@@ -84,6 +86,8 @@ class ChatService(ServiceState):
             return "a tool is being called; your text is kept"
         if self.wanted and self.replies:
             return "this chat's pair is loaded when the other chats are answered; your text is kept"
+        if self.wanted:
+            return f"{one_line(self.wanted, 40)} answers in this chat, and is not loaded; your text is kept"
         if self.loaded.info is None and self.loaded.loading is None:
             return "no model is loaded; your text is kept"
         counted = self.prompt_count.counted
