@@ -61,15 +61,19 @@ def list_models(models: Path | None, as_json: bool) -> None:
 @reports_errors
 def show(models: Path | None, model: str, as_json: bool) -> None:
     """Say what is known of a pair, of a model on this machine, or of a repository on the hub."""
-    from specchat.config.errors import nearest
+    from specchat.config.errors import UnknownPair, nearest
     from specchat.models.machine import this_machine
-    from specchat.models.offers import offer_of, offers
+    from specchat.models.names import pair_among
+    from specchat.models.offers import offer_at, offer_of
 
-    known, machine = here(models), this_machine()
-    found = offers(known.catalog, known.library, machine)
-    offer = next((o for o in found if model in (o.pair.id, *o.pair.aliases, o.pair.name)), None)
-    if offer is None and os.path.exists(os.path.expanduser(model)):
-        offer = offer_of(Path(model), known.library, machine)
+    known, machine, offer = here(models), this_machine(), None
+    names: tuple[str, ...] = ()
+    try:
+        offer = offer_of(pair_among(model, known.catalog, known.used, known.library), known.library, machine)
+    except UnknownPair as error:
+        names = error.known
+        if os.path.exists(os.path.expanduser(model)):
+            offer = offer_at(Path(model), known.library, machine)
     if offer is not None:
         found_out = _as_json(offer) | {"template": dict(_template(offer))} if as_json else {}
         if as_json:
@@ -79,7 +83,7 @@ def show(models: Path | None, model: str, as_json: bool) -> None:
         return
     if model.count("/") != 1:
         raise Problem(
-            f'There is no pair, model or path "{model}" here.{nearest(model, [o.pair.id for o in found])} '
+            f'There is no pair, model or path "{model}" here.{nearest(model, names)} '
             "A repository is written OWNER/NAME.",
             ExitCode.USAGE,
         )

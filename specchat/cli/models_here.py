@@ -13,6 +13,7 @@ from specchat.cli.output import Problem
 
 if TYPE_CHECKING:
     from specchat.config.catalog import Catalog
+    from specchat.config.used_pairs import UsedPairs
     from specchat.engine.fetch.source import Hub
     from specchat.engine.pair import ModelSource
     from specchat.models.library import Library
@@ -25,6 +26,7 @@ class Here:
     hub: "Hub"
     catalog: "Catalog"
     library: "Library"
+    used: "UsedPairs"
     file: Path
 
 
@@ -37,13 +39,15 @@ def here(models: Path | None) -> Here:
     from specchat.config.catalog import read_catalog
     from specchat.config.paths import user_paths
     from specchat.config.settings import load_settings
+    from specchat.config.used_pairs import UsedPairs
     from specchat.engine.fetch.source import usual_hub
     from specchat.models.library import look, usual_places
 
     paths, hub = user_paths(), usual_hub()
     catalog = read_catalog(paths, models)
     own = load_settings(paths.settings_file).model_folders or ()
-    return Here(hub, catalog, look(usual_places(hub, own)), models or paths.models_file)
+    used = UsedPairs(paths.used_pairs)
+    return Here(hub, catalog, look(usual_places(hub, own)), used, models or paths.models_file)
 
 
 def source_named(name: str, library: "Library") -> "ModelSource":

@@ -32,15 +32,19 @@ class UsedPairs:
         last = self._read().get("last")
         return last if isinstance(last, str) else ""
 
-    def find(self, id_: str) -> Pair | None:
-        """The used pair with this id, if no models.toml declares it.
+    def all(self) -> list[Pair]:
+        """The used pairs that no models.toml declared, the latest last.
 
-        It has the makers' sampling where the file that states it is as it was.
+        They have their makers' sampling where the file that states it is as it was.
         """
-        table = next((table for table in self._tables(self._read()) if table.get("id") == id_), None)
+        return [pair for table in self._tables(self._read()) if (pair := self._pair(table)) is not None]
+
+    def find(self, id_: str) -> Pair | None:
+        """The used pair with this id; None for none."""
+        return next((pair for pair in self.all() if pair.id == id_), None)
+
+    def _pair(self, table: dict[str, Any]) -> Pair | None:
         try:
-            if table is None:
-                return None
             file, source = str(table.get("sampling_file", "")), str(table.get("sampling_from", ""))
             pair = replace(pair_of(table, self._file.parent), declared=False, sampling_from=source, sampling_file=file)
             known = table.get("sampling_stamp") == _stamp(file)

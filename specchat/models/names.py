@@ -14,12 +14,26 @@ def pair_named(name: str, catalog: Catalog, used: UsedPairs | None, places: Mode
     Raises:
         ConfigError: there is none, or its files are gone.
     """
-    pair = catalog.declared(name)
-    if pair is None:
-        before = used.find(name) if used is not None else None
-        missing = gone(before) if before is not None else ""
-        pair = before if before is not None and not missing else _found(name, catalog, look(places), missing)
+    pair = _known(name, catalog, used) or pair_among(name, catalog, used, look(places))
     return with_published_sampling(pair, places.hub)
+
+
+def pair_among(name: str, catalog: Catalog, used: UsedPairs | None, library: Library) -> Pair:
+    """The same of models that were looked for already, without the makers' sampling.
+
+    Raises:
+        ConfigError: as `pair_named`.
+    """
+    if (pair := _known(name, catalog, used)) is not None:
+        return pair
+    if (found := found_model(name, library)) is not None:
+        return found[1]
+    if used is not None and (before := used.find(name)) is not None:
+        raise ConfigError(gone(before))
+    if name == LOCAL or name.startswith(f"{LOCAL}-"):
+        raise ConfigError(f"{name} was named by --target. Name it so again, once.")
+    names = (*catalog.pairs, *found_pairs(library).values())
+    raise UnknownPair(name, [word for pair in names for word in (pair.id, *pair.aliases)])
 
 
 def found_model(name: str, library: Library) -> tuple[FoundModel, Pair] | None:
@@ -29,13 +43,9 @@ def found_model(name: str, library: Library) -> tuple[FoundModel, Pair] | None:
     return next(((found, pair) for found, pair in named if name in (pair.id, pair.name)), None)
 
 
-def _found(name: str, catalog: Catalog, library: Library, missing: str) -> Pair:
-    """The model that was found under this name; `missing` says why the one that was used before is not there."""
-    if (found := found_model(name, library)) is not None:
-        return found[1]
-    if missing:
-        raise ConfigError(missing)
-    if name == LOCAL or name.startswith(f"{LOCAL}-"):
-        raise ConfigError(f"{name} was named by --target. Name it so again, once.")
-    known = [word for pair in (*catalog.pairs, *found_pairs(library).values()) for word in (pair.id, *pair.aliases)]
-    raise UnknownPair(name, known)
+def _known(name: str, catalog: Catalog, used: UsedPairs | None) -> Pair | None:
+    """The pair that is declared, or was used and is still there."""
+    if (declared := catalog.declared(name)) is not None:
+        return declared
+    before = used.find(name) if used is not None else None
+    return None if before is None or gone(before) else before

@@ -59,7 +59,12 @@ def offers(catalog: Catalog, library: Library, machine: FreeMemory) -> tuple[Off
     return tuple(sorted([*declared, *others], key=lambda o: (bool(o.missing), _ORDER[o.fit.verdict])))
 
 
-def offer_of(place: Path, library: Library, machine: FreeMemory) -> Offer:
+def offer_of(pair: Pair, library: Library, machine: FreeMemory) -> Offer:
+    """One pair as an offer."""
+    return _offer(pair, pair.declared, library, machine)
+
+
+def offer_at(place: Path, library: Library, machine: FreeMemory) -> Offer:
     """The model in the folder or GGUF file `place`, wherever it lies.
 
     Raises:

@@ -11,7 +11,6 @@ from specchat.chat.reasoning import without_marks
 from specchat.chat.rows import INTERRUPTED
 from specchat.chat.store import Store
 from specchat.chat.turn import Reply, Turn
-from specchat.clean import one_line
 from specchat.config.catalog import Pair
 from specchat.engine.events import Failed, Finished
 from specchat.engine.options import NOTHING_WRITTEN, Grammar, Written
@@ -87,7 +86,7 @@ class ChatService(ServiceState):
         if self.wanted and self.replies:
             return "this chat's pair is loaded when the other chats are answered; your text is kept"
         if self.wanted:
-            return f"{one_line(self.wanted, 40)} answers in this chat, and is not loaded; your text is kept"
+            return f"{self.wanted_name} answers in this chat, and is not loaded; your text is kept"
         if self.loaded.info is None and self.loaded.loading is None:
             return "no model is loaded; your text is kept"
         counted = self.prompt_count.counted
@@ -243,7 +242,7 @@ class ChatService(ServiceState):
 
     def count(self, content: str) -> bool:
         """Count the tokens of a prompt of `content` for `prompt_count`; False when that cannot be done now."""
-        if self.loaded.info is None or self.replies:
+        if self.loaded.info is None or self.replies or self.wanted:
             return False
         id = self.listeners.new_id()
         self.prompt_count.begin(id, content)

@@ -37,7 +37,7 @@ class SavedChats:
             return str(error)
         self._left()
         state.tools.opened(key, view.get("tools"))
-        state.chat_pair = str(view.get("pair") or "")
+        state.bind(view)
         settings = from_data(view.get("settings"))
         if settings is not None:
             state.settings = settings

@@ -1,12 +1,13 @@
 """The state of a chat service: its pair, its open chat, its settings, and the replies that run."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from specchat.chat.store import Store
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply
+from specchat.clean import one_line
 from specchat.config.catalog import Pair
 from specchat.config.personas import Persona, persona_of
 from specchat.config.used_pairs import UsedPairs
@@ -67,6 +68,7 @@ class ServiceState:
         self.loaded = LoadedPair(engine, fallback, restarts)
         self.chat_pair = ""
         """The id of the pair that alone answers in the open chat; empty where that is the loaded one."""
+        self._chat_pair_name = ""
         self._used = used
         self._chosen = ""
         """The id of the pair that the user chose and that is being loaded."""
@@ -91,6 +93,16 @@ class ServiceState:
     def wanted(self) -> str:
         """The id of the open chat's pair while another is loaded; empty where the loaded one answers."""
         return self.chat_pair if self.chat_pair != self.loaded.id else ""
+
+    @property
+    def wanted_name(self) -> str:
+        """The same pair's name for people, on one line."""
+        return one_line(self._chat_pair_name or self.wanted, 40) if self.wanted else ""
+
+    def bind(self, view: Mapping[str, Any]) -> None:
+        """Have the pair that a chat was kept with answer in it, which is open now."""
+        self.chat_pair, name = str(view.get("pair") or ""), view.get("pair_name")
+        self._chat_pair_name = name if isinstance(name, str) else ""
 
     @property
     def conversation(self) -> Conversation:
@@ -240,6 +252,7 @@ class ServiceState:
 
     def _view(self) -> dict[str, Any]:
         view: dict[str, Any] = {"pair": self.wanted or self.loaded.id}
+        view["pair_name"] = self.wanted_name or self.loaded.name
         if self._saves_settings:
             view["settings"] = as_data(self.settings)
         if (choices := self.tools.of(self.conversation.key)) != self.tools.usual:

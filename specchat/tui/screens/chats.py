@@ -3,7 +3,6 @@
 import asyncio
 
 from specchat.chat.turn import Reply, Turn
-from specchat.clean import one_line
 from specchat.config.errors import ConfigError, UnknownPair
 from specchat.tui.screens.composer import Composer
 from specchat.tui.screens.queue import Queue
@@ -162,7 +161,7 @@ class Chats:
         if session.conversation is not chat or not self._waits:
             return True
         if pair is None or reason:
-            window.say(f"this chat's pair {one_line(wanted, 40)} is not loaded: {reason}", bad=True)
+            window.say(f"this chat's pair {session.wanted_name} is not loaded: {reason}", bad=True)
             return False
         session.load(pair, settings)
         window.say("")
