@@ -75,7 +75,8 @@ def terminal(folder: Path, size: tuple[int, int] = (80, 24), **environment: str)
     """A terminal whose specchat has all its files in `folder`; its engine ends with it."""
     if not COMMAND.exists():
         pytest.skip("the specchat command is not installed")
-    made = Terminal(f"specchat-test-{os.getpid()}", {"SPECCHAT_HOME": str(folder), **environment}, size)
+    places = {"SPECCHAT_HOME": str(folder), "SPECCHAT_ENGINE_MINUTES": "5"}
+    made = Terminal(f"specchat-test-{os.getpid()}", {**places, **environment}, size)
     try:
         yield made
     finally:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from real_terminal import Terminal, needs_tmux, terminal
 
+from specchat.config.paths import demo_model
 from specchat.engine.fetch.source import Hub
 from specchat.engine.gguf.export import export
 from specchat.engine.model.checkpoint import Checkpoint
@@ -78,9 +79,8 @@ def test_ones_own_model_comes_back_and_every_place_names_it(shell: Terminal) -> 
     shell.leave()
 
 
+@pytest.mark.skipif(find_spec("llama_cpp") is not None, reason="llama-cpp-python is installed")
 def test_a_gguf_file_says_what_it_needs_where_llama_cpp_is_missing(shell: Terminal) -> None:
-    if find_spec("llama_cpp") is not None:
-        pytest.skip("llama-cpp-python is installed")
     shell.start()
     shell.until("ask something", "demo · auto")
     shell.press("F3", "Down", "Down")
@@ -94,10 +94,11 @@ def test_a_gguf_file_says_what_it_needs_where_llama_cpp_is_missing(shell: Termin
 
 
 @pytest.mark.needs_llama
+@pytest.mark.skipif(find_spec("llama_cpp") is None, reason="llama-cpp-python is not installed")
 def test_ones_own_gguf_file_comes_back(shell: Terminal, tmp_path: Path) -> None:
     folder = tmp_path / "user" / ".lmstudio" / "models" / "maker" / "real"
     folder.mkdir(parents=True)
-    export(Checkpoint.open(checkpoint(tmp_path / "source")), folder / "real.gguf", "f16", None)
+    export(Checkpoint.open(demo_model("target")), folder / "real.gguf", "f16")
     shell.start("--max-tokens 8")
     shell.until("ask something", "demo · auto")
     shell.press("/model maker/real/real.gguf", "Enter")
