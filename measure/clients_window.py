@@ -82,8 +82,9 @@ class Window:
 
 async def run(name: str, seconds: float, seed: str, expected: list[tuple[str, int, str]]) -> Window:
     """A window for so many `seconds`."""
-    prepared = prepare(Wishes(max_tokens=TOKENS))
-    launch = _launch(prepared, None, True, None)
+    wishes = Wishes(max_tokens=TOKENS)
+    prepared = prepare(wishes)
+    launch = _launch(prepared, None, True, wishes)
     with closing(engine_for(prepared, "app")) as engine, closing(launch.store):
         app = SpecchatApp(engine, prepared.catalog, launch)
         window = Window(app, name, expected, Random(seed))

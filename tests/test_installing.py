@@ -27,3 +27,9 @@ def test_the_advised_command_is_of_this_environment(
     monkeypatch.setenv("PATH", str(tmp_path / shells.replace("env/", "my env/")))
     monkeypatch.setattr("specchat.installing.find_spec", lambda _: object() if has_pip else None)
     assert install_command("specchat[gguf]", "keyring") == command.format(tmp_path)
+
+
+def test_pipx_adds_what_an_upgrade_keeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pipx_metadata.json").touch()
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    assert install_command("specchat[gguf]", "keyring") == "pipx inject specchat gguf llama-cpp-python keyring"

@@ -3,6 +3,7 @@
 import gc
 import os
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from specchat.engine.port import EnginePort
     from specchat.mcp_tools.servers import ToolServers
     from specchat.models.declare import DeclaredPair, Named
-    from specchat.models.library import ModelPlaces
     from specchat.tui.launch import Launch
     from specchat.tune.beside import BesideCommand
 
@@ -39,12 +39,12 @@ def run_app(wishes: Wishes, theme: str | None, chat: str | None = None) -> None:
     gc.disable()  # until the app is warm: looking for garbage among what is imported is an eighth of the start
     from specchat.cli.prepare import engine_for, keeps_state, prepare
 
-    prepared = prepare(wishes)
+    prepared = prepare(wishes, otherwise=True)
     keeps = keeps_state(prepared.paths)
     engine = engine_for(prepared, "app")
     engine.start()  # it imports torch while the app is imported here
     try:
-        code = _run(engine, prepared, _launch(prepared, theme, keeps, wishes.models), chat)
+        code = _run(engine, prepared, _launch(prepared, theme, keeps, wishes), chat)
     finally:
         engine.close()
     if code:
@@ -57,10 +57,24 @@ def _run(engine: "EnginePort", prepared: "Prepared", launch: "Launch", chat: str
 
     with closing(launch.store):
         if chat is not None:
-            launch = replace(launch, chat=find_chat(launch.store, chat).key)
+            launch = _going_on(launch, prepared, find_chat(launch.store, chat).key)
         app = SpecchatApp(engine, prepared.catalog, launch)
         app.run()
         return app.return_code
+
+
+def _going_on(launch: "Launch", prepared: "Prepared", key: str) -> "Launch":
+    """`launch` with a saved chat open, whose own pair is loaded at once unless the command line names another."""
+    from specchat.cli.going_on import pair_of_chat
+    from specchat.cli.prepare import named
+    from specchat.config.errors import ConfigError
+
+    row = launch.store.row(key)
+    own = pair_of_chat(row.view) if row is not None and not launch.named else ""
+    launch = replace(launch, chat=key, again=False)
+    with suppress(ConfigError):  # the app says so where something is written in the chat
+        return replace(launch, pair=named(own, prepared)) if own else launch
+    return launch
 
 
 BUILT_IN = "demo"
@@ -74,14 +88,6 @@ def _terminal() -> bool:
 
 def _dumb() -> bool:
     return os.environ.get("TERM") == "dumb"
-
-
-def _places(own: "Sequence[str]") -> "ModelPlaces":
-    """Where models are; imported when the app asks, after its start."""
-    from specchat.engine.fetch.source import usual_hub
-    from specchat.models.library import usual_places
-
-    return usual_places(usual_hub(), own)
 
 
 def _add(paths: "Paths", models: Path | None, target: "Named", draft: "Named | None") -> "DeclaredPair":
@@ -114,7 +120,7 @@ def _tool_servers(file: Path, seconds: int | None) -> "tuple[ToolServers, list[s
         return ToolServers(()), [f"{error} No tools can be used."]
 
 
-def _launch(prepared: "Prepared", theme: str | None, keeps: bool, models: Path | None) -> "Launch":
+def _launch(prepared: "Prepared", theme: str | None, keeps: bool, wishes: Wishes) -> "Launch":
     from specchat.config.keymap import read_keymap
     from specchat.config.live import LiveFiles
     from specchat.config.paths import shipped
@@ -126,12 +132,12 @@ def _launch(prepared: "Prepared", theme: str | None, keeps: bool, models: Path |
     from specchat.tui.launch import Launch
     from specchat.tune.beside_work import TuningPlaces
 
-    paths, settings = prepared.paths, prepared.settings
+    paths, settings, models = prepared.paths, prepared.settings, wishes.models
     themes, warnings = load_themes([shipped("themes"), paths.themes])
     ids = {pair.id for pair in prepared.catalog.pairs}
     personas, bad_personas = load_personas([shipped("personas.toml"), paths.personas_file], ids)
     presets, bad_presets = load_presets([shipped("presets.toml"), paths.presets_file])
-    warnings += [*bad_personas, *bad_presets]
+    warnings += [*bad_personas, *bad_presets, *([prepared.lost] if prepared.lost else [])]
     if not keeps:
         warnings.append(f"The folder {paths.state} cannot be made: prompts and the engine's log are not kept.")
     store, problem = store_or_memory(paths.chats)
@@ -168,7 +174,10 @@ def _launch(prepared: "Prepared", theme: str | None, keeps: bool, models: Path |
             run=_beside,
             options=("--models", str(models.absolute())) if models else (),
         ),
-        models=lambda: _places(settings.model_folders or ()),
+        models=lambda: prepared.places,
+        used=prepared.used,
+        again=prepared.again,
+        named=bool(wishes.pair or wishes.target),
         add=lambda target, draft: _add(paths, models, target, draft),
         live=LiveFiles(paths, models),
         remember=lambda key, value: save_setting(paths.settings_file, key, value),

@@ -23,7 +23,7 @@ from specchat.cli.interrupt import Interrupt
 from specchat.cli.options import CHAT_OPTIONS, DECODING_OPTIONS, PAIR_OPTIONS, with_options
 from specchat.cli.outlet import Outlet
 from specchat.cli.output import Output, Problem, ProgressLine, on_terminal, reports_errors
-from specchat.cli.prepare import Prepared, engine_for, prepare
+from specchat.cli.prepare import Prepared, engine_for
 from specchat.cli.wishes import Wishes
 from specchat.config.catalog import Pair
 from specchat.engine.errors import EngineError
@@ -96,16 +96,17 @@ def ask(
         store = stack.enter_context(opened_store()) if save or goes_on else None
         if store is not None:
             going_on = GoingOn.of(store, wishes, continued, chat)
-        prepared = prepare(going_on.wishes)
+        prepared = going_on.prepare()
         pair = ready(prepared.pair, wishes.models)
         if store is None:
             store = _passing_store(stack, prepared) if save is None else Store()
         engine = stack.enter_context(closing(engine_for(prepared, "ask")))
-        service = ChatService(engine, store, prepared.preferences)
+        used = (
+            prepared.used if store.path is not None else None
+        )  # where no chat is kept, no model has to be found again
+        service = ChatService(engine, store, prepared.preferences, used=used)
         going_on.open(service)
         service.chat.scratch = not save and (service.chat.scratch or not goes_on)
-        if warning := going_on.about(pair):
-            click.echo(warning, err=True)
         _answer(service, pair, question, attached, grammar, as_json)
 
 

@@ -22,8 +22,15 @@ PATIENCE_S = 5.0
 """Seconds that a stopped reply may take to end."""
 
 
-def load(service: ChatService, pair: Pair, show: Callable[[str, float | None], None], interrupt: Interrupt) -> PairInfo:
-    """Load `pair` and use it as the service's preferences say; `show` gets the progress.
+def load(
+    service: ChatService,
+    pair: Pair,
+    show: Callable[[str, float | None], None],
+    interrupt: Interrupt,
+    *,
+    chosen: bool = False,
+) -> PairInfo:
+    """Load `pair` and use it as the service's preferences say; see `loading.load`.
 
     Raises:
         EngineError: it cannot be loaded.
@@ -31,7 +38,7 @@ def load(service: ChatService, pair: Pair, show: Callable[[str, float | None], N
         click.Abort: interrupted.
     """
     try:
-        info = loading.load(service, pair, show, lambda: interrupt.pressed)
+        info = loading.load(service, pair, show, lambda: interrupt.pressed, chosen=chosen)
     except loading.Stopped:
         raise click.Abort from None
     except EngineError as error:

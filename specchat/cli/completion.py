@@ -80,11 +80,13 @@ def complete_pairs(ctx: click.Context, param: click.Parameter, incomplete: str) 
     """Ids and aliases of pairs that begin like `incomplete`; none where the user's files cannot be read."""
     del param
     from specchat.clean import one_line
+    from specchat.config.paths import user_paths
+    from specchat.config.used_pairs import UsedPairs
 
     catalog = _catalog(ctx)
     return [
         CompletionItem(name, help=one_line(pair.name, 60))
-        for pair in (catalog.pairs if catalog else ())
+        for pair in ((*catalog.pairs, *UsedPairs(user_paths().used_pairs).all()) if catalog else ())
         for name in (pair.id, *pair.aliases)
         if name.startswith(incomplete)
     ]

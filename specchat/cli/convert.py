@@ -66,16 +66,17 @@ def _rewritten(place: Path, out: Path | None) -> None:
 
 
 def _pair(pair: str, out: Path, kind: "Kind", models: Path | None) -> None:
-    from specchat.config.catalog import local_pair, read_catalog
+    from specchat.cli.prepare import named_pair
+    from specchat.config.catalog import folder_source, local_pair, read_catalog
     from specchat.config.paths import user_paths
 
     catalog, folder = read_catalog(user_paths(), models), Path(pair).expanduser()
-    if folder.is_dir() and not any(pair in (known.id, *known.aliases) for known in catalog.pairs):
+    if folder.is_dir() and catalog.declared(pair) is None:
         from specchat.models.declare import free_id
 
-        spec = replace(local_pair(folder, None).spec, id=free_id(folder.resolve().name, catalog))
+        spec = replace(local_pair(folder_source(folder), None).spec, id=free_id(folder.resolve().name, catalog))
     else:
-        spec = ready(catalog.find(pair), models).spec
+        spec = ready(named_pair(pair, models), models).spec
     progress = ProgressLine()
     progress.show("starting ...")
     lines = ["[[pair]]", f'id = "{spec.id}-gguf"', f'name = "{spec.name} gguf {kind}"', 'backend = "gguf"']

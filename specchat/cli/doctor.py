@@ -65,6 +65,7 @@ def doctor(with_engine: bool, of_gpu: bool, report: Path | None, as_json: bool, 
         chats(paths.chats),
         model_cache(),
         *configured,
+        *_own_models(paths),
         *gpus(),
     ]
     if with_engine and pair is not None:
@@ -105,6 +106,29 @@ def _configuration(paths: "Paths", wishes: Wishes) -> "tuple[list[Finding], Pair
     findings += [*configuration.themes(paths, os.environ), _keys(paths.keys_file)]
     findings += [configuration.personas(paths.personas_file, ids), configuration.presets(paths.presets_file)]
     return [*findings, configuration.tools(paths.tools_file, os.environ)], pair
+
+
+def _own_models(paths: "Paths") -> "list[Finding]":
+    """The models that were found on this machine, and what those need that cannot be loaded as it is."""
+    from specchat.cli.prepare import places
+    from specchat.config.errors import ConfigError
+    from specchat.config.settings import load_settings
+    from specchat.doctor.finding import note, ok
+    from specchat.models.library import look
+    from specchat.models.machine import missing_packages, unable
+    from specchat.models.offers import found_pairs
+
+    try:
+        settings = load_settings(paths.settings_file)
+    except ConfigError:  # told where the settings are looked at
+        return []
+    library = look(places(settings))
+    pairs, missing = [*found_pairs(library).values()], missing_packages()
+    reasons = [reason for pair in pairs if (reason := pair.unsupported or unable(pair.spec, missing))]
+    found = f"{len(pairs)} found on this machine; specchat models lists them"
+    if reasons:
+        return [note("found models", f"{found}. {len(reasons)} cannot be loaded. The first: {reasons[0]}")]
+    return [ok("found models", found)]
 
 
 def _keys(path: Path) -> "Finding":

@@ -8,14 +8,12 @@ import click
 from click.core import ParameterSource
 
 from specchat.chat.store import Store
-from specchat.clean import one_line
 from specchat.cli.chat_store import LAST, find_chat
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.output import Problem
+from specchat.cli.prepare import Prepared, prepare
 from specchat.cli.wishes import Wishes
-from specchat.config.catalog import Pair, read_catalog, why_gone
-from specchat.config.paths import user_paths
-from specchat.config.settings import load_settings
+from specchat.config.errors import ConfigError
 from specchat.service.chat_service import ChatService
 
 
@@ -25,8 +23,8 @@ class GoingOn:
 
     key: str | None
     wishes: Wishes
-    gone: str = ""
-    """The chat's pair, where that cannot be loaded any more."""
+    own_pair: bool = False
+    """True if `wishes` name the chat's pair."""
 
     @classmethod
     def of(cls, store: Store, wishes: Wishes, latest: bool, name: str | None) -> "GoingOn":
@@ -54,25 +52,28 @@ class GoingOn:
             raise Problem(f"{refusal[0].upper()}{refusal[1:]}.", ExitCode.UNUSABLE)
         service.chat.scroll = {}  # the app shows its end
 
-    def about(self, pair: Pair) -> str:
-        """A sentence on the pair that is gone, and the one that answers; empty where none is gone."""
-        if not self.gone:
-            return ""
-        why = f"This chat's pair {one_line(self.gone, 40)} is not loaded: {why_gone(self.gone)}."
-        return f"{why} {one_line(pair.name, 40)} answers; --pair or --target names another."
+    def prepare(self) -> Prepared:
+        """Apply the wishes.
+
+        Raises:
+            ConfigError: as `prepare.prepare`, or the chat's own pair is gone.
+            click.UsageError: as `prepare.prepare`.
+        """
+        try:
+            return prepare(self.wishes)
+        except ConfigError as error:
+            if not self.own_pair:
+                raise
+            words = f"This chat's pair cannot answer. {error.message} --pair or --target names another."
+            raise ConfigError(words) from None
+
+
+def pair_of_chat(view: Mapping[str, Any]) -> str:
+    """The id of the pair that a chat was kept with; empty for none."""
+    pair = view.get("pair")
+    return pair if isinstance(pair, str) else ""
 
 
 def _with_pair(key: str, wishes: Wishes, view: Mapping[str, Any]) -> GoingOn:
-    wanted = view.get("pair")
-    if wishes.pair or wishes.target or not isinstance(wanted, str) or not wanted:
-        return GoingOn(key, wishes)
-    if any(wanted == pair.id for pair in read_catalog(user_paths(), wishes.models).pairs) or _found(wanted):
-        return GoingOn(key, replace(wishes, pair=wanted))
-    return GoingOn(key, wishes, wanted)
-
-
-def _found(wanted: str) -> bool:
-    """True if `wanted` is a model that was found on this machine."""
-    from specchat.cli.prepare import found_here
-
-    return found_here(wanted, load_settings(user_paths().settings_file)) is not None
+    own = "" if wishes.pair or wishes.target else pair_of_chat(view)
+    return GoingOn(key, replace(wishes, pair=own or wishes.pair), bool(own))

@@ -15,6 +15,7 @@ from specchat.cli.models_here import here
 from specchat.cli.options import PAIR_OPTIONS, with_options
 from specchat.cli.output import Output, Problem, reports_errors
 from specchat.engine.errors import ModelError
+from specchat.engine.ranges import SAMPLING
 
 if TYPE_CHECKING:
     from specchat.models.offers import Offer
@@ -23,33 +24,32 @@ if TYPE_CHECKING:
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
-@click.command("list")
-@with_options(PAIR_OPTIONS[:1])
-@JSON
-@reports_errors
-def list_(models: Path | None, as_json: bool) -> None:
-    """List pairs and the models on this machine: size, where they fit, strategies, licence. Fitting ones first."""
+def list_models(models: Path | None, as_json: bool) -> None:
+    """Print pairs and the models on this machine, those on the disk first and of these the fitting ones."""
+    from specchat.cli.prepare import default_pair
     from specchat.models import words
     from specchat.models.machine import this_machine
     from specchat.models.offers import offers
 
-    known, out = here(models), Output()
+    known, out, default = here(models), Output(), default_pair(models)
     found, problems = offers(known.catalog, known.library, this_machine()), known.library.problems
     if as_json:
-        out.write_json({"models": [_as_json(offer) for offer in found], "problems": problems})
+        out.write_json({"default": default, "models": [_as_json(offer) for offer in found], "problems": problems})
         return
     rows = [
         (
+            "*" if o.pair.id == default else " ",
             o.pair.id,
             one_line(o.pair.name, 40),
             words.amount(o),
-            o.fit.verdict,
+            words.fits(o),
             words.drafting(o),
             one_line(o.licence, 24),
         )
         for o in found
     ]
-    out.write(table([("id", "name", "size", "fits", "strategies", "licence"), *rows]))
+    out.write(table([("", "id", "name", "size", "fits", "strategies", "licence"), *rows]))
+    out.write("* is loaded where nothing names another. specchat models show ID says more of one.\n")
     for problem in problems:
         click.echo(problem, err=True)
 
@@ -61,15 +61,19 @@ def list_(models: Path | None, as_json: bool) -> None:
 @reports_errors
 def show(models: Path | None, model: str, as_json: bool) -> None:
     """Say what is known of a pair, of a model on this machine, or of a repository on the hub."""
-    from specchat.config.errors import nearest
+    from specchat.config.errors import UnknownPair, nearest
     from specchat.models.machine import this_machine
-    from specchat.models.offers import offer_of, offers
+    from specchat.models.names import pair_among
+    from specchat.models.offers import offer_at, offer_of
 
-    known, machine = here(models), this_machine()
-    found = offers(known.catalog, known.library, machine)
-    offer = next((o for o in found if model in (o.pair.id, *o.pair.aliases, o.pair.name)), None)
-    if offer is None and os.path.exists(os.path.expanduser(model)):
-        offer = offer_of(Path(model), known.library, machine)
+    known, machine, offer = here(models), this_machine(), None
+    names: tuple[str, ...] = ()
+    try:
+        offer = offer_of(pair_among(model, known.catalog, known.used, known.library), known.library, machine)
+    except UnknownPair as error:
+        names = error.known
+        if os.path.exists(os.path.expanduser(model)):
+            offer = offer_at(Path(model), known.library, machine)
     if offer is not None:
         found_out = _as_json(offer) | {"template": dict(_template(offer))} if as_json else {}
         if as_json:
@@ -79,7 +83,7 @@ def show(models: Path | None, model: str, as_json: bool) -> None:
         return
     if model.count("/") != 1:
         raise Problem(
-            f'There is no pair, model or path "{model}" here.{nearest(model, [o.pair.id for o in found])} '
+            f'There is no pair, model or path "{model}" here.{nearest(model, names)} '
             "A repository is written OWNER/NAME.",
             ExitCode.USAGE,
         )
@@ -156,10 +160,17 @@ def _as_json(offer: "Offer") -> dict[str, Any]:
     return {
         "id": pair.id,
         "name": pair.name,
+        "aliases": pair.aliases,
         "declared": offer.declared,
         "target": pair.spec.target.label,
+        "target_quant": pair.spec.target.quant,
         "draft": pair.spec.draft.label if pair.spec.draft else None,
+        "draft_quant": pair.spec.draft.quant if pair.spec.draft else None,
         "backend": pair.spec.backend,
+        "strategy": pair.strategy,
+        "sampling": {name: getattr(pair.sampling, name) for name in SAMPLING},
+        "sampling_from": pair.sampling_from,
+        "requires": asdict(pair.requires),
         "missing": [source.label for source in offer.missing],
         "size": offer.size,
         "fits": offer.fit.verdict,

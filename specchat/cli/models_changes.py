@@ -13,7 +13,6 @@ from specchat.cli.options import PAIR_OPTIONS, with_options
 from specchat.cli.output import Output, Problem, reports_errors
 
 if TYPE_CHECKING:
-    from specchat.config.catalog import Pair
     from specchat.engine.pair import ModelSource
     from specchat.models.library import FoundModel
 
@@ -91,7 +90,7 @@ def pull(models: Path | None, model: str, file: str | None, yes: bool) -> None:
     from specchat.models.pull import order
 
     known = here(models)
-    sources, pair = _sources(model, known), _pair(model, known)
+    sources, pair = _sources(model, known), known.catalog.declared(model)
     ordered = order(known.hub, sources, file)
     out = Output()
     if not ordered.missing:
@@ -107,7 +106,7 @@ def pull(models: Path | None, model: str, file: str | None, yes: bool) -> None:
 
 def _sources(model: str, known: Here) -> "list[ModelSource]":
     """The repositories of a pair, or the one that is named."""
-    pair = _pair(model, known)
+    pair = known.catalog.declared(model)
     if pair is None:
         source = source_named(model, known.library)
         if source.repo is None:
@@ -118,10 +117,6 @@ def _sources(model: str, known: Here) -> "list[ModelSource]":
         where = "are folders" if pair.spec.target.server is None else "run on a server"
         raise Problem(f"Pair {pair.id} has nothing to download: its models {where}.", ExitCode.USAGE)
     return sources
-
-
-def _pair(name: str, known: Here) -> "Pair | None":
-    return next((pair for pair in known.catalog.pairs if name in (pair.id, *pair.aliases)), None)
 
 
 @click.command()
@@ -136,17 +131,20 @@ def rm(models: Path | None, model: str, yes: bool) -> None:
     """
     from specchat.models import words
     from specchat.models.declare import own_ids, remove_pair
+    from specchat.models.names import found_model
     from specchat.models.remove import removal, remove
 
     known = here(models)
-    pair = _pair(model, known)
+    pair = known.catalog.declared(model)
     own = pair is not None and pair.id in own_ids(known.file)
-    repos = [model] if pair is None else [s.repo for s in pair.spec.sources if s.repo]
-    going = removal(known.hub, repos, known.catalog, pair.id if pair else "")
+    found = found_model(model, known.library) if pair is None else None
+    repos = [s.repo for s in pair.spec.sources if s.repo] if pair else [found[0].repo if found else model]
+    going = removal(known.hub, [repo for repo in repos if repo], known.catalog, pair.id if pair else "")
     for sentence in going.kept:
         click.echo(sentence, err=True)
     if not going.repos and not own:
-        raise Problem(f"{model} has nothing that could be deleted. {_elsewhere(model, known)}".strip(), ExitCode.USAGE)
+        kept = _keeper(found[0]) if found else ""
+        raise Problem(f"{model} has nothing that could be deleted. {kept}".strip(), ExitCode.USAGE)
     what = [f"{' and '.join(going.repos)} ({words.size(going.size)})"] if going.repos else []
     what += [f"pair {pair.id} in {known.file}"] if own and pair else []
     agreed(f"Delete {' and '.join(what)}?", yes)
@@ -156,10 +154,7 @@ def rm(models: Path | None, model: str, yes: bool) -> None:
     Output().write(f"Deleted {' and '.join(what)}.{freed}\n")
 
 
-def _elsewhere(model: str, known: Here) -> str:
+def _keeper(found: "FoundModel") -> str:
     """What to do about a model that another program or the user keeps."""
-    found = next((f for f in known.library.models if f.about.name == model), None)
-    if found is None:
-        return ""
     keeper = f"It is kept by {found.origin}: delete it there." if found.origin != "your folder" else "It is yours."
     return f"{keeper} ({found.about.place})"

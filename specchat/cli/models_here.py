@@ -13,6 +13,7 @@ from specchat.cli.output import Problem
 
 if TYPE_CHECKING:
     from specchat.config.catalog import Catalog
+    from specchat.config.used_pairs import UsedPairs
     from specchat.engine.fetch.source import Hub
     from specchat.engine.pair import ModelSource
     from specchat.models.library import Library
@@ -25,6 +26,7 @@ class Here:
     hub: "Hub"
     catalog: "Catalog"
     library: "Library"
+    used: "UsedPairs"
     file: Path
 
 
@@ -37,13 +39,15 @@ def here(models: Path | None) -> Here:
     from specchat.config.catalog import read_catalog
     from specchat.config.paths import user_paths
     from specchat.config.settings import load_settings
+    from specchat.config.used_pairs import UsedPairs
     from specchat.engine.fetch.source import usual_hub
     from specchat.models.library import look, usual_places
 
     paths, hub = user_paths(), usual_hub()
     catalog = read_catalog(paths, models)
     own = load_settings(paths.settings_file).model_folders or ()
-    return Here(hub, catalog, look(usual_places(hub, own)), models or paths.models_file)
+    used = UsedPairs(paths.used_pairs)
+    return Here(hub, catalog, look(usual_places(hub, own)), used, models or paths.models_file)
 
 
 def source_named(name: str, library: "Library") -> "ModelSource":
@@ -53,15 +57,13 @@ def source_named(name: str, library: "Library") -> "ModelSource":
         Problem: it is none of them.
     """
     from specchat.engine.pair import ModelSource, is_gguf
-    from specchat.models.drafts import source_of
-    from specchat.models.offers import found_pair
+    from specchat.models.names import found_model
 
     path = Path(name).expanduser()
     if os.path.exists(path):
         return ModelSource(path=str(path.absolute()))
-    for found in library.models:
-        if name in (found.about.name, found_pair(found).id):
-            return source_of(found)
+    if (found := found_model(name, library)) is not None:
+        return found[1].spec.target
     if not name.startswith((".", "/", "~")):
         owner, *rest = name.split("/")
         if len(rest) == 1:

@@ -24,7 +24,7 @@ TOO_LONG = (
 @reports_errors
 def run_plain(wishes: Wishes, continued: bool = False, chat: str | None = None) -> None:
     """Chat by lines until the input ends: a new chat, the latest (`continued`) or the one called `chat`."""
-    from specchat.cli.prepare import engine_for, prepare
+    from specchat.cli.prepare import engine_for
     from specchat.config.paths import user_paths
 
     with ExitStack() as stack:
@@ -35,14 +35,14 @@ def run_plain(wishes: Wishes, continued: bool = False, chat: str | None = None) 
             store, warnings = store_or_memory(user_paths().chats)
             stack.enter_context(closing(store))
         going_on = GoingOn.of(store, wishes, continued, chat)
-        prepared = prepare(going_on.wishes)
+        prepared = going_on.prepare()
         engine = engine_for(prepared, "plain")
         stack.callback(engine.close)
-        service = ChatService(engine, store, prepared.preferences)
+        service = ChatService(engine, store, prepared.preferences, used=prepared.used)
         stack.callback(service.close)
         going_on.open(service)
-        plain = PlainChat(service, going_on.wishes, prepared)
-        for warning in filter(None, (*warnings, going_on.about(prepared.pair))):
+        plain = PlainChat(service, going_on.wishes, prepared, chosen=not going_on.own_pair)
+        for warning in warnings:
             plain.say(warning)
         converse(plain)
 

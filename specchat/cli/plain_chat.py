@@ -30,10 +30,14 @@ PATIENCE_S = 10.0
 
 
 class PlainChat:
-    """A chat over `service`. `wishes` are the wishes of the command line, which commands change."""
+    """A chat over `service`. `wishes` are the wishes of the command line, which commands change.
 
-    def __init__(self, service: ChatService, wishes: Wishes, prepared: "Prepared") -> None:
+    `chosen` is True if the user named the pair, rather than the chat that goes on.
+    """
+
+    def __init__(self, service: ChatService, wishes: Wishes, prepared: "Prepared", *, chosen: bool = True) -> None:
         self.service = service
+        self.chosen = chosen
         self.wishes = wishes
         self.prepared = prepared
         self.last: tuple[Reply, Finished] | None = None
@@ -66,7 +70,7 @@ class PlainChat:
 
         self.service.preferences = self.prepared.preferences
         with Interrupt() as interrupt:
-            info = load(self.service, pair, show, interrupt)
+            info = load(self.service, pair, show, interrupt, chosen=self.chosen)
         if info.warning:
             self.say(info.warning)
         self.hint(f"{pair.name} is loaded, on {info.device}. /help lists the commands.")

@@ -111,6 +111,7 @@ def _model(chat: PlainChat, value: str) -> None:
         return
     before = chat.wishes, chat.prepared
     chat.change(pair=value, target=None, draft=None, strategy=None, draft_length=None)
+    chat.chosen = True
     try:
         chat.load()
     except (EngineError, click.ClickException):  # the pair before is in use

@@ -53,7 +53,7 @@ def recommend(
     many, and so on. Other settings are then measured beside the best: quantised drafts, a draft on the CPU, what was
     tuned. What would change the text is only suggested.
     """
-    from specchat.config.catalog import read_catalog
+    from specchat.cli.prepare import declared_pair
     from specchat.config.errors import ConfigError
     from specchat.config.paths import user_paths
     from specchat.engine.backends import REMOTE_BACKEND
@@ -66,7 +66,7 @@ def recommend(
         Output().write("\n".join(machine_lines(known.catalog, known.library)) + "\n")
         return
     paths = user_paths()
-    found = ready(read_catalog(paths, models).find(pair), models)
+    found = ready(declared_pair(pair, models), models)
     if found.spec.backend == REMOTE_BACKEND:
         raise Problem(
             f'Pair "{found.id}" runs on a server, which drafts as it was started. See specchat serve-command.',

@@ -43,10 +43,9 @@ def serve_command(
 
     The [[pair]] to put into models.toml comes last.
     """
-    from specchat.config.catalog import read_catalog
-    from specchat.config.paths import user_paths
+    from specchat.cli.prepare import named_pair
 
-    chosen, one = ENGINES[engine], read_catalog(user_paths(), models).find(pair)
+    chosen, one = ENGINES[engine], named_pair(pair, models)
     made = plan(one, chosen.title, tuple(chosen.methods), strategy or one.strategy, draft_length, hosts, gpus)
     served = chosen.serve(made)
     out = Output()

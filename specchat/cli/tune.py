@@ -157,12 +157,12 @@ def vocabulary(pair: str, size: int | None, out: Path | None, models: Path | Non
     They are counted in the replies of your saved chats and, where those are few, in replies that the target writes for
     it. Ends of replies, bytes and digits are always among them.
     """
-    from specchat.config.catalog import read_catalog
+    from specchat.cli.prepare import declared_pair
     from specchat.config.paths import private_folder, user_paths
     from specchat.models.declare import vocabulary_file
 
     paths = user_paths()
-    toml, found = models or paths.models_file, ready(read_catalog(paths, models).find(pair), models)
+    toml, found = models or paths.models_file, ready(declared_pair(pair, models), models)
     if out is None:
         out = vocabulary_file(toml, found.id)
         if not models:

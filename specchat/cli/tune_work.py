@@ -79,13 +79,13 @@ def begun(
         ConfigError: there is no such pair.
         EngineError: another backend runs the pair, or there are too few prompts.
     """
-    from specchat.config.catalog import read_catalog
+    from specchat.cli.prepare import declared_pair
     from specchat.config.paths import user_paths
     from specchat.tune import work
     from specchat.tune.order import TuneOrder
 
     paths, progress, models = user_paths(), progress or ProgressLine(), given.models
-    pair, toml = ready(read_catalog(paths, models).find(given.pair), models), models or paths.models_file
+    pair, toml = ready(declared_pair(given.pair, models), models), models or paths.models_file
     data = data_of(pair.id, given.prompts, given.from_chats)
     with ending(progress) as interrupt:
         order = TuneOrder(

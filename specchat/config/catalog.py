@@ -8,7 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from specchat.config.errors import ConfigError, nearest
+from specchat.config.errors import ConfigError, UnknownPair, nearest
 from specchat.config.files import read_tables
 from specchat.config.paths import Paths, demo_model, shipped
 from specchat.engine.backends import DEFAULT_BACKEND, GGUF_BACKEND
@@ -17,7 +17,7 @@ from specchat.engine.pair import GgufOptions, ModelSource, PairSpec, Server
 from specchat.engine.strategies import in_group
 from specchat.engine.strategy import SkippedLayers
 
-_LOCAL = "local"
+LOCAL = "local"
 """The beginning of the ids of what `--target` names."""
 PROGRAM_GIB = 0.8
 """The part of `Requires.ram_gib` that Python, torch and the buffers of a step take."""
@@ -49,12 +49,18 @@ class Pair:
     """Draft lengths by strategy, where they differ from the strategy's own."""
     acceptance: Acceptance = "coupled"
     sampling: Sampling = field(default_factory=Sampling)
+    sampling_from: str = ""
+    """Name of the source of `sampling`; empty where nothing states it."""
+    sampling_file: str = ""
+    """Path of the file in which the makers' sampling was looked for."""
     requires: Requires = Requires()
     plain: str = ""
     """Id of the pair that serves the same model without drafting, for one on a server."""
     licence: str = ""
     """Licence of the target, as its card names it; empty where it is unknown."""
     unsupported: str = ""
+    declared: bool = False
+    """True for a pair of a models.toml."""
 
     @property
     def id(self) -> str:
@@ -72,10 +78,16 @@ class Pair:
 
 @dataclass(frozen=True)
 class Catalog:
-    """All pairs there are; `default` is the id of one."""
+    """All declared pairs; `default` is the id of one, which the user's file may state."""
 
     pairs: tuple[Pair, ...]
     default: str
+    stated: bool = False
+    """True if the user's file states the default."""
+
+    def declared(self, name: str) -> Pair | None:
+        """The pair with this id or alias; None for none."""
+        return next((pair for pair in self.pairs if name in (pair.id, *pair.aliases)), None)
 
     def find(self, name: str) -> Pair:
         """The pair with this id or alias.
@@ -83,11 +95,10 @@ class Catalog:
         Raises:
             ConfigError: there is none; offers the nearest.
         """
-        for pair in self.pairs:
-            if name == pair.id or name in pair.aliases:
-                return pair
+        if (pair := self.declared(name)) is not None:
+            return pair
         known = [word for pair in self.pairs for word in (pair.id, *pair.aliases)]
-        raise ConfigError(f'There is no pair "{name}".{nearest(name, known)} "specchat models" lists them.')
+        raise UnknownPair(name, known)
 
 
 def load_catalog(own: Path | None) -> Catalog:
@@ -109,46 +120,42 @@ def read_catalog(paths: Paths, models: Path | None) -> Catalog:
     return load_catalog(models or (paths.models_file if os.path.lexists(paths.models_file) else None))
 
 
-def why_gone(wanted: str) -> str:
-    """Why the catalog has no pair `wanted` any more, which a chat was kept with."""
-    named = wanted == _LOCAL or wanted.startswith(f"{_LOCAL}-")
-    return "--target named its model" if named else "it is not in models.toml any more"
-
-
-def local_pair(target: Path, draft: Path | None) -> Pair:
-    """A pair made of two folders or GGUF files, for `--target` and `--draft`.
+def local_pair(target: ModelSource, draft: ModelSource | None) -> Pair:
+    """A pair made of two models, for `--target` and `--draft`.
 
     Its id stands for these two, so that chats and tuned drafts of other ones are not taken for its own.
     """
-    source = _folder(target)
     spec = PairSpec(
         id=_local_id(target, draft),
         name=_title(target) + (f" + {_title(draft)}" if draft else ""),
-        target=source,
-        draft=_folder(draft) if draft else None,
-        backend=GGUF_BACKEND if source.is_gguf else DEFAULT_BACKEND,
+        target=target,
+        draft=draft,
+        backend=GGUF_BACKEND if target.is_gguf else DEFAULT_BACKEND,
     )
     return Pair(spec)
 
 
-def _local_id(target: Path, draft: Path | None) -> str:
-    places = [os.path.realpath(os.path.expanduser(path)) if path else "" for path in (target, draft)]
-    digest = sha256("\0".join(places).encode("utf-8", "surrogateescape")).hexdigest()[:8]
-    stem = re.sub(r"[^a-z0-9._]+", "-", _title(target).lower()).strip(".-_")[:40]
-    return "-".join(filter(None, (_LOCAL, stem, digest)))
-
-
-def _title(folder: Path) -> str:
-    return folder.absolute().name or str(folder)
-
-
-def _folder(folder: Path) -> ModelSource:
+def folder_source(folder: Path) -> ModelSource:
+    """The model in a folder or GGUF file."""
     return ModelSource(path=str(Path(os.path.expanduser(folder)).absolute()))
+
+
+def _local_id(target: ModelSource, draft: ModelSource | None) -> str:
+    places = [
+        os.path.realpath(source.path) if source.path else source.label for source in filter(None, (target, draft))
+    ]
+    digest = sha256("\0".join((*places, *[""] * (draft is None))).encode("utf-8", "surrogateescape")).hexdigest()[:8]
+    stem = re.sub(r"[^a-z0-9._]+", "-", _title(target).lower()).strip(".-_")[:40]
+    return "-".join(filter(None, (LOCAL, stem, digest)))
+
+
+def _title(source: ModelSource) -> str:
+    return Path(source.path).name or source.path if source.path else source.label
 
 
 def _read(path: Path, base: Catalog | None) -> Catalog:
     file = read_tables(path, "models")
-    pairs = [_pair(table, path.parent) for table in file.get("pair", ())]
+    pairs = [pair_of(table, path.parent) for table in file.get("pair", ())]
     _refuse_duplicates(pairs, path)
     if base is not None:
         pairs = _merged(base.pairs, pairs)
@@ -158,7 +165,7 @@ def _read(path: Path, base: Catalog | None) -> Catalog:
     if default is None:
         raise ConfigError(f"{path}: default is missing. Set it to the id of a pair.")
     try:
-        return Catalog(catalog.pairs, catalog.find(default).id)
+        return Catalog(catalog.pairs, catalog.find(default).id, stated=base is not None and "default" in file)
     except ConfigError as error:
         raise ConfigError(f"{path}: default: {error.message}") from None
 
@@ -211,7 +218,8 @@ def _refuse_duplicates(pairs: Sequence[Pair], path: Path) -> None:
             owners[name] = pair.id
 
 
-def _pair(table: Mapping[str, Any], folder: Path) -> Pair:
+def pair_of(table: Mapping[str, Any], folder: Path) -> Pair:
+    """The pair of a `[[pair]]` in a file of `folder`."""
     spec = PairSpec(
         id=table["id"],
         name=table.get("name") or table["id"],
@@ -234,10 +242,27 @@ def _pair(table: Mapping[str, Any], folder: Path) -> Pair:
         acceptance=table.get("acceptance", Pair.acceptance),
         lengths={name: options["length"] for name, options in table.get("strategies", {}).items()},
         sampling=Sampling(**table.get("sampling", {})),
+        sampling_from="models.toml" if "sampling" in table else "",
         requires=Requires(**table.get("requires", {})),
         plain=table.get("plain", ""),
         licence=table.get("licence", ""),
+        declared=True,
     )
+
+
+def table_of(pair: Pair, id_: str) -> dict[str, object]:
+    """A pair as the keys of its `[[pair]]`, without those that say what goes without saying."""
+    spec = pair.spec
+    table: dict[str, object] = {"id": id_, "name": spec.name}
+    if pair.licence:
+        table["licence"] = pair.licence
+    if spec.backend != DEFAULT_BACKEND:
+        table["backend"] = spec.backend
+    for key, source in (("target", spec.target), ("draft", spec.draft)):
+        if source is not None:
+            said = {name: getattr(source, name) for name in ("repo", "file", "path", "revision", "quant")}
+            table[key] = {name: value for name, value in said.items() if value is not None}
+    return table
 
 
 def _server(table: Mapping[str, Any], folder: Path) -> Server:

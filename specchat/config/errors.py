@@ -13,6 +13,15 @@ class ConfigError(EngineError):
         super().__init__("config", message)
 
 
+class UnknownPair(ConfigError):
+    """No pair and no model on this machine has the name that was given."""
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        """`known` are the names there are."""
+        self.known = tuple(known)
+        super().__init__(f'There is no pair "{name}".{nearest(name, self.known)} "specchat models" lists them.')
+
+
 LONGEST_WORD = 100
 
 

@@ -61,6 +61,11 @@ class Paths:
         return self.data / "tuned"
 
     @property
+    def used_pairs(self) -> Path:
+        """The pair chosen last, and used pairs that no models.toml declares."""
+        return self.data / "used.json"
+
+    @property
     def compiled(self) -> Path:
         """Code that the engine compiled for this processor."""
         return self.cache / "compiled"

@@ -6,11 +6,11 @@ from specchat.engine.stats import Stats
 
 
 def footer(reply: Reply) -> str:
-    """`142 tok/s · 1.9x`, as far as it is known."""
+    """`Qwen3-1.7B · 142 tok/s · 1.9x`, as far as it is known."""
     stats = reply.stats
     if stats is None or not stats.completion_tokens:
-        return f"seed {reply.seed}" if reply.tally.tokens else ""
-    return " · ".join(_speed(stats))
+        return f"{reply.name} · seed {reply.seed}" if reply.tally.tokens else reply.name if reply.ended else ""
+    return " · ".join(filter(None, (reply.name, *_speed(stats))))
 
 
 def _speed(stats: Stats, of: str = "") -> list[str]:

@@ -3,12 +3,12 @@
 import os
 from pathlib import Path
 
-from specchat.config.catalog import Catalog
+from specchat.config.catalog import Catalog, table_of
 from specchat.config.errors import ConfigError
 from specchat.engine.fetch.listing import PART
 from specchat.engine.fetch.source import Hub
 from specchat.engine.pair import ModelSource
-from specchat.models.check import as_table, checked_pair
+from specchat.models.check import checked_pair
 from specchat.models.declare import DeclaredPair, Named, add_pair, free_id
 from specchat.models.machine import FreeMemory
 
@@ -28,7 +28,7 @@ def add(
     same = next((p.id for p in taken.pairs if p.spec.sources == pair.spec.sources), "")
     if same and not id_:
         raise ConfigError(f"Pair {same} has these models already. For a second one with them choose its name: --id ID.")
-    table = as_table(pair, id_ or free_id(title, taken))
+    table = table_of(pair, id_ or free_id(title, taken))
     return DeclaredPair(table, file, add_pair(file, table), cost)
 
 

@@ -136,18 +136,3 @@ def _gguf_about(hub: Hub, source: ModelSource) -> tuple[About | None, str]:
         return None, look_up(hub, source.repo, source.revision).licence
     about = about_gguf(folder / source.file)
     return about, about.licence
-
-
-def as_table(pair: Pair, id_: str) -> dict[str, object]:
-    """A pair as the keys of its `[[pair]]`, without those that say what goes without saying."""
-    spec = pair.spec
-    table: dict[str, object] = {"id": id_, "name": spec.name}
-    if pair.licence:
-        table["licence"] = pair.licence
-    if spec.backend != DEFAULT_BACKEND:
-        table["backend"] = spec.backend
-    for key, source in (("target", spec.target), ("draft", spec.draft)):
-        if source is not None:
-            said = {name: getattr(source, name) for name in ("repo", "file", "path", "revision", "quant")}
-            table[key] = {name: value for name, value in said.items() if value is not None}
-    return table

@@ -8,6 +8,7 @@ from specchat.engine.pair import ModelSource
 
 if TYPE_CHECKING:  # the app starts sooner without
     from specchat.models.library import ModelPlaces
+    from specchat.models.offers import Offer
     from specchat.models.pull import Task
 
 
@@ -17,6 +18,8 @@ class Fetching:
     def __init__(self, places: "Callable[[], ModelPlaces] | None") -> None:
         """`places` gives the places of models and their source; None leaves fetching to the engine."""
         self.places = places
+        self.listed: tuple[Offer, ...] = ()
+        """The models as they were last looked for; empty before."""
         self.task: Task | None = None
         self.pair: Pair | None = None
 
@@ -31,15 +34,6 @@ class Fetching:
         from specchat.engine.fetch.cached import absent
 
         return absent(self.places().hub, pair.spec.sources)
-
-    def found(self, name: str) -> Pair | None:
-        """The model of this machine that is listed under this name or id. Reads the disk."""
-        if self.places is None:
-            return None
-        from specchat.models.library import look
-        from specchat.models.offers import found_named
-
-        return found_named(name, look(self.places()))
 
     def is_for(self, pair: Pair) -> bool:
         """True if there is a download for `pair`, whatever became of it."""

@@ -1,9 +1,12 @@
 """All pairs there are and could be, with what a user wants to know before choosing: size, fit, strategies, licence."""
 
+import os
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 
 from specchat.config.catalog import Catalog, Pair
@@ -13,11 +16,12 @@ from specchat.engine.pair import ModelSource, PairSpec, is_gguf
 from specchat.engine.strategies import STRATEGIES
 from specchat.engine.strategy import Feature, Head
 from specchat.models.about import About, about_folder, about_gguf
-from specchat.models.drafts import DraftProposals, cost, drafts_for, source_of
+from specchat.models.drafts import DraftProposals, Proposal, cost, drafts_for, source_of
 from specchat.models.fit import Fit, fit
 from specchat.models.heads import look
 from specchat.models.library import FoundModel, Library
 from specchat.models.machine import FreeMemory
+from specchat.models.sampling import with_sampling_of
 
 _ORDER = {"GPU": 0, "CPU": 0, "server": 0, "?": 1, "no": 2}
 
@@ -45,16 +49,22 @@ class Offer:
 
 
 def offers(catalog: Catalog, library: Library, machine: FreeMemory) -> tuple[Offer, ...]:
-    """Fitting ones first, of these those that are here, in the catalog's order; models that were found come after."""
+    """Those on this disk first, of these the fitting ones: the catalog's in its order, then models that were found."""
     declared = [_offer(pair, True, library, machine) for pair in catalog.pairs]
     used = {offer.target.place.resolve() for offer in declared if offer.target}
     used |= {offer.draft.place.resolve() for offer in declared if offer.draft}
     found = [f for f in library.models if f.about.place.resolve() not in used]
-    others = [_offer(found_pair(f), False, library, machine) for f in found]
-    return tuple(sorted([*declared, *others], key=lambda o: (_ORDER[o.fit.verdict], bool(o.missing))))
+    named = found_pairs(library)
+    others = [_offer(named[f.about.place], False, library, machine) for f in found]
+    return tuple(sorted([*declared, *others], key=lambda o: (bool(o.missing), _ORDER[o.fit.verdict])))
 
 
-def offer_of(place: Path, library: Library, machine: FreeMemory) -> Offer:
+def offer_of(pair: Pair, library: Library, machine: FreeMemory) -> Offer:
+    """One pair as an offer."""
+    return _offer(pair, pair.declared, library, machine)
+
+
+def offer_at(place: Path, library: Library, machine: FreeMemory) -> Offer:
     """The model in the folder or GGUF file `place`, wherever it lies.
 
     Raises:
@@ -69,16 +79,28 @@ def offer_of(place: Path, library: Library, machine: FreeMemory) -> Offer:
 def found_pair(found: FoundModel) -> Pair:
     """A model that was found, as a pair without a draft."""
     about = found.about
-    id_ = re.sub(r"[^A-Za-z0-9._-]+", "-", about.name).strip(".-_") or "model"
     gguf = about.format == "GGUF"
     backend = GGUF_BACKEND if gguf else HF_BACKEND if about.foreign else DEFAULT_BACKEND
-    spec = PairSpec(id_, about.name, source_of(found), backend=backend)
+    spec = PairSpec(_id(about.name), about.name, source_of(found), backend=backend)
     return Pair(spec, licence=about.licence, unsupported=about.why_not)
 
 
-def found_named(name: str, library: Library) -> Pair | None:
-    """The model that was found under this name or id, as a pair; None for none."""
-    return next((pair for pair in map(found_pair, library.models) if name in (pair.id, pair.name)), None)
+def _id(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-_") or "model"
+
+
+def found_pairs(library: Library) -> dict[Path, Pair]:
+    """All models that were found, as pairs by their places; where several have one id, each has one by its place."""
+    pairs = {found.about.place: found_pair(found) for found in library.models}
+    taken = Counter(pair.id for pair in pairs.values())
+    return {
+        place: pair if taken[pair.id] == 1 else replace(pair, spec=replace(pair.spec, id=f"{pair.id}-{_digest(place)}"))
+        for place, pair in pairs.items()
+    }
+
+
+def _digest(place: Path) -> str:
+    return sha256(os.fsencode(place)).hexdigest()[:8]
 
 
 def _offer(pair: Pair, declared: bool, library: Library, machine: FreeMemory) -> Offer:
@@ -100,6 +122,7 @@ def _offer(pair: Pair, declared: bool, library: Library, machine: FreeMemory) ->
     here = sum(about.size for about in abouts if about) + heads.size
     stated = int((pair.requires.disk_gib or 0) * (1 << 30))
     verdict = Fit("no", problem) if problem and not pair.unsupported else fit(pair, target, draft, machine, heads)
+    pair = with_sampling_of(pair, target.place) if target is not None else pair
     worse = _cost(target, draft)
     drafting = {*pair.spec.heads, *heads.here} - verdict.without
     drafts = drafts_for(target, library) if target and draft is None and not pair.spec.draft else DraftProposals((), ())
@@ -142,9 +165,11 @@ def strategies(
     return tuple(name for name, one in STRATEGIES.items() if not one.unsupported(facts))
 
 
-def with_draft(pair: Pair, source: ModelSource) -> Pair:
-    """`pair` with a draft model."""
-    return replace(pair, spec=replace(pair.spec, draft=source))
+def with_draft(pair: Pair, draft: Proposal) -> Pair:
+    """`pair` with a draft model, under a name of its own."""
+    title = draft.name.rpartition("/")[2]
+    spec = replace(pair.spec, id=f"{pair.id}+{_id(title)}", name=f"{pair.name} + {title}", draft=draft.source)
+    return replace(pair, spec=spec, declared=False)
 
 
 def _about(source: ModelSource, library: Library) -> About | None:

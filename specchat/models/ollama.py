@@ -5,15 +5,17 @@ Layout: github.com/ollama/ollama, manifest/ and server/modelpath.go.
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field
 
 from specchat.clean import one_line
 from specchat.engine.errors import ModelError
 from specchat.engine.foreign import Foreign
-from specchat.engine.model.files import found, read
+from specchat.engine.model.files import found, read, read_json
 from specchat.models.about import About, about_gguf
 
 VERSION = 2
@@ -54,6 +56,19 @@ def ollama_models(folder: Path) -> Iterator[About | str]:
             yield f"Ollama's {name}: {path} cannot be read: {one_line(f'{type(error).__name__}: {error}')}."
 
 
+def parameters(blob: Path) -> dict[str, Any]:
+    """The parameters that Ollama keeps for the model in its file `blob`; empty for any other file."""
+    root = blob.parent.parent
+    if blob.parent.name != "blobs" or not (root / "manifests").is_dir():
+        return {}
+    for path in sorted(path for path in (root / "manifests").rglob("*") if path.is_file()):
+        with suppress(ModelError):  # of another model, whose list of models says so
+            layers = _layers(root, read(path, _Manifest, LONGEST_MANIFEST))
+            if layers.get("model") == blob and "params" in layers:
+                return read_json(layers["params"], LONGEST_MANIFEST)
+    return {}
+
+
 def _name(path: Path) -> str:
     """`llama3.2:1b`, as Ollama lists it: without the registry and owner that are its own."""
     *owner, model, tag = path.parts if len(path.parts) > 1 else ("", *path.parts)
@@ -65,11 +80,7 @@ def _model(folder: Path, path: Path, name: str) -> About:
     manifest = read(path, _Manifest, LONGEST_MANIFEST)
     if manifest.schemaVersion != VERSION:
         raise ModelError(f"{path} is a manifest of version {manifest.schemaVersion}, and only {VERSION} is read.")
-    layers = {
-        layer.mediaType.removeprefix(KIND): folder / "blobs" / f"sha256-{digest[1]}"
-        for layer in manifest.layers
-        if (digest := _DIGEST.fullmatch(layer.digest))
-    }
+    layers = _layers(folder, manifest)
     if "model" not in layers:
         raise ModelError(f"{path} names no weights. Pull the model again.")
     if "adapter" in layers:
@@ -77,6 +88,15 @@ def _model(folder: Path, path: Path, name: str) -> About:
     about = about_gguf(layers["model"], name)
     licence = about.licence or (_licence(layers["license"]) if "license" in layers else "")
     return replace(about, licence=licence)
+
+
+def _layers(folder: Path, manifest: _Manifest) -> dict[str, Path]:
+    """The files of a manifest by the names of their kinds."""
+    return {
+        layer.mediaType.removeprefix(KIND): folder / "blobs" / f"sha256-{digest[1]}"
+        for layer in manifest.layers
+        if (digest := _DIGEST.fullmatch(layer.digest))
+    }
 
 
 def _licence(blob: Path) -> str:

@@ -7,6 +7,7 @@ from specchat.engine.fetch.download import Progress
 from specchat.engine.pair import Server
 from specchat.engine.strategies import STRATEGIES
 from specchat.figures import duration
+from specchat.models import sampling
 from specchat.models.offers import Offer
 from specchat.models.pull import Order
 
@@ -88,6 +89,7 @@ def about(offer: Offer) -> list[tuple[str, str]]:
     rows = [("name", pair.name), ("fits", verdict), ("size", _where(offer))]
     rows.append(("licence", offer.licence or "not known"))
     rows.append(("strategies", ", ".join(offer.strategies)))
+    rows.append(("sampling", sampling.described(pair)))
     if target is not None:
         shape = (target.architecture, weights(target.parameters), target.quant, target.format)
         rows.append(("is", ", ".join(part for part in shape if part)))

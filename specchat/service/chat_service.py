@@ -50,10 +50,11 @@ class ChatService(ServiceState):
 
     # The pair
 
-    def load(self, pair: Pair, settings: ChatSettings | None = None) -> None:
+    def load(self, pair: Pair, settings: ChatSettings | None = None, *, chosen: bool = False) -> None:
         """Load `pair`, stopping all replies; its defaults replace the settings that the user's preferences left open.
 
-        Starts the engine where none runs. With `settings` the replies are made with these.
+        Starts the engine where none runs. With `settings` the replies are made with these. A pair that the user has
+        `chosen` is the next start's, once it is loaded.
         """
         for running in reversed(self.replies.all):
             self.replies.stop(running)
@@ -62,7 +63,7 @@ class ChatService(ServiceState):
         if self.loaded.loading is not None:
             self._forget_requests()
         self.put_settings(settings or self.defaults(pair))
-        self.wanted = ""
+        self.put_pair(pair, chosen=chosen)
         self.loaded.load(pair)
 
     def give_up_loading(self) -> str:
@@ -71,7 +72,7 @@ class ChatService(ServiceState):
         if back is None:
             return ""
         self._forget_requests()
-        self.take_back_settings()
+        self.take_back()
         return f"not loaded; going back to {self.loaded.name}"
 
     # Replies
@@ -84,6 +85,8 @@ class ChatService(ServiceState):
             return "a tool is being called; your text is kept"
         if self.wanted and self.replies:
             return "this chat's pair is loaded when the other chats are answered; your text is kept"
+        if self.wanted:
+            return f"{self.wanted_name} answers in this chat, and is not loaded; your text is kept"
         if self.loaded.info is None and self.loaded.loading is None:
             return "no model is loaded; your text is kept"
         counted = self.prompt_count.counted
@@ -239,7 +242,7 @@ class ChatService(ServiceState):
 
     def count(self, content: str) -> bool:
         """Count the tokens of a prompt of `content` for `prompt_count`; False when that cannot be done now."""
-        if self.loaded.info is None or self.replies:
+        if self.loaded.info is None or self.replies or self.wanted:
             return False
         id = self.listeners.new_id()
         self.prompt_count.begin(id, content)

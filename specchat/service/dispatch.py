@@ -137,6 +137,7 @@ class Dispatch:
     def _loaded(self, event: Loaded) -> Update:
         state = self._state
         state.loaded.loaded(event.info)
+        state.keep_pair()
         state.others.loaded()
         unread = state.saved.loaded()
         reason = state.settle() if not state.wanted else ""
@@ -174,7 +175,7 @@ class Dispatch:
             message = (
                 f"{message.rstrip('.')}. {f'Still using {name}' if state.loaded.used else f'Using {name} instead'}."
             )
-            state.take_back_settings()
+            state.take_back()
         return Update("load-failed", message, "".join(prompts), event)
 
     def fail_begun(self, event: Failed) -> list[Update]:

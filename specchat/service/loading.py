@@ -17,15 +17,20 @@ class Stopped(Exception):
 
 
 def load(
-    service: ChatService, pair: Pair, show: Callable[[str, float | None], None], stop: Callable[[], bool]
+    service: ChatService,
+    pair: Pair,
+    show: Callable[[str, float | None], None],
+    stop: Callable[[], bool],
+    *,
+    chosen: bool = False,
 ) -> PairInfo:
-    """Load `pair`, with the service's preferences; `show` gets the progress.
+    """Load `pair`, with the service's preferences; `show` gets the progress. See `ChatService.load` for `chosen`.
 
     Raises:
         EngineError: it cannot be loaded. The pair before is in use again, where there was one.
         Stopped: `stop` became true.
     """
-    service.load(pair, service.preferences.settings(pair))
+    service.load(pair, service.preferences.settings(pair), chosen=chosen)
     failure: Failed | None = None
     while True:
         for update in service.wait(TICK_S):

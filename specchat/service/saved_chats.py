@@ -37,8 +37,7 @@ class SavedChats:
             return str(error)
         self._left()
         state.tools.opened(key, view.get("tools"))
-        wanted = str(view.get("pair") or "")
-        state.wanted = wanted if wanted != state.loaded.id else ""
+        state.bind(view)
         settings = from_data(view.get("settings"))
         if settings is not None:
             state.settings = settings
@@ -103,4 +102,4 @@ class SavedChats:
     def _left(self) -> None:
         """Another chat is open, and the one before has been saved with its pair."""
         self._state.prompt_count.forget()
-        self._state.wanted = self._state.reopened = self._state.prefill = ""
+        self._state.chat_pair = self._state.prefill = ""

@@ -1,14 +1,16 @@
 """The state of a chat service: its pair, its open chat, its settings, and the replies that run."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from specchat.chat.store import Store
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply
+from specchat.clean import one_line
 from specchat.config.catalog import Pair
 from specchat.config.personas import Persona, persona_of
+from specchat.config.used_pairs import UsedPairs
 from specchat.engine.options import Speculation, Tool
 from specchat.engine.port import EnginePort
 from specchat.engine.requests import Change
@@ -43,6 +45,7 @@ class ServiceState:
         servers: ToolServers | None = None,
         uses_tools: bool = False,
         watches: bool = False,
+        used: UsedPairs | None = None,
     ) -> None:
         """Serve `engine`, and the chats in `store`.
 
@@ -56,16 +59,21 @@ class ServiceState:
             servers: the servers whose tools chats may use.
             uses_tools: use them in new chats.
             watches: hear of the replies of other programs that share the engine.
+            used: where loaded pairs are kept, so that their chats find them again.
         """
         self.engine = engine
         self.preferences = preferences
         self.settings = ChatSettings(seed=preferences.seed, limits=preferences.limits)
         self.chat = OpenChat(store, preferences.system, self._view)
         self.loaded = LoadedPair(engine, fallback, restarts)
-        self.wanted = ""
-        """The pair of the open chat, where another is loaded; empty when it is the loaded one."""
-        self.reopened = ""
-        """The pair that was to be loaded for the open chat; another one answers there once that was said."""
+        self.chat_pair = ""
+        """The id of the pair that alone answers in the open chat; empty where that is the loaded one."""
+        self._chat_pair_name = ""
+        self._used = used
+        self._chosen = ""
+        """The id of the pair that the user chose and that is being loaded."""
+        self._bound_before = ("", "")
+        """The open chat, and the pair that answered in it before another was chosen."""
         self.others = OtherReplies(engine, watches)
         self.listeners = Listeners()
         self.replies = Replies(engine, self.chat.saving, ended)
@@ -80,6 +88,21 @@ class ServiceState:
         self._before: ChatSettings | None = None
         self._put = self.settings
         """The settings of the pair before, and those that the latest load replaced them with."""
+
+    @property
+    def wanted(self) -> str:
+        """The id of the open chat's pair while another is loaded; empty where the loaded one answers."""
+        return self.chat_pair if self.chat_pair != self.loaded.id else ""
+
+    @property
+    def wanted_name(self) -> str:
+        """The same pair's name for people, on one line."""
+        return one_line(self._chat_pair_name or self.wanted, 40) if self.wanted else ""
+
+    def bind(self, view: Mapping[str, Any]) -> None:
+        """Have the pair that a chat was kept with answer in it, which is open now."""
+        self.chat_pair, name = str(view.get("pair") or ""), view.get("pair_name")
+        self._chat_pair_name = name if isinstance(name, str) else ""
 
     @property
     def conversation(self) -> Conversation:
@@ -144,9 +167,26 @@ class ServiceState:
             self._before = self.settings
         self.settings = self._put = settings
 
-    def take_back_settings(self) -> None:
-        """Use the settings of the pair that is used after all, unless they were changed since."""
-        if self.settings == self._put and self.loaded.pair is not None:
+    def put_pair(self, pair: Pair, *, chosen: bool) -> None:
+        """Have `pair`, which is to be loaded, answer in the open chat."""
+        self._chosen = pair.id if chosen else ""
+        self._bound_before, self.chat_pair = (self.conversation.key, self.chat_pair), ""
+
+    def keep_pair(self) -> None:
+        """Keep the pair that was loaded, for chats that are opened again, and for the next start if it was chosen."""
+        pair = self.loaded.pair
+        if self._used is not None and pair is not None:
+            self._used.keep(pair, chosen=pair.id == self._chosen)
+
+    def take_back(self) -> None:
+        """Use the pair before, which is loaded after all, with its settings unless they were changed since.
+
+        A chat that waits for its own pair goes on waiting with its own settings.
+        """
+        key, bound = self._bound_before
+        if key == self.conversation.key and not self.chat_pair:
+            self.chat_pair = bound
+        if self.settings == self._put and self.loaded.pair is not None and not self.wanted:
             self.settings = self._before or self.defaults(self.loaded.pair)
 
     def defaults(self, pair: Pair) -> ChatSettings:
@@ -212,6 +252,7 @@ class ServiceState:
 
     def _view(self) -> dict[str, Any]:
         view: dict[str, Any] = {"pair": self.wanted or self.loaded.id}
+        view["pair_name"] = self.wanted_name or self.loaded.name
         if self._saves_settings:
             view["settings"] = as_data(self.settings)
         if (choices := self.tools.of(self.conversation.key)) != self.tools.usual:

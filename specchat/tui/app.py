@@ -106,9 +106,14 @@ class SpecchatApp(App[None]):
     def _start_engine(self) -> None:
         pair, fallback = self.launch.pair, self.launch.fallback
         ask = bool(fallback and self.session.fetching.lacks(pair))
-        self.session.load(fallback if ask and fallback is not None else pair)
+        self.session.load(
+            fallback if ask and fallback is not None else pair,
+            chosen=not ask and (self.launch.named or not self.launch.chat),
+        )
         if self.launch.chat:
             self.chat.chats.open(self.launch.chat)
+            if self.launch.named:
+                self.session.chat_pair = ""
         self.chat.redraw()
         self.chat.queue.take_left()
         self.run_worker(_warm_up, thread=True, exit_on_error=False)

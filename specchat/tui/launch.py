@@ -11,6 +11,7 @@ from specchat.config.live import LiveFiles
 from specchat.config.personas import Persona
 from specchat.config.presets import Preset
 from specchat.config.themes import Theme
+from specchat.config.used_pairs import UsedPairs
 from specchat.mcp_tools.servers import ToolServers
 from specchat.service.settings import Preferences
 from specchat.tune.beside_work import TuningPlaces
@@ -45,10 +46,16 @@ class Launch:
     """Where chats are kept."""
     chat: str = ""
     """The key of the chat to open first; empty for a new one."""
+    named: bool = False
+    """True if the command line names `pair`, which answers in `chat` whatever did before."""
     keymap: Mapping[str, str] = field(default_factory=dict)
     """Keys by action id that replace the action's own, with commas between; "" for none."""
     models: "Callable[[], ModelPlaces] | None" = None
     """Tells where models are and come from; None leaves downloads to the engine."""
+    used: UsedPairs | None = None
+    """Where loaded pairs are kept."""
+    again: bool = False
+    """True if `pair` is the one that was chosen last."""
     add: "Callable[[Named, Named | None], DeclaredPair] | None" = None
     """Writes a pair of a target and a draft into the user's models.toml; raises an EngineError where it cannot be."""
     servers: ToolServers | None = None

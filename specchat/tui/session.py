@@ -1,7 +1,6 @@
 """The app's session: the chat service, and what only the app shows."""
 
-from specchat.clean import one_line
-from specchat.config.catalog import Pair
+from specchat.config.catalog import Catalog, Pair
 from specchat.engine.events import Finished
 from specchat.engine.port import EnginePort
 from specchat.insight.diagnosis import Advisor, Diagnosis
@@ -36,6 +35,7 @@ class AppSession(ChatService):
             servers=launch.servers,
             uses_tools=launch.uses_tools,
             watches=True,
+            used=launch.used,
         )
         self.launch = launch
         self.gpu = GpuWatch()
@@ -63,10 +63,21 @@ class AppSession(ChatService):
                 return f"the context is full, so the reply ends here: {way}"
         return update.message
 
-    def load(self, pair: Pair, settings: ChatSettings | None = None) -> None:
+    def load(self, pair: Pair, settings: ChatSettings | None = None, *, chosen: bool = False) -> None:
         self.racing.end()
-        self.reopened = ""
-        super().load(pair, settings)
+        super().load(pair, settings, chosen=chosen)
+
+    def find(self, name: str, catalog: Catalog) -> Pair:
+        """The pair of that name: of `catalog`, used before, or found on this machine. Reads the disk.
+
+        Raises:
+            ConfigError: there is none, or this version cannot run it.
+        """
+        if self.fetching.places is None:
+            return catalog.find(name)
+        from specchat.models.names import pair_named  # the app starts sooner without
+
+        return pair_named(name, catalog, self.launch.used, self.fetching.places())
 
     @property
     def writes(self) -> bool:
@@ -86,10 +97,7 @@ class AppSession(ChatService):
     def refusal(self, content: str) -> str:
         if not self.at_work and self.racing.running:
             return "a race is running; your text is kept"
-        if (words := super().refusal(content)) or self.reopened in ("", self.loaded.id):
-            return words
-        missing, self.reopened = one_line(self.reopened, 40), ""  # once: asked again, it is meant
-        return f"{missing} is not loaded: ask again, and {self.loaded.name} answers instead; your text is kept"
+        return super().refusal(content)
 
     def count(self, content: str) -> bool:
         return not self.racing.running and super().count(content)

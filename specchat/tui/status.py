@@ -35,7 +35,7 @@ def header_sides(session: AppSession) -> tuple[Content, ...]:
     made_here = reply is not None and (not reply.ended or bool(reply.steps))  # an imported one has no seed
     seed = settings.seed if settings.seed is not None else reply.seed if reply is not None and made_here else None
     parts = [
-        f"{one_line(session.wanted, 40)}, loaded when you write" if session.wanted else session.loaded.name,
+        f"{session.wanted_name}, loaded when you write" if session.wanted else session.loaded.name,
         one_line(persona_name(session.conversation.system, session.launch.personas), 30),
         _drafting(session),
         "tools on" * session.tools.of(session.conversation.key).on,

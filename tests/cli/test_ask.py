@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 
 from specchat.cli.exit_codes import BY_KIND, ExitCode
-from specchat.config.catalog import local_pair
+from specchat.config.catalog import folder_source, local_pair
 from specchat.engine import fake
 from specchat.engine.errors import ErrorKind
 from specchat.engine.events import Event, Finished, Started
@@ -270,19 +270,29 @@ def test_command_line_over_environment_over_file(
     assert asked(engines).messages == (Message("user", "hello"),)
 
 
+@pytest.fixture
+def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder called t where the command runs, and one called d."""
+    for name in "td":
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("target")
 def test_a_preferred_strategy_gives_way_where_the_pair_cannot_have_it(
     run: Run, home: Path, engines: list[FakeEngine]
 ) -> None:
     configure(home, config='strategy = "draft"\n')
     assert run("ask", "--target", "t", "hello").exit_code == 0
     assert asked(engines).speculation.strategy == "auto"
-    pair = local_pair(Path("t"), None).id
+    pair = local_pair(folder_source(Path("t")), None).id
     for strategy in ("draft", "draft-tree", "cascade"):
         result = run("ask", "--target", "t", "--strategy", strategy, "hello")
         assert result.exit_code == ExitCode.USAGE
         assert f'{strategy} cannot be used with pair "{pair}": this pair has no draft model' in result.stderr
 
 
+@pytest.mark.usefixtures("target")
 def test_heads_are_named_but_for_those_that_a_target_may_bring_along(run: Run, engines: list[FakeEngine]) -> None:
     result = run("ask", "--target", "t", "--strategy", "eagle", "hello")
     assert result.exit_code == ExitCode.USAGE
@@ -291,6 +301,7 @@ def test_heads_are_named_but_for_those_that_a_target_may_bring_along(run: Run, e
     assert asked(engines).speculation.strategy == "mtp"
 
 
+@pytest.mark.usefixtures("target")
 def test_two_folders_make_a_pair(
     run: Run, engines: list[FakeEngine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

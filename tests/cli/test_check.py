@@ -175,7 +175,7 @@ def test_wrong_prompt_files_are_told(run: Run, tmp_path: Path, text: str | None,
 
 def test_a_model_that_cannot_be_loaded_is_told(run: Run, home: Path, tmp_path: Path, prompts: str) -> None:
     result = run("check", "--target", str(tmp_path / "nowhere"), "--prompts", prompts)
-    assert result.exit_code == ExitCode.UNUSABLE
-    assert "nowhere is not a folder" in result.stderr
+    assert result.exit_code == ExitCode.USAGE
+    assert "--target: there is no folder or file" in result.stderr
     configure(home, models='schema = 1\n[[pair]]\nid = "mine"\nbackend = "gguf"\ntarget.path = "/t"\n')
     assert run("check", "--pair", "mine").exit_code == ExitCode.UNUSABLE

@@ -134,30 +134,20 @@ def test_without_a_terminal_the_app_is_refused(run: Run) -> None:
     assert "specchat ask" in result.stderr
 
 
-def test_models_says_what_runs_and_by_what(run: Run, home: Path) -> None:
-    configure(home, models='schema = 1\n[[pair]]\nid = "mine"\ntarget.path = "/t"\n')
-    lines = run("models").stdout.splitlines()
-    demo, qwen, mine = (next(line for line in lines if f"  {id} " in line) for id in ("demo", "qwen3-8b", "mine"))
-    assert demo.startswith("*")
-    assert "runs" in demo
-    assert "nf4" in qwen
-    assert "runs" in qwen
-    backends = {line.split()[0]: "gguf" in line.split() for line in lines if line}
-    assert (backends["qwen3-8b"], backends["qwen3-8b-gguf"]) == (False, True)
-    assert "runs" in mine
-
-
-def test_models_as_json(run: Run, home: Path) -> None:
+def test_models_says_the_default_and_what_each_is(run: Run, home: Path) -> None:
     configure(home, models='schema = 1\ndefault = "mine"\n[[pair]]\nid = "mine"\ntarget.path = "/t"\n')
+    lines = run("models").stdout.splitlines()
+    assert [line.split()[1] for line in lines if line.startswith("* ")][:1] == ["mine"]
+    assert lines == run("models", "list").stdout.splitlines()
     listed = json.loads(run("models", "--json").stdout)
     assert listed["default"] == "mine"
-    pairs = {pair["id"]: pair for pair in listed["pairs"]}
+    pairs = {pair["id"]: pair for pair in listed["models"]}
     assert pairs["mine"]["target"] == "/t"
-    assert pairs["mine"]["runs"] is True
-    assert pairs["qwen3-8b"]["runs"] is True
+    assert pairs["mine"]["reason"] == "There is no folder /t."
     assert (pairs["qwen3-8b"]["target_quant"], pairs["qwen3-8b"]["draft_quant"]) == ("nf4", None)
     needs = {"vram_gib": 9.4, "ram_gib": 11.9, "disk_gib": 16.4, "experts_gib": None, "step_gib": None}
     assert pairs["qwen3-8b"]["requires"] == needs
+    assert (pairs["qwen3-8b"]["sampling"]["temperature"], pairs["qwen3-8b"]["sampling_from"]) == (0.6, "models.toml")
 
 
 def test_models_reads_the_named_file(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

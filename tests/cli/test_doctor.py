@@ -12,6 +12,7 @@ from specchat.doctor.finding import Finding
 from specchat.engine.fake import FakeEngine
 from specchat.engine.requests import Load
 from tests.cli.conftest import Run, configure
+from tests.models.made import gguf, no_home
 
 
 @pytest.fixture(autouse=True)
@@ -185,3 +186,16 @@ def test_a_closed_pipe_is_no_error(run: Run, monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr("specchat.cli.output.Output.write", closed)
     assert run("doctor").exit_code == 0
+
+
+def test_found_models_that_need_a_package_are_told(run: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    no_home(monkeypatch, home)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(home / "hub"))
+    configure(home, config=f"model_folders = [{json.dumps(str(home / 'own'))}]\n")
+    gguf(home / "own" / "tiny" / "m.gguf")
+    for missing, words in (
+        (set(), "1 found on this machine"),
+        ({"llama_cpp"}, "1 cannot be loaded. The first: needs llama"),
+    ):
+        monkeypatch.setattr("specchat.models.machine.missing_packages", lambda missing=missing: missing)
+        assert words in run("doctor").stdout

@@ -17,7 +17,7 @@ from specchat.chat.rows import INTERRUPTED
 from specchat.chat.store import Store
 from specchat.chat.tree import Conversation
 from specchat.cli.exit_codes import ExitCode
-from specchat.config.catalog import local_pair
+from specchat.config.catalog import folder_source, local_pair
 from specchat.engine.fake import FakeEngine
 from specchat.engine.options import Message
 from specchat.engine.requests import Generate, Load, Request
@@ -167,18 +167,16 @@ def test_a_named_chat_goes_on_at_the_end_of_its_shown_path(run: Run, home: Path,
     assert [request.pair.id for request in engine.requests if isinstance(request, Load)] == ["mine", "demo"]
 
 
-def test_a_pair_that_is_gone_gives_way_to_the_default(run: Run, home: Path, engine: FakeEngine) -> None:
+def test_a_chat_whose_pair_is_gone_is_not_answered_by_another(run: Run, home: Path, engine: FakeEngine) -> None:
     store = opened(home)
     store.add_turn(chat := Conversation(), chat.ask("hi"), {"pair": "gone"})
     store.close()
     for arguments, input in ((("ask", "--continue", "more"), None), (("--plain", "--continue"), "more\n")):
         result = run(*arguments, input=input)
-        assert result.exit_code == 0
-        assert "This chat's pair gone is not loaded: it is not in models.toml any more. demo answers;" in result.stderr
-        store = opened(home)
-        store.save_view(chat, {"pair": "gone"})
-        store.close()
-    assert [request.pair.id for request in engine.requests if isinstance(request, Load)] == ["demo"] * 2
+        assert result.exit_code == ExitCode.UNUSABLE
+        assert 'This chat\'s pair cannot answer. There is no pair "gone"' in result.stderr
+        assert "--pair or --target names another." in result.stderr
+    assert engine.requests == []
 
 
 def test_a_chat_with_a_model_of_another_program_goes_on_with_it(
@@ -194,16 +192,21 @@ def test_a_chat_with_a_model_of_another_program_goes_on_with_it(
     assert [request.pair.id for request in engine.requests if isinstance(request, Load)] == ["maker-tiny-m.gguf"]
 
 
-def test_a_chat_with_a_folder_of_weights_says_that_another_model_goes_on(
+def test_a_chat_with_a_folder_of_weights_goes_on_with_it_or_not_at_all(
     run: Run, engine: FakeEngine, tmp_path: Path
 ) -> None:
-    run("ask", "--save", "--target", str(tmp_path), "hi")
-    assert "--target named its model" in run("ask", "--continue", "more").stderr
-    assert run("ask", "--continue", "--target", str(tmp_path), "more").stderr == ""
+    folder = tmp_path / "weights"
+    folder.mkdir()
+    run("ask", "--save", "--target", str(folder), "hi")
+    assert run("ask", "--continue", "more").stderr == ""
+    folder.rename(tmp_path / "elsewhere")
+    gone = run("ask", "--continue", "more")
+    assert gone.exit_code == ExitCode.UNUSABLE
+    assert f"This chat's pair cannot answer. {folder} is not there any more" in gone.stderr
     assert run("ask", "--continue", "--pair", "demo", "more").stderr == run("ask", "--continue", "more").stderr == ""
     names = [request.pair.id for request in engine.requests if isinstance(request, Load)]
-    here = local_pair(tmp_path, None).id
-    assert names == [here, "demo", here, "demo", "demo"]
+    here = local_pair(folder_source(folder), None).id
+    assert names == [here, here, "demo", "demo"]
 
 
 @pytest.mark.parametrize(

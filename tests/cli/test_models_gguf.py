@@ -10,10 +10,10 @@ import pytest
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.prepare import prepare
 from specchat.cli.wishes import Wishes
-from specchat.config.catalog import load_catalog
+from specchat.config.catalog import load_catalog, table_of
 from specchat.engine.fetch.source import Hub
 from specchat.engine.pair import ModelSource
-from specchat.models.check import as_table, checked_pair
+from specchat.models.check import checked_pair
 from specchat.models.machine import FreeMemory
 from tests.cli.conftest import Run, own
 from tests.engine.tiny import checkpoint
@@ -153,7 +153,7 @@ def test_a_gguf_pair_has_a_backend_of_its_own_and_other_tokens_are_told(tmp_path
     other = gguf(tmp_path / "other.gguf", tokens=("x", "y"))
     hub, target = Hub("http://127.0.0.1:1", tmp_path), ModelSource(path=str(file))
     pair, cost = checked_pair(hub, target, ModelSource(path=str(same)), "m", FreeMemory(None, None))
-    table = as_table(pair, "m")
+    table = table_of(pair, "m")
     assert (table["backend"], table["licence"], table["target"]) == ("gguf", "mit", {"path": str(file)})
     assert cost == ""
     _, cost = checked_pair(hub, target, ModelSource(path=str(other)), "m", FreeMemory(None, None))

@@ -144,8 +144,9 @@ def test_an_interrupted_reply_as_json_says_so() -> None:
     wait_for(lambda: not Path(f"/proc/{worker}").exists())
 
 
-def test_interrupting_while_loading_ends_at_once() -> None:
-    process = ask("--target", "slow", "hello")
+def test_interrupting_while_loading_ends_at_once(tmp_path: Path) -> None:
+    (slow := tmp_path / "slow").mkdir()
+    process = ask("--target", str(slow), "hello")
     wait_until_logged("loading")
     assert workers(process.pid)
     os.killpg(process.pid, signal.SIGINT)

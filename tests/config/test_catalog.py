@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from specchat.config.catalog import Catalog, Requires, load_catalog, local_pair, why_gone
+from specchat.config.catalog import Catalog, Pair, Requires, folder_source, load_catalog, local_pair
 from specchat.config.errors import ConfigError
 from specchat.config.paths import demo_model
 from specchat.engine.backends import BACKENDS, REMOTE_BACKEND
@@ -44,6 +44,15 @@ FULL = """
     id = "second"
     target = { path = "/absolute" }
 """
+
+
+def local(*folders: Path) -> Pair:
+    """The pair that `--target` and `--draft` name."""
+    target, draft = (*map(folder_source, folders), None)[:2]
+    assert target is not None
+    return local_pair(target, draft)
+
+
 HEAD = """
     schema = 1
     [[pair]]
@@ -170,8 +179,8 @@ def test_how_llama_cpp_runs_a_file_is_said_of_each_model(write: Write) -> None:
 
 
 def test_a_gguf_file_on_the_command_line_is_run_by_llama_cpp(tmp_path: Path) -> None:
-    assert local_pair(tmp_path / "x.GGUF", None).spec.backend == "gguf"
-    assert local_pair(tmp_path / "x", None).spec.backend == "native"
+    assert local(tmp_path / "x.GGUF").spec.backend == "gguf"
+    assert local(tmp_path / "x").spec.backend == "native"
 
 
 def test_quantised_weights_and_devices_are_no_hindrance(write: Write) -> None:
@@ -301,25 +310,23 @@ def test_an_unknown_pair_is_told_with_the_nearest() -> None:
 
 def test_a_pair_of_two_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    pair = local_pair(Path("big"), Path("small"))
+    pair = local(Path("big"), Path("small"))
     assert pair.spec.target.path == str(tmp_path / "big")
     assert (pair.name, pair.strategy) == ("big + small", "auto")
-    assert local_pair(Path("big"), None).spec.draft is None
+    assert local(Path("big")).spec.draft is None
 
 
 def test_the_id_of_a_folder_is_its_own_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     one, other = Path("a") / "Big model", Path("b") / "Big model"
-    ids = [local_pair(*folders).id for folders in ((one, None), (other, None), (one, other), (other, one))]
+    ids = [local(*folders).id for folders in ((one,), (other,), (one, other), (other, one))]
     assert len(set(ids)) == 4
     assert all(id_.startswith("local-big-model-") for id_ in ids)
-    assert local_pair(tmp_path / "b" / ".." / one, None).id == ids[0]
-    assert local_pair(Path("/"), None).id.startswith("local-")
-    assert all(why_gone(id_) == "--target named its model" for id_ in (*ids, "local"))
-    assert why_gone("locals") == "it is not in models.toml any more"
+    assert local(tmp_path / "b" / ".." / one).id == ids[0]
+    assert local(Path("/")).id.startswith("local-")
 
 
 def test_a_folder_in_the_home_of_nobody_is_left_as_it_is_written(write: Write, tmp_path: Path) -> None:
     pair = load_catalog(write("models.toml", HEAD + '    target = { path = "~nobody-here/t" }\n')).find("mine")
     assert pair.spec.target.path == str(tmp_path / "~nobody-here" / "t")
-    assert local_pair(Path("~nobody-here"), None).spec.target.path == str(Path("~nobody-here").absolute())
+    assert local(Path("~nobody-here")).spec.target.path == str(Path("~nobody-here").absolute())

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from specchat.engine.fetch.source import Hub
+
 Value = int | float | bool | str | Sequence[str]
 TOKENS = ("<s>", "a", "b", "ab")
 
@@ -60,11 +62,21 @@ def gguf(
     return path
 
 
-def ollama(root: Path, name: str, model: Path, *, version: int = 2, licence: str = "", kind: str = "model") -> Path:
+def ollama(
+    root: Path,
+    name: str,
+    model: Path,
+    *,
+    version: int = 2,
+    licence: str = "",
+    kind: str = "model",
+    params: Mapping[str, float] | None = None,
+) -> Path:
     """Put a GGUF file into Ollama's folder as its blob; gives the manifest."""
     (root / "blobs").mkdir(parents=True, exist_ok=True)
     layers = []
-    for media, data in ((kind, model.read_bytes()), ("license", licence.encode())):
+    settings = json.dumps(params).encode() if params else b""
+    for media, data in ((kind, model.read_bytes()), ("license", licence.encode()), ("params", settings)):
         digest = hashlib.sha256(data).hexdigest()
         if data:
             (root / "blobs" / f"sha256-{digest}").write_bytes(data)
@@ -75,6 +87,20 @@ def ollama(root: Path, name: str, model: Path, *, version: int = 2, licence: str
     manifest.parent.mkdir(parents=True, exist_ok=True)
     manifest.write_text(json.dumps({"schemaVersion": version, "layers": layers}))
     return manifest
+
+
+def in_cache(hub: Hub, repo: str, made: Path) -> Path:
+    """Move a checkpoint into the Hugging Face cache, by links as there; gives its snapshot."""
+    folder = hub.folder(repo)
+    snapshot, blobs = folder / "snapshots" / ("0" * 40), folder / "blobs"
+    for each in (snapshot, blobs, folder / "refs"):
+        each.mkdir(parents=True)
+    (folder / "refs" / "main").write_text("0" * 40)
+    for file in sorted(made.iterdir()):
+        file.rename(blobs / file.name)
+        (snapshot / file.name).symlink_to(f"../../blobs/{file.name}")
+    made.rmdir()
+    return snapshot
 
 
 def no_home(patch: pytest.MonkeyPatch, home: Path) -> None:

@@ -387,7 +387,7 @@ def test_what_fits_comes_first_and_of_it_what_is_here(tmp_path: Path) -> None:
     catalog = replace(catalog, pairs=(*catalog.pairs[:4], Pair(replace(catalog.pairs[4].spec, id="gone"))))
     found = look(ModelPlaces(Hub("http://127.0.0.1:1", tmp_path / "hub"), own=(tmp_path / "own",)))
     shown = offers(catalog, found, ROOMY)
-    assert [offer.pair.id for offer in shown] == ["p", "found", "remote", "unknown", "gone", "large"]
+    assert [offer.pair.id for offer in shown] == ["p", "found", "gone", "remote", "unknown", "large"]
     by_id = {offer.pair.id: offer for offer in shown}
     assert by_id["remote"].size == GIB
     assert by_id["remote"].missing == (ModelSource(repo="a/b"),)

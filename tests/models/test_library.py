@@ -20,7 +20,7 @@ from specchat.models.library import FoundModel, Library, ModelPlaces, look, usua
 from specchat.models.machine import FreeMemory, this_machine
 from specchat.models.offers import found_pair, offers, strategies
 from tests.engine.tiny import checkpoint
-from tests.models.made import TOKENS, gguf, no_home, ollama
+from tests.models.made import TOKENS, gguf, in_cache, no_home, ollama
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,22 +28,6 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture
 def places(tmp_path: Path) -> ModelPlaces:
     return ModelPlaces(Hub("http://127.0.0.1:1", tmp_path / "hub"), (tmp_path / "lm",), tmp_path / "ollama", ())
-
-
-def in_cache(places: ModelPlaces, repo: str = "someone/tiny") -> Path:
-    """A checkpoint in the Hugging Face cache, by links as there; gives its snapshot."""
-    folder = places.hub.folder(repo)
-    made = checkpoint(folder / "made")
-    snapshot, blobs = folder / "snapshots" / ("0" * 40), folder / "blobs"
-    snapshot.mkdir(parents=True)
-    blobs.mkdir()
-    (folder / "refs").mkdir()
-    (folder / "refs" / "main").write_text("0" * 40)
-    for file in sorted(made.iterdir()):
-        file.rename(blobs / file.name)
-        (snapshot / file.name).symlink_to(f"../../blobs/{file.name}")
-    made.rmdir()
-    return snapshot
 
 
 def set_config(folder: Path, **values: object) -> None:
@@ -56,7 +40,7 @@ def names(library: Library) -> list[tuple[str, str, str]]:
 
 
 def test_every_programs_models_are_found(places: ModelPlaces, tmp_path: Path) -> None:
-    in_cache(places)
+    in_cache(places.hub, "someone/tiny", checkpoint(tmp_path / "made"))
     gguf(tmp_path / "lm" / "maker" / "Tiny-GGUF" / "tiny-Q8_0.gguf")
     ollama(
         places.ollama, "tiny:1b", gguf(tmp_path / "made.gguf", general__name="Other"), licence="\nMIT License\nwords"
@@ -92,7 +76,7 @@ def test_the_usual_places_are_this_users(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_model_in_two_places_is_told_once(places: ModelPlaces, tmp_path: Path) -> None:
-    snapshot = in_cache(places)
+    snapshot = in_cache(places.hub, "someone/tiny", checkpoint(tmp_path / "made"))
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "link").symlink_to(snapshot)
     assert len(look(ModelPlaces(places.hub, own=(tmp_path / "own", snapshot))).models) == 1
@@ -101,8 +85,8 @@ def test_a_model_in_two_places_is_told_once(places: ModelPlaces, tmp_path: Path)
 # What cannot be read
 
 
-def test_a_link_that_leads_nowhere_is_reported(places: ModelPlaces) -> None:
-    snapshot = in_cache(places)
+def test_a_link_that_leads_nowhere_is_reported(places: ModelPlaces, tmp_path: Path) -> None:
+    snapshot = in_cache(places.hub, "someone/tiny", checkpoint(tmp_path / "made"))
     (places.hub.folder("someone/tiny") / "blobs" / "model.safetensors").unlink()
     assert not (snapshot / "model.safetensors").exists()
     library = look(places)

@@ -571,7 +571,7 @@ async def test_copy_takes_the_reply(monkeypatch: pytest.MonkeyPatch) -> None:
         await wait_until(pilot, lambda: natively)
         assert app.clipboard == STORY
         assert natively == [STORY]
-        await wait_until(pilot, lambda: f"reply of {len(STORY)} characters copied" in status(app))
+        await wait_until(pilot, lambda: f"reply by demo of {len(STORY)} characters copied" in status(app))
 
 
 async def test_the_copy_button_takes_the_code() -> None:

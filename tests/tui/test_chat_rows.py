@@ -120,7 +120,7 @@ def test_growth_is_seen_at_the_end_and_ignored_elsewhere() -> None:
     changed, grown = rows.sync(WIDTH)
     assert grown
     assert changed is not None
-    assert texts(rows)[changed:] == ["", "▌ more?", "", "yes"]
+    assert texts(rows)[changed:] == ["", "▌ more?", "", "yes", "", "demo"]
     rows.row_of(Said(chat.turns[0], "you"), WIDTH)
     assert not rows.at_end
     before = texts(rows)
@@ -129,7 +129,7 @@ def test_growth_is_seen_at_the_end_and_ignored_elsewhere() -> None:
     add(chat, "and more?", "no")
     assert rows.sync(WIDTH) == (None, True)
     rows.open_end(WIDTH)
-    assert texts(rows)[-1] == "no"
+    assert texts(rows)[-3:] == ["no", "", "demo"]
 
 
 def test_another_branch_is_shown_from_its_end() -> None:

@@ -1,5 +1,6 @@
 """The list of models: what can be read and done there, and models that were found written into models.toml."""
 
+import asyncio
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -195,3 +196,46 @@ async def test_the_built_in_pair_says_how_own_models_come_here() -> None:
         assert isinstance(app.screen, ModelsScreen)
         app.screen.query_one(OptionList).highlighted = names(app.screen).index(shipped.find("qwen3-8b").name)
         await wait_until(pilot, lambda: "model_folders" not in screen_text(app))
+
+
+async def test_keys_that_come_before_the_list_are_for_it_and_what_is_here_comes_first(
+    start: Callable[[], SpecchatApp], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint(tmp_path / "own" / "mine")
+    look, app = ModelsScreen._look, start()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await loaded(app, pilot)
+        with monkeypatch.context() as patch:
+            patch.setattr(ModelsScreen, "_look", lambda _: None)
+            await pilot.press("f3")
+            await wait_until(pilot, lambda: isinstance(app.screen, ModelsScreen))
+        screen = app.screen
+        assert isinstance(screen, ModelsScreen)
+        assert "looking for the models on this machine" in screen_text(app)
+        await pilot.press("down", "enter", "down")
+        await asyncio.to_thread(look, screen)
+        await wait_until(pilot, lambda: app.session.loaded.id == "mine")
+        await pilot.press("f3")
+        await wait_until(pilot, lambda: isinstance(app.screen, ModelsScreen) and bool(app.screen._rows))
+        screen = app.screen
+        assert isinstance(screen, ModelsScreen)
+        assert names(screen) == ["demo", "mine", "Qwen3 8B + 0.6B"]  # at once, as they were listed before
+        assert screen.query_one(OptionList).highlighted == 1
+
+
+async def test_a_chat_that_waits_for_its_pair_shows_no_other_ones_context(start: Callable[[], SpecchatApp]) -> None:
+    app = start()
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        app.chat.prompt.insert("hi")
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: app.session.last_reply is not None and app.session.last_reply.ended)
+        context = f"/ {app.session.loaded.info.context:,}" if app.session.loaded.info else ""
+        await wait_until(pilot, lambda: context in screen_text(app))
+        app.session.bind({"pair": "box", "pair_name": "The box"})
+        app.chat.redraw()
+        await wait_until(pilot, lambda: "The box, loaded when you write" in screen_text(app))
+        assert context not in screen_text(app)
+        app.chat.prompt.insert("more")
+        await pilot.pause(0.5)
+        assert context not in screen_text(app)

@@ -1,17 +1,14 @@
 """The app over the real engine and the demo pair."""
 
 import os
-import shutil
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from conftest import THEMES, ask, loaded, wait_until
+from real_terminal import needs_tmux, terminal
 
 from specchat.config.catalog import load_catalog
 from specchat.config.paths import demo_model
@@ -113,34 +110,14 @@ async def test_a_stop_a_killed_worker_and_a_refusal_keep_what_was_written(engine
         assert "token" in str(app.chat.query_one("#status").render())
 
 
-@pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+@needs_tmux
 def test_the_command_in_a_terminal(tmp_path: Path) -> None:
-    command = Path(sys.executable).with_name("specchat")
-    if not command.exists():
-        pytest.skip("the specchat command is not installed")
-    tmux = ["tmux", "-L", f"specchat-test-{os.getpid()}", "-f", "/dev/null"]
-    environment = {**os.environ, "SPECCHAT_HOME": str(tmp_path), "TERM": "xterm-256color"}
-
-    def run(*arguments: str) -> str:
-        return subprocess.run([*tmux, *arguments], capture_output=True, text=True, env=environment, timeout=20).stdout
-
-    def until(*words: str) -> None:
-        """Wait until all of them are shown at once."""
-        end = time.monotonic() + 120
-        while not all(word in (shown := run("capture-pane", "-p", "-t", "app")) for word in words):
-            assert time.monotonic() < end, f"not all of {words} are in\n{shown}"
-            time.sleep(0.1)
-
-    started = f"{command} --max-tokens 40 --strategy draft; echo left with $?; cat"
-    run("new-session", "-d", "-s", "app", "-x", "110", "-y", "34", started)
-    try:
-        until("ask something")
-        until("type your question. Enter sends it.")
-        run("send-keys", "-t", "app", "Hello there", "Enter")
-        until(" tok/s", "Hello there")
-        run("resize-window", "-t", "app", "-x", "70", "-y", "20")
-        until(" tok/s")
-        run("send-keys", "-t", "app", "C-q")
-        until("left with 0")
-    finally:
-        run("kill-server")
+    with terminal(tmp_path, (110, 34)) as shell:
+        shell.start("--max-tokens 40 --strategy draft")
+        shell.until("ask something")
+        shell.until("type your question. Enter sends it.")
+        shell.press("Hello there", "Enter")
+        shell.until(" tok/s", "Hello there")
+        shell.run("resize-window", "-t", "app", "-x", "70", "-y", "20")
+        shell.until(" tok/s")
+        shell.leave()

@@ -71,21 +71,32 @@ def test_what_a_server_cannot_continue_is_not_offered_for_that() -> None:
     assert session.go_on() == "the server cannot go on with a reply: /again asks for another one"
 
 
-def test_another_pair_answers_a_reopened_chat_only_once_that_was_said() -> None:
+def test_a_reopened_chat_is_answered_by_its_own_pair_or_one_that_is_chosen() -> None:
     session = ready(FakeEngine())
     session.send("hi")
     session.poll()
-    session.reopened = "box"
-    refused = "box is not loaded: ask again, and demo answers instead; your text is kept"
-    assert (session.send("more"), session.send("more")) == (refused, "")
-    session.poll()
-    session.reopened = "box"
+    session.chat_pair = "box"
+    refused = "box answers in this chat, and is not loaded; your text is kept"
+    assert [session.send("more") for _ in range(3)] == [refused] * 3
     session.load(CATALOG.pairs[1])
     assert session.send("more") == ""
-    session.reopened = "box"
-    session.chats.new()
     session.poll()
+    session.chat_pair = "box"
+    session.chats.new()
     assert session.send("more") == ""
+
+
+def test_a_chat_still_waits_for_its_pair_when_that_could_not_be_loaded() -> None:
+    engine = FakeEngine()
+    session = ready(engine)
+    session.chat_pair, own = "big", replace(session.settings, strategy="lookup")
+    session.settings = own
+    engine.fail_load("model", "There is no folder /models/big.")
+    session.load(CATALOG.pairs[1], own)
+    assert session.send("more") == ""
+    session.poll()
+    assert (session.loaded.id, session.wanted, session.settings) == ("demo", "big", own)
+    assert session.send("more") == "big answers in this chat, and is not loaded; your text is kept"
 
 
 def test_a_race_wants_the_engine_for_itself(tmp_path: Path) -> None:

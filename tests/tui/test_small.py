@@ -282,11 +282,11 @@ def test_the_footer() -> None:
         reply.stats, tokens_per_second=142, speedup_vs_plain=1.9, completion_tokens=214, mean_acceptance_length=3.4,
         ttft_ms=120,
     )  # fmt: skip
-    assert footer(reply) == "142 tok/s · 1.9x"
+    assert footer(reply) == "demo · 142 tok/s · 1.9x"
     whole = "142 tok/s · 1.9x plain · 214 tokens · seed 42 · 3.4 a step · 0.12 s to first · demo"
     assert whole_footer(reply) == whole
     reply.stats = replace(reply.stats, num_repeated_tokens=200)
-    assert footer(reply) == "142 tok/s · 1.9x · copied from an earlier reply"
+    assert footer(reply) == "demo · 142 tok/s · 1.9x · copied from an earlier reply"
     assert whole_footer(reply) == whole.replace(" plain", " plain · copied from an earlier reply")
 
 

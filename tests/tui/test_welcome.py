@@ -44,7 +44,7 @@ async def test_the_suggestions_have_a_row_each_in_the_smallest_window() -> None:
 
 async def test_nothing_is_drawn_before_there_is_room() -> None:
     welcome = Welcome(Keys(ACTIONS))
-    welcome.show_pair(None, "demo", "", built_in=True)
+    welcome.show_pair(None, "demo", "", built_in=True, again=False)
     assert str(welcome.render()) == ""
 
 

@@ -33,10 +33,12 @@ def _strategy(chat: ChatScreen, argument: str) -> None:
 
 
 def _about(chat: ChatScreen, _: str) -> None:
+    from specchat.models.sampling import described
     from specchat.tui.screens.about import AboutScreen
 
     loaded, choose = chat.session.loaded, chat.keys.named("models")
-    chat.app.push_screen(AboutScreen(loaded.info, loaded.name if loaded.loading is not None else "", choose))
+    loading = loaded.name if loaded.loading is not None else ""
+    chat.app.push_screen(AboutScreen(loaded.info, loading, choose, described(loaded.pair) if loaded.pair else ""))
 
 
 def _help(chat: ChatScreen, _: str) -> None:

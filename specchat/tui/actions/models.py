@@ -1,10 +1,12 @@
 """Choosing a pair; missing models are downloaded beside the chat, once the user agrees."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Sequence
 from functools import partial
 
 from specchat.clean import one_line
 from specchat.config.catalog import Catalog, Pair
+from specchat.config.errors import ConfigError, UnknownPair
 from specchat.tui.composing.slash import nearest
 from specchat.tui.screens.chat import ChatScreen
 
@@ -12,8 +14,10 @@ LOOK_EVERY = 0.4
 """Seconds between looks at a download."""
 
 
-def models(chat: ChatScreen, name: str) -> None:
-    """Use the pair of that id, or show all pairs."""
+def models(chat: ChatScreen, name: str) -> Awaitable[None] | None:
+    """Use the pair or model of that name, or show all."""
+    if name:
+        return _use_named(chat, name)
     from specchat.tui.screens.models import ModelsScreen
 
     async def chosen(answer: Pair | str | None) -> None:
@@ -25,19 +29,27 @@ def models(chat: ChatScreen, name: str) -> None:
     def changed(catalog: Catalog) -> None:
         chat.catalog = catalog
 
-    pairs = {pair.spec.id: pair for pair in chat.catalog.pairs}
-    if name in pairs:
-        want_pair(chat, pairs[name])
-    elif name:
+    chat.app.push_screen(ModelsScreen(chat.session, chat.catalog, changed), chosen)
+    return None
+
+
+async def _use_named(chat: ChatScreen, name: str) -> None:
+    try:
+        pair = await asyncio.to_thread(chat.session.find, name, chat.catalog)
+    except ConfigError as error:
         chat.prompt.restore(f"/model {name}")
-        near = nearest(name, pairs) or f"; {chat.keys.named('models')} shows all"
-        chat.say(f"there is no pair {one_line(name, 40)}{near}", bad=True)
-    else:
-        chat.app.push_screen(ModelsScreen(chat.session, chat.catalog, changed), chosen)
+        words = error.message
+        if isinstance(error, UnknownPair):
+            near = nearest(name, error.known) or f"; {chat.keys.named('models')} shows all"
+            words = f"there is no pair {one_line(name, 40)}{near}"
+        chat.say(words, bad=True)
+        return
+    want_pair(chat, pair)
 
 
 def model_values(chat: ChatScreen) -> Sequence[tuple[str, str]]:
-    return [(pair.spec.id, pair.spec.name) for pair in chat.catalog.pairs]
+    found = [offer.pair for offer in chat.session.fetching.listed if not offer.declared]
+    return [(pair.spec.id, pair.spec.name) for pair in (*chat.catalog.pairs, *found)]
 
 
 def use_pair(chat: ChatScreen, pair: Pair) -> None:
@@ -46,7 +58,7 @@ def use_pair(chat: ChatScreen, pair: Pair) -> None:
         chat.say(f"{one_line(pair.spec.name, 40)} cannot be loaded: {pair.unsupported}", bad=True)
         return
     stopped = chat.session.elsewhere
-    chat.session.load(pair)
+    chat.session.load(pair, chosen=True)
     words = f"the reply in “{one_line(stopped.title, 30)}” is stopped: its pair was unloaded" if stopped else ""
     chat.say(words)
     chat.redraw()

@@ -2,7 +2,7 @@
 
 from specchat.chat.reasoning import Reasoning, marked
 from specchat.chat.turn import Reply
-from specchat.clean import clean
+from specchat.clean import clean, one_line
 from specchat.tui.action import Action
 from specchat.tui.editor import EditorError, edit_text, suffix_of
 from specchat.tui.screens.chat import ChatScreen
@@ -40,7 +40,8 @@ def _copy_text(chat: ChatScreen, reply: Reply | None, *, reasoning: bool = False
     if not wanted:
         chat.say("there is only reasoning in this reply; /commands, copy reply with reasoning", bad=True)
     else:
-        _copy(chat, wanted, "reply with reasoning" if reasoning else "reply")
+        by = f" by {one_line(reply.name, 40)}" if reply.name else ""
+        _copy(chat, wanted, f"reply{by}{' with reasoning' if reasoning else ''}")
 
 
 def _copy_code(chat: ChatScreen, _: str) -> None:

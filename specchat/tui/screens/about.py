@@ -17,16 +17,23 @@ class AboutScreen(TextDialog):
 
     DIALOG_TITLE = "about"
 
-    def __init__(self, info: PairInfo | None, loading: str, choose: str) -> None:
-        """`loading` is the name of the pair that is being loaded, empty where none is; `choose` the key for models."""
+    def __init__(self, info: PairInfo | None, loading: str, choose: str, sampling: str) -> None:
+        """Take what the rows say.
+
+        Args:
+            info: the loaded pair.
+            loading: the name of the pair that is being loaded, empty where none is.
+            choose: the key for models.
+            sampling: the pair's own sampling and its source, in words.
+        """
         super().__init__()
-        self._about = about(info, loading, choose)
+        self._about = about(info, loading, choose, sampling)
 
     def rows(self, width: int) -> list[Content]:
         return [row for name, words in self._about for row in named(name, words, width, _NAME_WIDTH)]
 
 
-def about(info: PairInfo | None, loading: str = "", choose: str = "") -> list[tuple[str, str]]:
+def about(info: PairInfo | None, loading: str = "", choose: str = "", sampling: str = "") -> list[tuple[str, str]]:
     """Rows of a name and words; without a loaded pair only the app's."""
     rows = [("specchat", version("specchat"))]
     if info is None:
@@ -44,6 +51,7 @@ def about(info: PairInfo | None, loading: str = "", choose: str = "") -> list[tu
         ("device", info.device),
         *(("note", words) for words in (info.note, info.warning) if words),
         ("context", f"{figures.count(info.context)} tokens"),
+        *([("sampling", sampling)] if sampling else []),
         ("memory", f"{figures.count(info.memory >> 20)} MiB"),
         ("plain speed", f"{figures.per_second(plain)} tok/s, measured here at load" if plain else "not measured"),
         ("drafting", ", ".join(usable) or "no drafting for this pair"),

@@ -13,6 +13,7 @@ from specchat.config.catalog import Catalog
 from specchat.engine.events import AwaitingClient
 from specchat.service.dispatch import Update, UpdateKind
 from specchat.tui.action import Action, Where
+from specchat.tui.composing.slash import Command
 from specchat.tui.composing.suggestions import SUGGESTIONS, suggestion
 from specchat.tui.history import PromptHistory
 from specchat.tui.keys import Keys
@@ -100,11 +101,17 @@ class ChatScreen(ChatWindow):
             if (
                 event.text.strip() and event.text == self.prompt.prompt
             ):  # not of a second enter that came with the first
-                command = await self.composer.enter(event.text)
+                command = await self._entered(event.text)
         finally:
             event.seen.set()
         if command is not None:
             await self.do(command.action.id, command.argument)
+
+    async def _entered(self, text: str) -> Command | None:
+        """Send what was entered once the chat's own pair is there, or give the command it is."""
+        if not text.startswith("/") and not await self.chats.own_pair():
+            return None
+        return await self.composer.enter(text)
 
     def _takes_key(self, key: str) -> bool:
         """True if a key typed in the prompt means something else: in the list of choices or in an empty chat."""

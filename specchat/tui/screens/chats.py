@@ -3,9 +3,7 @@
 import asyncio
 
 from specchat.chat.turn import Reply, Turn
-from specchat.clean import one_line
-from specchat.config.catalog import Pair, why_gone
-from specchat.service.settings import ChatSettings
+from specchat.config.errors import ConfigError, UnknownPair
 from specchat.tui.screens.composer import Composer
 from specchat.tui.screens.queue import Queue
 from specchat.tui.screens.window import ChatWindow
@@ -20,6 +18,8 @@ class Chats:
         self._sidebar = window.sidebar
         self._queue = queue
         self._composer = composer
+        self._loading: asyncio.Future[bool] | None = None
+        """Loads the pair of a reopened chat."""
 
     # The list
 
@@ -123,48 +123,50 @@ class Chats:
         self._composer.count_soon()
 
     def load_wanted(self) -> None:
-        """Load the pair of a reopened chat, once something is written and no reply runs."""
+        """Begin to load the pair of a reopened chat once something is written."""
         typed = self._window.prompt.text
-        if typed and not typed.startswith("/"):
-            self._load_wanted()
+        if typed and not typed.startswith("/") and self._waits and self._loading is None:
+            self._window.run_worker(self.own_pair(), group="wanted", exit_on_error=False)
 
-    def _load_wanted(self) -> None:
-        """Load the pair of a reopened chat, with the settings it had, where no reply runs."""
-        window = self._window
-        if not window.session.wanted or window.session.replies:
-            return
-        wanted, settings = window.session.wanted, window.session.settings
-        window.session.wanted = ""
-        pair = next((pair for pair in window.catalog.pairs if pair.spec.id == wanted), None)
-        if pair is not None:
-            self._use(wanted, pair, settings)
-            return
-        window.session.reopened = wanted
-        window.run_worker(self._find(wanted, settings), group="wanted", exclusive=True, exit_on_error=False)
+    @property
+    def _waits(self) -> bool:
+        """True if the open chat's own pair is not loaded and could be, as no reply runs."""
+        session = self._window.session
+        return bool(session.wanted) and not session.replies
 
-    async def _find(self, wanted: str, settings: ChatSettings) -> None:
-        """Load a pair that is none of models.toml: a model of this machine, chosen in the list of models."""
-        session, chat = self._window.session, self._window.session.conversation
-        pair = await asyncio.to_thread(session.fetching.found, wanted)
-        if session.conversation is chat and session.reopened == wanted and not session.replies:
-            self._use(wanted, pair, settings)
+    async def own_pair(self) -> bool:
+        """Have the open chat's own pair loaded or being loaded; False if it cannot be, which was said."""
+        if not self._waits:
+            return True
+        if self._loading is None:
+            self._loading = asyncio.ensure_future(self._load())
+            self._loading.add_done_callback(self._loaded)
+        return await asyncio.shield(self._loading)
 
-    def _use(self, wanted: str, pair: Pair | None, settings: ChatSettings) -> None:
-        """Load the pair of a reopened chat, or say why it cannot be."""
-        window = self._window
-        lacking = window.session.fetching.lacks(pair) if pair is not None else ()
-        if pair is None or pair.unsupported or lacking:
-            window.session.reopened = wanted
-            window.session.settle()
-            reason = pair.unsupported if pair else why_gone(wanted)
+    def _loaded(self, loading: "asyncio.Future[bool]") -> None:
+        self._loading = None
+
+    async def _load(self) -> bool:
+        window, session = self._window, self._window.session
+        wanted, settings, chat = session.wanted, session.settings, session.conversation
+        pair, reason = None, ""
+        try:
+            pair = await asyncio.to_thread(session.find, wanted, window.catalog)
+            lacking = await asyncio.to_thread(session.fetching.lacks, pair)
             if lacking:
                 reason = f"{lacking[0].label} is not here; {window.keys.named('models')} downloads it"
-            window.say(f"this chat's pair {one_line(wanted, 40)} is not loaded: {reason}", bad=True)
-            return
-        window.session.load(pair, settings)
-        window.session.reopened = wanted
+        except ConfigError as error:
+            unknown = isinstance(error, UnknownPair)
+            reason = "no models.toml has it, nor this machine a model of that name" if unknown else error.message
+        if session.conversation is not chat or not self._waits:
+            return True
+        if pair is None or reason:
+            window.say(f"this chat's pair {session.wanted_name} is not loaded: {reason}", bad=True)
+            return False
+        session.load(pair, settings)
         window.say("")
         window.redraw()
+        return True
 
     # Branches
 
@@ -200,19 +202,21 @@ class Chats:
         self._window.say("not edited")
         return True
 
-    def regenerate(self) -> None:
+    async def regenerate(self) -> None:
         """Another reply to the prompt under the cursor, or to the last one."""
         self._window.say("")
-        self._load_wanted()
+        if not await self.own_pair():
+            return
         if refusal := self._window.session.regenerate(self._turn):
             self._window.refuse(refusal)
             return
         self._window.redraw()
 
-    def go_on(self) -> None:
+    async def go_on(self) -> None:
         """Continue the last reply."""
         self._window.say("")
-        self._load_wanted()
+        if not await self.own_pair():
+            return
         if refusal := self._window.session.go_on():
             self._window.refuse(refusal)
             return

@@ -23,7 +23,7 @@ from specchat.models.machine import FreeMemory, this_machine
 from specchat.models.offers import Offer, offers, with_draft
 from specchat.tui.screens.dialog import CORNERS, Dialog
 from specchat.tui.session import AppSession
-from specchat.tui.text.lines import EMPTY, named
+from specchat.tui.text.lines import named
 from specchat.tui.widgets.options import Options
 from specchat.tui.widgets.plain import FactRows, Plain
 
@@ -37,6 +37,7 @@ _EVERY_S = 0.5
 _LONGEST = 2000
 """Characters of a sentence that are shown: what to repair stands at its end."""
 
+_LOOKING = "looking for the models on this machine ..."
 _YOURS = "folders that model_folders in config.toml names are listed here; specchat --target FOLDER loads one at once"
 
 
@@ -55,6 +56,9 @@ class ModelsScreen(Dialog[Pair | str | None]):
         Binding("t", "do('tune')", "Tune on my chats", show=False),
         Binding("r", "do('recommend')", "What is fastest here", show=False),
         Binding("enter", "choose", "Choose", show=False),
+        Binding("down", "early(1)", "Down", show=False, priority=True),
+        Binding("up", "early(-1)", "Up", show=False, priority=True),
+        Binding("enter,space", "early(0)", "Choose", show=False, priority=True),
     ]
 
     def __init__(self, session: AppSession, catalog: Catalog, changed: Callable[[Catalog], None]) -> None:
@@ -62,7 +66,10 @@ class ModelsScreen(Dialog[Pair | str | None]):
         super().__init__()
         self._session = session
         self._catalog = catalog
-        self._rows: list[tuple[Pair, Offer | None]] = [(pair, None) for pair in catalog.pairs]
+        self._rows: list[tuple[Pair, Offer]] = [(offer.pair, offer) for offer in session.fetching.listed]
+        """Empty until this machine's models are known."""
+        self._early_moves, self._early_choice = 0, False
+        """Keys that came before there was a list."""
         self._changed = changed
         self._problems: Sequence[str] = ()
         self._outcomes: dict[str, str] = {}
@@ -80,9 +87,7 @@ class ModelsScreen(Dialog[Pair | str | None]):
 
     def on_mount(self) -> None:
         self.set_interval(_EVERY_S, self._progressed)
-        loaded = self._session.loaded.id
-        ids = [pair.spec.id for pair, _ in self._rows]
-        self._list(ids.index(loaded) if loaded in ids else 0)
+        self._list(self._at_loaded)
         self.query_one(OptionList).focus()
         self.run_worker(self._look, thread=True, exit_on_error=False)
 
@@ -108,14 +113,34 @@ class ModelsScreen(Dialog[Pair | str | None]):
     def _looked(self, found: Sequence[Offer], problems: Sequence[str]) -> None:
         if not self.is_attached:  # closed in the meantime
             return
-        marked, added = self._marked, self._added
+        marked, added, early = self._marked, self._added, not self._rows
+        self._session.fetching.listed = tuple(found)
         self._rows = [(offer.pair, offer) for offer in found]
         self._problems, self._added = problems, ""
+        if early:
+            self._list(max(0, min(self._at_loaded + self._early_moves, len(found) - 1)))
+            if self._early_choice:
+                self.action_choose()
+            return
         at = (n for n, (pair, _) in enumerate(self._rows) if marked and (pair.id == added or pair.spec == marked.spec))
         self._list(next(at, 0))
 
     @property
-    def _marked_row(self) -> tuple[Pair, Offer | None] | None:
+    def _at_loaded(self) -> int:
+        """The row of the loaded pair, else the first."""
+        loaded = self._session.loaded.id
+        return next((n for n, (pair, _) in enumerate(self._rows) if pair.spec.id == loaded), 0)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return action != "early" or not self._rows
+
+    def action_early(self, move: int) -> None:
+        """Keep a key that came before the list: a move, or 0 for a choice."""
+        if not self._early_choice:
+            self._early_moves, self._early_choice = self._early_moves + move, move == 0
+
+    @property
+    def _marked_row(self) -> tuple[Pair, Offer] | None:
         at = self.query_one(OptionList).highlighted
         return self._rows[at] if at is not None and at < len(self._rows) else None
 
@@ -140,7 +165,7 @@ class ModelsScreen(Dialog[Pair | str | None]):
         options.highlighted = highlighted if self._rows else None
         self._describe()
 
-    def _row(self, pair: Pair, offer: Offer | None, room: int, columns: Sequence[tuple[str, int]]) -> Content:
+    def _row(self, pair: Pair, offer: Offer, room: int, columns: Sequence[tuple[str, int]]) -> Content:
         loaded = self._session.loaded.id == pair.spec.id and self._session.loaded.info is not None
         mark = " · loaded" * loaded
         name = one_line(pair.spec.name, room - len(mark) - 1)
@@ -149,11 +174,9 @@ class ModelsScreen(Dialog[Pair | str | None]):
         title = Content.styled(name, "bold") + Content.styled(mark, "$accent")
         return title + " " * max(room - title.cell_length, 0) + Content.styled(tail, "$quiet")
 
-    def _facts(self, pair: Pair, offer: Offer | None, *, short: bool) -> tuple[str, ...]:
+    def _facts(self, pair: Pair, offer: Offer, *, short: bool) -> tuple[str, ...]:
         fetching = self._session.fetching
         share = fetching.share if fetching.is_for(pair) else ""
-        if offer is None:
-            return (share or "…", "…")
         if short:
             return (share or words.amount(offer).removeprefix("download "), offer.fit.verdict)
         return (share or words.amount(offer), words.fits(offer), offer.licence)
@@ -162,10 +185,10 @@ class ModelsScreen(Dialog[Pair | str | None]):
     def _describe(self) -> None:
         pane, options = self.query_one(FactRows), self.query_one(OptionList)
         if self._marked_row is None:
-            pane.show(EMPTY, layout=True)
+            pane.show(Content(_LOOKING), layout=True)
             return
         pair, offer = self._marked_row
-        rows = words.about(offer) if offer is not None else [("target", pair.spec.target.label)]
+        rows = words.about(offer)
         if pair.name in str(options.get_option_at_index(options.highlighted or 0).prompt):
             rows = [row for row in rows if row[0] != "name"]
         fetching = self._session.fetching
@@ -195,16 +218,16 @@ class ModelsScreen(Dialog[Pair | str | None]):
             room = box.outer_size.width - CORNERS
             self.show_hint(next((line for line in lines if len(line) <= room), lines[-1]))
 
-    def _hints(self, offer: Offer | None) -> Iterator[tuple[str, str]]:
+    def _hints(self, offer: Offer) -> Iterator[tuple[str, str]]:
         """Words about the keys for the marked one, and the same in fewer cells; none where they can be left out."""
-        enter = "enter downloads" if offer is not None and offer.missing else "enter loads"
+        enter = "enter downloads" if offer.missing else "enter loads"
         yield enter, enter
-        if offer is not None and offer.drafts.proposals:
+        if offer.drafts.proposals:
             yield "d with a draft", "d drafts"
         if self._on_loaded:
             yield "t tunes it", "t tunes"
             yield "r measures it", ""
-        if offer is not None and self._can_be_added(offer):
+        if self._can_be_added(offer):
             yield "a adds to models.toml", "a adds"
         if self._session.fetching.task is not None:
             words = "x stops" if self._session.fetching.busy else "x goes on"
@@ -229,7 +252,7 @@ class ModelsScreen(Dialog[Pair | str | None]):
         """Load the marked one with the first model that could draft for it."""
         pair, offer = self._marked_row or (None, None)
         if pair is not None and offer is not None and offer.drafts.proposals:
-            self.dismiss(with_draft(pair, offer.drafts.proposals[0].source))
+            self.dismiss(with_draft(pair, offer.drafts.proposals[0]))
 
     @property
     def _on_loaded(self) -> bool:

@@ -112,7 +112,8 @@ class ChatWindow(Screen[None]):
         """The engine panel, or its one row; neither before something was asked."""
         session, total = self.session, self.session.ledger.total
         saved_ms = total.saved_ms if total.times is not None else None
-        shown = gauges(session.last_reply, session.loaded.info, session.diagnosis, saved_ms, session.gpu.use)
+        info = None if session.wanted else session.loaded.info
+        shown = gauges(session.last_reply, info, session.diagnosis, saved_ms, session.gpu.use)
         panel, line = self._panel, self._engine_line
         asked = bool(session.conversation.turns)
         listed = Sidebar.outer(self.size.width) if self.lists_chats else 0
@@ -136,7 +137,8 @@ class ChatWindow(Screen[None]):
         if self.welcome.display:
             loaded, fallback = session.loaded, session.launch.fallback
             built_in = fallback is not None and loaded.id == fallback.spec.id
-            self.welcome.show_pair(loaded.info, loaded.name, loaded.error, built_in=built_in)
+            again = session.launch.again and loaded.id == session.launch.pair.id
+            self.welcome.show_pair(loaded.info, loaded.name, loaded.error, built_in=built_in, again=again)
         self.draw_hints()
 
     def draw_hints(self) -> None:

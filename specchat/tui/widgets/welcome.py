@@ -39,11 +39,17 @@ class Welcome(Plain):
         self._loading = False
         self._watch = _WATCH
 
-    def show_pair(self, info: PairInfo | None, name: str, error: str, *, built_in: bool) -> None:
-        """`error` is why it is not loaded; `built_in` marks the pair that comes with specchat, also while it loads."""
+    def show_pair(self, info: PairInfo | None, name: str, error: str, *, built_in: bool, again: bool) -> None:
+        """Show the pair that is loaded or being loaded.
+
+        `error` is why it is not loaded; `built_in` marks the pair that comes with specchat, `again` the one of the
+        start before.
+        """
         self._loading = info is None and not error
         self._watch = _WATCH_SERVER if info is not None and info.server else _WATCH
         about = f"on {one_line(info.device)}" if info is not None else ""
+        if again:
+            about = f"Chosen last time{f', runs {about}' if about else ''}. {self._choose} chooses another."
         about = error or (f"{_BUILT_IN} {self._choose} gets a real one." if built_in else about)
         self._pair = (styled(one_line(name), ".value"), styled(about, ".quiet"))
         self._fill()

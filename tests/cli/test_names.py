@@ -1,0 +1,135 @@
+"""Every command takes every name of a model, and means the same by it; the next start begins with the last choice."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from specchat.cli.exit_codes import ExitCode
+from specchat.cli.prepare import prepare
+from specchat.cli.wishes import Wishes
+from specchat.config.paths import user_paths
+from specchat.config.used_pairs import UsedPairs
+from specchat.engine.fake import FakeEngine
+from specchat.engine.fetch.source import Hub
+from specchat.engine.requests import Load
+from tests.cli.conftest import Run, configure
+from tests.engine.tiny import checkpoint
+from tests.models.made import gguf, in_cache, no_home, ollama
+
+MAKERS = {"do_sample": True, "temperature": 0.6}
+IDS = {
+    "demo": "demo",
+    "mine": "mine",
+    "short": "mine",
+    "box": "box",
+    "someone/tiny": "someone-tiny",
+    "someone-tiny": "someone-tiny",
+    "maker/small/m.gguf": "maker-small-m.gguf",
+    "tiny:1b": "tiny-1b",
+    "own": "own",
+}
+"""Ids by names: shipped, declared, an alias, on a server, in the hub's cache, of LM Studio and Ollama, a folder."""
+
+
+@pytest.fixture(autouse=True)
+def machine(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user with models from everywhere; gives the folder of one."""
+    user = tmp_path / "user"
+    no_home(monkeypatch, user)
+    hub = Hub("http://127.0.0.1:1", user / "hub")
+    monkeypatch.setattr("specchat.engine.fetch.source.usual_hub", lambda: hub)
+    for folder in (tmp_path / "made", user / "models" / "own", tmp_path / "declared"):
+        (checkpoint(folder) / "generation_config.json").write_text(json.dumps(MAKERS))
+    in_cache(hub, "someone/tiny", tmp_path / "made")
+    gguf(user / ".lmstudio" / "models" / "maker" / "small" / "m.gguf", general__sampling__temp=0.6)
+    ollama(user / ".ollama" / "models", "tiny:1b", gguf(tmp_path / "made.gguf"), params={"temperature": 0.6})
+    own = f'id = "mine"\naliases = ["short"]\ntarget.path = {json.dumps(str(tmp_path / "declared"))}\n'
+    configure(
+        home,
+        models=f'schema = 1\n[[pair]]\n{own}[[pair]]\nid = "box"\nbackend = "remote"\nurl = "http://127.0.0.1:1"\n',
+        config=f"model_folders = [{json.dumps(str(user / 'models'))}]\n",
+    )
+    return user / "models" / "own"
+
+
+def loads(engines: list[FakeEngine]) -> list[Load]:
+    return [request for engine in engines for request in engine.requests if isinstance(request, Load)]
+
+
+@pytest.mark.parametrize("name", [name for name in IDS if name != "box"])
+def test_every_command_means_the_same_by_a_name(run: Run, engines: list[FakeEngine], name: str) -> None:
+    id_ = IDS[name]
+    for arguments in (("ask", "hi", "--save"), ("ask", "--continue", "hi"), ("--plain",)):
+        assert run(*arguments, "--pair", name, input="hi\n").exit_code == 0
+        assert loads(engines)[-1].pair.id == id_
+    assert run("ask", "--continue", "hi").exit_code == 0  # by the chat's own pair
+    assert loads(engines)[-1].pair.id == id_
+    assert len({str(load.pair) for load in loads(engines)}) == 1
+    shown = run("models", "show", name, "--json")
+    found = json.loads(shown.stdout)
+    assert (found["id"], found["sampling"]["temperature"]) == (id_, 0.3 if name == "demo" else 0.6)
+    assert id_ in {model["id"] for model in json.loads(run("models", "--json").stdout)["models"]}
+    assert prepare(Wishes(pair=name)).pair.sampling.temperature == found["sampling"]["temperature"]
+
+
+@pytest.mark.usefixtures("engines")
+def test_results_are_kept_for_declared_pairs_alone_and_others_are_told_how_to_be(run: Run) -> None:
+    for command in (("tune", "draft"), ("tune", "vocabulary"), ("recommend",)):
+        refused = run(*command, "own")
+        assert refused.exit_code == ExitCode.UNUSABLE, refused.output
+        assert "specchat models add own adds it." in refused.stderr
+    assert 'id = "own' in run("models", "add", "own").stdout
+
+
+def test_a_target_may_be_the_name_of_a_model(run: Run, engines: list[FakeEngine], machine: Path) -> None:
+    assert run("ask", "--target", "someone/tiny", "--draft", "own", "hi").exit_code == 0
+    load = loads(engines)[-1].pair
+    assert (load.target.repo, load.draft and load.draft.path) == ("someone/tiny", str(machine))
+    wrong = run("ask", "--target", "someone/tinny", "hi")
+    assert wrong.exit_code == ExitCode.USAGE
+    assert 'no model of that name on this machine. Did you mean "someone/tiny"?' in wrong.stderr
+
+
+def test_the_last_choice_is_the_next_start_until_a_flag_or_a_setting_names_another(
+    run: Run, home: Path, engines: list[FakeEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert prepare(Wishes()).pair.id == "demo"
+    assert run("ask", "--pair", "mine", "hi").exit_code == 0  # one question is no choice
+    assert prepare(Wishes()).pair.id == "demo"
+    assert run("--plain", "--pair", "own", input="hi\n").exit_code == 0
+    assert (prepared := prepare(Wishes())).pair.id == "own"
+    assert prepared.again
+    assert run("ask", "hi").exit_code == 0
+    assert loads(engines)[-1].pair.id == "own"
+    assert json.loads(run("models", "--json").stdout)["default"] == "own"
+    assert prepare(Wishes(pair="demo")).pair.id == "demo"
+    monkeypatch.setenv("SPECCHAT_PAIR", "mine")
+    assert run("ask", "hi").exit_code == 0
+    assert loads(engines)[-1].pair.id == "mine"
+    monkeypatch.delenv("SPECCHAT_PAIR")
+    models = home / "config" / "models.toml"
+    models.write_text(models.read_text().replace("schema = 1\n", 'schema = 1\ndefault = "mine"\n'))
+    assert prepare(Wishes()).pair.id == "mine"
+    configure(home, config='pair = "someone/tiny"\n')
+    assert prepare(Wishes()).pair.id == "someone-tiny"
+
+
+def test_where_the_last_choice_is_gone_commands_say_so_and_the_app_starts_with_the_default(
+    run: Run, machine: Path
+) -> None:
+    used = UsedPairs(user_paths().used_pairs)
+    used.keep(prepare(Wishes(pair="own")).pair, chosen=True)
+    machine.rename(machine.with_name("other"))
+    refused = run("ask", "hi")
+    assert refused.exit_code == ExitCode.UNUSABLE
+    assert f"{machine} is not there any more: own cannot be loaded. It was chosen last;" in refused.stderr
+    prepared = prepare(Wishes(), otherwise=True)
+    assert (prepared.pair.id, prepared.again) == ("demo", False)
+    assert "It was chosen last" in prepared.lost
+
+
+def test_nothing_is_kept_of_a_model_whose_question_is_not(run: Run, engines: list[FakeEngine]) -> None:
+    assert run("ask", "--no-save", "--pair", "own", "hi").exit_code == 0
+    assert engines
+    assert not user_paths().used_pairs.exists()
