@@ -112,7 +112,7 @@ def figures(reply: Reply) -> str:
         f"{stats.tokens_per_second:.0f} tok/s" if stats.tokens_per_second else "",
         f"{stats.speedup_vs_plain:.1f}x plain" if stats.speedup_vs_plain is not None else "",
         speculation_label(reply.speculation),
-        f"temperature {reply.sampling.temperature:g}",
+        f"temperature {reply.sampling.shown('temperature')}",
         f"seed {reply.seed}",
         one_line(reply.outcome),
     ]

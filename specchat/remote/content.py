@@ -20,7 +20,7 @@ class Content:
 
 def read_content(value: Any) -> Content:
     """Read any JSON as a message's content."""
-    texts, thoughts, unread = [], [], ""
+    texts, thoughts, unread = list[str](), list[str](), ""
     parts = [(value, False)]
     while parts:
         part, reasons = parts.pop()

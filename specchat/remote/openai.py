@@ -231,7 +231,7 @@ class Dialect:
         return self.title[0].upper() + self.title[1:]
 
     def _sampling(self, sampling: Sampling) -> dict[str, Any]:
-        """All options of sampling, since servers have defaults of their own."""
+        """All options of sampling but those that are the server's."""
         fields: dict[str, Any] = {
             "seed": sampling.seed,
             "temperature": 0.0 if sampling.greedy else sampling.temperature,
@@ -247,7 +247,8 @@ class Dialect:
                 fields[self.options[name]] = getattr(sampling, name)
             elif getattr(sampling, name) != getattr(usual, name):
                 raise ServerError(f"{self._here} has no {name}: set it to {getattr(usual, name):g}.", "request")
-        return fields
+        unset = {self.options.get(name, name) for name in sampling.unset}
+        return {name: value for name, value in fields.items() if name not in unset}
 
 
 def chat(messages: Sequence[Message], beginning: str) -> list[dict[str, Any]]:
