@@ -171,7 +171,7 @@ def from_markdown(text: str, name: str, now: float) -> WholeChat:
 
 
 def _marked(text: str) -> tuple[str, list[_Block]]:
-    title, blocks = "", []
+    title, blocks = "", list[_Block]()
     for mark, lines in _sections(text):
         kind: Kind = mark[1]  # type: ignore[assignment]
         heading = lines[0] if lines else ""

@@ -8,11 +8,10 @@ from typing import Any
 
 import httpx2
 
-from specchat.clean import one_line
+from specchat.clean import one_line, valid
 from specchat.engine.pair import Server
 from specchat.remote.errors import BUSY, ServerError, refusal
 from specchat.remote.event_stream import events
-from specchat.remote.json_values import valid_text
 from specchat.remote.keys import find_key, key_in_words
 
 CONNECT_S = 10.0
@@ -122,7 +121,7 @@ class ServerConnection:
     ) -> AsyncIterator[httpx2.Response]:
         """A good answer, its body unread. The key goes to no other host."""
         url, waited, hops, tries = f"{self.root}{path}", 0.0, 0, 0
-        content = None if body is None else valid_text(json.dumps(body, ensure_ascii=False)).encode()
+        content = None if body is None else valid(json.dumps(body, ensure_ascii=False)).encode()
         headers = self._headers if body is None else {**self._headers, "Content-Type": "application/json"}
         with self._explained():
             while True:
