@@ -1,6 +1,6 @@
 """A checkpoint's folder; its settings are read and checked once."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from specchat.engine.foreign import checked
 from specchat.engine.model.blocks import MXFP4, IntegerFormat
 from specchat.engine.model.config import ModelConfig, parse_config
 from specchat.engine.model.files import found, indexed, read_json
+from specchat.engine.model.own_head import with_own_head
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.model.written import StoredWeights, quantisation_of, stored_quant
 from specchat.engine.pair import Quant, Wanted
@@ -56,13 +57,16 @@ class Checkpoint:
         written = checked(StoredWeights, raw, str(path))
         settings = written.quantization_config
         quant = None if settings is None else stored_quant(path, settings, config)
+        shards = weight_files(folder)
+        may_be_tied = isinstance(raw.get("text_config"), dict) and raw.get("tie_word_embeddings") is not False
+        config = replace(config, recipe=with_own_head(config.recipe, shards, may_be_tied))
         return cls(
             folder=folder,
             config=config,
             dtype=DTYPES.get(written.dtype or written.torch_dtype or ""),
             quant=quant,
             nested=settings is None or settings.bnb_4bit_use_double_quant,
-            shards=weight_files(folder),
+            shards=shards,
             settings=raw,
             integers=None if settings is None else settings.integers,
         )
