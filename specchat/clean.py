@@ -23,6 +23,11 @@ def clean(text: str) -> str:
     return _UNSAFE.sub(_replace, text)
 
 
+def valid(text: str) -> str:
+    """`text` with U+FFFD for halves of surrogate pairs, which no encoding has."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 def one_line(text: str, limit: int = 200) -> str:
     """`text` cleaned, on one line, cut to `limit` characters: for titles, names and list entries."""
     line = " ".join(clean(text[: limit * 4]).split())

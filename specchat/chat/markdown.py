@@ -1,7 +1,8 @@
 """The shown path of a chat as Markdown that reads well, whose marks in comments let its texts be read as they were.
 
 A mark is a line of its own, `<!-- specchat: user 2026-07-14T12:30:00+00:00 -->`. A heading and an empty line follow it,
-then the text, an empty line and the next mark. Lines in a text that look like marks get a backslash before them.
+then the text, an empty line and the next mark. Lines in a text that look like marks get a backslash before them. Code
+that a text leaves open ends with a line that is not its own, which the mark `closed` follows.
 """
 
 import hashlib
@@ -26,9 +27,9 @@ from specchat.chat.turn import Reply
 from specchat.clean import clean, one_line
 from specchat.engine.options import ToolCall
 
-Kind = Literal["chat", "system", "user", "assistant", "tool", "figures", "end"]
+Kind = Literal["chat", "system", "user", "assistant", "closed", "tool", "figures", "end"]
 
-_MARK = re.compile(r"<!-- specchat: (chat|system|user|assistant|tool|figures|end)(?: (\S+))? -->[ \t\r]*")
+_MARK = re.compile(r"<!-- specchat: (chat|system|user|assistant|closed|tool|figures|end)(?: (\S+))? -->[ \t\r]*")
 _LIKE_A_MARK = re.compile(r"(?m)^(?=\\*<!-- specchat: )")
 _ESCAPED = re.compile(r"(?m)^\\(?=\\*<!-- specchat: )")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
@@ -82,7 +83,8 @@ def _mark(kind: Kind, created: float | None = None) -> str:
 
 def _block(kind: Kind, heading: str, text: str, created: float | None = None) -> str:
     escaped = _LIKE_A_MARK.sub(r"\\", text)
-    return f"{_mark(kind, created)}## {heading}\n\n{escaped}\n\n"
+    closed = f"{fence}\n{_mark('closed')}" if (fence := _open_fence(text)) else ""
+    return f"{_mark(kind, created)}## {heading}\n\n{escaped}\n{closed}\n"
 
 
 def _call(call: ToolCall, result: ToolResult | None) -> str:
@@ -96,6 +98,19 @@ def _call(call: ToolCall, result: ToolResult | None) -> str:
 def _fence(text: str) -> str:
     """A fence that nothing in `text` closes."""
     return "`" * max([3, *(len(run) + 1 for run in re.findall("`+", text))])
+
+
+def _open_fence(text: str) -> str:
+    """The fence of code that `text` ends within; empty where it ends outside."""
+    if "```" not in text and "~~~" not in text:
+        return ""
+    from markdown_it import MarkdownIt
+
+    last = MarkdownIt("commonmark").disable("inline").parse(f"{text}\n")[-1]
+    if last.type != "fence" or last.level or last.map is None:
+        return ""
+    begin, end = last.map
+    return last.markup if end - begin == 1 + last.content.count("\n") else ""
 
 
 def _cell(text: str) -> str:
@@ -112,7 +127,7 @@ def figures(reply: Reply) -> str:
         f"{stats.tokens_per_second:.0f} tok/s" if stats.tokens_per_second else "",
         f"{stats.speedup_vs_plain:.1f}x plain" if stats.speedup_vs_plain is not None else "",
         speculation_label(reply.speculation),
-        f"temperature {reply.sampling.temperature:g}",
+        f"temperature {reply.sampling.shown('temperature')}",
         f"seed {reply.seed}",
         one_line(reply.outcome),
     ]
@@ -156,12 +171,14 @@ def from_markdown(text: str, name: str, now: float) -> WholeChat:
 
 
 def _marked(text: str) -> tuple[str, list[_Block]]:
-    title, blocks = "", []
+    title, blocks = "", list[_Block]()
     for mark, lines in _sections(text):
         kind: Kind = mark[1]  # type: ignore[assignment]
         heading = lines[0] if lines else ""
         body = "\n".join(lines[2:] if heading.startswith("#") and lines[1:2] == [""] else lines)
         body = _ESCAPED.sub("", body.removesuffix("\n"))
+        if kind == "closed" and blocks:
+            blocks[-1] = replace(blocks[-1], text=blocks[-1].text.rpartition("\n")[0])
         heading = one_line(heading.lstrip("#"), 400)
         if kind == "chat":
             title = heading

@@ -172,6 +172,12 @@ class Reply:
         return self.state in ("finished", "failed")
 
     @property
+    def left_out(self) -> str:
+        """The messages that its prompt lacks, as a clause; empty where it has all."""
+        messages = f"{self.dropped} earlier message{'s' * (self.dropped != 1)}"
+        return f"{messages} did not fit the context and were left out" if self.dropped else ""
+
+    @property
     def outcome(self) -> str:
         """Why it ended where that is worth saying, in words."""
         if self.state == "failed":

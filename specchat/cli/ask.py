@@ -6,6 +6,7 @@ import sys
 from contextlib import ExitStack, closing
 from dataclasses import asdict
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import click
@@ -34,6 +35,9 @@ from specchat.insight.footer import reply_words
 from specchat.reading import TOO_LONG, read_text, read_typed
 from specchat.service.chat_service import ChatService
 
+WAIT_S = 2.0
+"""Seconds after which it is said that standard input is waited for."""
+WAITING = "Waiting for standard input to end. If nothing is to come from there, add < /dev/null to the command."
 MAX_SCHEMA_BYTES = 4 * MAX_CHARACTERS
 """A character has four bytes at most."""
 
@@ -154,17 +158,21 @@ def _answer(
 
 
 def _look_at_json(finished: Finished, *, elsewhere: bool) -> None:
-    """Say it where an answer that a schema holds is no JSON: it was cut, or a server knows no schemas.
+    """Look at an answer that a schema holds.
 
     Raises:
-        Problem: a server wrote to its end, and something else.
+        Problem: it was cut, or a server wrote something else than JSON.
     """
     try:
-        json.loads(finished.written.answer)
+        value = json.loads(finished.written.answer)
     except (ValueError, RecursionError):
         if elsewhere and finished.reason == "stop":
             raise Problem("The server does not hold to the schema: its answer is no JSON.", ExitCode.SERVER) from None
-        click.echo("The answer was cut: it is the beginning of a JSON text, not all of it.", err=True)
+    else:
+        if finished.reason == "stop" or type(value) not in (int, float):  # digits may have been missing
+            return
+    advice = " Allow more with --max-tokens." * (finished.reason == "length")
+    raise Problem(f"The answer was cut: it is the beginning of a JSON text, not all of it.{advice}", ExitCode.CUT)
 
 
 def _outlet(out: Output, plain: bool) -> Outlet:
@@ -186,6 +194,9 @@ def _question(text: tuple[str, ...], files: tuple[Path, ...]) -> tuple[str, tupl
     attached = tuple(read_attachment(path) for path in files)
     piped = ""
     if sys.stdin is not None and not sys.stdin.isatty():
+        waiting = Timer(WAIT_S, click.echo, (WAITING,), {"err": True})
+        waiting.daemon = True
+        waiting.start()
         try:
             piped = with_newlines(read_typed(sys.stdin.buffer).decode("utf-8-sig")).rstrip("\n")
         except OverflowError:
@@ -195,6 +206,8 @@ def _question(text: tuple[str, ...], files: tuple[Path, ...]) -> tuple[str, tupl
                 f"Standard input is not UTF-8 text (byte {error.start}). Convert it first, for example with iconv.",
                 ExitCode.USAGE,
             ) from None
+        finally:
+            waiting.cancel()
     question = "\n\n".join(part for part in (" ".join(text), piped) if part.strip())
     if not question and not attached:
         raise click.UsageError('Nothing was asked. Give a text, as in: specchat ask "Why is the sky blue?"')
@@ -225,6 +238,7 @@ def _as_json(finished: Finished, pair: str, reply: Reply, chat: str | None) -> s
         "text": finished.written.answer,
         "reasoning": finished.written.thoughts.strip("\n") or None,
         "token_ids": finished.token_ids,
+        "left_out": reply.dropped,
         "finish_reason": finished.reason,
         "pair": pair,
         "strategy": reply.speculation.strategy,

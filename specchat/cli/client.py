@@ -12,7 +12,7 @@ from specchat.cli.outlet import Outlet
 from specchat.cli.output import Problem
 from specchat.config.catalog import Pair
 from specchat.engine.errors import EngineError
-from specchat.engine.events import Failed, Finished, Step
+from specchat.engine.events import Failed, Finished, Started, Step
 from specchat.engine.pair import PairInfo
 from specchat.service import loading
 from specchat.service.chat_service import ChatService
@@ -64,6 +64,8 @@ def answer(service: ChatService, interrupt: Interrupt, out: Outlet) -> Finished:
             for update in service.wait(loading.TICK_S):
                 _say(update)
                 match update.event:
+                    case Started() if service.last_reply is not None and (words := service.last_reply.left_out):
+                        click.echo(f"{words}.", err=True)
                     case Step():
                         out.put(update.event)
                     case Failed():

@@ -17,6 +17,7 @@ class ExitCode(IntEnum):
     MEMORY = 8
     DOWNLOAD = 9
     SERVER = 10
+    CUT = 11
     HUNG_UP = 129
     INTERRUPTED = 130
     TERMINATED = 143
@@ -36,6 +37,7 @@ MEANINGS: dict[ExitCode, str] = {
     ExitCode.MEMORY: "memory ran out",
     ExitCode.DOWNLOAD: "a model is not here and could not be downloaded, or nobody agreed to it",
     ExitCode.SERVER: "a server elsewhere cannot be reached, or did not answer as it should",
+    ExitCode.CUT: "ask --schema: the answer was cut, and is the beginning of a JSON text, not all of it",
     ExitCode.HUNG_UP: "the terminal was closed",
     ExitCode.INTERRUPTED: "interrupted with ctrl+c",
     ExitCode.TERMINATED: "ended by SIGTERM",

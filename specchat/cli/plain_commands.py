@@ -163,7 +163,7 @@ def _drafting(chat: PlainChat) -> str:
 
 
 def _sampling(chat: PlainChat) -> str:
-    return f"Temperature {chat.service.settings.sampling.temperature:g}."
+    return f"Temperature {chat.service.settings.sampling.shown('temperature')}."
 
 
 def _seeding(chat: PlainChat) -> str:

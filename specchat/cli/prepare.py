@@ -3,7 +3,7 @@
 import os
 import re
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -78,7 +78,7 @@ def prepare(wishes: Wishes, *, otherwise: bool = False) -> Prepared:
         strategy=wishes.strategy or _preferred(settings, pair),
         draft_length=wishes.draft_length or settings.draft_length,
         acceptance=wishes.acceptance or settings.acceptance,
-        sampling=replace(pair.sampling, **given) if given else None,
+        sampling=pair.sampling.given(**given) if given else None,
         seed=settings.seed if wishes.seed is None else wishes.seed,
         limits=Limits(wishes.max_tokens or settings.max_tokens, wishes.stop, context),
         system=settings.system or "" if wishes.system is None else wishes.system,

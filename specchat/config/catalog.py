@@ -14,6 +14,7 @@ from specchat.config.paths import Paths, demo_model, shipped
 from specchat.engine.backends import DEFAULT_BACKEND, GGUF_BACKEND
 from specchat.engine.options import Acceptance, Sampling
 from specchat.engine.pair import GgufOptions, ModelSource, PairSpec, Server
+from specchat.engine.ranges import SAMPLING
 from specchat.engine.strategies import in_group
 from specchat.engine.strategy import SkippedLayers
 
@@ -241,7 +242,7 @@ def pair_of(table: Mapping[str, Any], folder: Path) -> Pair:
         strategy=table.get("strategy", next(in_group("plain")) if spec.target.server else Pair.strategy),
         acceptance=table.get("acceptance", Pair.acceptance),
         lengths={name: options["length"] for name, options in table.get("strategies", {}).items()},
-        sampling=Sampling(**table.get("sampling", {})),
+        sampling=_sampling(table.get("sampling", {}), remote=spec.target.server is not None),
         sampling_from="models.toml" if "sampling" in table else "",
         requires=Requires(**table.get("requires", {})),
         plain=table.get("plain", ""),
@@ -263,6 +264,11 @@ def table_of(pair: Pair, id_: str) -> dict[str, object]:
             said = {name: getattr(source, name) for name in ("repo", "file", "path", "revision", "quant")}
             table[key] = {name: value for name, value in said.items() if value is not None}
     return table
+
+
+def _sampling(table: Mapping[str, Any], remote: bool) -> Sampling:
+    """The pair's sampling; a server elsewhere has its own for what the table leaves open."""
+    return Sampling(**table, unset=tuple(name for name in SAMPLING if name not in table) if remote else ())
 
 
 def _server(table: Mapping[str, Any], folder: Path) -> Server:

@@ -1,7 +1,7 @@
 """Options of a reply: messages, sampling, limits and speculation."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Literal
 
@@ -146,7 +146,7 @@ class Sampling:
 
     `repetition_penalty` divides positive and multiplies negative logits of seen tokens (CTRL, Keskar et al. 2019);
     presence and frequency penalties are subtracted from the logits of seen tokens, once and per occurrence.
-    `top_k` 0, `top_p` 1 and `min_p` 0 are off.
+    `top_k` 0, `top_p` 1 and `min_p` 0 are off. `unset` names options that a server elsewhere chooses itself.
     """
 
     seed: int = 0
@@ -158,6 +158,16 @@ class Sampling:
     top_k: int = 0
     top_p: float = 1.0
     min_p: float = 0.0
+    unset: tuple[str, ...] = ()
+
+    def given(self, **options: float) -> "Sampling":
+        """The same with these options set."""
+        left = tuple(name for name in self.unset if name not in options)
+        return replace(self, unset=left, **options)  # type: ignore[arg-type]
+
+    def shown(self, name: str) -> str:
+        """The value of an option in words."""
+        return "the server's" if name in self.unset else f"{getattr(self, name):g}"
 
     @property
     def greedy(self) -> bool:

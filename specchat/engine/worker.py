@@ -30,6 +30,7 @@ from specchat.engine.cpu import compiled
 from specchat.engine.cross_chat import CrossChatIndexer
 from specchat.engine.errors import EngineError, ErrorKind
 from specchat.engine.events import Counted, Event, Failed, Finished, Loaded, Loading, Step
+from specchat.engine.fetch.file_state import file_state, state_once_loaded
 from specchat.engine.gpu_record import GpuRecord
 from specchat.engine.pair import PairInfo, PairSpec
 from specchat.engine.requests import Cancel, Change, Count, Forget, Generate, Load, Remember, Request, Shutdown
@@ -105,6 +106,8 @@ class Worker:
         self._writing = Lock()
         self._session: WorkerSession | None = None
         self._pair: PairSpec | None = None
+        self._files = ""
+        """The state of its files."""
 
     def run(self) -> None:
         """Serve until the requests end; does not return."""
@@ -189,15 +192,15 @@ class Worker:
             self._emit(Failed(reply, *self._describe(error, request)))
 
     def _load(self, request: Load) -> None:
-        """Load a pair unless it is loaded; missing or mismatched files keep the one before."""
-        pair = request.pair
-        if self._session is None or pair != self._pair:
+        """Load a pair unless it is loaded from its files; missing or mismatched ones keep the one before."""
+        pair, files = request.pair, file_state(request.pair)
+        if self._session is None or pair != self._pair or files != self._files:
             wanted = gpu_failure.without_gpu(pair) if request.failed and not request.remembered else pair
             session = self._find_loader()(wanted, self._emit, self._make_room)
             if request.failed and not request.remembered:
                 notes = (f"the GPU failed: {request.failed}", session.info.note)
                 session.info = replace(session.info, note="; ".join(note for note in notes if note))
-            self._session, self._pair = session, pair
+            self._session, self._pair, self._files = session, pair, state_once_loaded(pair, files)
         self._emit(Loaded(self._session.info))
 
     def _make_room(self) -> None:

@@ -119,7 +119,7 @@ class Race:
         texts = [lane.reply.raw for lane in self.lanes] if by_text else [lane.token_ids for lane in self.lanes]
         difference = first_difference(*texts)
         coupled = other.speculation.acceptance == "coupled" and not self.elsewhere
-        expected = coupled or self.sampling.greedy
+        expected = coupled or (self.sampling.greedy and not self.sampling.unset)
         times = speeds[1] / speeds[0] if speeds[0] else None
         return RaceVerdict(times, difference is None, difference, by_text, expected)
 

@@ -4,6 +4,7 @@ It is started as a file of its own, and imports the standard library alone. Usag
 """
 
 import os
+import re
 import select
 import signal
 import subprocess
@@ -17,6 +18,7 @@ MOST_LINES = 5_000
 """Output of the server at most since the last message to it."""
 TAIL_BYTES = 4096
 """The end of its standard error, passed on once it has ended."""
+_ESCAPE = re.compile(rb"(?is)\\(?:ud[89ab]..\\ud[c-f]..|(?P<half>ud[89a-f]..)|.)")
 _CHUNK = 1 << 16
 _PIPE = 4096
 """Bytes that a pipe which can be written to has room for."""
@@ -64,8 +66,9 @@ class ServerGuard:
         end_all(self._server)
 
     def _pass_answers(self) -> str:
-        """Pass on the server's output; gives a sentence where it is a flood."""
+        """Pass on the server's output by lines; gives a sentence where it is a flood."""
         assert self._server.stdout is not None
+        begun = b""
         try:
             while data := os.read(self._server.stdout.fileno(), _CHUNK):
                 self._bytes += len(data)
@@ -74,7 +77,12 @@ class ServerGuard:
                     return f"It wrote more than {MOST_BYTES >> 20} MB without being asked for so much."
                 if self._lines > MOST_LINES:
                     return f"It wrote more than {MOST_LINES:,} messages without being asked for so many."
-                write(1, data)
+                lines, end, rest = data.rpartition(b"\n")
+                if end:
+                    write(1, whole(begun + lines + end))
+                    begun = b""
+                begun += rest
+            write(1, whole(begun))
         except OSError:
             pass  # the client is gone
         return ""
@@ -90,6 +98,11 @@ class ServerGuard:
     def end(self) -> None:
         """End the server and what it started."""
         end_all(self._server)
+
+
+def whole(json: bytes) -> bytes:
+    """JSON with U+FFFD for halves of surrogate pairs, for which clients refuse a message."""
+    return _ESCAPE.sub(lambda found: b"\\ufffd" if found["half"] else found[0], json)
 
 
 def wait_for(server: int) -> None:

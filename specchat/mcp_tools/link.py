@@ -1,6 +1,7 @@
 """The connection to one server: started, asked for its tools, called, and ended, in the event loop of all servers."""
 
 import asyncio
+import json
 import math
 import os
 import tempfile
@@ -11,13 +12,15 @@ from typing import Any, Literal, TextIO
 
 import anyio
 from mcp import Client, Implementation, MCPError
-from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_REQUEST, Tool
+from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_REQUEST
+from pydantic import ValidationError
 
 from specchat import __version__
-from specchat.clean import one_line
+from specchat.clean import one_line, valid
 from specchat.config.errors import ConfigError
+from specchat.mcp_tools.listing import listed
 from specchat.mcp_tools.results import as_text
-from specchat.mcp_tools.served import MOST_TOOLS, ServedTool, served
+from specchat.mcp_tools.served import ServedTool, served
 from specchat.mcp_tools.servers_file import ServerEntry
 from specchat.mcp_tools.transport import streams
 
@@ -89,7 +92,8 @@ class ServerLink:
         begun = monotonic()
         try:
             with anyio.fail_after(self._seconds):
-                result = await self._client.call_tool(tool, arguments)
+                given = json.loads(valid(json.dumps(arguments, ensure_ascii=False)))
+                result = await self._client.call_tool(tool, given)
             return CallOutcome(not result.is_error, as_text(result, most), monotonic() - begun)
         except TimeoutError:
             why = f"The tool gave no answer within {self._seconds:g} s, and its server was ended."
@@ -145,25 +149,13 @@ class ServerLink:
         """Connect, ask for the tools, and stay until cancelled."""
         about = Implementation(name="specchat", version=__version__)
         async with Client(streams(entry, errors, self._scope.cancel), client_info=about) as client:
-            self.tools, self.left_out = served(self.entry, await _listed(client))
+            tools, note = await listed(client)
+            self.tools, left_out = served(self.entry, tools)
+            self.left_out = (*left_out, note) if note else left_out
             self._client = client
             self._scope.deadline = math.inf
             self._set("ready")
             await anyio.sleep_forever()
-
-
-async def _listed(client: Client) -> list[Tool]:
-    """The server's tools, a few more than are offered at most."""
-    if client.server_capabilities.tools is None:
-        return []
-    found = await client.list_tools()
-    tools = list(found.tools)
-    while found.next_cursor and len(tools) <= MOST_TOOLS:
-        found = await client.list_tools(cursor=found.next_cursor)
-        if not found.tools:
-            break
-        tools += found.tools
-    return tools
 
 
 def _leaf(error: Exception) -> Exception:
@@ -175,5 +167,9 @@ def _leaf(error: Exception) -> Exception:
 
 def _words(error: Exception) -> str:
     leaf = _leaf(error)
+    if isinstance(leaf, ValidationError):
+        first = leaf.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        return one_line(f"The server's answer does not follow MCP ({place}: {first['msg']}).", _WORDS)
     words = leaf.message if isinstance(leaf, MCPError) else (getattr(leaf, "strerror", None) or str(leaf))
     return one_line(words, _WORDS) or type(leaf).__name__

@@ -47,8 +47,8 @@ def served(entry: ServerEntry, tools: Iterable["McpTool"]) -> tuple[tuple[Served
             break
         if len(schema) > MOST_SCHEMA:
             left_out.append(f"{name} is left out: its schema has {len(schema):,} characters.")
-        elif clean(tool.name) != tool.name or len(tool.name) > 128:
-            left_out.append(f"{name} is left out: it has no usable name.")
+        elif not tool.name or clean(tool.name) != tool.name or len(tool.name) > 128:
+            left_out.append(f"{name or 'A tool'} is left out: it has no usable name.")
         else:
             description = clean((tool.description or "")[:_DESCRIPTION])
             shown = json.dumps(_cleaned(tool.input_schema), ensure_ascii=False)

@@ -13,6 +13,7 @@ from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 from specchat.mcp_tools import guard
+from specchat.mcp_tools.listing import mend_tools
 from specchat.mcp_tools.servers_file import ServerEntry
 
 CONNECT_S = 10.0
@@ -46,18 +47,20 @@ async def streams(entry: ServerEntry, errors: TextIO, ended: Callable[[], object
         bounded,
         streamable_http_client(entry.url, http_client=bounded, max_sse_event_size=_MOST_BYTES) as (incoming, outgoing),
     ):
-        yield incoming, outgoing
+        yield _Watched(incoming, lambda: None), outgoing
 
 
 class _Watched:
-    """A stream that tells of its end."""
+    """A stream that mends lists of tools, and tells of its end."""
 
     def __init__(self, stream: Any, ended: Callable[[], object]) -> None:
         self._stream = stream
         self._ended = ended
 
     async def receive(self) -> Any:
-        return await self._stream.receive()
+        message = await self._stream.receive()
+        mend_tools(message)
+        return message
 
     async def aclose(self) -> None:
         await self._stream.aclose()
@@ -67,10 +70,12 @@ class _Watched:
 
     async def __anext__(self) -> Any:
         try:
-            return await self._stream.__anext__()
+            message = await self._stream.__anext__()
         except StopAsyncIteration:
             self._ended()
             raise
+        mend_tools(message)
+        return message
 
     async def __aenter__(self) -> Self:
         await self._stream.__aenter__()

@@ -17,7 +17,7 @@ from specchat.engine.hf.known import unsupported
 from specchat.engine.model.blocks import IntegerFormat
 from specchat.engine.model.config import ModelConfig, parse_config
 from specchat.engine.model.files import StoredTensors, found, read_json, stored_tensors
-from specchat.engine.model.written import Quantised, StoredWeights
+from specchat.engine.model.written import Quantised, StoredWeights, stored_quant
 
 Format = Literal["safetensors", "GGUF"]
 
@@ -89,7 +89,9 @@ def about_folder(folder: Path, name: str) -> About:
     written = checked(_ConfigFile, raw, str(path))
     method, inner = written.quantization_config, written.text_config or written
     integers = None if method is None else method.integers
-    if config is not None and integers is not None and integers.ordered and not config.recipe.takes_orders:
+    try:
+        _ = config and method and stored_quant(path, method, config)
+    except ForeignModel:
         why_not, config, integers = unsupported(raw), None, None
         foreign = not why_not
     return About(

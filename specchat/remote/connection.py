@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx2
 
-from specchat.clean import one_line
+from specchat.clean import one_line, valid
 from specchat.engine.pair import Server
 from specchat.remote.errors import BUSY, ServerError, refusal
 from specchat.remote.event_stream import events
@@ -121,9 +121,11 @@ class ServerConnection:
     ) -> AsyncIterator[httpx2.Response]:
         """A good answer, its body unread. The key goes to no other host."""
         url, waited, hops, tries = f"{self.root}{path}", 0.0, 0, 0
+        content = None if body is None else valid(json.dumps(body, ensure_ascii=False)).encode()
+        headers = self._headers if body is None else {**self._headers, "Content-Type": "application/json"}
         with self._explained():
             while True:
-                request = self._client.build_request(method, url, json=body, headers=self._headers)
+                request = self._client.build_request(method, url, content=content, headers=headers)
                 response = await self._client.send(request, stream=True)
                 try:
                     status = response.status_code

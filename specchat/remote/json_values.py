@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from specchat.clean import valid
+
 
 def whole(value: Any, otherwise: int | None = None) -> int | None:
     """`value` if it is a count, else `otherwise`."""
@@ -22,4 +24,4 @@ def table(value: Any) -> Mapping[str, Any]:
 
 def valid_text(value: Any) -> str:
     """`value` if it is text; halves of surrogate pairs become U+FFFD."""
-    return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace") if isinstance(value, str) else ""
+    return valid(value) if isinstance(value, str) else ""

@@ -10,6 +10,7 @@ from specchat.engine.pair import Server
 from specchat.engine.requests import Count, Generate
 from specchat.remote.calls import CallPieces, as_message, offered
 from specchat.remote.connection import ServerConnection
+from specchat.remote.content import read_content
 from specchat.remote.errors import ServerError
 from specchat.remote.json_values import table, valid_text, whole
 from specchat.remote.structured import response_format
@@ -48,6 +49,7 @@ class Chunk:
         reused: prompt tokens that were in the server's cache.
         ends: the server's word for the end of the reply; empty before.
         calling: True if it has a part of a tool call.
+        unread: the type of a content that is no text.
     """
 
     text: str = ""
@@ -60,6 +62,7 @@ class Chunk:
     reused: int = 0
     ends: str = ""
     calling: bool = False
+    unread: str = ""
 
 
 @dataclass(frozen=True)
@@ -102,25 +105,24 @@ class EventReader:
         """The content of an event. Fields of unexpected types count as absent."""
         choice = _first(event.get("choices"))
         delta = table(choice.get("delta"))
-        text, thought = (
-            valid_text(delta.get("content")),
-            valid_text(delta.get("reasoning") or delta.get("reasoning_content")),
-        )
+        reasoning = {"type": "reasoning", "text": delta.get("reasoning") or delta.get("reasoning_content") or ""}
+        content = read_content([reasoning, delta.get("content"), delta.get("refusal")])
         if usage := table(event.get("usage")):
             self.prompt_tokens = whole(usage.get("prompt_tokens"), self.prompt_tokens)
             self.completion_tokens = whole(usage.get("completion_tokens"), self.completion_tokens)
             details = table(usage.get("prompt_tokens_details"))
             self.reused = whole(details.get("cached_tokens"), self.reused) or 0
         calling = self.calls.add(delta.get("tool_calls"))
-        self._tokens = self._count(event, choice, bool(text or thought or calling))
+        self._tokens = self._count(event, choice, bool(content.text or content.reasoning or calling))
         return Chunk(
-            text,
-            thought,
+            content.text,
+            content.reasoning,
             self._tokens,
             prompt_tokens=self.prompt_tokens,
             reused=self.reused,
             ends=valid_text(choice.get("finish_reason")),
             calling=calling,
+            unread=content.unread,
         )
 
     def _count(self, event: Mapping[str, Any], choice: Mapping[str, Any], wrote: bool) -> int:
@@ -229,7 +231,7 @@ class Dialect:
         return self.title[0].upper() + self.title[1:]
 
     def _sampling(self, sampling: Sampling) -> dict[str, Any]:
-        """All options of sampling, since servers have defaults of their own."""
+        """All options of sampling but those that are the server's."""
         fields: dict[str, Any] = {
             "seed": sampling.seed,
             "temperature": 0.0 if sampling.greedy else sampling.temperature,
@@ -245,7 +247,8 @@ class Dialect:
                 fields[self.options[name]] = getattr(sampling, name)
             elif getattr(sampling, name) != getattr(usual, name):
                 raise ServerError(f"{self._here} has no {name}: set it to {getattr(usual, name):g}.", "request")
-        return fields
+        unset = {self.options.get(name, name) for name in sampling.unset}
+        return {name: value for name, value in fields.items() if name not in unset}
 
 
 def chat(messages: Sequence[Message], beginning: str) -> list[dict[str, Any]]:

@@ -63,6 +63,8 @@ class RemoteReply:
         self._last = Chunk()
         """The last chunk, with or without text."""
         self._unreadable = 0
+        self._unread = ""
+        """The type of a content that was no text, once there was one."""
 
     async def write(self) -> None:
         """Ask the server, and put the reply's events up to its end.
@@ -92,6 +94,10 @@ class RemoteReply:
         if not ends:
             self._put_rest()
             raise ServerError(f"{self._connection.root} ended its answer before the reply was complete.")
+        if self._unread and not self._started and self._held is None:
+            raise ServerError(
+                f"{self._connection.root} answered with content of the type {self._unread}, not with text."
+            )
         self._start(Chunk())
         self._put_rest(complete=True)
         self._end(self._reason(ends))
@@ -150,6 +156,7 @@ class RemoteReply:
                     raise ServerError(f"{self._connection.root} ended the reply with an error: {words}.", _kind(words))
                 self._compare_model(event.get("model"))
                 chunk = self._reader.read(event)
+                self._note_unread(chunk.unread)
                 self._chars += len(chunk.text) + len(chunk.reasoning)
                 if self._chars > MAX_CHARS:
                     raise ServerError(f"{self._connection.root} wrote more than {MAX_CHARS:,} characters.")
@@ -167,6 +174,13 @@ class RemoteReply:
         dialect.answered_as = named
         words = f'{self._connection.root} answers as "{one_line(named, 60)}", not as "{one_line(asked, 60)}"'
         self._put(AwaitingServer(self._request.id, words))
+
+    def _note_unread(self, kind: str) -> None:
+        """Say once if content came that is no text."""
+        if kind and not self._unread:
+            self._unread = one_line(kind, 40)
+            words = f"{self._connection.root} sent content of the type {self._unread}, which is left out"
+            self._put(AwaitingServer(self._request.id, words))
 
     def _take(self, chunk: Chunk) -> None:
         """Put the steps that a chunk with text completes."""

@@ -46,8 +46,8 @@ class SglangDialect(ChunkDialect):
         return ServerFacts(context, True, length, note="steps are told by chunk, draft tokens at the end of a reply")
 
     def body(self, request: Generate, model: str) -> dict[str, Any]:
-        own = {"return_spec_tokens_details": True, "top_k": request.sampling.top_k or -1}
-        return {**super().body(request, model), **own}
+        body = {**super().body(request, model), "return_spec_tokens_details": True}
+        return body | ({"top_k": body["top_k"] or -1} if "top_k" in body else {})
 
     def _structured(self, grammar: Grammar) -> dict[str, Any]:
         return {"regex": grammar.text} if grammar.kind == "regex" else super()._structured(grammar)

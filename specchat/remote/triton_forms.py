@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
 from specchat.engine.options import Limits, Sampling
-from specchat.remote.json_values import valid_text, whole
+from specchat.remote.content import read_content
+from specchat.remote.json_values import whole
 from specchat.remote.openai import OUR_NAMES, Chunk, EventReader, ServerFigures
 
 NO_LIMIT = 1 << 20
@@ -31,7 +32,7 @@ class TritonReader(EventReader):
 
     def piece(self, text: Any) -> str:
         """The new part of the text."""
-        return valid_text(text)
+        return read_content(text).text
 
 
 class VllmBackendReader(TritonReader):
@@ -94,7 +95,7 @@ class VllmBackend(TritonForm):
             "return_num_input_tokens": True,
             "return_num_output_tokens": True,
         }
-        own = {"text_input": prompt, "stream": True, "sampling_parameters": json.dumps(parameters)}
+        own = {"text_input": prompt, "stream": True, "sampling_parameters": json.dumps(parameters, ensure_ascii=False)}
         return {**own, **self.given(wanted, inputs)}
 
 

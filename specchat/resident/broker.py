@@ -135,11 +135,11 @@ class Broker:
 
     def _has(self, request: Load) -> bool:
         """True if a pair is loaded."""
-        return any(worker.pair == request.pair and worker.info and not worker.dead for worker in self._workers)
+        return any(worker.has(request.pair) and worker.info for worker in self._workers)
 
     def _worker_for(self, client: Client, request: Load) -> SharedWorker:
         """The worker that has the pair or loads it, else the client's own, an idle or a new one."""
-        same = next((worker for worker in self._workers if worker.pair == request.pair and not worker.dead), None)
+        same = next((worker for worker in self._workers if worker.has(request.pair)), None)
         if same is not None:
             return same
         if client.worker is not None and [one for one in client.worker.clients if not one.background] == [client]:

@@ -19,6 +19,7 @@ from specchat.engine.events import (
     OtherClient,
     Started,
 )
+from specchat.engine.fetch.file_state import file_state, state_once_loaded
 from specchat.engine.pair import PairInfo, PairSpec
 from specchat.engine.requests import Cancel, Count, Generate, Load, Request, Watch
 from specchat.engine.wire import Sealed
@@ -111,6 +112,8 @@ class SharedWorker:
         self.engine = EngineClient(log, loader, sealed=True)
         self.engine.listen(arrived)
         self.pair: PairSpec | None = None
+        self._files = ""
+        """The state of the pair's files as it was loaded."""
         self.info: PairInfo | None = None
         self.clients: list[Client] = []
         self.generation = 0
@@ -122,6 +125,10 @@ class SharedWorker:
         self._loads: deque[list[Client]] = deque()
         """The clients that wait for each load which has not ended."""
 
+    def has(self, pair: PairSpec) -> bool:
+        """True if `pair` is loaded or being loaded, from the files that are there now."""
+        return not self.dead and pair == self.pair and self._files == file_state(pair)
+
     def load(self, client: Client, pair: PairSpec) -> None:
         """Have `pair` loaded for a client that uses this worker."""
         if self.dead:
@@ -129,15 +136,16 @@ class SharedWorker:
             self.pair = None
         self.engine.start()
         client.generation, client.lost = self.generation, False
-        if pair == self.pair and self.info is not None:
+        known = self.has(pair)
+        if known and self.info is not None:
             client.send(Loaded(self.info))
             self.current.tell(client)
             return
-        if pair != self.pair or not self._loads:
+        if not known or not self._loads:
             for other in [other for other in self.clients if other.background]:
                 self._notify_death(other, Failed(None, "died", "The engine has loaded another pair."))
                 self.remove(other)
-            self.pair, self.info = pair, None
+            self.pair, self._files, self.info = pair, file_state(pair), None
             self._loads.append([])
             self.engine.send(Load(pair))
         self._loads[-1].append(client)
@@ -254,6 +262,7 @@ class SharedWorker:
         if not self._loads:
             self.info = event.info if isinstance(event, Loaded) else None
             self.pair = self.pair if self.info else None
+            self._files = state_once_loaded(self.pair, self._files) if self.pair else ""
 
     def _begin_again(self) -> None:
         self.generation += 1

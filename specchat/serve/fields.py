@@ -75,7 +75,7 @@ class ReplyFields(GrammarFields):
         given = {name: value for name in SAMPLING if (value := getattr(self, name)) is not None}
         seed = new_seed() if self.seed is None else self.seed % 2**63
         bias = self.logit_bias if self.logit_bias is not None else usual.logit_bias
-        return replace(usual, seed=seed, logit_bias=bias, **given)
+        return replace(usual, seed=seed, logit_bias=bias).given(**given)
 
     def speculation(self, pair: Pair, usual: Speculation) -> Speculation:
         """The speculation of a reply.

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from specchat.engine.options import CONTEXT_POLICIES, Sampling
 from specchat.engine.ranges import DRAFT_LENGTHS, MAX_SEED, MAX_TOKENS, SAMPLING, SEEDS, Range
@@ -33,7 +32,7 @@ class Field:
 
     def note(self, settings: ChatSettings) -> str:
         """The purpose of the field, or the reason why its value has no effect."""
-        return self.moot(settings) or self.help
+        return "empty: the server's own" if self.key in settings.sampling.unset else self.moot(settings) or self.help
 
 
 def _shown(value: float) -> str:
@@ -63,11 +62,12 @@ def _greedy(key: str) -> Callable[[ChatSettings], str]:
 
 def _sampling_field(key: str, label: str, help: str, nudge: float) -> Field:
     def store(settings: ChatSettings, text: str) -> ChatSettings:
-        changed: dict[str, Any] = {key: _number(text, SAMPLING[key])}
-        return replace(settings, sampling=replace(settings.sampling, **changed))
+        if not text and key in settings.sampling.unset:
+            return settings
+        return replace(settings, sampling=settings.sampling.given(**{key: _number(text, SAMPLING[key])}))
 
     def show(settings: ChatSettings) -> str:
-        return _shown(getattr(settings.sampling, key))
+        return "" if key in settings.sampling.unset else _shown(getattr(settings.sampling, key))
 
     moot = _greedy(key) if key in ("top_k", "top_p", "min_p") else Field.moot
     return Field(key, label, help, show, store, nudge, moot=moot, span=SAMPLING[key])

@@ -39,7 +39,7 @@ def header_sides(session: AppSession) -> tuple[Content, ...]:
         one_line(persona_name(session.conversation.system, session.launch.personas), 30),
         _drafting(session),
         "tools on" * session.tools.of(session.conversation.key).on,
-        f"T {settings.sampling.temperature:g}",
+        f"T {settings.sampling.shown('temperature')}",
         f"seed {seed}" if seed is not None else "new seed each reply",
     ]
     said = [part for part in parts if part]

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
 from specchat.chat.files import ChatFileError
 from specchat.chat.markdown import as_markdown, from_markdown
@@ -48,6 +49,33 @@ def test_texts_survive(system: str, said: list[str]) -> None:
     assert [message.role for message in read.messages] == ["user", "assistant", "user", "assistant", "user"][
         : len(said)
     ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Look:\n\n```python\nprint(1)",
+        "````\n```\n",
+        "~~~~ a\n```",
+        "   ```\n    ```",
+        "```",
+        "- a\n  ```\n  b",
+        "> ```\n> b",
+        "```\na\n```",
+        "```a`",
+        "```\r\na\r\n",
+    ],
+)
+def test_code_that_is_left_open_holds_nothing_else(text: str) -> None:
+    chat = Conversation(text)
+    answer(chat, chat.ask(text), text)
+    answer(chat, chat.ask("On"), "## Yes")
+    written = as_markdown(chat)
+    tokens = MarkdownIt("commonmark").parse(written)
+    headings = [tokens[n + 1].content for n, token in enumerate(tokens) if token.type == "heading_open"]
+    assert headings[1:] == ["System prompt", "You", "demo", "You", "demo", "Yes"]
+    read = from_markdown(written, "chat.md", 0.0)
+    assert (read.row.system, texts(read)) == (text, [text, text, "On", "## Yes"])
 
 
 def test_it_tells_title_system_prompt_names_and_figures() -> None:

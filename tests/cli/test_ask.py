@@ -11,7 +11,7 @@ from specchat.cli.exit_codes import BY_KIND, ExitCode
 from specchat.config.catalog import folder_source, local_pair
 from specchat.engine import fake
 from specchat.engine.errors import ErrorKind
-from specchat.engine.events import Event, Finished, Started
+from specchat.engine.events import Event, Finished, FinishReason, Started
 from specchat.engine.fake import FakeEngine
 from specchat.engine.options import Grammar, Message, Sampling, Speculation
 from specchat.engine.requests import Generate, Load
@@ -78,28 +78,68 @@ def test_a_schema_holds_the_answer(run: Run, engines: list[FakeEngine], tmp_path
     schema = '{"type": "object", "properties": {"a": {"type": "integer"}}}'
     (tmp_path / "a.json").write_text(f"\ufeff{schema}", encoding="utf-8")
     result = run("ask", "--schema", str(tmp_path / "a.json"), "hello")
-    assert (result.exit_code, result.stdout) == (0, f"{REPLIES[0]}\n")
+    assert result.stdout == f"{REPLIES[0]}\n"
     assert asked(engines).grammar == Grammar("json_schema", schema)
 
 
+def ended(text: str, reason: FinishReason) -> list[Event]:
+    """A reply that ends for this reason."""
+    finished = Finished(1, reason, text, (1, 2), fake.stats(fake.steps(text), 1, 0.0))
+    return [Started(1, 1, 0, 0, Speculation()), *fake.steps(text), finished]
+
+
+CUT = "Error: The answer was cut: it is the beginning of a JSON text, not all of it."
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.parametrize("goes_on", ["--save", "--continue"])
 @pytest.mark.parametrize(
-    ("answer", "server", "code", "told"),
+    ("answer", "reason", "server", "code", "told"),
     [
-        ('{"a": 1}', "Box", ExitCode.OK, ""),
-        ("Well, a is 1.", "Box", ExitCode.SERVER, "Error: The server does not hold to the schema"),
-        ('{"a"', "", ExitCode.OK, "The answer was cut: it is the beginning of a JSON text"),
+        ('{"a": 1}', "stop", "Box", ExitCode.OK, ""),
+        ("Well, a is 1.", "stop", "Box", ExitCode.SERVER, "Error: The server does not hold to the schema"),
+        ("Well, a", "length", "Box", ExitCode.CUT, CUT),
+        ('{"a"', "stop", "", ExitCode.CUT, f"{CUT}\n"),
+        ('{"a"', "length", "", ExitCode.CUT, f"{CUT} Allow more with --max-tokens.\n"),
+        ('{"a"', "context", "", ExitCode.CUT, f"The context is full: the reply ends here.\n{CUT}\n"),
+        ('{"a": 1}', "length", "", ExitCode.OK, ""),
+        ("12", "length", "", ExitCode.CUT, CUT),
+        ("12", "stop", "", ExitCode.OK, ""),
     ],
 )
 def test_an_answer_that_is_no_json_is_not_passed_over(
-    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answer: str, server: str, code: ExitCode, told: str
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    answer: str,
+    reason: FinishReason,
+    server: str,
+    code: ExitCode,
+    told: str,
+    goes_on: str,
+    as_json: bool,
 ) -> None:
-    info = replace(fake.INFO, server=server)
-    monkeypatch.setattr("specchat.resident.shared.open_engine", lambda *_: FakeEngine((answer,), info=info))
+    engine = FakeEngine(
+        (*["One."] * (goes_on == "--continue"), ended(answer, reason)), info=replace(fake.INFO, server=server)
+    )
+    monkeypatch.setattr("specchat.resident.shared.open_engine", lambda *_: engine)
+    if goes_on == "--continue":
+        run("ask", "hi")
     (tmp_path / "a.json").write_text("{}")
-    result = run("ask", "--schema", str(tmp_path / "a.json"), "hello")
-    assert (result.exit_code, result.stdout) == (code, f"{answer}\n")
+    result = run("ask", goes_on, *["--json"] * as_json, "--schema", str(tmp_path / "a.json"), "hello")
+    assert result.exit_code == code
+    assert (json.loads(result.stdout)["text"] if as_json else result.stdout.rstrip("\n")) == answer
     assert result.stderr.startswith(told)
     assert bool(result.stderr) == bool(told)
+
+
+def test_messages_that_are_left_out_are_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = FakeEngine(("One.", "Two.", "Three."), info=replace(fake.INFO, context=8))
+    monkeypatch.setattr("specchat.resident.shared.open_engine", lambda *_: engine)
+    told = [run("ask", how, "--json", "a b c d") for how in ("--save", "--continue", "--continue")]
+    assert [json.loads(one.stdout)["left_out"] for one in told] == [0, 2, 4]
+    words = "earlier messages did not fit the context and were left out.\n"
+    assert [one.stderr for one in told] == ["", f"2 {words}", f"4 {words}"]
 
 
 @pytest.mark.parametrize(
@@ -152,6 +192,7 @@ def test_json_is_one_object_with_the_fields_names(run: Run) -> None:
         "text",
         "reasoning",
         "token_ids",
+        "left_out",
         "finish_reason",
         "pair",
         "strategy",
@@ -431,9 +472,7 @@ def test_a_death_keeps_what_was_written(run: Run, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_reply_cut_by_the_context_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    finished = Finished(1, "context", "One.", (1, 2), fake.stats(fake.steps("One."), 1, 0.0))
-    script: list[Event] = [Started(1, 1, 0, 0, Speculation()), *fake.steps("One."), finished]
-    monkeypatch.setattr("specchat.resident.shared.open_engine", lambda *_: FakeEngine([script]))
+    monkeypatch.setattr("specchat.resident.shared.open_engine", lambda *_: FakeEngine([ended("One.", "context")]))
     result = run("ask", "hello")
     assert (result.exit_code, result.stdout) == (0, "One.\n")
     assert "The context is full" in result.stderr

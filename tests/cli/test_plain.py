@@ -177,6 +177,13 @@ def test_a_reply_cut_by_the_context_is_told(run: Run, monkeypatch: pytest.Monkey
     assert "The context is full" in result.stderr
 
 
+def test_messages_that_are_left_out_are_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = FakeEngine(REPLIES, info=replace(fake.INFO, context=8))
+    monkeypatch.setattr("specchat.resident.shared.open_engine", lambda *_: engine)
+    result = run("--plain", input="a b c d\ne f g h\n")
+    assert result.stderr == "2 earlier messages did not fit the context and were left out.\n"
+
+
 def test_the_demo_pair_chats_through_a_pipe() -> None:
     result = subprocess.run(
         [sys.executable, "-m", "specchat", "--plain", "--seed", "1", "--temperature", "0", "--max-tokens", "12"],

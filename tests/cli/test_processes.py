@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from specchat import __version__
+from specchat.cli.ask import WAITING
 from specchat.cli.exit_codes import ExitCode
 
 ROOT = Path(__file__).parents[2]
@@ -186,6 +187,16 @@ def test_a_pipe_closed_from_the_start_is_no_error(command: list[str]) -> None:
     )
     os.close(writer)
     assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_an_open_standard_input_is_told() -> None:
+    command, pipe = [*SCRIPTED, "ask", "hello"], subprocess.PIPE
+    with subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as asking:
+        assert asking.stderr is not None
+        assert asking.stderr.readline() == f"{WAITING}\n"
+        out, errors = asking.communicate("more\n", timeout=PATIENCE_S)
+    assert (asking.returncode, errors) == (0, "")
+    assert out
 
 
 def test_an_error_that_nobody_reads_keeps_its_code() -> None:

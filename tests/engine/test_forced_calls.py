@@ -14,8 +14,12 @@ from specchat.engine.grammar.source import compiled
 from specchat.engine.options import Grammar, Limits, Message, Sampling, Tool, ToolCall
 from specchat.engine.session import Session
 from specchat.engine.tool_calls.forced import forced_calls
+from specchat.engine.tool_calls.giving import schema_of
+from specchat.engine.tool_calls.parsing import read_calls
+from specchat.engine.tool_calls.rules import Rules
+from specchat.engine.tool_calls.tagged import tagged_argument
 from tests.engine.test_chat_formats import name
-from tests.engine.test_tool_calls import CALLING, made, written
+from tests.engine.test_tool_calls import CALLING, KINDS, made, written
 from tests.engine.test_tool_loop import request, session
 
 __all__ = ["session"]
@@ -122,28 +126,87 @@ UNFITTING: list[dict[str, Any]] = [
 ]
 
 
+def untaken(file: Path, schema: dict[str, Any], arguments: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The arguments of which the grammar does not take the call that the template writes."""
+    known = made(file)
+    assert known.format.tools is not None
+    form = known.format.tools.call
+    marks = {text: token for token, text in known.reply_marks.calls.items()}
+    tool = Tool("list_files", "", json.dumps(schema))
+    grammar, tokens = forced_calls((tool,), form, marks), vocabulary(known, known.eos)
+
+    def taken(arguments: dict[str, Any]) -> bool:
+        in_order = {name: arguments[name] for name in schema["properties"] if name in arguments} | arguments
+        call = ToolCall("abcdefgh1", "list_files", json.dumps(in_order))
+        text = known.backend.decode(
+            written(file, Message("assistant", "", tool_calls=(call,))), skip_special_tokens=False
+        )
+        text = text[text.index(form.opening) : text.index(form.closing) + len(form.closing)]
+        ids = known.backend.encode(text, add_special_tokens=False).ids
+        matcher = compiled(Grammar("lark", grammar), tokens)
+        fits = bool(matcher.try_consume_tokens(ids) == len(ids) and matcher.is_accepting())
+        if fits and form.kind == "tagged":
+            (read,) = read_calls(text.removeprefix(form.opening), form, {"list_files": schema_of(tool)})
+            assert json.loads(read.arguments) == in_order
+        return fits
+
+    return [one for one in arguments if not taken(one)]
+
+
 @pytest.mark.parametrize("stem", ["LFM2-8B-A1B", "google-gemma-4-31B-it"])
 def test_arguments_in_other_notations_are_held_to_their_schema(stem: str) -> None:
     file = next((file for file in CALLING if file.stem == stem), None)
     if file is None:
         pytest.skip("the folder with published templates is not beside this checkout")
-    known = made(file)
-    assert known.format.tools is not None
-    form = known.format.tools.call
-    marks = {text: token for token, text in known.reply_marks.calls.items()}
-    grammar = forced_calls((Tool("list_files", "", json.dumps(DEEP)),), form, marks)
-    tokens = vocabulary(known, known.eos)
+    assert untaken(file, DEEP, FITTING) == []
+    assert untaken(file, DEEP, UNFITTING) == UNFITTING
 
-    def taken(arguments: dict[str, Any]) -> bool:
-        in_order = {name: arguments[name] for name in DEEP["properties"] if name in arguments} | arguments
-        call = ToolCall("abcdefgh1", "list_files", json.dumps(in_order))
-        text = known.backend.decode(
-            written(file, Message("assistant", "", tool_calls=(call,))), skip_special_tokens=False
-        )
-        end = text.index(form.closing) + len(form.closing)
-        ids = known.backend.encode(text[text.index(form.opening) : end], add_special_tokens=False).ids
-        matcher = compiled(Grammar("lark", grammar), tokens)
-        return bool(matcher.try_consume_tokens(ids) == len(ids) and matcher.is_accepting())
 
-    assert [arguments for arguments in FITTING if not taken(arguments)] == []
-    assert [arguments for arguments in UNFITTING if taken(arguments)] == []
+LIMITED = {
+    "type": "object",
+    "properties": {
+        "code": {"type": "string", "maxLength": 3},
+        "word": {"anyOf": [{"type": "string", "pattern": "^z{2}$|[/|]"}, {"type": "null"}]},
+        "long": {"allOf": [{"$ref": "#/$defs/text"}, {"minLength": 4}, {"pattern": "b"}]},
+        "level": {"enum": ["1", "", "true"]},
+        "either": {"oneOf": [{"const": "auto"}, {"type": "integer"}]},
+        "more": {"$ref": "#/properties/code"},
+        "free": {"$ref": "#/$defs/text"},
+    },
+    "required": ["code"],
+    "$defs": {"text": {"type": "string", "pattern": ""}},
+}
+LIMITED_FITTING: list[dict[str, Any]] = [
+    {"code": "zzz"},
+    {"code": "", "word": "zz", "long": 'ab/\n"c', "level": "1", "either": "auto", "free": "12"},
+    {"code": "a\nb", "word": "xx/yy", "level": "true", "either": 5, "more": "1"},
+    {"code": "5", "word": "a|", "level": ""},
+]
+LIMITED_UNFITTING: list[dict[str, Any]] = [
+    {"code": "zzzz"},
+    {"code": "z", "word": "zzz"},
+    {"code": "z", "word": "z"},
+    {"code": "z", "long": "abc"},
+    {"code": "z", "long": "acccc"},
+    {"code": "z", "level": "3"},
+    {"code": "z", "either": "other"},
+    {"code": "z", "more": "zzzz"},
+    {"word": "zz"},
+]
+
+
+@pytest.mark.parametrize("file", [file for file in CALLING if KINDS[file.stem] == "tagged"], ids=name)
+def test_texts_between_tags_are_held_to_their_limits(file: Path) -> None:
+    assert untaken(file, LIMITED, LIMITED_FITTING) == []
+    assert untaken(file, LIMITED, LIMITED_UNFITTING) == LIMITED_UNFITTING
+
+
+def test_a_text_that_has_to_be_long_does_not_hold_its_end(session: Session) -> None:
+    """The reader ends it there, whatever its length has to be."""
+    tokens, rules = vocabulary(session.tokenizer, session.tokenizer.eos), Rules({})
+    start = tagged_argument(("", ""), "\n</p>\n", {"type": "string", "minLength": 9}, {}, rules)
+    grammar = compiled(Grammar("lark", rules.text(start)), tokens)
+    for text, fits in (("x\n</p>\n</p>\n", False), ("x\n</q>\n</q>\n</p>\n", True)):
+        ids = session.tokenizer.backend.encode(text, add_special_tokens=False).ids
+        matcher = grammar.deep_copy()
+        assert (matcher.try_consume_tokens(ids) == len(ids) and matcher.is_accepting()) is fits

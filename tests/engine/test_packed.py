@@ -95,6 +95,7 @@ FP8: dict[str, tuple[Pack, dict[str, Any]]] = {
     "fp8": (floats("square", "_scale_inv"), {"quant_method": "fp8", "weight_block_size": [128, 128]}),
     "fp8 of one scale": (floats("whole", "_scale_inv"), {"quant_method": "fp8"}),
     "compressed-tensors": (floats("row", "_scale"), of_compressed(type="float", num_bits=8)),
+    "modelopt": (floats("whole", "_scale"), {"quant_method": "modelopt", "quant_algo": "FP8", "ignore": ["lm_head"]}),
 }
 BOTH = INT4 | FP8
 
@@ -219,12 +220,26 @@ def test_the_plan_holds_rows_in_the_order_of_weights(tmp_path: Path) -> None:
         (of_compressed(num_bits=8), "compressed-tensors"),
         ({"quant_method": "compressed-tensors", "config_groups": {}}, "compressed-tensors"),
         ({"quant_method": "fp8", "weight_block_size": [64, 64]}, "fp8"),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "modelopt NVFP4"),
+        ({"quant_method": "modelopt"}, "modelopt"),
     ],
 )
 def test_what_is_not_read_goes_by_transformers(settings: dict[str, Any], method: str, tmp_path: Path) -> None:
     stored, _ = packed(tmp_path, gptq(64), settings, **SHAPE)
     with pytest.raises(ForeignModel, match=f"quantised with {method}, and specchat's decoder runs"):
         Checkpoint.open(stored)
+    about = about_folder(stored, "m")
+    assert (about.config, about.foreign) == (None, "modelopt" not in method)
+    assert about.foreign or f"quantised with {method}, which neither" in about.why_not
+
+
+def test_the_quantisation_may_stand_with_the_text_part(tmp_path: Path) -> None:
+    stored, _ = packed(tmp_path, *INT4["gptq, zero points"], ("proj",), **FAMILIES["gemma3"])
+    expected = Checkpoint.open(stored)
+    settings = json.loads((stored / "config.json").read_text())
+    (stored / "config.json").write_text(json.dumps({"model_type": "gemma3", "text_config": settings}))
+    opened = Checkpoint.open(stored)
+    assert (opened.quant, opened.integers) == (expected.quant, expected.integers) != (None, None)
 
 
 def test_orders_of_inputs_beside_experts_and_later_norms_go_by_transformers(tmp_path: Path) -> None:

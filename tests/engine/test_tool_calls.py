@@ -23,6 +23,8 @@ from specchat.engine.text_stream import TextStream
 from specchat.engine.tool_calls.form import CallForm
 from specchat.engine.tool_calls.parsing import read_calls
 from specchat.engine.tool_calls.reader import CallReader
+from specchat.engine.tool_calls.schemas import argument_schema
+from specchat.engine.tool_calls.tagged import tagged_value
 from tests.engine import tiny
 from tests.engine.test_chat_formats import FILES, NAMED, name, tokenizer
 
@@ -476,3 +478,50 @@ def test_text_is_read_alike_however_it_is_cut(pieces: list[str], every: int, for
         assert reader.calls or not complete or answer == text
         found.append((answer, calls, reader.unreadable))
     assert found[0] == found[1]
+
+
+LAUGHING = {"$defs": {str(n): {"anyOf": [{"$ref": f"#/$defs/{n + 1}"}] * 2} for n in range(60)}}
+"""References that lead to 2**60 schemas."""
+
+
+@pytest.mark.parametrize(
+    ("schema", "text", "value"),
+    [
+        ({"type": "string"}, "5", "5"),
+        ({"type": ["string", "null"]}, "null", None),
+        ({"anyOf": [{"type": "string"}, {"type": "integer"}]}, "5", "5"),
+        ({"anyOf": [{"type": "null"}, {"$ref": "#/$defs/text"}]}, "true", "true"),
+        ({"allOf": [{"type": ["string", "integer"]}, {"type": "integer"}]}, "5", 5),
+        ({"enum": ["1", 2, None]}, "1", "1"),
+        ({"enum": ["1", 2, None]}, "2", 2),
+        ({"enum": ["1", 2, None]}, "null", None),
+        ({"enum": ["a", "b"]}, "7", "7"),
+        ({"enum": [1, 2]}, "1", 1),
+        ({"const": "7"}, "7", "7"),
+        ({"oneOf": [{"const": "auto"}, {"type": "integer"}]}, "5.0", 5),
+        ({"oneOf": [{"const": "auto"}, {"type": "integer"}]}, "auto", "auto"),
+        ({"type": "integer"}, "5.0", 5),
+        ({"type": "integer"}, "5.5", 5.5),
+        ({"type": "number"}, "5.0", 5.0),
+        ({"type": "number"}, "1e999", "1e999"),
+        ({"type": "number"}, "NaN", "NaN"),
+        ({"type": "boolean"}, "True", True),
+        ({"type": "array"}, "('a', 1)", ["a", 1]),
+        ({}, "5", 5),
+        (True, "five", "five"),
+        ({"$ref": "#/$defs/none"}, "5", 5),
+        ({"$ref": "#/$defs/again"}, "5", 5),
+        ({"$ref": "#/$defs/0"}, "5", 5),
+        ({"type": {}, "enum": 5, "anyOf": {}, "allOf": "x"}, "5", 5),
+    ],
+)
+def test_a_value_between_tags_has_a_type_of_its_schema(schema: Any, text: str, value: Any) -> None:
+    shared = {**LAUGHING["$defs"], "text": {"type": "string"}, "again": {"$ref": "#/$defs/again"}}
+    for root, key in (
+        ({"properties": {"a": schema}}, "a"),
+        ({"allOf": [{"$ref": "#/$defs/whole"}]}, "a"),
+        ({"additionalProperties": schema}, "b"),
+    ):
+        root["$defs"] = {**shared, "whole": {"properties": {"a": schema}}}
+        found = tagged_value(text, argument_schema(root, key), root)
+        assert (found, type(found)) == (value, type(value))

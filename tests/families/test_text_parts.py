@@ -2,7 +2,9 @@
 
 import json
 import shutil
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +12,8 @@ from safetensors.torch import load_file, save_file
 from transformers import (
     Gemma3Config,
     Gemma3ForConditionalGeneration,
+    Mistral3Config,
+    Mistral3ForConditionalGeneration,
     MuseGlimmerConfig,
     MuseGlimmerForConditionalGeneration,
 )
@@ -71,6 +75,47 @@ def test_its_logits_are_those_of_transformers(names: tuple[str, str], saved: Pat
         theirs = whole(torch.tensor([ids])).logits[0]
     assert theirs.std() > 0.3
     torch.testing.assert_close(model.logits(model.forward(ids, 0)), theirs, atol=2e-4, rtol=1e-4)
+
+
+PIXTRAL = VISION | {"model_type": "pixtral", "head_dim": 16}
+MISTRAL3 = Mistral3Config(
+    text_config=TEXT | {"model_type": "mistral"}, vision_config=PIXTRAL, tie_word_embeddings=False
+)
+GEMMA3 = Gemma3Config(text_config=TEXT, vision_config=VISION, mm_tokens_per_image=4, tie_word_embeddings=False)
+
+
+@pytest.mark.parametrize("stored", ["head", "table", "nothing"])
+@pytest.mark.parametrize("kind", [Mistral3ForConditionalGeneration, Gemma3ForConditionalGeneration])
+def test_embeddings_are_tied_where_transformers_ties_them(kind: Any, stored: str, tmp_path: Path) -> None:
+    """The whole's setting counts before that of the text part, and a head that is stored before both."""
+    torch.manual_seed(3)
+    made = kind(MISTRAL3 if kind is Mistral3ForConditionalGeneration else GEMMA3)
+    for name, weight in made.named_parameters():
+        weight.data.normal_(std=0.1 if "norm" in name else 1.3 * weight.shape[-1] ** -0.5)
+    made.save_pretrained(tmp_path)
+    settings, weights = json.loads((tmp_path / "config.json").read_text()), load_file(tmp_path / "model.safetensors")
+    (head,), (table,) = ([name for name in weights if end in name] for end in ("lm_head", "embed_tokens"))
+    if stored == "nothing":
+        del weights[head]
+    elif stored == "table":
+        weights[head] = weights[table].clone()
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    ids = tokens(20)
+    for outer, inner in product((True, False, None), repeat=2):
+        for place, tied in ((settings, outer), (settings["text_config"], inner)):
+            place.pop("tie_word_embeddings", None)
+            if tied is not None:
+                place["tie_word_embeddings"] = tied
+        (tmp_path / "config.json").write_text(json.dumps(settings))
+        opened = Checkpoint.open(tmp_path)
+        if stored == "nothing" and outer is False:
+            assert not opened.config.tied
+            continue
+        whole, model = kind.from_pretrained(tmp_path, dtype=torch.float32), host_model(opened)
+        assert stored != "head" or not opened.config.tied
+        with torch.no_grad():
+            theirs = whole(torch.tensor([ids])).logits[0]
+        torch.testing.assert_close(model.logits(model.forward(ids, 0)), theirs, atol=2e-4, rtol=1e-4)
 
 
 def test_muse_writes_what_transformers_writes(tmp_path: Path) -> None:

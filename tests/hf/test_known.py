@@ -5,6 +5,7 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
     MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
 )
+from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING
 
 from specchat.engine.hf.known import known_models, unsupported
 
@@ -17,6 +18,7 @@ def test_the_lists_are_those_of_transformers() -> None:
     assert set(known.text_types) == {kind for each in TEXT for kind in each}
     assert set(known.text_types) <= set(known.types)
     assert all(kind in CONFIG_MAPPING for kind in known.text_types)
+    assert set(known.quantisations) == set(AUTO_QUANTIZATION_CONFIG_MAPPING)
 
 
 def test_every_class_that_writes_text_may_run() -> None:

@@ -285,6 +285,31 @@ def test_a_quantisation_whose_package_is_missing(
     assert f"pip install {package}" in told
 
 
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "modelopt NVFP4"),
+        ({"quant_method": "tomorrow\x1b"}, "tomorrow␛"),
+        ("tomorrow", "tomorrow"),
+    ],
+)
+def test_a_quantisation_that_nobody_knows(
+    folders: tuple[Path, Path], tmp_path: Path, settings: object, named: str
+) -> None:
+    told = refusal(pair(changed(folders[0], tmp_path / "x", quantization_config=settings)))
+    assert f"it is quantised with {named}, which neither specchat's decoder nor transformers" in told
+    text = changed(folders[0], tmp_path / "y", text_config={"quantization_config": settings})
+    assert "which neither" in refusal(pair(text))
+
+
+def test_quantised_weights_without_a_method(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    folder = changed(folders[0], tmp_path / "x")
+    weights = load_file(folder / "model.safetensors")
+    name = "model.layers.0.mlp.up_proj.weight"
+    save_file(weights | {name: weights[name].to(torch.float8_e4m3fn)}, folder / "model.safetensors", {"format": "pt"})
+    assert f"{name} is quantised, and config.json does not say how" in refusal(pair(folder))
+
+
 def test_layers_quantised_while_they_are_read(folders: tuple[Path, Path]) -> None:
     if find_spec("accelerate") is None or find_spec("bitsandbytes") is None:
         pytest.skip("needs accelerate and bitsandbytes")

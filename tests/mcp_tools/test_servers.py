@@ -7,7 +7,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +21,7 @@ from specchat.mcp_tools.servers_file import ServerEntry
 pytest.importorskip("mcp", reason="needs the package mcp")
 ROOT = Path(__file__).parents[2]
 SERVER = str(Path(__file__).with_name("server.py"))
+HANDMADE = str(Path(__file__).with_name("handmade.py"))
 OLDER = str(Path(__file__).with_name("older_server.py"))
 
 
@@ -221,6 +224,78 @@ def test_a_tool_with_a_huge_schema_is_left_out() -> None:
     assert "big" not in [tool.name for tool in status.tools]
     assert status.left_out[0].startswith("big is left out: its schema has 40,")
     assert "add" in [tool.name for tool in status.tools]
+
+
+@contextmanager
+def by_hand(*pages: dict[str, Any], result: str = "{}") -> Iterator[ToolServers]:
+    command = ServerEntry("made", sys.executable, ("-S", HANDMADE, json.dumps(pages), result))
+    made = ToolServers([command])
+    yield made
+    made.close()
+
+
+def listed(*names: str, **more: Any) -> dict[str, Any]:
+    return {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in names], **more}
+
+
+ENDLESS = "The server's list of tools does not end; those that came are offered."
+
+
+@pytest.mark.parametrize(
+    ("pages", "names", "notes"),
+    [
+        ([listed("f", "g", nextCursor="same")], ["f", "g"], (ENDLESS,)),
+        (
+            [listed("f", nextCursor="a"), listed("g", nextCursor="b"), listed("h", nextCursor="a")],
+            ["f", "g", "h"],
+            (ENDLESS,),
+        ),
+        ([listed("f", nextCursor="a"), listed(nextCursor="b"), listed("f", "g")], ["f", "g"], ()),
+        ([listed("f", nextCursor="")], ["f"], ()),
+    ],
+)
+def test_a_list_of_tools_ends(pages: list[dict[str, Any]], names: list[str], notes: tuple[str, ...]) -> None:
+    with by_hand(*pages) as servers:
+        status = settled(servers)
+    assert ([tool.name for tool in status.tools], status.left_out) == (names, notes)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"inputSchema": {}},
+        {},
+        {"inputSchema": None, "description": 5, "annotations": 7, "title": None},
+        {"inputSchema": {"type": "string"}},
+        {"inputSchema": {"type": None, "properties": None, "required": "a"}},
+        {"inputSchema": {"type": "object", "properties": {"a": "text"}, "required": [5]}, "outputSchema": 5},
+    ],
+)
+def test_a_tool_with_a_mistake_does_no_harm_to_others(bad: dict[str, Any]) -> None:
+    page = listed("f", "h")
+    page["tools"].insert(1, {"name": "g", **bad})
+    page["tools"] += [{"name": 5}, "tool"]
+    with by_hand(page, result='{"content": [{"type": "text", "text": "done"}]}') as servers:
+        status = settled(servers)
+        assert [tool.name for tool in status.tools] == ["f", "g", "h"]
+        schema = json.loads(status.tools[1].schema)
+        assert {"properties": {}, "required": [], **schema} == {"type": "object", "properties": {}, "required": []}
+        assert status.left_out == ("A tool is left out: it has no usable name.",)
+        assert call(servers, "g") == (True, "done")
+
+
+def test_an_answer_that_is_none_of_mcp_is_told_in_a_sentence() -> None:
+    with by_hand(listed("f"), result='{"content": null}') as servers:
+        ok, words = call(servers, "f")
+    assert not ok
+    assert words == "The server's answer does not follow MCP (content: Input should be a valid list)."
+
+
+def test_half_a_character_is_passed_on_as_its_substitute(servers: ToolServers) -> None:
+    assert call(servers, "environment", name="\ud83d") == (True, "(not set)")
+    text = r'"a \ud83d \\ud83d \ude00 \ud83d\ude00"'
+    with by_hand(listed("f"), result=f'{{"content": [{{"type": "text", "text": {text}}}]}}') as made:
+        assert call(made, "f") == (True, "a \ufffd \\ud83d \ufffd \U0001f600")
 
 
 def test_a_server_can_be_stopped_and_started_again(servers: ToolServers) -> None:

@@ -1,6 +1,7 @@
 """Tool calls and schemas: requests in OpenAI's form, and calls that streams send in pieces."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -63,6 +64,50 @@ def test_calls_come_in_pieces(chatting: Chatting) -> None:
     assert body["tool_choice"] == "auto"
 
 
+OSLO, ROME = ToolCall("a", "weather", '{"city": "Oslo"}'), ToolCall("b", "news", '{"city": "Rome"}')
+
+
+def whole(call: ToolCall, **fields: Any) -> dict[str, Any]:
+    """A call in one piece."""
+    return {**fields, "id": call.id, "function": {"name": call.name, "arguments": call.arguments}}
+
+
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [({"index": 0}, {"index": 0}), ({}, {}), ({"index": None}, {"index": None}), ({"index": "0"}, {"index": "1"})],
+    ids=["one index", "no index", "null", "text"],
+)
+@pytest.mark.parametrize("name", ["news", "weather"])
+def test_calls_are_told_apart_without_numbers(
+    name: str, first: dict[str, Any], second: dict[str, Any], together: bool, chatting: Chatting
+) -> None:
+    rome = replace(ROME, name=name)
+    calls = [whole(OSLO, **first), whole(rome, **second)]
+    stream = piece(*calls) if together else "".join(map(piece, calls))
+    last, _, _ = ended(chatting, stream + piece(ends="tool_calls"))
+    assert last.tool_calls == (OSLO, rome)
+
+
+@pytest.mark.parametrize(
+    ("ids", "index"),
+    [(["a", "b", "c"], {"index": 0}), (["a", "a", "a"], {}), (["", "", ""], {})],
+    ids=["an id each time", "repeated", "no id"],
+)
+def test_pieces_that_repeat_the_name_are_one_call(ids: list[str], index: dict[str, int], chatting: Chatting) -> None:
+    """Some servers send a named tool so: each piece has the name and an id of its own, the last one no text."""
+    pieces = zip(ids, ('{"city": ', '"Oslo"}', ""), strict=True)
+    stream = "".join(piece(whole(ToolCall(id_, "weather", part), **index)) for id_, part in pieces)
+    last, _, _ = ended(chatting, stream + piece(ends="tool_calls"))
+    assert [(call.name, call.arguments) for call in last.tool_calls] == [("weather", OSLO.arguments)]
+
+
+def test_arguments_may_come_as_json(chatting: Chatting) -> None:
+    call = {"index": 0, "id": "a", "function": {"name": "weather", "arguments": {"city": "Oslo"}}}
+    last, _, _ = ended(chatting, piece(call) + piece(ends="tool_calls"))
+    assert last.tool_calls == (OSLO,)
+
+
 def test_half_a_character_in_a_call_can_be_sent_back(chatting: Chatting) -> None:
     last, _, _ = ended(chatting, piece(begun(0, "weather", '{"city": "\ud83d"}')) + piece(ends="tool_calls"))
     assert [call.arguments for call in last.tool_calls] == ['{"city": "\ufffd"}']
@@ -83,6 +128,7 @@ def test_a_reply_may_be_a_call_alone(chatting: Chatting) -> None:
     "call",
     [
         begun(0, "weather", '"Oslo"'),
+        {**begun(0, "weather"), "function": {"name": "weather", "arguments": ["Oslo"]}},
         begun(0, "weather", '{"city": '),
         begun(0, "", "{}"),
         begun(0, "weather", '{"city": "\ud83d'),

@@ -1,7 +1,9 @@
 """Remote pairs in models.toml, in the lists of models, and where other commands meet them."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,11 +13,17 @@ from specchat.doctor.configuration import pairs
 from specchat.engine.errors import ModelError
 from specchat.engine.hub import locate
 from specchat.engine.loading import load
-from specchat.engine.pair import ModelSource, Server
+from specchat.engine.options import Message
+from specchat.engine.pair import ModelSource, Server, ServerKind
+from specchat.engine.ranges import SAMPLING
+from specchat.engine.requests import Generate
 from specchat.models import words
 from specchat.models.library import Library
 from specchat.models.machine import FreeMemory
 from specchat.models.offers import offers
+from specchat.remote.kinds import DIALECTS
+from specchat.service.settings import ChatSettings, Preferences, as_data, from_data
+from specchat.tui.settings import FIELDS
 
 HEAD = 'schema = 1\n[[pair]]\nid = "box"\nbackend = "remote"\n'
 
@@ -84,6 +92,27 @@ def test_mistakes_are_told_with_file_and_key(lines: str, message: str, write: Ca
 def test_other_pairs_have_no_address(write: Callable[[str], Path]) -> None:
     with pytest.raises(ConfigError, match='url goes with backend = "remote" only'):
         load_catalog(write('schema = 1\n[[pair]]\nid = "x"\ntarget = { path = "x" }\nurl = "http://box"'))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in DIALECTS if kind != "triton"])
+def test_sampling_that_nobody_set_is_the_servers(kind: ServerKind, write: Callable[[str], Path]) -> None:
+    pair = load_catalog(write(f'{HEAD}url = "http://box"\n[pair.sampling]\ntop_p = 0.9')).find("box")
+    settings = Preferences(seed=7).settings(pair)
+    assert settings.usable
+    assert settings.sampling.unset == tuple(name for name in SAMPLING if name != "top_p")
+    dialect = DIALECTS[kind](Server("http://box"))
+
+    def sent(settings: ChatSettings) -> dict[str, Any]:
+        body = dialect.body(Generate(0, (Message("user", "Hi"),), settings.sampling_with(None)), "m")
+        names = {dialect.options.get(name, name): name for name in SAMPLING}
+        return {names[field]: value for field, value in body.items() if field in names}
+
+    assert sent(settings) == {"top_p": 0.9}
+    kept = from_data(json.loads(json.dumps(as_data(settings))))
+    assert kept == settings
+    for field, text in (("temperature", "0"), ("top_p", "1"), ("min_p", "")):
+        settings = next(one for one in FIELDS if one.key == field).store(settings, text)
+    assert sent(settings) == {"temperature": 0.0, "top_p": 1.0}
 
 
 def test_lists_of_models_say_where_it_runs(write: Callable[[str], Path]) -> None:

@@ -16,8 +16,8 @@ import pytest
 
 from specchat.engine import wire
 from specchat.engine.client import EngineClient
-from specchat.engine.events import AwaitingClient, Failed, Finished, Loaded, Loading, Started, Step
-from specchat.engine.pair import PairSpec
+from specchat.engine.events import AwaitingClient, Event, Failed, Finished, Loaded, Loading, Started, Step
+from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.port import EnginePort
 from specchat.engine.requests import Cancel, Count, Load
 from specchat.resident import handshake, shared
@@ -57,6 +57,27 @@ def test_a_second_client_joins_what_is_loaded(connect: Connect, runtime: Path) -
     (worker,) = workers(runtime)
     assert len(worker["clients"]) == 2
     assert worker["state"] == "loaded"
+
+
+def test_files_that_were_replaced_are_loaded_anew(connect: Connect, runtime: Path, tmp_path: Path) -> None:
+    pair = replace(PAIR, target=ModelSource(path=str(tmp_path)))
+    (tmp_path / "config.json").write_text("one")
+    one, other = connect(), connect()
+
+    def loads(engine: EnginePort) -> list[type[Event]]:
+        engine.send(Load(pair))
+        return [type(event) for event in until(engine, lambda event: isinstance(event, Loaded))]
+
+    assert Loading in loads(one)
+    assert loads(one) == [Loaded]
+    (tmp_path / "config.json").write_text("another")
+    assert Loading in loads(one)
+    assert loads(other) == [Loaded]
+    (tmp_path / "config.json").write_text("a third one")
+    assert Loading in loads(other)
+    assert len(workers(runtime)) == 2  # the other client's chat goes on with what it has
+    one.send(ask("hello"))
+    assert isinstance(until(one, over)[-1], Finished)
 
 
 def test_clients_that_wait_for_one_pair_hear_of_one_load(connect: Connect, runtime: Path) -> None:

@@ -1,16 +1,13 @@
 """Finds a repository's files in the cache."""
 
-import re
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 
 from specchat.engine.errors import ModelError
-from specchat.engine.fetch.listing import DIGEST, SINGLE_FILES, first_files, parts_of
+from specchat.engine.fetch.listing import SINGLE_FILES, first_files, parts_of
 from specchat.engine.fetch.source import Hub
 from specchat.engine.model.files import found, indexed
 from specchat.engine.pair import ModelSource
-from specchat.reading import read_text
 
 INDEX = "model.safetensors.index.json"
 
@@ -37,7 +34,7 @@ def absent(hub: Hub, sources: Iterable[ModelSource]) -> list[ModelSource]:
 
 def cached_ggufs(hub: Hub, repo: str, revision: str | None = None) -> list[str]:
     """Names of the complete GGUF models of a repository in the cache, from its top folder."""
-    folder = _commit(hub, repo, revision)
+    folder = hub.commit_folder(repo, revision)
     names = sorted(path.name for path in folder.glob("*.gguf") if path.exists())
     return [name for name in first_files(names) if parts_of(name, names)]
 
@@ -64,12 +61,5 @@ def weights(folder: Path) -> list[Path]:
 
 def _cached_file(hub: Hub, repo: str, name: str, revision: str | None) -> Path | None:
     """A file of the commit that `revision` last meant; found without the library, whose import is slow."""
-    path = _commit(hub, repo, revision) / name
+    path = hub.commit_folder(repo, revision) / name
     return path if path.exists() else None
-
-
-def _commit(hub: Hub, repo: str, revision: str | None) -> Path:
-    folder, commit = hub.folder(repo), revision or "main"
-    with suppress(OSError, UnicodeDecodeError):
-        commit = read_text(folder / "refs" / commit, 1000).strip()
-    return hub.snapshot(repo, commit if re.fullmatch(DIGEST, commit) else "unknown")

@@ -13,7 +13,7 @@ from specchat.clean import one_line
 from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.fetch.answer import LISTING_BYTES, LISTING_S, NEVER, Answer, Cancelled
 from specchat.engine.fetch.failures import failure
-from specchat.engine.fetch.source import Hub
+from specchat.engine.fetch.source import DIGEST, Hub
 from specchat.engine.foreign import Foreign, checked, parsed
 from specchat.engine.model.files import LONGEST_NAME
 
@@ -28,8 +28,6 @@ SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
 PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
 PREFERRED_QUANTS = ("Q4_K_M", "Q4_0", "Q8_0")
 """Quantisations in order of preference, for a repository with several GGUF files."""
-DIGEST = r"^(?:[0-9a-f]{40}|[0-9a-f]{64})$"
-"""A hub's hash must match this before it names a file."""
 MAX_FILES, MAX_BYTES = 200_000, 1 << 50
 
 

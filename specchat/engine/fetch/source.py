@@ -1,7 +1,14 @@
 """A hub, and the layout of huggingface_hub's cache, which programs share."""
 
+import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from specchat.reading import read_text
+
+DIGEST = r"^(?:[0-9a-f]{40}|[0-9a-f]{64})$"
+"""A hub's hash must match this before it names a file."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +33,13 @@ class Hub:
     def snapshot(self, repo: str, commit: str) -> Path:
         """Folder of a commit, whose files are links to blobs."""
         return self.folder(repo) / "snapshots" / commit
+
+    def commit_folder(self, repo: str, revision: str | None) -> Path:
+        """Folder of the commit that `revision` last meant, whose files may be missing."""
+        commit = revision or "main"
+        with suppress(OSError, UnicodeDecodeError):
+            commit = read_text(self.folder(repo) / "refs" / commit, 1000).strip()
+        return self.snapshot(repo, commit if re.fullmatch(DIGEST, commit) else "unknown")
 
     def linked(self, repo: str, commit: str, name: str, digest: str) -> bool:
         """True if a commit's file links to its blob; only verified files are linked."""

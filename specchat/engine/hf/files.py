@@ -10,19 +10,20 @@ from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, BitsAndBytesConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
-from transformers.quantizers.auto import get_hf_quantizer
+from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING, get_hf_quantizer
 from transformers.utils import logging
 
 from specchat.clean import one_line
 from specchat.engine.errors import ModelError
 from specchat.engine.families.settings import Ends
 from specchat.engine.foreign import Count, MaybeCount, checked, shown
-from specchat.engine.hf.known import unknown_type
+from specchat.engine.hf.known import unknown_quantisation, unknown_type
 from specchat.engine.hf.positions import reach_of
 from specchat.engine.model.checkpoint import weight_files
 from specchat.engine.model.files import read_json
 from specchat.engine.model.plan import DEFAULT_CONTEXT
 from specchat.engine.model.tokenizer import Tokenizer
+from specchat.engine.model.written import quantisation_of
 from specchat.engine.out_of_memory import ran_out
 from specchat.engine.pair import QUANT_BITS, Wanted
 
@@ -31,6 +32,8 @@ MAX_MESSAGE = 300
 MAX_NAMES = 3
 """Missing weights that a message names."""
 MAX_LAYERS = 10_000
+FLOATING = ("F64", "F32", "F16", "BF16")
+"""safetensors' words for numbers that mean what they are."""
 
 
 class _Text(Ends):
@@ -85,6 +88,8 @@ class HfFiles:
                 "whole repository yourself, read them, and give its folder as path."
             )
         _check_layers(raw, str(path))
+        if not (programs and trusted) and (why := unknown_quantisation(raw, AUTO_QUANTIZATION_CONFIG_MAPPING)):
+            raise ModelError(f"{path}: {why}.")
         try:
             config = AutoConfig.from_pretrained(folder, trust_remote_code=trusted, local_files_only=True)
         except Exception as error:  # damaged settings raise anything
@@ -94,7 +99,7 @@ class HfFiles:
         dtype = text.dtype or config.dtype
         bits = 8 * dtype.itemsize if isinstance(dtype, torch.dtype) else 32
         for shard in shards:
-            _check_head(shard)
+            _check_head(shard, quantised=bool(quantisation_of(raw)) or (programs and trusted))
         files = cls(folder, config, sum(shard.stat().st_size for shard in shards), bits, trusted)
         files._auto_class()
         return files
@@ -226,15 +231,21 @@ def _check_layers(settings: dict[str, Any], where: str) -> None:
             )
 
 
-def _check_head(shard: Path) -> None:
-    """Read the header of a safetensors file, which gives its length.
+def _check_head(shard: Path, quantised: bool) -> None:
+    """Read the header of a safetensors file, which gives its length, and the dtypes of weights.
 
     Raises:
-        ModelError: the file is damaged.
+        ModelError: the file is damaged, or has weights that only a quantisation explains, and none is told.
     """
     try:
-        with safe_open(shard, framework="pt"):
-            pass
+        with safe_open(shard, framework="pt") as file:
+            weights = [name for name in file.keys() if name.endswith(".weight")]  # noqa: SIM118
+            packed = (name for name in weights if file.get_slice(name).get_dtype() not in FLOATING)
+            if not quantised and (name := next(packed, "")):
+                raise ModelError(
+                    f"{shard}: {one_line(name, 80)} is quantised, and config.json does not say how. Take the "
+                    "unquantised checkpoint, or a GGUF file of the model, which llama.cpp runs."
+                )
     except (OSError, SafetensorError) as error:
         raise ModelError(f"{shard} cannot be read ({one_line(str(error), MAX_MESSAGE)}). Download it again.") from None
 

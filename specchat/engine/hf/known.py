@@ -10,20 +10,23 @@ from pathlib import Path
 from typing import Any
 
 from specchat.clean import one_line
+from specchat.engine.model.written import quantisation_of
 
 _TEXT_LISTS = ("MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES")
 """Lists of the classes that a checkpoint is loaded with, see `files.HfFiles`."""
+_QUANTISERS, _METHODS = "quantizers/auto.py", "AUTO_QUANTIZATION_CONFIG_MAPPING"
 _CLASSES, _TYPES = "modeling_auto.py", ("configuration_auto.py", "auto_mappings.py")
 
 
 @dataclass(frozen=True)
 class KnownModels:
-    """Names in transformers' lists: all model types, those that write text, all classes, those that write text."""
+    """Names in transformers' lists: model types and classes, all and those that write text; methods of quantisation."""
 
     types: Collection[str]
     text_types: Collection[str]
     classes: Collection[str]
     text_classes: Collection[str]
+    quantisations: Collection[str]
 
 
 def unsupported(settings: Mapping[str, Any]) -> str:
@@ -34,6 +37,8 @@ def unsupported(settings: Mapping[str, Any]) -> str:
     known = known_models()
     if known is None or "auto_map" in settings:
         return ""
+    if method := unknown_quantisation(settings, known.quantisations):
+        return method
     kind, classes = settings.get("model_type"), settings.get("architectures")
     if not isinstance(kind, str) or kind not in known.types:
         return unknown_type(kind)
@@ -43,6 +48,20 @@ def unsupported(settings: Mapping[str, Any]) -> str:
     if named and all(name in known.classes and name not in known.text_classes for name in named):
         return f"{one_line(named[0], 60)} is no model that writes text"
     return ""
+
+
+def unknown_quantisation(settings: Mapping[str, Any], known: Collection[str]) -> str:
+    """The words for a quantisation by none of the `known` methods, which transformers would pass over; else empty."""
+    told = quantisation_of(settings)
+    told = told if isinstance(told, dict) else {"quant_method": told}
+    method = told.get("quant_method")
+    if method is None or method in known or told.get("load_in_8bit") or told.get("load_in_4bit"):
+        return ""
+    named = one_line(" ".join(str(name) for name in (method, told.get("quant_algo")) if name), 40)
+    return (
+        f"it is quantised with {named}, which neither specchat's decoder nor transformers {version('transformers')} "
+        "reads. Take the unquantised checkpoint, or a GGUF file of the model, which llama.cpp runs"
+    )
 
 
 def unknown_type(kind: object) -> str:
@@ -63,18 +82,19 @@ def known_models() -> KnownModels | None:
         spec = find_spec("transformers")
         places = (spec.submodule_search_locations if spec else None) or []
         folder = Path(places[0]) / "models" / "auto"
-        lists = _lists(folder / _CLASSES)
+        lists, methods = _lists(folder / _CLASSES), _lists(Path(places[0]) / _QUANTISERS).get(_METHODS, {})
         named = [lists, *(_lists(folder / file) for file in _TYPES)]
         types = {kind for each in named for pairs in each.values() for kind in pairs}
     except (OSError, IndexError, SyntaxError, ValueError, PackageNotFoundError):
         return None
     text = [lists.get(name, {}) for name in _TEXT_LISTS]
-    if not types or not all(text):
+    if not types or not all(text) or not methods:
         return None
     classes = [name for pairs in lists.values() for names in pairs.values() for name in names]
     text_classes = [name for pairs in text for names in pairs.values() for name in names]
     text_types = [kind for pairs in text for kind in pairs]
-    return KnownModels(frozenset(types), frozenset(text_types), frozenset(classes), frozenset(text_classes))
+    names = map(frozenset[str], (types, text_types, classes, text_classes, methods))
+    return KnownModels(*names)
 
 
 def _lists(file: Path) -> dict[str, dict[str, list[str]]]:

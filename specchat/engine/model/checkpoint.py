@@ -1,19 +1,19 @@
 """A checkpoint's folder; its settings are read and checked once."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from specchat.clean import one_line
-from specchat.engine.errors import ForeignModel, ModelError
+from specchat.engine.errors import ModelError
 from specchat.engine.foreign import checked
 from specchat.engine.model.blocks import MXFP4, IntegerFormat
 from specchat.engine.model.config import ModelConfig, parse_config
 from specchat.engine.model.files import found, indexed, read_json
+from specchat.engine.model.own_head import with_own_head
 from specchat.engine.model.tokenizer import Tokenizer
-from specchat.engine.model.written import Quantised, StoredWeights
+from specchat.engine.model.written import StoredWeights, quantisation_of, stored_quant
 from specchat.engine.pair import Quant, Wanted
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -56,14 +56,17 @@ class Checkpoint:
         config = parse_config(folder, raw)
         written = checked(StoredWeights, raw, str(path))
         settings = written.quantization_config
-        quant = None if settings is None else _stored_quant(path, settings, config)
+        quant = None if settings is None else stored_quant(path, settings, config)
+        shards = weight_files(folder)
+        may_be_tied = isinstance(raw.get("text_config"), dict) and raw.get("tie_word_embeddings") is not False
+        config = replace(config, recipe=with_own_head(config.recipe, shards, may_be_tied))
         return cls(
             folder=folder,
             config=config,
             dtype=DTYPES.get(written.dtype or written.torch_dtype or ""),
             quant=quant,
             nested=settings is None or settings.bnb_4bit_use_double_quant,
-            shards=weight_files(folder),
+            shards=shards,
             settings=raw,
             integers=None if settings is None else settings.integers,
         )
@@ -71,7 +74,7 @@ class Checkpoint:
     @property
     def packed_experts(self) -> bool:
         """True where experts are stored in MXFP4."""
-        told = self.settings.get("quantization_config")
+        told = quantisation_of(self.settings)
         return isinstance(told, dict) and told.get("quant_method") == MXFP4
 
     @property
@@ -98,33 +101,6 @@ class Checkpoint:
                 f"{self.folder} is quantised as {self.quant} already and cannot become {asked}. Leave quant out."
             )
         return self.quant or (None if asked == "none" else asked)
-
-
-def _stored_quant(path: Path, settings: Quantised, config: ModelConfig) -> Quant | None:
-    """The quantisation by `settings`, "quantization_config" in `path`; None where it is of experts alone."""
-    method = one_line(settings.quant_method, 40)
-    if method == MXFP4 or settings.kind == "fp8":
-        return None
-    if settings.integers is not None:
-        if not settings.integers.ordered or config.recipe.takes_orders:
-            return "int4"
-        raise ForeignModel(
-            path,
-            f"its {method} weights have inputs in another order, and specchat's decoder reads those of attention and "
-            "MLPs with no norm after them",
-        )
-    if method == "bitsandbytes":
-        if settings.load_in_8bit:
-            return "int8"
-        if settings.load_in_4bit:
-            kind = settings.bnb_4bit_quant_type
-            if kind in ("nf4", "fp4"):
-                return "nf4" if kind == "nf4" else "fp4"
-            method = f"bitsandbytes {kind}"
-    raise ForeignModel(
-        path,
-        f"it is quantised with {method}, and specchat's decoder runs bitsandbytes nf4, fp4, int8, int4, fp8",
-    )
 
 
 def weight_files(folder: Path) -> tuple[Path, ...]:

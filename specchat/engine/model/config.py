@@ -116,9 +116,15 @@ def parse_config(folder: Path, raw: dict[str, Any]) -> ModelConfig:
 
 
 def with_text(raw: dict[str, Any]) -> dict[str, Any]:
-    """Settings with those of the model of text, which stand apart where images are read too."""
+    """Settings with those of the model of text, which stand apart where images are read too.
+
+    What the whole says of tied embeddings counts, as in transformers.
+    """
     text = raw.get("text_config")
-    return {**raw, **text} if isinstance(text, dict) else raw
+    if not isinstance(text, dict):
+        return raw
+    tied = raw.get("tie_word_embeddings")
+    return {**raw, **text, **({} if tied is None else {"tie_word_embeddings": tied})}
 
 
 def _parse(raw: dict[str, Any], family: Family, where: str) -> ModelConfig:

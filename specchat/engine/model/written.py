@@ -1,15 +1,22 @@
 """Keys of config.json on dtype and quantisation of the stored weights."""
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
+from specchat.clean import one_line
+from specchat.engine.errors import ForeignModel
 from specchat.engine.foreign import Foreign, Switch
-from specchat.engine.model.blocks import MXFP4_BLOCK, IntegerFormat
+from specchat.engine.model.blocks import MXFP4, MXFP4_BLOCK, IntegerFormat
+from specchat.engine.model.config import ModelConfig
+from specchat.engine.pair import Quant
 
 SIDE = 128
 """Rows and columns of the weights that share a scale of 8-bit floats."""
 FLOATS = ("float-quantized", "naive-quantized")
+MODELOPT_FLOATS = ("FP8", "FP8_PER_CHANNEL_PER_TOKEN")
 _GPTQ, _GPTQ_V2, _AWQ = (True, False), (False, False), (False, True)
 PACKINGS = {
     "gptq": {"gptq": _GPTQ, "gptq_v2": _GPTQ_V2},
@@ -45,6 +52,7 @@ class Quantised(Foreign):
     """Quantisation of a checkpoint, by bitsandbytes or another method; keys of type `Any` differ between methods."""
 
     quant_method: str = "bitsandbytes"
+    quant_algo: str | None = None
     bits: int | None = None
     sym: Switch = True
     desc_act: Switch = False
@@ -69,6 +77,8 @@ class Quantised(Foreign):
         """4-bit integers or 8-bit floats that are read as stored; empty: neither."""
         if self.integers is not None:
             return "int4"
+        if self.quant_method == "modelopt":
+            return "fp8" if self.quant_algo in MODELOPT_FLOATS else ""
         if self.quant_method == "fp8":
             return "fp8" if self.weight_block_size in (None, [SIDE, SIDE]) else ""
         floats = {(one.type, one.num_bits, one.symmetric) for one in self._schemes} == {("float", 8, True)}
@@ -119,3 +129,47 @@ class StoredWeights(Foreign):
     dtype: str | None = None
     torch_dtype: str | None = None
     quantization_config: Annotated[Quantised | None, _named] = Field(None, description="an object, or a method's name")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_text_part(cls, settings: Any) -> Any:
+        found = quantisation_of(settings) if isinstance(settings, dict) else None
+        return {**settings, "quantization_config": found} if found else settings
+
+
+def quantisation_of(settings: Mapping[str, Any]) -> Any:
+    """The entry of a config.json for its quantisation, which may stand in that of the text part; None without one."""
+    text = settings.get("text_config")
+    nested = text.get("quantization_config") if isinstance(text, dict) else None
+    return settings.get("quantization_config") or nested
+
+
+def stored_quant(path: Path, settings: Quantised, config: ModelConfig) -> Quant | None:
+    """The quantisation by `settings`, "quantization_config" in `path`; None where it is of experts alone.
+
+    Raises:
+        ForeignModel: it is none that is read here.
+    """
+    method = one_line(" ".join(filter(None, (settings.quant_method, settings.quant_algo))), 40)
+    if method == MXFP4 or settings.kind == "fp8":
+        return None
+    if settings.integers is not None:
+        if not settings.integers.ordered or config.recipe.takes_orders:
+            return "int4"
+        raise ForeignModel(
+            path,
+            f"its {method} weights have inputs in another order, and specchat's decoder reads those of attention and "
+            "MLPs with no norm after them",
+        )
+    if method == "bitsandbytes":
+        if settings.load_in_8bit:
+            return "int8"
+        if settings.load_in_4bit:
+            kind = settings.bnb_4bit_quant_type
+            if kind in ("nf4", "fp4"):
+                return "nf4" if kind == "nf4" else "fp4"
+            method = f"bitsandbytes {kind}"
+    raise ForeignModel(
+        path,
+        f"it is quantised with {method}, and specchat's decoder runs bitsandbytes nf4, fp4, int8, int4, fp8",
+    )

@@ -11,9 +11,8 @@ from specchat.engine.tool_calls.giving import schema_of
 from specchat.engine.tool_calls.notation import gemma, python
 from specchat.engine.tool_calls.rules import ANY, NAMING, Rules
 from specchat.engine.tool_calls.samples import COUNT, ID, KEY, NAME, VALUE
+from specchat.engine.tool_calls.tagged import SHARED, tagged_argument
 
-_SHARED = ("$defs", "definitions")
-"""Keys of a schema that references lead to, from its root."""
 _HARMONY = ("<|start|>", "<|channel|>", "<|message|>", "<|end|>")
 CONSTRAIN = "<|constrain|>"
 _ID = "/[a-zA-Z0-9]{9}/"
@@ -52,7 +51,7 @@ def _object(tool: Tool, form: CallForm, rules: Rules) -> str:
         else:
             fields[key] = {"const": tool.name if key == form.name_key else value}
     whole = {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
-    made = rules.json({**whole, **{key: schema[key] for key in _SHARED if key in schema}})
+    made = rules.json({**whole, **{key: schema[key] for key in SHARED if key in schema}})
     return " ".join(filter(None, (rules.literal(form.sample[:at]), made, rules.literal(form.sample[end:]))))
 
 
@@ -77,13 +76,11 @@ def _tagged(tool: Tool, form: CallForm, rules: Rules) -> str:
     properties = schema.get("properties")
     required = schema.get("required") or []
     body = [rules.literal(sample[:at] + tool.name + between.removesuffix(opened))]
+    middles = sample[key + len(KEY) : value], sample[count + len(COUNT) : number]
     for name, one in (properties if isinstance(properties, dict) else {}).items():
-        texts = isinstance(one, dict) and one.get("type") == "string"
-        middle = sample[key + len(KEY) : value] if texts else sample[count + len(COUNT) : number]
-        shared = {each: schema[each] for each in _SHARED if each in schema}
-        given = _text(one, ended, rules) if texts else f"{rules.json({**one, **shared})} {rules.literal(ended)}"
-        argument = f"{rules.literal(opened + name + middle)} {given}"
-        body.append(argument if name in required else f"({argument})?")
+        before_text, before_value = (opened + name + middle for middle in middles)
+        argument = tagged_argument((before_text, before_value), ended, one, schema, rules)
+        body.append(f"({argument}){'?' * (name not in required)}")
     return " ".join((*body, rules.literal(sample[number + 1 :].removeprefix(ended))))
 
 
@@ -120,14 +117,6 @@ def _in_channel(tools: Sequence[Tool], marks: Mapping[str, int]) -> str:
     return rules.text(f"{reasoning}* ({' | '.join(calls)})")
 
 
-def _text(schema: Mapping[str, Any], end: str, rules: Rules) -> str:
-    """A text between tags; of an enumeration one of its values."""
-    options = [one for one in schema.get("enum", ()) if isinstance(one, str)]
-    if not options:
-        return rules.until(end)
-    return f"({' | '.join(rules.literal(one) for one in options if one)}) {rules.literal(end)}"
-
-
 def _json_with(text: str, word: str) -> tuple[int, int, dict[str, Any]]:
     """The first JSON object in `text` that holds `word`: its start, its end and its value."""
     at = text.find("{")
@@ -148,4 +137,4 @@ def _closed(tool: Tool) -> dict[str, Any]:
 
 
 def _without_shared(schema: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in schema.items() if key not in (*_SHARED, *NAMING)}
+    return {key: value for key, value in schema.items() if key not in (*SHARED, *NAMING)}

@@ -16,26 +16,6 @@ class LiteralError(ValueError):
     """A text that is no value."""
 
 
-def tagged_value(text: str, schema: Any) -> Any:
-    """The value of a text between tags, by the JSON `schema` of its argument: text where that allows text."""
-    kinds = schema.get("type") if isinstance(schema, dict) else None
-    kinds = [kinds] if isinstance(kinds, str) else kinds if isinstance(kinds, list) else []
-    if "string" in kinds:
-        return None if text == "null" and "null" in kinds else text
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text if not kinds else _python_value(text)
-
-
-def _python_value(text: str) -> Any:
-    """A Python literal, as some templates write lists and objects; else the text."""
-    try:
-        return _plain(ast.literal_eval(text.strip()))
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        return text
-
-
 def python_calls(text: str) -> list[tuple[str, dict[str, Any]]]:
     """Names and arguments of calls in Python's syntax, `[look(path="a")]`.
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from specchat.engine.tool_calls.literals import MOST_DEEP, QUOTE
 from specchat.engine.tool_calls.rules import Rules
+from specchat.engine.tool_calls.schemas import referred
 
 _INTEGER, _NUMBER = r"/-?(0|[1-9][0-9]*)/", r"/-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]{1,2})?/"
 _TEXT = r"""/"([^"\\\n]|\\["'\\nrt])*"|'([^'\\\n]|\\["'\\nrt])*'/"""
@@ -77,11 +78,8 @@ class Notation:
     def _referred(self, reference: str, root: Mapping[str, Any], deep: int) -> str:
         if reference in self._known:
             return self._known[reference]
-        found: Any = root
-        for part in reference.removeprefix("#/").split("/"):
-            found = found.get(part) if isinstance(found, dict) else None
         self._known[reference] = name = self.rules.name()
-        return self.rules.set(name, self._value(found, root, deep + 1))
+        return self.rules.set(name, self._value(referred(reference, root), root, deep + 1))
 
     def _any(self) -> str:
         """Any value."""

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from specchat.engine.tool_calls.form import CallForm, CallKind
-from specchat.engine.tool_calls.literals import LiteralError, gemma_object, python_calls, tagged_value
+from specchat.engine.tool_calls.literals import LiteralError, gemma_object, python_calls
+from specchat.engine.tool_calls.schemas import argument_schema
+from specchat.engine.tool_calls.tagged import tagged_value
 
 _DECODER = json.JSONDecoder(strict=False)
 """Takes line ends and tabs within texts, as models write them."""
@@ -138,7 +140,7 @@ def _tagged(text: str, form: CallForm, schemas: Schemas) -> list[ReadCall]:
     calls: list[ReadCall] = []
     found = name.search(text)
     while found:
-        schema = schemas.get(found["name"], {}).get("properties", {})
+        schema = schemas.get(found["name"], {})
         arguments: dict[str, Any] = {}
         at = found.end()
         while (each := key.match(text, _after_space(text, at))) is not None:
@@ -147,8 +149,8 @@ def _tagged(text: str, form: CallForm, schemas: Schemas) -> list[ReadCall]:
                 raise ValueError("a value without an end")
             value, at = text[each.end() : ended.start()], ended.end()
             said = each.groupdict().get("string")
-            of = {"type": "string"} if said == "true" else schema.get(each["key"]) if isinstance(schema, dict) else None
-            arguments[each["key"]] = tagged_value(value, of)
+            of = {"type": "string"} if said == "true" else argument_schema(schema, each["key"])
+            arguments[each["key"]] = tagged_value(value, of, schema)
         calls.append(ReadCall(found["name"], json.dumps(arguments, ensure_ascii=False)))
         found = name.search(text, at)
     return calls

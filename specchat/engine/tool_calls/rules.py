@@ -47,8 +47,8 @@ class Rules:
         named = {key: value for key, value in schema.items() if key not in NAMING}
         return self.add(f"%json {json.dumps({'x-guidance': _PLAIN, **named})}")
 
-    def until(self, end: str) -> str:
-        """Any text up to `end`, and that."""
+    def until(self, end: str, body: str = ANY) -> str:
+        """A text that fulfils a regular expression, up to `end`, and that."""
         if any(end.strip().startswith(mark) for mark in self._marks):
-            return f"{self.add(ANY)} {self.literal(end)}"
-        return self.add(ANY, f"[suffix={json.dumps(end)}]")
+            return f"{self.add(body)} {self.literal(end)}"
+        return self.add(body, f"[suffix={json.dumps(end)}]")

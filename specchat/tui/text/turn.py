@@ -223,9 +223,7 @@ class TurnView:
             self._head, self._dropped = [_head(again, ".role-model", above=True)], 0
         if reply.dropped != self._dropped:
             self._dropped = reply.dropped
-            messages = f"{reply.dropped} earlier message{'s' * (reply.dropped != 1)}"
-            words = f"{messages} did not fit the context and were left out"
-            self._head = [self._head[0], _ornament(words, ".hint")]
+            self._head = [self._head[0], _ornament(reply.left_out, ".hint")]
         view = self._view
         if view is None:
             return self._prompt
