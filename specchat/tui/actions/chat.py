@@ -59,8 +59,6 @@ CHAT: tuple[Action[ChatScreen], ...] = (
     Action("quit", "Quit", "Leave specchat.", lambda chat, _: chat.app.action_quit(), ("ctrl+q",), hint="quit",
            slash="quit"),
     Action("about", "About", "What is loaded, on which hardware, and why the text is exact.", _about, slash="about"),
-    Action("suggestion", "Suggestion", "In an empty chat: one of the prompts that are shown.", keys=("1", "2", "3"),
-           where="prompt", fixed=True),
     Action("interrupt", "Interrupt", "Copy what is selected, else stop the reply, else clear the prompt, else say how "
            "to leave; twice within a second leaves.", keys=("ctrl+c",), fixed=True),
     Action("suspend", "Suspend", "Leave the terminal to the shell, whose fg brings specchat back; undo where the "
@@ -84,8 +82,8 @@ CHAT: tuple[Action[ChatScreen], ...] = (
            lambda chat, _: chat.chats.go_on(), slash="continue"),
     Action("copy-reply", "Copy reply", "Copy the last reply's text.", lambda chat, _: copy_reply(chat), ("alt+c",),
            slash="copy"),
-    Action("history", "Prompt history", "Earlier prompts, at the prompt's first and last row.",
-           keys=("up", "down", "ctrl+p", "ctrl+n"), where="prompt", fixed=True),
+    Action("history", "Prompt history", "Earlier prompts, at the prompt's first and last row; in an empty chat "
+           "down gives examples.", keys=("up", "down", "ctrl+p", "ctrl+n"), where="prompt", fixed=True),
     Action("scroll", "Scroll", "Move through the chat.", keys=("pageup", "pagedown"), fixed=True),
     Action("follow", "Follow", "Jump to the end of the chat and stay there.", lambda chat, _: chat.transcript.follow(),
            ("ctrl+end",)),

@@ -13,7 +13,7 @@ from specchat.config.catalog import Catalog
 from specchat.engine.events import AwaitingClient
 from specchat.service.dispatch import Update, UpdateKind
 from specchat.tui.action import Action, Where
-from specchat.tui.composing.suggestions import SUGGESTIONS, suggestion
+from specchat.tui.composing.suggestions import SUGGESTIONS, suggestion_after
 from specchat.tui.history import PromptHistory
 from specchat.tui.keys import Keys
 from specchat.tui.screens.chats import Chats
@@ -53,7 +53,8 @@ class ChatScreen(ChatWindow):
 
     def on_mount(self) -> None:
         self.prompt.placeholder = Content("ask something")
-        self.prompt.takes_key = self._takes_key
+        self.prompt.takes_key = self._completer.key
+        self.prompt.follows = lambda typed: suggestion_after(typed) if self.welcome.display else ""
         self.feed.start()
         self.redraw()
 
@@ -105,15 +106,6 @@ class ChatScreen(ChatWindow):
             event.seen.set()
         if command is not None:
             await self.do(command.action.id, command.argument)
-
-    def _takes_key(self, key: str) -> bool:
-        """True if a key typed in the prompt means something else: in the list of choices or in an empty chat."""
-        if self._completer.key(key):
-            return True
-        words = suggestion(key, self.prompt.text) if self.welcome.display else ""
-        if words:
-            self.prompt.fill(words)
-        return bool(words)
 
     @on(Welcome.Picked)
     def _suggestion_picked(self, event: Welcome.Picked) -> None:

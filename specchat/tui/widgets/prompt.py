@@ -32,7 +32,8 @@ _TAKING_S = 1.0
 class Prompt(TextArea):
     """Posts `Sent` on enter; ctrl+j starts a new line. What it holds is never lost unless it was sent.
 
-    `takes_key` sees every key first: the list of choices takes some while it is open.
+    `takes_key` sees every key first: the list of choices takes some while it is open. `follows` gives what follows
+    the newest text downwards, empty for nothing.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -68,6 +69,7 @@ class Prompt(TextArea):
         self.cursor_blink = False
         self._history = history
         self.takes_key: Callable[[str], bool] = lambda _: False
+        self.follows: Callable[[str], str] = lambda _: ""
         self._pastes = Pastes()
         self._filled = ""
         self._taken = ("", UnsentText())
@@ -230,6 +232,8 @@ class Prompt(TextArea):
             super().action_cursor_down(select)
         elif (newer := self._history.newer(self.prompt)) is not None:
             self.fill(newer)
+        elif following := self.follows(self.text):
+            self.fill(following)
 
     def delete(self, start: Location, end: Location, *, maintain_selection_offset: bool = True) -> EditResult:
         result = super().delete(start, end, maintain_selection_offset=maintain_selection_offset)
