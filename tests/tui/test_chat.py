@@ -785,7 +785,7 @@ async def test_enters_that_come_together_run_a_slash_command_once() -> None:
         app.chat.prompt.insert("/tokens")
         await pilot.press("escape")
         for _ in range(2):
-            app.chat.prompt.post_message(events.Key("enter", "\r"))
+            app.post_message(events.Key("enter", "\r"))
         await wait_until(pilot, lambda: not app.chat.prompt.text)
         await pilot.pause(0.1)
         assert app.chat.transcript.token_view

@@ -99,15 +99,7 @@ class ChatScreen(ChatWindow):
 
     @on(Prompt.Sent)
     async def _sent(self, event: Prompt.Sent) -> None:
-        command = None
-        try:
-            if (
-                event.text.strip() and event.text == self.prompt.prompt
-            ):  # not of a second enter that came with the first
-                command = await self.composer.enter(event.text)
-        finally:
-            event.seen.set()
-        if command is not None:
+        if event.text.strip() and (command := await self.composer.enter(event.text)) is not None:
             await self.do(command.action.id, command.argument)
 
     @on(Welcome.Picked)
