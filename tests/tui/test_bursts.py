@@ -144,7 +144,7 @@ TRIES = int(os.environ.get("SPECCHAT_SETTINGS_TRIES", "8"))
 
 async def test_no_setting_typed_is_lost_at_any_delay_while_a_reply_is_written() -> None:
     random = Random(5)
-    app = make_app(FakeEngine(("word " * 5000,), tokens_per_second=100))
+    app = make_app(FakeEngine(("word " * 30_000,), tokens_per_second=100))
     async with app.run_test(size=(100, 40)) as pilot:
         await loaded(app, pilot)
         await ask(app, pilot, "hi", wait=False)
