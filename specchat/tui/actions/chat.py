@@ -86,5 +86,5 @@ CHAT: tuple[Action[ChatScreen], ...] = (
            "down gives examples.", keys=("up", "down", "ctrl+p", "ctrl+n"), where="prompt", fixed=True),
     Action("scroll", "Scroll", "Move through the chat.", keys=("pageup", "pagedown"), fixed=True),
     Action("follow", "Follow", "Jump to the end of the chat and stay there.", lambda chat, _: chat.transcript.follow(),
-           ("ctrl+end",)),
+           ("ctrl+end",), hint="reply below", when="below"),
 )  # fmt: skip

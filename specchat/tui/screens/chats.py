@@ -204,19 +204,21 @@ class Chats:
         """Another reply to the prompt under the cursor, or to the last one."""
         self._window.say("")
         self._load_wanted()
-        if refusal := self._window.session.regenerate(self._turn):
-            self._window.refuse(refusal)
-            return
-        self._window.redraw()
+        self._answered(self._window.session.regenerate(self._turn))
 
     def go_on(self) -> None:
         """Continue the last reply."""
         self._window.say("")
         self._load_wanted()
-        if refusal := self._window.session.go_on():
+        self._answered(self._window.session.go_on())
+
+    def _answered(self, refusal: str) -> None:
+        """Show the reply that was requested as it is written, or why there is none."""
+        if refusal:
             self._window.refuse(refusal)
             return
         self._window.redraw()
+        self._window.transcript.follow()
 
     def show_version(self, step: int) -> None:
         """Show the version before (-1) or after (1); the cursor stays on the message it is of."""

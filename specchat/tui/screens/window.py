@@ -157,6 +157,7 @@ class ChatWindow(Screen[None]):
         facts: dict[When, bool] = {
             "always": True,
             "begun": bool(session.conversation.turns),
+            "below": session.reply is not None and not transcript.following,
             "typed": bool(self.prompt.text),
             "stoppable": session.at_work or session.chat.editing is not None,
             "editing": session.chat.editing is not None,
