@@ -81,7 +81,7 @@ async def test_a_prompt_is_sent_and_answered() -> None:
         shown = screen_text(app)
         assert app.session.conversation.turns[0].prompt == "hi\nyou"
         for words in (
-            "demo · draft x5 · T 0.7 · seed",
+            "demo · draft x5 · temperature 0.7",
             "╭─ python ─",
             "• two",
             "tokens per step",

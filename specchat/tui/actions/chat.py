@@ -52,7 +52,7 @@ CHAT: tuple[Action[ChatScreen], ...] = (
            ("ctrl+j", "alt+enter", "shift+enter"), hint="new line", where="prompt", when="typed", fixed=True),
     Action("kill", "Kill and yank", "Take away the rest of the line, the line before the cursor or the word before it; "
            "put that back.", keys=("ctrl+k", "ctrl+u", "ctrl+w", "ctrl+y"), where="prompt", fixed=True),
-    Action("stop", "Stop", "Stop the reply and keep what is there. Press twice if it hangs.",
+    Action("stop", "Stop", "Stop the reply and keep its text. Press twice if it hangs.",
            lambda chat, _: chat.stop(), ("escape",), hint="stop", hint_editing="give up editing", slash="stop",
            when="stoppable"),
     Action("help", "Help", "All keys and what they do.", _help, ("f1",), hint="help", slash="help"),
@@ -61,8 +61,8 @@ CHAT: tuple[Action[ChatScreen], ...] = (
     Action("about", "About", "What is loaded, on which hardware, and why the text is exact.", _about, slash="about"),
     Action("interrupt", "Interrupt", "Copy what is selected, else stop the reply, else clear the prompt, else say how "
            "to leave; twice within a second leaves.", keys=("ctrl+c",), fixed=True),
-    Action("suspend", "Suspend", "Leave the terminal to the shell, whose fg brings specchat back; undo where the "
-           "terminal cannot do that.", lambda chat, _: chat.app.action_suspend_process(), ("ctrl+z",)),
+    Action("suspend", "Suspend", "Suspend; fg returns. Undo where the terminal cannot suspend.",
+           lambda chat, _: chat.app.action_suspend_process(), ("ctrl+z",)),
     Action("settings", "Settings", "Strategy, draft length, sampling, seed and theme.",
            lambda chat, _: choose_settings(chat), ("ctrl+o", "f2"), hint="settings", slash="settings"),
     Action("token-view", "Token view", "Colour the reply by where each token came from.",
@@ -78,7 +78,7 @@ CHAT: tuple[Action[ChatScreen], ...] = (
            argument="name", values=lambda _: [(known.name, known.summary) for known in STRATEGIES.values()]),
     Action("regenerate", "Regenerate", "Answer again with a new seed, as a branch.",
            lambda chat, _: chat.chats.regenerate(), ("alt+r",), hint="again", slash="again", when="answered"),
-    Action("continue", "Continue", "Go on with a reply that was stopped or ended at its longest, as another version.",
+    Action("continue", "Continue", "Go on with a reply that was stopped or cut off, as a version.",
            lambda chat, _: chat.chats.go_on(), slash="continue"),
     Action("copy-reply", "Copy reply", "Copy the last reply's text.", lambda chat, _: copy_reply(chat), ("alt+c",),
            slash="copy"),
