@@ -1,5 +1,6 @@
 """Text files that go along with a message."""
 
+import mimetypes
 import os
 import re
 import stat
@@ -49,8 +50,9 @@ def read_attachment(path: Path) -> Attachment:
         raise AttachmentError(f"{name} cannot be read ({reason}). Check the path.") from None
     if len(data) > MAX_BYTES:
         raise AttachmentError(f"{name} is over {MAX_BYTES // 1_000_000} MB. Attach the part of it that matters.")
-    if (zero := data.find(0)) >= 0:
-        raise AttachmentError(f"{name} is binary (byte {zero} is zero). Only UTF-8 text can be attached.")
+    if b"\0" in data:
+        image = (mimetypes.guess_type(name)[0] or "").startswith("image/")
+        raise AttachmentError(f"{name}: {'images' if image else 'binary files'} cannot be attached, only text.")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

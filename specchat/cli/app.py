@@ -180,6 +180,7 @@ def _launch(prepared: "Prepared", theme: str | None, keeps: bool, wishes: Wishes
         named=bool(wishes.pair or wishes.target),
         add=lambda target, draft: _add(paths, models, target, draft),
         live=LiveFiles(paths, models),
+        settings_file=paths.settings_file,
         remember=lambda key, value: save_setting(paths.settings_file, key, value),
         warnings=tuple(warnings),
     )

@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import Field
 
+from specchat import figures
 from specchat.engine.errors import ModelError
 from specchat.engine.foreign import Foreign
 from specchat.engine.model.files import LONGEST_TOKENIZER, read
@@ -87,8 +88,7 @@ def too_large(target: About, draft: About) -> str:
     """A reason, in words, where `draft` has too many weights to be worth its time; else empty."""
     if not target.parameters or draft.parameters <= SHARE * target.parameters:
         return ""
-    share = draft.parameters / target.parameters
-    return f"it has {share:.0%} of the target's weights, so that guessing takes about as long as it saves"
+    return f"it is too large ({figures.times(draft.parameters / target.parameters)} this model's size)"
 
 
 def lack(target: About, draft: About) -> str:

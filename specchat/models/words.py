@@ -92,7 +92,7 @@ def about(offer: Offer) -> list[tuple[str, str]]:
     rows.append(("sampling", sampling.described(pair)))
     if target is not None:
         shape = (target.architecture, weights(target.parameters), target.quant, target.format)
-        rows.append(("is", ", ".join(part for part in shape if part)))
+        rows.append(("type", ", ".join(part for part in shape if part)))
         rows.append(("context", f"{target.context:,} tokens" if target.context else "not stated"))
     rows += [("id", pair.id), ("target", pair.spec.target.label)]
     draft = pair.spec.draft.label if pair.spec.draft else "no draft model"

@@ -122,10 +122,7 @@ class RecommendSearch:
         def notify(at: "RaceProgress") -> None:
             if stopped():
                 raise SearchStopped
-            self._show(
-                f"prompt {at.answered + 1}, {at.left} still in the race: {at.contender}",
-                1 - max(0.0, end - perf_counter()) / seconds,
-            )
+            self._show(f"measuring {at.contender}", 1 - max(0.0, end - perf_counter()) / seconds)
 
         with STOPS.counting():
             first = seconds * STRATEGIES_SHARE if others else seconds

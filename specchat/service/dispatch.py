@@ -163,7 +163,7 @@ class Dispatch:
             yield Update("load-failed", words, prompt, event)
         else:
             yield from self.fail_begun(event)
-            yield Update("loading", f"the engine ended ({clean(event.message)}); starting it again", event=event)
+            yield Update("loading", "the engine ended; starting again", event=event)
 
     def _load_failed(self, event: Failed) -> Update:
         """End the replies that waited for the pair; the pair before is used again where there is one."""

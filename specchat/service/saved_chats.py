@@ -4,7 +4,7 @@ import threading
 
 from specchat.chat.turn import Turn
 from specchat.service.open_chat import CannotOpen
-from specchat.service.settings import from_data
+from specchat.service.settings import ChatSettings, from_data
 from specchat.service.state import ServiceState
 
 
@@ -16,11 +16,22 @@ class SavedChats:
         self._store = state.chat.saving.store
         self._deleted: list[str] = []
         """Keys of the chats that were deleted here, the latest last."""
+        self._usual: tuple[str, ChatSettings] | None = None
+        """The loaded pair, and the settings of chats that have none of their own; None while such a chat is open."""
 
     def new(self) -> None:
-        """Open an empty chat; what runs in the one before goes on."""
+        """Open an empty chat with the settings of the last one; what runs in the one before goes on."""
         self._state.chat.start()
         self._left()
+        self._state.settings, self._usual = self._settings(), None
+
+    def _settings(self) -> ChatSettings:
+        """The settings of a chat that has none of its own."""
+        loaded = self._state.loaded
+        if self._usual is None or loaded.pair is None:
+            return self._state.settings
+        pair, settings = self._usual
+        return settings if pair == loaded.id else self._state.defaults(loaded.pair)
 
     def open(self, key: str) -> str:
         """Open a saved chat with the settings it had; what runs in the one before goes on. Returns a refusal.
@@ -38,9 +49,8 @@ class SavedChats:
         self._left()
         state.tools.opened(key, view.get("tools"))
         state.bind(view)
-        settings = from_data(view.get("settings"))
-        if settings is not None:
-            state.settings = settings
+        self._usual = self._usual or (state.loaded.id, state.settings)
+        state.settings = from_data(view.get("settings")) or self._settings()
         if not state.wanted:
             state.settle()
         return ""

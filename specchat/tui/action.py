@@ -17,6 +17,7 @@ PLACES: dict[Where, str] = {
 When = Literal[
     "always",
     "begun",
+    "below",
     "stoppable",
     "answered",
     "recorded",
@@ -27,9 +28,9 @@ When = Literal[
     "typed",
     "editing",
 ]
-"""Condition of a hint: the chat has a prompt; a reply runs or a prompt is edited; a reply has ended; its steps
-are known; code, what can be folded or a message with several versions is under the transcript's cursor; it is the token
-view; something is in the prompt; an earlier prompt is edited."""
+"""Condition of a hint: the chat has a prompt; a reply is written below the rows in view; a reply runs or a prompt is
+edited; a reply has ended; its steps are known; code, what can be folded or a message with several versions is under the
+transcript's cursor; it is the token view; something is in the prompt; an earlier prompt is edited."""
 
 Screen = TypeVar("Screen")
 

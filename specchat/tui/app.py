@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
-from textual import on
+from textual import events, on
 from textual.app import App, SystemCommand
 from textual.binding import BindingType
 from textual.driver import Driver
@@ -22,6 +22,7 @@ from specchat.tui.actions.table import ACTIONS
 from specchat.tui.actions.tuning import go_on
 from specchat.tui.errands import Errands
 from specchat.tui.history import PromptHistory
+from specchat.tui.in_turn import InTurn
 from specchat.tui.interrupting import Interrupting
 from specchat.tui.keys import Keys
 from specchat.tui.launch import Launch
@@ -53,6 +54,7 @@ class SpecchatApp(App[None]):
         self.session = AppSession(engine, launch)
         self.keys = Keys(ACTIONS, launch.keymap)
         self.interrupting = Interrupting()
+        self._in_turn = InTurn(self, super().on_event)
         self._catalog = catalog
         self._shown = False
         self._ended: int | None = None
@@ -92,6 +94,12 @@ class SpecchatApp(App[None]):
         screen = self.screen_stack[0]
         assert isinstance(screen, ChatScreen)
         return screen
+
+    async def on_event(self, event: events.Event) -> None:
+        if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
+            await self._in_turn.add(event)
+        else:
+            await super().on_event(event)
 
     def on_load(self) -> None:
         asyncio.get_running_loop().set_default_executor(Errands())

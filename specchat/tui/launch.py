@@ -40,6 +40,8 @@ class Launch:
     """File of what was typed and not sent; None keeps nothing."""
     copies_saved: bool = True
     """Whether drafts may copy from the replies of saved chats."""
+    settings_file: Path | None = None
+    """The user's config.toml."""
     remember: Callable[[str, str | bool], None] | None = None
     """Saves a setting by key and value for the next start; raises an exception with a sentence where it cannot."""
     store: Store = field(default_factory=Store)

@@ -31,16 +31,14 @@ def header_sides(session: AppSession) -> tuple[Content, ...]:
     title = styled("specchat", ".strong") + "   " + session.conversation.title
     if session.loaded.pair is None and not session.wanted:  # one is about to be requested
         return title, EMPTY
-    settings, reply = session.settings, session.last_reply
-    made_here = reply is not None and (not reply.ended or bool(reply.steps))  # an imported one has no seed
-    seed = settings.seed if settings.seed is not None else reply.seed if reply is not None and made_here else None
+    settings = session.settings
     parts = [
         f"{session.wanted_name}, loaded when you write" if session.wanted else session.loaded.name,
         one_line(persona_name(session.conversation.system, session.launch.personas), 30),
         _drafting(session),
         "tools on" * session.tools.of(session.conversation.key).on,
-        f"T {settings.sampling.shown('temperature')}",
-        f"seed {seed}" if seed is not None else "new seed each reply",
+        f"temperature {settings.sampling.shown('temperature')}",
+        "" if settings.seed is None else f"seed {settings.seed}",
     ]
     said = [part for part in parts if part]
     return title, *(styled(" · ".join(said[:count]), ".quiet") for count in range(len(said), 0, -1))
@@ -118,7 +116,7 @@ def _running(session: AppSession, reply: Reply, stop: str) -> str:
 def _calling(calling: CallRound, stop: str) -> str:
     """The tool that is called, or asked for."""
     if (asked := calling.asked) is not None:
-        return f"may {one_line(asked.tool.name, 40)} be called?"
+        return f"call {one_line(asked.tool.name, 40)}? waiting for you"
     if not calling.pending:
         return "calling"
     names = ", ".join(one_line(pending.tool.name, 40) for pending in calling.pending)

@@ -5,15 +5,13 @@ import os
 import selectors
 import signal
 from codecs import getincrementaldecoder
-from collections.abc import Iterable
 from threading import Timer
 
-from textual import events
-from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
 from textual.message import Message
 
 from specchat.tui.escapes import EscapeFilter
+from specchat.tui.key_parser import KeyParser
 
 GRACE_S = 5.0
 """Seconds the app may take to leave after a signal to end."""
@@ -27,15 +25,6 @@ class Ended(Message):
     def __init__(self, code: int) -> None:
         super().__init__()
         self.code = code
-
-
-class KeyParser(XTermParser):
-    """Textual's, which drops alt before enter, and misspells shift+enter as xterm sends it."""
-
-    def _sequence_to_key_events(self, sequence: str, alt: bool = False) -> Iterable[events.Key]:
-        for key in super()._sequence_to_key_events(sequence, alt):
-            name = key.key.replace("\r", "enter")
-            yield events.Key("alt+enter" if alt and name == "enter" else name, key.character)
 
 
 class Terminal(LinuxDriver):

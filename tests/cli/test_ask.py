@@ -70,7 +70,7 @@ def test_a_file_that_cannot_be_sent_is_told_before_an_engine_starts(
     (tmp_path / "a").write_bytes(b"a\0b")
     result = run("ask", "--file", str(tmp_path / "a"), "hello")
     assert (result.exit_code, result.stdout) == (ExitCode.USAGE, "")
-    assert "is binary (byte 1 is zero)" in result.stderr
+    assert "binary files cannot be attached, only text" in result.stderr
     assert engines == []
 
 

@@ -161,7 +161,7 @@ def test_a_draft_as_large_as_its_target_is_added_with_what_it_costs(run: Run, tm
     folder = checkpoint(tmp_path / "m", num_hidden_layers=1)
     result = run("models", "add", str(folder), "--draft", str(folder))
     assert result.exit_code == 0
-    assert "m drafts, but it has 100% of the target's weights" in result.stdout
+    assert "m drafts, but it is too large (1.0x this model's size)" in result.stdout
 
 
 def test_a_folder_of_files_and_checkpoints_is_not_guessed_at(run: Run, tmp_path: Path) -> None:

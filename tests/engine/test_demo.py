@@ -16,7 +16,11 @@ from specchat.engine.options import Limits, Message, Speculation
 from specchat.engine.requests import Generate
 from specchat.engine.session import Session
 from specchat.engine.strategies import STRATEGIES
+from specchat.tui.actions.table import ACTIONS
 from specchat.tui.composing.suggestions import SUGGESTIONS
+from specchat.tui.demo_keys import corrected
+from specchat.tui.keys import Keys
+from training.corpus.explain_keys import KEYS
 
 PROMPTS = PACKAGE / "demo" / "prompts.jsonl"
 
@@ -62,6 +66,17 @@ def test_it_answers_what_an_empty_chat_suggests(prompt: str, words: str, demo: S
         *_, last = demo.generate(request)
         assert isinstance(last, Finished)
         assert words in last.text.lower()
+
+
+def test_what_it_says_of_a_key_is_so_today_or_corrected(demo: Session) -> None:
+    """It learnt keys that are others now; the app names today's with its reply."""
+    keys = Keys(ACTIONS)
+    for shown, _, goals in KEYS:
+        request = Generate(1, (Message("user", f"Which key is it to {goals.split('|')[0]}?"),), limits=Limits(40))
+        *_, last = demo.generate(request)
+        assert isinstance(last, Finished)
+        said = f"{last.text} {corrected(last.text, keys)}".lower()
+        assert any(key in said for key in shown.lower().split(" or ")), said
 
 
 @pytest.mark.cpu

@@ -333,7 +333,7 @@ def test_drafts_are_smaller_and_those_with_the_same_tokens_come_first(tmp_path: 
     assert [proposal.cost for proposal in drafts.proposals] == ["", "", "", OTHER_TOKENS]
     assert drafts.proposals[0].source.path == str(small.place)
     (refused,) = drafts.refused
-    assert refused.startswith("large cannot draft: it has ")
+    assert refused.startswith("large cannot draft: it is too large (")
 
 
 def test_a_small_one_of_the_family_is_proposed_where_none_is_here(tiny: About) -> None:

@@ -8,7 +8,8 @@ import pytest
 from specchat.attachments import Attachment, with_attachments
 from specchat.chat.rows import INTERRUPTED
 from specchat.chat.store import Store
-from specchat.chat.turn import Reply
+from specchat.chat.tree import Conversation
+from specchat.chat.turn import Reply, Turn
 from specchat.engine.events import AwaitingClient, Failed, Finished, Started
 from specchat.engine.fake import INFO, FakeEngine
 from specchat.engine.options import Limits, Message, Sampling, Span, Speculation, Written
@@ -829,4 +830,37 @@ def test_a_copy_of_the_open_chat_has_the_settings_of_now(tmp_path: Path) -> None
     session.change(replace(session.settings, sampling=Sampling()))
     assert session.chats.open(key) == ""
     assert session.settings == before
+    store.close()
+
+
+def test_settings_of_a_saved_chat_are_no_others(tmp_path: Path) -> None:
+    def saved_with(temperature: float, pair: int) -> str:
+        session = service_of(FakeEngine(), store=store)
+        session.load(CATALOG.pairs[pair])
+        session.poll()
+        session.change(replace(session.settings, sampling=Sampling(temperature=temperature), template=(("a", "b"),)))
+        session.send("hi")
+        session.poll()
+        flush(store)
+        return session.conversation.key
+
+    store = Store(tmp_path / "chats.db")
+    same, other = saved_with(0.22, 0), saved_with(0.33, 1)
+    bare = Conversation()
+    store.add_turn(bare, bare.add(Turn("imported")), {})
+    session = ready(FakeEngine(), store=store)
+    session.change(usual := replace(session.settings, sampling=Sampling(temperature=0.9)))
+    for key, temperature in ((same, 0.22), (other, 0.33), (bare.key, 0.9)):
+        assert session.chats.open(key) == ""
+        assert session.settings.sampling.temperature == temperature
+    assert session.settings == usual
+    for key in (same, other):
+        assert session.chats.open(key) == ""
+        session.chats.new()
+        assert session.settings == usual
+    assert session.chats.open(other) == ""
+    session.load(CATALOG.pairs[1], session.settings)
+    session.poll()
+    session.chats.new()
+    assert session.settings == session.defaults(CATALOG.pairs[1])
     store.close()

@@ -48,7 +48,7 @@ async def test_a_message_of_another_thread_wakes_the_stream() -> None:
     Thread(target=engine.die).start()
     (*_, (first, *_)) = await waiting
     assert first.kind == "loading"
-    assert "starting it again" in first.message
+    assert "starting again" in first.message
 
 
 async def test_steps_that_come_close_together_are_one_update(monkeypatch: pytest.MonkeyPatch) -> None:

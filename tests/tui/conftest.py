@@ -22,11 +22,10 @@ from specchat.config.themes import load_themes
 from specchat.engine.fake import FakeEngine
 from specchat.engine.options import Sampling
 from specchat.engine.pair import ModelSource, PairSpec
-from specchat.tui import notice
+from specchat.tui import in_turn, notice
 from specchat.tui.app import SpecchatApp
 from specchat.tui.composing import listing
 from specchat.tui.launch import Launch
-from specchat.tui.widgets import prompt
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,7 +40,7 @@ def _no_clipboard(monkeypatch: pytest.MonkeyPatch) -> None:
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time alone takes no notice away, and gives up no wait, on a machine that stands still for a moment."""
     monkeypatch.setattr(notice, "_SHOWN_FOR", 3600.0)
-    monkeypatch.setattr(prompt, "_TAKING_S", settling.LONGEST_S)
+    monkeypatch.setattr(in_turn, "_LONGEST_S", settling.LONGEST_S)
     monkeypatch.setattr(listing, "LONGEST_S", settling.LONGEST_S)
 
 

@@ -1,8 +1,11 @@
 """Keys that come in one burst go where they were meant, and choices are made by the keys that people try."""
 
+import asyncio
+import os
 from dataclasses import replace
+from random import Random
 
-from conftest import LAUNCH, answered, loaded, make_app, screen_text, wait_until
+from conftest import LAUNCH, answered, ask, loaded, make_app, screen_text, wait_until
 from textual import events
 from textual.pilot import Pilot
 from textual.widgets import Input
@@ -16,11 +19,15 @@ from specchat.tui.widgets.find_bar import FindBar
 from specchat.tui.widgets.panel import EnginePanel
 
 
+def press(app: SpecchatApp, key: str) -> None:
+    character = {"space": " ", "slash": "/"}.get(key, key if len(key) == 1 else None)
+    app.post_message(events.Key(key, character))
+
+
 async def burst(app: SpecchatApp, pilot: Pilot[None], *keys: str) -> None:
     """Send keys without waiting for what each of them does."""
     for key in keys:
-        character = {"space": " ", "slash": "/"}.get(key, key if len(key) == 1 else None)
-        app.post_message(events.Key(key, character))
+        press(app, key)
     await pilot.pause(0.2)
 
 
@@ -129,3 +136,27 @@ async def test_letters_do_not_overtake_editing_keys() -> None:
         await loaded(app, pilot)
         await burst(app, pilot, *"foz", "backspace", "x", "home", "a", "space", "end", ".")
         assert app.chat.prompt.text == "a fox."
+
+
+TRIES = int(os.environ.get("SPECCHAT_SETTINGS_TRIES", "8"))
+"""How often settings are typed, each time at other delays."""
+
+
+async def test_no_setting_typed_is_lost_at_any_delay_while_a_reply_is_written() -> None:
+    random = Random(5)
+    app = make_app(FakeEngine(("word " * 30_000,), tokens_per_second=100))
+    async with app.run_test(size=(100, 40)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "hi", wait=False)
+        for number in range(TRIES):
+            temperature, seed = f"0.{number % 90 + 10}", str(number)
+            clear = random.choice((["ctrl+u"], ["backspace"] * 4, ["end", "ctrl+u"], []))
+            keys = ["ctrl+o", *clear, *temperature, *["tab"] * 8, *seed, "escape", *"word", "ctrl+u"]
+            slowest = random.choice((0, 0.001, 0.01, 0.05))
+            for key in keys:
+                press(app, key)
+                await asyncio.sleep(random.uniform(0, slowest))
+            await wait_until(pilot, lambda: app.screen is app.chat and not app.chat.prompt.text)
+            settings = app.session.settings
+            assert (settings.sampling.temperature, settings.seed) == (float(temperature), number)
+        assert app.session.reply is not None

@@ -81,7 +81,7 @@ async def test_a_prompt_is_sent_and_answered() -> None:
         shown = screen_text(app)
         assert app.session.conversation.turns[0].prompt == "hi\nyou"
         for words in (
-            "demo · draft x5 · T 0.7 · seed",
+            "demo · draft x5 · temperature 0.7",
             "╭─ python ─",
             "• two",
             "tokens per step",
@@ -785,7 +785,7 @@ async def test_enters_that_come_together_run_a_slash_command_once() -> None:
         app.chat.prompt.insert("/tokens")
         await pilot.press("escape")
         for _ in range(2):
-            app.chat.prompt.post_message(events.Key("enter", "\r"))
+            app.post_message(events.Key("enter", "\r"))
         await wait_until(pilot, lambda: not app.chat.prompt.text)
         await pilot.pause(0.1)
         assert app.chat.transcript.token_view

@@ -31,7 +31,7 @@ async def test_a_suggestion(number: int) -> None:
     app = make_app(FakeEngine())
     async with app.run_test(size=(80, 24)) as pilot:
         await loaded(app, pilot)
-        await click(app, pilot, f"{number} {SUGGESTIONS[number - 1]}")
+        await click(app, pilot, f"· {SUGGESTIONS[number - 1]}")
         assert app.chat.prompt.text == SUGGESTIONS[number - 1]
         assert app.chat.prompt.has_focus
         await click(app, pilot, SUGGESTIONS[0])

@@ -138,7 +138,7 @@ def test_commands_complete() -> None:
     assert found is not None
     assert (found.start, found.end, found.eager) == (0, 4, True)
     assert (found.choices[0].text, found.choices[0].sends) == ("/strategy ", False)
-    assert found.choices[0].label == "/strategy name"
+    assert found.choices[0].label == "/strategy"
     everything = complete("/", 1, KEYS.by_slash, values)
     assert everything is not None
     assert len(everything.choices) == len(KEYS.by_slash)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import CATALOG, LAUNCH, ask, loaded, make_app, screen_text, wait_until
+from conftest import CATALOG, LAUNCH, THEMES, ask, loaded, make_app, screen_text, wait_until
 from test_chat import slow, status, until_shown
 from textual import events
 from textual.pilot import Pilot
@@ -222,11 +222,39 @@ async def test_the_list_fits_small_terminals_and_takes_clicks() -> None:
         await pilot.resize_terminal(100, 30)
         await pilot.pause()
         rows = screen_text(app).split("\n")
-        y = next(i for i, row in enumerate(rows) if "/copy" in row)
+        y = next(i for i, row in enumerate(rows) if "/chats" in row)
         await pilot.click(offset=(5, y))
         await pilot.pause()
-        assert app.chat.prompt.text == "/copy"
+        assert app.chat.prompt.text == "/chats"
         assert app.chat.prompt.has_focus
+
+
+async def test_every_command_is_described_whole_in_80_columns() -> None:
+    async with running(size=(80, 24)) as (app, pilot):
+        await write(app, pilot, "/")
+        for action in app.keys.by_slash.values():
+            marked = app.chat.query_one(Completions).marked
+            assert marked is not None
+            shown = screen_text(app)
+            assert all(action.help in shown for action in app.keys.by_slash.values() if f"/{action.slash}  " in shown)
+            await pilot.press("down")
+
+
+async def test_the_themes_of_specchat_come_before_those_of_textual() -> None:
+    async with running() as (app, pilot):
+        await write(app, pilot, "/theme ")
+        own = [theme.name for theme in THEMES]
+        assert choices(app)[: len(own)] == own
+        assert choices(app)[len(own) :] == sorted(app.available_themes.keys() - set(own))
+
+
+async def test_the_prompt_stays_where_it_is_below_the_list() -> None:
+    async with running() as (app, pilot):
+        before = app.chat.query_one("#entry").region
+        await write(app, pilot, "/")
+        assert choices(app)
+        entry, shown = app.chat.query_one("#entry").region, app.chat.query_one(Completions).region
+        assert (entry, shown.x, shown.width) == (before, before.x, before.width)
 
 
 async def test_names_in_the_list_are_never_markup() -> None:
@@ -292,7 +320,7 @@ async def test_what_is_no_text_is_refused_and_what_is_no_file_is_text(folder: Pa
     engine = FakeEngine()
     async with running(engine) as (app, pilot):
         await write(app, pilot, "what is @image.png here", "enter")
-        await wait_until(pilot, lambda: "image.png is binary" in status(app))
+        await wait_until(pilot, lambda: "image.png: images cannot be attached, only text." in status(app))
         assert app.chat.prompt.text == "what is @image.png here"
         assert not app.session.conversation.turns
         app.chat.prompt.load_text("")

@@ -1,6 +1,5 @@
 """keys.toml moves keys, in the bindings and wherever they are shown."""
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from specchat.engine.options import Speculation
 from specchat.insight.diagnosis import Advice, Diagnosis
 from specchat.insight.gauges import gauges
 from specchat.tui.actions.table import ACTIONS
+from specchat.tui.key_parser import KeyParser
 from specchat.tui.keys import Keys
 from specchat.tui.screens.ask import AskScreen
 from specchat.tui.screens.help import HelpScreen
@@ -215,7 +215,6 @@ async def test_the_key_of_a_new_line_is_shown_once_something_is_typed() -> None:
         assert app.chat.prompt.text == "a\nb\n\nc"
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="the driver of POSIX terminals")
 @pytest.mark.parametrize(
     ("sent", "key"),
     [
@@ -229,8 +228,19 @@ async def test_the_key_of_a_new_line_is_shown_once_something_is_typed() -> None:
     ],
 )
 def test_enter_with_a_modifier_is_told_from_enter(sent: str, key: str) -> None:
-    from specchat.tui.terminal import KeyParser
-
     parser = KeyParser()
     keys = [event for text in (sent, "") for event in parser.feed(text)]
     assert [event.key for event in keys if isinstance(event, Key)] == [key]
+
+
+@pytest.mark.parametrize(("built_in", "shown"), [(True, "now: F13 (models), alt+c (copy reply)"), (False, "")])
+async def test_with_the_demo_s_older_keys_today_s_are_named(built_in: bool, shown: str) -> None:
+    engine = FakeEngine(("Press **Ctrl+T**, **F3**, **Alt+N**, or **Ctrl+B** and **Ctrl+Y**.",))
+    fallback = LAUNCH.pair if built_in else None
+    app = make_app(engine, replace(LAUNCH, keymap={"models": "f13"}, fallback=fallback))
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "hi")
+        await wait_until(pilot, lambda: app.session.reply is None)
+        assert app.chat.notice.text.endswith(shown)
+        assert bool(app.chat.notice.text) == built_in

@@ -1,13 +1,17 @@
 """Where things stand: the column of the chat, the prompt's box, the panel, wrapped code, hints and footers."""
 
+from dataclasses import replace
+
 import pytest
-from conftest import answered, ask, loaded, make_app, screen_text, wait_until
+from conftest import LAUNCH, answered, ask, loaded, make_app, screen_text, wait_until
 from hypothesis import given
 from hypothesis import strategies as st
 from test_chat import being_answered, slow
 from textual.content import EMPTY_CONTENT, Content, Span
 from textual.widgets import OptionList
 
+from specchat.config.paths import shipped
+from specchat.config.presets import load_presets
 from specchat.engine.fake import FakeEngine
 from specchat.insight.footer import whole_footer
 from specchat.tui.text.code_wrap import wrapped
@@ -72,7 +76,7 @@ async def test_there_is_no_panel_before_something_was_asked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("width", "beside"), [(40, "demo · draft"), (60, "demo · draft x5 · T 0.7"), (120, "each reply")]
+    ("width", "beside"), [(40, "demo · draft"), (60, "demo · draft x5 · temperature"), (120, "temperature 0.7")]
 )
 async def test_the_title_has_room_beside_what_is_set(width: int, beside: str) -> None:
     app = make_app(FakeEngine())
@@ -161,3 +165,16 @@ async def test_no_window_is_too_small_for_what_is_over_the_chat(action: str) -> 
             await pilot.resize_terminal(*size)
             await pilot.pause()
         assert app.is_running
+
+
+async def test_fields_and_choices_of_the_settings_begin_in_one_column() -> None:
+    presets, _ = load_presets([shipped("presets.toml")])
+    app = make_app(FakeEngine(), replace(LAUNCH, presets=presets))
+    async with app.run_test(size=(80, 40)) as pilot:
+        await loaded(app, pilot)
+        await pilot.press("f2")
+        await wait_until(pilot, lambda: "temperature" in str(app.screen.focused))
+        rows = screen_text(app).split("\n")
+        values = ("temperature", "0.7"), ("system prompt", "what the model"), ("preset", "exact"), ("context", "refuse")
+        columns = {next(row for row in rows if name in row).index(value) for name, value in values}
+        assert len(columns) == 1

@@ -69,11 +69,11 @@ async def test_a_start_of_the_engine_when_it_is_loaded() -> None:
         await ask(app, pilot, "hi")
         engine.holds_loads = True
         engine.die()
-        await wait_until(pilot, lambda: "starting it again" in status(app))
+        await wait_until(pilot, lambda: "starting again" in status(app))
         engine.holds_loads = False
         engine.restart()
         await loaded(app, pilot)
-        await wait_until(pilot, lambda: "starting it again" not in status(app))
+        await wait_until(pilot, lambda: "starting again" not in status(app))
 
 
 async def test_a_failed_load_stays_though_the_pair_before_is_back() -> None:

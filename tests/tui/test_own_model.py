@@ -49,7 +49,7 @@ def test_ones_own_model_comes_back_and_every_place_names_it(shell: Terminal) -> 
     shell.start("--max-tokens 8")
     shell.until("ask something", "demo · auto")
     shell.press("F3", "Down", "Enter")  # at once, before the list is there
-    shell.until(f"{REPO} · auto · T 0.6")
+    shell.until(f"{REPO} · auto · temperature 0.6")
     ask(shell, "Hello there")
     shell.press("/about", "Enter")
     about = " ".join(shell.until("sampling").split())
@@ -60,7 +60,7 @@ def test_ones_own_model_comes_back_and_every_place_names_it(shell: Terminal) -> 
     assert "*  someone-tiny " in shell.specchat("models")
 
     shell.start("--max-tokens 8")  # the same model, and the same chat
-    shell.until("ask something", "Chosen last time", f"{REPO} · auto · T 0.6")
+    shell.until("ask something", "Chosen last time", f"{REPO} · auto · temperature 0.6")
     shell.press("C-b")
     shell.until("Hello there +[0-9]")
     shell.press("Enter")

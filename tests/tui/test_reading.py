@@ -151,6 +151,31 @@ async def test_reading_holds_still_while_a_reply_is_written_and_the_end_follows(
         assert transcript.following
 
 
+@pytest.mark.parametrize("keys", [("f5", "enter"), ("alt+r",), ("ctrl+up", "r")])
+async def test_a_reply_that_was_asked_for_is_in_view_wherever_the_chat_was_read(keys: tuple[str, ...]) -> None:
+    app = make_app(FakeEngine(("\n\n".join(f"word{n}" for n in range(60)),)))
+    async with app.run_test(size=(100, 24)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "needle")
+        await ask(app, pilot, "last")
+        await pilot.press("f9", *"needle", "enter")
+        await wait_until(pilot, lambda: app.chat.prompt.has_focus)
+        assert not app.chat.transcript.following
+        await pilot.press(*keys)
+        await wait_until(pilot, lambda: app.session.reply is None)
+        assert app.chat.transcript.following
+        await until_shown(pilot, app, "word59")
+
+
+async def test_while_a_reply_is_written_below_the_key_that_goes_there_is_shown() -> None:
+    async with being_answered("\n\n".join(f"word{n}" for n in range(300)), (100, 24), 100, "word90") as (app, pilot, _):
+        assert "reply below" not in screen_text(app)
+        await pilot.press("pageup")
+        await wait_until(pilot, lambda: "ctrl+end reply below" in screen_text(app))
+        await pilot.press("ctrl+end")
+        await wait_until(pilot, lambda: "reply below" not in screen_text(app))
+
+
 async def test_messages_and_code_are_copied() -> None:
     app = make_app(FakeEngine((Written.of([("hm", True), (STORY, False)]),)))
     async with app.run_test(size=(120, 40)) as pilot:

@@ -7,10 +7,9 @@ import pytest
 from conftest import CATALOG, LAUNCH
 
 from specchat.chat.store import Store
-from specchat.chat.turn import Reply
 from specchat.engine.events import Finished, FinishReason, Started
 from specchat.engine.fake import INFO, FakeEngine
-from specchat.engine.options import ContextPolicy, Limits, Sampling, Speculation, Written
+from specchat.engine.options import ContextPolicy, Limits, Speculation
 from specchat.engine.pair import StrategyStatus
 from specchat.engine.stats import Stats
 from specchat.service.dispatch import Update
@@ -144,12 +143,13 @@ def test_a_chat_that_is_only_read_keeps_its_pair_and_strategy(tmp_path: Path) ->
         assert session.chats.open(other) == ""
 
 
-def test_a_reply_that_was_made_elsewhere_claims_no_seed() -> None:
+def test_the_header_names_a_seed_only_where_one_is_set() -> None:
     session = ready(FakeEngine())
-    reply = Reply(0, "imported", Sampling(), Speculation(), state="finished")
-    reply.restore(Written("It was written elsewhere."))
-    session.conversation.answer(session.conversation.ask("hi"), reply)
-    assert "new seed each reply" in header_sides(session)[1].plain
+    session.send("hi")
+    session.poll()
+    assert header_sides(session)[1].plain.endswith("temperature 0.7")
+    session.change(replace(session.settings, seed=7))
+    assert header_sides(session)[1].plain.endswith("temperature 0.7 · seed 7")
 
 
 def test_the_header_names_no_pair_before_one_is_asked_for() -> None:

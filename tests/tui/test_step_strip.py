@@ -35,7 +35,7 @@ def last_reply(app: SpecchatApp) -> Reply:
 
 
 def glyphs(reply: Reply) -> str:
-    return "".join(step_glyph(reply, step) for step in reply.steps)
+    return "".join(step_glyph(step) for step in reply.steps)
 
 
 def step_under_cursor(app: SpecchatApp) -> int:
@@ -52,14 +52,15 @@ async def tokens_shown(app: SpecchatApp, pilot: Pilot[None]) -> None:
 # Which steps
 
 
-def test_a_cell_tells_how_much_of_the_draft_was_kept() -> None:
+def test_a_cell_tells_how_many_drafted_tokens_were_accepted() -> None:
     reply = a_reply(
         step(("a", "draft"), accepted=4),
         step(("b", "draft"), accepted=2),
         step(("c", "target"), accepted=0),
+        step(("e", "draft"), accepted=10),
         step(("d", "plain"), drafted=0),
     )
-    assert glyphs(reply) == "●◐○·"
+    assert glyphs(reply) == "420+·"
 
 
 @given(st.integers(1, 60), st.integers(1, 40), st.data())

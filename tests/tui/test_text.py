@@ -109,6 +109,12 @@ def test_code_is_boxed_and_highlighted() -> None:
     assert [line.text for line in lines if line.copied] == ["def f():", "    return 1"]
 
 
+def test_lines_of_a_diff_have_colours_of_their_own() -> None:
+    lines = code_lines("-before\n+after\n", "diff", 30)
+    assert ".code-removed" in styles_at(lines[1], "before")
+    assert ".code-string" in styles_at(lines[2], "after")
+
+
 def test_long_code_lines_fold_and_copy_whole() -> None:
     lines = [line for line in box(Content("x" * 100), "", 24) if line.copied]
     assert len(lines) == 6

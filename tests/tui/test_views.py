@@ -70,7 +70,7 @@ async def test_one_key_applies_the_advice() -> None:
         await shown(pilot, app, "plain from the next reply on")
         assert "F4:" not in screen_text(app)
         await pilot.press("f4")
-        await shown(pilot, app, "there is no advice")
+        await shown(pilot, app, "no faster setting is known yet")
 
     await answered(test, engine=slow)
 

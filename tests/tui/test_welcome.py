@@ -1,5 +1,6 @@
 """What an empty chat says and offers, and what is said while the first reply is written."""
 
+import string
 from dataclasses import replace
 
 import pytest
@@ -26,9 +27,8 @@ async def test_a_stranger_is_told_what_it_is_and_what_to_ask(size: tuple[int, in
         await pilot.pause()
         shown = " ".join(screen_text(app).split())
         assert "The built-in demo model is tiny, for trying the app." in shown
-        for number, words in enumerate(SUGGESTIONS, 1):
-            assert f"{number} {words}" in shown
-        assert "Press 1-3 for an example" in shown
+        assert all(f"· {words}" in shown for words in SUGGESTIONS)
+        assert "Press ↓ for an example" in shown
         assert "exact" not in shown
 
 
@@ -36,9 +36,9 @@ async def test_the_suggestions_have_a_row_each_in_the_smallest_window() -> None:
     app = make_app(FakeEngine(), DEMO)
     async with app.run_test(size=(40, 12)) as pilot:
         await loaded(app, pilot)
-        await wait_until(pilot, lambda: "3 Write a Python" in screen_text(app))
+        await wait_until(pilot, lambda: "· Write a Python" in screen_text(app))
         shown = screen_text(app)
-        assert all(f"{number} {words[:30]}" in shown for number, words in enumerate(SUGGESTIONS, 1))
+        assert all(f"· {words[:30]}" in shown for words in SUGGESTIONS)
         assert "Enter sends it." in shown
 
 
@@ -71,20 +71,32 @@ async def test_another_pair_is_not_called_tiny() -> None:
         assert "as soon as the model is ready" not in screen_text(app)
 
 
-async def test_numbers_choose_a_prompt_only_in_an_empty_chat_and_box() -> None:
+async def test_a_prompt_may_begin_with_any_character() -> None:
     app = make_app(FakeEngine(("Yes.",)), DEMO)
     async with app.run_test(size=(100, 30)) as pilot:
         await loaded(app, pilot)
-        await pilot.press("2")
-        assert app.chat.prompt.text == SUGGESTIONS[1]
-        await pilot.press("1")
+        for first in string.printable.split()[0]:
+            await pilot.press(first, "x")
+            assert app.chat.prompt.text == f"{first}x"
+            await pilot.press("ctrl+c")
+
+
+async def test_down_goes_through_the_examples_in_an_empty_chat() -> None:
+    app = make_app(FakeEngine(("Yes.",)), DEMO)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await loaded(app, pilot)
+        for words in (*SUGGESTIONS, SUGGESTIONS[0]):
+            await pilot.press("down")
+            assert app.chat.prompt.text == words
+        await pilot.press(" ", "a", "down")
+        assert app.chat.prompt.text == f"{SUGGESTIONS[0]} a"
+        await ask(app, pilot, "mine")
+        await pilot.press("down")
+        assert app.chat.prompt.text == ""
+        await pilot.press("alt+n", "up", "down", "down")
         assert app.chat.prompt.text == SUGGESTIONS[0]
-        await pilot.press(" ", "3")
-        assert app.chat.prompt.text == SUGGESTIONS[0] + " 3"
-        await pilot.press("enter")
-        await wait_until(pilot, lambda: app.session.conversation.turns and app.session.reply is None)
-        await pilot.press("1")
-        assert app.chat.prompt.text == "1"
+        await pilot.press("up", "down")  # as among earlier prompts
+        assert app.chat.prompt.text == SUGGESTIONS[0]
 
 
 async def test_hardware_and_exactness_are_in_the_about_view() -> None:

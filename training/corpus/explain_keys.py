@@ -4,43 +4,61 @@ from __future__ import annotations
 
 from random import Random
 
+from specchat.tui.action import key_name
+from specchat.tui.actions.table import ACTIONS
 from training.corpus.base import Message, assistant, pick, typed, user
 from training.corpus.phrasing import around
 
-KEYS: tuple[tuple[str, str, str], ...] = (
-    ("Enter", "sends your message", "send a message|send my text|submit the prompt"),
-    ("Ctrl+J", "starts a new line in the prompt", "write a new line|add a line break|type several lines"),
-    ("Esc", "stops the reply", "stop the reply|interrupt the model|cancel generation|make it stop"),
+_ACTIONS: tuple[tuple[str, str, str], ...] = (
+    ("send", "sends your message", "send a message|send my text|submit the prompt"),
+    ("newline", "starts a new line in the prompt", "write a new line|add a line break|type several lines"),
+    ("stop", "stops the reply", "stop the reply|interrupt the model|cancel generation|make it stop"),
     (
-        "Ctrl+O or F2",
+        "settings",
         "opens the settings",
         "open the settings|change the temperature|change the draft length|find the settings",
     ),
     (
-        "Ctrl+T",
+        "token-view",
         "switches the token view on and off",
         "see the tokens|open the token view|show which tokens were accepted",
     ),
-    ("Ctrl+P", "opens the command palette", "open the command palette|find a command|search the commands"),
-    ("F1", "opens the help", "get help|open the help|see all keys|show the keys"),
-    ("F3", "lets you choose the pair of models", "choose a model|change the model|switch the pair|select another pair"),
-    ("Ctrl+N", "starts a new chat", "start a new chat|clear the chat|begin again|open a new conversation"),
+    ("commands", "opens the command palette", "open the command palette|find a command|search the commands"),
+    ("help", "opens the help", "get help|open the help|see all keys|show the keys"),
     (
-        "Ctrl+R",
+        "models",
+        "lets you choose the pair of models",
+        "choose a model|change the model|switch the pair|select another pair",
+    ),
+    ("new-chat", "starts a new chat", "start a new chat|clear the chat|begin again|open a new conversation"),
+    (
+        "regenerate",
         "writes the last reply again",
         "regenerate the reply|get another answer|try the reply again|redo the answer",
     ),
-    ("Ctrl+Y", "copies the last reply", "copy the reply|copy the answer|put the reply on the clipboard"),
-    ("Ctrl+B", "shows your saved chats", "see my chats|open an old chat|find a saved chat|list my chats"),
-    ("F6", "races plain decoding against the draft", "start a race|compare plain and draft|race the strategies"),
-    ("Tab", "goes to the transcript", "read the transcript|scroll with the keyboard|move to the reply"),
-    ("Ctrl+Q", "quits specchat", "quit|exit the program|leave specchat|close the app"),
+    ("copy-reply", "copies the last reply", "copy the reply|copy the answer|put the reply on the clipboard"),
+    ("chats", "shows your saved chats", "see my chats|open an old chat|find a saved chat|list my chats"),
+    ("race", "races plain decoding against the draft", "start a race|compare plain and draft|race the strategies"),
+    ("read", "goes to the transcript", "read the transcript|scroll with the keyboard|move to the reply"),
+    ("quit", "quits specchat", "quit|exit the program|leave specchat|close the app"),
     (
-        "Up and Down",
+        "history",
         "walk through your earlier prompts",
         "see my earlier prompts|get my last prompt back|use the prompt history",
     ),
 )
+
+_OTHERS = {"newline": "Ctrl+J", "read": "Tab", "history": "Up and Down"}
+"""Actions with several keys, of which this one is taught."""
+
+
+def _keys(id: str) -> str:
+    """The keys of an action as the app's table has them."""
+    (action,) = (action for action in ACTIONS if action.id == id)
+    return _OTHERS.get(id) or " or ".join(key_name(key).title() for key in action.keys)
+
+
+KEYS = tuple((_keys(id), does, goals) for id, does, goals in _ACTIONS)
 
 COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("`specchat`", "starts the chat", "start specchat|start the chat|run the program|open the app"),

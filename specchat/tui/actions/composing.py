@@ -113,6 +113,12 @@ def _prefill(chat: ChatScreen, text: str) -> None:
     _done(chat, "")
 
 
+def _themes(chat: ChatScreen) -> list[tuple[str, str]]:
+    """Those of specchat and the user first, before those that Textual brings."""
+    own = [theme.name for theme in chat.themes]
+    return [(name, "") for name in (*own, *sorted(chat.app.available_themes.keys() - set(own)))]
+
+
 def _theme(chat: ChatScreen, name: str) -> None:
     if not name:
         _ask(chat, "theme", f"the theme is {one_line(chat.app.theme, 40)}")
@@ -172,7 +178,7 @@ COMPOSING: tuple[Action[ChatScreen], ...] = (
            _setting("context", "context"), slash="context", argument="refuse, drop-oldest or keep-ends",
            values=lambda _: list(_POLICIES.items())),
     Action("theme", "Theme", "Use other colours.", _theme, slash="theme", argument="name",
-           values=lambda chat: [(theme, "") for theme in sorted(chat.app.available_themes)]),
+           values=_themes),
     Action("search-prompts", "Search prompts", "Search earlier prompts and put one into the box.", _search_prompts,
            ("ctrl+r", "ctrl+s"), slash="history"),
     Action("undo", "Undo", "Take back the last change of the prompt.", lambda chat, _: chat.prompt.action_undo(),

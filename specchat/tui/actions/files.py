@@ -104,9 +104,8 @@ async def _read(chat: ChatScreen, path: Path) -> None:
 
 
 FILES: tuple[Action[ChatScreen], ...] = (
-    Action("export-chat", "Export chat",
-           "Write the chat to a new file: its shown path as Markdown or HTML, or everything as JSON.", _export,
+    Action("export-chat", "Export chat", "Write the chat to a new file: Markdown, HTML or, whole, JSON.", _export,
            slash="export", argument="md, html or json, file name"),
-    Action("import-chats", "Import chats", "Add chats from an export of specchat or ChatGPT, or from Markdown.",
+    Action("import-chats", "Import chats", "Add chats exported by specchat or ChatGPT, or from Markdown.",
            _import, slash="import", argument="file name"),
 )  # fmt: skip

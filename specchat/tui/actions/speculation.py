@@ -32,7 +32,7 @@ def _use(chat: ChatScreen, strategy: str, length: int, label: str) -> None:
 def _advice(chat: ChatScreen, _: str) -> None:
     advice = chat.session.diagnosis.advice
     if advice is None:
-        chat.say("there is no advice: no faster setting is known")
+        chat.say("no faster setting is known yet")
         return
     _use(chat, advice.speculation.strategy, advice.speculation.draft_length, advice.label)
 
@@ -66,8 +66,8 @@ def _what_if(chat: ChatScreen, argument: str) -> None:
         chat.say("nothing was drafted in this reply, so its steps say nothing about draft lengths", bad=True)
         return
     if projection.steps < ENOUGH_STEPS:
-        steps = f"{projection.steps} step{'s' * (projection.steps != 1)}"
-        chat.say(f"{steps} of this reply drafted: too few to tell how fast other lengths would have been", bad=True)
+        steps = f"{projection.steps} drafted step{'s' * (projection.steps != 1)}"
+        chat.say(f"too short ({steps}) to compare other lengths", bad=True)
         return
 
     def chosen(length: int | None) -> None:
@@ -121,11 +121,11 @@ SPECULATION: tuple[Action[ChatScreen], ...] = (
     Action("advice", "Apply advice", "Draft as the engine panel advises.", _advice, ("f4",), slash="advice"),
     Action("what-if", "What if", "How fast a reply would have been at other draft lengths.", _what_if, ("f10",),
            slash="whatif", argument="reply number"),
-    Action("race", "Race", "Answer the last prompt again, plainly and drafted, and compare.", _race, ("f6",),
+    Action("race", "Race", "Answer the last prompt plainly and drafted, and compare.", _race, ("f6",),
            slash="race"),
     Action("replay", "Replay", "Play a reply again step by step.", _replay, ("f12",), slash="replay",
            argument="reply number"),
-    Action("watch", "Watch", "The reply that the engine writes for another program, such as an editor.", _watch,
+    Action("watch", "Watch", "The reply that the engine writes for another program.", _watch,
            slash="watch"),
     Action("ledger", "Ledger", "What drafting saved since specchat was started.", _ledger, slash="saved"),
 )  # fmt: skip

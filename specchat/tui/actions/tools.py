@@ -43,7 +43,7 @@ def _changed(chat: ChatScreen) -> None:
 
 
 TOOLS: tuple[Action[ChatScreen], ...] = (
-    Action("tools", "Tools", "Servers whose tools the model may call in this chat; each call is asked for.", _tools,
+    Action("tools", "Tools", "Servers whose tools the model may call here, each call asked.", _tools,
            slash="tools", argument="on or off", values=lambda _: list(_ON_OFF.items())),
     Action("call-once", "Call once", "Let the tool be called this time.",
            lambda chat, _: chat.permissions.answer("once"), ("alt+y",), where="call"),

@@ -155,7 +155,7 @@ def _look(chat: ChatScreen) -> None:
         if recommending.error:
             chat.say(recommending.error, bad=True)
         elif recommending.result is not None:
-            tuning.outcome = "It is measured what is fastest here: /recommend shows the table."
+            tuning.outcome = "measured: /recommend shows the table"
     if not session.writes:
         if (end := tuning.ended()) is not None:
             _ended(chat, end)
@@ -221,9 +221,9 @@ def _speed(times: object) -> str:
 
 
 TUNING: tuple[Action[ChatScreen], ...] = (
-    Action("tune", "Tune on my chats", "Train the draft on the replies to your prompts, beside the chat.", tune,
+    Action("tune", "Tune on my chats", "Train the draft on replies to your prompts, beside the chat.", tune,
            slash="tune", argument="stop", values=lambda _: [("stop", "end the tune that runs")]),
-    Action("recommend", "What is fastest here", "Measure strategies and lengths, see the table, and set the best.",
+    Action("recommend", "What is fastest here", "Measure strategies and lengths, show the table, set the best.",
            recommend, slash="recommend", argument="stop", values=lambda _: [("stop", "end the measurement")]),
-    Action("tuned", "What was tuned", "List it with its figures, to use, give up or delete.", tuned, slash="tuned"),
+    Action("tuned", "What was tuned", "Drafts trained by /tune: use or delete.", tuned, slash="tuned"),
 )  # fmt: skip

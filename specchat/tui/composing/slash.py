@@ -77,9 +77,8 @@ def _names(typed: str, end: int, commands: Mapping[str, Action[Any]]) -> Complet
     choices = []
     for name, places in ranked(typed, sorted(commands), str, _LONGEST):
         action = commands[name]
-        label = f"/{name} {action.argument}" if action.argument else f"/{name}"
         text = f"/{name} " if action.argument else f"/{name}"
-        choices.append(Suggestion(text, label, action.help, [at + 1 for at in places], sends=not action.argument))
+        choices.append(Suggestion(text, f"/{name}", action.help, [at + 1 for at in places], sends=not action.argument))
     return Completion(0, end, tuple(choices)) if choices else None
 
 

@@ -5,11 +5,12 @@ SUGGESTIONS = (
     "How does speculative decoding work?",
     "Write a Python function to reverse a string.",
 )
-"""The built-in pair answers these well; each has its number as key while nothing is written."""
+"""The built-in pair answers these well."""
 
 
-def suggestion(key: str, typed: str) -> str:
-    """The prompt that `key` chooses in an empty chat; empty where it is none or something else was typed."""
+def suggestion_after(typed: str) -> str:
+    """The next prompt, the first one again after the last; empty where something else was typed."""
     if typed and typed not in SUGGESTIONS:
         return ""
-    return next((words for number, words in enumerate(SUGGESTIONS, 1) if key == str(number)), "")
+    following = SUGGESTIONS.index(typed) + 1 if typed else 0
+    return SUGGESTIONS[following % len(SUGGESTIONS)]

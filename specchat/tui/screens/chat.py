@@ -14,7 +14,8 @@ from specchat.engine.events import AwaitingClient
 from specchat.service.dispatch import Update, UpdateKind
 from specchat.tui.action import Action, Where
 from specchat.tui.composing.slash import Command
-from specchat.tui.composing.suggestions import SUGGESTIONS, suggestion
+from specchat.tui.composing.suggestions import SUGGESTIONS, suggestion_after
+from specchat.tui.demo_keys import corrected
 from specchat.tui.history import PromptHistory
 from specchat.tui.keys import Keys
 from specchat.tui.screens.chats import Chats
@@ -54,7 +55,9 @@ class ChatScreen(ChatWindow):
 
     def on_mount(self) -> None:
         self.prompt.placeholder = Content("ask something")
-        self.prompt.takes_key = self._takes_key
+        self.prompt.takes_key = self._completer.key
+        self.prompt.follows = lambda typed: suggestion_after(typed) if self.welcome.display else ""
+        self.watch(self.transcript, "scroll_y", lambda _: self.draw_hints(), init=False)
         self.feed.start()
         self.redraw()
 
@@ -75,6 +78,8 @@ class ChatScreen(ChatWindow):
                 until: UpdateKind | None = "loaded" if update.kind == "loading" else None
                 until = "reply" if isinstance(update.event, AwaitingClient) else until
                 self.say(message, bad=update.kind not in ("loaded", "answered", "called", "notice"), until=until)
+            elif update.kind == "ended" and self.built_in and (reply := self.session.last_reply) is not None:
+                self.say(corrected(reply.text, self.keys))
             if update.kind in ("ended", "answered", "loaded"):
                 self.composer.count_soon()
                 self.chats.load_wanted()
@@ -96,15 +101,7 @@ class ChatScreen(ChatWindow):
 
     @on(Prompt.Sent)
     async def _sent(self, event: Prompt.Sent) -> None:
-        command = None
-        try:
-            if (
-                event.text.strip() and event.text == self.prompt.prompt
-            ):  # not of a second enter that came with the first
-                command = await self._entered(event.text)
-        finally:
-            event.seen.set()
-        if command is not None:
+        if event.text.strip() and (command := await self._entered(event.text)) is not None:
             await self.do(command.action.id, command.argument)
 
     async def _entered(self, text: str) -> Command | None:
@@ -112,15 +109,6 @@ class ChatScreen(ChatWindow):
         if not text.startswith("/") and not await self.chats.own_pair():
             return None
         return await self.composer.enter(text)
-
-    def _takes_key(self, key: str) -> bool:
-        """True if a key typed in the prompt means something else: in the list of choices or in an empty chat."""
-        if self._completer.key(key):
-            return True
-        words = suggestion(key, self.prompt.text) if self.welcome.display else ""
-        if words:
-            self.prompt.fill(words)
-        return bool(words)
 
     @on(Welcome.Picked)
     def _suggestion_picked(self, event: Welcome.Picked) -> None:

@@ -205,22 +205,22 @@ class Chats:
     async def regenerate(self) -> None:
         """Another reply to the prompt under the cursor, or to the last one."""
         self._window.say("")
-        if not await self.own_pair():
-            return
-        if refusal := self._window.session.regenerate(self._turn):
-            self._window.refuse(refusal)
-            return
-        self._window.redraw()
+        if await self.own_pair():
+            self._answered(self._window.session.regenerate(self._turn))
 
     async def go_on(self) -> None:
         """Continue the last reply."""
         self._window.say("")
-        if not await self.own_pair():
-            return
-        if refusal := self._window.session.go_on():
+        if await self.own_pair():
+            self._answered(self._window.session.go_on())
+
+    def _answered(self, refusal: str) -> None:
+        """Show the reply that was requested as it is written, or why there is none."""
+        if refusal:
             self._window.refuse(refusal)
             return
         self._window.redraw()
+        self._window.transcript.follow()
 
     def show_version(self, step: int) -> None:
         """Show the version before (-1) or after (1); the cursor stays on the message it is of."""

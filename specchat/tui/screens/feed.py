@@ -46,6 +46,7 @@ class Feed:
         window.session.tuning.outcome = ""
         window.say(window.session.warning, bad=True)
         window.redraw()
+        window.transcript.follow()
         window.draw_chats()
 
     async def _follow(self) -> None:

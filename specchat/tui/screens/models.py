@@ -32,14 +32,12 @@ _NARROW = (("size", 10), ("fits", 6))
 _ROOMY = 90
 """Cells from which all columns are shown; in fewer, name, size and fit, in `_SHORT` words below that."""
 _SHORT = 56
-_NAMES = 13
+_NAMES = 14
 _EVERY_S = 0.5
 _LONGEST = 2000
 """Characters of a sentence that are shown: what to repair stands at its end."""
 
 _LOOKING = "looking for the models on this machine ..."
-_YOURS = "folders that model_folders in config.toml names are listed here; specchat --target FOLDER loads one at once"
-
 
 class ModelsScreen(Dialog[Pair | str | None]):
     """Gives the pair chosen, the id of an action for the loaded one, or None when closed.
@@ -198,7 +196,9 @@ class ModelsScreen(Dialog[Pair | str | None]):
             rows.insert(0, ("models.toml", self._outcomes[pair.id]))
         fallback = self._session.launch.fallback
         if fallback is not None and pair.spec == fallback.spec:
-            rows.insert(0, ("your models", _YOURS))
+            settings = self._session.launch.settings_file or "config.toml"
+            own = f"model_folders in {settings}; specchat --target FOLDER loads one at once"
+            rows.insert(0, ("other folders", own))
         width = max(pane.content_size.width, 20)
         rows += [("not read", problem) for problem in self._problems]
         lines = [line for name, text in rows for line in named(name, text, width, _NAMES, longest=_LONGEST)]

@@ -31,7 +31,7 @@ class PermissionScreen(Dialog[Decision]):
     """Gives what the user says; closed without a word it is a no. No choice is marked: a stray enter does nothing."""
 
     CSS_PATH = "permission.tcss"
-    DIALOG_TITLE = "may a tool be called?"
+    DIALOG_TITLE = "call a tool?"
     BINDINGS: ClassVar[list[BindingType]] = []
 
     def __init__(self, call: PendingCall, keys: Keys, others: int) -> None:
@@ -52,16 +52,14 @@ class PermissionScreen(Dialog[Decision]):
         )
         with VerticalScroll(id="arguments"):
             yield FactRows()
-        yield Options(
-            Option("no, and the model is told so  esc", id="no"),
-            Option(f"once{self._key('call-once')}", id="once"),
-            Option(f"always for this tool in this chat{self._key('call-always')}", id="always"),
-            markup=False,
+        once, always = map(self._keys.first, ACTION_OF)
+        answers = (
+            ("no", "no, and the model is told so", "esc"),
+            ("once", "once", once),
+            ("always", "always for this tool in this chat", always),
         )
-
-    def _key(self, action: str) -> str:
-        key = self._keys.first(action)
-        return f"  {key}" if key else ""
+        longest = max(len(words) for _, words, _ in answers)
+        yield Options(*(Option(f"{words:<{longest}}  {key}", id=id) for id, words, key in answers), markup=False)
 
     def on_mount(self) -> None:
         options = self.query_one(OptionList)

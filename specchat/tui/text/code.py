@@ -31,7 +31,7 @@ _CLASSES = {
     "Name.Tag": ".code-name",
     "Name.Decorator": ".code-name",
     "Name.Builtin": ".code-builtin",
-    "Generic.Deleted": ".code-keyword",
+    "Generic.Deleted": ".code-removed",
     "Generic.Inserted": ".code-string",
     "Generic.Heading": ".code-name",
 }

@@ -1,4 +1,4 @@
-"""Share of drafted tokens that were accepted: beside the rows of a reply, and step by step."""
+"""Drafted tokens that were accepted: their share beside the rows of a reply, their number step by step."""
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
@@ -34,9 +34,11 @@ def steps_of(reply: Reply, start: int, end: int) -> tuple[int, int]:
     return max(bisect_right(reply.offsets, start) - 1, 0), bisect_left(reply.offsets, end)
 
 
-def step_glyph(reply: Reply, step: Step) -> str:
-    """The cell that stands for one verify step: accepted over longest accepted in the reply."""
-    return glyph_of(min(step.accepted / _longest(reply), 1.0)) if step.drafted else NOTHING_DRAFTED
+def step_glyph(step: Step) -> str:
+    """The cell that stands for one verify step: the number of accepted tokens, `+` from ten on."""
+    if not step.drafted:
+        return NOTHING_DRAFTED
+    return str(step.accepted) if step.accepted < 10 else "+"
 
 
 def _longest(reply: Reply) -> int:

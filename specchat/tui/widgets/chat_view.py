@@ -32,7 +32,7 @@ class ChatView(ScrollView, can_focus=False):
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "role-you", "role-model", "band", "band-bar", "hint", "thought", "failed", "footer", "mark", "heat", "heat-low",
         "box", "box-title", "box-button",
-        "code-comment", "code-keyword", "code-string", "code-number", "code-name", "code-builtin",
+        "code-comment", "code-keyword", "code-string", "code-number", "code-name", "code-builtin", "code-removed",
         "md-strong", "md-em", "md-strike", "md-link", "md-url", "md-code", "md-math", "md-h1", "md-h3", "md-bullet",
         "md-quote-bar", *SOURCES, "cursor", "cursor-mark", "found", "found-current", "label", "token-cursor",
     }  # fmt: skip

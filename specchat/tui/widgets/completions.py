@@ -7,9 +7,9 @@ from textual import events
 from textual.content import Content
 from textual.message import Message
 
-from specchat.clean import clean, one_line
+from specchat.clean import one_line
 from specchat.tui.composing.completion import Completion, Suggestion
-from specchat.tui.text.lines import EMPTY, styled
+from specchat.tui.text.lines import styled
 from specchat.tui.widgets.plain import Plain
 
 ROWS = 8
@@ -47,7 +47,7 @@ class Completions(Plain):
 
     def open(self, completion: Completion, rows: int) -> None:
         """Show `completion` in at most `rows` rows."""
-        self._rows = max(min(ROWS, rows - bool(completion.note)), 1)
+        self._rows = max(min(ROWS, rows - bool(completion.note) - (len(completion.choices) > ROWS)), 1)
         self._completion, self._first = completion, 0
         self._at = 0 if completion.eager else None
         self.display = True
@@ -83,10 +83,9 @@ class Completions(Plain):
         labels = max(min(max(len(choice.label) for choice in completion.choices), width * 3 // 5), 1)
         rows = [self._row(choice, choice is self.marked, labels, width) for choice in shown]
         rest = len(completion.choices) - self._first - len(shown)
-        notes = [completion.note] if completion.note else []
-        if rest > 0 or self._first:
-            rows[-1] = _at_end(rows[-1], f"{self._first + len(shown)} of {len(completion.choices)}", width)
-        rows += [styled(one_line(note), ".quiet") for note in notes]
+        count = f"{self._first + len(shown)} of {len(completion.choices)}" if rest > 0 or self._first else ""
+        notes = [note for note in (count, completion.note) if note]
+        rows += [styled(f"  {one_line(note)}", ".quiet") for note in notes]
         self.show(Content("\n").join(rows), layout=True)
 
     def _row(self, choice: Suggestion, marked: bool, labels: int, width: int) -> Content:
@@ -101,9 +100,3 @@ class Completions(Plain):
         row += styled("  " + one_line(choice.words) if choice.words else "", quiet)
         row = row.truncate(width, ellipsis=True)
         return row + styled(" " * (width - row.cell_length), quiet)
-
-
-def _at_end(row: Content, words: str, width: int) -> Content:
-    right = styled("  " + clean(words), ".quiet")
-    left = row.truncate(max(width - right.cell_length, 0), ellipsis=True)
-    return left + (" " * max(width - left.cell_length - right.cell_length, 0) or EMPTY) + right

@@ -1,9 +1,7 @@
 """The prompt box: several lines, history at its edges, large pastes folded."""
 
-import asyncio
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import events
@@ -25,14 +23,13 @@ _KILLS = {
     "ctrl+w": "delete_word_left",
 }
 """Keys that keep what they delete, for ctrl+y."""
-_TAKING_S = 1.0
-"""Seconds that a key waits at most for the prompt entered before it to be taken."""
 
 
 class Prompt(TextArea):
     """Posts `Sent` on enter; ctrl+j starts a new line. What it holds is never lost unless it was sent.
 
-    `takes_key` sees every key first: the list of choices takes some while it is open.
+    `takes_key` sees every key first: the list of choices takes some while it is open. `follows` gives what follows
+    the newest text downwards, empty for nothing.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -44,10 +41,9 @@ class Prompt(TextArea):
 
     @dataclass
     class Sent(Message):
-        """Enter was pressed; `text` is the prompt with pastes unfolded. `seen` is set once it was sent or refused."""
+        """Enter was pressed; `text` is the prompt with pastes unfolded."""
 
         text: str
-        seen: asyncio.Event = field(default_factory=asyncio.Event)
 
     @dataclass
     class Refused(Message):
@@ -68,6 +64,7 @@ class Prompt(TextArea):
         self.cursor_blink = False
         self._history = history
         self.takes_key: Callable[[str], bool] = lambda _: False
+        self.follows: Callable[[str], str] = lambda _: ""
         self._pastes = Pastes()
         self._filled = ""
         self._taken = ("", UnsentText())
@@ -160,10 +157,10 @@ class Prompt(TextArea):
         if self.takes_key({"ctrl+p": "up", "ctrl+n": "down"}.get(event.key, event.key)):
             pass
         elif event.key == "enter":
-            await self._enter()
+            self.screen.post_message(self.Sent(self.prompt))  # itself it would get it after the next key
         elif event.key in ("ctrl+j", "shift+enter", "alt+enter"):
             self.action_newline()
-        elif not await self._edits(event.key):
+        else:
             return
         event.stop()
         event.prevent_default()
@@ -171,20 +168,6 @@ class Prompt(TextArea):
     def action_newline(self) -> None:
         self.insert("\n")
         self.scroll_cursor_visible()
-
-    async def _enter(self) -> None:
-        """Have the prompt sent before the next key is taken: of a burst, that one would become part of it."""
-        sent = self.Sent(self.prompt)
-        self.screen.post_message(sent)  # itself it would get it after this only
-        with suppress(TimeoutError):
-            await asyncio.wait_for(sent.seen.wait(), _TAKING_S)
-
-    async def _edits(self, key: str) -> bool:
-        """Do what an editing key does before the next key is taken: of a burst, letters would overtake it."""
-        for binding in self._bindings.key_to_bindings.get(key, ()):
-            if await self.app.run_action(binding.action, self):
-                return True
-        return False
 
     async def _on_paste(self, event: events.Paste) -> None:
         event.stop()
@@ -230,6 +213,8 @@ class Prompt(TextArea):
             super().action_cursor_down(select)
         elif (newer := self._history.newer(self.prompt)) is not None:
             self.fill(newer)
+        elif following := self.follows(self.text):
+            self.fill(following)
 
     def delete(self, start: Location, end: Location, *, maintain_selection_offset: bool = True) -> EditResult:
         result = super().delete(start, end, maintain_selection_offset=maintain_selection_offset)

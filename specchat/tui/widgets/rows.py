@@ -66,7 +66,7 @@ class TwoSided(Plain):
         self.show(Content("\n").join([*above, row]), layout=tall or self._tall)
 
 
-_MOMENTARY: tuple[When, ...] = ("in tokens", "on versions")
+_MOMENTARY: tuple[When, ...] = ("in tokens", "on versions", "below")
 
 
 def hinted(actions: Iterable[Action[Any]], here: Where, facts: frozenset[When]) -> list[Action[Any]]:

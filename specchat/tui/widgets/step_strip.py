@@ -44,8 +44,7 @@ class StepStrip(Widget):
         low, high = self._stretch.steps
         here = step == self._stretch.step
         style = self.get_visual_style("step-here" if here else "step-near" if low <= step < high else "step-far")
-        reply = self._stretch.reply
-        glyph = "◂" if here else step_glyph(reply, reply.steps[step])
+        glyph = "◂" if here else step_glyph(self._stretch.reply.steps[step])
         return Strip([Segment(glyph, (self.visual_style + style).rich_style)])
 
     def _step_at(self, y: int) -> int | None:

@@ -15,7 +15,7 @@ from specchat.tui.text.lines import EMPTY, styled, tagged
 from specchat.tui.widgets.plain import Plain
 
 _BUILT_IN = "The built-in demo model is tiny, for trying the app."
-_CHOOSE = "Press 1-3 for an example, or type your question. Enter sends it."
+_CHOOSE = "Press ↓ for an example, or type your question. Enter sends it."
 _MEANWHILE = "You can send it now. The answer comes as soon as the model is ready."
 _WATCH = "A small helper guesses the next words and the model checks them. The panel shows the time saved."
 _WATCH_SERVER = "The panel shows the server's speed, and what its drafts bring where it tells that."
@@ -66,9 +66,9 @@ class Welcome(Plain):
         if not width:  # not laid out yet
             return
         longest = max(map(len, SUGGESTIONS))
-        asks = [styled(f"{n} ", ".accent") + words.ljust(longest) for n, words in enumerate(SUGGESTIONS, 1)]
         asks = [
-            tagged(ask.truncate(width, ellipsis=True), ask=words) for ask, words in zip(asks, SUGGESTIONS, strict=True)
+            tagged((styled("· ", ".accent") + words.ljust(longest)).truncate(width, ellipsis=True), ask=words)
+            for words in SUGGESTIONS
         ]
         choose = [styled(_CHOOSE, ".accent"), *([styled(_MEANWHILE, ".quiet")] if self._loading else [])]
         parts = [[styled("specchat", ".name")], list(self._pair), asks, choose]

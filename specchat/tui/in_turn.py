@@ -1,0 +1,56 @@
+"""Keys and pastes one after the other: each has done what it does before the next one is taken.
+
+Textual hands a key to the widget that has the focus, and on to what is around it, while later keys come: those with
+priority, letters, and those for a screen that is still being built would overtake it.
+"""
+
+from collections import deque
+from collections.abc import Awaitable, Callable
+from time import monotonic
+
+from textual.app import App
+from textual.events import Event
+from textual.message_pump import MessagePump
+
+_LONGEST_S = 1.0
+"""Seconds after which a key is taken although the one before has not done all."""
+
+
+class InTurn:
+    """Has `app` take what was typed by `take`, in its order."""
+
+    def __init__(self, app: App[None], take: Callable[[Event], Awaitable[None]]) -> None:
+        self._app = app
+        self._take = take
+        self._typed: deque[Event] = deque()
+        self._taken_at: float | None = None
+        """When the one was taken that still does something."""
+
+    async def add(self, event: Event) -> None:
+        self._typed.append(event)
+        if self._taken_at is None or monotonic() - self._taken_at > _LONGEST_S:
+            await self._next()
+
+    async def _next(self) -> None:
+        self._taken_at = None
+        if self._typed:
+            self._taken_at = taken_at = monotonic()
+            target = self._app.focused or self._app.screen
+            await self._take(self._typed.popleft())
+            self._follow(list(target.ancestors_with_self), taken_at)
+
+    def _follow(self, pumps: list[MessagePump], taken_at: float) -> None:
+        """Go the way of an event, behind it: each of `pumps` has handled it, and what came of it, by then."""
+        while pumps:
+            if pumps.pop(0).call_later(self._follow, pumps, taken_at):
+                return
+        self._app.call_later(self._arrived, taken_at)
+
+    async def _arrived(self, taken_at: float) -> None:
+        """Take the next one, once the screen that is shown by now has been built."""
+        if taken_at == self._taken_at and not self._app.screen.call_later(self._app.call_later, self._done, taken_at):
+            await self._done(taken_at)
+
+    async def _done(self, taken_at: float) -> None:
+        if taken_at == self._taken_at:
+            await self._next()
