@@ -69,6 +69,12 @@ class Message:
     tool_call_id: str = ""
     tool_name: str = ""
 
+    def joined(self, other: "Message") -> "Message":
+        """This message and the next one of the same role as one."""
+        content = "\n\n".join(filter(None, (self.content, other.content)))
+        thoughts = "\n".join(filter(None, (self.reasoning, other.reasoning)))
+        return Message(self.role, content, thoughts, self.tool_calls + other.tool_calls)
+
 
 ToolChoice = str
 """Rule for the calls of a reply: "auto", "required", "none", or the name of the function that it has to call."""
