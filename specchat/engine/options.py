@@ -175,12 +175,14 @@ class Sampling:
 class Limits:
     """Limits of a reply, and the policy for a full context.
 
-    `max_tokens` None means up to the context. Stop strings apply to generated text, not to a prefill.
+    `max_tokens` None means up to the context. Stop strings apply to generated text, not to a prefill. With `ignore_eos`
+    the tokens that end a reply are tokens as others, as benchmarks want it.
     """
 
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     context: ContextPolicy = "drop-oldest"
+    ignore_eos: bool = False
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,7 @@ class Prompts:
     def text(self, request: Generate, prompt: PromptTokens) -> ReplyText:
         """The collector of the reply to a prompt."""
         # A template's suffix of replies acts as a stop string, unless it is a token.
-        own = self._with(request.template).format.stop
+        own = "" if request.limits.ignore_eos else self._with(request.template).format.stop
         text = ReplyText(self._begun(request, prompt, calls=True), (*request.limits.stop, own))
         text.resume(request.begun, prompt.begun)
         return text
