@@ -6,7 +6,10 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+import h11
 import uvicorn
+from starlette.applications import Starlette
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from specchat.serve.app import make_app
 from specchat.serve.generation import Served
@@ -14,6 +17,51 @@ from specchat.serve.guard import AccessCheck
 
 GRACE_S = 2
 """Seconds that replies have to end in once the server is stopped."""
+
+
+MAX_CONNECTIONS, BACKLOG = 150, 64
+"""Connections at a time, and those that may be accepted at once; both fit into 256 open files."""
+REQUEST_S = 30
+"""Seconds that a client has to send a request in."""
+STALLED_S = 60
+"""Seconds after which a client that reads nothing of its answer is left."""
+
+
+class _Connection(H11Protocol):
+    """A connection that ends where its client neither sends nor reads."""
+
+    _sending: asyncio.TimerHandle | None = None
+    _reading: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > MAX_CONNECTIONS:
+            transport.abort()
+        else:
+            self._sending = self.loop.call_later(REQUEST_S, transport.close)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        whole = self.conn.their_state not in (h11.IDLE, h11.SEND_BODY)
+        if whole and self._sending is not None:
+            self._sending.cancel()
+            self._sending = None
+        elif not whole and self._sending is None:
+            self._sending = self.loop.call_later(REQUEST_S, self.transport.close)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._reading = self.loop.call_later(STALLED_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._reading is not None:
+            self._reading.cancel()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        for timer in filter(None, (self._sending, self._reading)):
+            timer.cancel()
 
 
 class _Server(uvicorn.Server):
@@ -30,11 +78,24 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
-        listening.listen(128)
+        listening.listen(BACKLOG)
     except OSError:
         listening.close()
         raise
     return listening
+
+
+def config(app: Starlette) -> uvicorn.Config:
+    """The server's configuration."""
+    return uvicorn.Config(
+        app,
+        http=_Connection,
+        ws="none",
+        backlog=BACKLOG,
+        lifespan="off",
+        log_config=None,
+        timeout_graceful_shutdown=GRACE_S,
+    )
 
 
 def url(listening: socket.socket) -> str:
@@ -45,8 +106,7 @@ def url(listening: socket.socket) -> str:
 
 async def serve(served: Served, guard: AccessCheck, listening: socket.socket, ready: Callable[[], None]) -> int:
     """Answer requests until a signal comes, and return its number; `ready` is called once clients can connect."""
-    config = uvicorn.Config(make_app(served, guard), lifespan="off", log_config=None, timeout_graceful_shutdown=GRACE_S)
-    server, loop, stopped = _Server(config), asyncio.get_running_loop(), 0
+    server, loop, stopped = _Server(config(make_app(served, guard))), asyncio.get_running_loop(), 0
 
     def stop(number: int) -> None:
         nonlocal stopped
