@@ -19,8 +19,8 @@ GRACE_S = 2
 """Seconds that replies have to end in once the server is stopped."""
 
 
-MAX_CONNECTIONS, BACKLOG = 150, 64
-"""Connections at a time, and those that may be accepted at once; both fit into 256 open files."""
+MAX_CONNECTIONS, AT_ONCE, BACKLOG = 100, 16, 128
+"""Connections at a time, those that a turn of the loop accepts, so that 256 open files do, and those that may wait."""
 REQUEST_S = 30
 """Seconds that a client has to send a request in."""
 STALLED_S = 60
@@ -35,19 +35,28 @@ class _Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._sending = self.loop.call_later(REQUEST_S, transport.close)
         if len(self.connections) > MAX_CONNECTIONS:
-            transport.abort()
-        else:
-            self._sending = self.loop.call_later(REQUEST_S, transport.close)
+            # Those that have a request are answered; of the others the oldest goes.
+            ours = [one for one in self.connections if isinstance(one, _Connection)]
+            waiting = {one._sending.when(): one for one in ours if one._sending is not None}
+            oldest = waiting[min(waiting)]
+            oldest._stop_waiting()
+            oldest.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         whole = self.conn.their_state not in (h11.IDLE, h11.SEND_BODY)
-        if whole and self._sending is not None:
+        if whole:
+            self._stop_waiting()
+        elif self._sending is None:
+            self._sending = self.loop.call_later(REQUEST_S, self.transport.close)
+
+    def _stop_waiting(self) -> None:
+        """Wait for a request no longer."""
+        if self._sending is not None:
             self._sending.cancel()
             self._sending = None
-        elif not whole and self._sending is None:
-            self._sending = self.loop.call_later(REQUEST_S, self.transport.close)
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -91,7 +100,7 @@ def config(app: Starlette) -> uvicorn.Config:
         app,
         http=_Connection,
         ws="none",
-        backlog=BACKLOG,
+        backlog=AT_ONCE,
         lifespan="off",
         log_config=None,
         timeout_graceful_shutdown=GRACE_S,
@@ -120,6 +129,7 @@ async def serve(served: Served, guard: AccessCheck, listening: socket.socket, re
     serving.add_done_callback(lambda _: events.cancel())
     while not server.started and not serving.done():
         await asyncio.sleep(0.01)
+    listening.listen(BACKLOG)
     ready()
     try:
         with suppress(asyncio.CancelledError):

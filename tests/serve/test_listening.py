@@ -76,15 +76,19 @@ async def test_a_request_that_never_ends_is_closed(monkeypatch: pytest.MonkeyPat
         writer.close()
 
 
-async def test_connections_above_the_limit_are_closed_and_others_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_of_too_many_connections_the_oldest_without_a_request_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listening, "MAX_CONNECTIONS", 2)
+    asked = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"
     async with served(Endless()) as address:
-        kept = [await asyncio.open_connection(*address) for _ in range(2)]
+        first, writing = await asyncio.open_connection(*address)
+        writing.write(asked)
+        assert await first.readline() == b"HTTP/1.1 200 OK\r\n"
         reader, more = await asyncio.open_connection(*address)
+        last, writer = await asyncio.open_connection(*address)
         with suppress(ConnectionResetError):
             assert await reader.read() == b""
         more.close()
-        for reader, writer in kept:
-            writer.write(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
-            assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
-            writer.close()
+        writer.write(asked)
+        assert await last.readline() == b"HTTP/1.1 200 OK\r\n"
+        for one in (writing, writer):
+            one.close()
