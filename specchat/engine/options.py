@@ -69,6 +69,12 @@ class Message:
     tool_call_id: str = ""
     tool_name: str = ""
 
+    def joined(self, other: "Message") -> "Message":
+        """This message and the next one of the same role as one."""
+        content = "\n\n".join(filter(None, (self.content, other.content)))
+        thoughts = "\n".join(filter(None, (self.reasoning, other.reasoning)))
+        return Message(self.role, content, thoughts, self.tool_calls + other.tool_calls)
+
 
 ToolChoice = str
 """Rule for the calls of a reply: "auto", "required", "none", or the name of the function that it has to call."""
@@ -179,12 +185,14 @@ class Sampling:
 class Limits:
     """Limits of a reply, and the policy for a full context.
 
-    `max_tokens` None means up to the context. Stop strings apply to generated text, not to a prefill.
+    `max_tokens` None means up to the context. Stop strings apply to generated text, not to a prefill. With `ignore_eos`
+    the tokens that end a reply are tokens as others, as benchmarks want it.
     """
 
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     context: ContextPolicy = "drop-oldest"
+    ignore_eos: bool = False
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from itertools import count as count_up
 
 from specchat.engine.context_policy import fit
 from specchat.engine.errors import EngineError
-from specchat.engine.grammar.source import HeldTo
+from specchat.engine.grammar.source import HeldTo, rule_body
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.options import NOTHING_WRITTEN, Arguments, Grammar, Message, Tool, Written
 from specchat.engine.pair import NO_TOOLS
@@ -67,7 +67,7 @@ class Prompts:
     def text(self, request: Generate, prompt: PromptTokens) -> ReplyText:
         """The collector of the reply to a prompt."""
         # A template's suffix of replies acts as a stop string, unless it is a token.
-        own = self._with(request.template).format.stop
+        own = "" if request.limits.ignore_eos else self._with(request.template).format.stop
         text = ReplyText(self._begun(request, prompt, calls=True), (*request.limits.stop, own))
         text.resume(request.begun, prompt.begun)
         return text
@@ -102,25 +102,27 @@ class Prompts:
         return request.tools
 
     def held(self, request: Generate) -> HeldTo | None:
-        """The grammar that holds the reply: the request's, or that of the calls which it makes.
+        """The grammar that holds the reply: the request's, that of the calls which it makes, or one of the two.
 
         Raises:
             EngineError: "request": there is no such tool, or this model's calls cannot be held to.
         """
-        choice = request.tool_choice
-        if not request.tools or choice == "none" or request.raw or (choice == "auto" and request.grammar is not None):
-            return HeldTo(request.grammar) if request.grammar is not None else None
+        choice, answer = request.tool_choice, request.grammar
+        if not request.tools or choice == "none" or request.raw:
+            return HeldTo(answer) if answer is not None else None
         tokenizer = self._with(request.template)
-        if choice == "auto":
+        if choice == "auto" and answer is None:
             return _held_calls(request.tools, tokenizer)
-        tools = request.tools if choice == "required" else tuple(tool for tool in request.tools if tool.name == choice)
-        if not tools:
+        chosen = tuple(tool for tool in request.tools if choice in ("auto", "required", tool.name))
+        if not chosen:
             raise EngineError("request", f"There is no tool {choice!r} to choose.")
         form = tokenizer.format.tools
-        text = forced_calls(tools, form.call, _marks(tokenizer)) if form is not None else ""
-        if not text or request.grammar is not None:
-            why = "the answer is held to another grammar" if text else "this model's form of calls has no grammar"
-            raise EngineError("request", f"tool_choice {choice!r} cannot be held to: {why}. Choose auto or none.")
+        either = rule_body(answer) if answer is not None and choice == "auto" else ""
+        text = forced_calls(chosen, form.call, _marks(tokenizer), either) if form is not None else ""
+        if not text:
+            what = f"tool_choice {choice!r} cannot be" if not either else "An answer beside tools cannot be"
+            other = "auto or none" if not either else "tool_choice none"
+            raise EngineError("request", f"{what} held to: this model's form of calls has no grammar. Choose {other}.")
         return HeldTo(Grammar("lark", text), calls=True, whole=form is not None and form.call.kind == "channel")
 
     def _decodes(self, begun: Written, tokenizer: Tokenizer, tools: Sequence[Tool]) -> bool:

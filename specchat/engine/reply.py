@@ -149,7 +149,8 @@ class ReplyInProgress:
 
     def finished(self, reason: FinishReason) -> Finished:
         """The last event."""
-        stats = replace(self.meter.stats(), num_repeated_tokens=self._repeated())
+        thought = self._text.reasoning_tokens
+        stats = replace(self.meter.stats(), num_repeated_tokens=self._repeated(), reasoning_tokens=thought)
         ended = Finished.of(self.request.id, reason, written(self.request, self._text), tuple(self._tokens), stats)
         stopped_by = self._text.stopped_by if self._text.stopped_by in self.request.limits.stop else ""
         return replace(ended, unreadable_calls=self._text.unreadable_calls, stopped_by=stopped_by)

@@ -44,6 +44,8 @@ class ReplyText:
         """True once released answer text turned out to be reasoning."""
         self.stopped_by = ""
         """The stop string that ended the reply."""
+        self.tokens = self.reasoning_tokens = 0
+        """Tokens pushed, and those of reasoning with its marks."""
         self._last_source = "plain"
         self._last_position: int | None = None
         self._released: list[Span] = []
@@ -85,8 +87,12 @@ class ReplyText:
     def push(self, token: int, source: str, position: int | None = None) -> bool:
         """Add the token at `position` of a step; True if it completes a stop string, which ends the text before it."""
         self._last_source, self._last_position = source, position
+        thinking = self.thinking
         spans = self._spans.push(token)
+        self.tokens += 1
+        self.reasoning_tokens += thinking or self.thinking
         if self._spans.turned and not self.turned:
+            self.reasoning_tokens = self.tokens
             spans = [(text, True) for text, _ in spans]
             self._turn()
         self._call()

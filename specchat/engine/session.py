@@ -134,17 +134,18 @@ class Session:
                 f"{what} takes {len(prompt):,} tokens and {self.info.name} holds {self.info.context:,}. "
                 f"Shorten the {longest(request.messages)} or start a new chat."
             )
-        held = self._prompts.held(request)
+        held, eos = self._prompts.held(request), self._ends(request)
+        if held is not None and request.limits.ignore_eos:
+            words = "A reply that goes on behind its end can be held to no grammar: leave out ignore_eos."
+            raise EngineError("request", words)
         if held is not None and held.opener is not None and self.runner.stepwise is not None:
             held = None  # all of the reply would be written pass by pass, for calls that it may not make
-        constraint = self._grammars.constraint(request, held, self._prompts.spans(request, made), self.eos)
+        constraint = self._grammars.constraint(request, held, self._prompts.spans(request, made), eos)
         self.runner.earlier.hidden = request.cold
         if request.cold:
             self.forget()
         reused = self.target.rewind(prompt)
-        reply = ReplyInProgress(
-            request, self.runner, self.tokenizer, self.eos, text, prompt, reused, started, constraint
-        )
+        reply = ReplyInProgress(request, self.runner, self.tokenizer, eos, text, prompt, reused, started, constraint)
         cancelled, changes = self._read(reply, control)
         yield Started(
             request.id,
@@ -169,7 +170,7 @@ class Session:
         """Read the prompt: True if the reply was cancelled meanwhile, and its changes."""
         prompt, free_cores, changes = reply.prompt, self.runner.free_cores, list[Changed]()
         for drafter in self.drafters.values():
-            drafter.begin(prompt, self.eos)
+            drafter.begin(prompt, self._ends(reply.request))
         room, most = self.info.context - len(prompt), reply.request.limits.max_tokens
         limit = draft_limit(self.runner.executor, longest_draft(reply.speculation), room, most)
         cancelled = False
@@ -188,7 +189,7 @@ class Session:
         compared = self.runner.executor_of(reply.constraint, request.logprobs) is self.runner.executor
         speed.begin(self.info.plain_speed(request.sampling) if compared else 0.0)
         decoding = self.runner.reply(
-            request.sampling, prompt, self.eos, speed.yardstick.due, reply.constraint, request.logprobs
+            request.sampling, prompt, self._ends(request), speed.yardstick.due, reply.constraint, request.logprobs
         )
         try:
             for event in reply.steps(decoding, speed.yardstick, control):
@@ -205,6 +206,10 @@ class Session:
         self.target.keep(0)
         for drafter in self.drafters.values():
             drafter.forget()
+
+    def _ends(self, request: Generate) -> frozenset[int]:
+        """Tokens that end a reply."""
+        return frozenset() if request.limits.ignore_eos else self.eos
 
     def _check(self, speculation: Speculation) -> None:
         status = next((s for s in self.info.strategies if s.name == speculation.strategy), None)

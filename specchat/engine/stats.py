@@ -43,6 +43,7 @@ class Stats(StepTimes):
         num_spec_steps: steps with a draft.
         num_choices_again: sum of `Step.again`.
         num_repeated_tokens: tokens at the start that equal an earlier reply's, if most of them were copied.
+        reasoning_tokens: those of `completion_tokens` that are reasoning or its marks; None if unknown.
         speedup_vs_plain: None while the measurement is too uncertain; `speedup_interval` has its 95 % bounds.
     """
 
@@ -65,6 +66,7 @@ class Stats(StepTimes):
     per_step_accepted: tuple[int, ...] = ()
     num_choices_again: int = 0
     num_repeated_tokens: int = 0
+    reasoning_tokens: int | None = None
     draft_ms: float = 0.0
     verify_ms: float = 0.0
     other_ms: float = 0.0

@@ -208,6 +208,8 @@ class Dialect:
             body["model"] = model
         if request.limits.max_tokens is not None:
             body["max_tokens"] = request.limits.max_tokens
+        if request.limits.ignore_eos:
+            body["ignore_eos"] = True
         if request.limits.stop:
             body["stop"] = list(request.limits.stop)
         held = {} if request.grammar is None else self._structured(request.grammar)

@@ -16,12 +16,14 @@ from specchat.engine.stats import Stats
 from specchat.serve import sse
 from specchat.serve.call_parts import CallParts
 from specchat.serve.errors import ApiError
-from specchat.serve.fields import Chat, ContentPart, ReplyFields, text_of
+from specchat.serve.fields import Chat, ContentPart, ReplyFields, system_text, text_of
 from specchat.serve.generation import ReplyEvent, ReplyEvents, Served, each
 from specchat.serve.lenient import Lenient
+from specchat.serve.reasoning import OutputEffort
 from specchat.serve.responses import respond
 from specchat.serve.runs import Runs
 from specchat.serve.tools import AnthropicChoice, of_anthropic
+from specchat.serve.unsupported import refuse_unsupported
 
 STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "context": "model_context_window_exceeded"}
 
@@ -47,8 +49,8 @@ class OutputFormat(Lenient):
     json_schema: dict[str, Any] = Field(alias="schema")
 
 
-class OutputConfig(Lenient):
-    """Anthropic's `output_config`, of which the format counts."""
+class OutputConfig(OutputEffort):
+    """Anthropic's `output_config`."""
 
     format: OutputFormat | None = None
 
@@ -57,22 +59,21 @@ class MessagesRequest(ReplyFields):
     messages: list[AnthropicMessage]
     system: str | list[ContentPart] | None = None
     max_tokens: int = Field(ge=1)
-    stop_sequences: list[str] = Field(default_factory=list)
     tools: list[dict[str, Any]] | None = None
     tool_choice: AnthropicChoice | None = None
     output_config: OutputConfig | None = None
+    output_format: OutputFormat | None = None
 
     def grammars(self) -> dict[str, Grammar | str]:
-        config = self.output_config
-        if config is None or config.format is None:
-            return super().grammars()
-        field = "output_config.format"
-        return {**super().grammars(), field: Grammar("json_schema", json.dumps(config.format.json_schema))}
+        own = self.output_config.format if self.output_config else None
+        formats = {"output_config.format": own, "output_format": self.output_format}
+        given = {name: form.json_schema for name, form in formats.items() if form is not None}
+        return super().grammars() | {name: Grammar("json_schema", json.dumps(form)) for name, form in given.items()}
 
     def chat(self) -> Chat:
         """The messages, with the system prompt first."""
         use = of_anthropic(self.tools, self.tool_choice)
-        system = text_of(self.system, "system")
+        system = system_text(self.system, "system")
         messages = [Message("system", system)] if system else []
         for number, message in enumerate(self.messages):
             messages += _messages(message, f"messages.{number}")
@@ -92,9 +93,11 @@ def _messages(message: AnthropicMessage, where: str) -> list[Message]:
         found = [Message("tool", text_of(b.content, where), tool_call_id=b.tool_use_id) for b in results]
         texts = [block for block in blocks if block.type != "tool_result"]
         return [*found, *([Message("user", text_of(texts, where))] if texts or not found else [])]
+    if message.role == "system":
+        return [Message("system", system_text(blocks, where))]
     if message.role != "assistant":
         role = where.replace("content", "role")
-        raise ApiError(400, f"{role}: {message.role} is not supported; user and assistant are.", role)
+        raise ApiError(400, f"{role}: {message.role} is not supported; user, assistant and system are.", role)
     thoughts = "\n".join(block.thinking for block in blocks if block.type == "thinking")
     used = [block for block in blocks if block.type == "tool_use"]
     calls = tuple(ToolCall(b.id, b.name, json.dumps(b.input, ensure_ascii=False)) for b in used)
@@ -109,16 +112,18 @@ async def messages(served: Served, client: str, request: Request, body: Any) -> 
         ApiError: it cannot be answered.
         ValidationError: its fields cannot be used.
     """
+    refuse_unsupported(body)
     wanted = MessagesRequest.model_validate(body)
     chat = wanted.chat()
     reply = MessageReply(served.pair.id, chat)
-    make = served.request(wanted, wanted.stop_sequences, chat, grammar=await wanted.checked_grammar())
+    make = served.request(wanted, chat, grammar=await wanted.checked_grammar())
     events = served.reply(client, make)
-    return await respond(request, reply, events, stream=wanted.stream)
+    return await respond(request, reply, events, chat.use, stream=wanted.stream)
 
 
 async def count_tokens(served: Served, body: Any) -> Response:
     """The tokens of a prompt; raises as `messages` does."""
+    refuse_unsupported(body)
     wanted = CountRequest.model_validate(body)
     counted = await served.count(wanted, wanted.chat())
     return JSONResponse({"input_tokens": counted.tokens})
@@ -141,54 +146,65 @@ class MessageReply:
     async def whole(self, events: ReplyEvents) -> dict[str, Any]:
         """The whole reply."""
         async for event in each(events):
-            if isinstance(event, Finished):
+            if isinstance(event, Step):
+                for _ in self._calls.of(event):
+                    pass
+            elif isinstance(event, Finished):
                 written = event.written
                 thoughts = written.thoughts.strip("\n")
                 blocks: list[dict[str, Any]] = []
                 if thoughts:
                     blocks.append({"type": "thinking", "thinking": thoughts, "signature": ""})
                 answer = written.answer if written.reasoning else written.answer[self._given :]
-                calls = self._use.passed_on(event.tool_calls)
+                calls, rest = self._use.passed_on(event.tool_calls), ""
+                if event.reason != "stop":
+                    calls, rest = self._calls.calls(whole=True)
+                answer += rest
                 if answer or not calls:
                     blocks.append({"type": "text", "text": answer})
                 blocks += [_used(call.id, call.name, json.loads(call.arguments)) for call in calls]
-                made = self._message(blocks, _input(event.stats), event.stats.completion_tokens)
+                made = self._message(blocks, _input(event.stats), event.stats)
                 return {**made, **_ended(event)}
         raise ApiError(503, "The engine ended.")
 
     async def chunks(self, first: list[ReplyEvent], events: ReplyEvents) -> AsyncIterator[str]:
         """The reply as server-sent events; those that come together are sent together."""
-        known = next((event for event in first if isinstance(event, Started)), None)
-        given = {"input_tokens": known.prompt_tokens - known.reused if known else 0}
-        given["cache_read_input_tokens"] = known.reused if known else 0
         async with aclosing(events):
             try:
-                start = _event("message_start", message=self._message([], given, 0))
-                yield start + "".join(part for event in first for part in self._parts(event))
+                yield "".join(part for event in first for part in self._parts(event)) or PING
                 async for some in events:
-                    yield "".join(part for event in some for part in self._parts(event)) or sse.ALIVE
+                    yield "".join(part for event in some for part in self._parts(event)) or PING
             except ApiError as error:
                 yield sse.event(error.anthropic(), "error")
 
     def _parts(self, event: ReplyEvent) -> Iterator[str]:
         """The server-sent events of an event."""
-        if isinstance(event, Step):
+        if isinstance(event, Started):
+            given = {"input_tokens": event.prompt_tokens - event.reused, "cache_read_input_tokens": event.reused}
+            yield _event("message_start", message=self._message([], given, Stats()))
+        elif isinstance(event, Step):
             for reasoning, text in self._runs.of(event):
-                kind = "thinking" if reasoning else "text"
-                if kind != self._open:
-                    yield from self._begin(kind, {"type": kind, kind: ""})
-                delta = {"type": f"{kind}_delta", kind: text}
-                yield _event("content_block_delta", index=self._index, delta=delta)
+                yield from self._written("thinking" if reasoning else "text", text)
             for part in self._calls.of(event):
                 if part.begins:
                     yield from self._begin("tool_use", _used(part.id, part.name, {}))
-                delta = {"type": "input_json_delta", "partial_json": part.arguments}
-                yield _event("content_block_delta", index=self._index, delta=delta)
+                yield self._delta("input_json_delta", partial_json=part.arguments)
         elif isinstance(event, Finished):
+            if event.reason != "stop" and (rest := self._calls.calls(whole=False)[1]):
+                yield from self._written("text", rest)
             yield from self._end()
-            usage = {"output_tokens": event.stats.completion_tokens}
-            yield _event("message_delta", delta=_ended(event), usage=usage)
+            yield _event("message_delta", delta=_ended(event), usage=_output(event.stats))
             yield _event("message_stop")
+
+    def _written(self, kind: str, text: str) -> Iterator[str]:
+        """The events of a text or of thinking."""
+        if kind != self._open:
+            signature = {"signature": ""} if kind == "thinking" else {}
+            yield from self._begin(kind, {"type": kind, kind: "", **signature})
+        yield self._delta(f"{kind}_delta", **{kind: text})
+
+    def _delta(self, kind: str, **fields: str) -> str:
+        return _event("content_block_delta", index=self._index, delta={"type": kind, **fields})
 
     def _begin(self, kind: str, block: dict[str, Any]) -> Iterator[str]:
         """The events before a block's first delta."""
@@ -197,10 +213,12 @@ class MessageReply:
         yield _event("content_block_start", index=self._index, content_block=block)
 
     def _end(self) -> Iterator[str]:
+        if self._open == "thinking":
+            yield self._delta("signature_delta", signature="")
         if self._open:
             yield _event("content_block_stop", index=self._index)
 
-    def _message(self, content: list[Any], given: dict[str, int], written: int) -> dict[str, Any]:
+    def _message(self, content: list[Any], given: dict[str, int], written: Stats) -> dict[str, Any]:
         return {
             "id": self._id,
             "type": "message",
@@ -209,7 +227,7 @@ class MessageReply:
             "content": content,
             "stop_reason": None,
             "stop_sequence": None,
-            "usage": {**given, "output_tokens": written},
+            "usage": {**given, **_output(written)},
         }
 
 
@@ -226,6 +244,12 @@ def _ended(event: Finished) -> dict[str, str | None]:
     return {"stop_reason": reason, "stop_sequence": event.stopped_by or None}
 
 
+def _output(stats: Stats) -> dict[str, Any]:
+    thought = stats.reasoning_tokens
+    details = {} if thought is None else {"output_tokens_details": {"thinking_tokens": thought}}
+    return {"output_tokens": stats.completion_tokens, **details}
+
+
 def _input(stats: Stats) -> dict[str, int]:
     return {
         "input_tokens": stats.prompt_tokens - stats.reused_tokens,
@@ -235,3 +259,7 @@ def _input(stats: Stats) -> dict[str, int]:
 
 def _event(kind: str, **fields: Any) -> str:
     return sse.event({"type": kind, **fields}, kind)
+
+
+PING = _event("ping")
+"""Keeps a client waiting."""

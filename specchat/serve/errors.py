@@ -25,6 +25,16 @@ _TYPE = re.compile(r"\[key\]|str|int|float|bool|(list|dict|function-|constrained
 """Names of types, which pydantic adds to the path of a field that may have several."""
 
 
+_FOLDERS = re.compile(r"(?<![\w:/.])[~/](?:[^\s/:'\"]*/)+")
+"""The folders of a path, which are nobody's business but the user's."""
+_TOO_LONG = re.compile(r"takes ([\d,]+) tokens and .+ holds ([\d,]+)")
+
+
+def without_folders(words: str) -> str:
+    """A sentence, paths in it without their folders."""
+    return _FOLDERS.sub("", words)
+
+
 class ApiError(Exception):
     """A request that gets no reply.
 
@@ -45,7 +55,7 @@ class ApiError(Exception):
     def of(cls, failed: Failed) -> "ApiError":
         """A failure of the engine."""
         code = "context_length_exceeded" if failed.kind == "context" else ""
-        return cls(STATUS[failed.kind], failed.message, code=code)
+        return cls(STATUS[failed.kind], without_folders(failed.message), code=code)
 
     @classmethod
     def of_fields(cls, error: ValidationError) -> "ApiError":
@@ -73,5 +83,11 @@ class ApiError(Exception):
         return {"error": found}
 
     def anthropic(self) -> dict[str, object]:
-        """The body that Anthropic's clients expect."""
-        return {"type": "error", "error": {"type": self.kind, "message": self.message}}
+        """The body that Anthropic's clients expect; by its words on length they shorten a chat."""
+        found: dict[str, object] = {"type": self.kind, "message": self.message}
+        if long := _TOO_LONG.search(self.message):
+            tokens, context = (number.replace(",", "") for number in long.groups())
+            found["message"] = f"prompt is too long: {tokens} tokens > {context} maximum. {self.message}"
+        if self.code:
+            found["details"] = {"error_code": self.code}
+        return {"type": "error", "error": found}

@@ -1,22 +1,25 @@
 """Fields of requests that all endpoints share, and the engine's options that they become."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
-from pydantic import Field, FiniteFloat, field_validator
+from pydantic import Field, FiniteFloat, field_validator, model_validator
 
 from specchat.config.catalog import Pair
-from specchat.engine.options import Acceptance, Arguments, Limits, Message, Sampling, Speculation
+from specchat.engine.options import Acceptance, Limits, Message, Sampling, Speculation
 from specchat.engine.ranges import SAMPLING
 from specchat.engine.strategies import STRATEGIES
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 from specchat.serve.errors import ApiError
 from specchat.serve.lenient import Lenient, TokenLimit, TopK
+from specchat.serve.reasoning import ReasoningFields
 from specchat.serve.structured import GrammarFields
 from specchat.serve.tools import NO_TOOLS, ToolUse, with_names
 from specchat.service.settings import new_seed
 
+_BILLED = re.compile(r"\Ax-anthropic-billing-header:[^\n]*\n*")
 MAX_STOPS, MAX_STOP_CHARACTERS = 32, 1000
 MAX_MESSAGES = 10_000
 
@@ -42,12 +45,37 @@ def text_of(content: str | Sequence[ContentPart] | None, where: str) -> str:
     return "\n".join(part.text for part in content)
 
 
-class ReplyFields(GrammarFields):
+OTHER_NAMES = {
+    "max_completion_tokens": "max_tokens",
+    "max_output_tokens": "max_tokens",
+    "n_predict": "max_tokens",
+    "repeat_penalty": "repetition_penalty",
+    "stop_sequences": "stop",
+}
+"""Names that some APIs have for a field, the first ones before others."""
+
+
+def system_text(content: str | Sequence[ContentPart] | None, where: str) -> str:
+    """The text of a system message, without a line for the provider's bill.
+
+    That differs from chat to chat at the front of Claude Code's prompts, so that none could be reused.
+
+    Raises:
+        ApiError: a part is no text.
+    """
+    parts = [ContentPart(type="text", text=content)] if isinstance(content, str) else content or ()
+    texts = [part.model_copy(update={"text": _BILLED.sub("", part.text)}) for part in parts]
+    return text_of([part for part, before in zip(texts, parts, strict=True) if part.text or not before.text], where)
+
+
+class ReplyFields(GrammarFields, ReasoningFields):
     """Options of decoding, with specchat's own `strategy`, `draft_length` and `acceptance`."""
 
     model: str = ""
     stream: bool = False
     max_tokens: TokenLimit = None
+    stop: str | list[str] | None = None
+    ignore_eos: bool = False
     seed: int | None = None
     temperature: float | None = None
     top_p: float | None = None
@@ -60,7 +88,14 @@ class ReplyFields(GrammarFields):
     strategy: str | None = None
     draft_length: Annotated[int | None, Field(ge=1, le=MAX_DRAFT_LENGTH)] = None
     acceptance: Acceptance | None = None
-    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        others = {new: given[old] for old, new in reversed(OTHER_NAMES.items()) if given.get(old) is not None}
+        return {**given, **others}
 
     @field_validator(*SAMPLING)
     @classmethod
@@ -89,30 +124,17 @@ class ReplyFields(GrammarFields):
         length = self.draft_length or (usual.draft_length if strategy == usual.strategy else pair.lengths.get(strategy))
         return Speculation.of(strategy, length or None, self.acceptance or usual.acceptance)
 
-    def limits(self, stop: str | list[str] | None) -> Limits:
+    def limits(self) -> Limits:
         """The limits of a reply; a prompt that does not fit is refused.
 
         Raises:
             ApiError: too many or too long stop strings.
         """
-        stop = [stop] if isinstance(stop, str) else stop or []
+        stop = [self.stop] if isinstance(self.stop, str) else self.stop or []
         if len(stop) > MAX_STOPS or any(len(text) > MAX_STOP_CHARACTERS for text in stop):
             words = f"at most {MAX_STOPS} strings of {MAX_STOP_CHARACTERS:,} characters can be given."
             raise ApiError(400, f"stop: {words}", "stop")
-        return Limits(self.max_tokens, tuple(text for text in stop if text), "refuse")
-
-    def template(self, choices: Mapping[str, tuple[str | bool, ...]]) -> Arguments:
-        """Return the arguments that the chat template knows, and drop the others.
-
-        Raises:
-            ApiError: one is neither true, false nor a text.
-        """
-        known = {name: value for name, value in sorted(self.chat_template_kwargs.items()) if name in choices}
-        for name, value in known.items():
-            if not isinstance(value, bool | str):
-                field = f"chat_template_kwargs.{name}"
-                raise ApiError(400, f"{field}: true, false or a text can be given.", field)
-        return tuple(known.items())
+        return Limits(self.max_tokens, tuple(text for text in stop if text), "refuse", self.ignore_eos)
 
 
 @dataclass(frozen=True)

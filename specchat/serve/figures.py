@@ -15,10 +15,16 @@ def usage(stats: Stats) -> dict[str, Any]:
         "total_tokens": stats.prompt_tokens + stats.completion_tokens,
         "prompt_tokens_details": {"cached_tokens": stats.reused_tokens},
         "completion_tokens_details": {
+            **reasoning(stats),
             "accepted_prediction_tokens": stats.num_accepted_draft_tokens,
             "rejected_prediction_tokens": stats.num_draft_tokens - stats.num_accepted_draft_tokens,
         },
     }
+
+
+def reasoning(stats: Stats) -> dict[str, int]:
+    """The tokens of reasoning; no field where nobody counted them."""
+    return {} if stats.reasoning_tokens is None else {"reasoning_tokens": stats.reasoning_tokens}
 
 
 def metrics(event: Finished) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from specchat.engine.events import Counted, Event, Failed, Finished, Started, St
 from specchat.engine.options import Grammar, Limits
 from specchat.engine.pair import PairInfo
 from specchat.engine.requests import Cancel, Count, Generate
-from specchat.serve.errors import ApiError
+from specchat.serve.errors import ApiError, without_folders
 from specchat.serve.fields import Chat, ReplyFields
 from specchat.serve.metrics import Metrics
 from specchat.serve.queue import FairQueue
@@ -21,6 +21,8 @@ ReplyEvent = Started | Step | Finished
 ReplyEvents = AsyncGenerator[list[ReplyEvent], None]
 Make = Callable[[int], Generate]
 NO_CHAT = Chat(())
+QUIET_S = 10.0
+"""Seconds after which a client that waits hears that its request is alive: many give up at five minutes of silence."""
 
 
 class Served:
@@ -42,7 +44,8 @@ class Served:
         """
         pair = self._service.loaded
         if pair.info is None:
-            raise ApiError(503, f"{self.pair.id} cannot be loaded: {pair.error}" if pair.error else "Loading model")
+            words = f"{self.pair.id} cannot be loaded: {without_folders(pair.error)}" if pair.error else "Loading model"
+            raise ApiError(503, words)
         return pair.info
 
     async def run(self) -> None:
@@ -54,29 +57,54 @@ class Served:
     async def reply(self, client: str, make: Make) -> ReplyEvents:
         """The events of a reply from Started to Finished, those that came together in a list.
 
-        Leaving the iterator cancels the reply. `make` gets the id.
+        The list is empty after `QUIET_S` without any. Leaving the iterator cancels the reply, whose turn ends with its
+        last event: whoever reads slowly holds nobody. `make` gets the id.
 
         Raises:
             ApiError: the queue is full, or the engine fails.
         """
         self.loaded()
+        arrived: asyncio.Queue[list[ReplyEvent] | Exception | None] = asyncio.Queue()
+        answering = asyncio.create_task(self._answer(client, make, arrived.put_nowait))
+        try:
+            while True:
+                try:
+                    some = await asyncio.wait_for(arrived.get(), QUIET_S)
+                except TimeoutError:
+                    some = []
+                if some is None:
+                    break
+                if isinstance(some, Exception):
+                    raise some
+                yield some
+        finally:
+            answering.cancel()
+            await asyncio.wait([answering])
+
+    async def _answer(
+        self, client: str, make: Make, deliver: Callable[[list[ReplyEvent] | Exception | None], None]
+    ) -> None:
+        """Deliver the events of a reply, and then None or what went wrong."""
         begun = time.monotonic()
-        async with self.queue.turn(client), aclosing(self._events(make)) as events:
-            queued = time.monotonic() - begun
-            async for some in events:
-                last = some[-1]
-                if isinstance(last, Finished):
-                    self.metrics.finished(last, queued)
-                if known := [event for event in some if isinstance(event, Started | Step | Finished)]:
-                    yield known
-                if isinstance(last, Failed):
-                    self.metrics.failed()
-                    raise ApiError.of(last)
+        try:
+            async with self.queue.turn(client), aclosing(self._events(make)) as events:
+                queued = time.monotonic() - begun
+                async for some in events:
+                    last = some[-1]
+                    if isinstance(last, Finished):
+                        self.metrics.finished(last, queued)
+                    if known := [event for event in some if isinstance(event, Started | Step | Finished)]:
+                        deliver(known)
+                    if isinstance(last, Failed):
+                        self.metrics.failed()
+                        raise ApiError.of(last)
+            deliver(None)
+        except Exception as error:
+            deliver(error)
 
     def request(
         self,
         wanted: ReplyFields,
-        stop: str | list[str] | None,
         chat: Chat = NO_CHAT,
         raw: str = "",
         grammar: Grammar | None = None,
@@ -92,7 +120,7 @@ class Served:
             messages=chat.messages,
             prefill=chat.prefill,
             sampling=wanted.sampling(self.usual.sampling),
-            limits=wanted.limits(stop),
+            limits=wanted.limits(),
             speculation=wanted.speculation(self.pair, self.usual.speculation),
             template=wanted.template(dict(self.loaded().template_choices)),
             raw=raw,

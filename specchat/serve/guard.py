@@ -3,6 +3,7 @@
 import hmac
 import ipaddress
 import json
+import os
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -42,7 +43,8 @@ class AccessCheck:
         origin = request.headers.get("origin")
         if origin is not None and _name(urlsplit(origin).netloc) not in LOCAL_NAMES:
             raise ApiError(403, "Pages of other sites are refused.")
-        if self.key and not hmac.compare_digest(_key(request).encode(), self.key.encode()):
+        # Headers come as Latin-1, whatever their bytes are.
+        if self.key and not hmac.compare_digest(_key(request).encode("latin-1"), os.fsencode(self.key)):
             raise ApiError(401, "The key is missing or wrong: send it as a Bearer token or as x-api-key.")
 
     async def body(self, request: Request) -> Any:

@@ -6,7 +6,10 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+import h11
 import uvicorn
+from starlette.applications import Starlette
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from specchat.serve.app import make_app
 from specchat.serve.generation import Served
@@ -14,6 +17,60 @@ from specchat.serve.guard import AccessCheck
 
 GRACE_S = 2
 """Seconds that replies have to end in once the server is stopped."""
+
+
+MAX_CONNECTIONS, AT_ONCE, BACKLOG = 100, 16, 128
+"""Connections at a time, those that a turn of the loop accepts, so that 256 open files do, and those that may wait."""
+REQUEST_S = 30
+"""Seconds that a client has to send a request in."""
+STALLED_S = 60
+"""Seconds after which a client that reads nothing of its answer is left."""
+
+
+class _Connection(H11Protocol):
+    """A connection that ends where its client neither sends nor reads."""
+
+    _sending: asyncio.TimerHandle | None = None
+    _reading: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._sending = self.loop.call_later(REQUEST_S, transport.close)
+        if len(self.connections) > MAX_CONNECTIONS:
+            # Those that have a request are answered; of the others the oldest goes.
+            ours = [one for one in self.connections if isinstance(one, _Connection)]
+            waiting = {one._sending.when(): one for one in ours if one._sending is not None}
+            oldest = waiting[min(waiting)]
+            oldest._stop_waiting()
+            oldest.transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        whole = self.conn.their_state not in (h11.IDLE, h11.SEND_BODY)
+        if whole:
+            self._stop_waiting()
+        elif self._sending is None:
+            self._sending = self.loop.call_later(REQUEST_S, self.transport.close)
+
+    def _stop_waiting(self) -> None:
+        """Wait for a request no longer."""
+        if self._sending is not None:
+            self._sending.cancel()
+            self._sending = None
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._reading = self.loop.call_later(STALLED_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._reading is not None:
+            self._reading.cancel()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        for timer in filter(None, (self._sending, self._reading)):
+            timer.cancel()
 
 
 class _Server(uvicorn.Server):
@@ -30,11 +87,24 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
-        listening.listen(128)
+        listening.listen(BACKLOG)
     except OSError:
         listening.close()
         raise
     return listening
+
+
+def config(app: Starlette) -> uvicorn.Config:
+    """The server's configuration."""
+    return uvicorn.Config(
+        app,
+        http=_Connection,
+        ws="none",
+        backlog=AT_ONCE,
+        lifespan="off",
+        log_config=None,
+        timeout_graceful_shutdown=GRACE_S,
+    )
 
 
 def url(listening: socket.socket) -> str:
@@ -45,8 +115,7 @@ def url(listening: socket.socket) -> str:
 
 async def serve(served: Served, guard: AccessCheck, listening: socket.socket, ready: Callable[[], None]) -> int:
     """Answer requests until a signal comes, and return its number; `ready` is called once clients can connect."""
-    config = uvicorn.Config(make_app(served, guard), lifespan="off", log_config=None, timeout_graceful_shutdown=GRACE_S)
-    server, loop, stopped = _Server(config), asyncio.get_running_loop(), 0
+    server, loop, stopped = _Server(config(make_app(served, guard))), asyncio.get_running_loop(), 0
 
     def stop(number: int) -> None:
         nonlocal stopped
@@ -60,6 +129,7 @@ async def serve(served: Served, guard: AccessCheck, listening: socket.socket, re
     serving.add_done_callback(lambda _: events.cancel())
     while not server.started and not serving.done():
         await asyncio.sleep(0.01)
+    listening.listen(BACKLOG)
     ready()
     try:
         with suppress(asyncio.CancelledError):

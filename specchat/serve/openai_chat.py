@@ -11,17 +11,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from specchat.engine.events import Finished, Started, Step
-from specchat.engine.options import Message, Role, ToolCall, Written
+from specchat.engine.options import Message, Role, ToolCall
 from specchat.serve import figures, sse
 from specchat.serve.call_parts import CallParts
 from specchat.serve.errors import ApiError
-from specchat.serve.fields import Chat, ContentPart, ReplyFields, text_of
+from specchat.serve.fields import Chat, ContentPart, ReplyFields, system_text, text_of
 from specchat.serve.generation import ReplyEvent, ReplyEvents, Served, each
-from specchat.serve.lenient import Lenient, TokenLimit
+from specchat.serve.lenient import Lenient
 from specchat.serve.logprobs import MAX_TOP, ChatLogprobs
 from specchat.serve.responses import respond
 from specchat.serve.runs import Runs
 from specchat.serve.tools import of_chat
+from specchat.serve.unsupported import refuse_unsupported
 
 _NAMES = {True: "reasoning_content", False: "content"}
 ROLES: dict[str, Role] = {
@@ -62,9 +63,6 @@ class StreamOptions(Lenient):
 
 class ChatRequest(ReplyFields):
     messages: list[ChatMessage]
-    max_completion_tokens: TokenLimit = None
-    n: int = 1
-    stop: str | list[str] | None = None
     stream_options: StreamOptions = StreamOptions()
     timings_per_token: bool = False
     logprobs: bool = False
@@ -72,9 +70,6 @@ class ChatRequest(ReplyFields):
     tools: list[dict[str, Any]] | None = None
     tool_choice: Any = None
     parallel_tool_calls: bool | None = None
-    functions: list[Any] | None = None
-    audio: Any = None
-    web_search_options: Any = None
 
     def chat(self) -> Chat:
         """The messages.
@@ -96,25 +91,13 @@ class ChatRequest(ReplyFields):
             raise ApiError(400, "top_logprobs: logprobs has to be true.", "top_logprobs")
         return self.top_logprobs if self.logprobs else None
 
-    def refuse_unsupported(self) -> None:
-        """Raises ApiError for fields that would change the reply, and that specchat does not have."""
-        wanted = {
-            "n": self.n != 1,
-            "audio": self.audio is not None,
-            "web_search_options": self.web_search_options is not None,
-        }
-        for name, given in wanted.items():
-            if given:
-                raise ApiError(400, f"{name} is not supported by specchat serve yet. Leave it out.", name)
-        if self.functions:
-            raise ApiError(400, "functions is not supported by specchat serve: give them as tools.", "functions")
-
 
 def _message(message: ChatMessage, where: str) -> Message:
     if message.role not in ROLES:
         raise ApiError(400, f"{where}.role: {message.role} is not supported; {', '.join(ROLES)} are.", f"{where}.role")
     reasoning = message.reasoning_content or message.reasoning or ""
-    content, role = text_of(message.content, f"{where}.content"), ROLES[message.role]
+    role = ROLES[message.role]
+    content = (system_text if role == "system" else text_of)(message.content, f"{where}.content")
     if role == "tool":
         return Message(role, content, tool_call_id=message.tool_call_id, tool_name=message.name)
     calls = [ToolCall(c.id, c.function.name, c.function.arguments or "{}") for c in message.tool_calls or ()]
@@ -128,14 +111,13 @@ async def chat_completions(served: Served, client: str, request: Request, body: 
         ApiError: it cannot be answered.
         ValidationError: its fields cannot be used.
     """
+    refuse_unsupported(body)
     wanted = ChatRequest.model_validate(body)
-    wanted.refuse_unsupported()
-    wanted.max_tokens = wanted.max_completion_tokens or wanted.max_tokens
     chat = wanted.chat()
-    make = served.request(wanted, wanted.stop, chat, grammar=await wanted.checked_grammar(), logprobs=wanted.top)
+    make = served.request(wanted, chat, grammar=await wanted.checked_grammar(), logprobs=wanted.top)
     reply = ChatReply(wanted, served.pair.id, chat)
     events = served.reply(client, make)
-    return await respond(request, reply, events, stream=wanted.stream)
+    return await respond(request, reply, events, chat.use, stream=wanted.stream)
 
 
 class ChatReply:
@@ -156,14 +138,16 @@ class ChatReply:
         """The whole reply."""
         async for event in each(events):
             self._add(event)
-            if isinstance(event, Finished):
+            if isinstance(event, Step):
+                list(self._called(event))
+            elif isinstance(event, Finished):
                 return {
                     **self._head,
                     "object": "chat.completion",
                     "choices": [
                         {
                             "index": 0,
-                            "message": {"role": "assistant", **self._content(event.written)},
+                            "message": {"role": "assistant", **self._content(event)},
                             "logprobs": self._logprobs.take(),
                             "finish_reason": finish_reason(event),
                         }
@@ -188,6 +172,8 @@ class ChatReply:
         for event in some:
             self._add(event)
             if isinstance(event, Finished):
+                if event.reason != "stop" and (rest := self._calls.calls(whole=False)[1]):
+                    chunks.append(self._chunk({"content": rest}))
                 chunks.append(self._chunk({}, finish_reason(event), self._last(event)))
                 if self._wanted.stream_options.include_usage:
                     chunks.append(self._event([], self._figures(event)))
@@ -213,11 +199,16 @@ class ChatReply:
         if isinstance(event, Started):
             self._head["seed"] = event.seed
 
-    def _content(self, written: Written) -> dict[str, Any]:
+    def _content(self, event: Finished) -> dict[str, Any]:
+        written = event.written
         thoughts = written.thoughts.strip("\n")
         content = written.answer[self._given :] if not written.reasoning else written.answer
+        calls, rest = self._use.passed_on(written.tool_calls), ""
+        if event.reason != "stop":
+            calls, rest = self._calls.calls(whole=False)
+        content += rest
         found: dict[str, Any] = {"content": content, **({"reasoning_content": thoughts} if thoughts else {})}
-        if calls := self._use.passed_on(written.tool_calls):
+        if calls:
             functions = [{"name": call.name, "arguments": call.arguments} for call in calls]
             made = [{"id": c.id, "type": "function", "function": f} for c, f in zip(calls, functions, strict=True)]
             found |= {"content": content or None, "tool_calls": made}

@@ -1,22 +1,27 @@
 """OpenAI's `/v1/responses`: its fields, and the chat that they make."""
 
 import json
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from specchat.engine.options import Grammar, Message, ToolCall
+from specchat.engine.options import Grammar, Limits, Message, ToolCall
 from specchat.serve.errors import ApiError
-from specchat.serve.fields import Chat, ContentPart, ReplyFields, text_of
+from specchat.serve.fields import Chat, ContentPart, ReplyFields, system_text, text_of
 from specchat.serve.generation import Served
 from specchat.serve.kept_responses import KeptResponses
-from specchat.serve.lenient import Lenient, TokenLimit
+from specchat.serve.lenient import Lenient
+from specchat.serve.logprobs import MAX_TOP
 from specchat.serve.openai_chat import ROLES
 from specchat.serve.response_events import ResponseReply
 from specchat.serve.responses import respond
-from specchat.serve.tools import of_responses
+from specchat.serve.tools import full_name, of_responses
+from specchat.serve.unsupported import refuse_unsupported
+
+LOGPROBS = "message.output_text.logprobs"
 
 
 class InputItem(Lenient):
@@ -25,7 +30,9 @@ class InputItem(Lenient):
     type: str = "message"
     role: str = ""
     content: str | list[ContentPart] | None = None
+    summary: list[ContentPart] | None = None
     call_id: str = ""
+    namespace: str = ""
     name: str = ""
     arguments: str = ""
     output: str | list[ContentPart] | None = None
@@ -43,12 +50,11 @@ class TextFields(Lenient):
 class ResponsesRequest(ReplyFields):
     input: str | list[InputItem]
     instructions: str | None = None
-    max_output_tokens: TokenLimit = None
     previous_response_id: str | None = None
     store: bool | None = None
-    background: bool | None = None
-    conversation: Any = None
-    prompt: Any = None
+    truncation: Literal["auto", "disabled"] = "disabled"
+    include: list[str] = Field(default_factory=list)
+    top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP)] = 0
     text: TextFields | None = None
     tools: list[Any] | None = None
     tool_choice: Any = None
@@ -66,10 +72,19 @@ class ResponsesRequest(ReplyFields):
         for number, item in enumerate(self.input):
             message = _message(item, f"input.{number}")
             if found and found[-1].role == message.role == "assistant" and not (found[-1].content and message.content):
-                found[-1] = _joined(found[-1], message)
+                found[-1] = found[-1].joined(message)
             else:
                 found.append(message)
         return found
+
+    def limits(self) -> Limits:
+        made = super().limits()
+        return replace(made, context="drop-oldest") if self.truncation == "auto" else made
+
+    @property
+    def top(self) -> int | None:
+        """Tokens of each place that are told with their log-probabilities; None for none at all."""
+        return self.top_logprobs if self.top_logprobs or LOGPROBS in self.include else None
 
     def grammars(self) -> dict[str, Grammar | str]:
         """The grammars by the fields that ask for them.
@@ -90,22 +105,19 @@ class ResponsesRequest(ReplyFields):
 
 def _message(item: InputItem, where: str) -> Message:
     if item.type == "function_call":
-        return Message("assistant", "", tool_calls=(ToolCall(item.call_id, item.name, item.arguments or "{}"),))
+        name = full_name(item.namespace, item.name)
+        return Message("assistant", "", tool_calls=(ToolCall(item.call_id, name, item.arguments or "{}"),))
     if item.type == "function_call_output":
         return Message("tool", text_of(item.output, f"{where}.output"), tool_call_id=item.call_id)
     if item.type == "reasoning":
-        parts = item.content if isinstance(item.content, list) else []
-        return Message("assistant", "", "\n".join(part.text for part in parts if part.type == "reasoning_text"))
+        parts = (item.content if isinstance(item.content, list) else None) or item.summary or []
+        kinds = ("reasoning_text", "summary_text")
+        return Message("assistant", "", "\n".join(part.text for part in parts if part.type in kinds))
     if item.type != "message" or item.role not in ROLES or item.role == "tool":
         what = f"role {item.role}" if item.type == "message" else f"type {item.type}"
         raise ApiError(400, f"{where}: items of {what} are not supported by specchat serve.", where)
-    return Message(ROLES[item.role], text_of(item.content, f"{where}.content"))
-
-
-def _joined(one: Message, other: Message) -> Message:
-    """Two parts of one reply: reasoning, an answer, calls."""
-    thoughts = "\n".join(filter(None, (one.reasoning, other.reasoning)))
-    return Message("assistant", one.content + other.content, thoughts, one.tool_calls + other.tool_calls)
+    role = ROLES[item.role]
+    return Message(role, (system_text if role == "system" else text_of)(item.content, f"{where}.content"))
 
 
 async def responses(served: Served, kept: KeptResponses, client: str, request: Request, body: Any) -> Response:
@@ -115,11 +127,8 @@ async def responses(served: Served, kept: KeptResponses, client: str, request: R
         ApiError: it cannot be answered.
         ValidationError: its fields cannot be used.
     """
+    refuse_unsupported(body, "background", "conversation", "prompt")
     wanted = ResponsesRequest.model_validate(body)
-    for name in ("background", "conversation", "prompt"):
-        if getattr(wanted, name):
-            raise ApiError(400, f"{name} is not supported by specchat serve. Leave it out.", name)
-    wanted.max_tokens = wanted.max_output_tokens or wanted.max_tokens
     before = kept.get(client, wanted.previous_response_id) if wanted.previous_response_id else ()
     said = (*before, *wanted.messages())
     system = [Message("system", wanted.instructions)] if wanted.instructions else []
@@ -131,6 +140,6 @@ async def responses(served: Served, kept: KeptResponses, client: str, request: R
             kept.keep(client, response, (*said, reply))
 
     reply = ResponseReply({**body, "model": served.pair.id}, chat, keep)
-    make = served.request(wanted, None, chat, grammar=await wanted.checked_grammar())
+    make = served.request(wanted, chat, grammar=await wanted.checked_grammar(), logprobs=wanted.top)
     events = served.reply(client, make)
-    return await respond(request, reply, events, stream=wanted.stream)
+    return await respond(request, reply, events, use, stream=wanted.stream)

@@ -15,28 +15,19 @@ from specchat.serve import figures, sse
 from specchat.serve.errors import ApiError
 from specchat.serve.fields import ReplyFields
 from specchat.serve.generation import ReplyEvent, ReplyEvents, Served, each
-from specchat.serve.lenient import Lenient, TokenLimit
+from specchat.serve.lenient import TokenLimit
 from specchat.serve.logprobs import MAX_TOP, TextLogprobs
 from specchat.serve.openai_chat import ChatMessage, ChatRequest, StreamOptions, finish_reason
 from specchat.serve.responses import respond
+from specchat.serve.unsupported import refuse_unsupported
 
 USUAL_TOKENS = 16
 """Tokens of a completion that does not say how many, as OpenAI has it."""
 
 
-class UnsupportedFields(Lenient):
-    """Fields that would change the reply, and that specchat does not have, as they may be given."""
-
-    n: int = 1
-    best_of: int = 1
-    echo: bool = False
-    suffix: str = ""
-
-
-class TextRequest(ReplyFields, UnsupportedFields):
+class TextRequest(ReplyFields):
     prompt: str | list[str]
     max_tokens: TokenLimit = USUAL_TOKENS
-    stop: str | list[str] | None = None
     stream_options: StreamOptions = StreamOptions()
     logprobs: Annotated[int, Field(ge=0, le=MAX_TOP)] | None = None
 
@@ -45,12 +36,8 @@ class TextRequest(ReplyFields, UnsupportedFields):
         """The only prompt.
 
         Raises:
-            ApiError: there is none or several, or a field is given that specchat does not have.
+            ApiError: there is none or several.
         """
-        usual = {name: field.default for name, field in UnsupportedFields.model_fields.items()}
-        for name, value in usual.items():
-            if getattr(self, name) != value:
-                raise ApiError(400, f"{name} is not supported by specchat serve yet. Leave it out.", name)
         prompts = [self.prompt] if isinstance(self.prompt, str) else self.prompt
         if len(prompts) != 1 or not prompts[0]:
             raise ApiError(400, "prompt: one text has to be given.", "prompt")
@@ -70,10 +57,11 @@ async def completions(served: Served, client: str, request: Request, body: Any) 
         ApiError: it cannot be answered.
         ValidationError: its fields cannot be used.
     """
+    refuse_unsupported(body)
     wanted = TextRequest.model_validate(body)
     reply = TextReply(wanted, served.pair.id)
     grammar = await wanted.checked_grammar()
-    make = served.request(wanted, wanted.stop, raw=wanted.text, grammar=grammar, logprobs=wanted.logprobs)
+    make = served.request(wanted, raw=wanted.text, grammar=grammar, logprobs=wanted.logprobs)
     events = served.reply(client, make)
     return await respond(request, reply, events, stream=wanted.stream)
 
@@ -122,9 +110,9 @@ class TextReply:
         """The reply as server-sent events, a chunk a verify step; those that come together are sent together."""
         async with aclosing(events):
             try:
-                yield self._chunks(first)
+                yield self._chunks(first) or sse.ALIVE
                 async for some in events:
-                    yield self._chunks(some)
+                    yield self._chunks(some) or sse.ALIVE
             except ApiError as error:
                 yield sse.event(error.openai())
         yield sse.DONE

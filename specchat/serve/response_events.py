@@ -1,21 +1,22 @@
 """A reply in the words of OpenAI's `/v1/responses`: output items, and the events that build them up."""
 
-import json
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
 from specchat.engine.events import Finished, Started, Step
 from specchat.engine.options import Message
 from specchat.engine.stats import Stats
 from specchat.serve import figures, sse
-from specchat.serve.call_parts import CallPart, CallParts
+from specchat.serve.call_parts import CallPart, CallParts, is_json
 from specchat.serve.errors import ApiError
 from specchat.serve.fields import Chat
 from specchat.serve.generation import ReplyEvent, ReplyEvents, each
+from specchat.serve.logprobs import ChatLogprobs
 from specchat.serve.runs import Runs
 
 Keep = Callable[[str, Message], None]
@@ -32,17 +33,26 @@ _ECHOED: Mapping[str, Any] = {
     "top_p": None,
     "store": True,
     "text": {"format": {"type": "text"}},
+    "truncation": "disabled",
     "user": None,
 }
 """Fields of a request that its response repeats, as they are where the request leaves them out."""
-_PARTS = {True: "reasoning_text", False: "output_text"}
+_PARTS = {
+    "answer": ("content", "output_text"),
+    "reasoning": ("content", "reasoning_text"),
+    "summary": ("summary", "summary_text"),
+}
+"""The list of an item that holds its text, and the type of the part there."""
 
 
 class ResponseReply:
     """A reply as a response: reasoning, a message and calls are its output items."""
 
     def __init__(self, body: Mapping[str, Any], chat: Chat, keep: Keep) -> None:
-        """`body` is the request's; `keep` gets the reply once it has ended."""
+        """`body` is the request's; `keep` gets the reply once it has ended.
+
+        Reasoning comes as its own summary where one is asked for: many clients show that alone.
+        """
         self._head: dict[str, Any] = {
             "id": f"resp_{uuid.uuid4().hex}",
             "object": "response",
@@ -50,25 +60,29 @@ class ResponseReply:
             "model": body["model"],
             "error": None,
             "incomplete_details": None,
-            "truncation": "disabled",
             **{name: usual if body.get(name) is None else body[name] for name, usual in _ECHOED.items()},
         }
         self._chat, self._keep = chat, keep
         self._runs = Runs()
         self._timings = figures.Timings()
         self._output: list[dict[str, Any]] = []
-        self._open: bool | str | None = None
-        """The kind of the item that is being written: True for reasoning, False for an answer, the id of a call."""
+        self._reasoning = "summary" if (body.get("reasoning") or {}).get("summary") else "reasoning"
+        self._open = ""
+        """The kind of the item that is being written, one of `_PARTS`, or the id of a call."""
         self._text: list[str] = []
+        self._logprobs = ChatLogprobs()
+        self._told_tokens: list[dict[str, Any]] = []
+        """Tokens of the answer that is being written, with their log-probabilities."""
         self._calls = CallParts(chat.use)
         self._number = -1
 
     async def whole(self, events: ReplyEvents) -> dict[str, Any]:
         """The whole reply."""
         async for event in each(events):
-            self._take(event)
             if isinstance(event, Finished):
+                list(self._last(event))
                 return self._ended(event)
+            self._take(event)
         raise ApiError(503, "The engine ended.")
 
     async def chunks(self, first: list[ReplyEvent], events: ReplyEvents) -> AsyncIterator[str]:
@@ -94,13 +108,9 @@ class ResponseReply:
         return "".join(self._of_step(event) if isinstance(event, Step) else self._of_end(event))
 
     def _of_step(self, step: Step) -> Iterator[str]:
+        self._logprobs.add(step)
         for reasoning, text in self._runs.of(step):
-            if reasoning is not self._open:
-                yield from self._close()
-                yield from self._begin(reasoning)
-            self._text.append(text)
-            kind = f"response.{_PARTS[reasoning]}.delta"
-            yield self._event(kind, **self._place(), delta=text, **({} if reasoning else {"logprobs": []}))
+            yield from self._written(self._reasoning if reasoning else "answer", text)
         for part in self._calls.of(step):
             if part.begins:
                 yield from self._close()
@@ -109,44 +119,72 @@ class ResponseReply:
             place = {"item_id": self._output[-1]["id"], "output_index": self._index}
             yield self._event("response.function_call_arguments.delta", **place, delta=part.arguments)
 
+    def _written(self, kind: str, text: str) -> Iterator[str]:
+        """Add text of a kind."""
+        if kind != self._open:
+            yield from self._close()
+            yield from self._begin(kind)
+        self._text.append(text)
+        more = self._told(text) if kind == "answer" else {}
+        yield self._event(f"response.{_event_of(kind)}.delta", **self._place(), delta=text, **more)
+
+    def _told(self, text: str) -> dict[str, Any]:
+        """The log-probabilities of an answer's new tokens; those of reasoning before it are left out."""
+        tokens = (self._logprobs.take() or {"content": []})["content"]
+        if text and len(self._output) > 1 and not self._told_tokens:
+            lengths = accumulate(len(token["token"]) for token in reversed(tokens))
+            tokens = tokens[max(0, len(tokens) - 1 - sum(length < len(text) for length in lengths)) :]
+        self._told_tokens += tokens
+        return {"logprobs": tokens}
+
     def _of_end(self, event: Finished) -> Iterator[str]:
-        yield from self._close()
+        yield from self._last(event)
         ended = self._ended(event)
         yield self._event(f"response.{ended['status']}", response=ended)
 
-    def _begin(self, reasoning: bool) -> Iterator[str]:
+    def _last(self, event: Finished) -> Iterator[str]:
+        """Close what is open, with the text of a call that was cut."""
+        if event.reason != "stop" and (rest := self._calls.calls(whole=False)[1]):
+            yield from self._written("answer", rest)
+        yield from self._close()
+
+    def _begin(self, kind: str) -> Iterator[str]:
         """Begin an item of text."""
-        self._open, self._text = reasoning, []
-        self._output.append(_text_item(reasoning, "in_progress", []))
+        self._open, self._text, self._told_tokens = kind, [], []
+        self._output.append(_text_item(kind, "in_progress", []))
         yield self._event("response.output_item.added", output_index=self._index, item=self._output[-1])
-        yield self._event("response.content_part.added", **self._place(), part=_part(reasoning, ""))
+        yield self._event(f"response.{_part_event(kind)}.added", **self._place(), part=_part(kind, ""))
 
     def _close(self) -> Iterator[str]:
         """End the item that is open."""
-        if self._open is None:
+        kind, text = self._open, "".join(self._text)
+        if not kind:
             return
-        reasoning, text, self._open = self._open, "".join(self._text), None
-        if isinstance(reasoning, str):
+        if kind not in _PARTS:
+            self._open = ""
             yield from self._close_call(text)
             return
-        place, part = self._place(), _part(reasoning, text)
-        more: dict[str, Any] = {} if reasoning else {"logprobs": []}
-        yield self._event(f"response.{_PARTS[reasoning]}.done", **place, text=text, **more)
-        yield self._event("response.content_part.done", **place, part=part)
-        self._output[-1] = {**self._output[-1], "status": "completed", "content": [part]}
+        if kind == "answer":
+            self._told("")
+        place, part = self._place(), _part(kind, text, self._told_tokens)
+        self._open = ""
+        more = {"logprobs": self._told_tokens} if kind == "answer" else {}
+        yield self._event(f"response.{_event_of(kind)}.done", **place, text=text, **more)
+        yield self._event(f"response.{_part_event(kind)}.done", **place, part=part)
+        self._output[-1] = {**self._output[-1], "status": "completed", _PARTS[kind][0]: [part]}
         yield self._event("response.output_item.done", output_index=self._index, item=self._output[-1])
 
     def _begin_call(self, part: CallPart) -> Iterator[str]:
         """Begin an item of a call."""
         self._open, self._text = part.id, []
-        item = {"id": _id("fc"), "type": "function_call", "call_id": part.id, "name": part.name}
+        item = {"id": _id("fc"), "type": "function_call", "call_id": part.id, **self._chat.use.named(part.name)}
         self._output.append({**item, "arguments": "", "status": "in_progress"})
         yield self._event("response.output_item.added", output_index=self._index, item=self._output[-1])
 
     def _close_call(self, arguments: str) -> Iterator[str]:
         """End the item of a call; one that was cut has no JSON."""
         item = self._output[-1]
-        status = "completed" if _is_json(arguments) else "incomplete"
+        status = "completed" if is_json(arguments) else "incomplete"
         place = {"item_id": item["id"], "output_index": self._index}
         done = {"arguments": arguments, "name": item["name"]}
         yield self._event("response.function_call_arguments.done", **place, **done)
@@ -155,10 +193,8 @@ class ResponseReply:
 
     def _ended(self, event: Finished) -> dict[str, Any]:
         """The response once the reply has ended; it is kept."""
-        for _ in self._close():
-            pass
         if not self._output:
-            self._output.append(_text_item(False, "completed", [_part(False, "")]))
+            self._output.append(_text_item("answer", "completed", [_part("answer", "")]))
         said = event.written
         calls = self._chat.use.passed_on(said.tool_calls)
         self._keep(self._head["id"], replace(said.message, tool_calls=calls))
@@ -173,7 +209,8 @@ class ResponseReply:
 
     def _place(self) -> dict[str, Any]:
         """The place of the text that is being written."""
-        return {"item_id": self._output[-1]["id"], "output_index": self._index, "content_index": 0}
+        place = {"item_id": self._output[-1]["id"], "output_index": self._index}
+        return {**place, f"{_PARTS[self._open][0]}_index": 0}
 
     def _response(self, status: str) -> dict[str, Any]:
         return {**self._head, "status": status, "output": self._output}
@@ -183,26 +220,28 @@ class ResponseReply:
         return sse.event({"type": kind, "sequence_number": self._number, **fields}, kind)
 
 
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except ValueError:
-        return False
-    return True
-
-
 def _id(kind: str) -> str:
     return f"{kind}_{uuid.uuid4().hex}"
 
 
-def _text_item(reasoning: bool, status: str, content: list[dict[str, Any]]) -> dict[str, Any]:
-    if reasoning:
-        return {"id": _id("rs"), "type": "reasoning", "summary": [], "content": content, "status": status}
-    return {"id": _id("msg"), "type": "message", "role": "assistant", "content": content, "status": status}
+def _event_of(kind: str) -> str:
+    """The name of the events of a text."""
+    return "reasoning_summary_text" if kind == "summary" else _PARTS[kind][1]
 
 
-def _part(reasoning: bool, text: str) -> dict[str, Any]:
-    return {"type": _PARTS[reasoning], "text": text, **({} if reasoning else {"annotations": [], "logprobs": []})}
+def _part_event(kind: str) -> str:
+    return "reasoning_summary_part" if kind == "summary" else "content_part"
+
+
+def _text_item(kind: str, status: str, content: list[dict[str, Any]]) -> dict[str, Any]:
+    if kind == "answer":
+        return {"id": _id("msg"), "type": "message", "role": "assistant", "content": content, "status": status}
+    return {"id": _id("rs"), "type": "reasoning", "summary": [], "content": content, "status": status}
+
+
+def _part(kind: str, text: str, logprobs: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
+    more = {"annotations": [], "logprobs": list(logprobs)} if kind == "answer" else {}
+    return {"type": _PARTS[kind][1], "text": text, **more}
 
 
 def _usage(stats: Stats) -> dict[str, Any]:
@@ -211,7 +250,7 @@ def _usage(stats: Stats) -> dict[str, Any]:
             "input_tokens": stats.prompt_tokens,
             "input_tokens_details": {"cached_tokens": stats.reused_tokens, "cache_write_tokens": 0},
             "output_tokens": stats.completion_tokens,
-            "output_tokens_details": {"reasoning_tokens": 0},
+            "output_tokens_details": figures.reasoning(stats),
             "total_tokens": stats.prompt_tokens + stats.completion_tokens,
         }
     }

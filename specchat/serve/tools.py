@@ -2,11 +2,11 @@
 
 import json
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from specchat.engine.options import Message, Tool, ToolCall, ToolChoice
 from specchat.serve.errors import ApiError
@@ -15,19 +15,39 @@ from specchat.serve.lenient import Lenient
 MAX_TOOLS = 2000
 _NAME = re.compile(r"[\w.:/-]{1,128}", re.ASCII)
 CHOICES = ("auto", "none", "required")
+_PROVIDED = re.compile(
+    r"(?:web_search|web_fetch|file_search|code_interpreter|code_execution|image_generation|tool_search|mcp)\w*",
+    re.ASCII,
+)
+"""Types of tools that run at the provider of a model."""
 
 
 @dataclass(frozen=True)
 class ToolUse:
-    """The tools of a request, and what may be done with them; `parallel` allows several calls in one reply."""
+    """The tools of a request, and what may be done with them.
+
+    Attributes:
+        parallel: several calls in one reply are allowed.
+        namespaces: namespace and name of functions that stand in one, by the name that the model knows.
+        left_out: types of tools that run at a provider, which the model does not see.
+    """
 
     tools: tuple[Tool, ...] = ()
     choice: ToolChoice = "auto"
     parallel: bool = True
+    namespaces: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
 
     def passed_on(self, calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
         """The calls of a whole reply that the client gets: without `parallel` the first alone."""
         return tuple(calls) if self.parallel else tuple(calls[:1])
+
+    def named(self, name: str) -> dict[str, str]:
+        """The fields that name a function to the client."""
+        if name not in self.namespaces:
+            return {"name": name}
+        namespace, own = self.namespaces[name]
+        return {"name": own, "namespace": namespace}
 
 
 NO_TOOLS = ToolUse()
@@ -40,6 +60,13 @@ class FunctionFields(Lenient):
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
+
+
+class NamespaceFields(Lenient):
+    """Functions under a common name, as Codex gives the tools of a server."""
+
+    name: str
+    tools: list[Any] = Field(default_factory=list)
 
 
 class AnthropicTool(Lenient):
@@ -62,31 +89,49 @@ def of_chat(tools: Sequence[Any] | None, choice: Any, parallel: bool | None) -> 
     Raises:
         ApiError: a tool or the choice cannot be used.
     """
-    found = [_function(_inner(tool, n), n) for n, tool in enumerate(tools or ())]
-    return _use(found, _choice(choice, lambda given: given.get("function")), parallel is not False)
+    own, left_out = _own(tools, "function")
+    found = [_function(tool.get("function"), where) for where, tool in own]
+    use = _use(found, _choice(choice, lambda given: given.get("function")), parallel is not False)
+    return replace(use, left_out=left_out)
 
 
 def of_responses(tools: Sequence[Any] | None, choice: Any, parallel: bool | None) -> ToolUse:
     """Tools as `/v1/responses` takes them; raises as `of_chat` does."""
-    for n, tool in enumerate(tools or ()):
-        _of_type(tool, n, "function")
-    found = [_function(tool, n) for n, tool in enumerate(tools or ())]
-    return _use(found, _choice(choice, lambda given: given), parallel is not False)
+    own, left_out = _own(tools, "function", "namespace")
+    found: list[Tool] = []
+    namespaces: dict[str, tuple[str, str]] = {}
+    for where, tool in own:
+        if tool["type"] == "function":
+            found.append(_function(tool, where))
+            continue
+        namespace = _validated(NamespaceFields, tool, where)
+        inner, others = _own(namespace.tools, "function", where=f"{where}.tools")
+        left_out += others
+        for place, one in inner:
+            function = _function(one, place)
+            shown = full_name(namespace.name, function.name)
+            namespaces[shown] = namespace.name, function.name
+            found.append(replace(function, name=shown))
+    use = _use(found, _choice(choice, lambda given: given), parallel is not False)
+    return replace(use, namespaces=namespaces, left_out=left_out)
+
+
+def full_name(namespace: str, name: str) -> str:
+    """The name by which the model knows a function."""
+    return f"{namespace}.{name}" if namespace else name
 
 
 def of_anthropic(tools: Sequence[Any] | None, choice: AnthropicChoice | None) -> ToolUse:
     """Tools as `/v1/messages` takes them; raises as `of_chat` does."""
     found = []
-    for n, given in enumerate(tools or ()):
-        if isinstance(given, dict) and given.get("type") not in (None, "custom"):
-            _of_type(given, n, "custom")
-        tool = _validated(AnthropicTool, given, n)
+    own, left_out = _own(tools, "custom", None)
+    for where, given in own:
+        tool = _validated(AnthropicTool, given, where)
         schema = json.dumps(tool.input_schema or {}, ensure_ascii=False)
         found.append(Tool(tool.name, tool.description or "", schema, bool(tool.strict)))
-    if choice is None:
-        return _use(found, "auto", True)
+    choice = choice or AnthropicChoice(type="auto")
     named = {"any": "required", "tool": choice.name}.get(choice.type, choice.type)
-    return _use(found, named, not choice.disable_parallel_tool_use)
+    return replace(_use(found, named, not choice.disable_parallel_tool_use), left_out=left_out)
 
 
 def with_names(messages: Iterable[Message]) -> list[Message]:
@@ -101,32 +146,40 @@ def with_names(messages: Iterable[Message]) -> list[Message]:
     return made
 
 
-def _inner(tool: Any, n: int) -> Any:
-    _of_type(tool, n, "function")
-    return tool.get("function")
+def _own(
+    tools: Sequence[Any] | None, *wanted: str | None, where: str = "tools"
+) -> tuple[list[tuple[str, Any]], tuple[str, ...]]:
+    """The tools of the `wanted` types with their places, and the types of those that run at a provider.
+
+    Raises:
+        ApiError: one is of another type.
+    """
+    own, left_out = [], []
+    for n, tool in enumerate(tools or ()):
+        kind = tool.get("type") if isinstance(tool, dict) else ""
+        if isinstance(kind, str) and _PROVIDED.fullmatch(kind):
+            left_out.append(kind)
+        elif kind in wanted:
+            own.append((f"{where}.{n}", tool))
+        else:
+            words = f"type {kind} is not supported by specchat serve; {wanted[0]} is."
+            words = words if kind else f"its type is not {wanted[0]}."
+            raise ApiError(400, f"{where}.{n}: {words}", f"{where}.{n}")
+    return own, tuple(left_out)
 
 
-def _of_type(tool: Any, n: int, wanted: str) -> None:
-    kind = tool.get("type") if isinstance(tool, dict) else None
-    if kind != wanted:
-        words = (
-            f"type {kind} is not supported by specchat serve; {wanted} is." if kind else f"its type is not {wanted}."
-        )
-        raise ApiError(400, f"tools.{n}: {words}", f"tools.{n}")
-
-
-def _function(given: Any, n: int) -> Tool:
-    function = _validated(FunctionFields, given, n)
+def _function(given: Any, where: str) -> Tool:
+    function = _validated(FunctionFields, given, where)
     parameters = json.dumps(function.parameters or {}, ensure_ascii=False)
     return Tool(function.name, function.description or "", parameters, bool(function.strict))
 
 
-def _validated(kind: Any, given: Any, n: int) -> Any:
+def _validated(kind: Any, given: Any, where: str) -> Any:
     try:
         return kind.model_validate(given)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        name = ".".join(("tools", str(n), *(str(part) for part in first["loc"])))
+        name = ".".join((where, *(str(part) for part in first["loc"])))
         raise ApiError(400, f"{name}: {first['msg']}", name) from None
 
 
@@ -138,7 +191,7 @@ def _choice(choice: Any, function: Any) -> ToolChoice:
     if not isinstance(named, dict) or not isinstance(named.get("name"), str):
         words = f"tool_choice: {', '.join(CHOICES)} or one function can be chosen."
         raise ApiError(400, words, "tool_choice")
-    return str(named["name"])
+    return full_name(str(named.get("namespace") or ""), str(named["name"]))
 
 
 def _use(tools: list[Tool], choice: ToolChoice, parallel: bool) -> ToolUse:

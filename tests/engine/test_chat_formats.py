@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from transformers.utils.chat_template_utils import render_jinja_template
 from specchat.engine.events import Event, Finished, Step
 from specchat.engine.loading import load
 from specchat.engine.model.chat_format import FIELDS, PART
-from specchat.engine.options import Limits, Message, Written
+from specchat.engine.options import Limits, Message, Role, Written
 from specchat.engine.pair import PairSpec
 from specchat.engine.requests import Generate
 from specchat.engine.session import Session
@@ -253,6 +254,16 @@ def test_the_next_prompt_is_what_transformers_renders(case: Case) -> None:
     )
     assert mine == theirs[0]
     assert all(word in mine for word in ("Be brief.", ASKED.content, answer, again.content))
+
+
+def test_no_order_of_roles_is_refused_and_nothing_of_it_is_lost(case: Case) -> None:
+    roles: tuple[Role, ...] = ("system", "user", "assistant")
+    orders = (order for length in range(1, 5) for order in product(roles, repeat=length) if "user" in order)
+    for order in (order for order in orders if order[-1] != "assistant"):
+        chat = [Message(role, f"word{n}") for n, role in enumerate(order)]
+        tokenizer = case.session.tokenizer
+        prompt = tokenizer.backend.decode(tokenizer.prompt(chat), skip_special_tokens=False)
+        assert all(message.content in prompt for message in chat), order
 
 
 def test_a_stop_string_ends_the_answer(case: Case) -> None:

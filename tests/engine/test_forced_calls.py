@@ -10,7 +10,7 @@ import pytest
 from specchat.engine.errors import EngineError
 from specchat.engine.events import Finished
 from specchat.engine.grammar.compiler import vocabulary
-from specchat.engine.grammar.source import compiled
+from specchat.engine.grammar.source import compiled, rule_body
 from specchat.engine.options import Grammar, Limits, Message, Sampling, Tool, ToolCall
 from specchat.engine.session import Session
 from specchat.engine.tool_calls.forced import forced_calls
@@ -31,17 +31,22 @@ SCHEMA = {
 }
 TOOLS = (Tool("list_files", "List files.", json.dumps(SCHEMA)), Tool("now", "Tell the time."))
 LIST = ToolCall("abcdefgh1", "list_files", '{"path": "a/<b>.txt", "depth": 2}')
+PERSON = Grammar(
+    "json_schema",
+    json.dumps({"type": "object", "properties": {"born": {"enum": [1879, 1906]}}, "additionalProperties": False}),
+)
 SPACED = {"CohereForAI-c4ai-command-r-plus-tool_use", "meetkai-functionary-medium-v3.2"}
 """Templates that write calls over several lines, or before which the prompt stops within a mark."""
 
 
+@pytest.mark.parametrize("answer", ["", rule_body(PERSON)], ids=["calls", "or an answer"])
 @pytest.mark.parametrize("file", [file for file in CALLING if file.stem not in SPACED], ids=name)
-def test_the_grammar_takes_the_call_that_the_template_writes(file: Path) -> None:
+def test_the_grammar_takes_the_call_that_the_template_writes(file: Path, answer: str) -> None:
     known = made(file)
     form = known.format.tools
     assert form is not None
     marks = {text: token for token, text in {**known.reply_marks.calls, **known.reply_marks.tokens}.items()}
-    grammar = forced_calls(TOOLS, form.call, marks)
+    grammar = forced_calls(TOOLS, form.call, marks, answer)
     assert grammar
     text = known.backend.decode(written(file, Message("assistant", "", tool_calls=(LIST,))), skip_special_tokens=False)
     whole = form.call.kind == "channel"
@@ -53,7 +58,7 @@ def test_the_grammar_takes_the_call_that_the_template_writes(file: Path) -> None
     taken = matcher.try_consume_tokens(ids[:end])
     assert not known.backend.decode(ids[taken:end], skip_special_tokens=False).strip()
     assert matcher.is_accepting()
-    other = compiled(Grammar("lark", forced_calls(TOOLS[1:], form.call, marks)), tokens)
+    other = compiled(Grammar("lark", forced_calls(TOOLS[1:], form.call, marks, answer)), tokens)
     other.try_consume_tokens(ids[:end])
     assert not other.is_accepting()
 
@@ -85,11 +90,48 @@ def test_a_reply_calls_where_it_has_to(session: Session, seed: int) -> None:
 def test_a_choice_that_cannot_be_held_to_is_refused(session: Session) -> None:
     with pytest.raises(EngineError, match="no tool 'other'"):
         calls(session, tool_choice="other")
-    with pytest.raises(EngineError, match="another grammar"):
-        calls(session, tool_choice="required", grammar=Grammar("json_object"))
     known = session.tokenizer.format.tools
     assert known is not None
     assert forced_calls(CHOSEN, replace(known.call, kind="channel"), {}) == ""
+
+
+ANSWERS = (
+    PERSON,
+    Grammar("json_object"),
+    Grammar("regex", "[a/]+"),
+    Grammar("lark", 'start: name "!"\nname: "Ann" | "Bo"'),
+)
+
+
+@pytest.mark.parametrize("answer", ANSWERS, ids=lambda grammar: grammar.kind)
+def test_beside_tools_a_reply_is_a_call_or_the_answer(session: Session, answer: Grammar) -> None:
+    called = []
+    for seed in range(12):
+        reply = calls(session, tools=CHOSEN, grammar=answer, sampling=Sampling(seed, temperature=3.0))
+        called.append(bool(reply.tool_calls))
+        matcher = compiled(answer, vocabulary(session.tokenizer, session.eos))
+        ids = session.tokenizer.encode(reply.text)
+        if reply.tool_calls:
+            assert (reply.text, reply.tool_calls[0].name in ("now", "wait")) == ("", True)
+        else:
+            assert matcher.try_consume_tokens(ids) == len(ids)
+            assert matcher.is_accepting() or reply.reason == "length"
+    assert set(called) == {True, False}
+    held = calls(session, tools=CHOSEN, tool_choice="required", grammar=answer)
+    assert len(held.tool_calls) == 1
+
+
+@pytest.mark.parametrize("file", [file for file in CALLING if file.stem not in SPACED], ids=name)
+def test_every_form_has_a_grammar_of_a_call_or_an_answer(file: Path) -> None:
+    known = made(file)
+    assert known.format.tools is not None
+    form, marks = known.format.tools.call, {**known.reply_marks.calls, **known.reply_marks.tokens}
+    text = forced_calls(TOOLS, form, {text: token for token, text in marks.items()}, rule_body(PERSON))
+    final = "<|channel|>final<|message|>" if form.kind == "channel" else ""
+    for said, fits in ((final + '{"born": 1906}', True), (final + '{"born": 7}', False), (final + "Ann", False)):
+        matcher = compiled(Grammar("lark", text), vocabulary(known, known.eos))
+        ids = known.backend.encode(said, add_special_tokens=False).ids
+        assert (matcher.try_consume_tokens(ids) == len(ids) and matcher.is_accepting()) == fits, said
 
 
 DEEP = {

@@ -53,11 +53,11 @@ def test_calls_fit_and_are_those_of_plain(session: Session, seed: int) -> None:
     assert plain.unreadable_calls == 0
 
 
-def test_nothing_is_held_without_a_strict_tool_or_beside_a_grammar(session: Session) -> None:
+def test_no_call_is_held_without_a_strict_tool_or_without_a_choice(session: Session) -> None:
     prompts = session._prompts
     assert prompts.held(request()) is None
     free = Grammar("json_object")
-    held = prompts.held(request(tools=STRICT, grammar=free))
+    held = prompts.held(request(tools=STRICT, tool_choice="none", grammar=free))
     assert held is not None
     assert (held.grammar, held.opener) == (free, None)
     assert prompts.held(request(tools=STRICT, tool_choice="none")) is None

@@ -118,6 +118,16 @@ def test_a_closing_mark_that_nothing_opened_makes_reasoning_of_what_was_an_answe
     assert read(tokenizer, "I think.\n</think>Mice.", every=every) == Written("I think.\nMice.", ((0, 9),))
 
 
+@pytest.mark.parametrize("thought", ["<think>hm, so</think>", "I think.\n</think>", ""])
+def test_tokens_of_reasoning_are_counted_with_their_marks(thought: str) -> None:
+    tokenizer = made(PLAIN, visible=VISIBLE)
+    out = ReplyText(ReplySpans(TextStream(tokenizer), tokenizer.reply_marks, tokenizer.format), ())
+    before, after = (tokenizer.backend.encode(text, add_special_tokens=False).ids for text in (thought, "So be it."))
+    for token in (*before, *after):
+        out.push(token, "plain")
+    assert out.reasoning_tokens == len(before)
+
+
 def test_channels_of_harmony() -> None:
     template = tiny.TEMPLATE.replace("<|assistant|>{% endif", "<|start|>assistant{% endif")
     tokenizer = made(template, HARMONY)

@@ -13,11 +13,12 @@ from specchat.engine.decoding.length_policy import UNSURE, LengthPolicy
 from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.decoding.yardstick import Measured, Yardstick
 from specchat.engine.drafters.swift import SwiftDrafter
+from specchat.engine.errors import EngineError
 from specchat.engine.events import Drafted, Event, Finished, Started, Step
 from specchat.engine.loading import load
 from specchat.engine.measure import REPLY_TOKENS, reply_plainly
 from specchat.engine.model.decoder import NOTHING, Skip
-from specchat.engine.options import Limits, Message, Sampling, Speculation, Written
+from specchat.engine.options import Grammar, Limits, Message, Sampling, Speculation, Written
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.reply import source
 from specchat.engine.requests import Cancel, Count, Generate
@@ -53,6 +54,22 @@ def figures(events: list[Event]) -> list[tuple[int, int, int, tuple[Drafted, ...
 def test_a_temperature_that_draws_nothing_is_compared_with_greedy_speed(session: Session) -> None:
     info = replace(session.info, plain_tokens_per_second=2.0, plain_sampled_tokens_per_second=1.0)
     assert [info.plain_speed(Sampling(temperature=t)) for t in (0.0, 1e-6, 0.7)] == [2.0, 2.0, 1.0]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_a_reply_may_go_on_behind_its_end_with_every_strategy(demo: Session, temperature: float) -> None:
+    request = Generate(1, STORY, Sampling(3, temperature=temperature), Limits(400))
+    ended = finished(list(demo.generate(request)))
+    assert ended.reason == "stop"
+    on = replace(request, limits=replace(request.limits, max_tokens=len(ended.token_ids) + 40, ignore_eos=True))
+    plain = finished(list(demo.generate(on)))
+    assert (plain.reason, len(plain.token_ids)) == ("length", on.limits.max_tokens)
+    assert plain.token_ids[: len(ended.token_ids)] == ended.token_ids
+    for strategy in ("draft", "lookup", "auto"):
+        last = finished(list(demo.generate(replace(on, speculation=Speculation.of(strategy)))))
+        assert last.token_ids == plain.token_ids, strategy
+    with pytest.raises(EngineError, match="leave out ignore_eos"):
+        list(demo.generate(replace(on, grammar=Grammar("json_object"))))
 
 
 # Text

@@ -1,5 +1,6 @@
 """Chat templates with habits that the published ones of today do not have all, and templates that lose what is said."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from specchat.engine.loading import load
 from specchat.engine.model.habits import habits
 from specchat.engine.model.template import TemplateSource
 from specchat.engine.model.tokenizer import Tokenizer
-from specchat.engine.options import Limits, Message
+from specchat.engine.options import Limits, Message, Role
 from specchat.engine.pair import PairSpec
 from specchat.engine.requests import Generate
 from specchat.engine.session import Session
@@ -29,6 +30,17 @@ LAST = "{% set m = messages[-1] %}<|user|>{{ m.content }}<|end|><|assistant|>"
 NOTHING = "{% for m in messages %}<|{{ m.role }}|><|end|>{% endfor %}<|assistant|>"
 NO_SYSTEM = "{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}" + tiny.TEMPLATE
 HEADED = "{% if messages[0].role != 'system' %}{{ raise_exception('system first') }}{% endif %}" + tiny.TEMPLATE
+FIRST_ALONE = (
+    "{% for m in messages %}{% if m.role == 'system' and not loop.first %}"
+    "{{ raise_exception('System message must be at the beginning.') }}{% endif %}{% endfor %}" + tiny.TEMPLATE
+)
+"""As Qwen3.5's."""
+ALTERNATING = (
+    "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('Conversation roles must alternate') }}{% endif %}{% endfor %}" + tiny.TEMPLATE
+)
+"""As Gemma's."""
+ROLES: dict[str, Role] = {"s": "system", "u": "user", "a": "assistant"}
 NEEDS_TOOLS = "{% for tool in tools %}{{ tool.function.name }}{% endfor %}" + tiny.TEMPLATE
 
 
@@ -72,6 +84,27 @@ def test_a_template_that_demands_a_system_message_gets_an_empty_one() -> None:
     assert text(tokenizer, Message("user", "Hi")) == "<|system|><|end|><|user|>Hi<|end|><|assistant|>"
     chat = (Message("system", "Be brief."), Message("user", "Hi"))
     assert text(tokenizer, *chat) == "<|system|>Be brief.<|end|><|user|>Hi<|end|><|assistant|>"
+
+
+@pytest.mark.parametrize(
+    ("template", "roles", "prompt"),
+    [
+        ("any place", "ssu", "system 0++1 user 2"),
+        ("any place", "suas", "system 0 user 1 assistant 2 system 3"),
+        ("first alone", "ssu", "system 0++1 user 2"),
+        ("first alone", "us", "user 0++1"),
+        ("first alone", "suasu", "system 0 user 1 assistant 2 user 3++4"),
+        ("first alone", "usuu", "user 0++1 user 2 user 3"),
+        ("alternating", "ssu", "user 0++1++2"),
+        ("alternating", "suuaasu", "user 0++1++2 assistant 3++4 user 5++6"),
+        ("alternating", "au", "user  assistant 0 user 1"),
+    ],
+)
+def test_system_messages_go_where_the_template_takes_them(template: str, roles: str, prompt: str) -> None:
+    known = {"any place": tiny.TEMPLATE, "first alone": FIRST_ALONE, "alternating": ALTERNATING}
+    said = text(made(known[template]), *(Message(ROLES[role], str(n)) for n, role in enumerate(roles)))
+    said = re.sub(r"<\|(\w+)\|>([^<]*)<\|end\|>", r"\1 \2 ", said).replace("\n\n", "++")
+    assert said == f"{prompt} <|assistant|>"
 
 
 def test_a_template_may_write_small_letters() -> None:

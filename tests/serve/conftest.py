@@ -12,6 +12,7 @@ from specchat.chat.store import Store
 from specchat.config.catalog import Pair
 from specchat.engine.fake import FakeEngine
 from specchat.engine.port import EnginePort
+from specchat.serve import listening
 from specchat.serve.app import make_app
 from specchat.serve.generation import Served
 from specchat.serve.guard import AccessCheck
@@ -40,17 +41,14 @@ async def serving(
     """A server of a pair; with `load` once that is loaded."""
     service = ChatService(engine, Store(), Preferences(), restarts=True)
     served = Served(service, pair)
-    config = uvicorn.Config(
-        make_app(served, AccessCheck("127.0.0.1", key)), "127.0.0.1", 0, lifespan="off", log_level="error"
-    )
-    server = uvicorn.Server(config)
-    tasks = [asyncio.create_task(server.serve()), asyncio.create_task(served.run())]
+    server = uvicorn.Server(listening.config(make_app(served, AccessCheck("127.0.0.1", key))))
+    here = listening.listen("127.0.0.1", 0)
+    tasks = [asyncio.create_task(server.serve([here])), asyncio.create_task(served.run())]
     async with asyncio.timeout(SOON_S):
         while not server.started or (load and service.loaded.info is None):
             await asyncio.sleep(0.005)
-    port = server.servers[0].sockets[0].getsockname()[1]
     try:
-        yield Server(f"http://127.0.0.1:{port}", served)
+        yield Server(listening.url(here), served)
     finally:
         server.should_exit = True
         tasks[1].cancel()

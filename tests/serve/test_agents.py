@@ -149,6 +149,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (PATHS[0], {**openai([]), "tools": openai([])["tools"] * 300}, "2,000"),
     (PATHS[2], {**responses([]), "tools": [{"type": "apply_patch"}]}, "apply_patch"),
     (PATHS[0], {**openai([]), "messages": [{"role": "user", "content": "word " * 20_000}]}, "tokens"),
+    (
+        PATHS[1],
+        {**anthropic([]), "messages": [{"role": "user", "content": "word " * 20_000}]},
+        "tokens > 16384 maximum. This chat",
+    ),
 ]
 """Requests, and a word of the sentence with which they are refused."""
 

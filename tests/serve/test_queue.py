@@ -6,9 +6,14 @@ from collections.abc import Callable
 import httpx2
 import pytest
 
+from specchat.engine.events import Finished, Started
 from specchat.engine.fake import FakeEngine
+from specchat.engine.options import Message
 from specchat.engine.requests import Cancel, Generate
 from specchat.serve.errors import ApiError
+from specchat.serve.fields import Chat
+from specchat.serve.generation import each
+from specchat.serve.openai_chat import ChatRequest
 from specchat.serve.queue import FairQueue
 from tests.serve.conftest import SOON_S, Server, serving
 from tests.service.made import Clock
@@ -103,6 +108,18 @@ async def _take(client: httpx2.AsyncClient, server: Server, stream: bool) -> Non
     async with client.stream("POST", f"{server.url}/v1/chat/completions", json={**BODY, "stream": stream}) as found:
         async for _ in found.aiter_lines():
             pass
+
+
+async def test_a_client_that_reads_nothing_holds_nobody() -> None:
+    async with serving(FakeEngine((LONG,))) as server:
+        served = server.served
+        make = served.request(ChatRequest.model_validate(BODY), Chat((Message("user", "count"),)))
+        stalled, other = served.reply("a", make), served.reply("b", make)
+        seen = await anext(stalled)
+        assert isinstance(seen[0], Started)
+        async with asyncio.timeout(SOON_S):
+            assert isinstance([event async for event in each(other)][-1], Finished)
+            assert isinstance([*seen, *[event async for event in each(stalled)]][-1], Finished)
 
 
 async def test_the_counters_are_those_of_the_replies() -> None:

@@ -115,6 +115,33 @@ async def test_a_key_is_asked_for(engine: FakeEngine) -> None:
             assert (await client.get(f"{server.url}/health")).status_code == 200
 
 
+@pytest.mark.parametrize("sent", ["utf-8", "latin-1"])
+async def test_a_key_may_have_any_letters(engine: FakeEngine, sent: str) -> None:
+    key = "Schlüssel-1"
+    async with serving(engine, key=key) as server, httpx2.AsyncClient(timeout=SOON_S) as client:
+        for name, value in (("x-api-key", key), ("authorization", f"Bearer {key}")):
+            found = await client.get(f"{server.url}/v1/models", headers={name.encode(): value.encode(sent)})
+            assert found.status_code == (200 if sent == "utf-8" else 401)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("/home/me/.cache/m x/tokenizer.json: it has no (/a/b).", "m x/tokenizer.json: it has no (b)."),
+        ("~/models/m/config.json names 'and/or', http://127.0.0.1/v1 and 1 / 2.",
+         "config.json names 'and/or', http://127.0.0.1/v1 and 1 / 2."),
+    ],
+)  # fmt: skip
+async def test_no_answer_tells_where_files_are(engine: FakeEngine, words: str, told: str) -> None:
+    engine.fail_reply("model", words)
+    async with serving(engine) as server:
+        assert (await post(server.url, GOOD)).json()["error"]["message"] == told
+    engine.fail_load("model", words)
+    async with serving(engine, load=False) as server, httpx2.AsyncClient(timeout=SOON_S) as client:
+        while told not in (found := await client.get(f"{server.url}/health")).text:
+            assert found.status_code == 503
+
+
 async def test_while_it_loads_clients_are_told_to_come_again(engine: FakeEngine) -> None:
     engine.holds_loads = True
     async with serving(engine, load=False) as server:

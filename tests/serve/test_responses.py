@@ -103,7 +103,7 @@ async def test_calls_are_items_whose_results_go_on_from_the_response() -> None:
         ({"text": {"format": {"type": "json_schema", "schema": {"type": "none"}}}}, "text.format"),
         ({"background": True}, "background"),
         ({"conversation": "conv_1"}, "conversation"),
-        ({"tools": [{"type": "web_search"}]}, "web_search"),
+        ({"tools": [{"type": "web_search"}], "tool_choice": {"type": "web_search"}}, "tool_choice"),
         ({"input": [{"type": "item_reference", "id": "x"}]}, "item_reference"),
         ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, "input_image"),
         ({"input": [{"role": "critic", "content": "x"}]}, "critic"),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from specchat.clean import one_line
 from specchat.engine.errors import EngineError
 from specchat.engine.options import Grammar
+from specchat.engine.tool_calls.rules import json_body
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
@@ -61,6 +62,24 @@ def _refuse(grammar: Grammar, why: str) -> None:
         raise EngineError("request", f"The {KINDS[grammar.kind]} cannot be used: {one_line(why, 300).rstrip('.')}.")
 
 
+def rule_body(grammar: Grammar) -> str:
+    """The grammar as the body of a rule in a Lark grammar."""
+    if grammar.kind not in ("json_schema", "json_object"):
+        return f"%lark {{\n{_lark(grammar)}\n}}"
+    schema = json.loads(grammar.text) if grammar.text else {"type": "object"}
+    return json_body(schema if isinstance(schema, dict) else {})
+
+
+def _lark(grammar: Grammar) -> str:
+    """The Lark grammar of a regular expression, or of Lark itself."""
+    from llguidance import LLMatcher
+
+    if grammar.kind == "lark":
+        return grammar.text
+    made: str = json.loads(LLMatcher.grammar_from_regex(grammar.text))["grammars"][0]["lark_grammar"]
+    return made
+
+
 def _source(grammar: Grammar) -> str:
     """The grammar for llguidance; raises EngineError for one that is too long, or a JSON schema that is no JSON."""
     from llguidance import LLMatcher
@@ -69,10 +88,8 @@ def _source(grammar: Grammar) -> str:
     if len(grammar.text) > MAX_CHARACTERS:
         words = f"The {name} has {len(grammar.text):,} characters; at most {MAX_CHARACTERS:,} are taken."
         raise EngineError("request", words)
-    if grammar.kind == "regex":
-        return LLMatcher.grammar_from_regex(grammar.text)
-    if grammar.kind == "lark":
-        return LLMatcher.grammar_from_lark(grammar.text)
+    if grammar.kind in ("regex", "lark"):
+        return LLMatcher.grammar_from_lark(_lark(grammar))
     try:
         schema = json.loads(grammar.text) if grammar.kind == "json_schema" else {"type": "object"}
         if not isinstance(schema, dict | bool):

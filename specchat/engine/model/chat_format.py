@@ -27,6 +27,8 @@ class ChatFormat:
         arguments: given at each rendering, where the template fails without.
         headed: a system message must come first, if need be an empty one.
         system: the template has a system role; without it the system prompt precedes the first user message.
+        system_later: the template takes a system message after others, too; without it that joins a user's message.
+        alternating: the template refuses two messages of the user in a row, so that neighbours of one role are joined.
         reasoning: the field of `FIELDS`, or PART, that takes earlier reasoning; empty where it is left out.
         turn_end: the token behind what an assistant said; empty where it is no token.
         stop: the text behind what an assistant said, where that is no token.
@@ -58,6 +60,8 @@ class ChatFormat:
     choices: tuple[tuple[str, tuple[str | bool, ...]], ...] = ()
     tools: ToolFormat | None = None
     drops: tuple[str, ...] = ()
+    system_later: bool = True
+    alternating: bool = False
 
     @property
     def around(self) -> "Around":

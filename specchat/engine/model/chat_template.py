@@ -88,7 +88,7 @@ class ChatTemplate:
             raise
         except Exception as error:  # a template is an untrusted program
             words = one_line(str(error), 300) or type(error).__name__
-            raise ModelError(f"{self.where}: the chat template refuses this chat: {words}.") from None
+            raise ModelError(f"The chat template refuses this chat: {words.rstrip('.')}.") from None
 
     @cached_property
     def format(self) -> ChatFormat:
@@ -117,6 +117,7 @@ class ChatTemplate:
         opened, marks = self._marks(base, reasoning)
         turn_end, stop = self._end(base, marks)
         prompt = self._tried([Message("user", ASKED)], base)
+        late = ([_CHAT[0], Message("system", SYSTEM)], [*_CHAT[:2], Message("system", SYSTEM), _CHAT[2]])
         return ChatFormat(
             base.content,
             base.arguments,
@@ -134,6 +135,8 @@ class ChatTemplate:
             tuple(choices(lambda more: self._tried([Message("user", ASKED)], base, (), **more), self._undeclared)),
             self._tools(base, marks, turn_end),
             tuple(self._dropped(base, system)),
+            all(SYSTEM in self._tried(chat, base).partition(ASKED)[2] for chat in late),
+            not self._shows(base, [_CHAT[0], _CHAT[2]], ASKED, AGAIN),
         )
 
     @cached_property

@@ -1,6 +1,9 @@
 """Messages in the form that a chat template takes."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import reduce
+from itertools import takewhile
 from typing import Any
 
 from specchat.engine.model.chat_format import FIELDS, PART, ChatFormat
@@ -15,22 +18,28 @@ def turns_of(messages: Sequence[Message], form: ChatFormat) -> list[Any]:
 
 
 def _placed(messages: Sequence[Message], form: ChatFormat) -> list[Message]:
-    """The messages; without a system role, the user's first one begins with the system prompt."""
+    """The messages in the roles and the order that the template takes.
+
+    Leading system messages become one. A system message that the template does not take where it stands is the user's,
+    joined to a message of the user beside it.
+    """
     if form.tools is None or form.tools.results == "user":
         messages = as_users(messages)
-    elif form.tools.joined:
-        messages = with_users_joined(messages)
-    if form.headed and not any(message.role == "system" for message in messages):
-        return [Message("system", ""), *messages]
-    if form.system or not any(message.role == "system" for message in messages):
-        return list(messages)
-    system = "\n\n".join(message.content for message in messages if message.role == "system")
-    others = [message for message in messages if message.role != "system"]
-    first = next((number for number, message in enumerate(others) if message.role == "user"), None)
-    if first is None:
-        return [Message("user", system), *others]
-    others[first] = Message("user", f"{system}\n\n{others[first].content}")
-    return others
+    leading = list(takewhile(lambda message: message.role == "system", messages))
+    system = [reduce(Message.joined, leading)] if leading else [Message("system", "")] * form.headed
+    placed: list[Message] = []
+    moved = False
+    for number, message in enumerate([*system, *messages[len(leading) :]]):
+        before, moved = moved, message.role == "system" and not (form.system_later if number else form.system)
+        message = replace(message, role="user") if moved else message
+        if form.alternating and message.role == "assistant" and (not placed or placed[-1].role == "system"):
+            placed.append(Message("user", ""))  # the user begins
+        neighbours = bool(placed) and placed[-1].role == message.role and message.role != "tool"
+        if neighbours and (before or moved or form.alternating):
+            placed[-1], moved = placed[-1].joined(message), False
+        else:
+            placed.append(message)
+    return with_users_joined(placed) if form.tools is not None and form.tools.joined else placed
 
 
 def _turn(message: Message, form: ChatFormat) -> Any:

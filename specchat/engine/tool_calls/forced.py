@@ -18,17 +18,18 @@ CONSTRAIN = "<|constrain|>"
 _ID = "/[a-zA-Z0-9]{9}/"
 
 
-def forced_calls(tools: Sequence[Tool], form: CallForm, marks: Mapping[str, int]) -> str:
-    """The grammar of one call of one of `tools`; empty where the form cannot be held to.
+def forced_calls(tools: Sequence[Tool], form: CallForm, marks: Mapping[str, int], answer: str = "") -> str:
+    """The grammar of one call of one of `tools`, or of an answer; empty where the form cannot be held to.
 
     That of a call in a channel begins with the reply, reasoning included.
 
     Args:
         marks: tokens of marks, by their text.
+        answer: the body of a rule for an answer that is no call; empty where the reply has to call.
     """
     makers = {"object": _object, "named": _named, "tagged": _tagged, "gemma": _gemma, "python": _python}
     if form.kind == "channel":
-        return _in_channel(tools, marks)
+        return _in_channel(tools, marks, answer)
     if NAME not in form.sample:
         return ""
     if form.closing == form.end:
@@ -36,7 +37,8 @@ def forced_calls(tools: Sequence[Tool], form: CallForm, marks: Mapping[str, int]
         form = replace(form, sample=form.sample.removesuffix(form.closing))
     rules = Rules(marks)
     calls = [makers[form.kind](tool, form, rules) for tool in tools]
-    return rules.text(" | ".join(calls)) if all(calls) else ""
+    either = [rules.add(answer)] if answer else []
+    return rules.text(" | ".join([*calls, *either])) if all(calls) else ""
 
 
 def _object(tool: Tool, form: CallForm, rules: Rules) -> str:
@@ -100,8 +102,8 @@ def _around(tool: Tool, form: CallForm, opened: str, closed: str) -> tuple[str, 
     return before.replace(NAME, tool.name), rest.rpartition(closed)[2]
 
 
-def _in_channel(tools: Sequence[Tool], marks: Mapping[str, int]) -> str:
-    """A reply of the harmony format whose parts are reasoning, and then a call."""
+def _in_channel(tools: Sequence[Tool], marks: Mapping[str, int], answer: str) -> str:
+    """A reply of the harmony format whose parts are reasoning, and then a call or the answer."""
     if any(mark not in marks for mark in _HARMONY):
         return ""
     rules = Rules(marks)
@@ -114,6 +116,8 @@ def _in_channel(tools: Sequence[Tool], marks: Mapping[str, int]) -> str:
         late, early = rules.literal(f"<|channel|>commentary{to}"), rules.literal(f"{to}<|channel|>commentary")
         content = f"{rules.literal('<|message|>')} {rules.json(_closed(tool))}"
         calls.append(f"({late} | {early}) {json_} {content}")
+    if answer:
+        calls.append(f"{rules.literal('<|channel|>final<|message|>')} {rules.add(answer)}")
     return rules.text(f"{reasoning}* ({' | '.join(calls)})")
 
 

@@ -11,6 +11,12 @@ NAMING = ("$schema", "$id")
 ANY = "/(?s:.*)/"
 
 
+def json_body(schema: Mapping[str, Any]) -> str:
+    """The body of a rule for a JSON value by a schema, written as most models write it."""
+    named = {key: value for key, value in schema.items() if key not in NAMING}
+    return f"%json {json.dumps({'x-guidance': _PLAIN, **named})}"
+
+
 class Rules:
     """Adds rules to a grammar. `marks` are tokens of marks, by their text."""
 
@@ -43,9 +49,8 @@ class Rules:
         return " ".join(f"<[{self._marks[p]}]>" if p in self._marks else json.dumps(p) for p in parts if p)
 
     def json(self, schema: Mapping[str, Any]) -> str:
-        """A JSON value by a schema, written as most models write it."""
-        named = {key: value for key, value in schema.items() if key not in NAMING}
-        return self.add(f"%json {json.dumps({'x-guidance': _PLAIN, **named})}")
+        """A rule for a JSON value by a schema."""
+        return self.add(json_body(schema))
 
     def until(self, end: str, body: str = ANY) -> str:
         """A text that fulfils a regular expression, up to `end`, and that."""
