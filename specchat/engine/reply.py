@@ -91,13 +91,16 @@ class ReplyInProgress:
         reason: FinishReason | None = "length" if most == 0 else None
         begun, ran = perf_counter(), self._runner.executor.costs.clock()
         while reason is None:
+            if self.constraint is not None and (error := self.constraint.error):
+                raise EngineError("request", error)
             drafter = self._runner.drafters[self.speculation.strategy]
             left = None if most is None else most - len(tokens)
             outcome = decoding.step(drafter, longest_draft(self.speculation), self.speculation.acceptance, left)
-            if self.constraint is not None and (error := self.constraint.error):
-                raise EngineError("request", error)
             turned = text.turned
-            taken, reason = self._take(outcome.tokens[:left], outcome)
+            rejected = 0 if self.constraint is None else self.constraint.rejected
+            taken, reason = self._take(outcome.tokens[: len(outcome.tokens) - rejected][:left], outcome)
+            if not taken:
+                continue
             tokens += outcome.tokens[:taken]
             if reason is None and most is not None and len(tokens) >= most:
                 reason = "length"
