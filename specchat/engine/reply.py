@@ -14,7 +14,7 @@ from specchat.engine.events import Changed, Drafted, Event, Finished, FinishReas
 from specchat.engine.grammar.compiler import HeldReply
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.options import Speculation
-from specchat.engine.prompts import written
+from specchat.engine.prompts import PromptTokens, written
 from specchat.engine.reply_text import ReplyText
 from specchat.engine.requests import Cancel, Generate
 from specchat.engine.runners.runner import Runner
@@ -59,7 +59,7 @@ class ReplyInProgress:
         tokenizer: Tokenizer,
         ends: Set[int],
         text: ReplyText,
-        prompt: list[int],
+        prompt: PromptTokens,
         reused: int,
         started: float,
         constraint: HeldReply | None = None,
@@ -72,9 +72,9 @@ class ReplyInProgress:
             started: when it was asked for, by `perf_counter`.
             constraint: of its tokens, at the end of the prompt.
         """
-        self.request, self.prompt = request, prompt
+        self.request, self.prompt, self.begun = request, prompt.tokens, len(prompt.begun)
         self.speculation = request.speculation
-        self.meter = Meter(len(prompt), reused)
+        self.meter = Meter(len(self.prompt), reused)
         self._runner, self._tokenizer, self._text = runner, tokenizer, text
         self._ends = ends
         self._started = started

@@ -142,9 +142,7 @@ class Session:
         if request.cold:
             self.forget()
         reused = self.target.rewind(prompt)
-        reply = ReplyInProgress(
-            request, self.runner, self.tokenizer, self.eos, text, prompt, reused, started, constraint
-        )
+        reply = ReplyInProgress(request, self.runner, self.tokenizer, self.eos, text, made, reused, started, constraint)
         cancelled, changes = self._read(reply, control)
         yield Started(
             request.id,
@@ -187,9 +185,8 @@ class Session:
         # A stepwise executor has a speed of its own, with which no reply is compared.
         compared = self.runner.executor_of(reply.constraint, request.logprobs) is self.runner.executor
         speed.begin(self.info.plain_speed(request.sampling) if compared else 0.0)
-        decoding = self.runner.reply(
-            request.sampling, prompt, self.eos, speed.yardstick.due, reply.constraint, request.logprobs
-        )
+        due, top = speed.yardstick.due, request.logprobs
+        decoding = self.runner.reply(request.sampling, prompt, self.eos, due, reply.constraint, top, reply.begun)
         try:
             for event in reply.steps(decoding, speed.yardstick, control):
                 if isinstance(event, Finished) and compared:
