@@ -14,7 +14,7 @@ from specchat.engine.events import Changed, Drafted, Event, Finished, FinishReas
 from specchat.engine.grammar.compiler import HeldReply
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.options import Speculation
-from specchat.engine.prompts import written
+from specchat.engine.prompts import PromptTokens, written
 from specchat.engine.reply_text import ReplyText
 from specchat.engine.requests import Cancel, Generate
 from specchat.engine.runners.runner import Runner
@@ -59,7 +59,7 @@ class ReplyInProgress:
         tokenizer: Tokenizer,
         ends: Set[int],
         text: ReplyText,
-        prompt: list[int],
+        prompt: PromptTokens,
         reused: int,
         started: float,
         constraint: HeldReply | None = None,
@@ -72,9 +72,9 @@ class ReplyInProgress:
             started: when it was asked for, by `perf_counter`.
             constraint: of its tokens, at the end of the prompt.
         """
-        self.request, self.prompt = request, prompt
+        self.request, self.prompt, self.begun = request, prompt.tokens, len(prompt.begun)
         self.speculation = request.speculation
-        self.meter = Meter(len(prompt), reused)
+        self.meter = Meter(len(self.prompt), reused)
         self._runner, self._tokenizer, self._text = runner, tokenizer, text
         self._ends = ends
         self._started = started
@@ -91,13 +91,16 @@ class ReplyInProgress:
         reason: FinishReason | None = "length" if most == 0 else None
         begun, ran = perf_counter(), self._runner.executor.costs.clock()
         while reason is None:
+            if self.constraint is not None and (error := self.constraint.error):
+                raise EngineError("request", error)
             drafter = self._runner.drafters[self.speculation.strategy]
             left = None if most is None else most - len(tokens)
             outcome = decoding.step(drafter, longest_draft(self.speculation), self.speculation.acceptance, left)
-            if self.constraint is not None and (error := self.constraint.error):
-                raise EngineError("request", error)
             turned = text.turned
-            taken, reason = self._take(outcome.tokens[:left], outcome)
+            rejected = 0 if self.constraint is None else self.constraint.rejected
+            taken, reason = self._take(outcome.tokens[: len(outcome.tokens) - rejected][:left], outcome)
+            if not taken:
+                continue
             tokens += outcome.tokens[:taken]
             if reason is None and most is not None and len(tokens) >= most:
                 reason = "length"

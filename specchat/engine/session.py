@@ -145,7 +145,7 @@ class Session:
         if request.cold:
             self.forget()
         reused = self.target.rewind(prompt)
-        reply = ReplyInProgress(request, self.runner, self.tokenizer, eos, text, prompt, reused, started, constraint)
+        reply = ReplyInProgress(request, self.runner, self.tokenizer, eos, text, made, reused, started, constraint)
         cancelled, changes = self._read(reply, control)
         yield Started(
             request.id,
@@ -188,9 +188,8 @@ class Session:
         # A stepwise executor has a speed of its own, with which no reply is compared.
         compared = self.runner.executor_of(reply.constraint, request.logprobs) is self.runner.executor
         speed.begin(self.info.plain_speed(request.sampling) if compared else 0.0)
-        decoding = self.runner.reply(
-            request.sampling, prompt, self._ends(request), speed.yardstick.due, reply.constraint, request.logprobs
-        )
+        due, top, ends = speed.yardstick.due, request.logprobs, self._ends(request)
+        decoding = self.runner.reply(request.sampling, prompt, ends, due, reply.constraint, top, reply.begun)
         try:
             for event in reply.steps(decoding, speed.yardstick, control):
                 if isinstance(event, Finished) and compared:

@@ -1,5 +1,6 @@
 """Whole replies over the device's runner: where they end, and that nothing more is told than was asked for."""
 
+from dataclasses import replace
 from time import perf_counter
 
 import pytest
@@ -41,3 +42,18 @@ def test_a_reply_ends_at_its_limit_though_the_device_drafts_on(session: Session,
     assert (drafted.token_ids, drafted.text, drafted.reason) == (plain.token_ids, plain.text, plain.reason)
     assert sum(step.emitted for step in steps) == most
     assert {step.drafted for step in steps} == {3}
+
+
+def test_a_reply_that_goes_on_is_penalised_for_all_of_its_tokens(session: Session) -> None:
+    """Rewarded like that, its first token comes again and again."""
+    sampling = Sampling(seed=2, temperature=0.8, presence_penalty=-1000.0)
+    request = Generate(1, (Message("user", "ab"),), sampling, Limits(6), cold=True)
+    whole, cut = (finished(session, replace(request, limits=Limits(most))) for most in (6, 3))
+    rest = finished(session, replace(request, limits=Limits(3), begun=replace(cut.written, token_ids=cut.token_ids)))
+    assert (*cut.token_ids, *rest.token_ids) == whole.token_ids
+
+
+def finished(session: Session, request: Generate) -> Finished:
+    *_, last = session.generate(request)
+    assert isinstance(last, Finished)
+    return last

@@ -7,9 +7,11 @@ from typing import Any
 import llguidance
 from jsonschema import Draft202012Validator
 
-from specchat.engine.events import Finished
+from specchat.engine.errors import EngineError
+from specchat.engine.events import Finished, Step
 from specchat.engine.grammar.compiler import Grammars
 from specchat.engine.options import Grammar
+from specchat.engine.requests import Generate
 from specchat.engine.session import Session
 
 PERSON = {
@@ -55,6 +57,17 @@ def fits(session: Session, grammar: Grammar, last: Finished, begun: str = "") ->
     if grammar.kind in ("json_schema", "json_object"):
         Draft202012Validator(json.loads(grammar.text or "{}")).validate(json.loads(last.text))
     return bool(matcher.is_accepting()) and last.token_ids[-1] in session.eos
+
+
+def ending(session: Session, wanted: Generate) -> tuple[str, str]:
+    """The text that a reply shows, and how it ends."""
+    text = ""
+    try:
+        for event in session.generate(wanted):
+            text += "".join(piece.text for piece in event.pieces) if isinstance(event, Step) else ""
+    except EngineError as error:
+        return text, error.message
+    return text, event.reason if isinstance(event, Finished) else ""
 
 
 def random_schema(seed: int) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Where a grammar begins and ends: after reasoning, in the channel of the answer, at the end of a reply."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -17,19 +18,20 @@ from specchat.engine.events import Step
 from specchat.engine.grammar.answer import AnswerConstraint
 from specchat.engine.grammar.compiler import Grammars
 from specchat.engine.grammar.source import MAX_CHARACTERS, HeldTo
+from specchat.engine.grammar.stepped import SteppedConstraint
 from specchat.engine.loading import load
 from specchat.engine.model.template import TemplateSource
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.options import NOTHING_WRITTEN, Grammar, Limits, Message, Sampling, Speculation, Tool, Written
 from specchat.engine.pair import PairSpec
-from specchat.engine.reply_spans import ReplySpans
+from specchat.engine.reply_spans import MAX_HEADER_CHARS, ReplySpans
 from specchat.engine.requests import Generate
 from specchat.engine.session import Session
 from specchat.engine.text_stream import TextStream
 from specchat.engine.tool_calls.forced import forced_calls
 from specchat.engine.tool_calls.form import CallForm
 from tests.engine import tiny
-from tests.engine.grammars import GRAMMARS, fits
+from tests.engine.grammars import GRAMMARS, ending, fits
 from tests.engine.scripted import scripted
 from tests.engine.test_lossless import HEADLESS, finished
 from tests.engine.test_reply_spans import GEMMA, HARMONY, PLAIN, SPECIAL, VISIBLE, made
@@ -51,7 +53,7 @@ def constraint(
     return found
 
 
-def allowed(tokenizer: Tokenizer, held: AnswerConstraint) -> set[int]:
+def allowed(tokenizer: Tokenizer, held: SteppedConstraint) -> set[int]:
     columns = tokenizer.size + 40
     words = held.allowed(columns)
     if words is None:
@@ -123,6 +125,18 @@ def test_no_answer_holds_a_mark() -> None:
     held, mark = constraint(tokenizer, free), tokenizer.backend.token_to_id("</think>")
     held.push(tokenizer.encode("x")[0])
     assert held.prefix([*tokenizer.encode("ab"), mark, *tokenizer.encode("c")]) == 2
+
+
+def test_forced_text_that_spells_a_mark_is_written_without_its_token() -> None:
+    """The usual token of such text is the mark; those of its letters are allowed instead."""
+    tokenizer, spelling = made(PLAIN, visible=VISIBLE), Grammar("regex", "a<think>b")
+    spelt = made(PLAIN).backend.encode("<think>", add_special_tokens=False).ids
+    held = constraint(tokenizer, spelling)
+    held.push(*tokenizer.encode("a"))
+    for token in (*spelt, *tokenizer.encode("b")):
+        assert allowed(tokenizer, held) == {token}
+        held.push(token)
+    assert not held.error
 
 
 def test_reasoning_that_the_prompt_opens_comes_first() -> None:
@@ -201,6 +215,54 @@ def test_going_back_undoes_whatever_came(moves: list[int]) -> None:
 
 
 BYTES = made(PLAIN)
+
+
+def try_every_token(tokenizer: Tokenizer, made: Callable[[], SteppedConstraint], tokens: list[int], skip: int) -> None:
+    """At each place of a reply from number `skip` on, drafts of every token leave what may come next as it was."""
+    held = made()
+    for at, token in enumerate(tokens):
+        if at >= skip:
+            fresh = made()
+            for before in tokens[:at]:
+                fresh.push(before)
+            for draft in range(tokenizer.size + 1):
+                held.prefix([draft])
+                held.prefix([token, draft])
+            assert allowed(tokenizer, held) == allowed(tokenizer, fresh), at
+            assert (held.forced(9), held.rejected) == (fresh.forced(9), 0), at
+        held.push(token)
+    assert held.rejected == 0
+
+
+HEADER = "<|channel|>" + "a" * (MAX_HEADER_CHARS - 3)
+THOUGHT = "<|channel|>analysis<|message|>hm<|end|><|start|>assistant"
+FORMS = {
+    "none": (PLAIN, [], [], "", f"42{END}"),
+    "special tokens": (PLAIN, SPECIAL, [], "", f"[THINK]hm[/THINK]\n\n42{END}"),
+    "visible tokens": (PLAIN, [], [*VISIBLE, "\n\n"], "", f"<think>hm</think>\n\n\n42{END}"),
+    "opened by the prompt": (OPENED, [], VISIBLE, "", f"hm</think>\n\n42{END}"),
+    "spelt": (OPENED, [], [">4", ">x", "k>x"], "hm", f"</think>\n42{END}"),
+    "channels": (CHANNELLED, HARMONY, [], "", f"{THOUGHT}<|channel|>final<|message|>42<|return|>"),
+    "a header that grows too long": (CHANNELLED, HARMONY, ["aa"], HEADER, "a<|message|>4"),
+    "gemma's channels": (PLAIN, GEMMA, [], "", f"<|channel>thought\nhm<channel|>42{END}"),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_nothing_that_a_rejected_token_did_lasts(form: str) -> None:
+    template, special, visible, begun, text = FORMS[form]
+    tokenizer = made(template, special, visible)
+    before, tokens = (tokenizer.backend.encode(part, add_special_tokens=False).ids for part in (begun, text))
+    try_every_token(tokenizer, lambda: constraint(tokenizer), [*before, *tokens], len(before))
+
+
+def test_nothing_that_a_rejected_token_did_lasts_in_a_grammar_of_the_whole_reply() -> None:
+    tokenizer = made(CHANNELLED, HARMONY)
+    marks = {text: tokenizer.backend.token_to_id(text) for text in HARMONY}
+    held = Grammar("lark", forced_calls([Tool("now")], CallForm("channel"), marks))
+    call = f"{THOUGHT}<|channel|>commentary to=functions.now <|constrain|>json<|message|>{{}}<|return|>"
+    tokens = tokenizer.backend.encode(call, add_special_tokens=False).ids
+    try_every_token(tokenizer, lambda: constraint(tokenizer, held, whole=True), tokens, 0)
 
 
 @pytest.mark.parametrize(
@@ -282,12 +344,16 @@ def test_a_grammar_without_tokens_to_go_on_ends_in_a_sentence(tmp_path: Path) ->
     backend.decoder = decoders.ByteLevel()
     folder = tiny.checkpoint(tmp_path / "m", backend=backend, eos_token_id=len(ascii_letters))
     session = load(PairSpec("m", "M", tiny.on_cpu(folder)), lambda _: None)
+    request = Generate(1, (Message("user", "Hi"),), Sampling(), Limits(9), grammar=Grammar("regex", "b{3}7"))
     for strategy in HEADLESS:
         if session.info.strategy(strategy).available:
-            request = Generate(1, (Message("user", "Hi"),), Sampling(), Limits(9), Speculation.of(strategy))
-            steps = session.generate(replace(request, grammar=Grammar("regex", "b{3}7")))
-            with pytest.raises(EngineError, match=r"^The model has no token with which the answer could go on"):
-                list(steps)
+            drafting = replace(request, speculation=Speculation.of(strategy))
+            words = "The model has no token with which the answer could go on by the grammar."
+            assert ending(session, drafting) == ("bbb", words)
+            # What ends the reply before that place ends it, drafted or not.
+            for limits in (Limits(9, ("bb",)), Limits(9, ("b",)), Limits(3)):
+                last = finished(list(session.generate(replace(drafting, limits=limits))))
+                assert (last.reason, last.text) == (("stop", "") if limits.stop else ("length", "bbb"))
 
 
 def test_tokens_that_are_bytes_or_begin_with_a_space_keep_to_the_grammar(tmp_path: Path) -> None:

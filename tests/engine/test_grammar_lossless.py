@@ -5,16 +5,21 @@ from collections import Counter
 from dataclasses import replace
 from itertools import product
 
+import numpy as np
 import pytest
+from llguidance import LLMatcher
 
 from specchat.engine.check_ratio import chi_square
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.events import Finished, Started, Step
+from specchat.engine.grammar import source
+from specchat.engine.grammar.compiler import Grammars
+from specchat.engine.grammar.matcher import CompiledGrammar
 from specchat.engine.options import Acceptance, Grammar, Limits, Message, Sampling, Speculation
 from specchat.engine.requests import Change, Generate
 from specchat.engine.session import Session
 from specchat.engine.strategies import GRAMMAR, STRATEGIES
-from tests.engine.grammars import GRAMMARS, fits, random_schema
+from tests.engine.grammars import GRAMMARS, ending, fits, random_schema
 from tests.engine.test_lossless import DRAFTING, HEADLESS, SAMPLINGS, Script, auto_drafts, finished, shown
 
 __all__ = ["auto_drafts"]
@@ -150,34 +155,77 @@ def test_the_embedded_pair_writes_valid_json(demo: Session, name: str) -> None:
     assert plain.text.startswith('{"name": "')
 
 
-def outcomes(session: Session, sampling: Sampling) -> dict[tuple[int, ...], float]:
-    """Probabilities of all replies of two letters of four, by the target's logits."""
-    prompt = session.tokenizer.prompt((Message("user", PROMPT),))
-    letters = [session.tokenizer.encode(letter)[0] for letter in "abcd"]
-    sampler = Sampler(sampling)
-    found: dict[tuple[int, ...], float] = {(): 1.0}
+WEARING = Grammar("regex", "(.{0,60}[aeiou]){3,40}q")
+"""Each place of its text adds states to the lexer, each mask hundreds."""
+
+
+@pytest.mark.parametrize("strategy", ["plain", "auto", "draft", "draft-tree", "medusa", "lookup", "lookahead", "swift"])
+def test_limits_of_a_lexer_are_met_alike(session: Session, strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lexer that met its limit is renewed; a place that no lexer has room for ends the reply of every strategy."""
+    plain = [request(WEARING, Sampling(seed=seed, temperature=1.0), cold=True) for seed in range(3)]
+    drafting = [replace(wanted, speculation=Speculation.of(strategy)) for wanted in plain]
+    free = [ending(session, wanted) for wanted in plain]
+    renewals, renewed = list[bool](), CompiledGrammar.renewed
+    monkeypatch.setattr(CompiledGrammar, "renewed", lambda self: renewals.append(renewed(self)) or renewals[-1])
+    for states, fails in ((150, False), (70, True)):
+        monkeypatch.setattr(source, "MAX_LEXER_STATES", states)
+        monkeypatch.setattr(session, "_grammars", Grammars(session.tokenizer))
+        expected = [ending(session, wanted) for wanted in plain] if fails else free
+        monkeypatch.setattr(session, "_grammars", Grammars(session.tokenizer))
+        assert [ending(session, wanted) for wanted in drafting] == expected
+        assert any("too complex" in words for _, words in expected) is fails
+    assert sum(renewals) > 2
+
+
+def distribution(session: Session, grammar: Grammar, sampling: Sampling) -> dict[tuple[int, ...], float]:
+    """Probabilities of a reply's first two tokens, by the target's logits among the tokens of llguidance's mask."""
+    prompt, tokens = (
+        session.tokenizer.prompt((Message("user", PROMPT),)),
+        Grammars(session.tokenizer).tokens(session.eos),
+    )
+    sampler, found = Sampler(sampling), dict[tuple[int, ...], float]({(): 1.0})
     for _ in range(2):
         longer: dict[tuple[int, ...], float] = {}
-        for tokens, reached in found.items():
-            scores = sampler.scores(session.target.next_logits([*prompt, *tokens]), History(prompt))
-            shares = scores[letters].double().softmax(-1)
-            longer |= {(*tokens, letter): reached * float(p) for letter, p in zip(letters, shares, strict=True)}
+        for before, reached in found.items():
+            matcher = LLMatcher(tokens, LLMatcher.grammar_from_regex(grammar.text))
+            assert matcher.try_consume_tokens(list(before)) == len(before)
+            mask = np.unpackbits(np.frombuffer(matcher.compute_bitmask(), np.uint8), bitorder="little")
+            allowed = [token for token in mask.nonzero()[0].tolist() if token < session.info.vocab_size]
+            scores = sampler.scores(session.target.next_logits([*prompt, *before]), History(prompt))
+            shares = scores[allowed].double().softmax(-1)
+            longer |= {(*before, token): reached * float(p) for token, p in zip(allowed, shares, strict=True)}
         found = longer
     return found
 
 
-@pytest.mark.parametrize("acceptance", ["ratio", "block"])
-@pytest.mark.parametrize("strategy", ["draft", "draft-tree", "lookup"])
-def test_ratio_and_block_have_the_distribution_of_plain(
-    session: Session, strategy: str, acceptance: Acceptance
+FORCING = Grammar("regex", "(yes|maybe|lamplight) (yes|no)+")
+"""Its words can be split in many ways; once one is chosen, the mask has only the usual one."""
+
+
+@pytest.mark.parametrize(
+    ("strategy", "acceptance"),
+    [("plain", "coupled"), *product(("draft", "draft-tree", "lookup"), ("ratio", "block"))],
+)
+def test_replies_have_the_distribution_of_the_target_among_allowed_tokens(
+    demo: Session, strategy: str, acceptance: Acceptance
 ) -> None:
-    grammar, sampling = Grammar("regex", "[a-d]{2}"), Sampling(temperature=1.5)
-    found = Counter[tuple[int, ...]]()
+    sampling, found = Sampling(temperature=3.0), Counter[tuple[int, ...]]()
     for seed in range(120):
-        wanted = request(grammar, replace(sampling, seed=seed), speculation=Speculation(strategy, 3, acceptance))
-        found[last(session, wanted).token_ids[:2]] += 1
-    statistic, bound = chi_square(found, outcomes(session, sampling))
+        speculation = Speculation(strategy, 0 if strategy == "plain" else 3, acceptance)
+        wanted = request(FORCING, replace(sampling, seed=seed), speculation=speculation, limits=Limits(3))
+        found[last(demo, wanted).token_ids[:2]] += 1
+    expected = distribution(demo, FORCING, sampling)
+    assert found.keys() <= expected.keys()
+    statistic, bound = chi_square(found, expected)
     assert statistic <= bound
+
+
+def test_a_neutral_bias_changes_no_text(demo: Session) -> None:
+    for seed in range(120):
+        sampling = Sampling(seed=seed, temperature=3.0)
+        biases: tuple[dict[int, float], ...] = ({}, {0: 0.0})
+        free, biased = (request(FORCING, replace(sampling, logit_bias=bias), limits=Limits(3)) for bias in biases)
+        assert last(demo, free).token_ids == last(demo, biased).token_ids
 
 
 def test_a_second_reply_reuses_the_prefix(session: Session) -> None:

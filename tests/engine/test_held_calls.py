@@ -18,6 +18,7 @@ from specchat.engine.reply_spans import ReplySpans
 from specchat.engine.session import Session
 from specchat.engine.text_stream import TextStream
 from tests.engine.test_forced_calls import ZONE
+from tests.engine.test_grammar_answer import try_every_token
 from tests.engine.test_tool_loop import request, session
 
 __all__ = ["session"]
@@ -106,6 +107,12 @@ def test_going_back_leaves_nothing_behind(session: Session, choices: list[int], 
     assert (one is None) is (other is None)
     assert one is None or other is None or (one == other).all()
     assert held.forced(8) == fresh.forced(8)
+
+
+def test_nothing_that_a_rejected_token_did_lasts(session: Session) -> None:
+    call = 'I look.<tool_call>\n{"name": "wait", "arguments": {}}\n</tool_call>'
+    tokens = session.tokenizer.backend.encode(call, add_special_tokens=False).ids
+    try_every_token(session.tokenizer, lambda: constraint(session), [*tokens, *tokens, min(session.eos)], 0)
 
 
 @pytest.mark.parametrize("back", [1, 5])

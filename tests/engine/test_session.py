@@ -342,7 +342,14 @@ def test_a_slow_model_is_measured_for_a_second_only(monkeypatch: pytest.MonkeyPa
     assert isinstance(deadline.poll(), Cancel)
 
 
-@pytest.mark.parametrize("sampling", [Sampling(), Sampling(seed=3, temperature=0.9, repetition_penalty=1.1)])
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        Sampling(),
+        Sampling(seed=3, temperature=0.9, repetition_penalty=1.1),
+        Sampling(seed=3, temperature=0.9, presence_penalty=-9.0, frequency_penalty=1.0),
+    ],
+)
 @pytest.mark.parametrize("strategy", ["plain", "auto", "draft", "lookup"])
 def test_a_reply_that_goes_on_from_its_tokens_says_what_it_would_have_said(
     demo: Session, strategy: str, sampling: Sampling

@@ -73,7 +73,7 @@ class HostLoops:
         self.ends, self._end_tokens = frozenset(rules.eos), np.array(sorted(rules.eos), np.int64)
         self.sampler = Sampler(rules.sampling, rules.constraint is not None)
         self.token_ids = list(prompt)
-        self.history = self.sampler.history(prompt, rules.constraint)
+        self.history = self.sampler.history(prompt, rules.constraint, rules.begun)
         self.start("coupled")
 
     def start(self, acceptance: Acceptance) -> None:

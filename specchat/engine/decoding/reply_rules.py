@@ -14,9 +14,11 @@ class ReplyRules(NamedTuple):
         eos: tokens after which nothing is added.
         constraint: on its tokens; it stands at the end of the prompt.
         top: has steps tell log-probabilities, and those of as many of the likeliest tokens.
+        begun: the last tokens of the prompt that are a reply's, which goes on: penalties count them as its tokens.
     """
 
     sampling: Sampling
     eos: Collection[int] = ()
     constraint: Constraint | None = None
     top: int | None = None
+    begun: int = 0

@@ -6,7 +6,7 @@ that it allows.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -29,11 +29,11 @@ GROUPED = 64
 class History:
     """State of a reply that scores depend on: tokens of the prompt, counts of generated ones, and a constraint."""
 
-    def __init__(self, prompt: Iterable[int], constraint: Constraint | None = None) -> None:
+    def __init__(self, prompt: Sequence[int], constraint: Constraint | None = None, begun: int = 0) -> None:
         self.prompt = frozenset(prompt)
         self.prompt_ids = torch.tensor(list(self.prompt), dtype=torch.int64)
         """The same, in any order, int64."""
-        self.generated: Counter[int] = Counter()
+        self.generated = Counter(prompt[len(prompt) - begun :])
         self.constraint = constraint
 
     def push(self, token: int) -> None:
@@ -83,10 +83,10 @@ class Sampler:
         self.temperature_alone = as_is and (self.greedy or not cut)
         """True if scores are just logits over the temperature, or just logits when greedy, of the allowed tokens."""
 
-    def history(self, prompt: Iterable[int], constraint: Constraint | None = None) -> History:
-        """Create the history of a reply to `prompt`."""
+    def history(self, prompt: Sequence[int], constraint: Constraint | None = None, begun: int = 0) -> History:
+        """Create the history of a reply to `prompt`, whose last `begun` tokens are the reply's."""
         counted = self._penalised or constraint is not None
-        return History(prompt, constraint) if counted else Uncounted(())
+        return History(prompt, constraint, begun) if counted else Uncounted(())
 
     def choose(self, logits: Tensor, position: int, history: History) -> int:
         """Choose the token at absolute `position` from raw logits float32 [vocab].

@@ -71,9 +71,9 @@ class DeviceExecutor:
         # Other replies are the stepwise executor's.
         assert rules.constraint is None
         assert rules.top is None
-        self._prompt, self._greedy = len(prompt), rules.sampling.greedy
+        self._prompt, self._greedy = len(prompt) - rules.begun, rules.sampling.greedy
         self._state.set_sampling(rules.sampling)
-        self._state.begin(prompt, rules.eos)
+        self._state.begin(prompt, rules.eos, self._prompt)
         self._verifier.place(prompt)
         self._loops = list({id(loops): loops for loops in self.beside.values()}.values())
         for loops in self._loops:

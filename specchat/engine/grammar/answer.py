@@ -1,11 +1,12 @@
 """The place of a reply in its grammar: after reasoning, within the answer, at its end."""
 
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from specchat.clean import one_line
 from specchat.engine.decoding.constraint import Allowed
 from specchat.engine.grammar.masks import Masks
+from specchat.engine.grammar.matcher import CompiledGrammar, GrammarMatcher
 from specchat.engine.grammar.stepped import SteppedConstraint
 from specchat.engine.reply_spans import ReplySpans
 
@@ -16,11 +17,11 @@ MAX_UNDONE = 256
 
 
 class _Undo(NamedTuple):
-    """The state before a token; `consumed` is the matcher's number of tokens."""
+    """A place of the reply: its parts up to the answer, None within that; empty lines since; tokens of the answer."""
 
     spans: ReplySpans | None
     gap: int
-    consumed: int
+    taken: int
 
 
 class AnswerConstraint(SteppedConstraint):
@@ -32,8 +33,7 @@ class AnswerConstraint(SteppedConstraint):
 
     def __init__(
         self,
-        matcher: Any,
-        tokens: Any,
+        grammar: CompiledGrammar,
         eos: Collection[int],
         spans: ReplySpans,
         rows: int,
@@ -43,8 +43,6 @@ class AnswerConstraint(SteppedConstraint):
         """Begin a reply.
 
         Args:
-            matcher: an `LLMatcher` at the start of the grammar.
-            tokens: its `LLTokenizer`.
             eos: tokens that end the reply.
             spans: parts of the reply so far.
             rows: tokens below it have an embedding.
@@ -52,132 +50,85 @@ class AnswerConstraint(SteppedConstraint):
             whole: the grammar is that of the reply, reasoning and marks included.
         """
         super().__init__()
-        self._matcher, self._first, self._tokens, self._rows = matcher, matcher.deep_copy(), tokens, rows
+        self._tokens = tokens = grammar.tokens
         self._eos = frozenset(eos)
         self._never = self._eos if whole else self._eos | spans.marks
         """Tokens that no grammar allows: marks are none of the answer, and only its end may be followed by an end."""
         self._masks = Masks(self._eos, self._never)
-        self._spans: ReplySpans | None = spans
-        """Parts of the reply; None once the answer has begun."""
-        self._consumed: list[int] = []
-        """Tokens of the answer."""
-        self._gap = 0
-        self._undo: list[_Undo] = []
-        self._trouble = ""
-        """llguidance's words on the last token that did not fit, if it failed there."""
+        self._matcher = GrammarMatcher(grammar, self._never, rows)
+        begun = whole or bool(written) or spans.place == "answer"
+        self.fits = not begun or self._matcher.write(tokens.tokenize_str(written))
+        """False if `written` does not fit the grammar."""
+        self._place = _Undo(None if begun else spans, 0, len(self._matcher))
+        self._before: list[_Undo] = []
+        """Places before the last tokens."""
         lines = (tokens.tokenize_str("\n" * n) for n in range(1, MAX_GAP))
         self._newlines = frozenset(ids[0] for ids in lines if len(ids) == 1)
-        self.fits = True
-        """False if `written` does not fit the grammar."""
-        if whole or written or spans.place == "answer":
-            self._spans = None
-            self.fits = self._consume(tokens.tokenize_str(written))
 
     @property
     def error(self) -> str:
         """A sentence if the reply has left the grammar, which happens where no token goes on with it; else ""."""
         if not self._wrong:
             return ""
-        why = self._trouble.partition("<")[0].partition(";")[0]
+        why = self._matcher.failure().partition("<")[0].partition(";")[0]
         if why and not why.startswith("NoExtension"):
             return f"The grammar became too complex in this reply: {one_line(why, 200).rstrip('. ')}."
         return "The model has no token with which the answer could go on by the grammar."
 
     def _goes_on(self, token: int) -> bool:
-        before = _Undo(self._spans, self._gap, len(self._consumed))
-        if not self._moved(token):
+        found = None if token in self._eos else self._behind(token)
+        if found is None:
             return False
-        self._undo.append(before)
-        if len(self._undo) > 2 * MAX_UNDONE:
-            del self._undo[:-MAX_UNDONE]
+        self._before.append(self._place)
+        if len(self._before) > 2 * MAX_UNDONE:
+            del self._before[:-MAX_UNDONE]
+        self._place = _Undo(*found, len(self._matcher))
         return True
 
     def _go_back(self) -> None:
-        self._spans, self._gap, consumed = self._undo.pop()
-        undone = len(self._consumed) - consumed
-        del self._consumed[consumed:]
-        self._back(undone)
+        self._place = self._before.pop()
+        self._matcher.back(len(self._matcher) - self._place.taken)
 
     def forced(self, limit: int) -> list[int]:
-        if self._after or (self._spans is not None and (self._spans.place != "start" or self._others())):
+        spans = self._place.spans
+        if self._after or (spans is not None and (spans.place != "start" or spans.reasoned or spans.openings)):
             return []
-        matcher = self._matcher
-        tokens = [token for token in matcher.compute_ff_tokens() if token < self._rows][:limit]
-        fitting = matcher.try_consume_tokens(tokens)
-        ends = matcher.is_stopped() and not matcher.is_error()
-        self._back(fitting)
-        return [*tokens[:fitting], *([min(self._eos)] if ends else [])][:limit]
+        tokens, ends = self._matcher.forced(limit)
+        return [*tokens, *([min(self._eos)] if ends else [])][:limit]
 
     def prefix(self, tokens: Sequence[int]) -> int:
-        if self._spans is None and not self._after and self._plain(tokens):
-            fitting = int(self._matcher.validate_tokens(list(tokens)))
-            if self._matcher.is_error():
-                self._back(0)
-            return fitting
+        if self._place.spans is None and not self._after and self._eos.isdisjoint(tokens):
+            return self._matcher.fitting(tokens)
         return super().prefix(tokens)
 
-    def _plain(self, tokens: Sequence[int]) -> bool:
-        """True if the grammar alone says whether `tokens` are allowed."""
-        return self._never.isdisjoint(tokens) and max(tokens, default=0) < self._tokens.vocab_size
-
-    def _moved(self, token: int) -> bool:
-        """Move behind `token`; False if it is not allowed, or ends the reply."""
-        spans = self._spans
-        if token in self._eos:
-            return False
+    def _behind(self, token: int) -> tuple[ReplySpans | None, int] | None:
+        """Return parts and empty lines behind `token`; None if it is not allowed, and then the grammar stays."""
+        spans, gap, _ = self._place
         if spans is None:
-            return self._consume([token])
+            return (None, gap) if self._matcher.take(token) else None
         if spans.place == "start" and token not in spans.openings:
-            if self._consume([token]):
-                self._spans = None
-                return True
-            self._gap += 1
-            return token in self._newlines and spans.reasoned and self._gap <= MAX_GAP
+            if self._matcher.take(token):
+                return None, gap
+            return (spans, gap + 1) if token in self._newlines and spans.reasoned and gap < MAX_GAP else None
         if spans.place == "between" and token not in spans.openings:
-            return False
-        self._spans = after = spans.copied()
+            return None
+        after = spans.copied()
         begun = "".join(text for text, reasoning in after.push(token) if not reasoning).lstrip("\n")
-        if after.place == "answer":
-            self._spans = None
-            return self._consume(self._tokens.tokenize_str(begun)) if begun else True
-        return True
+        if after.place != "answer":
+            return after, gap
+        return (None, gap) if not begun or self._matcher.write(self._tokens.tokenize_str(begun)) else None
 
     def _ends(self, token: int) -> bool:
-        answering = self._spans is None or self._spans.place == "start"
-        return token in self._eos and answering and bool(self._matcher.is_accepting())
-
-    def _others(self) -> bool:
-        """True if something else than the answer may come next, at the start of a part."""
-        assert self._spans is not None
-        return self._spans.reasoned or bool(self._spans.openings)
-
-    def _consume(self, tokens: Sequence[int]) -> bool:
-        """Move the grammar behind tokens of the answer, if they fit."""
-        self._trouble = ""
-        if tokens and not self._plain(tokens):
-            return False
-        fitting = self._matcher.try_consume_tokens(list(tokens))
-        if fitting < len(tokens):
-            self._trouble = self._matcher.get_error()
-            self._back(fitting)
-            return False
-        self._consumed += tokens
-        return True
-
-    def _back(self, undone: int) -> None:
-        """Take the last tokens back from the matcher."""
-        # After an error, a limit for one, a matcher stays in it.
-        if self._matcher.is_error() or (undone and not self._matcher.rollback(undone)):
-            self._matcher = self._first.deep_copy()
-            self._matcher.try_consume_tokens(self._consumed)
+        answering = self._place.spans is None or self._place.spans.place == "start"
+        return token in self._eos and answering and self._matcher.accepting
 
     def _found(self, words: int) -> Allowed:
-        spans, masks = self._spans, self._masks
+        masks, (spans, gap, _) = self._masks, self._place
         if spans is None:
             return masks.by(self._matcher, words)
         if spans.place == "start":
             mask = masks.by(self._matcher, words) | masks.of(spans.openings, words)
-            return mask | masks.of(self._newlines, words) if spans.reasoned and self._gap < MAX_GAP else mask
+            return mask | masks.of(self._newlines, words) if spans.reasoned and gap < MAX_GAP else mask
         if spans.place == "between":
             return masks.of(spans.openings, words)
         return masks.of(self._eos, words, inverse=True)

@@ -1,10 +1,10 @@
 """Calls of tools held to a grammar in a reply that is free otherwise."""
 
 from collections.abc import Collection
-from typing import Any
 
 from specchat.engine.decoding.constraint import Allowed
 from specchat.engine.grammar.masks import Masks
+from specchat.engine.grammar.matcher import CompiledGrammar, GrammarMatcher
 from specchat.engine.grammar.stepped import SteppedConstraint
 from specchat.engine.reply_spans import ReplySpans
 
@@ -16,29 +16,24 @@ class CallConstraint(SteppedConstraint):
     """
 
     def __init__(
-        self, matcher: Any, opener: int, eos: Collection[int], spans: ReplySpans, special: bool, rows: int
+        self, grammar: CompiledGrammar, opener: int, eos: Collection[int], spans: ReplySpans, special: bool, rows: int
     ) -> None:
         """Begin a reply.
 
         Args:
-            matcher: an `LLMatcher` at the start of the grammar.
             eos: tokens that end the reply.
             spans: parts of the reply so far.
             special: the opener is a special token.
             rows: tokens below it have an embedding.
         """
         super().__init__()
-        self._first, self._opener, self._spans, self._special, self._rows = matcher, opener, spans, special, rows
+        self._grammar, self._opener, self._spans, self._special, self._rows = grammar, opener, spans, special, rows
         self._eos = frozenset(eos)
         self._masks = Masks(self._eos, self._eos)
         self._tokens: list[int] = []
         """Tokens of the reply up to its end, or to the first one that is not allowed."""
-        self._starts: list[int] = []
-        """Places of the calls among them."""
-        self._ended: list[int] = []
-        """Places after calls that are complete."""
-        self._matcher: Any = None
-        """In a call: after its tokens so far."""
+        self._calls: list[tuple[int, GrammarMatcher]] = []
+        """Places of the calls among them, and the tokens of each."""
 
     @property
     def error(self) -> str:
@@ -46,63 +41,44 @@ class CallConstraint(SteppedConstraint):
         return "The model has no token with which its call could go on by the schema of the tool." * self._wrong
 
     @property
-    def _inside(self) -> bool:
-        """True within a call."""
-        return len(self._starts) > len(self._ended)
+    def _call(self) -> GrammarMatcher | None:
+        """The call that the reply is in."""
+        return self._calls[-1][1] if self._calls and not self._calls[-1][1].complete else None
 
     @property
     def _free(self) -> bool:
-        return not self._inside
+        return self._call is None
 
     def _goes_on(self, token: int) -> bool:
-        stops = not self._takes(token) if self._inside else token in self._eos
-        if stops:
+        call = self._call
+        if token in self._eos or not (call is None or call.take(token)):
             return False
-        if not self._inside and token == self._opener and (self._special or not self._thinking()):
-            self._starts.append(len(self._tokens))
-            self._matcher = self._first.deep_copy()
-            self._takes(token)
+        if call is None and token == self._opener and (self._special or not self._thinking()):
+            call = GrammarMatcher(self._grammar, self._eos, self._rows)
+            call.write([token])
+            self._calls.append((len(self._tokens), call))
         self._tokens.append(token)
-        if self._inside and self._matcher.is_stopped():
-            self._ended.append(len(self._tokens))
         return True
 
     def _ends(self, _: int) -> bool:
-        return not self._inside
+        return self._call is None
 
     def _go_back(self) -> None:
-        if self._ended and self._ended[-1] == len(self._tokens):
-            self._ended.pop()
-            self._put_back()
         self._tokens.pop()
-        if self._starts and self._starts[-1] == len(self._tokens):
-            self._starts.pop()
-        elif self._inside and not self._matcher.rollback(1):
-            self._put_back()
+        if not self._calls:
+            return
+        start, call = self._calls[-1]
+        if start == len(self._tokens):
+            self._calls.pop()
+        elif start + len(call) > len(self._tokens):
+            call.back(1)
 
     def _found(self, words: int) -> Allowed:
-        return self._masks.by(self._matcher, words)
+        assert self._call is not None
+        return self._masks.by(self._call, words)
 
     def forced(self, limit: int) -> list[int]:
-        if self._after or not self._inside:
-            return []
-        tokens = [token for token in self._matcher.compute_ff_tokens() if token < self._rows][:limit]
-        return tokens[: self._matcher.validate_tokens(tokens)]
-
-    def _takes(self, token: int) -> bool:
-        """Move the grammar behind a token, if that fits."""
-        if token in self._eos or token >= self._rows:
-            return False
-        if self._matcher.try_consume_tokens([token]):
-            return True
-        if self._matcher.is_error():
-            self._put_back()
-        return False
-
-    def _put_back(self) -> None:
-        """Have a matcher of the call's tokens: one that has stopped or failed goes back no more."""
-        self._matcher = self._first.deep_copy()
-        self._matcher.try_consume_tokens(self._tokens[self._starts[-1] :])
+        return [] if self._after or self._call is None else self._call.forced(limit)[0]
 
     def _thinking(self) -> bool:
         """True if the reply is reasoning here."""

@@ -8,7 +8,8 @@ from specchat.clean import one_line
 from specchat.engine.errors import EngineError
 from specchat.engine.grammar.answer import AnswerConstraint
 from specchat.engine.grammar.calls import CallConstraint
-from specchat.engine.grammar.source import KINDS, HeldTo, compiled
+from specchat.engine.grammar.matcher import CompiledGrammar
+from specchat.engine.grammar.source import KINDS, HeldTo
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.options import Grammar
 from specchat.engine.reply_spans import ReplySpans
@@ -28,7 +29,7 @@ class Grammars:
         self._tokenizer = tokenizer
         self._vocabularies: dict[frozenset[int], Any] = {}
         """llguidance's tokenizer, by the tokens that end a reply."""
-        self._compiled: OrderedDict[tuple[Grammar, frozenset[int]], Any] = OrderedDict()
+        self._compiled: OrderedDict[tuple[Grammar, frozenset[int]], CompiledGrammar] = OrderedDict()
 
     def constraint(
         self, request: Generate, held: HeldTo | None, spans: ReplySpans, eos: frozenset[int]
@@ -42,17 +43,17 @@ class Grammars:
             return None
         before, rows = request.beginning, self._tokenizer.rows
         try:
-            matcher = self._matcher(held.grammar, eos)
+            grammar = self._grammar(held.grammar, eos)
         except EngineError as error:
             if held.calls:
                 words = "The schemas of the tools cannot be held to. Mend them, or leave out strict and required."
                 raise EngineError("request", f"{words} {error.message}") from None
             raise
         if held.opener is not None:
-            return CallConstraint(matcher, held.opener, eos, spans, held.special, rows)
+            return CallConstraint(grammar, held.opener, eos, spans, held.special, rows)
         written = "".join(text for text, reasoning in before.spans if not reasoning)
         written = written.lstrip("\n") if before.reasoning else written
-        made = AnswerConstraint(matcher, self.tokens(eos), eos, spans, rows, written, held.whole)
+        made = AnswerConstraint(grammar, eos, spans, rows, written, held.whole)
         if not made.fits:
             raise EngineError("request", f"The beginning of the reply does not fit the {KINDS[held.grammar.kind]}.")
         return made
@@ -63,15 +64,14 @@ class Grammars:
             self._vocabularies[eos] = vocabulary(self._tokenizer, eos)
         return self._vocabularies[eos]
 
-    def _matcher(self, grammar: Grammar, eos: frozenset[int]) -> Any:
-        """An `LLMatcher` of its own at the start of a grammar."""
+    def _grammar(self, grammar: Grammar, eos: frozenset[int]) -> CompiledGrammar:
         key = (grammar, eos)
         if key not in self._compiled:
-            self._compiled[key] = compiled(grammar, self.tokens(eos))
+            self._compiled[key] = CompiledGrammar(grammar, self.tokens(eos))
             if len(self._compiled) > MAX_KEPT:
                 self._compiled.popitem(last=False)
         self._compiled.move_to_end(key)
-        return self._compiled[key].deep_copy()
+        return self._compiled[key]
 
 
 @runtime_checkable

@@ -1,10 +1,9 @@
 """Sets of tokens as words of 32: those that a grammar allows, with and without those that end a reply."""
 
-from typing import Any
-
 import numpy as np
 
 from specchat.engine.decoding.constraint import Allowed
+from specchat.engine.grammar.matcher import GrammarMatcher
 
 ALL = 0xFFFFFFFF
 """A word of 32 tokens."""
@@ -17,12 +16,12 @@ class Masks:
         self._eos, self._never = eos, never
         self._sets: dict[tuple[frozenset[int], int, bool], Allowed] = {}
 
-    def by(self, matcher: Any, words: int) -> Allowed:
-        """The tokens that the grammar of an `LLMatcher` allows, an end where it may end."""
+    def by(self, matcher: GrammarMatcher, words: int) -> Allowed:
+        """The tokens that a grammar allows, an end where it may end."""
         mask = np.zeros(words, np.uint32)
-        found = np.frombuffer(matcher.compute_bitmask(), np.uint32)[:words]
+        found = matcher.mask()[:words]
         np.bitwise_and(found, self.of(self._never, len(found), inverse=True), out=mask[: len(found)])
-        if matcher.is_accepting():
+        if matcher.accepting:
             mask |= self.of(self._eos, words)
         return mask
 

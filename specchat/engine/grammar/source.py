@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 
 MAX_CHARACTERS = 256 << 10
 """A longer grammar is refused: one of this length takes llguidance half a second at most."""
+MAX_LEXER_FUEL = 20_000_000
+"""Limit of a mask's work, by llguidance's count of it: seconds."""
+MAX_LEXER_STATES = 100_000
+"""Limit of a grammar's lexer: 150 MB."""
 KINDS = {"json_schema": "JSON schema", "json_object": "JSON grammar", "regex": "regex", "lark": "Lark grammar"}
 """The kinds in words."""
 
@@ -44,7 +48,8 @@ def compiled(grammar: Grammar, tokens: "LLTokenizer") -> "LLMatcher":
     """
     from llguidance import LLMatcher, LLParserLimits
 
-    matcher = LLMatcher(tokens, _source(grammar), log_level=0, limits=LLParserLimits(verbose_errors=False))
+    limits = LLParserLimits(step_lexer_fuel=MAX_LEXER_FUEL, max_lexer_states=MAX_LEXER_STATES, verbose_errors=False)
+    matcher = LLMatcher(tokens, _source(grammar), log_level=0, limits=limits)
     _refuse(grammar, matcher.get_error())
     return matcher
 

@@ -17,6 +17,11 @@ class SteppedConstraint(ABC):
         self._mask: Allowed | None = None
         """The allowed tokens, while they are known."""
 
+    @property
+    def rejected(self) -> int:
+        """Number of the last tokens, from the first one on that is not allowed."""
+        return self._after if self._wrong else 0
+
     @abstractmethod
     def _goes_on(self, token: int) -> bool:
         """Move behind `token`; False if it is not allowed, or ends the reply."""

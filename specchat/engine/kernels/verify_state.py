@@ -220,8 +220,8 @@ class VerifyState:
         self.integers[RATIO].fill_(int(acceptance != "coupled"))
         self.integers[BY_BLOCKS].fill_(int(acceptance == "block"))
 
-    def begin(self, prompt: Sequence[int], eos: Iterable[int]) -> None:
-        """Start a reply to `prompt`, whose last token is pending.
+    def begin(self, prompt: Sequence[int], eos: Iterable[int], before: int | None = None) -> None:
+        """Start a reply to `prompt`, whose last token is pending, and whose tokens from `before` on are the reply's.
 
         Raises:
             ModelError: more than END_TOKENS end-of-text tokens.
@@ -236,7 +236,7 @@ class VerifyState:
         seen = torch.zeros(self.vocab, dtype=torch.uint8)
         seen[torch.tensor(prompt, dtype=torch.int64)] = 1
         self.in_prompt.copy_(seen)
-        self.place(prompt, len(prompt))
+        self.place(prompt, len(prompt) if before is None else before)
 
     def place(self, committed: Sequence[int], prompt: int) -> None:
         """Reset the text to `committed`, the first `prompt` tokens of which are the prompt's."""

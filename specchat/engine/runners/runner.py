@@ -96,13 +96,14 @@ class Runner:
         probe: Callable[[], bool] = lambda: False,
         constraint: Constraint | None = None,
         top: int | None = None,
+        begun: int = 0,
     ) -> Decoding:
         """Start a reply to `prompt`, whose tokens except the last are in the target's cache.
 
         `probe`: see `Decoding`; the others: see `ReplyRules`.
         """
         executor = self.executor_of(constraint, top)
-        return Decoding(executor, self.target, ReplyRules(sampling, eos, constraint, top), prompt, probe)
+        return Decoding(executor, self.target, ReplyRules(sampling, eos, constraint, top, begun), prompt, probe)
 
 
 def _tables(model: Decoder) -> int:
