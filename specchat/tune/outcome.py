@@ -77,8 +77,8 @@ def registered(order: TuneOrder, result: TuneResult, found: TuneComparison) -> l
         advice = result.advice
         if found.busy:
             advice = (
-                f"The machine was busy: replies waited {found.waited:.0%} of their time for a processor. Run the command "
-                "again when less runs."
+                f"The machine was busy: replies waited {found.waited:.0%} of their time for a processor. Run the "
+                "command again when less runs."
             )
         return [*lines, f"That is no sure gain, so {order.toml} stays as it is. {advice}"]
     made = Tuned(

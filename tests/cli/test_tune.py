@@ -50,7 +50,9 @@ def test_heads_that_are_faster_are_registered(
     learnt, held_out, speed, where = result.stdout.splitlines()
     assert re.fullmatch(rf"{family} heads of [\d,]+ weights learnt from 4 replies of \d+ tokens in 3 steps\.", learnt)
     assert held_out.startswith("On 1 held-out replies they get ")
-    assert re.match(rf"Held-out prompts: [\d,]+ tokens/s before the tune, by plain, [\d,]+ after it, by {family}", speed)
+    assert re.match(
+        rf"Held-out prompts: [\d,]+ tokens/s before the tune, by plain, [\d,]+ after it, by {family}\.", speed
+    )
     assert speed.endswith("1.30 times as fast as before the tune (1.10 to 1.50).")
     place = home / "data" / "tuned" / f"tiny-{family}"
     assert where.startswith(f'The heads lie in {place}, and pair "tiny" in {pair} names it.')

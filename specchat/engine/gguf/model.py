@@ -56,8 +56,8 @@ class GgufModel:
     are equal. With `alone` a single row is not padded and so rounded differently: the cache is `rough` from there on
     until `exact` or `write` reads those tokens again.
 
-    Where no padding makes rows equal, the model is `uneven`: KV entries depend on the pass that wrote them. Prompts then
-    go on only from borders up to which whole blocks were written, as they would be from an empty cache.
+    Where no padding makes rows equal, the model is `uneven`: KV entries depend on the pass that wrote them. Prompts
+    then go on only from borders up to which whole blocks were written, as they would be from an empty cache.
 
     A recurrent model cannot be rolled back: it rereads everything instead, and supports no drafts.
     """
@@ -177,7 +177,7 @@ class GgufModel:
             self._whole += UNEVEN_BLOCK
 
     def reusable(self, length: int, _: int) -> int:
-        """Tokens, up to `length`, after which a text may go on with the KV entries that it would have from the start."""
+        """Tokens, up to `length`, after which a text may go on with the KV entries it would have from the start."""
         return min(length // UNEVEN_BLOCK * UNEVEN_BLOCK, self._whole) if self.uneven else length
 
     def next_logits(self, token: int, start: int) -> Tensor:
