@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from specchat.engine.gguf.export import FILE_TYPES, OUTER_MATRICES, Kind
+from specchat.engine.gguf.vocabulary import Vocabulary, describe
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.weights import Weights
 from specchat.engine.recipe import Delta, Experts, Norm
@@ -22,14 +23,17 @@ DENSE = ("ssm_alpha", "ssm_beta", "ssm_conv1d", "ffn_gate_inp")
 """Parts of the names of matrices that stay in float32."""
 
 
-def write(checkpoint: Checkpoint, file: Path, kind: Kind) -> None:
-    """Write a checkpoint without a tokenizer, the embeddings of q4_0 in q8_0."""
+def write(checkpoint: Checkpoint, file: Path, kind: Kind, tokenizer: bool = False) -> None:
+    """Write a checkpoint, by default without its tokenizer, the embeddings of q4_0 in q8_0."""
     recipe, arch = checkpoint.config.recipe, ARCHITECTURES[checkpoint.config.family]
     writer = gguf.GGUFWriter(file, arch)
     _describe(writer, checkpoint)
     writer.add_file_type(FILE_TYPES[kind])
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
-    writer.add_tokenizer_model("no_vocab")
+    if tokenizer:
+        describe(writer, gguf, Vocabulary.of(checkpoint), checkpoint.config.vocab)
+    else:
+        writer.add_tokenizer_model("no_vocab")
     names = gguf.get_tensor_name_map(next(a for a, n in gguf.MODEL_ARCH_NAMES.items() if n == arch), len(recipe.layers))
     with Weights(checkpoint) as weights:
         for name, tensor in _tensors(checkpoint, weights).items():

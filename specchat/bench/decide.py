@@ -21,6 +21,7 @@ from specchat.engine.strategies import STRATEGIES
 ALL = "all prompts"
 DEARER, CHEAPER, RARER = 2.0, 0.5, 0.8
 """Factors of the alternatives: cost of further rows, cost of drafting, probability of acceptance."""
+NO_FACTORS: Mapping[str, float] = {}
 
 
 @dataclass(frozen=True)
@@ -144,12 +145,15 @@ def expected_speedup(outcome: DraftOutcome, costs: Costs, length: int) -> float:
     return 1 / (outcome.reading + (1 + outcome.lost) / speed_up(expected_tokens(outcome.kept[:length]), step))
 
 
-def best(outcomes: Sequence[DraftOutcome], costs: Costs) -> DraftChoice:
-    """The draft with the highest expected speedup, the shortest of equal ones, or plain."""
+def best(outcomes: Sequence[DraftOutcome], costs: Costs, factors: Mapping[str, float] = NO_FACTORS) -> DraftChoice:
+    """The draft with the highest expected speedup, the shortest of equal ones, or plain.
+
+    `factors` multiply the speedups by contender.
+    """
     found = DraftChoice(PLAIN, 0, 1.0)
     for outcome in outcomes:
         for length in range(1, len(outcome.drafted) + 1):
-            times = expected_speedup(outcome, costs, length)
+            times = factors.get(outcome.contender, 1.0) * expected_speedup(outcome, costs, length)
             if times > found.times:
                 found = DraftChoice(outcome.contender, length, times)
     return found
@@ -178,17 +182,20 @@ def fewer_kept(outcome: DraftOutcome) -> DraftOutcome:
 
 def _decision(category: str, samples: Sequence[Sample], costs: Costs) -> Decision:
     outcomes = outcomes_of(samples, costs)
-    chosen = best(outcomes, costs)
-    ran = next((outcome for outcome in outcomes if outcome.contender == chosen.contender), None)
+    measured = _measured(samples)
+    expected = {one.contender: expected_speedup(one, costs, len(one.drafted)) for one in outcomes if one.drafted}
+    # A contender that ran slower than expected would at another length, too.
+    factors = {name: measured[name] / times for name, times in expected.items() if name in measured and times}
+    chosen = best(outcomes, costs, factors)
     return Decision(
         category=category,
         prompts=len({sample.prompt.id for sample in samples}),
         best=chosen,
-        dearer_checks=best(outcomes, dearer_checks(costs)),
-        cheaper_drafts=best([sooner_read(outcome) for outcome in outcomes], cheaper_drafts(costs)),
-        fewer_kept=best([fewer_kept(outcome) for outcome in outcomes], costs),
-        expected=expected_speedup(ran, costs, len(ran.drafted)) if ran else None,
-        measured=_measured(samples),
+        dearer_checks=best(outcomes, dearer_checks(costs), factors),
+        cheaper_drafts=best([sooner_read(outcome) for outcome in outcomes], cheaper_drafts(costs), factors),
+        fewer_kept=best([fewer_kept(outcome) for outcome in outcomes], costs, factors),
+        expected=expected.get(chosen.contender),
+        measured=measured,
     )
 
 

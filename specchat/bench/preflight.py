@@ -23,7 +23,7 @@ class Preflight:
 
     Attributes:
         plain_ms: milliseconds of a plain step; `bound_ms` the time to read its weights alone, 0 where unknown.
-        checks: v(1), v(2), ... in plain steps.
+        checks: time of steps that verify 1, 2, ... tokens, in plain steps, so that the first is 1.
         strategy, length: the best one, and its draft length.
         draft: cost of a draft token in plain steps.
         accepted: share of the draft tokens that were accepted; `mean_draft` their number per step.

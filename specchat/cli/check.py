@@ -15,6 +15,7 @@ from specchat.cli.interrupt import Interrupt
 from specchat.cli.options import FOLDER, PAIR_OPTIONS, with_options
 from specchat.cli.output import Output, Problem, ProgressLine, reports_errors
 from specchat.cli.wishes import Wishes
+from specchat.engine.decoding.passes import CHECKED
 from specchat.engine.options import Acceptance
 from specchat.engine.pair import PairSpec
 from specchat.engine.requests import Count
@@ -132,12 +133,19 @@ def _run(
         matching.append(distribution.holds)
     progress.clear()
     different = sorted({result.strategy for result in seen if not result.identical})
-    out.write(_advice(different, all(matching), full) + "\n")
+    out.write(_advice(different, all(matching), full, session.info.exactness) + "\n")
     return not different and all(matching)
 
 
-def _advice(different: list[str], matching: bool, full: bool) -> str:
+def _advice(different: list[str], matching: bool, full: bool, exactness: str) -> str:
     """What to do about the outcome, in a sentence."""
+    if "plain" in different:
+        return "Plain decoding itself writes otherwise after an earlier turn, so no strategy is at fault: report this."
+    if different and exactness.startswith(CHECKED):
+        return (
+            f"No strategy is at fault: with this pair rounding depends on how many tokens a pass has ({exactness}). "
+            "Where the text must not depend on drafts, use plain."
+        )
     if different:
         return f"Do not use {', '.join(different)} with this pair until that is fixed, and report the lines above."
     if not matching:

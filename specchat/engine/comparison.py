@@ -12,11 +12,11 @@ from math import isfinite, sqrt
 from specchat.engine.events import Step
 from specchat.engine.stats import Speedup
 
-MIN_STEPS, MIN_TOKENS = 4, 48
+MIN_STEPS, MIN_TOKENS = 4, 32
 """Both are needed for a speedup."""
 MAX_RELATIVE_WIDTH = 0.1
 """An interval this narrow, relative to the speedup, needs steps alone."""
-MAX_PLAIN_ERROR = 0.15
+MAX_PLAIN_ERROR = 0.2
 """No speedup is given unless plain decoding's time is known within this share in 99 of 100 cases."""
 Z_95, Z_99 = 1.96, 2.58
 """Half widths of intervals of 95 % and 99 %, in standard deviations."""

@@ -39,7 +39,9 @@ REPLY = Generate(
 )
 """Request of the plain reply that is measured."""
 REPLIES = 3
-"""Replies; a slow model writes one."""
+"""Plain replies, of greedy and of drawn tokens each, and of `auto` after each; a slow model writes one."""
+DRAWN = 0.7
+"""The temperature at which plain speed is measured where tokens are drawn."""
 REPLY_TOKENS = 16
 """Shorter plain replies give no reliable speed."""
 
@@ -64,21 +66,35 @@ class Deadline:
 
 
 def reply_plainly(generate: Callable[[Generate, Deadline], Iterator[Event]], temperature: float = 0.0) -> bool:
-    """Let plain decoding write up to `REPLIES` replies, text and events included, whose speed the session stores.
+    """Let plain decoding write a reply, text and events included, whose speed the session stores.
 
-    Returns False, without further replies, if one is too short.
+    Returns False if it is too short.
 
     Raises:
         EngineError: `generate` cannot answer the prompt, for example because the context is too small.
     """
     request = replace(REPLY, sampling=replace(REPLY.sampling, temperature=temperature))
-    begun, replies = perf_counter(), 0
-    while replies < REPLIES and perf_counter() - begun < BUDGET_S / REPLIES:
-        ended = [event.stats for event in generate(request, Deadline()) if isinstance(event, Finished)]
-        if ended[0].completion_tokens < REPLY_TOKENS:
-            return False
-        replies += 1
-    return True
+    ended = [event.stats for event in generate(request, Deadline()) if isinstance(event, Finished)]
+    return ended[0].completion_tokens >= REPLY_TOKENS
+
+
+def in_turn(
+    generate: Callable[[Generate, Deadline], Iterator[Event]], load: Callable[[], float]
+) -> list[tuple[float, float]]:
+    """Let plain decoding and `auto` write replies in turn; return `load` after each, empty if they are too short.
+
+    Raises:
+        EngineError: as `reply_plainly`.
+    """
+    begun, loads = perf_counter(), list[tuple[float, float]]()
+    for number in range(2 * REPLIES):
+        late = perf_counter() - begun > BUDGET_S
+        if (number > 1 and late) or not reply_plainly(generate, DRAWN * (number % 2)) or (loads and late):
+            break
+        plain = load()
+        rehearse(generate, None)
+        loads.append((plain, load()))
+    return loads
 
 
 def rehearse(generate: Callable[[Generate, Deadline], Iterator[Event]], auto: Drafter | None) -> None:

@@ -1,8 +1,13 @@
 """Speed of plain decoding with a pair: measured at load, and from plain replies after that."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from math import hypot, log, sqrt
+from statistics import geometric_mean, stdev
 
 from specchat.engine.decoding.costs import StepCosts
+from specchat.engine.decoding.means import Mean
+from specchat.engine.decoding.plain_ratio import OFF
 from specchat.engine.decoding.yardstick import Yardstick
 from specchat.engine.measure import REPLY_TOKENS
 from specchat.engine.options import Sampling
@@ -19,22 +24,25 @@ class PlainSpeed:
     def __init__(self, costs: StepCosts) -> None:
         self._costs = costs
         self.yardstick = Yardstick(costs)
-        self._verify_share = 1.0
-        """Part of a plain step that the target's pass takes."""
+        self._bare_share = Mean()
+        """Part of a plain step that one takes without the processing of text."""
         self.forget()
 
     def begin(self, tokens_per_second: float) -> None:
         """Begin a reply that is compared with this plain speed; with 0 it is compared with none."""
-        self.yardstick.begin(1e3 / tokens_per_second if tokens_per_second else 0.0, self._verify_share)
+        self.yardstick.begin(1e3 / tokens_per_second if tokens_per_second else 0.0, self._bare_share.value or 1.0)
 
     def forget(self) -> None:
         """Forget the speeds; the next plain replies measure them."""
         self._greedy = self._sampled = 0.0
 
-    def settle(self, plain: float, drafted: float) -> None:
-        """Take the current load factors, of `plain` and of `drafted` replies, as the normal ones."""
+    def settle(self, loads: Sequence[tuple[float, float]]) -> None:
+        """Take the load factors of plain replies, and of those with drafts after each, as the normal ones."""
+        plain, drafted = (geometric_mean(each) for each in zip(*loads, strict=True))
         self._costs.settle(plain, drafted)
-        self.yardstick = Yardstick(self._costs)
+        apart = [log(one / other) for one, other in loads]
+        spread = stdev(apart) / sqrt(len(apart)) if len(apart) > 1 else 0.0
+        self.yardstick = Yardstick(self._costs, hypot(OFF, spread))
         self._greedy /= plain
         self._sampled /= plain
 
@@ -50,8 +58,7 @@ class PlainSpeed:
         if tally.drafted or tally.tokens < REPLY_TOKENS:
             return
         known, seen = self._greedy if sampling.greedy else self._sampled, self.yardstick.usual_speed
-        if tally.ran_ms > 0:
-            self._verify_share = tally.verify_ms / tally.ran_ms
+        self._bare_share.add(self.yardstick.bare_share)
         speed = known + WEIGHT * (seen - known) if known else seen
         if sampling.greedy:
             self._greedy = speed

@@ -89,7 +89,8 @@ class ReplyInProgress:
         """
         text, tokens, meter, most = self._text, self._tokens, self.meter, self.request.limits.max_tokens
         reason: FinishReason | None = "length" if most == 0 else None
-        begun, ran = perf_counter(), self._runner.executor.costs.clock()
+        clock, sent_ms = self._runner.executor.costs.clock, 0.0
+        begun, ran = perf_counter(), clock()
         while reason is None:
             if self.constraint is not None and (error := self.constraint.error):
                 raise EngineError("request", error)
@@ -111,10 +112,10 @@ class ReplyInProgress:
                 reason = "cancelled"
             now = perf_counter()
             meter.ttft_ms = meter.ttft_ms or 1e3 * (now - self._started)
-            ran_ms = 1e3 * (self._runner.executor.costs.clock() - ran)
+            ran_ms = 1e3 * (clock() - ran)
             other_ms, waited_ms = meter.other_ms(outcome, 1e3 * (now - begun), ran_ms)
             # A strategy that chooses others has them draft otherwise than they do alone.
-            measured = yardstick.add(f"{self.speculation.strategy} {outcome.strategy}", outcome)
+            measured = yardstick.add(f"{self.speculation.strategy} {outcome.strategy}", outcome, sent_ms)
             while reason in ("stop", "length") and decoding.repeatable and yardstick.repeats():
                 yardstick.add_repeated(decoding.repeat())
             pieces = text.take() if reason is None else text.finish(complete=reason == "stop")
@@ -136,7 +137,7 @@ class ReplyInProgress:
                 usual_ms=measured.usual_ms,
                 plain_ms=measured.plain_ms * taken,
                 plain_error=measured.plain_error,
-                plain_known=() if reason is None else yardstick.known_after(),
+                plain_known=() if reason is None else yardstick.end(),
                 turned=text.turned != turned,
                 waited_ms=waited_ms,
                 call_pieces=called.pieces,
@@ -145,7 +146,9 @@ class ReplyInProgress:
                 logprobs=self._logprobs(outcome, taken),
             )
             meter.tally.add(step)
+            sent = clock()
             yield step
+            sent_ms = 1e3 * (clock() - sent)
             if reason is None:
                 yield from changes
         yield self.finished(reason)

@@ -15,7 +15,7 @@ from specchat.engine.errors import ContextError, EngineError
 from specchat.engine.events import Changed, Counted, Event, Finished, Started
 from specchat.engine.grammar.compiler import Grammars
 from specchat.engine.learnt import Learnt
-from specchat.engine.measure import check_costs, draft_costs, plain_speed, rehearse, reply_plainly
+from specchat.engine.measure import check_costs, draft_costs, in_turn, plain_speed, rehearse
 from specchat.engine.model.habits import habits
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.options import Speculation
@@ -95,13 +95,9 @@ class Session:
             executor.policies.forget()
             speed.forget()
             self.info = speed.described(self.info)
-            for temperature in (0.0, DRAWN):
-                # Each reply becomes the yardstick, without a correction for load.
-                if not reply_plainly(self.generate, temperature):
-                    break
-            plain = speed.yardstick.slowed
-            rehearse(self.generate, self.drafters.get("auto"))
-            speed.settle(plain, speed.yardstick.slowed)
+            # Each plain reply becomes the yardstick, without a correction for load.
+            if loads := in_turn(self.generate, lambda: speed.yardstick.slowed):
+                speed.settle(loads)
         self.forget()
         speed.fall_back(bare)
         self.info = speed.described(self.info)
@@ -219,10 +215,6 @@ class Session:
             raise EngineError(
                 "request", f"Strategy {status.name!r} cannot be used with {self.info.name}: {status.reason}."
             )
-
-
-DRAWN = 0.7
-"""The temperature at which plain speed is measured where tokens are drawn."""
 
 
 def _without_template(tokenizer: Tokenizer) -> str:

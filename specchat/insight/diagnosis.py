@@ -9,6 +9,7 @@ from specchat.chat.lately import speedup_lately
 from specchat.chat.record import speculation_label
 from specchat.chat.turn import Reply
 from specchat.clean import one_line
+from specchat.engine.comparison import MIN_STEPS, MIN_TOKENS
 from specchat.engine.options import Speculation
 from specchat.engine.pair import PairInfo
 from specchat.engine.stats import Speedup
@@ -143,8 +144,8 @@ def _verdict(reply: Reply) -> tuple[str, bool | None]:
     if not tally.speculative:
         return ("nothing to draft from yet" if tally.steps > _ENOUGH else ""), None
     known = _speedup(reply)
-    if tally.speculative < _ENOUGH or (known is None and tally.compared.steps):
-        return "this reply alone tells too little" if reply.ended else "measuring whether drafting pays", None
+    if known is None and (tally.speculative < _ENOUGH or tally.compared.steps):
+        return _unknown(tally) if reply.ended else "measuring whether drafting pays", None
     name, times = used.strategy, known.times if known is not None else 0.0
     findings = _chosen(tally, name) if delegates(name) else _findings(tally, times)
     if not times:
@@ -154,6 +155,12 @@ def _verdict(reply: Reply) -> tuple[str, bool | None]:
     if times > 1 - figures.EVEN:
         return f"drafting is even: {findings}", None
     return f"slower than plain: {findings}", False
+
+
+def _unknown(tally: Tally) -> str:
+    """The reason why an ended reply has no speed-up."""
+    short = min(tally.speculative, tally.compared.steps) < MIN_STEPS or tally.compared.tokens < MIN_TOKENS
+    return f"speed-up unknown: {'reply too short' if short else 'machine too busy'} to measure"
 
 
 def _chosen(tally: Tally, strategy: str) -> str:

@@ -32,7 +32,9 @@ def measured(search: "RecommendSearch", found: "Recommendations", show: "Show") 
     runs = search.sampled(best.name, SAMPLED)
     stats = [run.stats for run in runs if run.stats is not None]
     steps, drafted = sum(one.num_steps for one in stats), sum(one.num_draft_tokens for one in stats)
-    plain_ms = sum(one.ran_ms for one in plain) / max(1, sum(one.completion_tokens for one in plain))
+    tokens = max(1, sum(one.completion_tokens for one in plain))
+    plain_ms = sum(one.ran_ms for one in plain) / tokens
+    verifying = sum(one.verify_ms for one in plain) / tokens / plain_ms
     costs = verify_cost(session.runner, lambda share: show("measuring what decides", share), lambda: True)
     waited, ran = sum(one.waited_ms for one in (*plain, *stats)), sum(one.ran_ms for one in (*plain, *stats))
     on_gpu = bool(session.info.gpu)
@@ -40,7 +42,7 @@ def measured(search: "RecommendSearch", found: "Recommendations", show: "Show") 
     return Preflight(
         plain_ms=plain_ms,
         bound_ms=1e3 * search.step_bytes / read_bandwidth(torch.device("cuda" if on_gpu else "cpu")),
-        checks=[cost.ratio for cost in costs],
+        checks=[1 + verifying * (cost.ratio - 1) for cost in costs],
         strategy=best.name.partition(" ")[0],
         length=int(length) if length else 0,
         draft=sum(one.draft_ms for one in stats) / max(1, drafted) / plain_ms,

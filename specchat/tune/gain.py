@@ -11,6 +11,7 @@ import torch
 from specchat.bench.contender import BenchPrompt, Different
 from specchat.bench.interleaved import BenchProgress, measure
 from specchat.bench.ours import Ours
+from specchat.bench.preflight import BUSY
 from specchat.bench.ratios import ratio_interval
 from specchat.bench.summary import PLAIN
 from specchat.engine.errors import EngineError
@@ -29,11 +30,12 @@ TOKENS, REPEATS, PROMPTS = 96, 4, 12
 
 @dataclass(frozen=True)
 class HeldOutSpeed:
-    """Speed of a strategy over plain by prompt, and tokens per second over all."""
+    """Speed of a strategy over plain by prompt, tokens per second over all, and the share of time that was waited."""
 
     strategy: str
     times: dict[str, float]
     tokens_per_second: float
+    waited: float = 0.0
 
 
 def held_out_prompts(session: Session, questions: Sequence[Question]) -> list[BenchPrompt]:
@@ -63,6 +65,7 @@ def held_out_speeds(
     every = {one.name: one for one in (plain, *others)}
     spent: dict[str, dict[str, list[float]]] = {name: {} for name in every}
     texts: dict[str, tuple[int, ...]] = {}
+    waited_ms = whole_ms = 0.0
     for sample in measure([*every.values()], prompts, REPEATS, TOKENS, notify, lambda *_: None):
         key = sample.prompt.id
         if texts.setdefault(key, sample.run.tokens) != sample.run.tokens:
@@ -70,6 +73,7 @@ def held_out_speeds(
         stats = sample.run.stats
         assert stats is not None
         spent[sample.contender].setdefault(key, []).append(1e-3 * stats.ran_ms)
+        waited_ms, whole_ms = waited_ms + stats.waited_ms, whole_ms + stats.milliseconds
     seconds = {name: {key: median(each) for key, each in some.items()} for name, some in spent.items()}
     tokens = sum(map(len, texts.values()))
     return [
@@ -77,6 +81,7 @@ def held_out_speeds(
             one.speculation.strategy,
             {key: seconds[plain.name][key] / mine for key, mine in seconds[one.name].items()},
             tokens / sum(seconds[one.name].values()),
+            waited_ms / whole_ms,
         )
         for one in others
     ]
@@ -111,6 +116,16 @@ class TuneComparison:
     before: HeldOutSpeed
     after: HeldOutSpeed
     gain: Gain
+
+    @property
+    def waited(self) -> float:
+        """Share of the time that replies waited for a processor."""
+        return max(self.before.waited, self.after.waited)
+
+    @property
+    def busy(self) -> bool:
+        """True if other programs used the processor, so that the figures are unsure."""
+        return self.waited > BUSY
 
 
 def compared(

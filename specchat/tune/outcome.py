@@ -67,14 +67,20 @@ def registered(order: TuneOrder, result: TuneResult, found: TuneComparison) -> l
 
     before, after, times = found.before, found.after, found.gain
     lines = [
-        f"Held-out prompts: {before.tokens_per_second:,.0f} tokens/s before, by {before.strategy}, "
-        f"{after.tokens_per_second:,.0f} after, by {after.strategy}; over plain in the same minutes {times.times:.2f} "
-        f"times as fast ({interval(times.low, times.high, ' to ')})."
+        f"Held-out prompts: {before.tokens_per_second:,.0f} tokens/s before the tune, by {before.strategy}, "
+        f"{after.tokens_per_second:,.0f} after it, by {after.strategy}. Each beside plain in the same minutes, that is "
+        f"{times.times:.2f} times as fast as before the tune ({interval(times.low, times.high, ' to ')})."
     ]
     figures = {"pair": order.pair.id, "times": [times.times, times.low, times.high]}
     if not times.sure:
-        order.report.result(taken=False, **figures)
-        return [*lines, f"That is no sure gain, so {order.toml} stays as it is. {result.advice}"]
+        order.report.result(taken=False, busy=found.busy, **figures)
+        advice = result.advice
+        if found.busy:
+            advice = (
+                f"The machine was busy: replies waited {found.waited:.0%} of their time for a processor. Run the "
+                "command again when less runs."
+            )
+        return [*lines, f"That is no sure gain, so {order.toml} stays as it is. {advice}"]
     made = Tuned(
         id=order.folder.name,
         kind=result.kind,

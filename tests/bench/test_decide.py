@@ -146,6 +146,17 @@ def test_decisions_by_category(decided: Decided) -> None:
     assert (both.category, both.prompts) == (ALL, 2)
 
 
+def test_what_ran_slower_than_expected_is_not_the_best_by_estimate() -> None:
+    """Its drafts accept as much as before, and all that it does takes twice as long."""
+    assert GOOD.stats is not None
+    slow = replace(GOOD, seconds=0.4, stats=replace(GOOD.stats, verify_ms=220.0))
+    for run, name in ((GOOD, "draft x4"), (slow, "plain")):
+        samples = [sample("plain", PLAIN, "a", "code"), sample("draft x4", run, "a", "code")]
+        decision = decide(samples, CHECKS).decisions[-1]
+        assert decision.best.contender == name
+        assert decision.best.times <= max(1.0, 1.2 * decision.measured["draft x4"])
+
+
 def test_break_even_is_told_for_each_length(decided: Decided) -> None:
     assert decided.break_even("draft x4", 4) == pytest.approx((4 * 0.2 + 0.9 * 9 / 5 + 0.2 - 1) / 4)
     _, row = break_even_table(decided).splitlines()

@@ -120,6 +120,7 @@ def tiny(home: Path, monkeypatch: pytest.MonkeyPatch) -> Tiny:
 
     monkeypatch.setattr(replies, "LONGEST_REPLY", 12)
     monkeypatch.setattr(gain, "TOKENS", 12)
+    monkeypatch.setattr(gain, "BUSY", 1.0)
     return write
 
 

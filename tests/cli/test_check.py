@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from specchat.cli.check import _advice
 from specchat.cli.exit_codes import ExitCode
 from specchat.engine import check, check_ratio
 from specchat.engine.check import CheckPrompt, CheckResult
+from specchat.engine.decoding.passes import ALIKE, checked
 from specchat.engine.session import Session
 from specchat.engine.strategies import HEADED, STRATEGIES
 from tests.cli.conftest import Run, configure
@@ -179,3 +181,17 @@ def test_a_model_that_cannot_be_loaded_is_told(run: Run, home: Path, tmp_path: P
     assert "--target: there is no folder or file" in result.stderr
     configure(home, models='schema = 1\n[[pair]]\nid = "mine"\nbackend = "gguf"\ntarget.path = "/t"\n')
     assert run("check", "--pair", "mine").exit_code == ExitCode.UNUSABLE
+
+
+@pytest.mark.parametrize(
+    ("different", "exactness", "words"),
+    [
+        (["auto", "lookup"], ALIKE, "Do not use auto, lookup"),
+        (["auto", "lookup"], checked(1.0), "No strategy is at fault: with this pair rounding depends"),
+        (["auto", "plain"], checked(1.0), "Plain decoding itself writes otherwise after an earlier turn"),
+    ],
+)
+def test_no_strategy_is_blamed_for_what_passes_round_otherwise(
+    different: list[str], exactness: str, words: str
+) -> None:
+    assert _advice(different, True, True, exactness).startswith(words)

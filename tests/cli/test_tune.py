@@ -50,8 +50,10 @@ def test_heads_that_are_faster_are_registered(
     learnt, held_out, speed, where = result.stdout.splitlines()
     assert re.fullmatch(rf"{family} heads of [\d,]+ weights learnt from 4 replies of \d+ tokens in 3 steps\.", learnt)
     assert held_out.startswith("On 1 held-out replies they get ")
-    assert re.match(rf"Held-out prompts: [\d,]+ tokens/s before, by plain, [\d,]+ after, by {family}", speed)
-    assert speed.endswith("1.30 times as fast (1.10 to 1.50).")
+    assert re.match(
+        rf"Held-out prompts: [\d,]+ tokens/s before the tune, by plain, [\d,]+ after it, by {family}\.", speed
+    )
+    assert speed.endswith("1.30 times as fast as before the tune (1.10 to 1.50).")
     place = home / "data" / "tuned" / f"tiny-{family}"
     assert where.startswith(f'The heads lie in {place}, and pair "tiny" in {pair} names it.')
     text = pair.read_text()
@@ -68,7 +70,7 @@ def test_heads_are_listed_compared_with_those_before_and_taken_back(
     before = load_catalog(pair)
     assert run(*command, "medusa").exit_code == 0
     again = run(*command, "medusa")
-    assert re.search(r"before, by (plain|medusa), ", again.stdout)
+    assert re.search(r"before the tune, by (plain|medusa), ", again.stdout)
     rows = json.loads(run("tune", "list", "--json").stdout)
     assert [(row["id"], row["kind"], row["used_by"]) for row in rows] == [
         ("tiny-medusa-2", "heads", ["tiny"]),
@@ -94,10 +96,15 @@ def test_heads_are_listed_compared_with_those_before_and_taken_back(
 
 
 def test_heads_that_are_not_faster_are_not(
-    run: Run, pair: Path, home: Path, command: tuple[str, ...], rising: Rising
+    run: Run, pair: Path, home: Path, command: tuple[str, ...], rising: Rising, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rising(1.2, 0.99)
     before = pair.read_bytes()
+    monkeypatch.setattr(gain, "BUSY", -1.0)
+    busy = run(*command, "medusa").stdout
+    assert "The machine was busy: replies waited " in busy
+    assert "More --replies" not in busy
+    monkeypatch.setattr(gain, "BUSY", 1.0)
     result = run(*command, "medusa")
     assert result.exit_code == 0
     *_, no_gain, _, empty, line = result.stdout.splitlines()
@@ -307,4 +314,4 @@ def test_held_out_prompts_are_measured_whole(
     result = run(*command, "eagle3")
     assert result.exit_code == 0, result.stderr
     assert [question.chat[0].content for question in asked] == [WORDS[7]]
-    assert "after, by eagle3" in result.stdout
+    assert "after it, by eagle3" in result.stdout

@@ -52,7 +52,7 @@ def test_a_draft_that_is_faster_is_registered_listed_and_taken_back(
     assert (result.exit_code, result.stderr) == (0, "")
     place = home / "data" / "tuned" / "tiny-draft"
     assert f'The draft lies in {place}, and pair "tiny" in {pair} names it.' in result.stdout
-    assert "1.30 times as fast (1.10 to 1.50)" in result.stdout
+    assert "1.30 times as fast as before the tune (1.10 to 1.50)" in result.stdout
     assert '# mine\n[[pair]]\nid = "tiny" # small\n' in pair.read_text()
     spec = load_catalog(pair).find("tiny").spec
     assert spec.draft is not None

@@ -19,7 +19,7 @@ GREEDY, DRAWN = Sampling(), Sampling(temperature=0.7)
 
 def seen(speed: PlainSpeed, tokens_per_second: float, sampling: Sampling, **tally: int) -> tuple[float, float]:
     """What is told after a reply, of greedy and drawn tokens."""
-    cast("Any", speed).yardstick = SimpleNamespace(usual_speed=tokens_per_second)
+    cast("Any", speed).yardstick = SimpleNamespace(usual_speed=tokens_per_second, bare_share=1.0)
     speed.observe(replace(Tally(steps=9, tokens=REPLY_TOKENS), **cast("Any", tally)), sampling)
     info = speed.described(INFO)
     return info.plain_tokens_per_second, info.plain_sampled_tokens_per_second
@@ -32,21 +32,28 @@ def test_each_plain_reply_counts_by_half_and_for_its_kind_alone() -> None:
     assert seen(speed, 50.0, DRAWN) == (80.0, 50.0)
 
 
-def test_a_repeated_step_is_compared_with_a_pass_of_the_target_alone() -> None:
-    """No text is processed after it: here that takes a fifth of a step, and a pass is a fifth slower than usual."""
-    costs = StepCosts()
+@pytest.mark.parametrize(("repeated", "bare"), [(0, 8.0), (8, 7.0)])
+def test_a_repeated_step_is_compared_with_those_after_plain_replies(repeated: int, bare: float) -> None:
+    """They take less than a step with its text: as the target's pass, or less. Here it is a fifth slower than then."""
+    now = [0.0]
+    costs = StepCosts(lambda: now[0])
     speed = PlainSpeed(costs)
-    plain = replace(Tally(steps=9, tokens=REPLY_TOKENS), verify_ms=8.0, other_ms=2.0)
-    cast("Any", speed.yardstick)._tokens, cast("Any", speed.yardstick)._lasted = 100, 1000.0
-    speed.observe(plain, GREEDY)
+    for _ in range(REPLY_TOKENS):
+        now[0] += 0.01
+        costs.add("plain", StepOutcome((0,), (), (), 0, (), 0.0, 8.0))
+        speed.yardstick.add("plain", StepOutcome((0,), (), (), 0, (), 0.0, 8.0))
+    for _ in range(repeated):
+        speed.yardstick.add_repeated(StepOutcome((0,), (), (), 0, (), 0.0, bare))
+    speed.observe(Tally(steps=9, tokens=REPLY_TOKENS), GREEDY)
     speed.begin(100.0)
     drafted = StepOutcome((0, 0), (0,), (), 1, (1,), 0.0, 10.0, strategy="draft")
     for _ in range(8):
+        now[0] += 0.012
         costs.add("draft", drafted)
         speed.yardstick.add("draft", drafted)
     for _ in range(8):
-        speed.yardstick.add_repeated(StepOutcome((0,), (), (), 0, (), 0.0, 9.6))
-    (known,) = speed.yardstick.known_after()
+        speed.yardstick.add_repeated(StepOutcome((0,), (), (), 0, (), 0.0, 1.2 * bare))
+    (known,) = speed.yardstick.end()
     assert known.token_ms == pytest.approx(12.0, rel=0.05)
 
 
@@ -61,6 +68,6 @@ def test_the_load_while_loading_is_taken_out_and_bare_steps_count_where_no_reply
     assert speed.described(INFO).plain_tokens_per_second == 200.0
     speed.forget()
     seen(speed, 100.0, GREEDY)
-    speed.settle(0.5, 1.0)
+    speed.settle([(0.5, 1.0)])
     speed.fall_back(300.0)
     assert speed.described(INFO).plain_tokens_per_second == 200.0

@@ -313,9 +313,9 @@ def test_a_strategy_has_a_yardstick_of_its_own_under_each_that_chooses_it(
     """`auto` lets a model draft further than it does alone, which costs otherwise than is expected."""
     added, names = Yardstick.add, list[str]()
 
-    def noting(self: Yardstick, strategy: str, outcome: StepOutcome) -> Measured:
+    def noting(self: Yardstick, strategy: str, outcome: StepOutcome, sent_ms: float = 0.0) -> Measured:
         names.append(strategy)
-        return added(self, strategy, outcome)
+        return added(self, strategy, outcome, sent_ms)
 
     monkeypatch.setattr(Yardstick, "add", noting)
     for strategy in ("auto", "draft"):

@@ -39,7 +39,7 @@ def test_a_narrow_interval_is_told_sooner() -> None:
 
 
 def test_none_is_told_while_plain_s_own_time_is_unsure() -> None:
-    for error, told in ((0.058, True), (0.059, False)):
+    for error, told in ((0.077, True), (0.078, False)):
         known = Comparison.of([replace(STEP, plain_error=error)] * (MIN_TOKENS // STEP.emitted)).speedup
         assert (known is not None) == told
 

@@ -91,16 +91,21 @@ class DraftsChains(Protocol):
 class LossyCache(Protocol):
     """A model that can go on from some lengths of its text only: windows slide on, recurrent states change in place."""
 
-    @property
-    def recurrent(self) -> bool:
-        """True where a text that is rolled back far needs a checkpoint."""
-        ...
-
     def reusable(self, length: int, held: int) -> int:
         """Return the most tokens, up to `length`, after which a text may go on from what the cache holds.
 
         It had `held` tokens last.
         """
+        ...
+
+
+@runtime_checkable
+class TakesCheckpoints(LossyCache, Protocol):
+    """A model that may need a checkpoint to roll a text back."""
+
+    @property
+    def recurrent(self) -> bool:
+        """True where a text that is rolled back far needs a checkpoint."""
         ...
 
     def checkpoint(self) -> None:
@@ -143,7 +148,8 @@ class CachedModel(Generic[M]):
         """Roll back to the prefix shared with `prompt`, if the cache can; return the length of what it holds."""
         shared = shared_prefix(self.tokens, prompt[:-1])
         if (model := self._lossy) is not None:
-            self._checkpoint_at = len(prompt) - 1 - CHECKPOINT_MARGIN if model.recurrent else -1
+            recurrent = isinstance(model, TakesCheckpoints) and model.recurrent
+            self._checkpoint_at = len(prompt) - 1 - CHECKPOINT_MARGIN if recurrent else -1
             shared = model.reusable(shared, len(self.tokens))
         self.keep(shared)
         return len(self.tokens)
@@ -156,7 +162,7 @@ class CachedModel(Generic[M]):
         if block:
             self.model.write(block, held)
             self.tokens += block
-            if held == self._checkpoint_at and self._lossy is not None:
+            if held == self._checkpoint_at and isinstance(self._lossy, TakesCheckpoints):
                 self._lossy.checkpoint()
         return len(self.tokens) < len(prompt) - 1
 

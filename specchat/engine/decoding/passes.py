@@ -16,9 +16,12 @@ ALIKE = f"row-invariant: passes of 1 to {MOST_ROWS} rows compared bit for bit"
 ONE_BY_ONE = "one token after the other: nothing is drafted"
 
 
+CHECKED = "checked"
+
+
 def checked(error: float) -> str:
     """Describe rows whose logits differ by at most `error`."""
-    return f"checked: choices closer than {error:.1g} in a logit are made again by one row alone"
+    return f"{CHECKED}: choices closer than {error:.1g} in a logit are made again by one row alone"
 
 
 def short_context(model: str, context: int, longest: int | None, least: int) -> str:

@@ -1,12 +1,12 @@
 """How much longer than expected plain steps take, with the error of the estimate."""
 
-from math import exp, inf, log, sqrt
+from math import exp, hypot, inf, log, sqrt
 
 PLAIN_STEPS = 32.0
 """Plain steps after which older ones weigh less; half as many are enough."""
 OFF = 0.08
-"""Prior standard deviation of the ratio, from the error of the time measured at loading."""
-EVEN, UNEVEN = 0.06, 0.5
+"""Least prior standard deviation of the ratio, from the error of the time measured at loading."""
+EVEN, UNEVEN = 0.06, 0.3
 """Standard deviation of the ratio between seconds without load, and its increase per unit of the log of the load."""
 LASTING = 0.0001
 """Least variance of the lasting ratio, so that older measurements weigh less."""
@@ -23,9 +23,10 @@ LEAST_ERROR, BEYOND = 0.04, 0.1
 class PlainRatio:
     """Ratio of plain steps to their time expected from the load, 1 at first, with its error."""
 
-    def __init__(self) -> None:
+    def __init__(self, error: float = OFF) -> None:
+        """Create a ratio of 1 with this standard error."""
         self._count = self._sum = self._squares = self._loads = 0.0
-        self._lasting, self._sure = 1.0, 1 / (OFF * OFF)
+        self._lasting, self._sure = 1.0, 1 / (error * error)
         """The lasting ratio, and its inverse variance."""
 
     @property
@@ -39,13 +40,13 @@ class PlainRatio:
         self._squares *= kept
         self._loads *= kept
 
-    def add(self, times: float, load: float, newest: float) -> None:
-        """Count a plain step under this `load`, which is `newest` soon, that took `times` its expected time."""
+    def add(self, times: float, load: float, newest: float, steps: float = 1.0) -> None:
+        """Count `steps` plain steps under this `load`, `newest` soon, that took `times` their expected time."""
         other_load = log(load) - self._loads / self._count if self._count else 0.0
         self.fade((1 - 1 / PLAIN_STEPS) * exp(-FORGETS * abs(other_load)))
         # A change of load shifts the expected time by the same factor.
         changes = max(0.0, abs(log(load / newest)) - STEADY)
-        weight = NOISE * NOISE / (NOISE * NOISE + changes * changes)
+        weight = steps * NOISE * NOISE / (NOISE * NOISE + changes * changes)
         self._count += weight
         self._sum += weight * times
         self._squares += weight * times * times
@@ -86,6 +87,11 @@ class Repeated:
             self._times.append(times)
 
     @property
+    def count(self) -> int:
+        """Steps that count."""
+        return len(self._times)
+
+    @property
     def mean(self) -> float:
         return sum(self._times) / len(self._times)
 
@@ -98,3 +104,13 @@ class Repeated:
         mean = self.mean
         spread = sum((times / mean - 1) ** 2 for times in self._times) + NOISES * NOISE * NOISE
         return sqrt(LEAST_ERROR * LEAST_ERROR + spread / (count + NOISES) / count)
+
+
+def combined(one: float, its_error: float, other: float, error: float) -> tuple[float, float]:
+    """Return the mean of two estimates by their relative errors, and its error: more where they contradict each other.
+
+    The factor is Birge's ratio.
+    """
+    weight, more = its_error**-2, error**-2
+    mean = exp((weight * log(one) + more * log(other)) / (weight + more))
+    return mean, (weight + more) ** -0.5 * max(1.0, abs(log(one / other)) / hypot(its_error, error))

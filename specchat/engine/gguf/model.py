@@ -43,6 +43,8 @@ class GgufSettings:
     flash_attention: bool
 
 
+UNEVEN_BLOCK = 128
+"""Largest pass that writes a prompt where rows depend on the others, and distance of the borders it goes on from."""
 Padding = tuple[int, ...]
 """Entry r is how many rows go through a pass in place of r; the last entry is for the most rows there may be."""
 
@@ -53,6 +55,9 @@ class GgufModel:
     `padding` gives the rows of a pass by its tokens; added rows are discarded. `proof.py` finds a padding at which rows
     are equal. With `alone` a single row is not padded and so rounded differently: the cache is `rough` from there on
     until `exact` or `write` reads those tokens again.
+
+    Where no padding makes rows equal, the model is `uneven`: KV entries depend on the pass that wrote them. Prompts
+    then go on only from borders up to which whole blocks were written, as they would be from an empty cache.
 
     A recurrent model cannot be rolled back: it rereads everything instead, and supports no drafts.
     """
@@ -68,7 +73,7 @@ class GgufModel:
         self.vocab = file.size
         self.context = min(settings.context, file.max_context or settings.context)
         self.padding: Padding = tuple(range(MOST_ROWS + 1))
-        self.alone = False
+        self.alone = self.uneven = False
         self._bytes = CACHE_TYPES[settings.cache][1]
         params = api.llama_context_default_params()
         # The cache also holds the padding rows at its end.
@@ -103,6 +108,8 @@ class GgufModel:
         self._tokens: list[int] = []
         self._exact = 0
         """Tokens in the cache before the first lone row."""
+        self._whole = 0
+        """Tokens in the cache that were written from border to border."""
         self._flash = settings.flash_attention
         self._use(settings.threads or 1)
         self._threads: Threads | None = None
@@ -110,7 +117,9 @@ class GgufModel:
 
     @property
     def block(self) -> int:
-        return self.context if self.file.recurrent else BLOCK
+        if self.file.recurrent:
+            return self.context
+        return UNEVEN_BLOCK if self.uneven else BLOCK
 
     @property
     def rounds(self) -> bool:
@@ -164,6 +173,12 @@ class GgufModel:
             part = pending[at : at + BLOCK]
             self._decode(part, self._exact, False, self._padded(len(part)))
             self._exact += len(part)
+        if start == self._whole and len(tokens) == UNEVEN_BLOCK:
+            self._whole += UNEVEN_BLOCK
+
+    def reusable(self, length: int, _: int) -> int:
+        """Tokens, up to `length`, after which a text may go on with the KV entries it would have from the start."""
+        return min(length // UNEVEN_BLOCK * UNEVEN_BLOCK, self._whole) if self.uneven else length
 
     def next_logits(self, token: int, start: int) -> Tensor:
         """Logits float32 [vocab] after `token` at position `start`."""
@@ -241,7 +256,7 @@ class GgufModel:
         if 0 < start < len(self._tokens) and self.file.recurrent:
             self.write([], start)
         del self._tokens[start:]
-        self._exact = min(self._exact, start)
+        self._exact, self._whole = min(self._exact, start), min(self._whole, start // UNEVEN_BLOCK * UNEVEN_BLOCK)
 
     def _decode(self, tokens: Sequence[int], start: int, logits: bool, rows: int) -> int:
         """Run one pass and return its number of rows."""
@@ -265,7 +280,7 @@ class GgufModel:
         started = perf_counter()
         if failed := self.api.llama_decode(self._context, self._batch):
             self.api.llama_memory_clear(self._memory, True)
-            self._held = self._exact = 0
+            self._held = self._exact = self._whole = 0
             self._tokens = []
             raise RuntimeError(
                 f"llama.cpp cannot decode {rows} tokens after {start} (code {failed}): {ERRORS.reason()}"

@@ -28,7 +28,7 @@ from specchat.engine.decoding.passes import (
 )
 from specchat.engine.errors import ModelError
 from specchat.engine.gguf.lone import lone_error
-from specchat.engine.gguf.model import GgufModel, Padding
+from specchat.engine.gguf.model import UNEVEN_BLOCK, GgufModel, Padding
 
 MOST_PADDING = 4
 """Largest padding of a single row; a larger one would slow plain decoding too much."""
@@ -71,7 +71,7 @@ class PaddingProof:
             again = f"choices closer than {self.error:.1g} in a logit are made again by {self.padding[1]}"
             return f"row-invariant: {several}; one row goes alone, and {again}"
         if self.error:
-            return checked(self.error)
+            return f"{checked(self.error)}; {UNEVEN_BLOCK} tokens of a chat are kept at a time"
         return ALIKE if self.padding[1] == 1 else f"{ALIKE}, one row going as {self.padding[1]}"
 
 

@@ -68,7 +68,7 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
         draft = None if draft is None else wrap_draft(draft, vocabulary_map, target.vocab)
     progress(Loading("comparing passes of one row and of many", 0.8))
     proof = prove(target)
-    target.padding, target.alone = proof.padding, proof.alone
+    target.padding, target.alone, target.uneven = proof.padding, proof.alone, bool(proof.error) and not proof.alone
     on_gpu = _gpu_layers(pair.target) > 0
     info = TargetInfo(
         layers=0,

@@ -176,7 +176,8 @@ def _ended(chat: ChatScreen, end: TuneEnd) -> None:
         return
     figures = _speed(end.result.get("times"))
     if not end.result.get("taken"):
-        tuning.outcome = f"The tuned draft brings no sure gain ({figures}), so the draft stays as it was."
+        again = " The machine was busy: try /tune again when less runs." if end.result.get("busy") else ""
+        tuning.outcome = f"The tuned draft brings no sure gain ({figures}), so the draft stays as it was.{again}"
         return
     before, after = (_share(end.result.get(name)) for name in ("before", "after"))
     tuning.outcome = f"The draft tuned on your chats is used: {before} accepted before, {after} now; {figures}."
