@@ -34,7 +34,8 @@ def shell(tmp_path: Path) -> Iterator[Terminal]:
 
 
 def ask(shell: Terminal, text: str, model: str = REPO) -> None:
-    """Ask, and wait for the reply, which names its model."""
+    """Ask once the window is there, and wait for the reply, which names its model."""
+    shell.until("ask something")
     shell.press(text, "Enter")
     shell.until(f"▌ {text}(?s:.*) {model} · [0-9,]+ tok/s")
 
