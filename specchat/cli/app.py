@@ -66,14 +66,13 @@ def _run(engine: "EnginePort", prepared: "Prepared", launch: "Launch", chat: str
 def _going_on(launch: "Launch", prepared: "Prepared", key: str) -> "Launch":
     """`launch` with a saved chat open, whose own pair is loaded at once unless the command line names another."""
     from specchat.cli.going_on import pair_of_chat
-    from specchat.cli.prepare import named
     from specchat.config.errors import ConfigError
 
     row = launch.store.row(key)
     own = pair_of_chat(row.view) if row is not None and not launch.named else ""
     launch = replace(launch, chat=key, again=False)
     with suppress(ConfigError):  # the app says so where something is written in the chat
-        return replace(launch, pair=named(own, prepared)) if own else launch
+        return replace(launch, pair=prepared.named(own)) if own else launch
     return launch
 
 

@@ -47,13 +47,13 @@ def check(full: bool, prompts: Path | None, against: str | None, limit: int | No
     they would take long. A server's replies are compared with those of the same model without drafting.
     """
     from specchat.cli.check_server import check_server
-    from specchat.cli.prepare import named_pair, prepare
+    from specchat.cli.prepare import prepare
 
     wishes = Wishes.of(options)
     prepared = prepare(wishes)
     pair = ready(prepared.pair, wishes.models)
     other = against or pair.plain
-    reference = ready(named_pair(other, wishes.models), wishes.models).spec if other else None
+    reference = ready(prepared.named(other), wishes.models).spec if other else None
     if reference is not None and pair.spec.target.server is None:
         raise click.UsageError(
             "--against goes with a pair that a server runs: others are compared with plain decoding."

@@ -66,7 +66,7 @@ def _rewritten(place: Path, out: Path | None) -> None:
 
 
 def _pair(pair: str, out: Path, kind: "Kind", models: Path | None) -> None:
-    from specchat.cli.prepare import named_pair
+    from specchat.cli.pairs import named_pair
     from specchat.config.catalog import folder_source, local_pair, read_catalog
     from specchat.config.paths import user_paths
 

@@ -65,7 +65,7 @@ def doctor(with_engine: bool, of_gpu: bool, report: Path | None, as_json: bool, 
         chats(paths.chats),
         model_cache(),
         *configured,
-        *_own_models(paths),
+        *_own_models(options["models"]),
         *gpus(),
     ]
     if with_engine and pair is not None:
@@ -82,7 +82,7 @@ def doctor(with_engine: bool, of_gpu: bool, report: Path | None, as_json: bool, 
 
 def _configuration(paths: "Paths", wishes: Wishes) -> "tuple[list[Finding], Pair | None]":
     """Findings on the user's files, and the pair that would be loaded if they can be used."""
-    from specchat.cli.prepare import prepare, runnable
+    from specchat.cli.prepare import prepare
     from specchat.config.catalog import read_catalog
     from specchat.config.errors import ConfigError
     from specchat.doctor import configuration
@@ -99,7 +99,7 @@ def _configuration(paths: "Paths", wishes: Wishes) -> "tuple[list[Finding], Pair
         findings.append(problem("models", error.message))
     if all(finding.status == "ok" for finding in findings):
         try:
-            pair = runnable(prepare(wishes).pair)
+            pair = prepare(wishes).pair
             findings.append(ok("pair", f"{pair.id}: {pair.name}"))
         except ConfigError as error:
             findings.append(problem("pair", error.message))
@@ -108,21 +108,19 @@ def _configuration(paths: "Paths", wishes: Wishes) -> "tuple[list[Finding], Pair
     return [*findings, configuration.tools(paths.tools_file, os.environ)], pair
 
 
-def _own_models(paths: "Paths") -> "list[Finding]":
+def _own_models(models: Path | None) -> "list[Finding]":
     """The models that were found on this machine, and what those need that cannot be loaded as it is."""
-    from specchat.cli.prepare import places
+    from specchat.cli.pairs import Configured
     from specchat.config.errors import ConfigError
-    from specchat.config.settings import load_settings
     from specchat.doctor.finding import note, ok
     from specchat.models.library import look
     from specchat.models.machine import missing_packages, unable
     from specchat.models.offers import found_pairs
 
     try:
-        settings = load_settings(paths.settings_file)
-    except ConfigError:  # told where the settings are looked at
+        library = look(Configured.read(models).places)
+    except ConfigError:  # told where the files are looked at
         return []
-    library = look(places(settings))
     pairs, missing = [*found_pairs(library).values()], missing_packages()
     reasons = [reason for pair in pairs if (reason := pair.unsupported or unable(pair.spec, missing))]
     found = f"{len(pairs)} found on this machine; specchat models lists them"

@@ -29,7 +29,7 @@ def ready(pair: "Pair", models: Path | None) -> "Pair":
         Problem: its models are not here, and there is no terminal to ask or the answer is no; or interrupted.
         EngineError: "download": why it failed.
     """
-    from specchat.cli.prepare import runnable
+    from specchat.cli.pairs import runnable
 
     if any(source.repo for source in runnable(pair).spec.sources):
         from specchat.engine.fetch.cached import absent

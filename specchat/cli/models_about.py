@@ -26,12 +26,12 @@ JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON obje
 
 def list_models(models: Path | None, as_json: bool) -> None:
     """Print pairs and the models on this machine, those on the disk first and of these the fitting ones."""
-    from specchat.cli.prepare import default_pair
     from specchat.models import words
     from specchat.models.machine import this_machine
     from specchat.models.offers import offers
 
-    known, out, default = here(models), Output(), default_pair(models)
+    known, out = here(models), Output()
+    default = known.configured.usual
     found, problems = offers(known.catalog, known.library, this_machine()), known.library.problems
     if as_json:
         out.write_json({"default": default, "models": [_as_json(offer) for offer in found], "problems": problems})
@@ -69,7 +69,7 @@ def show(models: Path | None, model: str, as_json: bool) -> None:
     known, machine, offer = here(models), this_machine(), None
     names: tuple[str, ...] = ()
     try:
-        offer = offer_of(pair_among(model, known.catalog, known.used, known.library), known.library, machine)
+        offer = offer_of(pair_among(model, known.catalog, known.configured.used, known.library), known.library, machine)
     except UnknownPair as error:
         names = error.known
         if os.path.exists(os.path.expanduser(model)):

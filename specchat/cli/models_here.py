@@ -12,8 +12,8 @@ from specchat.cli.exit_codes import ExitCode
 from specchat.cli.output import Problem
 
 if TYPE_CHECKING:
+    from specchat.cli.pairs import Configured
     from specchat.config.catalog import Catalog
-    from specchat.config.used_pairs import UsedPairs
     from specchat.engine.fetch.source import Hub
     from specchat.engine.pair import ModelSource
     from specchat.models.library import Library
@@ -24,10 +24,13 @@ class Here:
     """`file` is the user's models.toml, which need not exist."""
 
     hub: "Hub"
-    catalog: "Catalog"
+    configured: "Configured"
     library: "Library"
-    used: "UsedPairs"
     file: Path
+
+    @property
+    def catalog(self) -> "Catalog":
+        return self.configured.catalog
 
 
 def here(models: Path | None) -> Here:
@@ -36,18 +39,12 @@ def here(models: Path | None) -> Here:
     Raises:
         ConfigError: a file is missing or wrong.
     """
-    from specchat.config.catalog import read_catalog
-    from specchat.config.paths import user_paths
-    from specchat.config.settings import load_settings
-    from specchat.config.used_pairs import UsedPairs
-    from specchat.engine.fetch.source import usual_hub
-    from specchat.models.library import look, usual_places
+    from specchat.cli.pairs import Configured
+    from specchat.models.library import look
 
-    paths, hub = user_paths(), usual_hub()
-    catalog = read_catalog(paths, models)
-    own = load_settings(paths.settings_file).model_folders or ()
-    used = UsedPairs(paths.used_pairs)
-    return Here(hub, catalog, look(usual_places(hub, own)), used, models or paths.models_file)
+    known = Configured.read(models)
+    places = known.places
+    return Here(places.hub, known, look(places), models or known.paths.models_file)
 
 
 def source_named(name: str, library: "Library") -> "ModelSource":

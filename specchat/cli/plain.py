@@ -41,7 +41,7 @@ def run_plain(wishes: Wishes, continued: bool = False, chat: str | None = None) 
         service = ChatService(engine, store, prepared.preferences, used=prepared.used)
         stack.callback(service.close)
         going_on.open(service)
-        plain = PlainChat(service, going_on.wishes, prepared, chosen=not going_on.own_pair)
+        plain = PlainChat(service, going_on.wishes, prepared, chosen=bool(wishes.pair or wishes.target))
         for warning in warnings:
             plain.say(warning)
         converse(plain)

@@ -53,7 +53,7 @@ def recommend(
     many, and so on. Other settings are then measured beside the best: quantised drafts, a draft on the CPU, what was
     tuned. What would change the text is only suggested.
     """
-    from specchat.cli.prepare import declared_pair
+    from specchat.cli.pairs import declared_pair
     from specchat.config.errors import ConfigError
     from specchat.config.paths import user_paths
     from specchat.engine.backends import REMOTE_BACKEND

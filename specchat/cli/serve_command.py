@@ -43,7 +43,7 @@ def serve_command(
 
     The [[pair]] to put into models.toml comes last.
     """
-    from specchat.cli.prepare import named_pair
+    from specchat.cli.pairs import named_pair
 
     chosen, one = ENGINES[engine], named_pair(pair, models)
     made = plan(one, chosen.title, tuple(chosen.methods), strategy or one.strategy, draft_length, hosts, gpus)

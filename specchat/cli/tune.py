@@ -157,7 +157,7 @@ def vocabulary(pair: str, size: int | None, out: Path | None, models: Path | Non
     They are counted in the replies of your saved chats and, where those are few, in replies that the target writes for
     it. Ends of replies, bytes and digits are always among them.
     """
-    from specchat.cli.prepare import declared_pair
+    from specchat.cli.pairs import declared_pair
     from specchat.config.paths import private_folder, user_paths
     from specchat.models.declare import vocabulary_file
 

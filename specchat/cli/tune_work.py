@@ -79,7 +79,7 @@ def begun(
         ConfigError: there is no such pair.
         EngineError: another backend runs the pair, or there are too few prompts.
     """
-    from specchat.cli.prepare import declared_pair
+    from specchat.cli.pairs import declared_pair
     from specchat.config.paths import user_paths
     from specchat.tune import work
     from specchat.tune.order import TuneOrder

@@ -116,7 +116,7 @@ class SpecchatApp(App[None]):
         ask = bool(fallback and self.session.fetching.lacks(pair))
         self.session.load(
             fallback if ask and fallback is not None else pair,
-            chosen=not ask and (self.launch.named or not self.launch.chat),
+            chosen=self.launch.named and not ask,
         )
         if self.launch.chat:
             self.chat.chats.open(self.launch.chat)

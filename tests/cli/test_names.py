@@ -78,7 +78,7 @@ def test_results_are_kept_for_declared_pairs_alone_and_others_are_told_how_to_be
     for command in (("tune", "draft"), ("tune", "vocabulary"), ("recommend",)):
         refused = run(*command, "own")
         assert refused.exit_code == ExitCode.UNUSABLE, refused.output
-        assert "specchat models add own adds it." in refused.stderr
+        assert "Add it: specchat models add own." in refused.stderr
     assert 'id = "own' in run("models", "add", "own").stdout
 
 

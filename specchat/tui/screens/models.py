@@ -39,6 +39,7 @@ _LONGEST = 2000
 
 _LOOKING = "looking for the models on this machine ..."
 
+
 class ModelsScreen(Dialog[Pair | str | None]):
     """Gives the pair chosen, the id of an action for the loaded one, or None when closed.
 

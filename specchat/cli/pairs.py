@@ -1,0 +1,179 @@
+"""The pair that a command line, a file or a chat names."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from specchat.clean import one_line
+from specchat.cli.wishes import Wishes
+from specchat.config.catalog import Catalog, Pair, folder_source, local_pair, read_catalog
+from specchat.config.errors import ConfigError, nearest
+from specchat.config.paths import Paths, user_paths
+from specchat.config.settings import UserSettings, load_settings
+from specchat.config.used_pairs import UsedPairs, gone
+from specchat.engine.pair import ModelSource
+
+if TYPE_CHECKING:
+    from specchat.models.library import ModelPlaces
+
+PAIR_VARIABLE = "SPECCHAT_PAIR"
+
+
+class LastPairGone(ConfigError):
+    """The pair that was chosen last cannot be found any more."""
+
+
+@dataclass(frozen=True)
+class Configured:
+    """The user's configuration, and the pairs that it and earlier choices name."""
+
+    paths: Paths
+    settings: UserSettings
+    catalog: Catalog
+    used: UsedPairs
+
+    @classmethod
+    def read(cls, models: Path | None) -> "Configured":
+        """Read the files; `models` is the one named on the command line.
+
+        Raises:
+            ConfigError: a file is missing or wrong.
+        """
+        paths = user_paths()
+        settings = load_settings(paths.settings_file)
+        return cls(paths, settings, read_catalog(paths, models), UsedPairs(paths.used_pairs))
+
+    @property
+    def places(self) -> "ModelPlaces":
+        """Where this user's models are."""
+        from specchat.engine.fetch.source import usual_hub
+        from specchat.models.library import usual_places
+
+        return usual_places(usual_hub(), self.settings.model_folders or ())
+
+    @property
+    def usual(self) -> str:
+        """The name of the pair that is loaded where none is wished: as files state it, else the last choice."""
+        stated = self.settings.pair or (self.catalog.default if self.catalog.stated else "")
+        return stated or self.used.last or self.catalog.default
+
+    def named(self, name: str) -> Pair:
+        """The pair of this name. Those that are known wholly are found without importing what reads models.
+
+        Raises:
+            ConfigError: there is none, its files are gone, or this version cannot run it.
+        """
+        pair = self.catalog.declared(name) or self.used.find(name)
+        known = pair is not None and bool(pair.sampling_from or pair.sampling_file or pair.spec.target.server)
+        if pair is None or not known or gone(pair):
+            from specchat.models.names import pair_named
+
+            pair = pair_named(name, self.catalog, self.used, self.places)
+        return runnable(pair)
+
+    def wished(self, wishes: Wishes) -> Pair:
+        """The pair of a command line.
+
+        Raises:
+            ConfigError: there is none, or this version cannot run it; `LastPairGone` where that was the last choice.
+            click.UsageError: options that contradict each other, or name no model.
+        """
+        if wishes.target is not None:
+            if wishes.pair is not None:
+                raise click.UsageError("--target and --pair exclude each other: a pair names its own target.")
+            return self._local(wishes.target, wishes.draft)
+        if wishes.draft is not None:
+            raise click.UsageError("--draft goes with --target; a pair names its own draft.")
+        try:
+            return self.named(wishes.pair or self.usual)
+        except ConfigError as error:
+            if place := self._where_named(wishes.pair):
+                raise ConfigError(f"{place}: {error.message}") from None
+            if wishes.pair is None and self.usual == self.used.last:
+                words = f"{error.message} It was chosen last; --pair names another one for the next start too."
+                raise LastPairGone(words) from None
+            raise
+
+    def _where_named(self, wished: str | None) -> str:
+        """The place that a pair's name came from, where it was not the command line."""
+        if wished is not None:
+            return PAIR_VARIABLE if os.environ.get(PAIR_VARIABLE) == wished else ""
+        return f"{self.paths.settings_file}: pair" if self.settings.pair is not None else ""
+
+    def _local(self, target: Path, draft: Path | None) -> Pair:
+        """The pair of `--target` and `--draft`: folders, GGUF files, or names of models on this machine."""
+        from specchat.models.sampling import with_published_sampling
+
+        drafting = None if draft is None else self._source("--draft", draft)
+        return with_published_sampling(local_pair(self._source("--target", target), drafting), self.places.hub)
+
+    def _source(self, option: str, place: Path) -> ModelSource:
+        """The model that an option names."""
+        if os.path.lexists(place.expanduser()):
+            return folder_source(_model(place))
+        from specchat.models.library import look
+        from specchat.models.names import found_model
+
+        library = look(self.places)
+        if (found := found_model(str(place), library)) is not None:
+            return found[1].spec.target
+        near = nearest(str(place), [model.about.name for model in library.models])
+        raise click.UsageError(
+            f"{option}: there is no folder or file {place}, and no model of that name on this machine.{near} "
+            '"specchat models" lists them.'
+        )
+
+
+def runnable(pair: Pair) -> Pair:
+    """`pair`, when this version can run it.
+
+    Raises:
+        ConfigError: it cannot, with the reason.
+    """
+    if pair.unsupported:
+        raise ConfigError(f'Pair "{pair.id}" cannot be loaded: {pair.unsupported}. "specchat models" shows which can.')
+    return pair
+
+
+def named_pair(name: str, models: Path | None) -> Pair:
+    """The pair that an argument names; `models` is the file named on the command line.
+
+    Raises:
+        ConfigError: as `Configured.named`.
+    """
+    return Configured.read(models).named(name)
+
+
+def declared_pair(name: str, models: Path | None) -> Pair:
+    """The pair of a models.toml that an argument names, as what is measured or tuned is written there.
+
+    Raises:
+        ConfigError: there is none, or it was only found on this machine.
+    """
+    pair = named_pair(name, models)
+    if not pair.declared:
+        raise ConfigError(
+            f'"{name}" is in no models.toml, which keeps the results. Add it: specchat models add {name}.'
+        )
+    return pair
+
+
+def _model(place: Path) -> Path:
+    """`place`, or its only GGUF file, as LM Studio keeps them, where it is a folder of such.
+
+    Raises:
+        click.UsageError: it has several.
+    """
+    folder = place.expanduser()
+    if not os.path.isdir(folder) or os.path.exists(folder / "config.json"):
+        return place
+    from specchat.engine.fetch.listing import first_files
+
+    files = first_files(sorted(os.listdir(folder)))
+    if len(files) > 1:
+        some = ", ".join([*files[:4], *["..."] * (len(files) > 4)])
+        raise click.UsageError(f"{place} has {len(files)} GGUF files: {one_line(some, 200)}. Give the path of one.")
+    return folder / files[0] if files else place
