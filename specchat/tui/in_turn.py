@@ -9,11 +9,18 @@ from collections.abc import Awaitable, Callable
 from time import monotonic
 
 from textual.app import App
-from textual.events import Event
+from textual.events import Event, Key
 from textual.message_pump import MessagePump
+from textual.widget import Widget
+from textual.widgets import Input, TextArea
 
 _LONGEST_S = 1.0
 """Seconds after which a key is taken although the one before has not done all."""
+
+
+def _is_letter(event: Event | None, target: Widget | None) -> bool:
+    """True if `target` writes the key itself, in the order in which keys come."""
+    return isinstance(event, Key) and event.is_printable and isinstance(target, Input | TextArea)
 
 
 class InTurn:
@@ -33,11 +40,21 @@ class InTurn:
 
     async def _next(self) -> None:
         self._taken_at = None
-        if self._typed:
+        while self._typed:
             self._taken_at = taken_at = monotonic()
-            target = self._app.focused or self._app.screen
-            await self._take(self._typed.popleft())
-            self._follow(list(target.ancestors_with_self), taken_at)
+            screen, focused = self._app.screen, self._app.focused
+            event = self._typed.popleft()
+            await self._take(event)
+            same = self._app.screen is screen and self._app.focused is focused
+            if same and (not event.is_forwarded or (_is_letter(event, focused) and _is_letter(self._first, focused))):
+                self._taken_at = None  # all is done, or the next one is done behind it
+                continue
+            self._follow(list((focused or screen).ancestors_with_self), taken_at)
+            return
+
+    @property
+    def _first(self) -> Event | None:
+        return self._typed[0] if self._typed else None
 
     def _follow(self, pumps: list[MessagePump], taken_at: float) -> None:
         """Go the way of an event, behind it: each of `pumps` has handled it, and what came of it, by then."""

@@ -144,11 +144,12 @@ TRIES = int(os.environ.get("SPECCHAT_SETTINGS_TRIES", "8"))
 
 async def test_no_setting_typed_is_lost_at_any_delay_while_a_reply_is_written() -> None:
     random = Random(5)
-    app = make_app(FakeEngine(("word " * 30_000,), tokens_per_second=100))
+    app = make_app(FakeEngine(("word " * 5000,), tokens_per_second=100))
     async with app.run_test(size=(100, 40)) as pilot:
         await loaded(app, pilot)
-        await ask(app, pilot, "hi", wait=False)
         for number in range(TRIES):
+            if app.session.reply is None:
+                await ask(app, pilot, "hi", wait=False)
             temperature, seed = f"0.{number % 90 + 10}", str(number)
             clear = random.choice((["ctrl+u"], ["backspace"] * 4, ["end", "ctrl+u"], []))
             keys = ["ctrl+o", *clear, *temperature, *["tab"] * 8, *seed, "escape", *"word", "ctrl+u"]
@@ -159,4 +160,3 @@ async def test_no_setting_typed_is_lost_at_any_delay_while_a_reply_is_written() 
             await wait_until(pilot, lambda: app.screen is app.chat and not app.chat.prompt.text)
             settings = app.session.settings
             assert (settings.sampling.temperature, settings.seed) == (float(temperature), number)
-        assert app.session.reply is not None

@@ -57,7 +57,7 @@ class ChatScreen(ChatWindow):
         self.prompt.placeholder = Content("ask something")
         self.prompt.takes_key = self._completer.key
         self.prompt.follows = lambda typed: suggestion_after(typed) if self.welcome.display else ""
-        self.watch(self.transcript, "scroll_y", lambda _: self.draw_hints(), init=False)
+        self.watch(self.transcript, "scroll_y", lambda _: self.call_next(self.draw_hints), init=False)
         self.feed.start()
         self.redraw()
 
