@@ -104,6 +104,8 @@ class Session:
 
     def count(self, request: Count) -> Counted:
         """Count a chat's prompt tokens and dropped messages."""
+        if request.limits.context == "refuse":
+            self._refuse_length(request)
         prompt = self._prompts.prompt(request)
         ids = tuple(prompt.tokens) if request.tokens else ()
         return Counted(request.id, len(prompt.tokens), self.info.context, prompt.dropped, ids)
@@ -119,6 +121,7 @@ class Session:
         """
         self._check(request.speculation)
         started = perf_counter()
+        self._refuse_length(request)
         made = self._prompts.prompt(request)
         prompt, dropped, text = made.tokens, made.dropped, self._prompts.text(request, made)
         if not prompt:
@@ -126,10 +129,7 @@ class Session:
         self.tokenizer.check(prompt)
         if len(prompt) >= self.info.context:
             what = f"Even without {dropped} of its messages this chat" if dropped else "This chat"
-            raise ContextError(
-                f"{what} takes {len(prompt):,} tokens and {self.info.name} holds {self.info.context:,}. "
-                f"Shorten the {longest(request.messages)} or start a new chat."
-            )
+            raise self._too_long(what, f"{len(prompt):,}", request)
         held, eos = self._prompts.held(request), self._ends(request)
         if held is not None and request.limits.ignore_eos:
             words = "A reply that goes on behind its end can be held to no grammar: leave out ignore_eos."
@@ -201,6 +201,20 @@ class Session:
         self.target.keep(0)
         for drafter in self.drafters.values():
             drafter.forget()
+
+    def _refuse_length(self, request: Generate | Count) -> None:
+        """Raises ContextError for a text that cannot fit, before it is split into tokens: megabytes take seconds."""
+        sent = request.messages if request.limits.context == "refuse" else request.messages[-1:]
+        characters = len(request.raw) + sum(len(message.content) for message in sent)
+        least = characters // self.tokenizer.longest if self.tokenizer.longest else 0
+        if least >= self.info.context:
+            raise self._too_long("This chat", f"at least {least:,}", request)
+
+    def _too_long(self, what: str, tokens: str, request: Generate | Count) -> ContextError:
+        return ContextError(
+            f"{what} takes {tokens} tokens and {self.info.name} holds {self.info.context:,}. "
+            f"Shorten the {longest(request.messages)} or start a new chat."
+        )
 
     def _ends(self, request: Generate) -> frozenset[int]:
         """Tokens that end a reply."""

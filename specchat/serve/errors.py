@@ -27,7 +27,7 @@ _TYPE = re.compile(r"\[key\]|str|int|float|bool|(list|dict|function-|constrained
 
 _FOLDERS = re.compile(r"(?<![\w:/.])[~/](?:[^\s/:'\"]*/)+")
 """The folders of a path, which are nobody's business but the user's."""
-_TOO_LONG = re.compile(r"takes ([\d,]+) tokens and .+ holds ([\d,]+)")
+_TOO_LONG = re.compile(r"takes (?:at least )?([\d,]+) tokens and .+ holds ([\d,]+)")
 
 
 def without_folders(words: str) -> str:

@@ -13,7 +13,7 @@ from specchat.engine.decoding.length_policy import UNSURE, LengthPolicy
 from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.decoding.yardstick import Measured, Yardstick
 from specchat.engine.drafters.swift import SwiftDrafter
-from specchat.engine.errors import EngineError
+from specchat.engine.errors import ContextError, EngineError
 from specchat.engine.events import Drafted, Event, Finished, Started, Step
 from specchat.engine.loading import load
 from specchat.engine.measure import REPLY_TOKENS, reply_plainly
@@ -70,6 +70,20 @@ def test_a_reply_may_go_on_behind_its_end_with_every_strategy(demo: Session, tem
         assert last.token_ids == plain.token_ids, strategy
     with pytest.raises(EngineError, match="leave out ignore_eos"):
         list(demo.generate(replace(on, grammar=Grammar("json_object"))))
+
+
+def test_a_text_that_cannot_fit_is_refused_before_it_is_split(demo: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = demo.tokenizer
+    fitting = "x" * (tokenizer.longest * demo.info.context - 1)
+    limits = Limits(context="refuse")
+    with pytest.raises(ContextError, match=rf"takes [\d,]+ tokens and Demo holds {demo.info.context:,}"):
+        list(demo.generate(Generate(1, (Message("user", fitting),), limits=limits)))
+    monkeypatch.setattr(type(tokenizer), "_encoded", lambda *_, **__: pytest.fail("it was split into tokens"))
+    for request in (Generate(1, (Message("user", fitting + "x"),)), Generate(1, (), limits=limits, raw=fitting + "x")):
+        with pytest.raises(ContextError, match=r"takes at least"):
+            list(demo.generate(request))
+    with pytest.raises(ContextError, match=r"takes at least"):
+        demo.count(Count(1, (Message("user", fitting), *STORY), limits))
 
 
 # Text

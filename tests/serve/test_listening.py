@@ -83,11 +83,13 @@ async def test_of_too_many_connections_the_oldest_without_a_request_goes(monkeyp
         first, writing = await asyncio.open_connection(*address)
         writing.write(asked)
         assert await first.readline() == b"HTTP/1.1 200 OK\r\n"
-        reader, more = await asyncio.open_connection(*address)
-        last, writer = await asyncio.open_connection(*address)
-        with suppress(ConnectionResetError):
-            assert await reader.read() == b""
-        more.close()
+        *others, newest = [socket.create_connection(address) for _ in range(8)]
+        for other in others:
+            reader, more = await asyncio.open_connection(sock=other)
+            with suppress(ConnectionResetError):
+                assert await reader.read() == b""
+            more.close()
+        last, writer = await asyncio.open_connection(sock=newest)
         writer.write(asked)
         assert await last.readline() == b"HTTP/1.1 200 OK\r\n"
         for one in (writing, writer):

@@ -6,16 +6,17 @@ from dataclasses import replace
 import openai
 import pytest
 
-from specchat.engine.events import Event, Finished, Started, TokenLogprob
+from specchat.engine.events import Event, Finished, Started, Step, TokenLogprob
 from specchat.engine.fake import FakeEngine
 from specchat.engine.fake_steps import steps
-from specchat.engine.options import Speculation
+from specchat.engine.options import Speculation, Written
 from specchat.engine.stats import Stats
 from tests.serve.conftest import serving
 from tests.serve.test_clients import ASK, requested
 
 TOP = (("Once", -0.5), ("A\ufffd", -1.5))
 TEXT = "Once there was"
+STARTED = Started(1, 5, 0, 7, Speculation())
 
 
 def recorded() -> Sequence[Event]:
@@ -24,7 +25,7 @@ def recorded() -> Sequence[Event]:
     told = [TokenLogprob(text, -0.25 * at, TOP[:2]) for at, text in enumerate(("Once", " there", " was"), 1)]
     held = replace(second, pieces=())
     return (
-        Started(1, 5, 0, 7, Speculation()),
+        STARTED,
         replace(first, logprobs=tuple(told[:2])),
         replace(held, logprobs=tuple(told[2:])),
         Finished(1, "stop", TEXT, (1, 2, 3), Stats(5, 0, 3)),
@@ -54,6 +55,27 @@ async def test_a_chats_tokens_have_theirs(telling: FakeEngine) -> None:
     assert chunks[0].logprobs is None
     assert [len(chunk.logprobs.content) for chunk in chunks if chunk.logprobs] == [2, 1]
     assert chunks[-1].logprobs.content[0].token == " was", "those of text that is held back come at the end"
+
+
+async def test_an_answers_tokens_have_theirs_without_those_of_reasoning() -> None:
+    begun, second = steps(Written.of([("Hm.", True), ("Once there", False)]), accepted=(9,), length=9)[0], recorded()[2]
+    assert isinstance(second, Step)
+    first = tuple(TokenLogprob(text, -1.0) for text in ("Hm", ".", "Once", " there"))
+    reply = [STARTED, replace(begun, logprobs=first), second, Finished(1, "stop", TEXT, (1, 2, 3), Stats(5, 0, 3))]
+    async with (
+        serving(FakeEngine((reply,))) as server,
+        openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="x") as client,
+    ):
+        asked = {"model": "demo", "input": "hi", "include": ["message.output_text.logprobs"], "top_logprobs": 2}
+        whole = await client.responses.create(**asked)  # type: ignore[call-overload]
+        async with client.responses.stream(**asked) as stream:
+            deltas = [event.logprobs async for event in stream if event.type == "response.output_text.delta"]
+            streamed = await stream.get_final_response()
+    for found in (whole, streamed):
+        told = found.output[1].content[0].logprobs
+        assert [one.token for one in told] == ["Once", " there", " was"]
+        assert len(told[2].top_logprobs) == 2
+    assert [one.token for delta in deltas for one in delta] == ["Once", " there"]
 
 
 async def test_a_completions_tokens_have_lists(telling: FakeEngine) -> None:

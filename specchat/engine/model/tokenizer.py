@@ -217,6 +217,12 @@ class Tokenizer:
         """token_ids of an assistant's text, without marks."""
         return [token for token in self._encoded(self._inert(text)) if token < self.rows]
 
+    @cached_property
+    def longest(self) -> int:
+        """Characters of the longest token; 0 where tokens leave out a part of the text, so that nothing bounds them."""
+        spaced = f"a{40 * ' '}b"
+        return max(map(len, self.vocabulary)) if self.decode(self._encoded(spaced)).endswith(spaced) else 0
+
     def check(self, prompt: Sequence[int]) -> None:
         """Check that the model has an embedding for each token of a prompt.
 
