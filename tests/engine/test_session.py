@@ -25,7 +25,7 @@ from specchat.engine.session import Session
 from specchat.engine.stats import Stats
 from specchat.engine.step_tree import StepTree, branched
 from specchat.engine.strategies import STRATEGIES
-from tests.engine.test_lossless import HEADLESS, Script, finished, shown
+from tests.engine.test_lossless import HEADED, HEADLESS, Script, finished, shown
 from tests.engine.tiny import byte_fallback, checkpoint, on_cpu
 
 STORY = (Message("user", "Tell me a story about a fox and a lamp."),)
@@ -191,6 +191,21 @@ def test_a_cold_reply_reads_the_whole_prompt_with_both_models(
         events = list(session.generate(replace(request, cold=cold)))
         assert started(events).reused == (0 if cold else prompt - 1)
         assert fed[0] >= prompt - 2 if cold else fed[0] <= 2
+
+
+@pytest.mark.parametrize("strategy", [name for name, each in STRATEGIES.items() if each.needs_draft or name in HEADED])
+def test_after_an_edit_drafts_are_those_of_empty_caches(
+    session: Session, strategy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The prompt is edited in its middle, and is as long as before."""
+    monkeypatch.setattr(LengthPolicy, "observe", lambda *_: None)
+    request = Generate(1, (Message("user", "abc" * 30),), Sampling(), Limits(30), Speculation.of(strategy), cold=True)
+    edited = replace(request, messages=(Message("user", "abc" * 15 + "xyz" * 15),))
+    drafts = []
+    for again in (edited, replace(edited, cold=False)):
+        list(session.generate(request))
+        drafts.append([[draft.text for draft in step.drafts] for step in steps(list(session.generate(again)))])
+    assert drafts[1] == drafts[0] != []
 
 
 # Replies before
