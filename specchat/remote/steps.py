@@ -12,7 +12,8 @@ from specchat.engine.strategies import SERVER
 from specchat.engine.tally import Tally
 from specchat.remote.openai import Chunk, ServerFigures
 
-_GRAPHEMES = regex.compile(r"\X")
+_GRAPHEMES = regex.compile(r"\uFFFD+|\X")
+"""Replacement characters stand together: at the end they are bytes of a character that the server did not finish."""
 _UNDRAFTED = "plain"
 TOGETHER_MS = 0.5
 """Mean milliseconds between arrivals below which they came out of a buffer, such as a proxy's, and tell no speed."""
@@ -91,8 +92,8 @@ class Steps:
         steps = [] if end is None else self.add(replace(end, text="", reasoning="", calling=False))
         if self._open or self._now.tokens > self._before.tokens:
             steps += self._step()
-        if self._held.text:
-            held, self._held = self._held, Piece("", _UNDRAFTED)
+        held, self._held = self._held, Piece("", _UNDRAFTED)
+        if held.text.strip("\ufffd"):
             self._spans.append((held.text, held.reasoning))
             if steps:
                 steps[-1] = replace(steps[-1], pieces=(*steps[-1].pieces, held))

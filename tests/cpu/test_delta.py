@@ -46,6 +46,16 @@ def test_logits_are_those_of_the_reference(shape: str, tmp_path: Path) -> None:
     assert torch.equal(whole(decoder, ids), alone)
 
 
+def test_a_text_goes_on_from_before_its_last_pass(tmp_path: Path) -> None:
+    """States are held at the start of that pass, which is too late."""
+    decoder, ids = CpuDecoder(opened(tmp_path)), tokens(90)
+    alone = one_by_one(decoder, ids)
+    for start in (59, 41, 40, 39, 23):
+        for first in range(0, 60, 20):
+            decoder.forward(ids[first : first + 20], first)
+        assert torch.equal(decoder.logits(decoder.forward(ids[start:], start)), alone[start:]), start
+
+
 def test_strong_and_weak_decays_are_those_of_the_reference(tmp_path: Path) -> None:
     """Where softplus is its argument, and where it is next to nothing."""
     found, ids = opened(tmp_path), tokens(60)

@@ -3,6 +3,7 @@
 import itertools
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from specchat.engine.decoding import acceptance, noise
+from specchat.engine.decoding import acceptance, noise, sampler
 from specchat.engine.decoding.acceptance import judge
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.decoding.costs import StepCosts
@@ -147,6 +148,33 @@ def test_a_token_that_cannot_have_been_drawn_does_not_stay() -> None:
         judged = judge(logits, Draft([2, 0], q=[q, q]), 3, sampler, History([]), "block")
         assert (judged.path, judged.tested) == ((), 1)
         assert judged.token in (2, 3)
+
+
+@pytest.mark.parametrize("mode", ["ratio", "block"])
+def test_a_tie_with_the_noise_is_a_rejection(mode: Acceptance, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a token with p = 1/4 and q = 1/2, and of each candidate of a tree against what the ones before left of p."""
+    ties = {1: [1 / 2], 2: [1 / 4, 1 / 3]}
+    q = torch.tensor([0.5, 0.5, 0.0, 0.0], dtype=torch.float64)
+    for draft in (Draft([1], q=[q]), Draft([0, 1], [0, 0])):
+        count = len(draft.tokens)
+        of = ties[count]
+        monkeypatch.setattr(noise, "uniform", lambda *key, of=of: of[key[3] % len(of)])
+        judged = judge(torch.zeros(count + 1, V), draft, 3, Sampler(SAMPLING), History([]), mode)
+        assert (judged.path, judged.tested) == ((), 1)
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), SAMPLING, replace(SAMPLING, presence_penalty=1e-9)])
+def test_a_token_that_ties_with_the_targets_choice_is_rejected(
+    sampling: Sampling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Coupled: logits and noise of two tokens are equal, and the target takes the first one."""
+    monkeypatch.setattr(sampler, "_fast", lambda: None)
+    monkeypatch.setattr(noise, "gumbel", lambda *key: np.zeros(len(key[-1])))
+    logits = torch.tensor([[0.0, 2.0, 2.0, 1.0]])
+    for draft in (Draft([2]), Draft([2, 3], [0, 0])):
+        target = Sampler(sampling)
+        judged = judge(logits.repeat(3, 1), draft, 3, target, target.history([]), "coupled")
+        assert judged == acceptance.AcceptedPath((), 1, 1)
 
 
 def test_where_rounding_leaves_nothing_the_token_is_a_sample_of_the_target(monkeypatch: pytest.MonkeyPatch) -> None:

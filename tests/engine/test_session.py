@@ -18,6 +18,7 @@ from specchat.engine.events import Drafted, Event, Finished, Started, Step
 from specchat.engine.loading import load
 from specchat.engine.measure import REPLY_TOKENS, reply_plainly
 from specchat.engine.model.decoder import NOTHING, Skip
+from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.options import Grammar, Limits, Message, Sampling, Speculation, Written
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.reply import source
@@ -26,8 +27,9 @@ from specchat.engine.session import Session
 from specchat.engine.stats import Stats
 from specchat.engine.step_tree import StepTree, branched
 from specchat.engine.strategies import STRATEGIES
-from tests.engine.test_lossless import HEADLESS, Script, finished, shown
-from tests.engine.tiny import byte_fallback, checkpoint, on_cpu
+from tests.engine.scripted import scripted
+from tests.engine.test_lossless import HEADED, HEADLESS, Script, finished, shown
+from tests.engine.tiny import TEMPLATE, byte_fallback, checkpoint, on_cpu, tokenizer
 
 STORY = (Message("user", "Tell me a story about a fox and a lamp."),)
 OPENING = "Once there was a crab who"
@@ -109,6 +111,36 @@ def test_a_prompt_that_ends_in_bytes_leaves_none_of_them_in_the_reply(falling_ba
     always_a = Sampling(logit_bias={1: 1000.0})
     for prefill in ("한한한", "x👨‍👩‍👧"):
         assert shown(list(falling_back.generate(Generate(1, STORY, always_a, Limits(5), prefill=prefill)))) == "aaaaa"
+
+
+CHARACTERS = "Fan:\U0001fa6d,\u2042!"
+
+
+@pytest.mark.usefixtures("unmeasured")
+@pytest.mark.parametrize("strategy", ["plain", "lookup"])
+def test_a_reply_that_was_cut_inside_a_character_goes_on_with_it(strategy: str, tmp_path: Path) -> None:
+    """Cut after each token by its limit, by the user or by the context; streamed text is no other."""
+    backend = tokenizer()
+    script = backend.encode(CHARACTERS, add_special_tokens=False).ids
+    folder = scripted(tmp_path / "m", backend, script, {}, TEMPLATE)
+    prompt = len(Tokenizer.read(folder).prompt(STORY))
+    for tokens in range(1, len(script)):
+        narrow, wide = (
+            load(PairSpec("s", "S", on_cpu(folder), context=c), lambda _: None) for c in (prompt + tokens, 512)
+        )
+        request = Generate(1, STORY, limits=Limits(len(script)), speculation=Speculation.of(strategy))
+        cuts = [
+            list(wide.generate(replace(request, limits=Limits(tokens)))),
+            list(wide.generate(request, Script({tokens: Cancel(1)}))),
+            list(narrow.generate(request)),
+        ]
+        assert [finished(events).reason for events in cuts] == ["length", "cancelled", "context"]
+        for events in cuts:
+            cut = finished(events)
+            expected = CHARACTERS.encode()[: len(cut.token_ids)].decode(errors="ignore")
+            assert (cut.text, shown(events)) == (expected, expected)
+            rest = replace(request, limits=Limits(len(script) - len(cut.token_ids)), begun=cut.written)
+            assert finished(list(wide.generate(rest))).text == CHARACTERS
 
 
 # Prefill
@@ -222,6 +254,21 @@ def test_a_cold_reply_reads_the_whole_prompt_with_both_models(
         events = list(session.generate(replace(request, cold=cold)))
         assert started(events).reused == (0 if cold else prompt - 1)
         assert fed[0] >= prompt - 2 if cold else fed[0] <= 2
+
+
+@pytest.mark.parametrize("strategy", [name for name, each in STRATEGIES.items() if each.needs_draft or name in HEADED])
+def test_after_an_edit_drafts_are_those_of_empty_caches(
+    session: Session, strategy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The prompt is edited in its middle, and is as long as before."""
+    monkeypatch.setattr(LengthPolicy, "observe", lambda *_: None)
+    request = Generate(1, (Message("user", "abc" * 30),), Sampling(), Limits(30), Speculation.of(strategy), cold=True)
+    edited = replace(request, messages=(Message("user", "abc" * 15 + "xyz" * 15),))
+    drafts = []
+    for again in (edited, replace(edited, cold=False)):
+        list(session.generate(request))
+        drafts.append([[draft.text for draft in step.drafts] for step in steps(list(session.generate(again)))])
+    assert drafts[1] == drafts[0] != []
 
 
 # Replies before

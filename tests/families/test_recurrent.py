@@ -215,6 +215,20 @@ def test_checkpoints_are_few_and_hold_for_the_text_that_they_were_taken_of(model
     assert list(model.cache._checkpoints) == [marks[2], len(other) - 1 - CHECKPOINT_MARGIN]
 
 
+def test_a_checkpoint_of_another_text_is_not_gone_on_from(model: CachedDecoder, folder: Path) -> None:
+    """An edit before a checkpoint, and a text that goes on from the same position later."""
+    held, first, mark = CachedModel(model), tokens(300), 300 - 1 - CHECKPOINT_MARGIN
+    held.begin(first)
+    edited = [*first[: mark - 9], *tokens(200, seed=1)]
+    held.begin(edited[:300])
+    held.begin(edited)
+    text = [*edited[: mark + 3], *tokens(9, seed=2)]
+    cold = CachedModel(type(model)(Checkpoint.open(folder), 1024))
+    assert held.begin(text) == mark
+    cold.begin(text)
+    assert torch.equal(logits(model, text[-1:], len(text) - 1), logits(cold.model, text[-1:], len(text) - 1))
+
+
 def test_every_strategy_writes_over_the_edges_of_the_log_what_plain_writes(folder: Path, tmp_path: Path) -> None:
     draft = perturbed(tmp_path / "draft", folder, 0.05)
     session = load(PairSpec("p", "P", on_cpu(folder), on_cpu(draft), context=1024), lambda _: None)

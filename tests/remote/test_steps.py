@@ -311,6 +311,16 @@ def test_pieces_are_whole_graphemes(cut: tuple[str, str], chatting: Chatting) ->
         assert len(pieces[-1]) > 1
 
 
+@pytest.mark.parametrize("chunks", [("Fan \ufffd\ufffd",), ("Fan \ufffd", "\ufffd"), ("Fan ", "\ufffd")])
+def test_bytes_of_a_character_that_a_server_cut_are_no_text(chunks: tuple[str, ...], chatting: Chatting) -> None:
+    stream = "".join([*map(delta, chunks), delta("", "length")])
+    with serving(v1__models={"data": [{"id": "m"}]}, **{CHAT_KEY: lambda call: call.send(stream)}) as one:
+        chatting.load(one.url)
+        *events, last = chatting.ask()
+    assert isinstance(last, Finished)
+    assert (last.text, text_of(events)) == ("Fan ", "Fan ")
+
+
 @pytest.mark.parametrize(
     ("pages", "kind"),
     [

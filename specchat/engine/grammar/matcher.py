@@ -38,8 +38,10 @@ class CompiledGrammar:
         return worn
 
     def _renew(self) -> None:
-        self._first = compiled(self._grammar, self.tokens)
-        self._first.compute_bitmask()  # each mask allows the lexer so many expressions until the next one
+        first = compiled(self._grammar, self.tokens)
+        masked = first.deep_copy()
+        masked.compute_bitmask()  # each mask allows the lexer so many expressions until the next one
+        self._first = first if masked.is_error() else masked
 
 
 class GrammarMatcher:
