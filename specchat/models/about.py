@@ -90,7 +90,9 @@ def about_folder(folder: Path, name: str) -> About:
     method, inner = written.quantization_config, written.text_config or written
     integers = None if method is None else method.integers
     try:
-        _ = config and method and stored_quant(path, method, config)
+        quantised = config is None or method is None or stored_quant(path, method, config) or method.kind
+        if not quantised and not any(one.packed for one in stored):
+            method = None  # of a 16-bit derivative, whose settings still name one
     except ForeignModel:
         why_not, config, integers = unsupported(raw), None, None
         foreign = not why_not

@@ -18,6 +18,7 @@ from specchat.engine.model.need import Model, need
 from specchat.engine.model.quantise import dequantised
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.host import host_model
+from specchat.models.about import about_folder
 from tests.engine.test_decoder import tokens
 from tests.engine.tiny import GPT_OSS_ROPE, VOCAB
 
@@ -71,6 +72,30 @@ def test_its_logits_are_those_of_transformers(kind: type[ReferenceDecoder], save
     theirs = by_transformers(saved, ids)
     assert theirs.std() > 0.3
     torch.testing.assert_close(logits(kind(Checkpoint.open(saved)), ids), theirs, atol=3e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        None,
+        {"quant_method": "mxfp4"},
+        {"quant_method": "mxfp4", "dequantize": True, "modules_to_not_convert": ["lm_head"]},
+        {"quant_method": "bitsandbytes", "load_in_4bit": False, "load_in_8bit": False},
+    ],
+    ids=str,
+)
+def test_a_derivative_in_16_bits_runs_natively(left: object, saved: Path, tmp_path: Path) -> None:
+    """Whatever quantisation its settings still name."""
+    model = GptOssForCausalLM.from_pretrained(saved, dtype=torch.bfloat16)
+    model.save_pretrained(tmp_path)
+    settings = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(settings | ({"quantization_config": left} if left else {})))
+    opened, ids = Checkpoint.open(tmp_path), tokens(40)
+    assert (opened.quant, opened.packed_experts, about_folder(tmp_path, "oss").quant) == (None, False, "bfloat16")
+    with torch.no_grad():
+        theirs = model.float()(torch.tensor([ids])).logits[0]
+    for kind in (ReferenceDecoder, host_model):
+        torch.testing.assert_close(logits(kind(opened), ids), theirs, atol=3e-4, rtol=1e-4)
 
 
 def test_a_row_is_what_it_is_alone(saved: Path) -> None:

@@ -5,6 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 from specchat.bench.published import narrowed
 from specchat.config.catalog import Catalog, Pair, Requires
@@ -209,6 +211,8 @@ def test_experts_in_mxfp4_count_as_they_are_stored(tmp_path: Path) -> None:
     folder = checkpoint(tmp_path / "oss", **FAMILIES["gpt_oss"])
     raw = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(raw | {"quantization_config": {"quant_method": "mxfp4"}}))
+    blocks = {"model.layers.0.mlp.experts.down_proj_blocks": torch.zeros(1, dtype=torch.uint8)}
+    save_file(load_file(folder / "model.safetensors") | blocks, folder / "model.safetensors")
     about = about_folder(folder, "oss")
     assert about.config is not None
     packed = Model(about.config, "cuda", half=True, packed_experts=True)

@@ -55,7 +55,7 @@ def unknown_quantisation(settings: Mapping[str, Any], known: Collection[str]) ->
     told = quantisation_of(settings)
     told = told if isinstance(told, dict) else {"quant_method": told}
     method = told.get("quant_method")
-    if method is None or method in known or told.get("load_in_8bit") or told.get("load_in_4bit"):
+    if method in (None, "bitsandbytes") or method in known:
         return ""
     named = one_line(" ".join(str(name) for name in (method, told.get("quant_algo")) if name), 40)
     return (

@@ -10,7 +10,7 @@ from specchat.engine.errors import ModelError
 from specchat.engine.foreign import checked
 from specchat.engine.model.blocks import MXFP4, IntegerFormat
 from specchat.engine.model.config import ModelConfig, parse_config
-from specchat.engine.model.files import found, indexed, read_json
+from specchat.engine.model.files import found, indexed, read_json, stored_tensors
 from specchat.engine.model.own_head import with_own_head
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.model.written import StoredWeights, quantisation_of, stored_quant
@@ -73,9 +73,10 @@ class Checkpoint:
 
     @property
     def packed_experts(self) -> bool:
-        """True where experts are stored in MXFP4."""
+        """True where experts are stored in MXFP4, which 16-bit derivatives may still name."""
         told = quantisation_of(self.settings)
-        return isinstance(told, dict) and told.get("quant_method") == MXFP4
+        packed = isinstance(told, dict) and told.get("quant_method") == MXFP4
+        return packed and any(stored_tensors(shard).packed for shard in self.shards)
 
     @property
     def also_sees(self) -> bool:

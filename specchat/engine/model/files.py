@@ -113,12 +113,14 @@ def indexed(path: Path) -> list[Path]:
 class StoredTensors(NamedTuple):
     """Values in the tensors of a safetensors file, and layers that their names count; 0 if they count none.
 
-    `matrices` are the names of the layers' matrices that are stored as such, without ".weight".
+    `matrices` are the names of the layers' matrices that are stored as such, without ".weight". `packed`: there are
+    matrices in blocks, as MXFP4 has them.
     """
 
     values: int
     layers: int
     matrices: frozenset[str] = frozenset()
+    packed: bool = False
 
 
 def stored_tensors(path: Path) -> StoredTensors:
@@ -146,7 +148,8 @@ def stored_tensors(path: Path) -> StoredTensors:
         for name, tensor in known.items()
         if name.endswith(".weight") and len(tensor.shape) == 2 and LAYER.search(name)
     )
-    return StoredTensors(sum(prod(tensor.shape) for tensor in known.values()), layers, frozenset(matrices))
+    packed = any(name.endswith("_blocks") for name in known)
+    return StoredTensors(sum(prod(tensor.shape) for tensor in known.values()), layers, frozenset(matrices), packed)
 
 
 class _Tensor(Foreign):

@@ -145,7 +145,7 @@ def quantisation_of(settings: Mapping[str, Any]) -> Any:
 
 
 def stored_quant(path: Path, settings: Quantised, config: ModelConfig) -> Quant | None:
-    """The quantisation by `settings`, "quantization_config" in `path`; None where it is of experts alone.
+    """The quantisation by `settings`, "quantization_config" in `path`; None where it is of experts alone, or none.
 
     Raises:
         ForeignModel: it is none that is read here.
@@ -164,11 +164,12 @@ def stored_quant(path: Path, settings: Quantised, config: ModelConfig) -> Quant 
     if method == "bitsandbytes":
         if settings.load_in_8bit:
             return "int8"
-        if settings.load_in_4bit:
-            kind = settings.bnb_4bit_quant_type
-            if kind in ("nf4", "fp4"):
-                return "nf4" if kind == "nf4" else "fp4"
-            method = f"bitsandbytes {kind}"
+        if not settings.load_in_4bit:
+            return None  # 16-bit weights of a model that was trained quantised
+        kind = settings.bnb_4bit_quant_type
+        if kind in ("nf4", "fp4"):
+            return "nf4" if kind == "nf4" else "fp4"
+        method = f"bitsandbytes {kind}"
     raise ForeignModel(
         path,
         f"it is quantised with {method}, and specchat's decoder runs bitsandbytes nf4, fp4, int8, int4, fp8",
