@@ -47,7 +47,7 @@ SPIKE = 2.0
 EVENT = 0.5
 """Time that a client takes for the event of a plain step, as a share of that of a step with a draft."""
 LEAST_LOAD = 0.05
-"""Lower bound of the load, in case the clock jumps."""
+"""Lower bound of the load and of the ratio of plain steps, in case the clock jumps."""
 SETTLES_MS, COLD, QUICK_MS, COUNTED = 1.2, 2, 6.0, 2
 """CPU caches settle after `SETTLES_MS` and `COLD` plain steps, which do not count. Only steps below `QUICK_MS` need
 that; `COUNTED` steps follow, which count."""
@@ -148,7 +148,9 @@ class Yardstick:
     @property
     def bare_share(self) -> float:
         """Part of a step of this plain reply that a repeated step takes."""
-        return self._repeated.mean if self._repeated.count else self._verified.observed / self._lasted
+        if self._repeated.count:
+            return self._repeated.mean
+        return self._verified.observed / self._lasted if self._lasted else 1.0
 
     @property
     def load(self) -> float:
@@ -196,7 +198,7 @@ class Yardstick:
 
     def repeats(self) -> bool:
         """Return True if a plain step should be repeated after the last step of a reply."""
-        if not self._tokens or self._repeated.error <= UNSURE:
+        if not self._lasted or self._repeated.error <= UNSURE:
             return False
         if not self._drafts:
             least, enough = self._repeated.spent_ms + self._lasted / self._tokens, self._repeated.count >= BARE
@@ -230,7 +232,7 @@ class Yardstick:
         alike = abs(moved) <= MOVED * sum(of.expected for of in loads)
         if self._repeated.count:
             last = self._last.load
-            seen, unsure = self._repeated.mean / last, hypot(self._repeated.error, log(own / last))
+            seen, unsure = max(LEAST_LOAD, self._repeated.mean / last), hypot(self._repeated.error, log(own / last))
             self._ratio.add(seen, last, own, (NOISE / unsure) ** 2)
             (ratio, error), alike = combined(ratio, error, seen, unsure), True
         return tuple(
@@ -266,7 +268,8 @@ class Yardstick:
             for load_of in (self._loads[strategy], self._drafting[outcome.strategy], self._last):
                 load_of.add(outcome.draft_ms + lasted, own)
         elif self._drafts and self._recent and self._settled > self._cold:
-            self._ratio.add(min((lasted - sent_ms) / (self._usual * load), SPIKE), load, self._costs.load.value)
+            times = max(0.0, lasted - sent_ms) / (self._usual * load)
+            self._ratio.add(min(times, SPIKE), load, self._costs.load.value)
         ratio, error = self._ratio.known(load, self._costs.load.value)
         plain, error = self._usual * ratio + self._sent.value / load, hypot(error, BETWEEN)
         if not outcome.drafted:
