@@ -27,6 +27,15 @@ def faster(speedup: float) -> tuple[str, str]:
     return times(speedup), AS_FAST
 
 
+def faster_between(speedup: float, low: float, high: float) -> str:
+    """The interval of a speed over plain decoding's, as `faster` turns it: `2.1-3.2x`, or `2.1x or more`."""
+    if 0 < speedup <= 1 - EVEN and low > 0:
+        low, high = 1 / high, 1 / low
+    if isinf(high):
+        return f"{times(low)} or more"
+    return f"{times(low)[:-1]}-{times(high)}"
+
+
 def duration(milliseconds: float) -> str:
     """`0.12 s`, `3.4 s`, `14 s`, `2 min 05 s`, `12 min`, `1 h 02 min`; the sign is left out."""
     value = abs(milliseconds) / 1000

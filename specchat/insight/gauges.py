@@ -26,6 +26,8 @@ class Gauges:
     """The longest draft that can be accepted, for the scale of the bars."""
     tokens_per_second: float | None = None
     speedup: float | None = None
+    interval: tuple[float, float] | None = None
+    """In which the speed-up is with 95 % confidence."""
     lately: bool = False
     """True if the speed-up counts the replies before, too."""
     measuring: bool = False
@@ -83,6 +85,7 @@ def gauges(
         longest=max(len(tally.histogram) - 1, reply.speculation.draft_length),
         tokens_per_second=speed or None,
         speedup=known.times if known is not None and drafting else None,
+        interval=(known.low, known.high) if known is not None and drafting else None,
         lately=known is not None and reply.speedup is None,
         measuring=known is None and drafting and bool(tally.compared.steps) and not reply.ended,
         draft_ms=tally.draft_ms if here else 0.0,

@@ -107,7 +107,11 @@ def anthropic_turn(reply: dict[str, Any], result: str) -> list[Any]:
 def responses(turns: list[Any]) -> dict[str, Any]:
     """A request as agents on OpenAI's newer API send it, without going on from a response."""
     asked = {"role": "user", "content": [{"type": "input_text", "text": "Fix it."}]}
-    tool = {"type": "function", "parameters": SCHEMA, "strict": False}  # its pieces are no usual tokens of a strict call
+    tool = {
+        "type": "function",
+        "parameters": SCHEMA,
+        "strict": False,
+    }  # its pieces are no usual tokens of a strict call
     known = {"temperature": 0, "max_output_tokens": 40, "store": False}
     unknown = {"include": ["reasoning.encrypted_content"], "reasoning": {"effort": "low"}, "prompt_cache_key": "x"}
     return {

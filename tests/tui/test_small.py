@@ -1,5 +1,6 @@
 """Keys, fields, history, pastes, figures and gauges."""
 
+import math
 import re
 from dataclasses import replace
 from math import inf
@@ -227,6 +228,14 @@ def test_figures() -> None:
         ("1.0x", "as fast"),
         ("1.2x", "slower"),
     ]
+    intervals = ((2.4, 2.1, 3.16), (0.8, 0.7, 0.9), (1.0, 0.9, 1.1), (2.4, 2.1, math.inf), (0.8, 0.5, 1.25))
+    assert [figures.faster_between(*each) for each in intervals] == [
+        "2.1-3.2x",
+        "1.1-1.4x",
+        "0.9-1.1x",
+        "2.1x or more",
+        "0.8-2.0x",
+    ]
     assert [figures.times(1.94), figures.times(12.3)] == ["1.9x", "12x"]
     assert [figures.of(value, "token") for value in (0, 1, 1234)] == ["0 tokens", "1 token", "1,234 tokens"]
     times = {120: "0.12 s", 997: "1.0 s", 3_440: "3.4 s", 9_960: "10 s", -12_340: "12 s", 59_700: "1 min 00 s"}
@@ -306,9 +315,12 @@ def test_nothing_lost_is_not_called_lost(saved_ms: float, words: str) -> None:
     assert any(row.plain.startswith(words) for row in rows)
 
 
-@pytest.mark.parametrize(("lately", "begins"), [(False, "2.0x faster · 142"), (True, "2.0x faster lately · 142")])
+@pytest.mark.parametrize(
+    ("lately", "begins"), [(False, "2.0x faster (1.9-2.2x) · 142"), (True, "2.0x faster lately (1.9-2.2x) · 142")]
+)
 def test_one_row_says_where_the_factor_is_of_replies_before_too(lately: bool, begins: str) -> None:
-    shown = replace(gauges(finished((3,)), INFO), speedup=2.0, lately=lately, tokens_per_second=142.0)
+    shown = gauges(finished((3,)), INFO)
+    shown = replace(shown, speedup=2.0, interval=(1.9, 2.2), lately=lately, tokens_per_second=142.0)
     assert one_row(shown, 99, "F4").plain.startswith(begins)
 
 

@@ -51,6 +51,8 @@ def _speed(shown: Gauges) -> Iterable[Row]:
     yield from _large(number[:-1], ".slow" if shown.slower else ".big", f"x {words}")
     beside = f"{'as' if words == figures.AS_FAST else 'than'} without{', lately' if shown.lately else ' drafts'}"
     yield _ends(styled(beside, ".label"), f"{speed} tok/s")
+    if shown.interval is not None:
+        yield styled(f"95 % sure: {figures.faster_between(shown.speedup, *shown.interval)}", ".label")
 
 
 def _large(number: str, style: str, words: str) -> Iterable[Row]:
@@ -142,7 +144,8 @@ def one_row(shown: Gauges, width: int, advice_key: str) -> Content:
     if shown.speedup is not None:
         number, words = figures.faster(shown.speedup)
         faster = f"{words} as plain" if words == figures.AS_FAST else f"{number} {words}"
-        lately = styled(f"{' lately' if shown.lately else ''} · ", ".label")
+        sure = f" ({figures.faster_between(shown.speedup, *shown.interval)})" if shown.interval is not None else ""
+        lately = styled(f"{' lately' if shown.lately else ''}{sure} · ", ".label")
         row = styled(faster, ".slow" if shown.slower else ".big") + lately + row
     elif shown.measuring:
         row += styled(" · measuring", ".label")
