@@ -35,7 +35,7 @@ class Scripted(ReferenceDecoder):
     def write(self, tokens: Sequence[int], start: int) -> None:
         self.text[start:] = tokens
 
-    def reusable(self, length: int) -> int:
+    def reusable(self, length: int, _: int) -> int:
         return length
 
     def logits(self, hidden: Tensor) -> Tensor:

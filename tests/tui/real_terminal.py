@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -22,14 +23,18 @@ class Terminal:
     """A terminal of tmux's server `name`; `environment` is that of what runs in it."""
 
     def __init__(self, name: str, environment: Mapping[str, str], size: tuple[int, int]) -> None:
-        self._tmux = ["tmux", "-L", name, "-f", "/dev/null"]
+        self._name, self._starts = name, 0
         self._environment = {**os.environ, "TERM": "xterm-256color", **environment}
         self._size = size
 
     def run(self, *arguments: str) -> str:
         """Give tmux a command; returns what that prints."""
         made = subprocess.run(
-            [*self._tmux, *arguments], capture_output=True, text=True, env=self._environment, timeout=20
+            ["tmux", "-L", f"{self._name}-{self._starts}", "-f", "/dev/null", *arguments],
+            capture_output=True,
+            text=True,
+            env=self._environment,
+            timeout=20,
         )
         return made.stdout
 
@@ -42,6 +47,7 @@ class Terminal:
 
     def start(self, arguments: str = "") -> None:
         """Start the app in a new terminal, which says how it was left."""
+        self._starts += 1  # a server of its own: one that is ending takes no session
         width, height = map(str, self._size)
         command = f"{COMMAND} {arguments}; echo left with $?; cat"
         self.run("new-session", "-d", "-s", "app", "-x", width, "-y", height, command)
@@ -71,14 +77,16 @@ class Terminal:
 
 
 @contextmanager
-def terminal(folder: Path, size: tuple[int, int] = (80, 24), **environment: str) -> Iterator[Terminal]:
-    """A terminal whose specchat has all its files in `folder`; its engine ends with it."""
+def terminal(size: tuple[int, int] = (80, 24), **environment: str) -> Iterator[Terminal]:
+    """A terminal whose specchat has all its files in a folder of its own; its engine ends with it."""
     if not COMMAND.exists():
         pytest.skip("the specchat command is not installed")
-    places = {"SPECCHAT_HOME": str(folder), "SPECCHAT_ENGINE_MINUTES": "5"}
-    made = Terminal(f"specchat-test-{os.getpid()}", {**places, **environment}, size)
-    try:
-        yield made
-    finally:
-        made.close()
-        made.specchat("engine", "stop")
+    # The path of a socket has 108 characters at most, and a test's own folder some 90.
+    with TemporaryDirectory(prefix="specchat-") as folder:
+        places = {"SPECCHAT_HOME": folder, "SPECCHAT_ENGINE_MINUTES": "5"}
+        made = Terminal(f"specchat-test-{os.getpid()}", {**places, **environment}, size)
+        try:
+            yield made
+        finally:
+            made.close()
+            made.specchat("engine", "stop")

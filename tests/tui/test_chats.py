@@ -398,7 +398,7 @@ async def test_a_chat_of_another_run_reopens_with_its_pair(tmp_path: Path) -> No
         await loaded(second, pilot)
         await pilot.press("ctrl+b", "enter")
         await until_shown(pilot, second, "Saved.")
-        assert "big, loaded when you write" in screen_text(second)
+        assert "Qwen3 8B + 0.6B, loaded when you write" in screen_text(second)
         assert second.session.loaded.pair is second.chat.catalog.pairs[0]
         await pilot.press("m")
         await wait_until(pilot, lambda: second.session.loaded.pair is second.chat.catalog.pairs[1])

@@ -57,7 +57,7 @@ async def test_hints() -> None:
 
 
 async def test_the_footer_of_a_reply_tells_all_its_figures() -> None:
-    async with answered(REPLY, (110, 30)) as (app, pilot):
+    async with answered(REPLY, (130, 30)) as (app, pilot):
         assert "to first" not in screen_text(app)
         transcript = app.chat.transcript
         row = next(at for at, (line, _) in enumerate(transcript.chat_rows.rows) if "tok/s" in line.content.plain)

@@ -29,7 +29,7 @@ def shell(tmp_path: Path) -> Iterator[Terminal]:
     (snapshot / "generation_config.json").write_text(json.dumps({"do_sample": True, "temperature": 0.6, "top_k": 20}))
     gguf(user / ".lmstudio" / "models" / "maker" / "small" / "m.gguf")
     environment = {"HOME": str(user), "HF_HUB_CACHE": str(hub.cache), "HF_HUB_OFFLINE": "1"}
-    with terminal(tmp_path / "specchat", **environment) as made:
+    with terminal(**environment) as made:
         yield made
 
 

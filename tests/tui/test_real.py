@@ -4,7 +4,6 @@ import os
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from conftest import THEMES, ask, loaded, wait_until
@@ -111,8 +110,8 @@ async def test_a_stop_a_killed_worker_and_a_refusal_keep_what_was_written(engine
 
 
 @needs_tmux
-def test_the_command_in_a_terminal(tmp_path: Path) -> None:
-    with terminal(tmp_path, (110, 34)) as shell:
+def test_the_command_in_a_terminal() -> None:
+    with terminal((110, 34)) as shell:
         shell.start("--max-tokens 40 --strategy draft")
         shell.until("ask something")
         shell.until("type your question. Enter sends it.")

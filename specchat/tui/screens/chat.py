@@ -1,5 +1,6 @@
 """The chat screen: input from keyboard and mouse, actions, and events of the engine."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -45,6 +46,8 @@ class ChatScreen(ChatWindow):
         self.composer = Composer(self, self.feed, self.queue)
         self.chats = Chats(self, self.queue, self.composer)
         self.permissions = Permissions(self)
+        self.started = asyncio.Event()
+        """Set once a pair is being loaded and the chat to begin with is open: what is sent before waits for that."""
         self.fetch_timer: Timer | None = None
         """Looks at the download that runs beside the chat."""
         self.tune_timer: Timer | None = None
@@ -106,6 +109,7 @@ class ChatScreen(ChatWindow):
 
     async def _entered(self, text: str) -> Command | None:
         """Send what was entered once the chat's own pair is there, or give the command it is."""
+        await self.started.wait()
         if not text.startswith("/") and not await self.chats.own_pair():
             return None
         return await self.composer.enter(text)
