@@ -166,8 +166,9 @@ def test_a_generation_config_says_how_to_sample(tmp_path: Path, config: object, 
 
 
 def test_sampling_is_described_with_its_source() -> None:
-    pair = Pair(PairSpec("x", "x", ModelSource()), sampling=SAMPLING, sampling_from="models.toml")
-    assert described(pair) == "temperature 0.6, top-k 20, top-p 0.95 (models.toml)"
+    sampling = replace(SAMPLING, repetition_penalty=1.1)
+    pair = Pair(PairSpec("x", "x", ModelSource()), sampling=sampling, sampling_from="models.toml")
+    assert described(pair) == "temperature 0.6, top-k 20, top-p 0.95, repetition penalty 1.1 (models.toml)"
     assert described(Pair(pair.spec)) == "the likeliest token each time (nothing says how to sample)"
 
 
