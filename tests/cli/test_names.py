@@ -135,10 +135,10 @@ def test_where_the_last_choice_is_gone_commands_say_so_and_the_app_starts_with_t
     machine.rename(machine.with_name("other"))
     refused = run("ask", "hi")
     assert refused.exit_code == ExitCode.UNUSABLE
-    assert f"{machine} is not there any more: own cannot be loaded. It was chosen last;" in refused.stderr
+    assert f"{machine} is not there any more: own cannot be loaded. It was chosen last. --pair or" in refused.stderr
     prepared = prepare(Wishes(), otherwise=True)
     assert (prepared.pair.id, prepared.again) == ("demo", False)
-    assert "It was chosen last" in prepared.lost
+    assert prepared.lost.endswith("It was chosen last; demo is loaded until you choose another.")
 
 
 def test_nothing_is_kept_of_a_model_whose_question_is_not(run: Run, engines: list[FakeEngine]) -> None:

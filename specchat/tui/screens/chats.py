@@ -163,6 +163,7 @@ class Chats:
         except ConfigError as error:
             unknown = isinstance(error, UnknownPair)
             reason = "no models.toml has it, nor this machine a model of that name" if unknown else error.message
+            reason = f"{reason.removesuffix('.')}; {window.keys.named('models')} chooses another"
         if session.conversation is not chat or not self._waits:
             return True
         if pair is None or reason:
