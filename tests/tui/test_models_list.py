@@ -19,6 +19,7 @@ from specchat.config.paths import Paths, user_paths
 from specchat.engine.fake import FakeEngine
 from specchat.engine.fetch.source import Hub
 from specchat.models.library import ModelPlaces
+from specchat.tui.actions.models import model_values
 from specchat.tui.app import SpecchatApp
 from specchat.tui.screens.models import ModelsScreen
 from tests.engine.tiny import SPECIAL, checkpoint
@@ -71,6 +72,12 @@ async def test_a_found_model_is_written_with_the_draft_that_is_here_and_stays_ma
     async with app.run_test(size=(120, 40)) as pilot:
         screen = await mark(app, pilot, "big")
         assert "a adds to models.toml" in hint(screen)
+        assert [id_ for id_, _ in model_values(app.chat)] == [
+            "demo",
+            "big",
+            "small",
+            "qwen3-8b",
+        ]  # as /model offers them
         await pilot.press("a", "a")
         await wait_until(pilot, lambda: "big + small" in names(screen))
         await wait_until(pilot, lambda: "written to" in screen_text(app))
