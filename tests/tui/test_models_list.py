@@ -102,7 +102,8 @@ async def test_the_loaded_pair_is_listed_and_written_with_its_draft(
     big, small = (checkpoint(tmp_path / name, num_hidden_layers=layers) for name, layers in (("big", 12), ("small", 1)))
     app = start()
     async with app.run_test(size=(120, 40)) as pilot:
-        await loaded(app, pilot)
+        await mark(app, pilot, "demo")
+        await pilot.press("escape")
         pair = local_pair(folder_source(big), folder_source(small))
         app.session.load(pair, chosen=True)
         await wait_until(pilot, lambda: app.session.loaded.info is not None and app.session.loaded.id == pair.id)
@@ -110,6 +111,8 @@ async def test_the_loaded_pair_is_listed_and_written_with_its_draft(
         await wait_until(pilot, lambda: "big + small · loaded" in screen_text(app))
         screen = app.screen
         assert isinstance(screen, ModelsScreen)
+        assert screen._marked is not None
+        assert screen._marked.id == pair.id
         await pilot.press("a")
         await wait_until(pilot, lambda: "written to" in screen_text(app))
         written = load_catalog(paths.models_file).find("big")

@@ -65,8 +65,9 @@ class ModelsScreen(Dialog[Pair | str | None]):
         super().__init__()
         self._session = session
         self._catalog = catalog
-        self._rows: list[tuple[Pair, Offer]] = [(offer.pair, offer) for offer in session.fetching.listed]
-        """Empty until this machine's models are known."""
+        listed = {offer.pair.id: (offer.pair, offer) for offer in session.fetching.listed}
+        self._rows: list[tuple[Pair, Offer]] = list(listed.values()) if session.loaded.id in listed else []
+        """Empty until this machine's models are known, with the loaded pair among them."""
         self._early_moves, self._early_choice = 0, False
         """Keys that came before there was a list."""
         self._changed = changed
