@@ -32,7 +32,8 @@ def list_models(models: Path | None, as_json: bool) -> None:
 
     known, out = here(models), Output()
     default = known.configured.usual
-    found, problems = offers(known.catalog, known.library, this_machine()), known.library.problems
+    last = known.configured.used.find(default)
+    found, problems = offers(known.catalog, known.library, this_machine(), last), known.library.problems
     if as_json:
         out.write_json({"default": default, "models": [_as_json(offer) for offer in found], "problems": problems})
         return

@@ -35,9 +35,13 @@ def add(models: Path | None, model: str, file: str | None, draft: str | None, id
     from specchat.models.add import add as added
     from specchat.models.declare import as_toml
     from specchat.models.machine import this_machine
+    from specchat.models.names import found_model
     from specchat.models.which import chosen
 
     known = here(models)
+    before = known.configured.used.find(model) if found_model(model, known.library) is None else None
+    if before is not None:
+        model, draft = before.spec.target.label, draft or (before.spec.draft.label if before.spec.draft else None)
     target = chosen(known.hub, source_named(model, known.library), file)
     drafting = chosen(known.hub, source_named(draft, known.library)) if draft else None
     pair = ((target, model), (drafting, draft) if drafting and draft else None)

@@ -108,8 +108,10 @@ PAIR_OPTIONS = (
         shell_complete=complete_pairs,
         help="Which pair to load; specchat models lists them.",
     ),
-    _option("--target", type=FOLDER, metavar="PATH", help="Load this folder or GGUF file as target, not a pair."),
-    _option("--draft", type=FOLDER, metavar="PATH", help="With --target: load this folder or GGUF file as draft."),
+    _option(
+        "--target", type=FOLDER, metavar="PATH|NAME", help="Load this folder, GGUF file or found model, not a pair."
+    ),
+    _option("--draft", type=FOLDER, metavar="PATH|NAME", help="With --target: the model that drafts, named likewise."),
 )
 SAMPLING_OPTIONS = (
     _option("--seed", env=True, type=SEED, help="Makes a reply repeatable.  [default: drawn]"),

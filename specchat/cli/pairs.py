@@ -23,7 +23,11 @@ PAIR_VARIABLE = "SPECCHAT_PAIR"
 
 
 class LastPairGone(ConfigError):
-    """The pair that was chosen last cannot be found any more."""
+    """The pair that was chosen last cannot be found any more; `why` is a sentence."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"{why} It was chosen last. --pair or --target names another.")
+        self.why = why
 
 
 @dataclass(frozen=True)
@@ -93,8 +97,7 @@ class Configured:
             if place := self._where_named(wishes.pair):
                 raise ConfigError(f"{place}: {error.message}") from None
             if wishes.pair is None and self.usual == self.used.last:
-                words = f"{error.message} It was chosen last; --pair names another one for the next start too."
-                raise LastPairGone(words) from None
+                raise LastPairGone(error.message) from None
             raise
 
     def _where_named(self, wished: str | None) -> str:

@@ -52,7 +52,8 @@ def prepare(wishes: Wishes, *, otherwise: bool = False) -> Prepared:
     except LastPairGone as gone:
         if not otherwise:
             raise
-        pair, lost = known.named(known.catalog.default), gone.message
+        pair = known.named(known.catalog.default)
+        lost = f"{gone.why} It was chosen last; {pair.name} is loaded until you choose another."
     if wishes.strategy and (reason := _unsupported(wishes.strategy, pair)):
         raise click.UsageError(f'--strategy {wishes.strategy} cannot be used with pair "{pair.id}": {reason}.')
     context = wishes.context or settings.context or Limits().context

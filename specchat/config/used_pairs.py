@@ -17,7 +17,6 @@ from specchat.reading import read_text
 
 MAX_DESCRIPTIONS = 200
 """Descriptions that are kept."""
-_MOST_BYTES = 1 << 18
 
 
 class UsedPairs:
@@ -79,7 +78,7 @@ class UsedPairs:
     def _read(self) -> dict[str, Any]:
         """The file's contents; nothing where there is none or it is damaged."""
         try:
-            data = json.loads(read_text(self._file, _MOST_BYTES))
+            data = json.loads(read_text(self._file))
         except (OSError, ValueError, RecursionError):
             return {}
         return data if isinstance(data, dict) else {}

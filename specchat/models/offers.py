@@ -48,14 +48,19 @@ class Offer:
     cost: str = ""
 
 
-def offers(catalog: Catalog, library: Library, machine: FreeMemory) -> tuple[Offer, ...]:
-    """Those on this disk first, of these the fitting ones: the catalog's in its order, then models that were found."""
+def offers(catalog: Catalog, library: Library, machine: FreeMemory, in_use: Pair | None = None) -> tuple[Offer, ...]:
+    """Those on this disk first, of these the fitting ones: the catalog's in its order, then models that were found.
+
+    Between them comes `in_use` where it is none of these: a found model with a draft, or a folder that was named.
+    """
     declared = [_offer(pair, True, library, machine) for pair in catalog.pairs]
     used = {offer.target.place.resolve() for offer in declared if offer.target}
     used |= {offer.draft.place.resolve() for offer in declared if offer.draft}
     found = [f for f in library.models if f.about.place.resolve() not in used]
     named = found_pairs(library)
     others = [_offer(named[f.about.place], False, library, machine) for f in found]
+    if in_use is not None and in_use.id not in {offer.pair.id for offer in (*declared, *others)}:
+        others.insert(0, offer_of(in_use, library, machine))
     return tuple(sorted([*declared, *others], key=lambda o: (bool(o.missing), _ORDER[o.fit.verdict])))
 
 

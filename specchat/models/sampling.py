@@ -19,6 +19,7 @@ from specchat.models.ollama import parameters
 FILE = "generation_config.json"
 _GGUF_NAMES = {"temperature": "temp", "repetition_penalty": "penalty_repeat"}
 """Names of options in `general.sampling.*` that differ from ours; the value is llama.cpp's."""
+_HYPHENED = ("top_k", "top_p", "min_p")
 _OLLAMA_NAMES = {"repetition_penalty": "repeat_penalty"}
 
 
@@ -52,7 +53,7 @@ def _words(sampling: Sampling) -> str:
     usual = Sampling()
     options = {name: getattr(sampling, name) for name in SAMPLING if getattr(sampling, name) != getattr(usual, name)}
     return ", ".join(
-        f"{name.replace('_p', '-p').replace('_k', '-k').replace('_', ' ')} {value:g}" for name, value in options.items()
+        f"{name.replace('_', '-' if name in _HYPHENED else ' ')} {value:g}" for name, value in options.items()
     )
 
 

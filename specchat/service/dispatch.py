@@ -167,15 +167,14 @@ class Dispatch:
 
     def _load_failed(self, event: Failed) -> Update:
         """End the replies that waited for the pair; the pair before is used again where there is one."""
-        state = self._state
-        prompts = [ended.prompt for ended in self._fail_all(event)]
-        message = clean(event.message)
+        state, message = self._state, clean(event.message)
         if state.loaded.loading is not None:
             name = state.loaded.name
             message = (
                 f"{message.rstrip('.')}. {f'Still using {name}' if state.loaded.used else f'Using {name} instead'}."
             )
-            state.take_back()
+            state.take_back()  # before replies end, which saves the chat with its pair
+        prompts = [ended.prompt for ended in self._fail_all(event)]
         return Update("load-failed", message, "".join(prompts), event)
 
     def fail_begun(self, event: Failed) -> list[Update]:

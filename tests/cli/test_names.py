@@ -82,6 +82,18 @@ def test_results_are_kept_for_declared_pairs_alone_and_others_are_told_how_to_be
     assert 'id = "own' in run("models", "add", "own").stdout
 
 
+@pytest.mark.usefixtures("engines")
+def test_the_last_choice_is_listed_and_added_with_its_draft_though_no_search_finds_it(run: Run, machine: Path) -> None:
+    folder = machine.rename(machine.parents[1] / "elsewhere")
+    assert run("--plain", "--target", str(folder), "--draft", "someone/tiny", input="hi\n").exit_code == 0
+    listed = json.loads(run("models", "--json").stdout)
+    last = next(model for model in listed["models"] if model["id"] == listed["default"])
+    assert (last["name"], last["declared"]) == ("elsewhere + someone/tiny", False)
+    added = run("models", "add", last["id"])
+    assert 'name = "elsewhere + tiny"' in added.stdout, added.stderr
+    assert 'draft = {repo = "someone/tiny"' in added.stdout
+
+
 def test_a_target_may_be_the_name_of_a_model(run: Run, engines: list[FakeEngine], machine: Path) -> None:
     assert run("ask", "--target", "someone/tiny", "--draft", "own", "hi").exit_code == 0
     load = loads(engines)[-1].pair
@@ -123,10 +135,10 @@ def test_where_the_last_choice_is_gone_commands_say_so_and_the_app_starts_with_t
     machine.rename(machine.with_name("other"))
     refused = run("ask", "hi")
     assert refused.exit_code == ExitCode.UNUSABLE
-    assert f"{machine} is not there any more: own cannot be loaded. It was chosen last;" in refused.stderr
+    assert f"{machine} is not there any more: own cannot be loaded. It was chosen last. --pair or" in refused.stderr
     prepared = prepare(Wishes(), otherwise=True)
     assert (prepared.pair.id, prepared.again) == ("demo", False)
-    assert "It was chosen last" in prepared.lost
+    assert prepared.lost.endswith("It was chosen last; demo is loaded until you choose another.")
 
 
 def test_nothing_is_kept_of_a_model_whose_question_is_not(run: Run, engines: list[FakeEngine]) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from specchat.config.catalog import Catalog, Pair, folder_source, load_catalog, local_pair
 from specchat.config.errors import ConfigError, UnknownPair
-from specchat.config.used_pairs import UsedPairs
+from specchat.config.used_pairs import MAX_DESCRIPTIONS, UsedPairs
 from specchat.engine.fetch.source import Hub
 from specchat.engine.options import Sampling
 from specchat.engine.pair import ModelSource, PairSpec, Server
@@ -166,8 +166,9 @@ def test_a_generation_config_says_how_to_sample(tmp_path: Path, config: object, 
 
 
 def test_sampling_is_described_with_its_source() -> None:
-    pair = Pair(PairSpec("x", "x", ModelSource()), sampling=SAMPLING, sampling_from="models.toml")
-    assert described(pair) == "temperature 0.6, top-k 20, top-p 0.95 (models.toml)"
+    sampling = replace(SAMPLING, repetition_penalty=1.1)
+    pair = Pair(PairSpec("x", "x", ModelSource()), sampling=sampling, sampling_from="models.toml")
+    assert described(pair) == "temperature 0.6, top-k 20, top-p 0.95, repetition penalty 1.1 (models.toml)"
     assert described(Pair(pair.spec)) == "the likeliest token each time (nothing says how to sample)"
 
 
@@ -179,6 +180,13 @@ def test_a_damaged_file_of_used_pairs_is_none(tmp_path: Path, used: UsedPairs, t
     assert (used.last, used.find("x"), used.find("y")) == ("", None, None)
     used.keep(replace(CATALOG.find("demo")), chosen=True)
     assert used.last == "demo"
+
+
+def test_all_used_pairs_stay_known_however_long_their_paths_are(used: UsedPairs) -> None:
+    for number in range(MAX_DESCRIPTIONS + 1):
+        used.keep(Pair(PairSpec(f"own-{number}", "own", ModelSource(path="/x" * 700))), chosen=True)
+    assert used.last == f"own-{MAX_DESCRIPTIONS}"
+    assert len(used.all()) == MAX_DESCRIPTIONS
 
 
 def test_a_server_is_no_file_that_could_be_gone(places: ModelPlaces, used: UsedPairs) -> None:

@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from specchat.chat.rows import ChatEntry
 from specchat.chat.search import Hit
 from specchat.chat.store import Store
 from specchat.engine.fake import FakeEngine
+from specchat.engine.requests import Load
 from specchat.tui.actions.models import use_pair
 from specchat.tui.actions.speculation import use_strategy
 from specchat.tui.app import SpecchatApp
@@ -413,6 +415,30 @@ async def test_a_chat_of_another_run_reopens_with_its_pair(tmp_path: Path) -> No
         assert third.session.last_reply is not None
         assert third.session.last_reply.name == "Qwen3 8B + 0.6B"
     store.close()
+
+
+async def test_a_pair_that_cannot_be_loaded_is_tried_again_only_to_answer(tmp_path: Path) -> None:
+    engine, store = FakeEngine(("Saved.",)), Store(tmp_path / "chats.db")
+    app = make_app(engine, replace(LAUNCH, store=store))
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "hello")
+        app.session.chat_pair = "big"
+        for tries, keys in enumerate([("m", "o", "r", "e"), ("enter",), ("enter",)], 1):
+            engine.fail_load("model", "There is no folder /models/big.")
+            await pilot.press(*keys)
+            so_far = ["demo", *["big", "demo"] * tries]
+            await wait_until(pilot, partial(tried, app, engine, so_far))
+            await pilot.press("!", "backspace")
+            await pilot.pause(0.1)
+            assert tried(app, engine, so_far)
+    store.close()
+
+
+def tried(app: SpecchatApp, engine: FakeEngine, pairs: list[str]) -> bool:
+    """True once these were to be loaded, and the last one is."""
+    loads = [request.pair.id for request in engine.requests if isinstance(request, Load)]
+    return loads == pairs and app.session.loaded.info is not None
 
 
 async def test_a_chat_opens_where_it_was_read(tmp_path: Path) -> None:

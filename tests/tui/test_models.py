@@ -336,6 +336,16 @@ async def test_a_chats_own_pair_is_not_downloaded_unasked(places: ModelPlaces) -
         assert [request.pair.id for request in engine.requests if isinstance(request, Load)] == ["demo"]
 
 
+async def test_a_chat_whose_pair_nobody_knows_says_what_to_do(places: ModelPlaces) -> None:
+    app = app_with(places)
+    async with app.run_test(size=(120, 30)) as pilot:
+        await loaded(app, pilot)
+        app.session.chat_pair = "moved"
+        app.chat.prompt.insert("hello")
+        words = "nor this machine a model of that name; F3 chooses another"
+        await wait_until(pilot, lambda: words in " ".join(status(app).split()))
+
+
 async def test_a_chat_with_a_model_of_another_program_goes_on_with_it(places: ModelPlaces, tmp_path: Path) -> None:
     file = gguf(tmp_path / "lm" / "maker" / "Tiny GGUF" / "m.gguf")
     engine = FakeEngine()

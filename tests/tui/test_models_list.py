@@ -14,11 +14,12 @@ from textual.pilot import Pilot
 from textual.widgets import OptionList
 
 from specchat.cli import app as cli_app
-from specchat.config.catalog import Catalog, load_catalog
+from specchat.config.catalog import Catalog, folder_source, load_catalog, local_pair
 from specchat.config.paths import Paths, user_paths
 from specchat.engine.fake import FakeEngine
 from specchat.engine.fetch.source import Hub
 from specchat.models.library import ModelPlaces
+from specchat.tui.actions.models import model_values
 from specchat.tui.app import SpecchatApp
 from specchat.tui.screens.models import ModelsScreen
 from tests.engine.tiny import SPECIAL, checkpoint
@@ -71,6 +72,12 @@ async def test_a_found_model_is_written_with_the_draft_that_is_here_and_stays_ma
     async with app.run_test(size=(120, 40)) as pilot:
         screen = await mark(app, pilot, "big")
         assert "a adds to models.toml" in hint(screen)
+        assert [id_ for id_, _ in model_values(app.chat)] == [
+            "demo",
+            "big",
+            "small",
+            "qwen3-8b",
+        ]  # as /model offers them
         await pilot.press("a", "a")
         await wait_until(pilot, lambda: "big + small" in names(screen))
         await wait_until(pilot, lambda: "written to" in screen_text(app))
@@ -87,6 +94,29 @@ async def test_a_found_model_is_written_with_the_draft_that_is_here_and_stays_ma
         assert pair.spec.draft.path == str(tmp_path / "own" / "small")
         await pilot.press("enter")
         await wait_until(pilot, lambda: app.session.loaded.id == "big")
+
+
+async def test_the_loaded_pair_is_listed_and_written_with_its_draft(
+    start: Callable[[], SpecchatApp], paths: Paths, tmp_path: Path
+) -> None:
+    big, small = (checkpoint(tmp_path / name, num_hidden_layers=layers) for name, layers in (("big", 12), ("small", 1)))
+    app = start()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await mark(app, pilot, "demo")
+        await pilot.press("escape")
+        pair = local_pair(folder_source(big), folder_source(small))
+        app.session.load(pair, chosen=True)
+        await wait_until(pilot, lambda: app.session.loaded.info is not None and app.session.loaded.id == pair.id)
+        await pilot.press("f3")
+        await wait_until(pilot, lambda: "big + small · loaded" in screen_text(app))
+        screen = app.screen
+        assert isinstance(screen, ModelsScreen)
+        assert screen._marked is not None
+        assert screen._marked.id == pair.id
+        await pilot.press("a")
+        await wait_until(pilot, lambda: "written to" in screen_text(app))
+        written = load_catalog(paths.models_file).find("big")
+        assert (written.name, written.spec.sources) == ("big + small", pair.spec.sources)
 
 
 async def test_no_column_is_cut_once_the_list_is_longer_than_its_room(tmp_path: Path) -> None:

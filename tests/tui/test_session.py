@@ -85,9 +85,9 @@ def test_a_reopened_chat_is_answered_by_its_own_pair_or_one_that_is_chosen() -> 
     assert session.send("more") == ""
 
 
-def test_a_chat_still_waits_for_its_pair_when_that_could_not_be_loaded() -> None:
-    engine = FakeEngine()
-    session = ready(engine)
+def test_a_chat_still_waits_for_its_pair_when_that_could_not_be_loaded(tmp_path: Path) -> None:
+    engine, store = FakeEngine(), Store(tmp_path / "chats.db")
+    session = ready(engine, replace(LAUNCH, store=store))
     session.chat_pair, own = "big", replace(session.settings, strategy="lookup")
     session.settings = own
     engine.fail_load("model", "There is no folder /models/big.")
@@ -96,6 +96,10 @@ def test_a_chat_still_waits_for_its_pair_when_that_could_not_be_loaded() -> None
     session.poll()
     assert (session.loaded.id, session.wanted, session.settings) == ("demo", "big", own)
     assert session.send("more") == "big answers in this chat, and is not loaded; your text is kept"
+    store.close()
+    saved = Store(store.path).row(session.conversation.key)
+    assert saved is not None
+    assert saved.view["pair"] == "big"
 
 
 def test_a_race_wants_the_engine_for_itself(tmp_path: Path) -> None:

@@ -48,8 +48,9 @@ async def _use_named(chat: ChatScreen, name: str) -> None:
 
 
 def model_values(chat: ChatScreen) -> Sequence[tuple[str, str]]:
-    found = [offer.pair for offer in chat.session.fetching.listed if not offer.declared]
-    return [(pair.spec.id, pair.spec.name) for pair in (*chat.catalog.pairs, *found)]
+    """The pairs whose models are here, once they were looked for, then the others."""
+    here = {offer.pair.id: offer.pair.name for offer in chat.session.fetching.listed if not offer.missing}
+    return list((here | {pair.id: pair.name for pair in chat.catalog.pairs if pair.id not in here}).items())
 
 
 def use_pair(chat: ChatScreen, pair: Pair) -> None:

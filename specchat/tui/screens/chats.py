@@ -20,6 +20,8 @@ class Chats:
         self._composer = composer
         self._loading: asyncio.Future[bool] | None = None
         """Loads the pair of a reopened chat."""
+        self._tried = ""
+        """The pair of the open chat that was to be loaded already; once that failed, only sending tries it again."""
 
     # The list
 
@@ -91,6 +93,7 @@ class Chats:
         if refusal := window.session.chats.open(key):
             window.say(refusal, bad=True)
             return
+        self._tried = ""
         window.reading.end_find()
         conversation = window.session.conversation
         found = conversation.find(message) if message is not None else None
@@ -125,7 +128,8 @@ class Chats:
     def load_wanted(self) -> None:
         """Begin to load the pair of a reopened chat once something is written."""
         typed = self._window.prompt.text
-        if typed and not typed.startswith("/") and self._waits and self._loading is None:
+        untried = self._waits and self._loading is None and self._tried != self._window.session.wanted
+        if typed and not typed.startswith("/") and untried:
             self._window.run_worker(self.own_pair(), group="wanted", exit_on_error=False)
 
     @property
@@ -149,6 +153,7 @@ class Chats:
     async def _load(self) -> bool:
         window, session = self._window, self._window.session
         wanted, settings, chat = session.wanted, session.settings, session.conversation
+        self._tried = wanted
         pair, reason = None, ""
         try:
             pair = await asyncio.to_thread(session.find, wanted, window.catalog)
@@ -158,6 +163,7 @@ class Chats:
         except ConfigError as error:
             unknown = isinstance(error, UnknownPair)
             reason = "no models.toml has it, nor this machine a model of that name" if unknown else error.message
+            reason = f"{reason.removesuffix('.')}; {window.keys.named('models')} chooses another"
         if session.conversation is not chat or not self._waits:
             return True
         if pair is None or reason:

@@ -65,8 +65,9 @@ class ModelsScreen(Dialog[Pair | str | None]):
         super().__init__()
         self._session = session
         self._catalog = catalog
-        self._rows: list[tuple[Pair, Offer]] = [(offer.pair, offer) for offer in session.fetching.listed]
-        """Empty until this machine's models are known."""
+        listed = {offer.pair.id: (offer.pair, offer) for offer in session.fetching.listed}
+        self._rows: list[tuple[Pair, Offer]] = list(listed.values()) if session.loaded.id in listed else []
+        """Empty until this machine's models are known, with the loaded pair among them."""
         self._early_moves, self._early_choice = 0, False
         """Keys that came before there was a list."""
         self._changed = changed
@@ -97,7 +98,7 @@ class ModelsScreen(Dialog[Pair | str | None]):
         """Read what is on the disk; in a thread of its own."""
         places = self._session.fetching.places
         library = look(places()) if places is not None else Library((), ())
-        found = offers(self._catalog, library, self._machine())
+        found = offers(self._catalog, library, self._machine(), self._session.loaded.pair)
         self.app.call_from_thread(self._looked, found, library.problems)
 
     def _machine(self) -> FreeMemory:
@@ -267,7 +268,7 @@ class ModelsScreen(Dialog[Pair | str | None]):
             self.dismiss(action)
 
     def action_add(self) -> None:
-        """Write the marked one, if it was only found, into the user's models.toml, with a draft that is here."""
+        """Write the marked one, if it was not declared, into the user's models.toml, with its draft or one here."""
         _, offer = self._marked_row or (None, None)
         if offer is not None and self._can_be_added(offer) and not self._adding:
             self._adding = True
@@ -280,11 +281,13 @@ class ModelsScreen(Dialog[Pair | str | None]):
 
     def _add(self, offer: Offer) -> None:
         """In a thread of its own: vocabularies are compared."""
-        add, target = self._session.launch.add, offer.pair
+        add, target, own = self._session.launch.add, offer.pair, offer.pair.spec.draft
         assert add is not None
-        here = next((proposal for proposal in offer.drafts.proposals if proposal.about is not None), None)
+        here = ((proposal.source, proposal.name) for proposal in offer.drafts.proposals if proposal.about is not None)
+        draft = (own, own.label) if own is not None else next(here, None)
+        name = target.name if own is None or offer.target is None else offer.target.name
         try:
-            added = add((target.spec.target, target.name), (here.source, here.name) if here else None)
+            added = add((target.spec.target, name), draft)
         except EngineError as error:
             self._outcomes[target.id] = f"not written: {error.message}"
             self.app.call_from_thread(self._list_again)
@@ -292,7 +295,7 @@ class ModelsScreen(Dialog[Pair | str | None]):
         finally:
             self._adding = False
         self._added = str(added.table["id"])
-        self._outcomes[self._added] = f"written to {added.file}{f', with {here.name} to draft' if here else ''}"
+        self._outcomes[self._added] = f"written to {added.file}{f', with {draft[1]} to draft' if draft else ''}"
         self._catalog = added.catalog
         self.app.call_from_thread(self._changed, added.catalog)
         self._look()
