@@ -124,7 +124,7 @@ class SpecchatApp(App[None]):
                 self.session.chat_pair = ""
         self.chat.redraw()
         self.chat.queue.take_left()
-        self.chat.started.set()
+        self.chat.call_later(self.chat.begin)
         self.run_worker(_warm_up, thread=True, exit_on_error=False)
         for warning in (*self.launch.warnings, *self.keys.problems):
             self.notify(clean(warning), severity="warning", markup=False)

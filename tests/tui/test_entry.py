@@ -503,3 +503,15 @@ async def test_presets_set_the_sampling_and_the_settings_show_them() -> None:
         assert preset.value == "own"
         assert app.session.settings.sampling.temperature == 0.4
         assert {"Preset: warm", "Persona: short"} <= {command.title for command in app.get_system_commands(app.chat)}
+
+
+async def test_what_is_sent_before_a_pair_is_loading_is_asked_once_one_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = SpecchatApp._start_engine
+    monkeypatch.setattr(SpecchatApp, "_start_engine", lambda _: None)
+    app = make_app(FakeEngine())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press(*"hi", "enter")
+        assert (app.chat.prompt.text, app.session.conversation.turns) == ("hi", [])
+        start(app)
+        await wait_until(pilot, lambda: [turn.prompt for turn in app.session.conversation.turns] == ["hi"])
+        assert app.chat.prompt.text == ""
