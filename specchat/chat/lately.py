@@ -11,8 +11,12 @@ LATELY = 4
 def speedup_lately(reply: Reply) -> Speedup | None:
     """Over plain decoding, of `reply` and, where that is too little, of those before it that drafted alike.
 
-    Where `reply` has next to no tokens, of the one before that tells it alone.
+    Where `reply` has next to no tokens, of the one before that tells it alone. Of an ended reply it may be rough.
     """
+    return _sure(reply) or (reply.tally.compared.rough if reply.ended else None)
+
+
+def _sure(reply: Reply) -> Speedup | None:
     if (known := reply.speedup) is not None:
         return known
     joined, at, short = Comparison(), reply, reply.tally.compared.tokens < MIN_TOKENS

@@ -18,6 +18,8 @@ MAX_RELATIVE_WIDTH = 0.1
 """An interval this narrow, relative to the speedup, needs steps alone."""
 MAX_PLAIN_ERROR = 0.2
 """No speedup is given unless plain decoding's time is known within this share in 99 of 100 cases."""
+MAX_ROUGH_ERROR = 0.5
+"""The same for a rough one, which is shown with its interval alone."""
 Z_95, Z_99 = 1.96, 2.58
 """Half widths of intervals of 95 % and 99 %, in standard deviations."""
 BETTER = 1.25
@@ -138,8 +140,16 @@ class Comparison:
     def speedup(self) -> Speedup | None:
         """The speedup; None while it is too uncertain."""
         found = self.estimate
-        if found is None or self.steps < MIN_STEPS:
-            return None
-        if self.tokens >= MIN_TOKENS:
-            return found if Z_99 * self._error_ms <= MAX_PLAIN_ERROR * self.plain_ms else None
+        if found is None or self.steps < MIN_STEPS or self.tokens >= MIN_TOKENS:
+            return self._within(MAX_PLAIN_ERROR)
         return found if found.high - found.low < MAX_RELATIVE_WIDTH * found.times else None
+
+    @property
+    def rough(self) -> Speedup | None:
+        """The speedup of a machine whose load moves; its interval has to be shown beside it."""
+        return self._within(MAX_ROUGH_ERROR)
+
+    def _within(self, error: float) -> Speedup | None:
+        """The speedup of enough steps, if plain decoding's time is known within this share in 99 of 100 cases."""
+        enough = self.steps >= MIN_STEPS and self.tokens >= MIN_TOKENS
+        return self.estimate if enough and Z_99 * self._error_ms <= error * self.plain_ms else None

@@ -42,6 +42,9 @@ def test_none_is_told_while_plain_s_own_time_is_unsure() -> None:
     for error, told in ((0.077, True), (0.078, False)):
         known = Comparison.of([replace(STEP, plain_error=error)] * (MIN_TOKENS // STEP.emitted)).speedup
         assert (known is not None) == told
+    for error, told in ((0.19, True), (0.2, False)):
+        known = Comparison.of([replace(STEP, plain_error=error)] * (MIN_TOKENS // STEP.emitted))
+        assert (known.speedup, known.rough is not None) == (None, told)
 
 
 def test_what_a_later_step_knows_better_holds_for_those_before_it() -> None:
