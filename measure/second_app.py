@@ -24,7 +24,7 @@ from specchat.tui.launch import Launch
 
 
 class Start:
-    """What happens after a start."""
+    """Two prompts after a start, and the truth about the second."""
 
     def __init__(self, app: SpecchatApp, plan: dict[str, Any]) -> None:
         self._app = app

@@ -49,7 +49,7 @@ class Offer:
 
 
 def offers(catalog: Catalog, library: Library, machine: FreeMemory, in_use: Pair | None = None) -> tuple[Offer, ...]:
-    """Those on this disk first, of these the fitting ones: the catalog's in its order, then models that were found.
+    """Offers on this disk first, of these the fitting ones: the catalog's in its order, then models that were found.
 
     Between them comes `in_use` where it is none of these: a found model with a draft, or a folder that was named.
     """

@@ -58,7 +58,7 @@ class Served:
         """The events of a reply from Started to Finished, those that came together in a list.
 
         The list is empty after `QUIET_S` without any. Leaving the iterator cancels the reply, whose turn ends with its
-        last event: whoever reads slowly holds nobody. `make` gets the id.
+        last event: a slow reader holds nobody. `make` gets the id.
 
         Raises:
             ApiError: the queue is full, or the engine fails.

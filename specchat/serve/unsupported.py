@@ -21,12 +21,12 @@ ebnf echo functions include_stop_str_in_output logits_processors lora lora_path 
 prompt_logprobs regex stop_regex stop_token_ids suffix thinking_token_budget thread truncate_prompt_tokens
 use_beam_search web_search_options xtc_probability
 """
-"""Those of OpenAI's and Anthropic's APIs, of vLLM, SGLang and llama.cpp."""
+"""Fields of the APIs of OpenAI and Anthropic, of vLLM, SGLang and llama.cpp, that are refused by name."""
 _FIELDS = frozenset(FIELDS.split())
 CODES = {"thread": "thread_unsupported_request"}
 """Words by which clients find another way: Anthropic's then send the whole chat."""
 INSTEAD = {"functions": ": give them as tools."}
-"""What to do, where that is not to leave the field out."""
+"""Advice beside leaving the field out, by field."""
 
 
 def refuse_unsupported(body: Mapping[str, Any], *own: str) -> None:

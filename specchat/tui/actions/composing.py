@@ -114,7 +114,7 @@ def _prefill(chat: ChatScreen, text: str) -> None:
 
 
 def _themes(chat: ChatScreen) -> list[tuple[str, str]]:
-    """Those of specchat and the user first, before those that Textual brings."""
+    """Names of themes: of specchat and the user first, then of Textual."""
     own = [theme.name for theme in chat.themes]
     return [(name, "") for name in (*own, *sorted(chat.app.available_themes.keys() - set(own)))]
 
