@@ -86,7 +86,7 @@ def _configuration(paths: "Paths", wishes: Wishes) -> "tuple[list[Finding], Pair
     from specchat.config.catalog import read_catalog
     from specchat.config.errors import ConfigError
     from specchat.doctor import configuration
-    from specchat.doctor.finding import ok, problem
+    from specchat.doctor.finding import note, ok, problem
 
     findings = [configuration.settings(paths.settings_file)]
     own = wishes.models or (paths.models_file if os.path.lexists(paths.models_file) else None)
@@ -99,8 +99,9 @@ def _configuration(paths: "Paths", wishes: Wishes) -> "tuple[list[Finding], Pair
         findings.append(problem("models", error.message))
     if all(finding.status == "ok" for finding in findings):
         try:
-            pair = prepare(wishes).pair
-            findings.append(ok("pair", f"{pair.id}: {pair.name}"))
+            prepared = prepare(wishes, otherwise=True)
+            pair = prepared.pair
+            findings.append(note("pair", prepared.lost) if prepared.lost else ok("pair", f"{pair.id}: {pair.name}"))
         except ConfigError as error:
             findings.append(problem("pair", error.message))
     findings += [*configuration.themes(paths, os.environ), _keys(paths.keys_file)]

@@ -17,6 +17,8 @@ from specchat.reading import read_text
 
 MAX_DESCRIPTIONS = 200
 """Descriptions that are kept."""
+LOCK_S = 1.0
+"""Seconds that a program waits for another that writes the file."""
 
 
 class UsedPairs:
@@ -58,6 +60,14 @@ class UsedPairs:
         """
         if pair.declared and not chosen:
             return
+        from filelock import FileLock, Timeout  # the app starts sooner without
+
+        with suppress(OSError, ConfigError, Timeout):
+            made_folder(self._file.parent)
+            with FileLock(f"{self._file}.lock", timeout=LOCK_S):
+                self._keep(pair, chosen=chosen)
+
+    def _keep(self, pair: Pair, *, chosen: bool) -> None:
         before = self._read()
         tables = self._tables(before)
         if not pair.declared:
@@ -71,9 +81,7 @@ class UsedPairs:
             tables = [*(table for table in tables if table.get("id") != pair.id), own][-MAX_DESCRIPTIONS:]
         after = {"last": pair.id if chosen else before.get("last", ""), "pairs": tables}
         if after != before:
-            with suppress(OSError, ConfigError):
-                made_folder(self._file.parent)
-                private.replace(self._file, json.dumps(after))
+            private.replace(self._file, json.dumps(after))
 
     def _read(self) -> dict[str, Any]:
         """The file's contents; nothing where there is none or it is damaged."""

@@ -136,6 +136,7 @@ def test_where_the_last_choice_is_gone_commands_say_so_and_the_app_starts_with_t
     refused = run("ask", "hi")
     assert refused.exit_code == ExitCode.UNUSABLE
     assert f"{machine} is not there any more: own cannot be loaded. It was chosen last. --pair or" in refused.stderr
+    assert "is not there any more: own cannot be loaded." in run("doctor").stdout
     prepared = prepare(Wishes(), otherwise=True)
     assert (prepared.pair.id, prepared.again) == ("demo", False)
     assert prepared.lost.endswith("It was chosen last; demo is loaded until you choose another.")

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -192,3 +193,12 @@ def test_all_used_pairs_stay_known_however_long_their_paths_are(used: UsedPairs)
 def test_a_server_is_no_file_that_could_be_gone(places: ModelPlaces, used: UsedPairs) -> None:
     remote = Pair(PairSpec("box", "box", ModelSource(server=Server("http://127.0.0.1:1"))), declared=True)
     assert pair_named("box", Catalog((remote,), "box"), used, places) == remote
+
+
+def test_windows_that_load_at_once_lose_nothing_of_each_other(places: ModelPlaces, used: UsedPairs) -> None:
+    pair = pair_named("mine", CATALOG, used, places)
+    ids = [f"mine-{number}" for number in range(24)]
+    with ThreadPoolExecutor(8) as pool:
+        each = [replace(pair, spec=replace(pair.spec, id=id_)) for id_ in ids]
+        list(pool.map(lambda one: UsedPairs(used._file).keep(one, chosen=False), each))
+    assert {one.id for one in used.all()} == set(ids)
