@@ -86,7 +86,7 @@ def gauges(
         tokens_per_second=speed or None,
         speedup=known.times if known is not None and drafting else None,
         interval=(known.low, known.high) if known is not None and drafting else None,
-        lately=known is not None and reply.speedup is None,
+        lately=known is not None and known not in (reply.speedup, reply.tally.compared.rough),
         measuring=known is None and drafting and bool(tally.compared.steps) and not reply.ended,
         draft_ms=tally.draft_ms if here else 0.0,
         verify_ms=tally.verify_ms if here else 0.0,

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from specchat import figures
 from specchat.chat.sources import LEGEND, REJECTED, source_of
+from specchat.engine.comparison import Comparison
 from specchat.engine.events import Changed
 from specchat.engine.fake import INFO
 from specchat.engine.fake_steps import compared, steps
@@ -264,6 +265,17 @@ def test_gauges_equal_the_engines_figures() -> None:
     live = gauges(reply, INFO)
     assert live.tokens_per_second == pytest.approx(final.tokens_per_second)
     assert live.speedup == pytest.approx(final.speedup_vs_plain)
+
+
+def test_a_rough_factor_is_of_the_reply_itself_and_of_none_before() -> None:
+    reply = finished((3,))
+    assert reply.stats is not None
+    reply.stats = replace(reply.stats, speedup_vs_plain=None, speedup_interval=None)
+    rough = Comparison.of([replace(step, plain_error=0.15) for step in reply.steps])
+    reply.tally.compared = rough
+    shown = gauges(reply, INFO)
+    assert rough.rough is not None
+    assert (rough.speedup, shown.interval, shown.lately) == (None, (rough.rough.low, rough.rough.high), False)
 
 
 def test_a_running_reply_is_shown_since_its_latest_change() -> None:
