@@ -42,7 +42,8 @@ class UsedPairs:
 
     def find(self, id_: str) -> Pair | None:
         """The used pair with this id; None for none."""
-        return next((pair for pair in self.all() if pair.id == id_), None)
+        table = next((table for table in self._tables(self._read()) if table.get("id") == id_), None)
+        return None if table is None else self._pair(table)
 
     def _pair(self, table: dict[str, Any]) -> Pair | None:
         try:

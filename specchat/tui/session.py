@@ -71,7 +71,7 @@ class AppSession(ChatService):
         """The pair of that name: of `catalog`, used before, or found on this machine. Reads the disk.
 
         Raises:
-            ConfigError: there is none, or this version cannot run it.
+            ConfigError: there is none, or its files are gone.
         """
         if self.fetching.places is None:
             return catalog.find(name)

@@ -158,6 +158,7 @@ class Chats:
         try:
             pair = await asyncio.to_thread(session.find, wanted, window.catalog)
             lacking = await asyncio.to_thread(session.fetching.lacks, pair)
+            reason = pair.unsupported
             if lacking:
                 reason = f"{lacking[0].label} is not here; {window.keys.named('models')} downloads it"
         except ConfigError as error:
