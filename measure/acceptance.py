@@ -16,8 +16,8 @@ from specchat.config.catalog import load_catalog
 from specchat.engine.decoding import acceptance, block
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.loading import load
-from specchat.engine.options import Limits, Sampling, Speculation
-from specchat.engine.requests import Generate
+from specchat.engine.protocol.options import Limits, Sampling, Speculation
+from specchat.engine.protocol.requests import Generate
 
 TOKENS = 96
 

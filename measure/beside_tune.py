@@ -22,10 +22,10 @@ from tempfile import TemporaryDirectory
 from specchat.bench.ratios import ratio_interval
 from specchat.config.catalog import load_catalog
 from specchat.config.paths import private_folder
-from specchat.engine.events import Finished, Loaded, Step
-from specchat.engine.options import Limits, Message, Speculation
-from specchat.engine.port import EnginePort
-from specchat.engine.requests import Generate, Load
+from specchat.engine.protocol.events import Finished, Loaded, Step
+from specchat.engine.protocol.options import Limits, Message, Speculation
+from specchat.engine.protocol.port import EnginePort
+from specchat.engine.protocol.requests import Generate, Load
 from specchat.resident.shared import open_engine
 
 PROMPTS = ("Tell me a story about a fox.", "Who was in it?", "Tell me another one.", "How does it end?")

@@ -25,10 +25,10 @@ from random import Random
 from tempfile import TemporaryDirectory
 
 from specchat.config.catalog import Pair
-from specchat.engine.client import EngineClient
-from specchat.engine.events import Finished, Loaded
-from specchat.engine.options import Limits, Message, Speculation
-from specchat.engine.requests import Generate, Load
+from specchat.engine.process.client import EngineClient
+from specchat.engine.protocol.events import Finished, Loaded
+from specchat.engine.protocol.options import Limits, Message, Speculation
+from specchat.engine.protocol.requests import Generate, Load
 from specchat.resident.control import engines
 
 PROMPTS = ("Tell me a story about a fox.", "Count to nine.", "What is a lamp?", "Write a function that adds numbers.")

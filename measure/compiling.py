@@ -21,9 +21,9 @@ from specchat.engine.device.compile import Absent, compile_all, rehearsed
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.rehearsal import HOST
 from specchat.engine.device.weights import random
-from specchat.engine.model.config import ModelConfig
-from specchat.engine.pair import Quant
+from specchat.engine.protocol.pair import Quant
 from specchat.engine.runners.device import rehearse
+from specchat.engine.weights.config import ModelConfig
 
 CONTEXT = 8192
 DTYPE = torch.bfloat16

@@ -19,9 +19,9 @@ import torch
 
 from specchat.bench.synthetic import write_random
 from specchat.engine.cpu.decoder import CpuDecoder
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.config import parse_config
-from specchat.engine.pair import Quant
+from specchat.engine.protocol.pair import Quant
+from specchat.engine.weights.checkpoint import Checkpoint
+from specchat.engine.weights.config import parse_config
 
 FORMATS: tuple[Quant | None, ...] = (None, "int8", "nf4")
 CONTEXT, ROWS = 100, (1, 2, 4, 8, 16, 128)

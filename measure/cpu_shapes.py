@@ -25,10 +25,10 @@ from specchat.bench.published import shaped
 from specchat.bench.synthetic import write_random
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.gguf.export import Kind, export
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.config import parse_config
 from specchat.engine.model.rows import PREFILL_ROWS
-from specchat.engine.pair import Quant
+from specchat.engine.protocol.pair import Quant
+from specchat.engine.weights.checkpoint import Checkpoint
+from specchat.engine.weights.config import parse_config
 
 
 class Sizes(TypedDict):

@@ -20,10 +20,10 @@ from specchat.engine.cpu.packed import Packed
 from specchat.engine.cpu.products import PANELS, kernels_of
 from specchat.engine.cpu.simd import python_callable
 from specchat.engine.cpu.together import LINE, in_order
-from specchat.engine.formats import FourBit
-from specchat.engine.model.blocks import IntegerFormat
-from specchat.engine.model.quantise import code_table
-from specchat.engine.model.vectors import LANES
+from specchat.engine.formats.blocks import IntegerFormat
+from specchat.engine.formats.layout import FourBit
+from specchat.engine.formats.quantise import code_table
+from specchat.engine.memory.vectors import LANES
 
 ROWS = (1, 2, 4, 8, 16, 32, 64)
 

@@ -12,10 +12,10 @@ from measure.marks import marks, rewritten
 from specchat.bench import DEMO_PROMPTS
 from specchat.bench.prompts import read_prompts
 from specchat.config.catalog import load_catalog
-from specchat.engine.events import Step
 from specchat.engine.loading import load
-from specchat.engine.options import Limits, Message, Sampling, Speculation
-from specchat.engine.requests import Generate
+from specchat.engine.protocol.events import Step
+from specchat.engine.protocol.options import Limits, Message, Sampling, Speculation
+from specchat.engine.protocol.requests import Generate
 from specchat.engine.session import Session
 
 PAGE = Path(__file__).parents[1] / "docs" / "demo-model.md"

@@ -11,12 +11,12 @@ import argparse
 from specchat.bench import DEMO_PROMPTS
 from specchat.bench.prompts import read_prompts, spread
 from specchat.config.catalog import load_catalog
-from specchat.engine.events import Step
 from specchat.engine.loading import load
-from specchat.engine.options import Limits, Sampling, Speculation
-from specchat.engine.requests import Forget, Generate
+from specchat.engine.protocol.events import Step
+from specchat.engine.protocol.options import Limits, Sampling, Speculation
+from specchat.engine.protocol.requests import Forget, Generate
+from specchat.engine.protocol.tally import Tally
 from specchat.engine.session import Session
-from specchat.engine.tally import Tally
 
 STRATEGIES = ("plain", "draft", "lookup", "suffix", "ngram", "cascade", "auto")
 TOKENS = 200

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from specchat.engine.model.config import ModelConfig, parse_config
+from specchat.engine.weights.config import ModelConfig, parse_config
 
 SIZES: dict[str, dict[str, Any]] = {
     "Qwen3-Coder-30B-A3B": {

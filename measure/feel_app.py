@@ -19,11 +19,11 @@ from specchat.chat.store import Store
 from specchat.config.catalog import load_catalog
 from specchat.config.paths import shipped
 from specchat.config.themes import load_themes
-from specchat.engine.events import Finished, Started
 from specchat.engine.fake import INFO, FakeEngine
 from specchat.engine.fake_steps import count, stats, steps
-from specchat.engine.options import Limits, Speculation
-from specchat.engine.stats import Stats
+from specchat.engine.protocol.events import Finished, Started
+from specchat.engine.protocol.options import Limits, Speculation
+from specchat.engine.protocol.stats import Stats
 from specchat.service.settings import Preferences
 from specchat.tui.app import SpecchatApp
 from specchat.tui.launch import Launch

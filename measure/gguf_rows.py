@@ -14,7 +14,7 @@ from specchat.engine.gguf.export import KINDS, export
 from specchat.engine.gguf.file import GgufFile
 from specchat.engine.gguf.model import GgufModel, GgufSettings
 from specchat.engine.gguf.proof import prove
-from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.weights.checkpoint import Checkpoint
 
 ROWS = (1, 2, 4, 6, 8, 12, 16)
 PASSES = 60

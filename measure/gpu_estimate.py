@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from measure.families import IN_MXFP4, SIZES, config
 from specchat.bench.published import LLAMA31_8B
 from specchat.engine.device.attention import LAUNCHES as OF_ATTENTION
-from specchat.engine.gpu_shapes import (
+from specchat.engine.kernels.gpu_shapes import (
     AHEAD_PART,
     LAUNCH_US,
     MOST_RATE,
@@ -22,9 +22,9 @@ from specchat.engine.gpu_shapes import (
     tiling,
     widened,
 )
-from specchat.engine.model.config import ModelConfig
-from specchat.engine.model.need import Model, gpu_bits
+from specchat.engine.memory.need import Model, gpu_bits
 from specchat.engine.recipe import Attention, Delta, Experts, Gated, Layer, Matrix, ShortConv
+from specchat.engine.weights.config import ModelConfig
 
 CONTEXT = 500
 """Tokens in the KV cache."""

@@ -17,7 +17,7 @@ from specchat.engine.decoding.step import Decoding
 from specchat.engine.device.executor import DeviceExecutor
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.gpu_checks.demo import decoder
-from specchat.engine.options import Sampling
+from specchat.engine.protocol.options import Sampling
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.runner import Runner
 

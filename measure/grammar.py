@@ -8,10 +8,10 @@ import json
 import statistics
 
 from specchat.config.catalog import load_catalog
-from specchat.engine.events import Finished
 from specchat.engine.loading import load
-from specchat.engine.options import Grammar, Limits, Message, Sampling, Speculation
-from specchat.engine.requests import Generate
+from specchat.engine.protocol.events import Finished
+from specchat.engine.protocol.options import Grammar, Limits, Message, Sampling, Speculation
+from specchat.engine.protocol.requests import Generate
 from specchat.engine.session import Session
 
 PROMPT = (Message("user", "Tell me a story about a cat."),)

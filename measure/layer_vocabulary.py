@@ -21,13 +21,13 @@ from measure.cpu_experts import written
 from measure.cpu_recurrent import SHAPE
 from specchat.bench.summary import Spread
 from specchat.engine.decoding.cached import CachedModel
+from specchat.engine.hardware.threads import leave_one_core
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.mtp import MtpHead
 from specchat.engine.heads.mtp_settings import MtpSettings
-from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.runners.host import host_model
-from specchat.engine.threads import leave_one_core
+from specchat.engine.weights.checkpoint import Checkpoint
 
 PROMPT = 64
 OURS = SHAPE | {"hidden_size": 2560, "intermediate_size": 9216, "vocab_size": 248_320, "num_hidden_layers": 4}

@@ -28,12 +28,12 @@ from specchat.bench import DEMO_PROMPTS
 from specchat.bench.prompts import read_prompts, spread
 from specchat.chat.turn import Reply, Turn
 from specchat.config.catalog import load_catalog
-from specchat.engine.events import Finished, Started, Step
 from specchat.engine.loading import load
-from specchat.engine.options import Limits, Message, Sampling, Speculation
-from specchat.engine.requests import Generate
+from specchat.engine.protocol.events import Finished, Started, Step
+from specchat.engine.protocol.options import Limits, Message, Sampling, Speculation
+from specchat.engine.protocol.requests import Generate
+from specchat.engine.protocol.stats import Speedup
 from specchat.engine.session import Session
-from specchat.engine.stats import Speedup
 from specchat.insight.diagnosis import Advisor
 from specchat.insight.ledger import Ledger
 

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from specchat.engine.gguf.export import FILE_TYPES, OUTER_MATRICES, Kind
 from specchat.engine.gguf.vocabulary import Vocabulary, describe
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.weights import Weights
 from specchat.engine.recipe import Delta, Experts, Norm
+from specchat.engine.weights.checkpoint import Checkpoint
+from specchat.engine.weights.weights import Weights
 
 ARCHITECTURES = {"gemma3_text": "gemma3", "qwen3_moe": "qwen3moe", "qwen3_5_text": "qwen35"}
 """llama.cpp's names of the families that are written here."""

@@ -20,7 +20,7 @@ from specchat.bench.race import TOKENS, ContenderRace
 from specchat.config.catalog import read_catalog
 from specchat.config.paths import user_paths
 from specchat.engine.loading import load
-from specchat.engine.options import Sampling, Speculation
+from specchat.engine.protocol.options import Sampling, Speculation
 from specchat.recommend.search import Recommendations, RecommendSearch, contenders
 from specchat.recommend.variants import variants
 

@@ -14,7 +14,7 @@ from measure.load import Bench
 from specchat.chat.turn import Turn
 from specchat.config.catalog import load_catalog
 from specchat.engine.loading import load
-from specchat.engine.options import Speculation
+from specchat.engine.protocol.options import Speculation
 
 PROMPT = "Tell me a story about a boat and the sea."
 

@@ -13,7 +13,7 @@ from time import process_time
 import torch
 
 from specchat.engine.decoding.sampler import Sampler
-from specchat.engine.options import Sampling
+from specchat.engine.protocol.options import Sampling
 
 OPTIONS = {
     "temperature": Sampling(temperature=0.7),

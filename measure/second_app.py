@@ -14,10 +14,10 @@ from specchat.chat.turn import Reply
 from specchat.config.catalog import load_catalog
 from specchat.config.paths import shipped
 from specchat.config.themes import load_themes
-from specchat.engine.client import EngineClient
-from specchat.engine.events import Event, Finished, Started, Step
-from specchat.engine.options import Message, Speculation
-from specchat.engine.requests import Generate
+from specchat.engine.process.client import EngineClient
+from specchat.engine.protocol.events import Event, Finished, Started, Step
+from specchat.engine.protocol.options import Message, Speculation
+from specchat.engine.protocol.requests import Generate
 from specchat.service.settings import Preferences
 from specchat.tui.app import SpecchatApp
 from specchat.tui.launch import Launch

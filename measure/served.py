@@ -18,10 +18,10 @@ import httpx2
 
 from specchat.cli.prepare import engine_for, prepare
 from specchat.cli.wishes import Wishes
-from specchat.engine.events import Finished, Loaded, Step
-from specchat.engine.options import Limits, Message
-from specchat.engine.port import EnginePort
-from specchat.engine.requests import Generate, Load
+from specchat.engine.protocol.events import Finished, Loaded, Step
+from specchat.engine.protocol.options import Limits, Message
+from specchat.engine.protocol.port import EnginePort
+from specchat.engine.protocol.requests import Generate, Load
 
 PROMPTS = ("Tell me a story about a fox.", "What is a lamp?", "Write a Python function that adds numbers.")
 TOKENS = 120

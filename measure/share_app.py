@@ -15,11 +15,11 @@ from typing import Any
 from specchat.config.catalog import load_catalog
 from specchat.config.paths import shipped
 from specchat.config.themes import load_themes
-from specchat.engine.client import EngineClient
-from specchat.engine.events import Event, Finished
-from specchat.engine.options import Message, Sampling
-from specchat.engine.requests import Generate
-from specchat.engine.stats import Stats
+from specchat.engine.process.client import EngineClient
+from specchat.engine.protocol.events import Event, Finished
+from specchat.engine.protocol.options import Message, Sampling
+from specchat.engine.protocol.requests import Generate
+from specchat.engine.protocol.stats import Stats
 from specchat.service.settings import Preferences
 from specchat.tui.app import SpecchatApp
 from specchat.tui.launch import Launch

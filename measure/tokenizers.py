@@ -24,11 +24,11 @@ from specchat.bench.prompts import read_prompts, shipped_prompts, spread
 from specchat.bench.summary import Spread
 from specchat.config.paths import demo_model
 from specchat.engine.cross_tokenizer.model import CrossTokenizerModel
+from specchat.engine.hardware.threads import leave_one_core
 from specchat.engine.loading import load
-from specchat.engine.options import Sampling, Speculation
-from specchat.engine.pair import ModelSource, PairSpec
+from specchat.engine.protocol.options import Sampling, Speculation
+from specchat.engine.protocol.pair import ModelSource, PairSpec
 from specchat.engine.session import Session
-from specchat.engine.threads import leave_one_core
 
 TOKENS = 96
 PLAIN, SHIPPED = "plain", "shipped draft"

@@ -14,7 +14,7 @@ from specchat.bench.machine import describe
 from specchat.bench.prompts import read_prompts
 from specchat.config.catalog import read_catalog
 from specchat.config.paths import user_paths
-from specchat.engine.options import Sampling, Speculation
+from specchat.engine.protocol.options import Sampling, Speculation
 from specchat.tune import gain
 from specchat.tune.gain import Side, compared
 from specchat.tune.replies import questions

@@ -16,10 +16,10 @@ from specchat.bench import DEMO_PROMPTS
 from specchat.bench.prompts import read_prompts, spread
 from specchat.config.catalog import load_catalog
 from specchat.engine.errors import ContextError
-from specchat.engine.events import Finished, Started, Step
 from specchat.engine.loading import load
-from specchat.engine.options import Limits, Message, Sampling, Speculation
-from specchat.engine.requests import Generate
+from specchat.engine.protocol.events import Finished, Started, Step
+from specchat.engine.protocol.options import Limits, Message, Sampling, Speculation
+from specchat.engine.protocol.requests import Generate
 from specchat.engine.session import Session
 
 PROMPTS = 40

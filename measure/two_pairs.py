@@ -19,8 +19,8 @@ from specchat.bench.prompts import read_prompts, shipped_prompts, spread
 from specchat.bench.stops import STOPS
 from specchat.bench.table import aligned
 from specchat.engine.loading import load
-from specchat.engine.options import Sampling, Speculation
-from specchat.engine.pair import ModelSource, PairSpec
+from specchat.engine.protocol.options import Sampling, Speculation
+from specchat.engine.protocol.pair import ModelSource, PairSpec
 
 LENGTHS = ((1, 12), (13, 24), (25, 48), (49, 96))
 """Tokens of replies that are told apart."""

@@ -32,14 +32,14 @@ from specchat.engine.decoding.draft import Chain
 from specchat.engine.decoding.host_loops import HostLoops
 from specchat.engine.decoding.length_policy import LengthPolicies
 from specchat.engine.decoding.reply_rules import ReplyRules
-from specchat.engine.frequent_tokens import always, covered, frequent
+from specchat.engine.hardware.threads import leave_one_core
 from specchat.engine.loading import load
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.draft_vocabulary import write
-from specchat.engine.model.tokenizer import Tokenizer
-from specchat.engine.options import Sampling, Speculation
+from specchat.engine.protocol.options import Sampling, Speculation
 from specchat.engine.runners.host import host_model
-from specchat.engine.threads import leave_one_core
+from specchat.engine.text.draft_vocabulary import write
+from specchat.engine.text.tokenizer import Tokenizer
+from specchat.engine.weights.checkpoint import Checkpoint
+from specchat.tune.frequent_tokens import always, covered, frequent
 
 TOKENS = 96
 DRAFTED = 5

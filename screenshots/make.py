@@ -21,11 +21,11 @@ from specchat.chat.store import Store
 from specchat.config.catalog import load_catalog
 from specchat.config.themes import load_themes
 from specchat.engine import trace
-from specchat.engine.client import EngineClient
-from specchat.engine.events import Event, Failed, Finished, Loaded
 from specchat.engine.fake import FakeEngine
-from specchat.engine.options import Limits, Message, Speculation
-from specchat.engine.requests import Generate, Load
+from specchat.engine.process.client import EngineClient
+from specchat.engine.protocol.events import Event, Failed, Finished, Loaded
+from specchat.engine.protocol.options import Limits, Message, Speculation
+from specchat.engine.protocol.requests import Generate, Load
 from specchat.service.settings import Preferences
 from specchat.tui.app import SpecchatApp
 from specchat.tui.launch import Launch

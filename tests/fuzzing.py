@@ -29,11 +29,11 @@ from specchat.engine.fetch.source import Hub
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.recipe import need
 from specchat.engine.hf.files import HfFiles
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.strategies import HEADS
 from specchat.engine.strategy import Head, resolved
+from specchat.engine.text.tokenizer import Tokenizer
+from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.models.about import about_folder, about_gguf
 from specchat.models.library import ModelPlaces, look
 from specchat.models.machine import FreeMemory

@@ -12,8 +12,8 @@ from measure.families import SIZES
 from measure.families import config as published
 from specchat.bench.published import PUBLISHED, shaped
 from specchat.engine import families
-from specchat.engine.model import gpu_need, vectors
-from specchat.engine.model.config import ModelConfig
+from specchat.engine.memory import gpu_need, vectors
+from specchat.engine.weights.config import ModelConfig
 
 FIELD = Path(__file__).parents[2] / "shared" / "reference" / "field.md"
 WANTED = 0.8

@@ -32,7 +32,7 @@ from measure.gpu_estimate import (
     table,
 )
 from specchat.engine.device.decoder import DeviceDecoder
-from specchat.engine.gpu_shapes import OVERHEAD, tiling
+from specchat.engine.kernels.gpu_shapes import OVERHEAD, tiling
 from tests.gpu_net.fake_torch import PROCESSORS, fake_torch
 from tests.gpu_net.shapes import weights
 from tests.gpu_net.test_captured_heads import CEILINGS, MOST_WITH_EXPERTS

@@ -22,10 +22,10 @@ from specchat.bench import published
 from specchat.bench import shapes as shapes_module
 from specchat.bench.published import PUBLISHED, shaped
 from specchat.engine.device.decoder import DeviceDecoder
+from specchat.engine.formats.quantise import dequantised
+from specchat.engine.hardware import gpu
 from specchat.engine.kernels.ahead import NONE, Memory, memory_of
 from specchat.engine.kernels.products import multiply, splits
-from specchat.engine.model import gpu
-from specchat.engine.model.quantise import dequantised
 
 ROOT = Path(__file__).parents[1]
 CPU, H200 = torch.device("cpu"), Memory(4.9e6, 50 << 20)

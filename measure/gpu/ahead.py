@@ -18,7 +18,7 @@ from specchat.bench.published import PUBLISHED
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.weights import random
 from specchat.engine.kernels.ahead import NONE, Memory, as_of, whole_memory
-from specchat.engine.model.config import ModelConfig
+from specchat.engine.weights.config import ModelConfig
 
 MODELS = ("qwen3-8b", "qwen3-30b-a3b")
 ROWS = (1, 8)

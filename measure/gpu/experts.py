@@ -16,14 +16,14 @@ from measure.gpu.checks import Check, command
 from measure.gpu.kernels import CYCLED, FORMATS, Rows, Timer, held, quantised, replayed, timed
 from specchat.bench.published import QWEN3_30B_A3B
 from specchat.engine.device.page_locked import values_in_main
-from specchat.engine.formats import Weight
-from specchat.engine.gpu_shapes import PASS_ROWS
+from specchat.engine.formats.layout import Weight
 from specchat.engine.kernels import expert_products
 from specchat.engine.kernels.activation import gate_mul
+from specchat.engine.kernels.gpu_shapes import PASS_ROWS
 from specchat.engine.kernels.mix import MixtureOutput, add_mixture
 from specchat.engine.kernels.route import Pairs, Rule, allocated, route
-from specchat.engine.model.config import ModelConfig
 from specchat.engine.recipe import Experts
+from specchat.engine.weights.config import ModelConfig
 
 ROWS = (1, 2, 4, 8, 16, PASS_ROWS)
 IN_MAIN = "nf4 nested, in main memory"

@@ -11,14 +11,14 @@ from typing import Any
 from measure.gpu.checks import Check, command
 from specchat.config.paths import demo_model
 from specchat.engine import fake
-from specchat.engine.client import EngineClient
-from specchat.engine.cross_chat import CrossChatIndexer
 from specchat.engine.drafters.earlier import Earlier
-from specchat.engine.events import Counted, Event, Failed, Finished, Loaded
-from specchat.engine.options import Message
-from specchat.engine.pair import ModelSource, PairInfo, PairSpec
-from specchat.engine.requests import Count, Generate, Load
-from specchat.engine.stats import Stats
+from specchat.engine.process.client import EngineClient
+from specchat.engine.protocol.events import Counted, Event, Failed, Finished, Loaded
+from specchat.engine.protocol.options import Message
+from specchat.engine.protocol.pair import ModelSource, PairInfo, PairSpec
+from specchat.engine.protocol.requests import Count, Generate, Load
+from specchat.engine.protocol.stats import Stats
+from specchat.engine.reply.cross_chat import CrossChatIndexer
 
 PATIENCE_S = 120.0
 FREE = 200 << 20
@@ -82,7 +82,7 @@ def python(source: str, **environment: str) -> subprocess.CompletedProcess[str]:
 def no_compiler() -> list[dict[str, Any]]:
     """Without compiled kernels and a compiler, loading gives a reason."""
     with TemporaryDirectory() as empty:
-        asked = "from specchat.engine.model.gpu import find_gpu; print(find_gpu())"
+        asked = "from specchat.engine.hardware.gpu import find_gpu; print(find_gpu())"
         done = python(asked, PATH=empty, CC=f"{empty}/none", TRITON_CACHE_DIR=empty)
     assert done.stdout.startswith("Triton does not start: CC names"), done.stdout + done.stderr
     return [{"without a compiler": done.stdout.strip()}]
@@ -109,7 +109,7 @@ def full() -> list[dict[str, Any]]:
 def where_the_demo_runs() -> str:
     """Device and note of the demo's target, loaded in its own process."""
     source = (
-        "from specchat.engine.loading import load; from specchat.engine.pair import ModelSource, PairSpec; "
+        "from specchat.engine.loading import load; from specchat.engine.protocol.pair import ModelSource, PairSpec; "
         f"info = load(PairSpec('p', 'P', ModelSource(path={str(demo_model('target'))!r})), lambda _: None).info; "
         "print(info.device, '|', info.note)"
     )

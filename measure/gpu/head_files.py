@@ -13,10 +13,10 @@ from specchat.engine import families
 from specchat.engine.heads.families import FoundHeads
 from specchat.engine.heads.files import MEDUSA, HeadFiles
 from specchat.engine.heads.recipe import HeadRecipe
-from specchat.engine.model.config import ModelConfig
 from specchat.engine.recipe import Matrix, Norm
 from specchat.engine.strategies import HEADS
 from specchat.engine.strategy import Head, resolved
+from specchat.engine.weights.config import ModelConfig
 from specchat.tune import dflash, eagle3, medusa
 from specchat.tune.parts import settings
 

@@ -19,7 +19,7 @@ from measure.gpu.steps import Setting, on_gpu
 from specchat.bench.shapes import StepCost, timed_in_turn
 from specchat.engine.decoding.draft import Drafter, Proposal, Tree
 from specchat.engine.decoding.outcome import StepOutcome
-from specchat.engine.measure import Unlike
+from specchat.engine.reply.measure import Unlike
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.runner import Runner
 

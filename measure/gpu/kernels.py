@@ -18,17 +18,17 @@ from torch import Tensor
 
 from measure.gpu.checks import Check, command
 from specchat.bench.published import QWEN3_8B
-from specchat.engine.formats import EightBit, FourBit, Nested, Weight
-from specchat.engine.gpu_failure import first_line
-from specchat.engine.gpu_shapes import PASS_ROWS, SPLIT, TILE_ROWS, tiling, widened
+from specchat.engine.formats.blocks import NESTED_BLOCK
+from specchat.engine.formats.layout import EightBit, FourBit, Nested, Weight
+from specchat.engine.formats.quantise import block_scales, dequantised, quantise
+from specchat.engine.hardware.gpu_failure import first_line
 from specchat.engine.kernels.attention import attend
+from specchat.engine.kernels.gpu_shapes import PASS_ROWS, SPLIT, TILE_ROWS, tiling, widened
 from specchat.engine.kernels.processors import processors
 from specchat.engine.kernels.products import bits_of, launch, multiply, splits
 from specchat.engine.kernels.workspace import workspace
-from specchat.engine.model.blocks import NESTED_BLOCK
-from specchat.engine.model.config import ModelConfig
-from specchat.engine.model.quantise import block_scales, dequantised, quantise
-from specchat.engine.pair import Quant
+from specchat.engine.protocol.pair import Quant
+from specchat.engine.weights.config import ModelConfig
 
 ROWS = (1, 2, 4, 8, 16, 32, PASS_ROWS)
 CONTEXTS = (256, 1024, 4096, 8192)

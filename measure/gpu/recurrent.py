@@ -9,11 +9,11 @@ from torch import Tensor
 
 from measure.gpu.checks import Check, command
 from measure.gpu.kernels import CYCLED, Rows, Timer, replayed, timed
-from specchat.engine.gpu_shapes import PASS_ROWS, STATE_LAG, STATE_SLOTS
 from specchat.engine.kernels.delta import step
 from specchat.engine.kernels.delta_outputs import finish
 from specchat.engine.kernels.delta_rows import convolve
 from specchat.engine.kernels.delta_state import TIP, DeltaState, LogEntries, chain_paths, slices
+from specchat.engine.kernels.gpu_shapes import PASS_ROWS, STATE_LAG, STATE_SLOTS
 from specchat.engine.recipe import LENGTH_EPS
 
 ROWS = (1, 2, 4, 8, 16, PASS_ROWS)

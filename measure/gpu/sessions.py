@@ -9,11 +9,11 @@ import torch
 
 from measure.gpu.checks import Check, command
 from specchat.config.paths import demo_model
-from specchat.engine.events import Finished
 from specchat.engine.loading import load
-from specchat.engine.options import Limits, Message, Sampling, Speculation
-from specchat.engine.pair import Device, ModelSource, PairSpec
-from specchat.engine.requests import Cancel, Change, Generate
+from specchat.engine.protocol.events import Finished
+from specchat.engine.protocol.options import Limits, Message, Sampling, Speculation
+from specchat.engine.protocol.pair import Device, ModelSource, PairSpec
+from specchat.engine.protocol.requests import Cancel, Change, Generate
 from specchat.engine.session import Session
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 

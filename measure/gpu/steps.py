@@ -13,11 +13,11 @@ from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.weights import random
 from specchat.engine.gpu_checks.demo import profiled, write
 from specchat.engine.gpu_checks.demo import runner as demo_pair
-from specchat.engine.model.config import ModelConfig
-from specchat.engine.options import Acceptance, Sampling
-from specchat.engine.pair import Quant
+from specchat.engine.protocol.options import Acceptance, Sampling
+from specchat.engine.protocol.pair import Quant
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.runner import Runner
+from specchat.engine.weights.config import ModelConfig
 
 LAYERS = 4
 LENGTHS = (1, 2, 5, 15)

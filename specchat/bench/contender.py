@@ -6,9 +6,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import Protocol
 
-from specchat.engine.options import Message, Sampling
-from specchat.engine.pair import Quant
-from specchat.engine.stats import Stats
+from specchat.engine.protocol.options import Message, Sampling
+from specchat.engine.protocol.pair import Quant
+from specchat.engine.protocol.stats import Stats
 
 Clock = Callable[[], float]
 """Seconds since some fixed moment."""

@@ -15,7 +15,7 @@ from specchat.bench.paired import STEPS, PairedRatio
 from specchat.bench.summary import AUTO, PLAIN, family_of
 from specchat.bench.verify_cost import VerifyCost
 from specchat.engine.decoding.costs import VerifyCosts
-from specchat.engine.stats import Stats
+from specchat.engine.protocol.stats import Stats
 from specchat.engine.strategies import STRATEGIES
 
 ALL = "all prompts"

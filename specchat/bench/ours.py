@@ -7,11 +7,11 @@ from functools import partial
 
 from specchat.bench.contender import CLOCK, BenchPrompt, Clock, Run
 from specchat.bench.stops import STOPS
-from specchat.engine.events import Finished, Step
-from specchat.engine.options import Limits, Sampling, Speculation
-from specchat.engine.requests import Generate
+from specchat.engine.protocol.events import Finished, Step
+from specchat.engine.protocol.options import Limits, Sampling, Speculation
+from specchat.engine.protocol.requests import Generate
+from specchat.engine.protocol.step_tree import ranks
 from specchat.engine.session import Session
-from specchat.engine.step_tree import ranks
 from specchat.engine.strategies import labelled
 
 WARM_UP_TOKENS = 32

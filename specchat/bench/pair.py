@@ -12,7 +12,7 @@ from specchat.bench.report import BenchReport
 from specchat.bench.summary import CONTROL, PLAIN
 from specchat.bench.verify_cost import verify_cost
 from specchat.engine.errors import ContextError, EngineError
-from specchat.engine.options import Sampling, Speculation
+from specchat.engine.protocol.options import Sampling, Speculation
 from specchat.engine.session import Session
 
 MT_BENCH = {"writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"}

@@ -7,7 +7,7 @@ from typing import cast
 
 from specchat.bench import DEMO_PROMPTS, GENERAL_PROMPTS
 from specchat.engine.errors import EngineError
-from specchat.engine.options import Message, Role
+from specchat.engine.protocol.options import Message, Role
 from specchat.reading import read_text
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from specchat.engine.families.family import described
-from specchat.engine.model.config import ModelConfig, parse_config
 from specchat.engine.recipe import Experts
+from specchat.engine.weights.config import ModelConfig, parse_config
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from specchat.bench.summary import PLAIN, ContenderSummary, by_category, summari
 from specchat.bench.table import auto_table, categories_table, cost_table, lines_table, places_table
 from specchat.bench.verdict import verdict
 from specchat.bench.verify_cost import VerifyCost
-from specchat.engine.pair import PairInfo
+from specchat.engine.protocol.pair import PairInfo
 
 SCHEMA = 1
 PACKAGES = ("specchat", "torch", "transformers")

@@ -15,8 +15,8 @@ from specchat.bench.published import Shapes
 from specchat.bench.summary import Spread
 from specchat.engine.decoding.draft import Drafter
 from specchat.engine.decoding.outcome import StepOutcome
-from specchat.engine.options import Sampling
-from specchat.engine.pair import Quant
+from specchat.engine.protocol.options import Sampling
+from specchat.engine.protocol.pair import Quant
 from specchat.engine.runners.runner import Runner
 
 LENGTHS = (0, 1, 3, 5, 7, 15)

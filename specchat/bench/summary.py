@@ -10,7 +10,7 @@ from typing import Any
 from specchat.bench.contender import Run
 from specchat.bench.interleaved import Sample
 from specchat.bench.paired import LATER, STEPS, WHOLE, PairedRatio, Speeds
-from specchat.engine.tally import mean_acceptance_length
+from specchat.engine.protocol.tally import mean_acceptance_length
 
 PLAIN, AUTO = "plain", "auto"
 """The baseline, and the strategy that chooses among the others."""

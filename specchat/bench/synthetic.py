@@ -13,16 +13,16 @@ from torch import Tensor
 from specchat.bench.published import Shapes, config_json
 from specchat.engine.cpu import compiled
 from specchat.engine.errors import EngineError
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.config import ModelConfig
-from specchat.engine.model.draft_quant import drafting
-from specchat.engine.model.need import Model, Place
-from specchat.engine.model.plan import GIB, Plan, fits, plan
-from specchat.engine.pair import Quant
+from specchat.engine.hardware.threads import CORES
+from specchat.engine.memory.draft_quant import drafting
+from specchat.engine.memory.need import Model, Place
+from specchat.engine.memory.plan import GIB, Plan, fits, plan
+from specchat.engine.protocol.pair import Quant
 from specchat.engine.recipe import Matrix, Norm, Recipe
 from specchat.engine.runners.host import host_model, host_runner
 from specchat.engine.runners.runner import Runner
-from specchat.engine.threads import CORES
+from specchat.engine.weights.checkpoint import Checkpoint
+from specchat.engine.weights.config import ModelConfig
 
 
 def check_room(shapes: Shapes, quant: Quant | None, context: int, place: Place, free: int | None) -> None:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from specchat.bench.summary import Spread
-from specchat.engine.measure import Unlike
-from specchat.engine.options import Sampling
+from specchat.engine.protocol.options import Sampling
+from specchat.engine.reply.measure import Unlike
 from specchat.engine.runners.runner import Runner
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from specchat.chat.store import Store
-from specchat.engine.options import Message
+from specchat.engine.protocol.options import Message
 
 
 @dataclass(frozen=True)

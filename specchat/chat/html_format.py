@@ -14,7 +14,7 @@ from specchat.chat.tool_results import ToolResult, argument_lines, outcome, shor
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply
 from specchat.clean import clean, one_line
-from specchat.engine.options import ToolCall
+from specchat.engine.protocol.options import ToolCall
 
 _STYLE = """
 :root { color-scheme: light dark; --text: #24292f; --ground: #fbfaf7; --band: #efece4; --quiet: #5d646d;

@@ -1,8 +1,8 @@
 """The speedup of the replies written last."""
 
 from specchat.chat.turn import Reply
-from specchat.engine.comparison import MIN_TOKENS, Comparison
-from specchat.engine.stats import Speedup
+from specchat.engine.protocol.comparison import MIN_TOKENS, Comparison
+from specchat.engine.protocol.stats import Speedup
 
 LATELY = 4
 """Replies that are put together where one is too short to tell a speed."""

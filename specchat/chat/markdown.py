@@ -25,7 +25,7 @@ from specchat.chat.tool_results import ToolResult, argument_lines, outcome
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply
 from specchat.clean import clean, one_line
-from specchat.engine.options import ToolCall
+from specchat.engine.protocol.options import ToolCall
 
 Kind = Literal["chat", "system", "user", "assistant", "closed", "tool", "figures", "end"]
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from specchat.chat.turn import Reply
-from specchat.engine.model.marks import MARKS
-from specchat.engine.options import Span, Written
+from specchat.engine.protocol.options import Span, Written
+from specchat.engine.text.marks import MARKS
 
 FENCE = re.compile(r"( {0,3})(`{3,}(?=[^`]*$)|~{3,})[ \t]*(.*)$")
 """The opening line of a fenced block of code, or its closing one."""

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass, field
 
-from specchat.engine.events import Changed, Step
-from specchat.engine.options import Speculation
-from specchat.engine.step_tree import branched
+from specchat.engine.protocol.events import Changed, Step
+from specchat.engine.protocol.options import Speculation
+from specchat.engine.protocol.step_tree import branched
+from specchat.engine.protocol.tally import Tally
 from specchat.engine.strategies import labelled
-from specchat.engine.tally import Tally
 
 _RATED = 4
 """Steps from which a speed is worth telling."""

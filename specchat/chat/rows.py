@@ -16,9 +16,9 @@ from specchat.chat.trace import Columns
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply, Turn
 from specchat.clean import clean, one_line
-from specchat.engine.events import FinishReason
-from specchat.engine.options import NOTHING_WRITTEN, Ranges, Sampling, Speculation, ToolCall, Written
-from specchat.engine.stats import Stats
+from specchat.engine.protocol.events import FinishReason
+from specchat.engine.protocol.options import NOTHING_WRITTEN, Ranges, Sampling, Speculation, ToolCall, Written
+from specchat.engine.protocol.stats import Stats
 
 INTERRUPTED = "interrupted: specchat ended while this was being written"
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from specchat.engine.events import Step
-from specchat.engine.step_tree import StepTree, branched, likeliest
+from specchat.engine.protocol.events import Step
+from specchat.engine.protocol.step_tree import StepTree, branched, likeliest
 from specchat.engine.strategies import GRAMMAR, SERVER, STRATEGIES
 from specchat.engine.strategy import Group
 

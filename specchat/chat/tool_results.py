@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from specchat.clean import clean, one_line
-from specchat.engine.options import Message, ToolCall
+from specchat.engine.protocol.options import Message, ToolCall
 from specchat.figures import duration
 
 _SHORT = 200

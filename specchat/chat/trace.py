@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 from specchat.chat.record import Record
 from specchat.clean import clean
-from specchat.engine.events import Changed, Drafted, Piece, PlainKnown, Step
-from specchat.engine.options import Speculation
-from specchat.engine.step_tree import StepTree
+from specchat.engine.protocol.events import Changed, Drafted, Piece, PlainKnown, Step
+from specchat.engine.protocol.options import Speculation
+from specchat.engine.protocol.step_tree import StepTree
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter

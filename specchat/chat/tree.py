@@ -9,7 +9,7 @@ from specchat.chat.fork import Fork, new_key
 from specchat.chat.tool_results import NOT_MADE, ToolResult, unanswered
 from specchat.chat.turn import Reply, Turn
 from specchat.clean import one_line
-from specchat.engine.options import Message, ToolCall
+from specchat.engine.protocol.options import Message, ToolCall
 
 UNTITLED = "new chat"
 

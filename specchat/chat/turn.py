@@ -10,10 +10,10 @@ from specchat.chat.fork import Fork, new_key
 from specchat.chat.record import Mark, Record
 from specchat.chat.tool_results import ToolResult
 from specchat.clean import clean
-from specchat.engine.events import Changed, Failed, Finished, FinishReason, Started, Step
-from specchat.engine.options import NOTHING_WRITTEN, Message, Sampling, Span, Speculation, ToolCall, Written
-from specchat.engine.stats import Speedup, Stats
-from specchat.engine.tally import Tally
+from specchat.engine.protocol.events import Changed, Failed, Finished, FinishReason, Started, Step
+from specchat.engine.protocol.options import NOTHING_WRITTEN, Message, Sampling, Span, Speculation, ToolCall, Written
+from specchat.engine.protocol.stats import Speedup, Stats
+from specchat.engine.protocol.tally import Tally
 
 State = Literal["queued", "preparing", "waiting", "reading", "writing", "finished", "failed"]
 """Queued until there is an engine to ask, preparing until its tools are known, waiting while the engine writes in

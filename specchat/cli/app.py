@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from specchat.cli.prepare import Prepared
     from specchat.config.paths import Paths
-    from specchat.engine.port import EnginePort
+    from specchat.engine.protocol.port import EnginePort
     from specchat.mcp_tools.servers import ToolServers
     from specchat.models.declare import DeclaredPair, Named
     from specchat.tui.launch import Launch

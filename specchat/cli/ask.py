@@ -28,9 +28,9 @@ from specchat.cli.prepare import Prepared, engine_for
 from specchat.cli.wishes import Wishes
 from specchat.config.catalog import Pair
 from specchat.engine.errors import EngineError
-from specchat.engine.events import Finished
 from specchat.engine.grammar.source import MAX_CHARACTERS, check
-from specchat.engine.options import Grammar
+from specchat.engine.protocol.events import Finished
+from specchat.engine.protocol.options import Grammar
 from specchat.insight.footer import reply_words
 from specchat.reading import TOO_LONG, read_text, read_typed
 from specchat.service.chat_service import ChatService

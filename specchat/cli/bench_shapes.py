@@ -80,9 +80,9 @@ def _runner(shapes: Any, quant: Any) -> Any:
 
     from specchat.bench.shapes import CONTEXT
     from specchat.bench.synthetic import check_room, on_device, on_host
-    from specchat.engine.model.gpu import CHOSEN, find_gpu
-    from specchat.engine.model.memory import free_memory
-    from specchat.engine.threads import leave_one_core
+    from specchat.engine.hardware.free_memory import free_memory
+    from specchat.engine.hardware.gpu import CHOSEN, find_gpu
+    from specchat.engine.hardware.threads import leave_one_core
 
     gpu = find_gpu()
     if not isinstance(gpu, str):

@@ -16,9 +16,9 @@ from specchat.cli.options import FOLDER, PAIR_OPTIONS, with_options
 from specchat.cli.output import Output, Problem, ProgressLine, reports_errors
 from specchat.cli.wishes import Wishes
 from specchat.engine.decoding.passes import CHECKED
-from specchat.engine.options import Acceptance
-from specchat.engine.pair import PairSpec
-from specchat.engine.requests import Count
+from specchat.engine.protocol.options import Acceptance
+from specchat.engine.protocol.pair import PairSpec
+from specchat.engine.protocol.requests import Count
 
 if TYPE_CHECKING:
     from specchat.engine.check import CheckResult

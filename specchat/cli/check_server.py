@@ -9,7 +9,7 @@ from specchat.clean import one_line
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.interrupt import Interrupt
 from specchat.cli.output import Output, Problem, ProgressLine
-from specchat.engine.pair import PairSpec
+from specchat.engine.protocol.pair import PairSpec
 from specchat.remote import lossless
 from specchat.remote.lossless import GreedyResult, SampledResult, TextComparison
 from specchat.remote.sampled_texts import Z_LIMIT

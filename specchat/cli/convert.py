@@ -15,7 +15,7 @@ from specchat.cli.output import Output, Problem, ProgressLine, reports_errors
 
 if TYPE_CHECKING:
     from specchat.engine.gguf.export import Kind
-    from specchat.engine.pair import ModelSource
+    from specchat.engine.protocol.pair import ModelSource
 
 TYPES = ("f32", "f16", "q8_0", "q4_0")
 
@@ -51,7 +51,7 @@ def convert(what: str, to: str, out: Path | None, kind: "Kind", models: Path | N
 def _rewritten(place: Path, out: Path | None) -> None:
     progress = ProgressLine()
     progress.show("starting ...")
-    from specchat.engine.model.unpickled import pickled_file, rewrite
+    from specchat.engine.weights.unpickled import pickled_file, rewrite
 
     file = pickled_file(place)
     folder = file.parent if out is None else out
@@ -90,9 +90,9 @@ def _pair(pair: str, out: Path, kind: "Kind", models: Path | None) -> None:
 
 
 def _write(source: "ModelSource", file: Path, kind: "Kind", progress: ProgressLine) -> None:
+    from specchat.engine.fetch.hub import locate
     from specchat.engine.gguf.export import export
-    from specchat.engine.hub import locate
-    from specchat.engine.model.checkpoint import Checkpoint
+    from specchat.engine.weights.checkpoint import Checkpoint
 
     if source.is_gguf:
         raise Problem(f"{source.label} is a GGUF file already.", ExitCode.USAGE)

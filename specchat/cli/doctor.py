@@ -147,7 +147,7 @@ def _keys(path: Path) -> "Finding":
 def _engine(pair: "Pair", paths: "Paths") -> "list[Finding]":
     from specchat.cli.prepare import keeps_state
     from specchat.doctor.engine import engine
-    from specchat.engine.client import EngineClient
+    from specchat.engine.process.client import EngineClient
     from specchat.service.loading import Stopped
 
     os.environ["HF_HUB_OFFLINE"] = "1"  # the engine process takes it over: looking must not download

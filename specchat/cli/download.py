@@ -15,7 +15,7 @@ from specchat.engine.errors import EngineError
 
 if TYPE_CHECKING:
     from specchat.config.catalog import Pair
-    from specchat.engine.pair import ModelSource
+    from specchat.engine.protocol.pair import ModelSource
     from specchat.models.pull import Order
 
 

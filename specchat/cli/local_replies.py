@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from specchat.engine.errors import EngineError
-from specchat.engine.events import Finished
-from specchat.engine.options import Limits, Message, Sampling, Speculation
-from specchat.engine.pair import PairSpec
-from specchat.engine.requests import Generate
+from specchat.engine.protocol.events import Finished
+from specchat.engine.protocol.options import Limits, Message, Sampling, Speculation
+from specchat.engine.protocol.pair import PairSpec
+from specchat.engine.protocol.requests import Generate
 from specchat.engine.session import Session
 from specchat.remote.written_replies import TokenOption, TokenOptions
 

@@ -15,7 +15,7 @@ from specchat.cli.models_here import here
 from specchat.cli.options import PAIR_OPTIONS, with_options
 from specchat.cli.output import Output, Problem, reports_errors
 from specchat.engine.errors import ModelError
-from specchat.engine.ranges import SAMPLING
+from specchat.engine.protocol.ranges import SAMPLING
 
 if TYPE_CHECKING:
     from specchat.models.offers import Offer
@@ -145,8 +145,8 @@ def _lines(offer: "Offer") -> list[str]:
 
 def _template(offer: "Offer") -> tuple[tuple[str, str], ...]:
     """The habits of the target's chat template; those of a GGUF file are known once it is loaded."""
-    from specchat.engine.model.habits import habits
-    from specchat.engine.model.tokenizer import Tokenizer
+    from specchat.engine.text.habits import habits
+    from specchat.engine.text.tokenizer import Tokenizer
 
     if offer.target is None or offer.target.format == "GGUF":
         return ()

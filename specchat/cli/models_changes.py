@@ -13,7 +13,7 @@ from specchat.cli.options import PAIR_OPTIONS, with_options
 from specchat.cli.output import Output, Problem, reports_errors
 
 if TYPE_CHECKING:
-    from specchat.engine.pair import ModelSource
+    from specchat.engine.protocol.pair import ModelSource
     from specchat.models.library import FoundModel
 
 YES = click.option("--yes", is_flag=True, help="Do not ask; needed where there is no terminal.")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from specchat.cli.pairs import Configured
     from specchat.config.catalog import Catalog
     from specchat.engine.fetch.source import Hub
-    from specchat.engine.pair import ModelSource
+    from specchat.engine.protocol.pair import ModelSource
     from specchat.models.library import Library
 
 
@@ -53,7 +53,7 @@ def source_named(name: str, library: "Library") -> "ModelSource":
     Raises:
         Problem: it is none of them.
     """
-    from specchat.engine.pair import ModelSource, is_gguf
+    from specchat.engine.protocol.pair import ModelSource, is_gguf
     from specchat.models.names import found_model
 
     path = Path(name).expanduser()

@@ -11,8 +11,8 @@ from click.core import ParameterSource
 
 from specchat.cli.completion import complete_chats, complete_pairs
 from specchat.config.errors import nearest
-from specchat.engine.options import ACCEPTANCES, CONTEXT_POLICIES
-from specchat.engine.ranges import MAX_SEED, SAMPLING
+from specchat.engine.protocol.options import ACCEPTANCES, CONTEXT_POLICIES
+from specchat.engine.protocol.ranges import MAX_SEED, SAMPLING
 from specchat.engine.strategies import STRATEGIES
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 

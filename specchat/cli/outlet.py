@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from specchat.engine.events import Step
+from specchat.engine.protocol.events import Step
 
 
 class Outlet:

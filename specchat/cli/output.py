@@ -14,7 +14,7 @@ import click
 from specchat.clean import clean, one_line
 from specchat.cli.exit_codes import BY_KIND, ExitCode
 from specchat.engine.errors import EngineError, ErrorKind
-from specchat.engine.events import Loading
+from specchat.engine.protocol.events import Loading
 
 P = ParamSpec("P")
 R = TypeVar("R")

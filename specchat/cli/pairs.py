@@ -14,7 +14,7 @@ from specchat.config.errors import ConfigError, nearest
 from specchat.config.paths import Paths, user_paths
 from specchat.config.settings import UserSettings, load_settings
 from specchat.config.used_pairs import UsedPairs, gone
-from specchat.engine.pair import ModelSource
+from specchat.engine.protocol.pair import ModelSource
 
 if TYPE_CHECKING:
     from specchat.models.library import ModelPlaces

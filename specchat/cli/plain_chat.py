@@ -17,8 +17,8 @@ from specchat.cli.lines import Lines
 from specchat.cli.outlet import Outlet
 from specchat.cli.output import Output, on_terminal
 from specchat.cli.wishes import Wishes
-from specchat.engine.events import Finished
-from specchat.engine.pair import PairInfo
+from specchat.engine.protocol.events import Finished
+from specchat.engine.protocol.pair import PairInfo
 from specchat.insight.footer import reply_words
 from specchat.service.chat_service import ChatService
 

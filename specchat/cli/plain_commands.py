@@ -12,7 +12,7 @@ from specchat.cli.options import Named
 from specchat.cli.plain_chat import PlainChat
 from specchat.config.errors import nearest
 from specchat.engine.errors import EngineError
-from specchat.engine.ranges import DRAFT_LENGTHS, SAMPLING, SEEDS, Range
+from specchat.engine.protocol.ranges import DRAFT_LENGTHS, SAMPLING, SEEDS, Range
 from specchat.engine.strategies import STRATEGIES
 
 OFF = "off"

@@ -15,9 +15,9 @@ from specchat.config.errors import ConfigError
 from specchat.config.paths import Paths, private_folder
 from specchat.config.settings import UserSettings
 from specchat.engine.backends import declared
-from specchat.engine.options import Limits
-from specchat.engine.port import EnginePort
-from specchat.engine.ranges import SAMPLING
+from specchat.engine.protocol.options import Limits
+from specchat.engine.protocol.port import EnginePort
+from specchat.engine.protocol.ranges import SAMPLING
 from specchat.engine.strategies import STRATEGIES
 from specchat.service.settings import Preferences
 

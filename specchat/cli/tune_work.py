@@ -18,7 +18,7 @@ from specchat.cli.output import Problem, ProgressLine
 from specchat.tune.plan import REPLIES
 
 if TYPE_CHECKING:
-    from specchat.engine.pair import Device
+    from specchat.engine.protocol.pair import Device
     from specchat.tune.data import TuneData
     from specchat.tune.order import TuneOrder
 

@@ -7,7 +7,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from specchat.engine.options import Acceptance, ContextPolicy
+from specchat.engine.protocol.options import Acceptance, ContextPolicy
 
 
 @dataclass(frozen=True)

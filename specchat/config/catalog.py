@@ -12,9 +12,9 @@ from specchat.config.errors import ConfigError, UnknownPair, nearest
 from specchat.config.files import read_tables
 from specchat.config.paths import Paths, demo_model, shipped
 from specchat.engine.backends import DEFAULT_BACKEND, GGUF_BACKEND
-from specchat.engine.options import Acceptance, Sampling
-from specchat.engine.pair import GgufOptions, ModelSource, PairSpec, Server
-from specchat.engine.ranges import SAMPLING
+from specchat.engine.protocol.options import Acceptance, Sampling
+from specchat.engine.protocol.pair import GgufOptions, ModelSource, PairSpec, Server
+from specchat.engine.protocol.ranges import SAMPLING
 from specchat.engine.strategies import in_group
 from specchat.engine.strategy import SkippedLayers
 

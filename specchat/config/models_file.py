@@ -16,9 +16,9 @@ from specchat.engine.backends import (
     declared,
 )
 from specchat.engine.foreign import shown
-from specchat.engine.options import Acceptance
-from specchat.engine.pair import CacheType, Device, ServerKind, Wanted, is_gguf
-from specchat.engine.ranges import SAMPLING
+from specchat.engine.protocol.options import Acceptance
+from specchat.engine.protocol.pair import CacheType, Device, ServerKind, Wanted, is_gguf
+from specchat.engine.protocol.ranges import SAMPLING
 from specchat.engine.strategies import HEADS, STRATEGIES
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from specchat.config.errors import ConfigError
 from specchat.config.files import read_tables
-from specchat.engine.options import Sampling
+from specchat.engine.protocol.options import Sampling
 
 OWN = "own"
 """The name of a sampling that is no preset's."""

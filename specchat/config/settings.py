@@ -11,7 +11,7 @@ from specchat import private
 from specchat.config.errors import ConfigError
 from specchat.config.files import read_tables
 from specchat.config.paths import made_folder
-from specchat.engine.options import Acceptance, ContextPolicy
+from specchat.engine.protocol.options import Acceptance, ContextPolicy
 from specchat.reading import read_text
 
 

@@ -7,8 +7,8 @@ from pydantic import AfterValidator, Field, model_validator
 from specchat.config.checks import Table, matching
 from specchat.config.kinds import NO_PERSONA, Kind
 from specchat.config.models_file import ModelsFile, Name, SamplingTable, Strategy
-from specchat.engine.options import Acceptance, ContextPolicy
-from specchat.engine.ranges import MAX_SEED
+from specchat.engine.protocol.options import Acceptance, ContextPolicy
+from specchat.engine.protocol.ranges import MAX_SEED
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
 _ANSI = "ansi_(default|(bright_)?(black|red|green|yellow|blue|magenta|cyan|white))"

@@ -11,8 +11,8 @@ from specchat import private
 from specchat.config.catalog import Pair, pair_of, table_of
 from specchat.config.errors import ConfigError
 from specchat.config.paths import made_folder
-from specchat.engine.options import Sampling
-from specchat.engine.ranges import SAMPLING
+from specchat.engine.protocol.options import Sampling
+from specchat.engine.protocol.ranges import SAMPLING
 from specchat.reading import read_text
 
 MAX_DESCRIPTIONS = 200

@@ -7,8 +7,8 @@ from pathlib import Path
 from specchat.clean import one_line
 from specchat.doctor.finding import Finding, note, ok
 from specchat.doctor.versions import installed
-from specchat.engine.gpu_counters import Counters, CountersError
-from specchat.engine.model import toolchain
+from specchat.engine.hardware import toolchain
+from specchat.engine.hardware.gpu_counters import Counters, CountersError
 
 QUERY = ("--query-gpu=name,memory.total,memory.free,driver_version,compute_cap,uuid", "--format=csv,noheader")
 PATIENCE_S = 5.0

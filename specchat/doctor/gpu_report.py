@@ -19,7 +19,7 @@ from specchat.doctor import child
 from specchat.doctor.gpu_checks import ENVIRONMENT, GpuCheck
 from specchat.doctor.versions import NEEDED, SOMETIMES, commit, installed
 from specchat.engine.gpu_checks import NO_MEMORY, ROWS, UNAVAILABLE, WRONG, WRONGS
-from specchat.engine.gpu_failure import MESSAGES
+from specchat.engine.hardware.gpu_failure import MESSAGES
 
 State = Literal["passed", "wrong", "failed", "out of time", "no memory", "not run"]
 BAD: tuple[State, ...] = ("wrong", "failed", "out of time", "no memory")

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 from specchat.doctor.gpu_checks import GpuCheck
 from specchat.doctor.gpu_report import GpuReport, Outcome
-from specchat.engine.gpu_failure import MESSAGES
-from specchat.engine.gpu_record import GpuRecord
+from specchat.engine.hardware.gpu_failure import MESSAGES
+from specchat.engine.hardware.gpu_record import GpuRecord
 
 
 def remember(checks: Iterable[GpuCheck], report: GpuReport) -> None:

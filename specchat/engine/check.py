@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 
 from specchat.engine.decoding.sampler import History, Sampler
-from specchat.engine.events import Finished
-from specchat.engine.options import Limits, Message, Sampling, Speculation
-from specchat.engine.requests import Count, Generate
+from specchat.engine.protocol.events import Finished
+from specchat.engine.protocol.options import Limits, Message, Sampling, Speculation
+from specchat.engine.protocol.requests import Count, Generate
 from specchat.engine.session import Session
 
 SAMPLINGS: dict[str, Sampling] = {

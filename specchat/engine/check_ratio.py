@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from specchat.engine.decoding.sampler import History, Sampler
-from specchat.engine.events import Finished
-from specchat.engine.options import Acceptance, Limits, Message, Sampling, Speculation
-from specchat.engine.requests import Generate
+from specchat.engine.protocol.events import Finished
+from specchat.engine.protocol.options import Acceptance, Limits, Message, Sampling, Speculation
+from specchat.engine.protocol.requests import Generate
 from specchat.engine.session import Session
 from specchat.engine.strategies import delegates
 

@@ -8,9 +8,9 @@ from itertools import accumulate, cycle
 from threading import Thread
 from typing import Any
 
-from specchat.engine.context_policy import fit
 from specchat.engine.errors import ErrorKind
-from specchat.engine.events import (
+from specchat.engine.fake_steps import compared, count, stats, steps, written_in
+from specchat.engine.protocol.events import (
     AwaitingClient,
     Changed,
     Counted,
@@ -23,11 +23,11 @@ from specchat.engine.events import (
     Started,
     Step,
 )
-from specchat.engine.fake_steps import compared, count, stats, steps, written_in
-from specchat.engine.options import Message, Speculation, Written
-from specchat.engine.pair import PairInfo, StrategyStatus
-from specchat.engine.requests import Cancel, Change, Count, Generate, Load, Request, Shutdown
-from specchat.engine.stats import Stats
+from specchat.engine.protocol.options import Message, Speculation, Written
+from specchat.engine.protocol.pair import PairInfo, StrategyStatus
+from specchat.engine.protocol.requests import Cancel, Change, Count, Generate, Load, Request, Shutdown
+from specchat.engine.protocol.stats import Stats
+from specchat.engine.reply.context_policy import fit
 from specchat.engine.strategies import STRATEGIES
 
 INFO = PairInfo(

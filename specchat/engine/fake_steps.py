@@ -5,11 +5,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import cycle, islice
 
-from specchat.engine.events import Drafted, Piece, Step
-from specchat.engine.options import CallDelta, ToolCall, Written
-from specchat.engine.stats import Stats
+from specchat.engine.protocol.events import Drafted, Piece, Step
+from specchat.engine.protocol.options import CallDelta, ToolCall, Written
+from specchat.engine.protocol.stats import Stats
+from specchat.engine.protocol.tally import Tally
 from specchat.engine.strategies import delegates, in_group
-from specchat.engine.tally import Tally
 
 DRAFT_MS, VERIFY_MS, OTHER_MS = 1.0, 10.0, 0.2
 ACCEPTED, REJECTED = (0.97, 0.88, 0.99, 0.93), (0.41, 0.62, 0.35)

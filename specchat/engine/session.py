@@ -6,26 +6,26 @@ from dataclasses import replace
 from time import perf_counter
 
 from specchat.engine.bandit.drafter import AutoDrafter
-from specchat.engine.context_policy import longest
-from specchat.engine.control import UNCONTROLLED, Control
-from specchat.engine.cross_chat import CrossChatIndexer
+from specchat.engine.bandit.learnt import Learnt
 from specchat.engine.decoding.step import draft_limit
 from specchat.engine.drafters.fences import backquotes
 from specchat.engine.errors import ContextError, EngineError
-from specchat.engine.events import Changed, Counted, Event, Finished, Started
 from specchat.engine.grammar.compiler import Grammars
-from specchat.engine.learnt import Learnt
-from specchat.engine.measure import check_costs, draft_costs, in_turn, plain_speed, rehearse
-from specchat.engine.model.habits import habits
-from specchat.engine.model.tokenizer import Tokenizer
-from specchat.engine.options import Speculation
-from specchat.engine.pair import PairInfo, PairSpec
-from specchat.engine.plain_speed import PlainSpeed
-from specchat.engine.prompts import Prompts
-from specchat.engine.read_ahead import ReadAhead, reader
-from specchat.engine.reply import ReplyInProgress, longest_draft
-from specchat.engine.requests import Count, Generate
+from specchat.engine.protocol.events import Changed, Counted, Event, Finished, Started
+from specchat.engine.protocol.options import Speculation
+from specchat.engine.protocol.pair import PairInfo, PairSpec
+from specchat.engine.protocol.requests import Count, Generate
+from specchat.engine.reply.context_policy import longest
+from specchat.engine.reply.control import UNCONTROLLED, Control
+from specchat.engine.reply.cross_chat import CrossChatIndexer
+from specchat.engine.reply.measure import check_costs, draft_costs, in_turn, plain_speed, rehearse
+from specchat.engine.reply.plain_speed import PlainSpeed
+from specchat.engine.reply.prompts import Prompts
+from specchat.engine.reply.read_ahead import ReadAhead, reader
+from specchat.engine.reply.reply import ReplyInProgress, longest_draft
 from specchat.engine.runners.runner import Runner
+from specchat.engine.text.habits import habits
+from specchat.engine.text.tokenizer import Tokenizer
 
 
 class Session:

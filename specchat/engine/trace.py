@@ -12,8 +12,8 @@ from typing import Any, TextIO, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
-from specchat.engine.events import Changed, Elsewhere, Event, Failed, Finished, Started, Step
-from specchat.engine.step_tree import StepTree
+from specchat.engine.protocol.events import Changed, Elsewhere, Event, Failed, Finished, Started, Step
+from specchat.engine.protocol.step_tree import StepTree
 
 _TYPES: dict[str, type[Any]] = {event.__name__: event for event in get_args(Event)}
 

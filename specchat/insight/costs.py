@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from specchat.engine.events import Step
+from specchat.engine.protocol.events import Step
 from specchat.engine.strategies import begins_verify
 
 

@@ -9,12 +9,12 @@ from specchat.chat.lately import speedup_lately
 from specchat.chat.record import speculation_label
 from specchat.chat.turn import Reply
 from specchat.clean import one_line
-from specchat.engine.comparison import MIN_STEPS, MIN_TOKENS
-from specchat.engine.options import Speculation
-from specchat.engine.pair import PairInfo
-from specchat.engine.stats import Speedup
+from specchat.engine.protocol.comparison import MIN_STEPS, MIN_TOKENS
+from specchat.engine.protocol.options import Speculation
+from specchat.engine.protocol.pair import PairInfo
+from specchat.engine.protocol.stats import Speedup
+from specchat.engine.protocol.tally import Tally
 from specchat.engine.strategies import SERVER, delegates, in_group
-from specchat.engine.tally import Tally
 from specchat.insight.costs import CheckCost, Checks
 from specchat.insight.ledger import Ledger
 from specchat.insight.lookup import potential

@@ -2,7 +2,7 @@
 
 from specchat import figures
 from specchat.chat.turn import Reply
-from specchat.engine.stats import Stats
+from specchat.engine.protocol.stats import Stats
 
 
 def footer(reply: Reply) -> str:

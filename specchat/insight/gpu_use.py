@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from threading import Thread
 
 from specchat import figures
-from specchat.engine.gpu_counters import Counters, CountersError, Reading
+from specchat.engine.hardware.gpu_counters import Counters, CountersError, Reading
 
 _IDLE_LOOKS = 2
 """Looks in a row at an idle engine after which no sample of the counters has a reply in it."""

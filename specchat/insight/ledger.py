@@ -6,9 +6,9 @@ from math import sqrt
 from statistics import fmean, stdev
 
 from specchat.chat.turn import Reply
-from specchat.engine.comparison import MIN_STEPS, Comparison
-from specchat.engine.events import Step
-from specchat.engine.options import Speculation
+from specchat.engine.protocol.comparison import MIN_STEPS, Comparison
+from specchat.engine.protocol.events import Step
+from specchat.engine.protocol.options import Speculation
 from specchat.engine.strategies import SERVER, delegates
 from specchat.insight.costs import Checks
 

@@ -13,11 +13,11 @@ from typing import Literal
 
 from specchat.chat.record import Record
 from specchat.chat.turn import Reply
-from specchat.engine.events import Step
-from specchat.engine.step_tree import branched, ranks
+from specchat.engine.protocol.events import Step
+from specchat.engine.protocol.step_tree import branched, ranks
+from specchat.engine.protocol.tally import Tally
 from specchat.engine.strategies import begins_verify, delegates
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
-from specchat.engine.tally import Tally
 from specchat.insight.costs import CheckCost, Checks, DraftCost
 
 Basis = Literal["measured", "projected", "extrapolated"]

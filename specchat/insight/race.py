@@ -10,10 +10,10 @@ from typing import Literal
 from specchat.chat.record import speculation_label
 from specchat.chat.turn import Reply
 from specchat.clean import clean
-from specchat.engine.events import Event, Failed, Finished, Started, Step
-from specchat.engine.options import NOTHING_WRITTEN, Arguments, Limits, Message, Sampling, Speculation, Written
-from specchat.engine.pair import PairInfo
-from specchat.engine.requests import Cancel, Generate
+from specchat.engine.protocol.events import Event, Failed, Finished, Started, Step
+from specchat.engine.protocol.options import NOTHING_WRITTEN, Arguments, Limits, Message, Sampling, Speculation, Written
+from specchat.engine.protocol.pair import PairInfo
+from specchat.engine.protocol.requests import Cancel, Generate
 from specchat.engine.strategies import SERVER, STRATEGIES
 from specchat.insight.replay import Pace, Timeline
 from specchat.service.chat_service import ChatService

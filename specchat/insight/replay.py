@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from specchat import figures
 from specchat.chat.record import Record
 from specchat.chat.turn import Reply
-from specchat.engine.events import Started, Step
+from specchat.engine.protocol.events import Started, Step
 
 PACES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 SHOWN_S = 8.0

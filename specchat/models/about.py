@@ -11,13 +11,13 @@ from specchat.clean import one_line
 from specchat.engine.errors import ForeignModel, ModelError
 from specchat.engine.fetch.cached import INDEX, is_complete, weights
 from specchat.engine.fetch.listing import PART, parts_of
+from specchat.engine.files import StoredTensors, found, read_json, stored_tensors
 from specchat.engine.foreign import Foreign, MaybeCount, checked
+from specchat.engine.formats.blocks import IntegerFormat
 from specchat.engine.gguf.header import Header, read_header
 from specchat.engine.hf.known import unsupported
-from specchat.engine.model.blocks import IntegerFormat
-from specchat.engine.model.config import ModelConfig, parse_config
-from specchat.engine.model.files import StoredTensors, found, read_json, stored_tensors
-from specchat.engine.model.written import Quantised, StoredWeights, stored_quant
+from specchat.engine.weights.config import ModelConfig, parse_config
+from specchat.engine.weights.written import Quantised, StoredWeights, stored_quant
 
 Format = Literal["safetensors", "GGUF"]
 

@@ -7,7 +7,7 @@ from specchat.config.catalog import Catalog, table_of
 from specchat.config.errors import ConfigError
 from specchat.engine.fetch.listing import PART
 from specchat.engine.fetch.source import Hub
-from specchat.engine.pair import ModelSource
+from specchat.engine.protocol.pair import ModelSource
 from specchat.models.check import checked_pair
 from specchat.models.declare import DeclaredPair, Named, add_pair, free_id
 from specchat.models.machine import FreeMemory

@@ -11,13 +11,13 @@ from specchat.engine.fetch.cached import cached
 from specchat.engine.fetch.download import Download
 from specchat.engine.fetch.listing import Listing, look_up, needed
 from specchat.engine.fetch.source import Hub
+from specchat.engine.files import read_json
 from specchat.engine.foreign import checked
 from specchat.engine.hf.known import unsupported
-from specchat.engine.model.config import parse_config
-from specchat.engine.model.files import read_json
-from specchat.engine.model.tokenizer import Tokenizer, same_tokens
-from specchat.engine.model.written import StoredWeights
-from specchat.engine.pair import ModelSource, PairSpec
+from specchat.engine.protocol.pair import ModelSource, PairSpec
+from specchat.engine.text.tokenizer import Tokenizer, same_tokens
+from specchat.engine.weights.config import parse_config
+from specchat.engine.weights.written import StoredWeights
 from specchat.models.about import About, about_folder, about_gguf
 from specchat.models.drafts import OTHER_TOKENS, cost, too_large
 from specchat.models.fit import fit

@@ -16,7 +16,7 @@ from specchat.config.catalog import Catalog, load_catalog
 from specchat.config.errors import ConfigError
 from specchat.config.files import read_toml
 from specchat.config.paths import made_folder, shipped
-from specchat.engine.pair import ModelSource
+from specchat.engine.protocol.pair import ModelSource
 from specchat.reading import read_text
 
 Table = Mapping[str, Any]

@@ -13,9 +13,9 @@ from pydantic import Field
 
 from specchat import figures
 from specchat.engine.errors import ModelError
+from specchat.engine.files import LONGEST_TOKENIZER, read
 from specchat.engine.foreign import Foreign
-from specchat.engine.model.files import LONGEST_TOKENIZER, read
-from specchat.engine.pair import ModelSource
+from specchat.engine.protocol.pair import ModelSource
 from specchat.models.about import About
 from specchat.models.library import FoundModel, Library
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from specchat.config.catalog import Pair
-from specchat.engine.pair import ModelSource
+from specchat.engine.protocol.pair import ModelSource
 
 if TYPE_CHECKING:  # the app starts sooner without
     from specchat.models.library import ModelPlaces

@@ -6,14 +6,14 @@ from typing import Literal
 
 from specchat.config.catalog import PROGRAM_GIB, Pair
 from specchat.engine.backends import GGUF_BACKEND, HF_BACKEND
-from specchat.engine.model import expert_price
-from specchat.engine.model.blocks import MXFP4
-from specchat.engine.model.draft_quant import drafting
-from specchat.engine.model.gpu_need import unsupported
-from specchat.engine.model.need import Model, Place
-from specchat.engine.model.plan import GIB, SPARE, Plan, context_of, making_room, nearest, plan
-from specchat.engine.model.plan import fits as plan_fits
-from specchat.engine.pair import QUANT_BITS, QUANTS, ModelSource, Quant
+from specchat.engine.formats.blocks import MXFP4
+from specchat.engine.memory import expert_price
+from specchat.engine.memory.draft_quant import drafting
+from specchat.engine.memory.gpu_need import unsupported
+from specchat.engine.memory.need import Model, Place
+from specchat.engine.memory.plan import GIB, SPARE, Plan, context_of, making_room, nearest, plan
+from specchat.engine.memory.plan import fits as plan_fits
+from specchat.engine.protocol.pair import QUANT_BITS, QUANTS, ModelSource, Quant
 from specchat.engine.strategy import Head
 from specchat.models.about import About
 from specchat.models.heads import PairHeads

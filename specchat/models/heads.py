@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from specchat.engine.errors import ModelError
+from specchat.engine.files import found, read_json, stored_tensors
 from specchat.engine.heads.recipe import need
-from specchat.engine.model.config import ModelConfig
-from specchat.engine.model.files import found, read_json, stored_tensors
-from specchat.engine.model.need import Place
-from specchat.engine.pair import ModelSource, PairSpec
+from specchat.engine.memory.need import Place
+from specchat.engine.protocol.pair import ModelSource, PairSpec
 from specchat.engine.strategies import HEADS
 from specchat.engine.strategy import Head, resolved
+from specchat.engine.weights.config import ModelConfig
 from specchat.models.about import About
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from specchat.engine.backends import GGUF_BACKEND, HF_BACKEND
 from specchat.engine.cpu import compiled
 from specchat.engine.gguf.library import PACKAGE
-from specchat.engine.gpu_counters import ASSUMED_BUS, installed
-from specchat.engine.gpu_shapes import OLDEST
-from specchat.engine.model.memory import free_memory
-from specchat.engine.pair import QUANTS, PairSpec
+from specchat.engine.hardware.free_memory import free_memory
+from specchat.engine.hardware.gpu_counters import ASSUMED_BUS, installed
+from specchat.engine.kernels.gpu_shapes import OLDEST
+from specchat.engine.protocol.pair import QUANTS, PairSpec
 from specchat.installing import install_command
 
 PACKAGES = ("llama_cpp", "accelerate", "bitsandbytes")

@@ -12,7 +12,7 @@ from pathlib import Path
 from specchat.config.catalog import Catalog, Pair
 from specchat.engine.backends import DEFAULT_BACKEND, GGUF_BACKEND, HF_BACKEND, declared
 from specchat.engine.errors import ModelError
-from specchat.engine.pair import ModelSource, PairSpec, is_gguf
+from specchat.engine.protocol.pair import ModelSource, PairSpec, is_gguf
 from specchat.engine.strategies import STRATEGIES
 from specchat.engine.strategy import Feature, Head
 from specchat.models.about import About, about_folder, about_gguf

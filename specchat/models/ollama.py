@@ -14,8 +14,8 @@ from pydantic import Field
 
 from specchat.clean import one_line
 from specchat.engine.errors import ModelError
+from specchat.engine.files import found, read, read_json
 from specchat.engine.foreign import Foreign
-from specchat.engine.model.files import found, read, read_json
 from specchat.models.about import About, about_gguf
 
 VERSION = 2

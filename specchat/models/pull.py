@@ -11,7 +11,7 @@ from specchat.engine.fetch.answer import Cancelled
 from specchat.engine.fetch.download import Download, Progress, check_room, free_room
 from specchat.engine.fetch.listing import Listing, RemoteFile, look_up, missing, needed
 from specchat.engine.fetch.source import Hub
-from specchat.engine.pair import ModelSource
+from specchat.engine.protocol.pair import ModelSource
 
 State = Literal["asking", "ready", "running", "stopping", "stopped", "failed", "done"]
 

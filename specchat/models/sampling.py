@@ -9,11 +9,11 @@ from specchat.config.catalog import Pair
 from specchat.engine.errors import ModelError
 from specchat.engine.fetch.cached import cached
 from specchat.engine.fetch.source import Hub
+from specchat.engine.files import found, read_json
 from specchat.engine.gguf.header import read_header
-from specchat.engine.model.files import found, read_json
-from specchat.engine.options import Sampling
-from specchat.engine.pair import ModelSource
-from specchat.engine.ranges import SAMPLING
+from specchat.engine.protocol.options import Sampling
+from specchat.engine.protocol.pair import ModelSource
+from specchat.engine.protocol.ranges import SAMPLING
 from specchat.models.ollama import parameters
 
 FILE = "generation_config.json"

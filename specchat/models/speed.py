@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from specchat.bench.cost_model import even_survival, expected_tokens, speed_up, step_cost
 from specchat.config.catalog import Pair
-from specchat.engine.model.config import ModelConfig
-from specchat.engine.model.need import Place
-from specchat.engine.model.plan import GIB
-from specchat.engine.pair import QUANT_BITS, ModelSource
+from specchat.engine.memory.need import Place
+from specchat.engine.memory.plan import GIB
+from specchat.engine.protocol.pair import QUANT_BITS, ModelSource
+from specchat.engine.weights.config import ModelConfig
 from specchat.models.about import About
 
 ACCEPTED = 0.7

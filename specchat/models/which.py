@@ -8,7 +8,7 @@ from specchat.engine.errors import ModelError
 from specchat.engine.fetch.cached import cached, cached_ggufs
 from specchat.engine.fetch.listing import PART, first_files, look_up, needed, parts_of, preferred_file
 from specchat.engine.fetch.source import Hub
-from specchat.engine.pair import ModelSource, is_gguf
+from specchat.engine.protocol.pair import ModelSource, is_gguf
 
 NAMED = 4
 """Files that are named where one has to be chosen."""

@@ -4,7 +4,7 @@ import re
 
 from specchat.clean import one_line
 from specchat.engine.fetch.download import Progress
-from specchat.engine.pair import Server
+from specchat.engine.protocol.pair import Server
 from specchat.engine.strategies import STRATEGIES
 from specchat.figures import duration
 from specchat.models import sampling

@@ -25,7 +25,7 @@ def measured(search: "RecommendSearch", found: "Recommendations", show: "Show") 
     from specchat.bench.bandwidth import read_bandwidth
     from specchat.bench.preflight import Preflight
     from specchat.bench.verify_cost import verify_cost
-    from specchat.engine.model.memory import free_memory
+    from specchat.engine.hardware.free_memory import free_memory
 
     session, best = search.session, found.best
     plain = [run.stats for run in search.sampled("plain", SAMPLED) if run.stats is not None]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from specchat.engine.options import Speculation
+from specchat.engine.protocol.options import Speculation
 from specchat.engine.strategies import delegates, labelled
 from specchat.figures import interval
 from specchat.recommend.search import CLEAR, Recommendations, VariantSpeed

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from specchat.config.catalog import Catalog
-    from specchat.engine.model.need import Place
+    from specchat.engine.memory.need import Place
     from specchat.models.library import Library
     from specchat.models.offers import Offer
     from specchat.models.speed import SpeedEstimate

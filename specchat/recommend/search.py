@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from specchat.engine.backends import DEFAULT_BACKEND
 from specchat.engine.errors import EngineError
-from specchat.engine.options import Message
+from specchat.engine.protocol.options import Message
 from specchat.recommend.variants import Variant
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class RecommendSearch:
         from specchat.bench.ours import Ours
         from specchat.bench.race import ContenderRace
         from specchat.bench.stops import STOPS
-        from specchat.engine.options import Sampling, Speculation
+        from specchat.engine.protocol.options import Sampling, Speculation
 
         end = perf_counter() + seconds
         plain = Ours(self.session, Speculation(), Sampling())
@@ -146,7 +146,7 @@ class RecommendSearch:
         """Replies to `count` prompts by a contender, or by plain decoding."""
         from specchat.bench.ours import Ours
         from specchat.bench.race import TOKENS
-        from specchat.engine.options import Sampling, Speculation
+        from specchat.engine.protocol.options import Sampling, Speculation
 
         plain = Ours(self.session, Speculation(), Sampling())
         one = next((one for one in contenders(self.session, self._pair) if one.name == name), plain)
@@ -155,7 +155,7 @@ class RecommendSearch:
     @property
     def step_bytes(self) -> float:
         """Bytes of weights that a plain step reads; 0 where they are unknown."""
-        from specchat.engine.hub import locate
+        from specchat.engine.fetch.hub import locate
         from specchat.models.about import about_folder
         from specchat.models.speed import step_bytes
 
@@ -214,9 +214,9 @@ class RecommendSearch:
     def _cases(self, variant: Variant, found: Recommendations, best: "Ours") -> "dict[str, Ours] | str":
         """The pair with another setting, loaded, by the strategies that it affects, or the reason against it."""
         from specchat.bench.ours import Ours
+        from specchat.engine.hardware.free_memory import free_memory
         from specchat.engine.loading.beside import load_beside
-        from specchat.engine.model.memory import free_memory
-        from specchat.engine.options import Sampling, Speculation
+        from specchat.engine.protocol.options import Sampling, Speculation
 
         free = free_memory()
         if free is not None and free < 2 * self._beside(variant):
@@ -251,7 +251,7 @@ def contenders(session: "Session", pair: "Pair") -> "list[Ours]":
     A strategy's first is at the pair's length.
     """
     from specchat.bench.ours import Ours
-    from specchat.engine.options import Sampling, Speculation
+    from specchat.engine.protocol.options import Sampling, Speculation
     from specchat.engine.strategies import STRATEGIES, delegates
     from specchat.engine.strategy import MAX_DRAFT_LENGTH
 

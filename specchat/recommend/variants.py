@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specchat.engine.backends import DEFAULT_BACKEND
-from specchat.engine.pair import ModelSource, PairSpec, Wanted
+from specchat.engine.protocol.pair import ModelSource, PairSpec, Wanted
 from specchat.engine.strategies import STRATEGIES
 from specchat.models.declare import vocabulary_file
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from specchat.engine.options import Message, Tool, ToolCall, ToolChoice
+from specchat.engine.protocol.options import Message, Tool, ToolCall, ToolChoice
 from specchat.remote.json_values import table, valid_text, whole
 
 MAX_CALLS = 128

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from specchat.engine.requests import Generate
+from specchat.engine.protocol.requests import Generate
 from specchat.remote.json_values import whole
 from specchat.remote.openai import OUR_NAMES, Chunk, Dialect, EventReader
 

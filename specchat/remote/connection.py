@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 
 from specchat.clean import one_line, valid
-from specchat.engine.pair import Server
+from specchat.engine.protocol.pair import Server
 from specchat.remote.errors import BUSY, ServerError, refusal
 from specchat.remote.event_stream import events
 from specchat.remote.keys import find_key, key_in_words

@@ -9,11 +9,11 @@ from threading import Thread
 
 from specchat.clean import one_line
 from specchat.engine.backends import REMOTE_BACKEND, declared
-from specchat.engine.channel import Receiver
 from specchat.engine.errors import EngineError
-from specchat.engine.events import Counted, Event, Failed, Finished, Loaded, Loading
-from specchat.engine.pair import PairInfo, PairSpec, StrategyStatus
-from specchat.engine.requests import Cancel, Count, Generate, Load, Request, Shutdown
+from specchat.engine.process.channel import Receiver
+from specchat.engine.protocol.events import Counted, Event, Failed, Finished, Loaded, Loading
+from specchat.engine.protocol.pair import PairInfo, PairSpec, StrategyStatus
+from specchat.engine.protocol.requests import Cancel, Count, Generate, Load, Request, Shutdown
 from specchat.engine.strategies import STRATEGIES
 from specchat.remote.connection import PATIENCE_S
 from specchat.remote.errors import ServerError

@@ -3,7 +3,7 @@
 import os
 
 from specchat.clean import one_line
-from specchat.engine.pair import Server
+from specchat.engine.protocol.pair import Server
 from specchat.installing import install_command
 from specchat.remote.errors import ServerError
 

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from specchat.clean import one_line
-from specchat.engine.pair import Server, ServerKind
+from specchat.engine.protocol.pair import Server, ServerKind
 from specchat.remote.connection import ServerConnection
 from specchat.remote.errors import ServerError
 from specchat.remote.json_values import table

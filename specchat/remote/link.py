@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from specchat.engine.pair import Server
+from specchat.engine.protocol.pair import Server
 from specchat.remote.connection import PATIENCE_S, ServerConnection
 from specchat.remote.kinds import Found, find
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from specchat.engine.options import Sampling
-from specchat.engine.requests import Count, Generate
+from specchat.engine.protocol.options import Sampling
+from specchat.engine.protocol.requests import Count, Generate
 from specchat.remote.calls import offered
 from specchat.remote.connection import ServerConnection
 from specchat.remote.errors import ServerError

@@ -12,7 +12,7 @@ from math import inf
 from typing import Literal
 
 from specchat.engine.errors import EngineError
-from specchat.engine.options import Message, Sampling
+from specchat.engine.protocol.options import Message, Sampling
 from specchat.remote.sampled_texts import MIN_REPLIES, Z_LIMIT, deviation, most_unlike
 from specchat.remote.written_replies import ReplyWriter, TokenOptions
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from specchat.engine.options import Grammar, Message, Sampling
-from specchat.engine.pair import Server
-from specchat.engine.requests import Count, Generate
+from specchat.engine.protocol.options import Grammar, Message, Sampling
+from specchat.engine.protocol.pair import Server
+from specchat.engine.protocol.requests import Count, Generate
 from specchat.remote.calls import CallPieces, as_message, offered
 from specchat.remote.connection import ServerConnection
 from specchat.remote.content import read_content

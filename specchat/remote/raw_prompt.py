@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from specchat.engine.errors import ModelError
-from specchat.engine.model.chat_template import ChatTemplate
-from specchat.engine.model.files import found, read_json
-from specchat.engine.model.template import SETTINGS, template_source
-from specchat.engine.options import Arguments, Message
+from specchat.engine.files import found, read_json
+from specchat.engine.protocol.options import Arguments, Message
+from specchat.engine.text.chat_template import ChatTemplate
+from specchat.engine.text.template import SETTINGS, template_source
 
 TOKENIZER = "tokenizer.json"
 

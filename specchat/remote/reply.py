@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from specchat.clean import one_line
-from specchat.engine.context_policy import KeptMessages, fit
 from specchat.engine.errors import ErrorKind
-from specchat.engine.events import AwaitingServer, Event, Finished, FinishReason, Started
-from specchat.engine.options import Message, Speculation
-from specchat.engine.requests import Generate
+from specchat.engine.protocol.events import AwaitingServer, Event, Finished, FinishReason, Started
+from specchat.engine.protocol.options import Message, Speculation
+from specchat.engine.protocol.requests import Generate
+from specchat.engine.reply.context_policy import KeptMessages, fit
 from specchat.engine.strategies import SERVER
 from specchat.remote.connection import ServerConnection
 from specchat.remote.errors import BUSY, ServerError, error_in

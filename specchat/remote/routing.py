@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator
 from time import monotonic
 from typing import Any
 
-from specchat.engine.events import Counted, Event, Failed, Finished
-from specchat.engine.pair import PairSpec
-from specchat.engine.port import EnginePort
-from specchat.engine.requests import Cancel, Count, Generate, Load, Request
+from specchat.engine.protocol.events import Counted, Event, Failed, Finished
+from specchat.engine.protocol.pair import PairSpec
+from specchat.engine.protocol.port import EnginePort
+from specchat.engine.protocol.requests import Cancel, Count, Generate, Load, Request
 
 END_S = 0.5
 """Seconds that the replies of the engine before have to end when a pair goes to the other one."""

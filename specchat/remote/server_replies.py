@@ -7,9 +7,9 @@ from types import TracebackType
 from typing import Any
 
 from specchat.clean import one_line
-from specchat.engine.options import Limits, Message, Sampling
-from specchat.engine.pair import PairSpec
-from specchat.engine.requests import Generate
+from specchat.engine.protocol.options import Limits, Message, Sampling
+from specchat.engine.protocol.pair import PairSpec
+from specchat.engine.protocol.requests import Generate
 from specchat.remote.connection import ServerConnection
 from specchat.remote.errors import ServerError, error_in
 from specchat.remote.json_values import table

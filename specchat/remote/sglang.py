@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from specchat.engine.options import Grammar
-from specchat.engine.requests import Generate
+from specchat.engine.protocol.options import Grammar
+from specchat.engine.protocol.requests import Generate
 from specchat.remote.chunks import ChunkDialect, ChunkReader, counts
 from specchat.remote.connection import ServerConnection
 from specchat.remote.errors import ServerError

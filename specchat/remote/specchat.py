@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from specchat.engine.options import Grammar
-from specchat.engine.requests import Count, Generate
+from specchat.engine.protocol.options import Grammar
+from specchat.engine.protocol.requests import Count, Generate
 from specchat.engine.strategies import in_group
 from specchat.remote.calls import offered
 from specchat.remote.connection import ServerConnection

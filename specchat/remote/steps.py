@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import regex
 
-from specchat.engine.events import Drafted, Piece, Step
-from specchat.engine.options import Span, ToolCall, Written
-from specchat.engine.stats import Stats
+from specchat.engine.protocol.events import Drafted, Piece, Step
+from specchat.engine.protocol.options import Span, ToolCall, Written
+from specchat.engine.protocol.stats import Stats
+from specchat.engine.protocol.tally import Tally
 from specchat.engine.strategies import SERVER
-from specchat.engine.tally import Tally
 from specchat.remote.openai import Chunk, ServerFigures
 
 _GRAPHEMES = regex.compile(r"\uFFFD+|\X")

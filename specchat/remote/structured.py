@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from specchat.engine.options import Grammar, GrammarKind
+from specchat.engine.protocol.options import Grammar, GrammarKind
 from specchat.remote.errors import ServerError
 
 _IN_WORDS: dict[GrammarKind, str] = {"regex": "regular expressions", "lark": "Lark grammars"}

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from specchat.engine.model.marks import MARKS, SENTENCE_ENDS
+from specchat.engine.text.marks import MARKS, SENTENCE_ENDS
 
 LONGEST = max(len(marks.opening) for marks in MARKS)
 _OPENED = {marks.opening: marks.closing for marks in MARKS}

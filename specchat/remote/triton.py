@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from specchat.clean import one_line
-from specchat.engine.requests import Generate
+from specchat.engine.protocol.requests import Generate
 from specchat.remote.connection import ServerConnection
 from specchat.remote.errors import ServerError
 from specchat.remote.json_values import table

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
-from specchat.engine.options import Limits, Sampling
+from specchat.engine.protocol.options import Limits, Sampling
 from specchat.remote.content import read_content
 from specchat.remote.json_values import whole
 from specchat.remote.openai import OUR_NAMES, Chunk, EventReader, ServerFigures

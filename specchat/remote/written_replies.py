@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from specchat.engine.options import Message, Sampling
+from specchat.engine.protocol.options import Message, Sampling
 
 
 @dataclass(frozen=True)

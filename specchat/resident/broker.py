@@ -17,10 +17,10 @@ from typing import Any
 
 from specchat import __version__
 from specchat.clean import one_line
-from specchat.engine import wire
-from specchat.engine.events import Failed
-from specchat.engine.requests import Load, Shutdown, Watch
-from specchat.engine.wire import Sealed
+from specchat.engine.process import wire
+from specchat.engine.process.wire import Sealed
+from specchat.engine.protocol.events import Failed
+from specchat.engine.protocol.requests import Load, Shutdown, Watch
 from specchat.resident import handshake
 from specchat.resident.workers import Client, Restart, SharedWorker
 

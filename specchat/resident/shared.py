@@ -14,10 +14,10 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import IO, Any
 
-from specchat.engine import wire
-from specchat.engine.channel import Channel, Gone, Receiver
-from specchat.engine.client import LOADER, EngineClient
-from specchat.engine.events import (
+from specchat.engine.process import wire
+from specchat.engine.process.channel import Channel, Gone, Receiver
+from specchat.engine.process.client import LOADER, EngineClient
+from specchat.engine.protocol.events import (
     Changed,
     Elsewhere,
     Event,
@@ -29,8 +29,8 @@ from specchat.engine.events import (
     Started,
     Step,
 )
-from specchat.engine.port import EnginePort
-from specchat.engine.requests import Cancel, Change, Count, Generate, Load, Request, Shutdown
+from specchat.engine.protocol.port import EnginePort
+from specchat.engine.protocol.requests import Cancel, Change, Count, Generate, Load, Request, Shutdown
 from specchat.private import opener
 from specchat.resident import handshake
 from specchat.resident.address import address, is_private, locked

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from specchat.clean import one_line
-from specchat.engine.client import EngineClient
-from specchat.engine.events import (
+from specchat.engine.fetch.file_state import file_state, state_once_loaded
+from specchat.engine.process.client import EngineClient
+from specchat.engine.process.wire import Sealed
+from specchat.engine.protocol.events import (
     AwaitingClient,
     Counted,
     Event,
@@ -19,10 +21,8 @@ from specchat.engine.events import (
     OtherClient,
     Started,
 )
-from specchat.engine.fetch.file_state import file_state, state_once_loaded
-from specchat.engine.pair import PairInfo, PairSpec
-from specchat.engine.requests import Cancel, Count, Generate, Load, Request, Watch
-from specchat.engine.wire import Sealed
+from specchat.engine.protocol.pair import PairInfo, PairSpec
+from specchat.engine.protocol.requests import Cancel, Count, Generate, Load, Request, Watch
 
 MAX_WAITING = 64
 """Replies and counts that a client may wait for at once."""

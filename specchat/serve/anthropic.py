@@ -10,9 +10,9 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from specchat.engine.events import Finished, Started, Step
-from specchat.engine.options import Grammar, Message, ToolCall
-from specchat.engine.stats import Stats
+from specchat.engine.protocol.events import Finished, Started, Step
+from specchat.engine.protocol.options import Grammar, Message, ToolCall
+from specchat.engine.protocol.stats import Stats
 from specchat.serve import sse
 from specchat.serve.call_parts import CallParts
 from specchat.serve.errors import ApiError

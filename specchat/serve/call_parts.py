@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from specchat.engine.events import Step
-from specchat.engine.options import ToolCall
+from specchat.engine.protocol.events import Step
+from specchat.engine.protocol.options import ToolCall
 from specchat.serve.tools import ToolUse
 
 

@@ -6,7 +6,7 @@ from pydantic import ValidationError
 
 from specchat.clean import one_line
 from specchat.engine.errors import ErrorKind
-from specchat.engine.events import Failed
+from specchat.engine.protocol.events import Failed
 
 STATUS: dict[ErrorKind, int] = {
     "request": 400,

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 from pydantic import Field, FiniteFloat, field_validator, model_validator
 
 from specchat.config.catalog import Pair
-from specchat.engine.options import Acceptance, Limits, Message, Sampling, Speculation
-from specchat.engine.ranges import SAMPLING
+from specchat.engine.protocol.options import Acceptance, Limits, Message, Sampling, Speculation
+from specchat.engine.protocol.ranges import SAMPLING
 from specchat.engine.strategies import STRATEGIES
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 from specchat.serve.errors import ApiError

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from specchat.engine.events import Finished, Started, Step
-from specchat.engine.stats import Stats
+from specchat.engine.protocol.events import Finished, Started, Step
+from specchat.engine.protocol.stats import Stats
 
 
 def usage(stats: Stats) -> dict[str, Any]:

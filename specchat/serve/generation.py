@@ -7,10 +7,10 @@ from contextlib import aclosing
 from functools import partial
 
 from specchat.config.catalog import Pair
-from specchat.engine.events import Counted, Event, Failed, Finished, Started, Step
-from specchat.engine.options import Grammar, Limits
-from specchat.engine.pair import PairInfo
-from specchat.engine.requests import Cancel, Count, Generate
+from specchat.engine.protocol.events import Counted, Event, Failed, Finished, Started, Step
+from specchat.engine.protocol.options import Grammar, Limits
+from specchat.engine.protocol.pair import PairInfo
+from specchat.engine.protocol.requests import Cancel, Count, Generate
 from specchat.serve.errors import ApiError, without_folders
 from specchat.serve.fields import Chat, ReplyFields
 from specchat.serve.metrics import Metrics

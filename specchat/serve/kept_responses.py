@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 
-from specchat.engine.options import Message
+from specchat.engine.protocol.options import Message
 from specchat.serve.errors import ApiError
 
 MAX_KEPT = 256

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from specchat.engine.events import Step, TokenLogprob
+from specchat.engine.protocol.events import Step, TokenLogprob
 
 MAX_TOP = 20
 """Tokens of a place that a request may ask for, as with OpenAI and vLLM."""

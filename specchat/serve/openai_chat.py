@@ -10,8 +10,8 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from specchat.engine.events import Finished, Started, Step
-from specchat.engine.options import Message, Role, ToolCall
+from specchat.engine.protocol.events import Finished, Started, Step
+from specchat.engine.protocol.options import Message, Role, ToolCall
 from specchat.serve import figures, sse
 from specchat.serve.call_parts import CallParts
 from specchat.serve.errors import ApiError

@@ -8,7 +8,7 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from specchat.engine.options import Grammar, Limits, Message, ToolCall
+from specchat.engine.protocol.options import Grammar, Limits, Message, ToolCall
 from specchat.serve.errors import ApiError
 from specchat.serve.fields import Chat, ContentPart, ReplyFields, system_text, text_of
 from specchat.serve.generation import Served

@@ -10,7 +10,7 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from specchat.engine.events import Finished, Step
+from specchat.engine.protocol.events import Finished, Step
 from specchat.serve import figures, sse
 from specchat.serve.errors import ApiError
 from specchat.serve.fields import ReplyFields

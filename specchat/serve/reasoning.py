@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from specchat.engine.model.template_choices import EFFORTS, GRADES, SWITCHES
-from specchat.engine.options import Arguments
+from specchat.engine.protocol.options import Arguments
+from specchat.engine.text.template_choices import EFFORTS, GRADES, SWITCHES
 from specchat.serve.errors import ApiError
 from specchat.serve.lenient import Lenient
 

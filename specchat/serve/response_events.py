@@ -8,9 +8,9 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
-from specchat.engine.events import Finished, Started, Step
-from specchat.engine.options import Message
-from specchat.engine.stats import Stats
+from specchat.engine.protocol.events import Finished, Started, Step
+from specchat.engine.protocol.options import Message
+from specchat.engine.protocol.stats import Stats
 from specchat.serve import figures, sse
 from specchat.serve.call_parts import CallPart, CallParts, is_json
 from specchat.serve.errors import ApiError

@@ -1,6 +1,6 @@
 """The text of steps as runs of reasoning and answer."""
 
-from specchat.engine.events import Step
+from specchat.engine.protocol.events import Step
 
 
 class Runs:

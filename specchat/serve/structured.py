@@ -8,7 +8,7 @@ from pydantic import Field
 
 from specchat.engine.errors import EngineError
 from specchat.engine.grammar.source import MAX_CHARACTERS, check
-from specchat.engine.options import Grammar
+from specchat.engine.protocol.options import Grammar
 from specchat.serve.errors import ApiError
 from specchat.serve.lenient import Lenient
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
-from specchat.engine.options import Message, Tool, ToolCall, ToolChoice
+from specchat.engine.protocol.options import Message, Tool, ToolCall, ToolChoice
 from specchat.serve.errors import ApiError
 from specchat.serve.lenient import Lenient
 

@@ -3,7 +3,7 @@
 import re
 
 from specchat.config.errors import ConfigError
-from specchat.engine.pair import ModelSource
+from specchat.engine.protocol.pair import ModelSource
 from specchat.serve_command.plan import ServedBy, ServePlan, unpassed
 
 TITLE = "llama.cpp"

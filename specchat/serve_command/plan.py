@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from specchat.config.errors import ConfigError
 from specchat.engine.backends import declared
-from specchat.engine.pair import ModelSource
+from specchat.engine.protocol.pair import ModelSource
 from specchat.engine.strategies import STRATEGIES
 from specchat.engine.strategy import Strategy
 

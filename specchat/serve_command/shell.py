@@ -6,7 +6,7 @@ from typing import Any
 
 import tomlkit
 
-from specchat.engine.options import Sampling
+from specchat.engine.protocol.options import Sampling
 from specchat.serve_command.plan import ServedBy, ServePlan
 
 WIDTH = 110

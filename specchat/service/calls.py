@@ -12,7 +12,7 @@ from specchat.chat.tool_results import ToolResult
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply
 from specchat.clean import one_line
-from specchat.engine.options import ToolCall
+from specchat.engine.protocol.options import ToolCall
 from specchat.mcp_tools.served import ServedTool
 from specchat.service.chat_tools import ChatTools
 from specchat.service.settings import ChatSettings

@@ -12,11 +12,11 @@ from specchat.chat.rows import INTERRUPTED
 from specchat.chat.store import Store
 from specchat.chat.turn import Reply, Turn
 from specchat.config.catalog import Pair
-from specchat.engine.events import Failed, Finished
-from specchat.engine.options import NOTHING_WRITTEN, Grammar, Written
-from specchat.engine.port import EnginePort
-from specchat.engine.requests import Count, Generate
-from specchat.engine.stats import Stats
+from specchat.engine.protocol.events import Failed, Finished
+from specchat.engine.protocol.options import NOTHING_WRITTEN, Grammar, Written
+from specchat.engine.protocol.port import EnginePort
+from specchat.engine.protocol.requests import Count, Generate
+from specchat.engine.protocol.stats import Stats
 from specchat.service.calls import CallRound, Decision, PendingCall
 from specchat.service.dispatch import Dispatch, Update
 from specchat.service.listeners import Listener

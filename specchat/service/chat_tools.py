@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from specchat.engine.options import Tool
+from specchat.engine.protocol.options import Tool
 from specchat.mcp_tools.served import ServedTool, by_name, fingerprints_of
 from specchat.mcp_tools.servers import ToolServers, ToolServerStatus
 

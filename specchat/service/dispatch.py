@@ -6,7 +6,7 @@ from typing import Literal
 
 from specchat.chat.turn import Reply
 from specchat.clean import clean, one_line
-from specchat.engine.events import (
+from specchat.engine.protocol.events import (
     AwaitingClient,
     AwaitingServer,
     Changed,
@@ -20,7 +20,7 @@ from specchat.engine.events import (
     Started,
     Step,
 )
-from specchat.engine.pair import PairInfo
+from specchat.engine.protocol.pair import PairInfo
 from specchat.service.replies import Running
 from specchat.service.state import ServiceState
 

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from itertools import count
 
-from specchat.engine.events import Counted, Event, Failed, Finished, Loaded, Loading
+from specchat.engine.protocol.events import Counted, Event, Failed, Finished, Loaded, Loading
 
 Listener = Callable[[Event], object]
 

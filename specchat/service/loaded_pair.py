@@ -5,11 +5,11 @@ from typing import Literal
 
 from specchat.clean import clean, one_line
 from specchat.config.catalog import Pair
-from specchat.engine.events import Loading
-from specchat.engine.options import Arguments, Sampling
-from specchat.engine.pair import NO_SYSTEM_ROLE, PairInfo, StrategyStatus
-from specchat.engine.port import EnginePort
-from specchat.engine.requests import Load
+from specchat.engine.protocol.events import Loading
+from specchat.engine.protocol.options import Arguments, Sampling
+from specchat.engine.protocol.pair import NO_SYSTEM_ROLE, PairInfo, StrategyStatus
+from specchat.engine.protocol.port import EnginePort
+from specchat.engine.protocol.requests import Load
 from specchat.engine.strategies import STRATEGIES
 
 Death = Literal["known", "again", "back", "last"]

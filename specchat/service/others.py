@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 from specchat.chat.turn import Reply
 from specchat.clean import one_line
-from specchat.engine.events import Changed, Elsewhere, Failed, Finished, OtherClient, Started, Step
-from specchat.engine.options import Sampling, Speculation
-from specchat.engine.port import EnginePort
-from specchat.engine.requests import Watch
+from specchat.engine.protocol.events import Changed, Elsewhere, Failed, Finished, OtherClient, Started, Step
+from specchat.engine.protocol.options import Sampling, Speculation
+from specchat.engine.protocol.port import EnginePort
+from specchat.engine.protocol.requests import Watch
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from specchat.engine.events import Counted, Event
+from specchat.engine.protocol.events import Counted, Event
 
 _MUCH = 2_000
 """Characters by which a text that is being counted differs from the one that was."""

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from specchat.chat.saving import Saving
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply, Turn
-from specchat.engine.events import Changed, Failed, Finished, Started, Step
-from specchat.engine.options import Arguments, Grammar, Speculation, Tool
-from specchat.engine.port import EnginePort
-from specchat.engine.requests import Cancel, Generate
-from specchat.engine.stats import Stats
+from specchat.engine.protocol.events import Changed, Failed, Finished, Started, Step
+from specchat.engine.protocol.options import Arguments, Grammar, Speculation, Tool
+from specchat.engine.protocol.port import EnginePort
+from specchat.engine.protocol.requests import Cancel, Generate
+from specchat.engine.protocol.stats import Stats
 from specchat.service.repetition import repeats_itself
 from specchat.service.settings import ChatSettings
 

@@ -4,8 +4,8 @@ import sqlite3
 
 from specchat.chat.schema import in_words
 from specchat.chat.store import Store
-from specchat.engine.port import EnginePort
-from specchat.engine.requests import Forget, Remember
+from specchat.engine.protocol.port import EnginePort
+from specchat.engine.protocol.requests import Forget, Remember
 
 CHARACTERS = 800_000
 """Characters sent to the engine at most, the newest: about as much as it keeps."""

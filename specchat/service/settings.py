@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from specchat.config.catalog import Pair
-from specchat.engine.options import Acceptance, Arguments, Limits, Sampling, Speculation
-from specchat.engine.ranges import DRAFT_LENGTHS, MAX_TOKENS, SAMPLING, SEEDS
+from specchat.engine.protocol.options import Acceptance, Arguments, Limits, Sampling, Speculation
+from specchat.engine.protocol.ranges import DRAFT_LENGTHS, MAX_TOKENS, SAMPLING, SEEDS
 from specchat.engine.strategies import STRATEGIES
 
 

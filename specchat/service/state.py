@@ -11,9 +11,9 @@ from specchat.clean import one_line
 from specchat.config.catalog import Pair
 from specchat.config.personas import Persona, persona_of
 from specchat.config.used_pairs import UsedPairs
-from specchat.engine.options import Speculation, Tool
-from specchat.engine.port import EnginePort
-from specchat.engine.requests import Change
+from specchat.engine.protocol.options import Speculation, Tool
+from specchat.engine.protocol.port import EnginePort
+from specchat.engine.protocol.requests import Change
 from specchat.mcp_tools.servers import ToolServers
 from specchat.service.calls import MOST_ROUNDS, CallRound, Calls
 from specchat.service.chat_tools import ChatTools

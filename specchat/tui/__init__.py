@@ -1,1 +1,1 @@
-"""The terminal app. Never imports torch; talks to the engine through `specchat.engine.port.EnginePort`."""
+"""The terminal app. Never imports torch; talks to the engine through `specchat.engine.protocol.port.EnginePort`."""

@@ -16,7 +16,7 @@ from textual.screen import Screen
 
 from specchat.clean import clean
 from specchat.config.catalog import Catalog
-from specchat.engine.port import EnginePort
+from specchat.engine.protocol.port import EnginePort
 from specchat.tui.actions.models import want_pair
 from specchat.tui.actions.table import ACTIONS
 from specchat.tui.actions.tuning import go_on

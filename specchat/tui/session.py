@@ -1,8 +1,8 @@
 """The app's session: the chat service, and what only the app shows."""
 
 from specchat.config.catalog import Catalog, Pair
-from specchat.engine.events import Finished
-from specchat.engine.port import EnginePort
+from specchat.engine.protocol.events import Finished
+from specchat.engine.protocol.port import EnginePort
 from specchat.insight.diagnosis import Advisor, Diagnosis
 from specchat.insight.gpu_use import GpuWatch
 from specchat.insight.ledger import Ledger

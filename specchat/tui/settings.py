@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from specchat.engine.options import CONTEXT_POLICIES, Sampling
-from specchat.engine.ranges import DRAFT_LENGTHS, MAX_SEED, MAX_TOKENS, SAMPLING, SEEDS, Range
+from specchat.engine.protocol.options import CONTEXT_POLICIES, Sampling
+from specchat.engine.protocol.ranges import DRAFT_LENGTHS, MAX_SEED, MAX_TOKENS, SAMPLING, SEEDS, Range
 from specchat.engine.strategies import STRATEGIES
 from specchat.service.settings import ChatSettings
 

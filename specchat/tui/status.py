@@ -10,7 +10,7 @@ from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply
 from specchat.clean import one_line
 from specchat.config.personas import persona_name
-from specchat.engine.events import Loading
+from specchat.engine.protocol.events import Loading
 from specchat.service.calls import CallRound
 from specchat.tui.composing import slash
 from specchat.tui.keys import Keys

@@ -8,7 +8,7 @@ from pathlib import Path
 from specchat.bench.prompts import read_prompts
 from specchat.chat.asked import AskedPrompt
 from specchat.engine.errors import EngineError
-from specchat.engine.options import Message
+from specchat.engine.protocol.options import Message
 from specchat.private import replace
 from specchat.tune import BEGUN_WITH
 from specchat.tune.plan import LEAST_ASKED

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding, linear
 
-from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.norm import RMSNorm, capped
 from specchat.engine.reference.tensors import slabs
+from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.tune.target import FrozenTarget
 
 if TYPE_CHECKING:  # Triton is not everywhere

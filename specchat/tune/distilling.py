@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.tune.draft import DIVERGENCES, Divergence, DraftLearner, HeldOut, held_out
 from specchat.tune.files import put_json
 from specchat.tune.rows import SUFFIX, TrainingText

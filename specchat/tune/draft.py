@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 from torch.utils.checkpoint import checkpoint
 
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.weights import Weights
 from specchat.engine.recipe import Attention, Matrix, Recipe
 from specchat.engine.reference.layer import hidden_states, layer, logits
 from specchat.engine.reference.tensors import Dense
+from specchat.engine.weights.checkpoint import Checkpoint
+from specchat.engine.weights.weights import Weights
 from specchat.tune.learner import SCORES, Learner, Rates, in_blocks
 from specchat.tune.parts import put
 from specchat.tune.rows import Batch, TrainingText

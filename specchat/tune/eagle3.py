@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from specchat.engine import families
-from specchat.engine.frequent_tokens import always, frequent
 from specchat.engine.heads.recipe import joined, layers, renamed
-from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.rope import tables
 from specchat.engine.recipe import Attention, Layer, Matrix, Norm
 from specchat.engine.reference.layer import Context, after_feed, after_mixer, norm
+from specchat.engine.weights.config import ModelConfig
+from specchat.tune.frequent_tokens import always, frequent
 from specchat.tune.parts import Piece, add, mixed, settings
 from specchat.tune.plan import TrainingSize
 from specchat.tune.rows import LONGEST, Batch

@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from torch.nn.functional import kl_div
 
 from specchat.engine.errors import ModelError
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.config import ModelConfig
-from specchat.engine.model.exit_adapter import KIND, adapted
-from specchat.engine.model.weights import Weights
 from specchat.engine.reference.layer import logits
 from specchat.engine.reference.tensors import Dense
+from specchat.engine.weights.checkpoint import Checkpoint
+from specchat.engine.weights.config import ModelConfig
+from specchat.engine.weights.exit_adapter import KIND, adapted
+from specchat.engine.weights.weights import Weights
 from specchat.tune.draft import stepped, total
 from specchat.tune.files import put_json, put_tensors
 from specchat.tune.learner import SCORES, Learner, Rates, in_blocks

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import torch
 
-from specchat.engine.model.config import ModelConfig
 from specchat.engine.strategy import Head
+from specchat.engine.weights.config import ModelConfig
 from specchat.tune import dflash, eagle3, medusa
 from specchat.tune.plan import TrainingSize
 from specchat.tune.target import FrozenTarget

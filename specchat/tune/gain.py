@@ -15,12 +15,12 @@ from specchat.bench.preflight import BUSY
 from specchat.bench.ratios import ratio_interval
 from specchat.bench.summary import PLAIN
 from specchat.engine.errors import EngineError
-from specchat.engine.events import Loading
+from specchat.engine.hardware.gpu import CHOSEN
 from specchat.engine.loading import load
-from specchat.engine.model.gpu import CHOSEN
-from specchat.engine.model.need import Place
-from specchat.engine.options import Sampling, Speculation
-from specchat.engine.pair import PairSpec
+from specchat.engine.memory.need import Place
+from specchat.engine.protocol.events import Loading
+from specchat.engine.protocol.options import Sampling, Speculation
+from specchat.engine.protocol.pair import PairSpec
 from specchat.engine.session import Session
 from specchat.tune.replies import Question
 from specchat.tune.room import free_bytes

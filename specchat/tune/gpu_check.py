@@ -12,11 +12,11 @@ import torch
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.gpu_checks import demo
 from specchat.engine.gpu_checks.notes import Notes
-from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import CachedDecoder
-from specchat.engine.options import Sampling
+from specchat.engine.protocol.options import Sampling
 from specchat.engine.runners.host import host_model
 from specchat.engine.strategy import Head
+from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.tune.device_target import DeviceTarget
 from specchat.tune.draft import DraftLearner
 from specchat.tune.families import FAMILIES, untrained

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import one_hot, silu
 
 from specchat.engine.heads.files import MEDUSA
-from specchat.engine.model.config import ModelConfig
+from specchat.engine.weights.config import ModelConfig
 from specchat.tune.plan import TrainingSize
 from specchat.tune.rows import Batch
 from specchat.tune.size import REPLY_TOKENS, score_bytes, state_bytes

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from specchat.engine.errors import EngineError
-from specchat.engine.events import Loading
+from specchat.engine.protocol.events import Loading
 from specchat.figures import duration
 from specchat.tune.data import TuneData
 from specchat.tune.plan import TunePlan
 
 if TYPE_CHECKING:
     from specchat.config.catalog import Pair
-    from specchat.engine.pair import Device, PairSpec
+    from specchat.engine.protocol.pair import Device, PairSpec
     from specchat.engine.session import Session
     from specchat.tune.replies import Question
     from specchat.tune.rows import TrainingText

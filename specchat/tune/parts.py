@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from specchat.engine.families.family import Family, described
-from specchat.engine.model.config import ModelConfig
 from specchat.engine.recipe import Layer, Matrix, Norm
+from specchat.engine.weights.config import ModelConfig
 
 Piece = tuple[Tensor, Callable[[Tensor], Tensor]]
 """Scores float32 [..., positions] of some positions, and what their shares mix of the values there."""

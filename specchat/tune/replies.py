@@ -8,10 +8,10 @@ from random import Random
 
 import torch
 
-from specchat.engine.events import Finished
 from specchat.engine.heads.target import Target
-from specchat.engine.options import Limits, Message, Sampling, Speculation
-from specchat.engine.requests import Generate
+from specchat.engine.protocol.events import Finished
+from specchat.engine.protocol.options import Limits, Message, Sampling, Speculation
+from specchat.engine.protocol.requests import Generate
 from specchat.engine.session import Session
 from specchat.tune.rows import SUFFIX, TrainingText
 

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from specchat.engine.client import LOADER
-from specchat.engine.events import Failed, Finished, Loaded
-from specchat.engine.pair import PairSpec
-from specchat.engine.requests import Cancel, Generate, Load
+from specchat.engine.process.client import LOADER
+from specchat.engine.protocol.events import Failed, Finished, Loaded
+from specchat.engine.protocol.pair import PairSpec
+from specchat.engine.protocol.requests import Cancel, Generate, Load
 from specchat.resident.shared import SharedEngine, join_background
 
 TICK_S = 0.2

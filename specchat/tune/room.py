@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from specchat.engine.errors import EngineError
-from specchat.engine.model import memory
+from specchat.engine.hardware import free_memory as memory
 from specchat.models.words import size
 from specchat.tune.plan import IMPORTED, TunePlan
 

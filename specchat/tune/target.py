@@ -3,12 +3,12 @@
 import torch
 from torch import Tensor
 
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.decoder import CachedDecoder
-from specchat.engine.model.matrices import read_norm, read_table
 from specchat.engine.model.rows import PREFILL_ROWS
-from specchat.engine.model.weights import Weights
+from specchat.engine.weights.checkpoint import Checkpoint
+from specchat.engine.weights.config import ModelConfig
+from specchat.engine.weights.matrices import read_norm, read_table
+from specchat.engine.weights.weights import Weights
 
 
 class FrozenTarget:

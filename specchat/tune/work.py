@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, cast
 
 from specchat.engine.backends import DEFAULT_BACKEND
 from specchat.engine.errors import EngineError, ForeignModel
-from specchat.engine.gpu_failure import first_line, is_gpu_failure
-from specchat.engine.out_of_memory import ran_out
+from specchat.engine.hardware.gpu_failure import first_line, is_gpu_failure
+from specchat.engine.hardware.out_of_memory import ran_out
 from specchat.tune.data import begun_with, forget_begun
 from specchat.tune.order import TuneOrder
 
 if TYPE_CHECKING:
     from specchat.engine.device.model import DeviceModel
-    from specchat.engine.model.checkpoint import Checkpoint
-    from specchat.engine.pair import ModelSource
+    from specchat.engine.protocol.pair import ModelSource
     from specchat.engine.session import Session
+    from specchat.engine.weights.checkpoint import Checkpoint
     from specchat.tune.target import FrozenTarget
 
 
@@ -47,8 +47,8 @@ def opened(order: TuneOrder, source: "ModelSource") -> "Checkpoint":
     Raises:
         EngineError: only another backend runs it, or it cannot be read.
     """
-    from specchat.engine.hub import locate
-    from specchat.engine.model.checkpoint import Checkpoint
+    from specchat.engine.fetch.hub import locate
+    from specchat.engine.weights.checkpoint import Checkpoint
 
     try:
         return Checkpoint.open(locate(source, order.show))

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from specchat.engine.errors import ModelError
-from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.tune.files import encoded, put_json, put_tensors
 from specchat.tune.trainee import Published
 

@@ -2,8 +2,8 @@
 
 from specchat.bench.contender import BenchPrompt, Run
 from specchat.bench.interleaved import Sample
-from specchat.engine.options import Message
-from specchat.engine.stats import Stats
+from specchat.engine.protocol.options import Message
+from specchat.engine.protocol.stats import Stats
 
 STATS = Stats(num_steps=4, num_spec_steps=2, num_draft_tokens=6, num_tested_draft_tokens=4, num_accepted_draft_tokens=3,
               mean_acceptance_length=2.5, draft_ms=8.0, verify_ms=40.0, other_ms=2.0)  # fmt: skip

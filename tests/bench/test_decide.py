@@ -25,7 +25,7 @@ from specchat.bench.interleaved import Sample
 from specchat.bench.summary import Spread
 from specchat.bench.verdict import verdict
 from specchat.bench.verify_cost import VerifyCost
-from specchat.engine.stats import Stats
+from specchat.engine.protocol.stats import Stats
 from tests.bench.samples import prompt
 
 DRAFT, LOOKUP = "draft x5", "lookup x8"

@@ -15,10 +15,10 @@ from specchat.bench.peers import llama_cpp as peer
 from specchat.config.paths import demo_model
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.errors import EngineError
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.tokenizer import Tokenizer
-from specchat.engine.options import Message, Sampling
+from specchat.engine.protocol.options import Message, Sampling
 from specchat.engine.reference.decoder import ReferenceDecoder
+from specchat.engine.text.tokenizer import Tokenizer
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.tiny import checkpoint
 
 needs_gguf = pytest.mark.skipif(find_spec("gguf") is None, reason="needs the package gguf")

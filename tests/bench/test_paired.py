@@ -8,7 +8,7 @@ import pytest
 
 from specchat.bench.interleaved import Sample
 from specchat.bench.paired import LATER, MIN_ROUNDS, STEPS, WHOLE, PairedRatio, all_within
-from specchat.engine.stats import Stats
+from specchat.engine.protocol.stats import Stats
 from tests.bench.samples import run, sample
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from specchat.bench.contender import BenchPrompt, Different, Run
 from specchat.bench.race import REPEATS, ContenderRace, RaceProgress
-from specchat.engine.options import Speculation
-from specchat.engine.stats import Stats
+from specchat.engine.protocol.options import Speculation
+from specchat.engine.protocol.stats import Stats
 
 PROMPTS = [BenchPrompt(str(n), "", (), ()) for n in range(30)]
 

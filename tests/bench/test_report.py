@@ -10,7 +10,7 @@ from specchat.bench.report import BenchReport, write_json, write_plot
 from specchat.bench.summary import Spread
 from specchat.bench.verify_cost import VerifyCost
 from specchat.engine import fake
-from specchat.engine.stats import Stats
+from specchat.engine.protocol.stats import Stats
 from tests.bench.samples import STATS, sample
 
 

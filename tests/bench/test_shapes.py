@@ -33,11 +33,11 @@ from specchat.engine.decoding.draft import Drafter
 from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.decoding.step import Decoding
 from specchat.engine.errors import EngineError
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.config import ModelConfig
-from specchat.engine.options import Acceptance
+from specchat.engine.protocol.options import Acceptance
 from specchat.engine.recipe import Experts
 from specchat.engine.runners.runner import Runner
+from specchat.engine.weights.checkpoint import Checkpoint
+from specchat.engine.weights.config import ModelConfig
 
 BILLIONS = {
     # Parameters by the model cards.
@@ -265,7 +265,7 @@ def invoke(*arguments: str) -> Result:
 @pytest.mark.usefixtures("one_round")
 def test_the_command_measures_and_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PUBLISHED, "qwen3-8b", TINY)
-    monkeypatch.setattr("specchat.engine.model.gpu.find_gpu", lambda: "no GPU here")
+    monkeypatch.setattr("specchat.engine.hardware.gpu.find_gpu", lambda: "no GPU here")
     file = tmp_path / "s.json"
     result = invoke("--shapes", "qwen3-8b", "--quant", "none", "--acceptance", "0.9", "--json", str(file))
     assert result.exit_code == 0, result.output
@@ -278,7 +278,7 @@ def test_the_command_measures_and_writes(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.usefixtures("one_round")
 def test_ctrl_c_keeps_what_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PUBLISHED, "qwen3-8b", TINY)
-    monkeypatch.setattr("specchat.engine.model.gpu.find_gpu", lambda: "no GPU here")
+    monkeypatch.setattr("specchat.engine.hardware.gpu.find_gpu", lambda: "no GPU here")
     steps = shapes_module._steps
 
     def interrupted(*arguments: Any) -> Any:
@@ -314,7 +314,7 @@ def test_options_that_do_not_go_together_are_refused(arguments: list[str], sente
 def test_the_quantisations_are_those_of_the_engine_and_none() -> None:
     from typing import get_args
 
-    from specchat.engine.pair import Wanted
+    from specchat.engine.protocol.pair import Wanted
 
     assert set(QUANTS) == set(get_args(Wanted))
 

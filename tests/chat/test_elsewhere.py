@@ -5,9 +5,9 @@ from pathlib import Path
 from specchat.chat.store import Store
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply, Turn
-from specchat.engine.events import Finished
-from specchat.engine.options import Sampling, Speculation
-from specchat.engine.stats import Stats
+from specchat.engine.protocol.events import Finished
+from specchat.engine.protocol.options import Sampling, Speculation
+from specchat.engine.protocol.stats import Stats
 
 
 def answered(chat: Conversation, turn: Turn, text: str, *, ended: bool = True) -> Reply:

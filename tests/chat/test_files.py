@@ -22,8 +22,8 @@ from specchat.chat.store import Store
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Turn
 from specchat.clean import clean
-from specchat.engine.events import Failed, Finished
-from specchat.engine.stats import Stats
+from specchat.engine.protocol.events import Failed, Finished
+from specchat.engine.protocol.stats import Stats
 
 from .conftest import a_chat, answer, flush, save
 

@@ -13,9 +13,9 @@ from specchat.chat.store import Store
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply
 from specchat.clean import clean
-from specchat.engine.events import Finished, Piece, Started, Step
-from specchat.engine.options import Message, Sampling, Speculation, Written
-from specchat.engine.stats import Stats
+from specchat.engine.protocol.events import Finished, Piece, Started, Step
+from specchat.engine.protocol.options import Message, Sampling, Speculation, Written
+from specchat.engine.protocol.stats import Stats
 
 from .conftest import save
 

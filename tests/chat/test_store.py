@@ -21,7 +21,7 @@ from specchat.chat.schema import StoreError
 from specchat.chat.store import Store
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Turn
-from specchat.engine.events import Failed
+from specchat.engine.protocol.events import Failed
 
 from .conftest import a_chat, answer, flush, save
 

@@ -7,10 +7,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from specchat.cli.root import specchat
-from specchat.engine.events import Event
 from specchat.engine.fake import FakeEngine
 from specchat.engine.fetch import source, transfer
 from specchat.engine.fetch.source import Hub
+from specchat.engine.protocol.events import Event
 from tests.engine.tiny import SPECIAL, checkpoint
 from tests.hub.server import LoopbackHub, loopback_hub, of_folder
 from tests.models.made import no_home
@@ -55,7 +55,7 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> list[FakeEngine]:
         return made[-1]
 
     monkeypatch.setattr("specchat.resident.shared.open_engine", make)
-    monkeypatch.setattr("specchat.engine.client.EngineClient", lambda log: make(Path(), log))
+    monkeypatch.setattr("specchat.engine.process.client.EngineClient", lambda log: make(Path(), log))
     return made
 
 

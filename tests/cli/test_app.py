@@ -8,8 +8,8 @@ from textual.theme import BUILTIN_THEMES
 from specchat.cli.exit_codes import ExitCode
 from specchat.config.settings import load_settings
 from specchat.config.themes import OF_TEXTUAL
-from specchat.engine.options import Sampling
-from specchat.engine.pair import ModelSource
+from specchat.engine.protocol.options import Sampling
+from specchat.engine.protocol.pair import ModelSource
 from specchat.tui.app import SpecchatApp
 from specchat.tui.launch import Launch
 from tests.cli.conftest import Run, configure

@@ -11,10 +11,10 @@ from specchat.cli.exit_codes import BY_KIND, ExitCode
 from specchat.config.catalog import folder_source, local_pair
 from specchat.engine import fake
 from specchat.engine.errors import ErrorKind
-from specchat.engine.events import Event, Finished, FinishReason, Started
 from specchat.engine.fake import FakeEngine
-from specchat.engine.options import Grammar, Message, Sampling, Speculation
-from specchat.engine.requests import Generate, Load
+from specchat.engine.protocol.events import Event, Finished, FinishReason, Started
+from specchat.engine.protocol.options import Grammar, Message, Sampling, Speculation
+from specchat.engine.protocol.requests import Generate, Load
 from tests.cli.conftest import REPLIES, Run, configure
 
 

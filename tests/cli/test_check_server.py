@@ -117,8 +117,8 @@ def test_a_pair_of_this_machine_tells_its_likeliest_tokens() -> None:
     from specchat.cli.local_replies import LocalReplies
     from specchat.config.paths import demo_model
     from specchat.engine.loading import load
-    from specchat.engine.options import Message, Sampling
-    from specchat.engine.pair import ModelSource, PairSpec
+    from specchat.engine.protocol.options import Message, Sampling
+    from specchat.engine.protocol.pair import ModelSource, PairSpec
 
     pair = PairSpec("demo", "Demo", ModelSource(path=str(demo_model("target"))))
     local = LocalReplies(pair, load(pair, lambda _: None))

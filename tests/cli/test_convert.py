@@ -143,7 +143,7 @@ def test_a_disk_that_is_full_leaves_nothing_behind(run: Run, tmp_path: Path, mon
         file.write_bytes(b"half")
         raise SafetensorError("No space left on device")
 
-    monkeypatch.setattr("specchat.engine.model.unpickled.save_file", full)
+    monkeypatch.setattr("specchat.engine.weights.unpickled.save_file", full)
     file = heads(tmp_path / "h")
     result = run("convert", str(file), "--to", "safetensors")
     assert result.exit_code == ExitCode.USAGE

@@ -10,7 +10,7 @@ from specchat.cli.exit_codes import ExitCode
 from specchat.config.catalog import load_catalog
 from specchat.doctor.finding import Finding
 from specchat.engine.fake import FakeEngine
-from specchat.engine.requests import Load
+from specchat.engine.protocol.requests import Load
 from tests.cli.conftest import Run, configure
 from tests.models.made import gguf, no_home
 
@@ -170,7 +170,7 @@ def test_an_engine_that_cannot_load_makes_specchat_unusable(run: Run, monkeypatc
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
     broken = FakeEngine()
     broken.fail_load("memory", "It does not fit.")
-    monkeypatch.setattr("specchat.engine.client.EngineClient", lambda _: broken)
+    monkeypatch.setattr("specchat.engine.process.client.EngineClient", lambda _: broken)
     assert findings(run, "--engine", code=ExitCode.UNUSABLE)["engine"]["text"] == "It does not fit."
 
 

@@ -9,7 +9,7 @@ import pytest
 from specchat.cli import download
 from specchat.cli.exit_codes import ExitCode
 from specchat.engine.fake import FakeEngine
-from specchat.engine.requests import Load
+from specchat.engine.protocol.requests import Load
 from tests.cli.conftest import BIG, SMALL, Run, configure
 from tests.hub.server import LoopbackHub
 

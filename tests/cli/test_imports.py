@@ -15,7 +15,7 @@ RUN = """
 import sys
 from functools import partial
 from specchat.cli import main
-from specchat.engine import client
+from specchat.engine.process import client
 from specchat.resident import shared
 client.EngineClient = partial(client.EngineClient, loader="tests.process.scripted:load")
 shared.open_engine = partial(shared.open_engine, loader="tests.process.scripted:load")

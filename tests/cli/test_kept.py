@@ -19,8 +19,8 @@ from specchat.chat.tree import Conversation
 from specchat.cli.exit_codes import ExitCode
 from specchat.config.catalog import folder_source, local_pair
 from specchat.engine.fake import FakeEngine
-from specchat.engine.options import Message
-from specchat.engine.requests import Generate, Load, Request
+from specchat.engine.protocol.options import Message
+from specchat.engine.protocol.requests import Generate, Load, Request
 from tests.chat.conftest import a_chat, save
 from tests.cli.conftest import Run, configure
 from tests.cli.test_imports import imported

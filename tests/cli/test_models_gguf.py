@@ -12,7 +12,7 @@ from specchat.cli.prepare import prepare
 from specchat.cli.wishes import Wishes
 from specchat.config.catalog import load_catalog, table_of
 from specchat.engine.fetch.source import Hub
-from specchat.engine.pair import ModelSource
+from specchat.engine.protocol.pair import ModelSource
 from specchat.models.check import checked_pair
 from specchat.models.machine import FreeMemory
 from tests.cli.conftest import Run, own

@@ -12,7 +12,7 @@ from specchat.config.paths import user_paths
 from specchat.config.used_pairs import UsedPairs
 from specchat.engine.fake import FakeEngine
 from specchat.engine.fetch.source import Hub
-from specchat.engine.requests import Load
+from specchat.engine.protocol.requests import Load
 from tests.cli.conftest import Run, configure
 from tests.engine.tiny import checkpoint
 from tests.models.made import gguf, in_cache, no_home, ollama

@@ -14,11 +14,11 @@ from specchat.cli import recommend
 from specchat.config.catalog import Pair, Requires, load_catalog
 from specchat.engine.loading import load
 from specchat.engine.loading.beside import load_beside
-from specchat.engine.model.draft_vocabulary import write
-from specchat.engine.model.tokenizer import Tokenizer
-from specchat.engine.options import Message
-from specchat.engine.pair import PairSpec
+from specchat.engine.protocol.options import Message
+from specchat.engine.protocol.pair import PairSpec
 from specchat.engine.strategies import STRATEGIES
+from specchat.engine.text.draft_vocabulary import write
+from specchat.engine.text.tokenizer import Tokenizer
 from specchat.models.speed import SpeedEstimate
 from specchat.recommend import search
 from specchat.recommend.decision import decided
@@ -246,7 +246,7 @@ def test_another_text_takes_a_yes(
 
 
 def test_what_cannot_be_loaded_is_left_out(run: Run, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("specchat.engine.model.memory.free_memory", lambda: 1)
+    monkeypatch.setattr("specchat.engine.hardware.free_memory.free_memory", lambda: 1)
     result = run(*command, "--dry-run")
     assert "Not measured: draft in int8 (memory does not hold it beside the pair)." in result.stdout
 

@@ -203,12 +203,12 @@ def test_a_training_says_what_it_takes_and_begins_only_where_memory_holds_it(
     told: list[str] = []
     monkeypatch.setattr(ProgressLine, "line", lambda _, text: told.append(text))
     for begin in ([*command, "medusa"], ["tune", "exit", *command[2:-1]]):
-        monkeypatch.setattr("specchat.engine.model.memory.free_memory", lambda: 1 << 40)
+        monkeypatch.setattr("specchat.engine.hardware.free_memory.free_memory", lambda: 1 << 40)
         result = run(*begin)
         assert result.exit_code == 0, result.stderr
         assert re.fullmatch(r"This takes about [\d.]+ \w+ here, and [\d.]+ \w+ of memory at most\.", told.pop())
         assert not told
-        monkeypatch.setattr("specchat.engine.model.memory.free_memory", lambda: 1 << 20)
+        monkeypatch.setattr("specchat.engine.hardware.free_memory.free_memory", lambda: 1 << 20)
         result = run(*begin)
         assert result.exit_code == ExitCode.MEMORY
         assert re.match(r"Error: This takes [\d.]+ \w+ of memory, and \d+ MB are there\. Close other", result.stderr)

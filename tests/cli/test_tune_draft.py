@@ -16,7 +16,7 @@ from specchat.cli.output import ProgressLine
 from specchat.config.catalog import load_catalog
 from specchat.config.errors import ConfigError
 from specchat.engine.loading import load
-from specchat.engine.options import Limits, Sampling, Speculation
+from specchat.engine.protocol.options import Limits, Sampling, Speculation
 from specchat.tune import gain, registry
 from specchat.tune.gain import HeldOutSpeed
 from tests.chat.conftest import answer, flush

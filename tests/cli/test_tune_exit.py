@@ -10,7 +10,7 @@ import pytest
 from specchat.cli.exit_codes import ExitCode
 from specchat.config.catalog import load_catalog
 from specchat.engine.loading import load
-from specchat.engine.options import Limits, Sampling, Speculation
+from specchat.engine.protocol.options import Limits, Sampling, Speculation
 from specchat.tune import registry
 from tests.cli.conftest import Rising, Run, Tiny
 from tests.cli.tune_ends import assert_a_stop_registers_nothing, assert_kills_lose_nothing

@@ -14,12 +14,12 @@ from specchat.cli.exit_codes import ExitCode
 from specchat.engine import loading
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.weights import load as weights
-from specchat.engine.events import Loading
-from specchat.engine.hub import locate
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.pair import PairSpec
+from specchat.engine.fetch.hub import locate
+from specchat.engine.protocol.events import Loading
+from specchat.engine.protocol.pair import PairSpec
 from specchat.engine.runners.device import device_runner
 from specchat.engine.session import Session
+from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.tune import gain, replies
 from specchat.tune.device_target import DeviceTarget
 from specchat.tune.training import Training

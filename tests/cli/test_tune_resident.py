@@ -9,9 +9,9 @@ import pytest
 
 from specchat.config.catalog import load_catalog
 from specchat.config.paths import private_folder
-from specchat.engine.events import Loaded
-from specchat.engine.options import Message
-from specchat.engine.requests import Generate, Load
+from specchat.engine.protocol.events import Loaded
+from specchat.engine.protocol.options import Message
+from specchat.engine.protocol.requests import Generate, Load
 from specchat.resident.control import engines
 from specchat.resident.shared import SharedEngine, open_engine
 from specchat.tune import replies, resident_replies

@@ -8,8 +8,8 @@ from specchat.config.catalog import Catalog, Pair, Requires, folder_source, load
 from specchat.config.errors import ConfigError
 from specchat.config.paths import demo_model
 from specchat.engine.backends import BACKENDS, REMOTE_BACKEND
-from specchat.engine.options import Sampling
-from specchat.engine.pair import QUANTS, GgufOptions, ModelSource, PairSpec
+from specchat.engine.protocol.options import Sampling
+from specchat.engine.protocol.pair import QUANTS, GgufOptions, ModelSource, PairSpec
 from specchat.engine.strategies import STRATEGIES
 from specchat.engine.strategy import SkippedLayers
 from tests.config.conftest import Write

@@ -7,7 +7,7 @@ import pytest
 from specchat.config.paths import shipped
 from specchat.config.personas import Persona, load_personas
 from specchat.config.presets import Preset, load_presets
-from specchat.engine.options import Sampling
+from specchat.engine.protocol.options import Sampling
 from tests.config.conftest import Write
 
 

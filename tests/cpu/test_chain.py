@@ -21,9 +21,9 @@ from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.decoding.reply_rules import ReplyRules
 from specchat.engine.errors import ModelError
 from specchat.engine.model.chain_parameters import ChainParameters
-from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import NOTHING, Skip
-from specchat.engine.options import Acceptance, Sampling
+from specchat.engine.protocol.options import Acceptance, Sampling
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.tiny import checkpoint
 
 pytestmark = pytest.mark.cpu

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from specchat.engine.cpu import compiled
 from specchat.engine.decoding import sampler
 from specchat.engine.decoding.noise import TOKEN, gumbel
-from specchat.engine.options import Sampling
+from specchat.engine.protocol.options import Sampling
 
 pytestmark = pytest.mark.cpu
 choice = pytest.importorskip(compiled.CHOICE)

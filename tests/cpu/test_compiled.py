@@ -25,7 +25,7 @@ os._exit(0)  # as the engine process ends
 """
 PAIR = START.format(
     made="""
-    from specchat.engine.model.checkpoint import Checkpoint
+    from specchat.engine.weights.checkpoint import Checkpoint
     from specchat.engine.runners.host import host_model
     model = host_model(Checkpoint.open(Path(sys.argv[1])), 64, sys.argv[2] or None)
 """,
@@ -105,7 +105,7 @@ def test_without_a_folder_code_is_kept_by_its_sources_all_the_same(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     folder = compiled._folder()
     assert tmp_path in folder.parents
-    monkeypatch.setattr(compiled, "_VECTORS", Path(compiled.__file__))
+    monkeypatch.setattr(compiled, "_OUTSIDE", (Path(compiled.__file__),))
     assert compiled._folder() != folder
 
 

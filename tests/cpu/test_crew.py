@@ -15,7 +15,7 @@ from specchat.engine.cpu.crew import AWAKE, Crew
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.cpu.orders import ASLEEP, RUN_PASS, announce, board, follow, withdraw
 from specchat.engine.cpu.together import LINE
-from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.weights.checkpoint import Checkpoint
 
 SIZE = 3
 

@@ -17,13 +17,13 @@ from torch import Tensor
 
 from specchat.config.paths import demo_model
 from specchat.engine.cpu.decoder import CpuDecoder
-from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.memory.vectors import unsupported
 from specchat.engine.model.decoder import Skip
 from specchat.engine.model.tree_layout import Layout, Levels, depth_first
-from specchat.engine.model.vectors import unsupported
-from specchat.engine.pair import Quant
+from specchat.engine.protocol.pair import Quant
 from specchat.engine.recipe import Attention
 from specchat.engine.reference.decoder import ReferenceDecoder
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.bnb import bnb_checkpoint
 from tests.engine.test_decoder import tokens
 from tests.engine.test_trees import PARENTS, path_to
@@ -190,7 +190,7 @@ from pathlib import Path
 import torch
 torch.compile = lambda function, **_: function  # as tests/engine/bnb.py
 from specchat.engine.cpu.decoder import CpuDecoder
-from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.weights.checkpoint import Checkpoint
 for folder in sys.argv[2:]:
     decoder = CpuDecoder(Checkpoint.open(Path(folder)), 64, sys.argv[1] or None)
     rows = torch.cat([decoder.logits(decoder.forward(list(range(20, 20 + count)), 0)) for count in (30, 1, 2, 3, 6)])

@@ -11,12 +11,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from specchat.engine.cpu.decoder import CpuDecoder
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.need import Model, need
-from specchat.engine.model.vectors import fits, unsupported
-from specchat.engine.pair import Quant
+from specchat.engine.memory.need import Model, need
+from specchat.engine.memory.vectors import fits, unsupported
+from specchat.engine.protocol.pair import Quant
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.host import host_model
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.cpu.test_decoder import AVX2, DIGEST, one_by_one, whole
 from tests.engine.test_decoder import tokens
 from tests.engine.tiny import FAMILIES, checkpoint

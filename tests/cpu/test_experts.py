@@ -10,11 +10,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from specchat.engine.cpu.decoder import CpuDecoder
-from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import PassRows
-from specchat.engine.pair import Quant
+from specchat.engine.protocol.pair import Quant
 from specchat.engine.recipe import Experts, Layer
 from specchat.engine.reference.decoder import ReferenceDecoder
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.cpu.test_decoder import one_by_one, whole
 from tests.engine.test_decoder import tokens
 from tests.engine.tiny import FAMILIES, checkpoint

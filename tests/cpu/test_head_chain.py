@@ -15,9 +15,9 @@ from specchat.engine.decoding.length_policy import LengthPolicies
 from specchat.engine.decoding.reply_rules import ReplyRules
 from specchat.engine.heads.eagle3 import Eagle3Head
 from specchat.engine.heads.files import HeadFiles
-from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import CachedDecoder
-from specchat.engine.options import Sampling
+from specchat.engine.protocol.options import Sampling
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.published_heads import eagle3
 from tests.engine.test_decoder import tokens
 from tests.engine.tiny import checkpoint

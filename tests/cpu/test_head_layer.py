@@ -11,7 +11,7 @@ from specchat.engine.heads.layer import HeadLayer, Places
 from specchat.engine.heads.recipe import compiles, joined, layers
 from specchat.engine.heads.settings import shape_of
 from specchat.engine.heads.tensors import HeadTensors, as_stored
-from specchat.engine.model.weights import Weights
+from specchat.engine.weights.weights import Weights
 from tests.engine.published_heads import HIDDEN, layer, settings, written
 
 pytestmark = pytest.mark.cpu

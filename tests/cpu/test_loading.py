@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from specchat.engine.cpu import compiled
-from specchat.engine.events import Loading
 from specchat.engine.loading import load, native
-from specchat.engine.model.devices import Placement, place
-from specchat.engine.pair import PairSpec
+from specchat.engine.memory.devices import Placement, place
+from specchat.engine.protocol.events import Loading
+from specchat.engine.protocol.pair import PairSpec
 from tests.engine.tiny import checkpoint, on_cpu, perturbed
 
 

@@ -12,16 +12,16 @@ from safetensors.torch import load_file, save_file
 
 from specchat.config.paths import demo_model
 from specchat.engine.cpu.decoder import CpuDecoder
-from specchat.engine.model.checkpoint import DTYPES, Checkpoint
-from specchat.engine.model.devices import Machine, place
-from specchat.engine.model.host_need import ROWS, TREE_ROWS, VERIFY_ROWS
-from specchat.engine.model.need import Model, Need, need
-from specchat.engine.model.plan import plan
+from specchat.engine.hardware.threads import CORES
+from specchat.engine.memory.devices import Machine, place
+from specchat.engine.memory.host_need import ROWS, TREE_ROWS, VERIFY_ROWS
+from specchat.engine.memory.need import Model, Need, need
+from specchat.engine.memory.plan import plan
+from specchat.engine.memory.vectors import SMALL
 from specchat.engine.model.rows import PREFILL_ROWS
 from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout
-from specchat.engine.model.vectors import SMALL
-from specchat.engine.pair import ModelSource, PairSpec, Quant
-from specchat.engine.threads import CORES
+from specchat.engine.protocol.pair import ModelSource, PairSpec, Quant
+from specchat.engine.weights.checkpoint import DTYPES, Checkpoint
 from tests.engine.tiny import FAMILIES, checkpoint
 
 WITHIN = 0.01
@@ -140,7 +140,7 @@ def test_every_thread_has_buffers_of_its_own(tmp_path: Path, monkeypatch: pytest
     opened = Checkpoint.open(checkpoint(tmp_path / "m", **SHAPE | {"hidden_size": 64}))
     assert planned(opened, None, THREADS) == planned(opened, None, 1), "a small model has one thread"
     assert VERIFY_ROWS * opened.config.parameters() < SMALL
-    monkeypatch.setattr("specchat.engine.model.vectors.SMALL", 0)
+    monkeypatch.setattr("specchat.engine.memory.vectors.SMALL", 0)
     several = held(CpuDecoder(opened, 200, threads=THREADS))
     assert own(planned(opened, None, THREADS)) == pytest.approx(several, rel=WITHIN)
     assert several > 1.05 * held(CpuDecoder(opened, 200, threads=1))

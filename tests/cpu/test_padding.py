@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from specchat.engine.cpu.decoder import CpuDecoder
-from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.memory.vectors import filled, unsupported
 from specchat.engine.model.tree_layout import depth_first
-from specchat.engine.model.vectors import filled, unsupported
-from specchat.engine.pair import Quant
+from specchat.engine.protocol.pair import Quant
 from specchat.engine.reference.decoder import ReferenceDecoder
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.cpu.test_decoder import one_by_one, whole
 from tests.cpu.test_memory import held, own, planned
 from tests.engine.test_decoder import reference, tokens

@@ -14,9 +14,9 @@ from specchat.engine.cpu.packed import Packed, format_of, look_up
 from specchat.engine.cpu.products import FORM, KERNELS, MOST_BLOCKS, PANELS, kernels
 from specchat.engine.cpu.tiles import FLOAT32, FORMS, SHIFTED
 from specchat.engine.cpu.together import LINE
-from specchat.engine.formats import FourBit, Weight
-from specchat.engine.model.quantise import code_table, dequantised, quantise
-from specchat.engine.model.vectors import LANES
+from specchat.engine.formats.layout import FourBit, Weight
+from specchat.engine.formats.quantise import code_table, dequantised, quantise
+from specchat.engine.memory.vectors import LANES
 
 pytestmark = pytest.mark.cpu
 OUTPUTS, INPUTS = 200, 192

@@ -11,7 +11,7 @@ import torch
 from specchat.config.paths import demo_model
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.cpu.threads import CLEAR_PASSES, TRIAL_PASSES, TRIAL_SHARE, ByRows, Threads, choices, typical
-from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.weights.checkpoint import Checkpoint
 
 Machine = Callable[[int], float]
 """Seconds of a pass with so many threads."""

@@ -22,9 +22,9 @@ from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.rehearsal import HOST, Rehearsed, blank
 from specchat.engine.device.weights import load
 from specchat.engine.kernels.processors import as_with
-from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.device import rehearse
+from specchat.engine.weights.checkpoint import Checkpoint
 
 QUICK = ("_embed", "_gate_mul", "_combine")
 """Kernels that take little time to compile."""

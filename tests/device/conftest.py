@@ -10,10 +10,10 @@ from specchat.engine.decoding.length_policy import LengthPolicy
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.weights import load
 from specchat.engine.drafters import draft_model
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.pair import Quant
+from specchat.engine.protocol.pair import Quant
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.runner import Runner
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.tiny import VOCAB, checkpoint, perturbed
 from tests.kernels.interpreter import complete
 

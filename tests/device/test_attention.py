@@ -9,12 +9,12 @@ from safetensors.torch import load_file, save_file
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.weights import load
 from specchat.engine.kernels.processors import processors
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.gpu_need import unsupported, verifying
-from specchat.engine.model.need import Model
-from specchat.engine.model.plan import GPU_RUNTIME, plan
+from specchat.engine.memory.gpu_need import unsupported, verifying
+from specchat.engine.memory.need import Model
+from specchat.engine.memory.plan import GPU_RUNTIME, plan
 from specchat.engine.recipe import Layer
 from specchat.engine.reference.decoder import ReferenceDecoder
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.device.conftest import CONTEXT, DEVICE, ON_GPU, SHAPE
 from tests.device.test_decoder import SLACK, assert_nodes_are_the_ends_of_their_paths, ids, run
 from tests.engine.tiny import FAMILY, checkpoint

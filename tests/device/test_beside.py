@@ -12,11 +12,11 @@ from specchat.engine.decoding.host_loops import HostLoops
 from specchat.engine.device import beside
 from specchat.engine.device.beside import LoopsAhead
 from specchat.engine.device.clock import Clock
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.options import Acceptance, Sampling
+from specchat.engine.protocol.options import Acceptance, Sampling
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.runner import Runner
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.device.conftest import CONTEXT, DEVICE, Folders, decoder
 from tests.device.test_clock import THERE, FakeEvent
 from tests.device.test_decoding import PROMPT, SAMPLINGS, write

@@ -5,19 +5,19 @@ from pathlib import Path
 import pytest
 import torch
 
-from specchat.engine import gpu_shapes
 from specchat.engine.device.decoder import Branches, DeviceDecoder, SkipFlags
 from specchat.engine.device.weights import held_bytes
-from specchat.engine.formats import EightBit
+from specchat.engine.formats.layout import EightBit
+from specchat.engine.formats.quantise import dequantised
+from specchat.engine.kernels import gpu_shapes
 from specchat.engine.kernels.processors import processors
-from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.memory.need import Model, quantised
+from specchat.engine.memory.plan import GPU_RUNTIME, plan
 from specchat.engine.model.decoder import Skip
-from specchat.engine.model.need import Model, quantised
-from specchat.engine.model.plan import GPU_RUNTIME, plan
-from specchat.engine.model.quantise import dequantised
-from specchat.engine.pair import Quant
+from specchat.engine.protocol.pair import Quant
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.device import device_runner
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.device.conftest import CONTEXT, DEVICE, SHAPE, Folders, decoder
 from tests.engine.test_decoder import reference
 from tests.engine.tiny import FAMILY, VOCAB, checkpoint

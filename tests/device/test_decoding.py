@@ -14,13 +14,13 @@ from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.verify import Verifier
 from specchat.engine.drafters.draft_model import DraftModelDrafter
 from specchat.engine.drafters.swift import SwiftDrafter
-from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import Skip
-from specchat.engine.options import Acceptance, Sampling
+from specchat.engine.protocol.options import Acceptance, Sampling
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.host import host_runner
 from specchat.engine.runners.runner import Runner
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.device.conftest import DEVICE, Folders, decoder
 from tests.engine.tiny import VOCAB
 

@@ -9,16 +9,16 @@ import torch
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.rehearsal import HOST, blank
 from specchat.engine.device.weights import load
-from specchat.engine.gpu_shapes import VERIFY_ROWS
+from specchat.engine.kernels.gpu_shapes import VERIFY_ROWS
 from specchat.engine.kernels.processors import processors
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.need import Model, quantised
-from specchat.engine.model.plan import GPU_RUNTIME, plan
-from specchat.engine.options import Sampling
-from specchat.engine.pair import Quant
+from specchat.engine.memory.need import Model, quantised
+from specchat.engine.memory.plan import GPU_RUNTIME, plan
+from specchat.engine.protocol.options import Sampling
+from specchat.engine.protocol.pair import Quant
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.host import host_runner
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.device.conftest import CONTEXT, DEVICE, ON_GPU, SHAPE, Folders, decoder
 from tests.device.test_decoding import PROMPT, SAMPLINGS, write
 from tests.engine.tiny import VOCAB, checkpoint

@@ -11,30 +11,30 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from specchat.engine import gpu_shapes
 from specchat.engine.device.decoder import DeviceDecoder, SkipFlags
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.rehearsal import blank
 from specchat.engine.device.weights import held_bytes, load
 from specchat.engine.errors import ModelError
-from specchat.engine.formats import FourBit
+from specchat.engine.formats.layout import FourBit
 from specchat.engine.heads.target import Embedding
 from specchat.engine.heads.tensors import HeadTensors
+from specchat.engine.kernels import gpu_shapes
 from specchat.engine.kernels.processors import processors
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.config import parse_config
+from specchat.engine.memory.gpu_need import unsupported, verifying
+from specchat.engine.memory.need import Model, need
+from specchat.engine.memory.plan import GPU_RUNTIME, plan
 from specchat.engine.model.decoder import Skip
-from specchat.engine.model.gpu_need import unsupported, verifying
-from specchat.engine.model.need import Model, need
-from specchat.engine.model.plan import GPU_RUNTIME, plan
-from specchat.engine.model.weights import Weights
-from specchat.engine.options import Sampling
-from specchat.engine.pair import Quant
+from specchat.engine.protocol.options import Sampling
+from specchat.engine.protocol.pair import Quant
 from specchat.engine.recipe import Delta, Experts, Layer, ShortConv
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.host import host_model
 from specchat.engine.strategies import STRATEGIES
+from specchat.engine.weights.checkpoint import Checkpoint
+from specchat.engine.weights.config import parse_config
+from specchat.engine.weights.weights import Weights
 from tests.device.conftest import CONTEXT, DEVICE, ON_GPU, SHAPE, decoder
 from tests.device.test_decoder import SLACK, assert_nodes_are_the_ends_of_their_paths, ids, run
 from tests.device.test_decoding import write

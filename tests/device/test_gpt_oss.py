@@ -8,12 +8,12 @@ import torch
 
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.weights import held_bytes, load
-from specchat.engine.formats import FourBit
+from specchat.engine.formats.layout import FourBit
 from specchat.engine.kernels.processors import processors
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.gpu_need import unsupported, verifying
-from specchat.engine.model.need import Model
-from specchat.engine.model.plan import GPU_RUNTIME, plan
+from specchat.engine.memory.gpu_need import unsupported, verifying
+from specchat.engine.memory.need import Model
+from specchat.engine.memory.plan import GPU_RUNTIME, plan
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.device.conftest import CONTEXT, DEVICE, decoder
 from tests.device.test_decoder import SLACK, ids, run
 from tests.families.test_gpt_oss import by_transformers, published, saved

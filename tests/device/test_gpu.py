@@ -10,16 +10,16 @@ from specchat.config.paths import demo_model
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.weights import load, random
 from specchat.engine.gpu_checks.demo import write as reply
-from specchat.engine.gpu_counters import Counters
+from specchat.engine.hardware.gpu_counters import Counters
 from specchat.engine.heads.families import FoundHeads
 from specchat.engine.heads.files import HeadFiles
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.options import Sampling
-from specchat.engine.pair import Quant
+from specchat.engine.protocol.options import Sampling
+from specchat.engine.protocol.pair import Quant
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.runner import Runner
 from specchat.engine.strategies import HEADED, STRATEGIES
 from specchat.engine.strategy import Head
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.published_heads import eagle, medusa
 
 pytestmark = [

@@ -5,15 +5,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from specchat.engine import gpu_shapes
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.weights import load
 from specchat.engine.gpu_checks.demo import write
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.options import Sampling
-from specchat.engine.pair import Quant
+from specchat.engine.kernels import gpu_shapes
+from specchat.engine.protocol.options import Sampling
+from specchat.engine.protocol.pair import Quant
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.runner import Runner
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.device.conftest import DEVICE
 from tests.device.test_families import RUN, changes
 from tests.engine.tiny import FAMILY, VOCAB, checkpoint, perturbed

@@ -8,10 +8,10 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from specchat.engine.device.head_experts import HeadExperts
-from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.norm import RMSNorm
 from specchat.engine.recipe import Experts, Matrix, Norm
 from specchat.engine.reference.layer import mixture
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.device.conftest import DEVICE, ON_GPU
 from tests.engine.tiny import FAMILIES, checkpoint
 

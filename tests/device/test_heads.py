@@ -16,19 +16,19 @@ from specchat.engine.device.states import States
 from specchat.engine.drafters import eagle as eagle_drafters
 from specchat.engine.drafters import medusa as medusa_drafter
 from specchat.engine.drafters.draft_model import DraftModelDrafter
-from specchat.engine.gpu_shapes import PASS_ROWS, VERIFY_ROWS
 from specchat.engine.heads.families import FoundHeads
 from specchat.engine.heads.files import HeadFiles
+from specchat.engine.kernels.gpu_shapes import PASS_ROWS, VERIFY_ROWS
 from specchat.engine.kernels.verify_state import VerifyState
-from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import CachedDecoder, Skip
-from specchat.engine.options import Acceptance, Sampling
+from specchat.engine.protocol.options import Acceptance, Sampling
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.host import host_runner
 from specchat.engine.runners.runner import Runner
 from specchat.engine.strategies import HEADED
 from specchat.engine.strategy import Head
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.device.conftest import CONTEXT, DEVICE, ON_GPU, SHAPE, decoder
 from tests.device.test_decoding import PROMPT, SAMPLINGS, write
 from tests.engine.published_blocks import dflash, dflash2, dspark, xpress

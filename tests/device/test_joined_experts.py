@@ -9,17 +9,17 @@ import torch
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.rehearsal import blank
 from specchat.engine.device.weights import held_bytes, load
-from specchat.engine.formats import FourBit
+from specchat.engine.formats.layout import FourBit
 from specchat.engine.kernels.processors import processors
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.gpu_need import verifying
-from specchat.engine.model.need import Model, main_expert_bytes, need
-from specchat.engine.model.plan import GPU_RUNTIME, plan
-from specchat.engine.options import Sampling
-from specchat.engine.pair import Quant
+from specchat.engine.memory.gpu_need import verifying
+from specchat.engine.memory.need import Model, main_expert_bytes, need
+from specchat.engine.memory.plan import GPU_RUNTIME, plan
+from specchat.engine.protocol.options import Sampling
+from specchat.engine.protocol.pair import Quant
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.device import device_runner
 from specchat.engine.strategies import STRATEGIES
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.device.conftest import CONTEXT, DEVICE, ON_GPU, decoder
 from tests.device.test_decoder import SLACK, assert_nodes_are_the_ends_of_their_paths, ids, run
 from tests.device.test_decoding import write

@@ -8,14 +8,14 @@ import torch
 
 from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.device.weights import held_bytes
-from specchat.engine.formats import FourBit
+from specchat.engine.formats.layout import FourBit
 from specchat.engine.heads.families import FoundHeads
 from specchat.engine.heads.files import HeadFiles
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.need import Model
-from specchat.engine.model.plan import plan
+from specchat.engine.memory.need import Model
+from specchat.engine.memory.plan import plan
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.device import device_runner
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.device.conftest import CONTEXT, DEVICE, SHAPE, decoder
 from tests.device.test_decoder import SLACK, ids, run
 from tests.device.test_decoding import SAMPLINGS

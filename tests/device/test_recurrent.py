@@ -15,20 +15,20 @@ from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.rehearsal import blank
 from specchat.engine.device.weights import load
-from specchat.engine.gpu_shapes import PASS_ROWS, STATE_BACK, STATE_SLOTS
+from specchat.engine.kernels.gpu_shapes import PASS_ROWS, STATE_BACK, STATE_SLOTS
 from specchat.engine.kernels.processors import processors
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.config import parse_config
+from specchat.engine.memory.gpu_need import unsupported, verifying
+from specchat.engine.memory.gpu_states import checkpoints
+from specchat.engine.memory.need import Model
+from specchat.engine.memory.plan import GPU_RUNTIME, plan
+from specchat.engine.memory.state_need import CHECKPOINTS
 from specchat.engine.model.decoder import Skip
-from specchat.engine.model.gpu_need import unsupported, verifying
-from specchat.engine.model.gpu_states import checkpoints
-from specchat.engine.model.need import Model
-from specchat.engine.model.plan import GPU_RUNTIME, plan
-from specchat.engine.model.state_need import CHECKPOINTS
-from specchat.engine.options import Sampling
+from specchat.engine.protocol.options import Sampling
 from specchat.engine.recipe import Delta
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.device import device_runner
+from specchat.engine.weights.checkpoint import Checkpoint
+from specchat.engine.weights.config import parse_config
 from tests.device.conftest import DEVICE, SHAPE
 from tests.device.test_decoder import SLACK, assert_nodes_are_the_ends_of_their_paths, ids, run
 from tests.device.test_decoding import PROMPT, write

@@ -6,20 +6,20 @@ from pathlib import Path
 import pytest
 import torch
 
-from specchat.engine import gpu_shapes
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.weights import load
-from specchat.engine.gpu_shapes import CACHE_BLOCK, PASS_ROWS
+from specchat.engine.kernels import gpu_shapes
+from specchat.engine.kernels.gpu_shapes import CACHE_BLOCK, PASS_ROWS
 from specchat.engine.kernels.processors import processors
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.gpu_need import verifying
-from specchat.engine.model.need import Model
-from specchat.engine.model.plan import GPU_RUNTIME, plan
-from specchat.engine.options import Sampling
+from specchat.engine.memory.gpu_need import verifying
+from specchat.engine.memory.need import Model
+from specchat.engine.memory.plan import GPU_RUNTIME, plan
+from specchat.engine.protocol.options import Sampling
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.runner import Runner
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.device.conftest import DEVICE, SHAPE
 from tests.device.test_decoder import assert_nodes_end_their_paths_after, ids, run
 from tests.engine.tiny import FAMILY, VOCAB, checkpoint, perturbed

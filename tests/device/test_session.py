@@ -5,14 +5,14 @@ from time import perf_counter
 
 import pytest
 
-from specchat.engine import measure
-from specchat.engine.events import Finished, Step
-from specchat.engine.model.tokenizer import Tokenizer
-from specchat.engine.options import Limits, Message, Sampling, Speculation
-from specchat.engine.pair import ModelSource, PairSpec
-from specchat.engine.requests import Generate
+from specchat.engine.protocol.events import Finished, Step
+from specchat.engine.protocol.options import Limits, Message, Sampling, Speculation
+from specchat.engine.protocol.pair import ModelSource, PairSpec
+from specchat.engine.protocol.requests import Generate
+from specchat.engine.reply import measure
 from specchat.engine.runners.runner import Runner
 from specchat.engine.session import Session
+from specchat.engine.text.tokenizer import Tokenizer
 from tests.device.conftest import Folders
 
 

@@ -7,18 +7,18 @@ from time import perf_counter
 import pytest
 import torch
 
-from specchat.engine import measure
 from specchat.engine.device.stepwise import StepwiseExecutor
-from specchat.engine.events import Finished, Step
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.tokenizer import Tokenizer
-from specchat.engine.options import Grammar, Limits, Message, Sampling, Speculation
-from specchat.engine.pair import ModelSource, PairSpec
+from specchat.engine.protocol.events import Finished, Step
+from specchat.engine.protocol.options import Grammar, Limits, Message, Sampling, Speculation
+from specchat.engine.protocol.pair import ModelSource, PairSpec
+from specchat.engine.protocol.requests import Generate
 from specchat.engine.reference.decoder import ReferenceDecoder
-from specchat.engine.requests import Generate
+from specchat.engine.reply import measure
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.runner import Runner
 from specchat.engine.session import Session
+from specchat.engine.text.tokenizer import Tokenizer
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.device.conftest import DEVICE, Folders, decoder
 from tests.device.test_recurrent import FULL, LINEAR, changes, made
 from tests.engine.grammars import GRAMMARS, fits

@@ -13,12 +13,12 @@ from specchat.engine.decoding.step import Decoding
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.drafters import draft_model
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.options import Acceptance, Sampling
+from specchat.engine.protocol.options import Acceptance, Sampling
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.host import host_runner
 from specchat.engine.runners.runner import Runner
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.device.conftest import CONTEXT, DEVICE, Folders, decoder
 from tests.device.test_decoding import PROMPT, SAMPLINGS, write
 from tests.engine.tiny import VOCAB

@@ -15,7 +15,7 @@ from specchat.doctor.folders import folder
 from specchat.doctor.terminal import clipboard, terminal
 from specchat.engine import fake
 from specchat.engine.fake import FakeEngine
-from specchat.engine.pair import ModelSource, PairSpec, StrategyStatus
+from specchat.engine.protocol.pair import ModelSource, PairSpec, StrategyStatus
 from specchat.service.loading import Stopped
 from tests.fake_nvml import GPU, FakeNvml, NVMLError
 

@@ -7,7 +7,7 @@ import pytest
 from specchat.doctor.gpu_checks import CHECKS, GpuCheck
 from specchat.doctor.gpu_report import GpuReport, Listener, Outcome, run_all
 from specchat.doctor.gpu_verdict import remember
-from specchat.engine.gpu_record import VARIABLE, GpuRecord
+from specchat.engine.hardware.gpu_record import VARIABLE, GpuRecord
 from tests.doctor.test_gpu_report import environment, planted
 
 FOUND = Outcome("passed", rows=[{"gpu": "RTX 3060", "known by": "RTX 3060 with a driver"}])

@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from specchat.engine.formats import FourBit, Nested
-from specchat.engine.pair import Quant
+from specchat.engine.formats.layout import FourBit, Nested
+from specchat.engine.protocol.pair import Quant
 from tests.engine.tiny import checkpoint
 
 # Else bitsandbytes imports a compiler for four seconds, for functions that tests run uncompiled.

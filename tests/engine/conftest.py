@@ -8,11 +8,11 @@ import pytest
 from specchat.config.catalog import load_catalog
 from specchat.config.paths import demo_model
 from specchat.engine.loading import load
-from specchat.engine.model.draft_vocabulary import write
-from specchat.engine.model.tokenizer import Tokenizer
-from specchat.engine.pair import ModelSource, PairSpec
+from specchat.engine.protocol.pair import ModelSource, PairSpec
 from specchat.engine.session import Session
 from specchat.engine.strategy import Head
+from specchat.engine.text.draft_vocabulary import write
+from specchat.engine.text.tokenizer import Tokenizer
 from tests.engine import published_blocks, published_heads
 from tests.engine.published_blocks import dflash, dflash2, dspark, xpress
 from tests.engine.published_heads import eagle, eagle3, kv_mtp, medusa, mtp, peagle

@@ -8,10 +8,10 @@ import llguidance
 from jsonschema import Draft202012Validator
 
 from specchat.engine.errors import EngineError
-from specchat.engine.events import Finished, Step
 from specchat.engine.grammar.compiler import Grammars
-from specchat.engine.options import Grammar
-from specchat.engine.requests import Generate
+from specchat.engine.protocol.events import Finished, Step
+from specchat.engine.protocol.options import Grammar
+from specchat.engine.protocol.requests import Generate
 from specchat.engine.session import Session
 
 PERSON = {

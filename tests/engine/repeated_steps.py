@@ -4,9 +4,9 @@ import pytest
 
 from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.decoding.yardstick import Yardstick
-from specchat.engine.events import Event, Finished, Started
-from specchat.engine.options import Limits, Message, Sampling, Speculation
-from specchat.engine.requests import Generate
+from specchat.engine.protocol.events import Event, Finished, Started
+from specchat.engine.protocol.options import Limits, Message, Sampling, Speculation
+from specchat.engine.protocol.requests import Generate
 from specchat.engine.session import Session
 
 SAMPLING = Sampling(seed=3, temperature=0.8, repetition_penalty=1.2, frequency_penalty=0.1)

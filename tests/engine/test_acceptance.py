@@ -20,9 +20,9 @@ from specchat.engine.decoding.host_loops import HostLoops
 from specchat.engine.decoding.length_policy import LengthPolicies
 from specchat.engine.decoding.reply_rules import ReplyRules
 from specchat.engine.decoding.sampler import History, Sampler
-from specchat.engine.options import ACCEPTANCES, Acceptance, Sampling
+from specchat.engine.kernels.streams import GOLDEN
+from specchat.engine.protocol.options import ACCEPTANCES, Acceptance, Sampling
 from specchat.engine.reference.decoder import ReferenceDecoder
-from specchat.engine.streams import GOLDEN
 from tests.engine.branches import Branches
 
 V = 4

@@ -14,13 +14,13 @@ from safetensors.torch import load_file, save_file
 
 from specchat.engine.backends import BACKENDS
 from specchat.engine.errors import ContextError, EngineError, ModelError
-from specchat.engine.events import Finished
 from specchat.engine.loading import load
-from specchat.engine.model.tokenizer import Tokenizer
-from specchat.engine.options import Limits, Message, Sampling, Speculation
-from specchat.engine.pair import ModelSource, PairSpec
-from specchat.engine.requests import Generate
+from specchat.engine.protocol.events import Finished
+from specchat.engine.protocol.options import Limits, Message, Sampling, Speculation
+from specchat.engine.protocol.pair import ModelSource, PairSpec
+from specchat.engine.protocol.requests import Generate
 from specchat.engine.session import Session
+from specchat.engine.text.tokenizer import Tokenizer
 from tests.engine.tiny import SPECIAL, checkpoint, on_cpu
 
 

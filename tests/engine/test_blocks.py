@@ -13,11 +13,11 @@ from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.heads.dflash import DFlashHead
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.loading import load
-from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import CachedDecoder
-from specchat.engine.options import Limits, Sampling, Speculation
-from specchat.engine.pair import PairSpec
+from specchat.engine.protocol.options import Limits, Sampling, Speculation
+from specchat.engine.protocol.pair import PairSpec
 from specchat.engine.runners.host import host_model
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.block_references import TEXT, Reference, agree
 from tests.engine.causal import AutoModelForCausalLM
 from tests.engine.published_blocks import BLOCK, dflash

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specchat.engine.options import Message
+from specchat.engine.protocol.options import Message
 from specchat.engine.tool_calls.form import CallForm
 from specchat.engine.tool_calls.reader import CallReader
 from tests.engine.test_chat_formats import name

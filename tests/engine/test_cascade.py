@@ -14,10 +14,10 @@ from specchat.engine.decoding.reply_rules import ReplyRules
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.drafters import cascade, ngram
 from specchat.engine.drafters.cascade import TRUSTED, CascadeDrafter
-from specchat.engine.events import Step
-from specchat.engine.options import Acceptance, Limits, Message, Sampling, Speculation
-from specchat.engine.reply import source
-from specchat.engine.requests import Generate
+from specchat.engine.protocol.events import Step
+from specchat.engine.protocol.options import Acceptance, Limits, Message, Sampling, Speculation
+from specchat.engine.protocol.requests import Generate
+from specchat.engine.reply.reply import source
 from specchat.engine.session import Session
 from tests.engine.branches import Branches
 from tests.engine.test_lossless import PROMPTS, SAMPLINGS, finished, reply

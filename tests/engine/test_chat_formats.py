@@ -12,13 +12,13 @@ from tokenizers import AddedToken
 from tokenizers import Tokenizer as Backend
 from transformers.utils.chat_template_utils import render_jinja_template
 
-from specchat.engine.events import Event, Finished, Step
 from specchat.engine.loading import load
-from specchat.engine.model.chat_format import FIELDS, PART
-from specchat.engine.options import Limits, Message, Role, Written
-from specchat.engine.pair import PairSpec
-from specchat.engine.requests import Generate
+from specchat.engine.protocol.events import Event, Finished, Step
+from specchat.engine.protocol.options import Limits, Message, Role, Written
+from specchat.engine.protocol.pair import PairSpec
+from specchat.engine.protocol.requests import Generate
 from specchat.engine.session import Session
+from specchat.engine.text.chat_format import FIELDS, PART
 from tests.engine import tiny
 from tests.engine.published_choices import OFFERED
 from tests.engine.scripted import scripted

@@ -15,7 +15,7 @@ from specchat.engine.check_ratio import chi_square, exact_distribution
 from specchat.engine.decoding import acceptance
 from specchat.engine.decoding.draft import Draft
 from specchat.engine.decoding.sampler import History, Sampler
-from specchat.engine.options import Message, Speculation
+from specchat.engine.protocol.options import Message, Speculation
 from specchat.engine.session import Session
 from specchat.engine.strategies import STRATEGIES
 

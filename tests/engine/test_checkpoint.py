@@ -8,13 +8,13 @@ import pytest
 import torch
 import transformers
 
+from specchat.engine import files
 from specchat.engine.loading import load
-from specchat.engine.model import files
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.devices import half_on_cpu
-from specchat.engine.model.stacks import by_turns, is_stack, of_turns, renamed, unstacked
-from specchat.engine.pair import PairSpec
+from specchat.engine.memory.devices import half_on_cpu
+from specchat.engine.protocol.pair import PairSpec
 from specchat.engine.runners.load import compute_dtype
+from specchat.engine.weights.checkpoint import Checkpoint
+from specchat.engine.weights.stacks import by_turns, is_stack, of_turns, renamed, unstacked
 from specchat.models.about import about_folder
 from tests.engine.causal import AutoModelForCausalLM
 from tests.engine.tiny import FAMILIES, checkpoint, on_cpu, perturbed

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specchat.config.paths import demo_model
-from specchat.engine.context_policy import RESERVE_DIVISOR, KeptMessages, fit, reserve
 from specchat.engine.errors import ContextError
-from specchat.engine.events import Event, Finished, Started
-from specchat.engine.model.tokenizer import Tokenizer
-from specchat.engine.options import CONTEXT_POLICIES, ContextPolicy, Limits, Message, Role
-from specchat.engine.requests import Count, Generate
+from specchat.engine.protocol.events import Event, Finished, Started
+from specchat.engine.protocol.options import CONTEXT_POLICIES, ContextPolicy, Limits, Message, Role
+from specchat.engine.protocol.requests import Count, Generate
+from specchat.engine.reply.context_policy import RESERVE_DIVISOR, KeptMessages, fit, reserve
 from specchat.engine.session import Session
+from specchat.engine.text.tokenizer import Tokenizer
 
 ROLES: dict[str, Role] = {"s": "system", "u": "user", "a": "assistant"}
 

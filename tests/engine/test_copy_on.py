@@ -16,9 +16,9 @@ from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.decoding.reply_rules import ReplyRules
 from specchat.engine.drafters.lookup import LookupDrafter
 from specchat.engine.drafters.occurrences import Occurrences
-from specchat.engine.events import Step
-from specchat.engine.options import Limits, Sampling, Speculation
-from specchat.engine.reply import source
+from specchat.engine.protocol.events import Step
+from specchat.engine.protocol.options import Limits, Sampling, Speculation
+from specchat.engine.reply.reply import source
 from specchat.engine.session import Session
 from tests.engine.test_lossless import PROMPTS, SAMPLINGS, finished, reply
 

@@ -7,14 +7,14 @@ from time import thread_time
 
 import pytest
 
-from specchat.engine.cross_chat import PIECE_CHARS, CrossChatIndexer
 from specchat.engine.drafters import earlier as earlier_module
 from specchat.engine.drafters.earlier import Earlier
-from specchat.engine.events import Finished
 from specchat.engine.loading import load
-from specchat.engine.options import Limits, Message, Sampling, Speculation
-from specchat.engine.pair import PairSpec
-from specchat.engine.requests import Forget, Generate, Remember
+from specchat.engine.protocol.events import Finished
+from specchat.engine.protocol.options import Limits, Message, Sampling, Speculation
+from specchat.engine.protocol.pair import PairSpec
+from specchat.engine.protocol.requests import Forget, Generate, Remember
+from specchat.engine.reply.cross_chat import PIECE_CHARS, CrossChatIndexer
 from specchat.engine.session import Session
 
 

@@ -11,11 +11,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from specchat.engine.cpu.decoder import CpuDecoder
-from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.memory.plan import context_of
 from specchat.engine.model.decoder import Skip
-from specchat.engine.model.plan import context_of
 from specchat.engine.model.tree_layout import Layout
 from specchat.engine.reference.decoder import ReferenceDecoder
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.causal import AutoModelForCausalLM
 from tests.engine.tiny import FAMILIES, FAMILY, MORE, VOCAB, checkpoint
 

@@ -11,9 +11,9 @@ from specchat.config.catalog import load_catalog
 from specchat.config.paths import PACKAGE, demo_model
 from specchat.engine import check
 from specchat.engine.check import LENGTHS, QUICK_SAMPLINGS, SAMPLINGS, CheckPrompt, CheckResult, run
-from specchat.engine.events import Finished
-from specchat.engine.options import Limits, Message, Speculation
-from specchat.engine.requests import Generate
+from specchat.engine.protocol.events import Finished
+from specchat.engine.protocol.options import Limits, Message, Speculation
+from specchat.engine.protocol.requests import Generate
 from specchat.engine.session import Session
 from specchat.engine.strategies import STRATEGIES
 from specchat.tui.actions.table import ACTIONS

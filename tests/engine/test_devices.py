@@ -8,16 +8,17 @@ from typing import Any
 import pytest
 
 from specchat.engine.errors import EngineError
-from specchat.engine.model import devices, draft_quant, memory
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.config import ModelConfig
-from specchat.engine.model.devices import Machine, Placement, place, this_machine
-from specchat.engine.model.gpu import Gpu
-from specchat.engine.model.gpu_need import unsupported
-from specchat.engine.model.memory import free_memory
-from specchat.engine.model.plan import GIB, SPARE
-from specchat.engine.pair import QUANTS, Device, ModelSource, PairSpec, Quant, Wanted
+from specchat.engine.hardware import free_memory as memory
+from specchat.engine.hardware.free_memory import free_memory
+from specchat.engine.hardware.gpu import Gpu
+from specchat.engine.memory import devices, draft_quant
+from specchat.engine.memory.devices import Machine, Placement, place, this_machine
+from specchat.engine.memory.gpu_need import unsupported
+from specchat.engine.memory.plan import GIB, SPARE
+from specchat.engine.protocol.pair import QUANTS, Device, ModelSource, PairSpec, Quant, Wanted
 from specchat.engine.recipe import Layer, Norm, Rope
+from specchat.engine.weights.checkpoint import Checkpoint
+from specchat.engine.weights.config import ModelConfig
 from tests.engine.tiny import checkpoint
 
 BIG = Machine(Gpu("RTX 4090", 20 * GIB), 64 * GIB)

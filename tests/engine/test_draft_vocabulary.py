@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 import torch
 
-from specchat.engine.events import Finished
 from specchat.engine.loading import load
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.devices import Machine, place
-from specchat.engine.model.draft_vocabulary import Unusable, fingerprint, read, write
-from specchat.engine.model.need import need
-from specchat.engine.model.tokenizer import Tokenizer
-from specchat.engine.options import Limits, Message, Sampling, Speculation
-from specchat.engine.pair import PairSpec
+from specchat.engine.memory.devices import Machine, place
+from specchat.engine.memory.need import need
+from specchat.engine.protocol.events import Finished
+from specchat.engine.protocol.options import Limits, Message, Sampling, Speculation
+from specchat.engine.protocol.pair import PairSpec
+from specchat.engine.protocol.requests import Generate
 from specchat.engine.reference.decoder import ReferenceDecoder
-from specchat.engine.requests import Generate
 from specchat.engine.session import Session
+from specchat.engine.text.draft_vocabulary import Unusable, fingerprint, read, write
+from specchat.engine.text.tokenizer import Tokenizer
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.conftest import EVEN
 from tests.engine.tiny import SPECIAL, VOCAB, checkpoint, on_cpu
 

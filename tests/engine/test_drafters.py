@@ -24,8 +24,8 @@ from specchat.engine.drafters.skip_search import SkipSearch
 from specchat.engine.drafters.suffix import SuffixDrafter
 from specchat.engine.drafters.swift import SwiftDrafter
 from specchat.engine.model.decoder import Skip
-from specchat.engine.options import Limits, Message, Sampling, Speculation
-from specchat.engine.requests import Generate
+from specchat.engine.protocol.options import Limits, Message, Sampling, Speculation
+from specchat.engine.protocol.requests import Generate
 from specchat.engine.session import Session
 from specchat.engine.strategies import STRATEGIES
 from specchat.engine.strategy import MAX_DRAFT_LENGTH

@@ -17,22 +17,22 @@ from specchat.engine.bandit import exploration
 from specchat.engine.bandit.drafter import AutoDrafter
 from specchat.engine.bandit.exploration import Exploration
 from specchat.engine.decoding.cached import CachedModel
-from specchat.engine.events import Step
 from specchat.engine.heads.eagle import EagleHead
 from specchat.engine.heads.eagle3 import Eagle3Head
 from specchat.engine.heads.feature import FeatureHead
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.peagle import PEagleHead
 from specchat.engine.loading import load
-from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.model.tree_layout import Levels
-from specchat.engine.options import Acceptance, Limits, Sampling, Speculation
-from specchat.engine.pair import ModelSource, PairSpec
+from specchat.engine.protocol.events import Step
+from specchat.engine.protocol.options import Acceptance, Limits, Sampling, Speculation
+from specchat.engine.protocol.pair import ModelSource, PairSpec
 from specchat.engine.runners.host import host_model
 from specchat.engine.session import Session
 from specchat.engine.strategies import HEADED
 from specchat.engine.strategy import Head
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.published_heads import eagle, eagle3, peagle
 from tests.engine.test_decoder import tokens
 from tests.engine.test_lossless import finished, reply

@@ -15,13 +15,13 @@ from specchat.engine.decoding.reply_rules import ReplyRules
 from specchat.engine.drafters.early_exit import MOST_EXITS, ROUNDS, EarlyExitDrafter, ExitSearch
 from specchat.engine.drafters.skip_search import SEARCH_EVERY, WINDOW
 from specchat.engine.loading import load
-from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import NOTHING, CachedDecoder, PassRows, Skip
-from specchat.engine.options import Acceptance, Limits, Sampling, Speculation
-from specchat.engine.pair import PairSpec
+from specchat.engine.protocol.options import Acceptance, Limits, Sampling, Speculation
+from specchat.engine.protocol.pair import PairSpec
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.host import host_runner
 from specchat.engine.session import Session
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.test_costs import step
 from tests.engine.test_lossless import finished, reply
 from tests.engine.tiny import checkpoint, on_cpu

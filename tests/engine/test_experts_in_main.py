@@ -8,15 +8,15 @@ import pytest
 
 from measure.gpu_estimate import family
 from specchat.engine.errors import EngineError
-from specchat.engine.gpu_shapes import PASS_ROWS
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.config import ModelConfig
-from specchat.engine.model.devices import Machine, Placement, place
-from specchat.engine.model.expert_price import described, price
-from specchat.engine.model.gpu import Gpu
-from specchat.engine.model.need import Model, main_expert_bytes
-from specchat.engine.model.plan import GIB, SPARE, Plan, check_fits, fits, making_room, nearest, plan
-from specchat.engine.pair import Device, ModelSource, PairSpec
+from specchat.engine.hardware.gpu import Gpu
+from specchat.engine.kernels.gpu_shapes import PASS_ROWS
+from specchat.engine.memory.devices import Machine, Placement, place
+from specchat.engine.memory.expert_price import described, price
+from specchat.engine.memory.need import Model, main_expert_bytes
+from specchat.engine.memory.plan import GIB, SPARE, Plan, check_fits, fits, making_room, nearest, plan
+from specchat.engine.protocol.pair import Device, ModelSource, PairSpec
+from specchat.engine.weights.checkpoint import Checkpoint
+from specchat.engine.weights.config import ModelConfig
 from tests.engine.tiny import FAMILIES, checkpoint
 
 A_LAYER = {

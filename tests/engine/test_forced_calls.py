@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from specchat.engine.errors import EngineError
-from specchat.engine.events import Finished
 from specchat.engine.grammar.compiler import vocabulary
 from specchat.engine.grammar.source import compiled, rule_body
-from specchat.engine.options import Grammar, Limits, Message, Sampling, Tool, ToolCall
+from specchat.engine.protocol.events import Finished
+from specchat.engine.protocol.options import Grammar, Limits, Message, Sampling, Tool, ToolCall
 from specchat.engine.session import Session
 from specchat.engine.tool_calls.forced import forced_calls
 from specchat.engine.tool_calls.giving import schema_of

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from specchat.engine.frequent_tokens import always, covered, frequent
-from specchat.engine.model.tokenizer import Tokenizer
+from specchat.engine.text.tokenizer import Tokenizer
+from specchat.tune.frequent_tokens import always, covered, frequent
 from tests.engine.tiny import FIRST_BYTE, SPECIAL, byte_fallback, checkpoint, tokenizer
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from specchat.engine.model.gpu import OTHER_ERROR, ChosenGpu, Gpu, find_gpu, free_by_uuid
-from specchat.engine.model.plan import GIB
-from specchat.engine.model.toolchain import compiler, header, unsupported
+from specchat.engine.hardware.gpu import OTHER_ERROR, ChosenGpu, Gpu, find_gpu, free_by_uuid
+from specchat.engine.hardware.toolchain import compiler, header, unsupported
+from specchat.engine.memory.plan import GIB
 
 
 @dataclass(frozen=True)

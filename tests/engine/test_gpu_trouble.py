@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 from triton.knobs import NvidiaTool
 
-from specchat.engine.events import Event, Finished
 from specchat.engine.gpu_checks import card
-from specchat.engine.gpu_record import GpuRecord
+from specchat.engine.hardware.accelerator import Accelerator
+from specchat.engine.hardware.gpu import Gpu, find_gpu, find_ptxas, free_by_uuid
+from specchat.engine.hardware.gpu_record import GpuRecord
+from specchat.engine.hardware.toolchain import unsupported
 from specchat.engine.loading import hf, load, native, next_best
-from specchat.engine.model import devices
-from specchat.engine.model.accelerator import Accelerator
-from specchat.engine.model.gpu import Gpu, find_gpu, find_ptxas, free_by_uuid
-from specchat.engine.model.plan import GIB
-from specchat.engine.model.toolchain import unsupported
-from specchat.engine.options import Limits, Message, Speculation
-from specchat.engine.pair import ModelSource, PairSpec
-from specchat.engine.requests import Generate
+from specchat.engine.memory import devices
+from specchat.engine.memory.plan import GIB
+from specchat.engine.protocol.events import Event, Finished
+from specchat.engine.protocol.options import Limits, Message, Speculation
+from specchat.engine.protocol.pair import ModelSource, PairSpec
+from specchat.engine.protocol.requests import Generate
 from specchat.engine.session import Session
 from specchat.installing import install_command
 from tests.engine.test_gpu import Properties

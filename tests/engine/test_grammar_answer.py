@@ -14,20 +14,29 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models
 
 from specchat.engine.errors import EngineError
-from specchat.engine.events import Step
 from specchat.engine.grammar.answer import AnswerConstraint
 from specchat.engine.grammar.compiler import Grammars
 from specchat.engine.grammar.source import MAX_CHARACTERS, HeldTo
 from specchat.engine.grammar.stepped import SteppedConstraint
 from specchat.engine.loading import load
-from specchat.engine.model.template import TemplateSource
-from specchat.engine.model.tokenizer import Tokenizer
-from specchat.engine.options import NOTHING_WRITTEN, Grammar, Limits, Message, Sampling, Speculation, Tool, Written
-from specchat.engine.pair import PairSpec
-from specchat.engine.reply_spans import MAX_HEADER_CHARS, ReplySpans
-from specchat.engine.requests import Generate
+from specchat.engine.protocol.events import Step
+from specchat.engine.protocol.options import (
+    NOTHING_WRITTEN,
+    Grammar,
+    Limits,
+    Message,
+    Sampling,
+    Speculation,
+    Tool,
+    Written,
+)
+from specchat.engine.protocol.pair import PairSpec
+from specchat.engine.protocol.requests import Generate
 from specchat.engine.session import Session
-from specchat.engine.text_stream import TextStream
+from specchat.engine.text.spans import MAX_HEADER_CHARS, ReplySpans
+from specchat.engine.text.template import TemplateSource
+from specchat.engine.text.text_stream import TextStream
+from specchat.engine.text.tokenizer import Tokenizer
 from specchat.engine.tool_calls.forced import forced_calls
 from specchat.engine.tool_calls.form import CallForm
 from tests.engine import tiny

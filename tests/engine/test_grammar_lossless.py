@@ -11,12 +11,12 @@ from llguidance import LLMatcher
 
 from specchat.engine.check_ratio import chi_square
 from specchat.engine.decoding.sampler import History, Sampler
-from specchat.engine.events import Finished, Started, Step
 from specchat.engine.grammar import source
 from specchat.engine.grammar.compiler import Grammars
 from specchat.engine.grammar.matcher import CompiledGrammar
-from specchat.engine.options import Acceptance, Grammar, Limits, Message, Sampling, Speculation
-from specchat.engine.requests import Change, Generate
+from specchat.engine.protocol.events import Finished, Started, Step
+from specchat.engine.protocol.options import Acceptance, Grammar, Limits, Message, Sampling, Speculation
+from specchat.engine.protocol.requests import Change, Generate
 from specchat.engine.session import Session
 from specchat.engine.strategies import GRAMMAR, STRATEGIES
 from tests.engine.grammars import GRAMMARS, ending, fits, random_schema

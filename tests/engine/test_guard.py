@@ -10,7 +10,7 @@ from torch import Tensor
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.decoding.guard import Guard, RoughGuard
 from specchat.engine.decoding.host import HostExecutor
-from specchat.engine.options import Limits, Speculation
+from specchat.engine.protocol.options import Limits, Speculation
 from specchat.engine.session import Session
 from tests.engine.test_lossless import SAMPLINGS, finished, reply
 

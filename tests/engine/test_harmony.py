@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from specchat.engine.loading import load
-from specchat.engine.options import Limits, Message, Written
-from specchat.engine.pair import PairSpec
+from specchat.engine.protocol.options import Limits, Message, Written
+from specchat.engine.protocol.pair import PairSpec
 from tests.engine.scripted import scripted
 from tests.engine.test_chat_formats import (
     ANSWER,

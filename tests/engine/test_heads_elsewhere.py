@@ -19,11 +19,11 @@ from specchat.engine.heads.families import FoundHeads, read
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.peagle import PEagleHead
 from specchat.engine.heads.recipe import need
-from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.rows import Linear
 from specchat.engine.model.tree_layout import Levels
-from specchat.engine.model.weights import Weights
 from specchat.engine.strategy import Head
+from specchat.engine.weights.checkpoint import Checkpoint
+from specchat.engine.weights.weights import Weights
 from tests.engine import published_blocks, published_heads
 from tests.engine.tiny import VOCAB, checkpoint
 

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specchat.engine.errors import EngineError
-from specchat.engine.events import Finished
 from specchat.engine.grammar.calls import CallConstraint
-from specchat.engine.options import Grammar, Limits, Sampling, Speculation, Tool
-from specchat.engine.reply_spans import ReplySpans
+from specchat.engine.protocol.events import Finished
+from specchat.engine.protocol.options import Grammar, Limits, Sampling, Speculation, Tool
 from specchat.engine.session import Session
-from specchat.engine.text_stream import TextStream
+from specchat.engine.text.spans import ReplySpans
+from specchat.engine.text.text_stream import TextStream
 from tests.engine.test_forced_calls import ZONE
 from tests.engine.test_grammar_answer import try_every_token
 from tests.engine.test_tool_loop import request, session

@@ -14,7 +14,7 @@ from tests.hub.server import loopback_hub, of_folder
 
 LOAD = """
 import json, sys
-from specchat.engine.pair import ModelSource, PairSpec
+from specchat.engine.protocol.pair import ModelSource, PairSpec
 from specchat.engine.errors import EngineError
 from specchat.engine.loading import load
 for repo in sys.argv[1:]:

@@ -14,11 +14,11 @@ from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.kv_mtp import KvMtpHead
 from specchat.engine.loading import load
-from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import CachedDecoder
-from specchat.engine.options import Limits, Sampling, Speculation
-from specchat.engine.pair import ModelSource, PairSpec
+from specchat.engine.protocol.options import Limits, Sampling, Speculation
+from specchat.engine.protocol.pair import ModelSource, PairSpec
 from specchat.engine.runners.host import host_model
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.test_decoder import tokens
 from tests.engine.test_eagle import near
 from tests.engine.test_lossless import FEW_SAMPLINGS, finished, reply

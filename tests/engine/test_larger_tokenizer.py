@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from specchat.engine.errors import EngineError
-from specchat.engine.events import Finished
 from specchat.engine.loading import load
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.options import Limits, Message, Sampling, Speculation
-from specchat.engine.pair import PairSpec
-from specchat.engine.requests import Generate, Remember
+from specchat.engine.protocol.events import Finished
+from specchat.engine.protocol.options import Limits, Message, Sampling, Speculation
+from specchat.engine.protocol.pair import PairSpec
+from specchat.engine.protocol.requests import Generate, Remember
 from specchat.engine.session import Session
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.tiny import TEMPLATE, VOCAB, checkpoint, on_cpu
 
 BACKENDS = ("native", "hf")

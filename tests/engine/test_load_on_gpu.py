@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 
 from specchat.engine.errors import EngineError, PageLockRefused
-from specchat.engine.events import Loading
-from specchat.engine.gpu_failure import GpuLost
+from specchat.engine.hardware.gpu import Gpu
+from specchat.engine.hardware.gpu_failure import GpuLost
 from specchat.engine.loading import load, native
 from specchat.engine.loading.native import FULL
-from specchat.engine.model import devices
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.devices import Machine
-from specchat.engine.model.gpu import Gpu
-from specchat.engine.model.need import Model
-from specchat.engine.model.plan import GIB, SPARE, plan
-from specchat.engine.pair import Device, ModelSource, PairSpec
+from specchat.engine.memory import devices
+from specchat.engine.memory.devices import Machine
+from specchat.engine.memory.need import Model
+from specchat.engine.memory.plan import GIB, SPARE, plan
+from specchat.engine.protocol.events import Loading
+from specchat.engine.protocol.pair import Device, ModelSource, PairSpec
 from specchat.engine.runners.load import load_runner
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.test_gpu_trouble import check_reply
 from tests.engine.tiny import FAMILIES, checkpoint
 

@@ -8,9 +8,9 @@ from transformers import AutoModelForCausalLM
 
 from specchat.config.paths import demo_model
 from specchat.engine.decoding.host import logprobs
-from specchat.engine.events import Finished, Step, TokenLogprob
-from specchat.engine.options import Limits, Message, Sampling, Speculation
-from specchat.engine.requests import Generate
+from specchat.engine.protocol.events import Finished, Step, TokenLogprob
+from specchat.engine.protocol.options import Limits, Message, Sampling, Speculation
+from specchat.engine.protocol.requests import Generate
 from specchat.engine.session import Session
 from tests.engine.grammars import GRAMMARS
 

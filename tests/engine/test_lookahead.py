@@ -10,7 +10,7 @@ from specchat.engine.decoding.reply_rules import ReplyRules
 from specchat.engine.decoding.step import Decoding
 from specchat.engine.drafters import lookahead
 from specchat.engine.drafters.lookahead import LookaheadDrafter, Pool, window_columns
-from specchat.engine.options import Acceptance, Sampling
+from specchat.engine.protocol.options import Acceptance, Sampling
 from specchat.engine.session import Session
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 

@@ -13,9 +13,9 @@ from specchat.engine.bandit.drafter import AutoDrafter
 from specchat.engine.bandit.exploration import Exploration
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.decoding.yardstick import Yardstick
-from specchat.engine.events import Changed, Event, Finished, Started, Step
-from specchat.engine.options import Acceptance, Limits, Message, Sampling, Speculation
-from specchat.engine.requests import Cancel, Change, Generate
+from specchat.engine.protocol.events import Changed, Event, Finished, Started, Step
+from specchat.engine.protocol.options import Acceptance, Limits, Message, Sampling, Speculation
+from specchat.engine.protocol.requests import Cancel, Change, Generate
 from specchat.engine.session import Session
 from specchat.engine.strategies import HEADED, STRATEGIES, delegates
 

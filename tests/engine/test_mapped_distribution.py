@@ -11,9 +11,9 @@ from torch import Tensor
 from specchat.engine.cross_tokenizer.model import TRIALS, CrossTokenizerModel
 from specchat.engine.cross_tokenizer.vocabulary_map import VocabularyMap
 from specchat.engine.model.decoder import NOTHING, Skip
-from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.model.tree_layout import Layout
 from specchat.engine.reference.decoder import ReferenceDecoder
+from specchat.engine.text.tokenizer import Tokenizer
 from tests.engine.tiny import checkpoint
 
 

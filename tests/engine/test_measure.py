@@ -6,14 +6,14 @@ from itertools import cycle, repeat
 
 import pytest
 
-from specchat.engine import measure
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.length_policy import LengthPolicies
 from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.loading import load
-from specchat.engine.measure import check_costs, draft_costs
-from specchat.engine.options import Message
-from specchat.engine.pair import PairSpec
+from specchat.engine.protocol.options import Message
+from specchat.engine.protocol.pair import PairSpec
+from specchat.engine.reply import measure
+from specchat.engine.reply.measure import check_costs, draft_costs
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
 DELAYS = (0.0, 40.0, 0.0, 0.0, 7.0)

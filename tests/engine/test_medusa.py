@@ -9,22 +9,22 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from specchat.engine.decoding.cached import CachedModel
+from specchat.engine.hardware.gpu import Gpu
 from specchat.engine.heads.files import MEDUSA, HeadFiles
 from specchat.engine.heads.medusa import MedusaHeads
 from specchat.engine.heads.recipe import need
 from specchat.engine.loading import heads as loading
 from specchat.engine.loading import load
-from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.memory.need import Model, Place
+from specchat.engine.memory.plan import plan
 from specchat.engine.model.decoder import CachedDecoder
-from specchat.engine.model.gpu import Gpu
-from specchat.engine.model.need import Model, Place
-from specchat.engine.model.plan import plan
 from specchat.engine.model.tree_layout import MAX_TREE_NODES, Levels
-from specchat.engine.options import Limits, Sampling, Speculation
-from specchat.engine.pair import ModelSource, PairSpec
+from specchat.engine.protocol.options import Limits, Sampling, Speculation
+from specchat.engine.protocol.pair import ModelSource, PairSpec
 from specchat.engine.runners.host import host_model
 from specchat.engine.strategies import HEADED, HEADS, STRATEGIES
 from specchat.engine.strategy import Head
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.published_heads import medusa
 from tests.engine.test_decoder import tokens
 from tests.engine.test_lossless import finished, reply

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import torch
 
-from specchat.engine.events import Finished
 from specchat.engine.loading import load
-from specchat.engine.options import Limits, Message, Sampling, Speculation
-from specchat.engine.pair import PairSpec
-from specchat.engine.requests import Generate
+from specchat.engine.protocol.events import Finished
+from specchat.engine.protocol.options import Limits, Message, Sampling, Speculation
+from specchat.engine.protocol.pair import PairSpec
+from specchat.engine.protocol.requests import Generate
 from specchat.engine.session import Session
 from specchat.engine.strategies import STRATEGIES
 from tests.engine.tiny import checkpoint, on_cpu, perturbed

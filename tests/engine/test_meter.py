@@ -3,8 +3,8 @@
 import pytest
 
 from specchat.engine.decoding.outcome import StepOutcome
-from specchat.engine.events import Step
-from specchat.engine.reply import Meter
+from specchat.engine.protocol.events import Step
+from specchat.engine.reply.reply import Meter
 
 
 def test_what_a_step_waited_for_a_processor_is_told_apart() -> None:

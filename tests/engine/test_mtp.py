@@ -15,20 +15,20 @@ from torch import Tensor
 from transformers.modeling_layers import MtpModel
 
 from specchat.engine.decoding.cached import CachedModel
-from specchat.engine.events import Step
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.mtp import MtpHead
 from specchat.engine.heads.recipe import need
 from specchat.engine.loading import load
-from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import CachedDecoder
-from specchat.engine.model.draft_vocabulary import write
-from specchat.engine.model.tokenizer import Tokenizer
-from specchat.engine.options import Limits, Sampling, Speculation
-from specchat.engine.pair import ModelSource, PairSpec
+from specchat.engine.protocol.events import Step
+from specchat.engine.protocol.options import Limits, Sampling, Speculation
+from specchat.engine.protocol.pair import ModelSource, PairSpec
 from specchat.engine.reference.layer import after_feed
 from specchat.engine.runners.host import host_model
 from specchat.engine.session import Session
+from specchat.engine.text.draft_vocabulary import write
+from specchat.engine.text.tokenizer import Tokenizer
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.conftest import EVEN
 from tests.engine.layouts import stacked
 from tests.engine.published_heads import glm_mtp, mtp, qwen_layer, qwen_mtp, written

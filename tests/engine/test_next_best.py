@@ -10,19 +10,19 @@ from typing import Any
 import pytest
 import torch
 
-from specchat.engine import gpu_record
 from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.gpu_checks import card, remembered
 from specchat.engine.gpu_checks.notes import Notes
-from specchat.engine.gpu_failure import REPORT, GpuLost, without_gpu
-from specchat.engine.gpu_record import UNENDED, VARIABLE, GpuRecord
+from specchat.engine.hardware import gpu_record
+from specchat.engine.hardware.accelerator import Accelerator, find_accelerator, kind
+from specchat.engine.hardware.gpu import CHOSEN, Gpu
+from specchat.engine.hardware.gpu_failure import REPORT, GpuLost, without_gpu
+from specchat.engine.hardware.gpu_record import UNENDED, VARIABLE, GpuRecord
 from specchat.engine.loading import hf, load, native, next_best
-from specchat.engine.model import devices
-from specchat.engine.model.accelerator import Accelerator, find_accelerator, kind
-from specchat.engine.model.devices import Machine
-from specchat.engine.model.gpu import CHOSEN, Gpu
-from specchat.engine.model.plan import GIB
-from specchat.engine.pair import Device, ModelSource, PairSpec
+from specchat.engine.memory import devices
+from specchat.engine.memory.devices import Machine
+from specchat.engine.memory.plan import GIB
+from specchat.engine.protocol.pair import Device, ModelSource, PairSpec
 from specchat.engine.session import Session
 from tests.engine.tiny import checkpoint
 

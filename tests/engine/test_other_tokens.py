@@ -18,16 +18,16 @@ from specchat.engine.cross_tokenizer.model import CrossTokenizerModel
 from specchat.engine.cross_tokenizer.vocabulary_map import VocabularyMap
 from specchat.engine.decoding.cached import HostModel
 from specchat.engine.errors import EngineError, ModelError
-from specchat.engine.events import Finished, Started, Step
 from specchat.engine.loading import load, native
+from specchat.engine.memory.devices import Placement, place
 from specchat.engine.model.decoder import NOTHING, Skip
-from specchat.engine.model.devices import Placement, place
-from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.model.tree_layout import Layout
-from specchat.engine.options import ACCEPTANCES, Acceptance, Limits, Message, Sampling, Speculation
-from specchat.engine.pair import PairSpec
-from specchat.engine.requests import Generate
+from specchat.engine.protocol.events import Finished, Started, Step
+from specchat.engine.protocol.options import ACCEPTANCES, Acceptance, Limits, Message, Sampling, Speculation
+from specchat.engine.protocol.pair import PairSpec
+from specchat.engine.protocol.requests import Generate
 from specchat.engine.session import Session
+from specchat.engine.text.tokenizer import Tokenizer
 from tests.engine.test_lossless import (
     SAMPLINGS,
     check_all_lengths,

@@ -13,23 +13,23 @@ from safetensors.torch import load_file, save_file
 from specchat.engine.cpu.products import COLUMNS, INPUTS, ORDER, PANELS
 from specchat.engine.cpu.workspace import PassBuffers
 from specchat.engine.errors import ForeignModel, ModelError
-from specchat.engine.formats import FourBit
+from specchat.engine.formats.layout import FourBit
+from specchat.engine.formats.mxfp4 import by_exponents
+from specchat.engine.formats.quantise import code_table, dequantised, fused
 from specchat.engine.loading import load
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.devices import Machine, place
-from specchat.engine.model.eight_bit_floats import dequantise_floats
-from specchat.engine.model.host_need import buffers
-from specchat.engine.model.matrices import reordered
-from specchat.engine.model.mxfp4 import by_exponents
-from specchat.engine.model.need import Model
-from specchat.engine.model.plan import plan
-from specchat.engine.model.quantise import code_table, dequantised, fused
-from specchat.engine.model.weights import Weights
-from specchat.engine.options import Limits, Speculation
-from specchat.engine.pair import PairSpec
+from specchat.engine.memory.devices import Machine, place
+from specchat.engine.memory.host_need import buffers
+from specchat.engine.memory.need import Model
+from specchat.engine.memory.plan import plan
+from specchat.engine.protocol.options import Limits, Speculation
+from specchat.engine.protocol.pair import PairSpec
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.reference.tensors import owned, slabs
 from specchat.engine.runners.host import host_model
+from specchat.engine.weights.checkpoint import Checkpoint
+from specchat.engine.weights.eight_bit_floats import dequantise_floats
+from specchat.engine.weights.matrices import reordered
+from specchat.engine.weights.weights import Weights
 from specchat.models.about import about_folder
 from specchat.models.fit import _model
 from specchat.models.machine import FreeMemory

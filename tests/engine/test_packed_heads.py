@@ -9,12 +9,12 @@ import pytest
 
 from specchat.engine.drafters import draft_model, eagle, medusa
 from specchat.engine.loading import load
-from specchat.engine.model.draft_vocabulary import write
-from specchat.engine.model.tokenizer import Tokenizer
-from specchat.engine.options import Sampling
-from specchat.engine.pair import PairSpec
+from specchat.engine.protocol.options import Sampling
+from specchat.engine.protocol.pair import PairSpec
 from specchat.engine.session import Session
 from specchat.engine.strategies import HEADED
+from specchat.engine.text.draft_vocabulary import write
+from specchat.engine.text.tokenizer import Tokenizer
 from tests.engine.conftest import EVEN, HEADS, heads
 from tests.engine.packed import Pack, awq, compressed, packed, repacked
 from tests.engine.published_heads import glm_mtp

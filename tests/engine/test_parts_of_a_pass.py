@@ -11,10 +11,10 @@ from torch import Tensor
 
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.decoding.cached import CachedModel
-from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import CachedDecoder, PassRows, Skip
 from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout, depth_first
 from specchat.engine.reference.decoder import ReferenceDecoder
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.test_decoder import tokens
 from tests.engine.test_trees import PARENTS, path_to
 from tests.engine.tiny import FAMILIES, MORE, checkpoint

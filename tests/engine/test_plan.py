@@ -14,17 +14,17 @@ from specchat.config.catalog import Pair
 from specchat.config.paths import demo_model
 from specchat.engine.backends import DEFAULT_BACKEND
 from specchat.engine.errors import EngineError
-from specchat.engine.formats import EightBit, FourBit, Weight
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.config import ModelConfig, parse_config
-from specchat.engine.model.devices import half_on_cpu
-from specchat.engine.model.draft_quant import MIN_PARAMETERS, drafting
-from specchat.engine.model.need import Model, Need, Place, main_expert_bytes, need, quantised
-from specchat.engine.model.plan import GIB, GPU_RUNTIME, SPARE, Plan, check_fits, nearest, plan
-from specchat.engine.model.quantise import fused, quantise
-from specchat.engine.pair import QUANTS, Quant
+from specchat.engine.formats.layout import EightBit, FourBit, Weight
+from specchat.engine.formats.quantise import fused, quantise
+from specchat.engine.memory.devices import half_on_cpu
+from specchat.engine.memory.draft_quant import MIN_PARAMETERS, drafting
+from specchat.engine.memory.need import Model, Need, Place, main_expert_bytes, need, quantised
+from specchat.engine.memory.plan import GIB, GPU_RUNTIME, SPARE, Plan, check_fits, nearest, plan
+from specchat.engine.protocol.pair import QUANTS, Quant
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.reference.tensors import owned
+from specchat.engine.weights.checkpoint import Checkpoint
+from specchat.engine.weights.config import ModelConfig, parse_config
 from tests.config.test_shipped_models import IN_MXFP4, OVERHEAD_GIB, REAL, SHAPES, Shape
 from tests.engine.tiny import FAMILY, checkpoint
 

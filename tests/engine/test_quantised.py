@@ -13,18 +13,18 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from specchat.engine.errors import ModelError
-from specchat.engine.events import Finished
-from specchat.engine.formats import EightBit, FourBit, Weight
+from specchat.engine.formats.layout import EightBit, FourBit, Weight
+from specchat.engine.formats.quantise import block_scales, code_table, dequantised, fused, quantise
 from specchat.engine.loading import load
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.matrices import reordered
-from specchat.engine.model.quantise import block_scales, code_table, dequantised, fused, quantise
-from specchat.engine.model.weights import Weights
-from specchat.engine.options import Limits, Message, Sampling, Speculation
-from specchat.engine.pair import QUANTS, PairSpec, Quant
+from specchat.engine.protocol.events import Finished
+from specchat.engine.protocol.options import Limits, Message, Sampling, Speculation
+from specchat.engine.protocol.pair import QUANTS, PairSpec, Quant
+from specchat.engine.protocol.requests import Generate
 from specchat.engine.reference.tensors import CheckpointTensors, owned, slabs
-from specchat.engine.requests import Generate
 from specchat.engine.strategies import STRATEGIES
+from specchat.engine.weights.checkpoint import Checkpoint
+from specchat.engine.weights.matrices import reordered
+from specchat.engine.weights.weights import Weights
 from tests.engine.tiny import checkpoint, on_cpu
 
 functional = pytest.importorskip("bitsandbytes.functional")

@@ -11,22 +11,22 @@ from typing import Any
 import pytest
 import torch
 
-from specchat.engine import threads
 from specchat.engine.bandit.drafter import AutoDrafter
 from specchat.engine.bandit.estimates import Estimates
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.decoding.means import Mean
 from specchat.engine.drafters.draft_model import DraftModelDrafter
-from specchat.engine.events import Finished, Started
+from specchat.engine.hardware import threads
 from specchat.engine.loading import load
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.options import Limits, Message, Speculation
-from specchat.engine.pair import PairSpec
-from specchat.engine.read_ahead import WORTH, ReadAhead, reader
+from specchat.engine.protocol.events import Finished, Started
+from specchat.engine.protocol.options import Limits, Message, Speculation
+from specchat.engine.protocol.pair import PairSpec
+from specchat.engine.protocol.requests import Cancel, Change, Generate
 from specchat.engine.reference.decoder import ReferenceDecoder
-from specchat.engine.requests import Cancel, Change, Generate
+from specchat.engine.reply.read_ahead import WORTH, ReadAhead, reader
 from specchat.engine.runners.host import host_runner
 from specchat.engine.session import Session
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.tiny import on_cpu, perturbed
 
 PROMPT = list(range(30, 30 + 2 * WORTH))

@@ -16,14 +16,14 @@ from specchat.engine.heads.recipe import need
 from specchat.engine.heads.target import Target
 from specchat.engine.heads.xpress import XPressHead
 from specchat.engine.loading import load
-from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.model.tree_layout import MAX_TREE_NODES
-from specchat.engine.options import Sampling
-from specchat.engine.pair import PairSpec
+from specchat.engine.protocol.options import Sampling
+from specchat.engine.protocol.pair import PairSpec
 from specchat.engine.runners.host import host_model
 from specchat.engine.session import Session
 from specchat.engine.strategy import Head
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.block_references import (
     TEXT,
     DFlash2Reference,

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from specchat.engine.comparison import Comparison
-from specchat.engine.events import PlainKnown, Step
-from specchat.engine.options import Limits, Message, Speculation
-from specchat.engine.requests import Cancel, Generate
+from specchat.engine.protocol.comparison import Comparison
+from specchat.engine.protocol.events import PlainKnown, Step
+from specchat.engine.protocol.options import Limits, Message, Speculation
+from specchat.engine.protocol.requests import Cancel, Generate
 from specchat.engine.session import Session
 from tests.engine.repeated_steps import SAMPLING, TIMES, always_repeated, chat, outcome
 

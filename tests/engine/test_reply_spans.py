@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken
 
-from specchat.engine.model.template import TemplateSource
-from specchat.engine.model.tokenizer import Tokenizer
-from specchat.engine.options import Written
-from specchat.engine.reply_spans import ReplySpans
-from specchat.engine.reply_text import ReplyText
-from specchat.engine.text_stream import TextStream
+from specchat.engine.protocol.options import Written
+from specchat.engine.reply.pieces import ReplyText
+from specchat.engine.text.spans import ReplySpans
+from specchat.engine.text.template import TemplateSource
+from specchat.engine.text.text_stream import TextStream
+from specchat.engine.text.tokenizer import Tokenizer
 from tests.engine import tiny
 
 HARMONY = ["<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|return|>", "<|constrain|>"]

@@ -14,8 +14,8 @@ from specchat.config.paths import demo_model
 from specchat.engine.cross_tokenizer.retokenise import MAX_WORD_TOKENS, Retokenizer
 from specchat.engine.cross_tokenizer.token_bytes import ALPHABET, FragmentEncoder, token_bytes
 from specchat.engine.cross_tokenizer.vocabulary_map import VocabularyMap
-from specchat.engine.model.tokenizer import Tokenizer
-from specchat.engine.options import Message
+from specchat.engine.protocol.options import Message
+from specchat.engine.text.tokenizer import Tokenizer
 from tests.engine.conftest import SHARED
 from tests.engine.tiny import SPECIAL, byte_fallback, checkpoint
 

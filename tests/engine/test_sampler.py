@@ -8,7 +8,7 @@ from transformers.generation import logits_process as hf
 
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.errors import ModelError
-from specchat.engine.options import Sampling
+from specchat.engine.protocol.options import Sampling
 
 VOCAB = 300
 

@@ -7,26 +7,26 @@ from pathlib import Path
 import pytest
 from torch import Tensor
 
-from specchat.engine import measure
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.decoding.length_policy import UNSURE, LengthPolicy
 from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.decoding.yardstick import Measured, Yardstick
 from specchat.engine.drafters.swift import SwiftDrafter
 from specchat.engine.errors import ContextError, EngineError
-from specchat.engine.events import Drafted, Event, Finished, Started, Step
 from specchat.engine.loading import load
-from specchat.engine.measure import REPLY_TOKENS, reply_plainly
 from specchat.engine.model.decoder import NOTHING, Skip
-from specchat.engine.model.tokenizer import Tokenizer
-from specchat.engine.options import Grammar, Limits, Message, Sampling, Speculation, Written
-from specchat.engine.pair import ModelSource, PairSpec
-from specchat.engine.reply import source
-from specchat.engine.requests import Cancel, Count, Generate
+from specchat.engine.protocol.events import Drafted, Event, Finished, Started, Step
+from specchat.engine.protocol.options import Grammar, Limits, Message, Sampling, Speculation, Written
+from specchat.engine.protocol.pair import ModelSource, PairSpec
+from specchat.engine.protocol.requests import Cancel, Count, Generate
+from specchat.engine.protocol.stats import Stats
+from specchat.engine.protocol.step_tree import StepTree, branched
+from specchat.engine.reply import measure
+from specchat.engine.reply.measure import REPLY_TOKENS, reply_plainly
+from specchat.engine.reply.reply import source
 from specchat.engine.session import Session
-from specchat.engine.stats import Stats
-from specchat.engine.step_tree import StepTree, branched
 from specchat.engine.strategies import STRATEGIES
+from specchat.engine.text.tokenizer import Tokenizer
 from tests.engine.scripted import scripted
 from tests.engine.test_lossless import HEADED, HEADLESS, Script, finished, shown
 from tests.engine.tiny import TEMPLATE, byte_fallback, checkpoint, on_cpu, tokenizer

@@ -12,8 +12,8 @@ import pytest
 from specchat.engine import drafters
 from specchat.engine.backends import BACKENDS, UNSUPPORTED, declared
 from specchat.engine.loading import load
-from specchat.engine.options import Limits, Sampling, Speculation
-from specchat.engine.pair import PairSpec
+from specchat.engine.protocol.options import Limits, Sampling, Speculation
+from specchat.engine.protocol.pair import PairSpec
 from specchat.engine.strategies import HEADS, STRATEGIES, found
 from tests.engine.test_lossless import finished, reply
 
@@ -24,7 +24,7 @@ NAMED = {
     "bench/peers": "strategies of other programs that do the same",
     "config/models_file.py": "heads that are shipped, by their folders",
     "engine/heads": "keys and values of the heads' own files",
-    "engine/model/marks.py": "the words before and after a mark",
+    "engine/text/marks.py": "the words before and after a mark",
     "engine/tool_calls/tags.py": "the words before and after a tag",
     "chat/sources.py": "keys of colours in themes",
     "serve_command": "methods of other engines that do the same",

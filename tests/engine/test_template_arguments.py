@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from specchat.engine.errors import ModelError
-from specchat.engine.events import Finished
 from specchat.engine.loading import load
-from specchat.engine.options import Arguments, Limits, Message
-from specchat.engine.pair import PairSpec
-from specchat.engine.requests import Count, Generate
+from specchat.engine.protocol.events import Finished
+from specchat.engine.protocol.options import Arguments, Limits, Message
+from specchat.engine.protocol.pair import PairSpec
+from specchat.engine.protocol.requests import Count, Generate
 from tests.engine.tiny import checkpoint, on_cpu
 
 TEMPLATE = (

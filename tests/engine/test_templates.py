@@ -8,15 +8,15 @@ import pytest
 from tokenizers import AddedToken
 
 from specchat.engine.errors import ModelError
-from specchat.engine.events import Finished
 from specchat.engine.loading import load
-from specchat.engine.model.habits import habits
-from specchat.engine.model.template import TemplateSource
-from specchat.engine.model.tokenizer import Tokenizer
-from specchat.engine.options import Limits, Message, Role
-from specchat.engine.pair import PairSpec
-from specchat.engine.requests import Generate
+from specchat.engine.protocol.events import Finished
+from specchat.engine.protocol.options import Limits, Message, Role
+from specchat.engine.protocol.pair import PairSpec
+from specchat.engine.protocol.requests import Generate
 from specchat.engine.session import Session
+from specchat.engine.text.habits import habits
+from specchat.engine.text.template import TemplateSource
+from specchat.engine.text.tokenizer import Tokenizer
 from tests.engine import tiny
 from tests.engine.scripted import scripted
 from tests.engine.tiny import on_cpu
@@ -143,13 +143,13 @@ def test_html_that_was_added_as_tokens_is_the_users_text() -> None:
     ],
 )
 def test_a_template_that_takes_too_much_is_refused(costly: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("specchat.engine.model.chat_template.MOST_S", 0.1)
+    monkeypatch.setattr("specchat.engine.text.chat_template.MOST_S", 0.1)
     with pytest.raises(ModelError, match=r"too long|unsafe"):
         text(made(costly + tiny.TEMPLATE), Message("user", "Hi"))
 
 
 def test_a_template_that_takes_too_long_for_one_chat_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("specchat.engine.model.chat_template.MOST_S", 0.5)
+    monkeypatch.setattr("specchat.engine.text.chat_template.MOST_S", 0.5)
     endless = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
     tokenizer = made(f"{{% if 'loop' in messages[0].content %}}{endless}{{% endif %}}{tiny.TEMPLATE}")
     assert text(tokenizer, Message("user", "Hi")) == "<|user|>Hi<|end|><|assistant|>"

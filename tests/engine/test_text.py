@@ -10,13 +10,13 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 from transformers import AutoTokenizer
 
-from specchat.engine.events import Piece
-from specchat.engine.model.template import TemplateSource, compile_template, render
-from specchat.engine.model.tokenizer import Tokenizer
-from specchat.engine.options import Message
-from specchat.engine.reply_spans import ReplySpans
-from specchat.engine.reply_text import ReplyText
-from specchat.engine.text_stream import TextStream
+from specchat.engine.protocol.events import Piece
+from specchat.engine.protocol.options import Message
+from specchat.engine.reply.pieces import ReplyText
+from specchat.engine.text.spans import ReplySpans
+from specchat.engine.text.template import TemplateSource, compile_template, render
+from specchat.engine.text.text_stream import TextStream
+from specchat.engine.text.tokenizer import Tokenizer
 from tests.engine import tiny
 from tests.engine.tiny import checkpoint
 

@@ -9,9 +9,9 @@ import pytest
 from transformers import AutoTokenizer
 
 from specchat.engine.errors import ModelError
-from specchat.engine.model.habits import habits
-from specchat.engine.model.tokenizer import Tokenizer
-from specchat.engine.options import Message
+from specchat.engine.protocol.options import Message
+from specchat.engine.text.habits import habits
+from specchat.engine.text.tokenizer import Tokenizer
 from tests.engine.tiny import TEMPLATE, checkpoint
 
 CHATML = (

@@ -14,12 +14,12 @@ from jinja2.exceptions import SecurityError
 from tokenizers import AddedToken
 from transformers.utils.chat_template_utils import render_jinja_template
 
-from specchat.engine.model.template import TemplateSource
-from specchat.engine.model.tokenizer import Tokenizer
-from specchat.engine.options import Message, Tool, ToolCall
-from specchat.engine.reply_spans import ReplySpans, read
-from specchat.engine.reply_text import ReplyText
-from specchat.engine.text_stream import TextStream
+from specchat.engine.protocol.options import Message, Tool, ToolCall
+from specchat.engine.reply.pieces import ReplyText
+from specchat.engine.text.spans import ReplySpans, read
+from specchat.engine.text.template import TemplateSource
+from specchat.engine.text.text_stream import TextStream
+from specchat.engine.text.tokenizer import Tokenizer
 from specchat.engine.tool_calls.form import CallForm
 from specchat.engine.tool_calls.parsing import read_calls
 from specchat.engine.tool_calls.reader import CallReader

@@ -8,11 +8,11 @@ import pytest
 from tokenizers import AddedToken
 
 from specchat.engine.errors import EngineError
-from specchat.engine.events import Event, Finished, Started, Step
 from specchat.engine.loading import load
-from specchat.engine.options import Limits, Message, Tool
-from specchat.engine.pair import PairSpec
-from specchat.engine.requests import Count, Generate
+from specchat.engine.protocol.events import Event, Finished, Started, Step
+from specchat.engine.protocol.options import Limits, Message, Tool
+from specchat.engine.protocol.pair import PairSpec
+from specchat.engine.protocol.requests import Count, Generate
 from specchat.engine.session import Session
 from tests.engine import tiny
 from tests.engine.scripted import scripted

@@ -14,11 +14,11 @@ from specchat.engine.decoding.growth import ROOT, Growth
 from specchat.engine.decoding.reply_rules import ReplyRules
 from specchat.engine.decoding.step import Decoding
 from specchat.engine.drafters import draft_model
-from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.tree_layout import Layout, Levels, chain, depth_first
-from specchat.engine.options import Acceptance, Sampling
+from specchat.engine.protocol.options import Acceptance, Sampling
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.session import Session
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.test_decoder import one_by_one, tokens
 from tests.engine.test_lossless import SAMPLINGS
 from tests.engine.tiny import FAMILY, checkpoint

@@ -7,12 +7,12 @@ from math import exp
 
 import pytest
 
-from specchat.engine.comparison import Comparison
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.decoding.plain_ratio import PlainRatio
 from specchat.engine.decoding.yardstick import EVENT, LAST_MS, SHARE, Yardstick
-from specchat.engine.events import PlainKnown, Step
+from specchat.engine.protocol.comparison import Comparison
+from specchat.engine.protocol.events import PlainKnown, Step
 
 PLAIN_MS, DRAFT_MS, VERIFY_MS, DRAFTED = 10.0, 1.0, 14.0, 4
 """Of a machine that is not slow."""

@@ -9,11 +9,11 @@ import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from specchat.engine import measure
-from specchat.engine.model.config import parse_config
-from specchat.engine.options import Limits
-from specchat.engine.pair import ModelSource
+from specchat.engine.protocol.options import Limits
+from specchat.engine.protocol.pair import ModelSource
 from specchat.engine.recipe import Experts, Matrix, Norm
+from specchat.engine.reply import measure
+from specchat.engine.weights.config import parse_config
 from tests.engine.layouts import stored
 
 # Each loaded pair measures itself: in tests by fewer and shorter replies and fewer steps, that count all the same.

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from specchat.engine import families
-from specchat.engine.model import gpu_need, vectors
-from specchat.engine.model.config import ModelConfig, parse_config
+from specchat.engine.memory import gpu_need, vectors
 from specchat.engine.recipe import Attention, Delta, Experts, Layer, ShortConv
+from specchat.engine.weights.config import ModelConfig, parse_config
 from tests.engine.tiny import FAMILIES, config
 
 PAGE = Path(__file__).parents[2] / "docs" / "families.md"

@@ -12,9 +12,9 @@ from transformers.models.lfm2.modeling_lfm2 import Lfm2MLP
 from specchat.engine import families
 from specchat.engine.errors import ModelError
 from specchat.engine.gguf.export import unsupported
-from specchat.engine.model.config import parse_config
 from specchat.engine.model.rope import tables
 from specchat.engine.recipe import Attention, Delta, Layer, Recipe
+from specchat.engine.weights.config import parse_config
 from tests.engine.tiny import FAMILIES, config
 
 SHAPE = {

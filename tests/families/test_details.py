@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.recipe import Apart, Attention, Experts, Layer, Recipe
 from specchat.engine.runners.host import host_model
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.test_bad_models import edit, pair, refusal
 from tests.engine.test_decoder import reference, tokens
 from tests.engine.tiny import FAMILIES, checkpoint

@@ -17,12 +17,12 @@ from specchat.engine.errors import ModelError
 from specchat.engine.families.family import described
 from specchat.engine.gguf import export
 from specchat.engine.heads.settings import shape_of
-from specchat.engine.model import gpu_need
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.config import parse_config
-from specchat.engine.model.need import Model, need
-from specchat.engine.model.vectors import unsupported
+from specchat.engine.memory import gpu_need
+from specchat.engine.memory.need import Model, need
+from specchat.engine.memory.vectors import unsupported
 from specchat.engine.recipe import Attention, Experts, Recipe
+from specchat.engine.weights.checkpoint import Checkpoint
+from specchat.engine.weights.config import parse_config
 from tests.cpu.test_decoder import whole
 from tests.engine.layouts import MIXTRAL, renamed, stacked
 from tests.engine.test_bad_models import edit, pair, refusal

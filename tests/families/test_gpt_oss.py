@@ -11,13 +11,13 @@ from transformers import GptOssConfig, GptOssForCausalLM
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 from specchat.engine.errors import ModelError
-from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.formats.mxfp4 import by_exponents, mxfp4
+from specchat.engine.formats.quantise import dequantised
+from specchat.engine.memory.need import Model, need
 from specchat.engine.model.decoder import CachedDecoder
-from specchat.engine.model.mxfp4 import by_exponents, mxfp4
-from specchat.engine.model.need import Model, need
-from specchat.engine.model.quantise import dequantised
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.host import host_model
+from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.models.about import about_folder
 from tests.engine.test_decoder import tokens
 from tests.engine.tiny import GPT_OSS_ROPE, VOCAB

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.memory.plan import context_of
 from specchat.engine.model.decoder import CachedDecoder
-from specchat.engine.model.plan import context_of
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.host import host_model
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.test_bad_models import edit, pair, refusal
 from tests.engine.test_decoder import reference, tokens
 from tests.engine.tiny import FAMILIES, checkpoint

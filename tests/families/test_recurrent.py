@@ -9,18 +9,18 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, Qwen3_5Config, Qwen3_5ForConditionalGeneration, Qwen3_5TextConfig
 
 from specchat.engine.decoding.cached import CHECKPOINT_MARGIN, CachedModel
-from specchat.engine.events import Started
 from specchat.engine.loading import load
-from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.memory.need import Model, need
+from specchat.engine.memory.state_need import BACK, CHECKPOINTS, SLOTS
 from specchat.engine.model.decoder import NOTHING, CachedDecoder, PassRows, Skip
-from specchat.engine.model.need import Model, need
-from specchat.engine.model.state_need import BACK, CHECKPOINTS, SLOTS
 from specchat.engine.model.tree_layout import Levels, depth_first
-from specchat.engine.options import Limits, Message, Sampling, Speculation
-from specchat.engine.pair import PairSpec
+from specchat.engine.protocol.events import Started
+from specchat.engine.protocol.options import Limits, Message, Sampling, Speculation
+from specchat.engine.protocol.pair import PairSpec
+from specchat.engine.protocol.requests import Generate
 from specchat.engine.reference.decoder import ReferenceDecoder
-from specchat.engine.requests import Generate
 from specchat.engine.runners.host import host_model
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.test_decoder import tokens
 from tests.engine.test_trees import PARENTS, path_to
 from tests.engine.tiny import FAMILIES, QWEN35, VOCAB, checkpoint, on_cpu, perturbed

@@ -7,15 +7,15 @@ import torch
 
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.loading import load
-from specchat.engine.model import host_need
-from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.memory import host_need
+from specchat.engine.memory.need import Model, need
 from specchat.engine.model.decoder import CachedDecoder, Skip
-from specchat.engine.model.need import Model, need
 from specchat.engine.model.tree_layout import depth_first
-from specchat.engine.options import Limits, Message, Sampling, Speculation
-from specchat.engine.pair import PairSpec
+from specchat.engine.protocol.options import Limits, Message, Sampling, Speculation
+from specchat.engine.protocol.pair import PairSpec
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.host import host_model
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.test_decoder import reference, tokens
 from tests.engine.tiny import FAMILIES, checkpoint, on_cpu, perturbed
 from tests.families.test_strategies import written

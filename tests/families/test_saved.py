@@ -8,10 +8,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from specchat.engine import families
-from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.host import host_model
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.causal import AutoModelForCausalLM
 from tests.engine.test_decoder import tokens
 from tests.engine.tiny import MORE, checkpoint

@@ -11,9 +11,9 @@ from transformers import AutoConfig
 
 from specchat.engine import families
 from specchat.engine.errors import ForeignModel, ModelError
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.config import parse_config
 from specchat.engine.runners.host import host_model
+from specchat.engine.weights.checkpoint import Checkpoint
+from specchat.engine.weights.config import parse_config
 from tests.engine.test_decoder import tokens
 from tests.engine.tiny import FAMILIES, checkpoint
 from tests.families import page

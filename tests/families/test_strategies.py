@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from specchat.engine.events import Finished
 from specchat.engine.loading import load
-from specchat.engine.options import Limits, Message, Sampling, Speculation
-from specchat.engine.pair import PairSpec
-from specchat.engine.requests import Generate
+from specchat.engine.protocol.events import Finished
+from specchat.engine.protocol.options import Limits, Message, Sampling, Speculation
+from specchat.engine.protocol.pair import PairSpec
+from specchat.engine.protocol.requests import Generate
 from specchat.engine.session import Session
 from specchat.engine.strategies import STRATEGIES
 from tests.engine.causal import AutoModelForCausalLM

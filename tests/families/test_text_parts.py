@@ -19,9 +19,9 @@ from transformers import (
 )
 
 from specchat.engine.loading import load
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.pair import PairSpec
+from specchat.engine.protocol.pair import PairSpec
 from specchat.engine.runners.host import host_model
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.test_decoder import tokens
 from tests.engine.tiny import VOCAB, checkpoint, on_cpu
 

@@ -9,9 +9,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from specchat.config.paths import demo_model
 from specchat.engine.gguf.export import export
 from specchat.engine.loading import load
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.pair import GgufOptions, ModelSource, PairSpec
+from specchat.engine.protocol.pair import GgufOptions, ModelSource, PairSpec
 from specchat.engine.session import Session
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.conftest import SHARED
 from tests.engine.tiny import SPECIAL, checkpoint, perturbed
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from specchat.engine.errors import EngineError, ModelError
-from specchat.engine.events import Loading
 from specchat.engine.gguf import library, trial
 from specchat.engine.gguf.file import file_parts, first_part
 from specchat.engine.gguf.library import PACKAGE
 from specchat.engine.loading import load
-from specchat.engine.pair import GgufOptions, ModelSource, PairSpec
+from specchat.engine.protocol.events import Loading
+from specchat.engine.protocol.pair import GgufOptions, ModelSource, PairSpec
 from specchat.installing import install_command
 from tests.gguf.conftest import loaded, pair
 

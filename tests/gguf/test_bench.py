@@ -7,7 +7,7 @@ import pytest
 from specchat.bench.contender import BenchPrompt
 from specchat.bench.peers import llama_cpp as peer
 from specchat.bench.peers import theirs
-from specchat.engine.options import Limits, Message, Sampling, Speculation
+from specchat.engine.protocol.options import Limits, Message, Sampling, Speculation
 from specchat.engine.session import Session
 from tests.engine.test_lossless import finished, reply
 from tests.gguf.conftest import pair

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from specchat.engine.options import Limits, Sampling
+from specchat.engine.protocol.options import Limits, Sampling
 from specchat.engine.session import Session
 from tests.engine.grammars import GRAMMARS, fits
 from tests.engine.test_grammar_lossless import last, request

@@ -16,8 +16,8 @@ from specchat.config.catalog import load_catalog
 from specchat.config.paths import demo_model
 from specchat.engine.gguf.export import export
 from specchat.engine.loading import load
-from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.reference.decoder import ReferenceDecoder
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.tiny import checkpoint
 from tests.gguf.conftest import byte_tokenizer, pair
 from tests.hub.server import loopback_hub, of_folder
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.needs_llama
 
 LOAD = """
 import json, sys
-from specchat.engine.pair import ModelSource, PairSpec
+from specchat.engine.protocol.pair import ModelSource, PairSpec
 from specchat.engine.errors import EngineError
 from specchat.engine.loading import load
 for file in sys.argv[1:]:

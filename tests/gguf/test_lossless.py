@@ -16,11 +16,11 @@ from specchat.engine.decoding.passes import MOST_ROWS
 from specchat.engine.gguf.export import Kind, export
 from specchat.engine.gguf.model import GgufModel
 from specchat.engine.loading import load
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.options import Limits, Sampling, Speculation
-from specchat.engine.pair import GgufOptions, PairSpec
+from specchat.engine.protocol.options import Limits, Sampling, Speculation
+from specchat.engine.protocol.pair import GgufOptions, PairSpec
 from specchat.engine.session import Session
 from specchat.engine.strategies import HEADED, STRATEGIES
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.test_lossless import LENGTHS, PROMPTS, SAMPLINGS, finished, reply, reuse_the_prefix, shown
 from tests.engine.tiny import on_cpu
 from tests.gguf.conftest import EXACT, loaded

@@ -13,8 +13,8 @@ from specchat.engine.cross_tokenizer.model import CrossTokenizerModel
 from specchat.engine.cross_tokenizer.vocabulary_map import VocabularyMap
 from specchat.engine.gguf.export import export
 from specchat.engine.gguf.model import GgufModel
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.options import Limits, Sampling, Speculation
+from specchat.engine.protocol.options import Limits, Sampling, Speculation
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.test_lossless import SAMPLINGS, finished, reply
 from tests.engine.tiny import checkpoint
 from tests.gguf.conftest import byte_tokenizer, loaded

@@ -17,9 +17,9 @@ from specchat.engine.gguf.export import Kind, export
 from specchat.engine.gguf.file import GgufFile
 from specchat.engine.gguf.model import GgufModel, GgufSettings
 from specchat.engine.gguf.trial import try_file
-from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import Skip
 from specchat.engine.model.tree_layout import chain
+from specchat.engine.weights.checkpoint import Checkpoint
 
 pytestmark = pytest.mark.needs_llama
 

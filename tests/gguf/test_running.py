@@ -8,10 +8,10 @@ import torch
 
 from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.gguf.vocabulary import Vocabulary, describe
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.options import Limits, Message, Sampling, Speculation
-from specchat.engine.requests import Generate
+from specchat.engine.protocol.options import Limits, Message, Sampling, Speculation
+from specchat.engine.protocol.requests import Generate
 from specchat.engine.session import Session
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.test_lossless import SAMPLINGS, finished, reply
 from tests.gguf.conftest import loaded
 from tests.hf.networks import network

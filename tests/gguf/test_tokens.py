@@ -11,10 +11,10 @@ from specchat.engine.gguf.export import export
 from specchat.engine.gguf.file import GgufFile
 from specchat.engine.gguf.tokens import tokenizer_of
 from specchat.engine.gguf.vocabulary import Vocabulary
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.tokenizer import Tokenizer, same_tokens
-from specchat.engine.options import Message
+from specchat.engine.protocol.options import Message
 from specchat.engine.session import Session
+from specchat.engine.text.tokenizer import Tokenizer, same_tokens
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.conftest import SHARED
 from tests.engine.tiny import checkpoint
 

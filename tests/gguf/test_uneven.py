@@ -7,13 +7,13 @@ import torch
 
 from measure.random_gguf import write
 from specchat.engine.decoding.cached import CachedModel
-from specchat.engine.events import Finished, Started
 from specchat.engine.gguf.model import UNEVEN_BLOCK, GgufModel
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.options import Limits, Message, Speculation
-from specchat.engine.pair import GgufOptions
-from specchat.engine.requests import Generate
+from specchat.engine.protocol.events import Finished, Started
+from specchat.engine.protocol.options import Limits, Message, Speculation
+from specchat.engine.protocol.pair import GgufOptions
+from specchat.engine.protocol.requests import Generate
 from specchat.engine.session import Session
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.test_lossless import SAMPLINGS
 from tests.engine.tiny import MORE, checkpoint
 from tests.gguf.conftest import MISSING, byte_tokenizer, loaded

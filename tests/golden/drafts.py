@@ -16,12 +16,12 @@ from specchat.config.catalog import load_catalog
 from specchat.config.paths import demo_model
 from specchat.engine.heads.families import FoundHeads
 from specchat.engine.heads.files import HeadFiles
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.options import Acceptance, Sampling
+from specchat.engine.protocol.options import Acceptance, Sampling
 from specchat.engine.runners.host import host_model, host_runner
 from specchat.engine.runners.runner import Runner
 from specchat.engine.strategies import STRATEGIES
 from specchat.engine.strategy import Head
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.published_blocks import dflash, dflash2, dspark, xpress
 from tests.engine.published_heads import eagle, eagle3, medusa, mtp, peagle
 from tests.engine.tiny import FAMILY, checkpoint

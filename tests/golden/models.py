@@ -14,10 +14,10 @@ from torch import Tensor
 
 from specchat.config.paths import demo_model
 from specchat.engine.cpu.decoder import CpuDecoder
-from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import PassRows, Skip
 from specchat.engine.model.tree_layout import depth_first
-from specchat.engine.pair import Quant
+from specchat.engine.protocol.pair import Quant
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.bnb import quantised_in_place
 from tests.engine.tiny import FAMILIES, FAMILY, VOCAB, checkpoint
 

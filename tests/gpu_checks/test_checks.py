@@ -21,9 +21,9 @@ from specchat.engine.gpu_checks import (
     states,
 )
 from specchat.engine.gpu_checks.notes import Notes
+from specchat.engine.hardware.gpu import Gpu
 from specchat.engine.kernels import expert_products, products
 from specchat.engine.kernels.processors import as_with
-from specchat.engine.model.gpu import Gpu
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU here")
 

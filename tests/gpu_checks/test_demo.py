@@ -9,8 +9,8 @@ import torch
 from specchat.engine.gpu_checks import demo as checks
 from specchat.engine.gpu_checks import place
 from specchat.engine.gpu_checks.notes import Notes, Unavailable
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.options import Sampling
+from specchat.engine.protocol.options import Sampling
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.gpu_checks.conftest import HOST
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU runs them itself")

@@ -10,7 +10,7 @@ import torch
 
 from specchat.engine.errors import ModelError
 from specchat.engine.gpu_checks import ROWS, UNAVAILABLE, environment, place, run
-from specchat.engine.model import gpu
+from specchat.engine.hardware import gpu
 
 FULL = "the GPU has no memory left even to start CUDA (end other programs that use it)"
 

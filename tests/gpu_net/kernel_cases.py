@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from specchat.engine.gpu_shapes import STATE_SLOTS
+from specchat.engine.kernels.gpu_shapes import STATE_SLOTS
 from specchat.engine.kernels.verify_state import BLOCK
-from specchat.engine.options import Acceptance, Sampling
+from specchat.engine.protocol.options import Acceptance, Sampling
 from tests.kernels import (
     test_activation,
     test_attention,

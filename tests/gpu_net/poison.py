@@ -20,8 +20,8 @@ from specchat.engine.device.executor import DeviceExecutor
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.verify import Kind, Verifier
-from specchat.engine.gpu_shapes import PASS_ROWS
-from specchat.engine.options import Acceptance
+from specchat.engine.kernels.gpu_shapes import PASS_ROWS
+from specchat.engine.protocol.options import Acceptance
 
 WALKED = ("specchat.engine.device.", "specchat.engine.kernels.")
 """Modules whose objects are walked; those of others hold no buffers of a step."""

@@ -11,14 +11,14 @@ from specchat.engine.device.executor import DeviceExecutor
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.page_locked import PORTABLE_AND_MAPPED
 from specchat.engine.device.weights import ModelWeights, Product
-from specchat.engine.formats import EightBit, FourBit, Nested, Weight
-from specchat.engine.gpu_shapes import VERIFY_ROWS, joined_scores
-from specchat.engine.model.blocks import BLOCK, NESTED_BLOCK
-from specchat.engine.model.config import ModelConfig
-from specchat.engine.pair import Quant
+from specchat.engine.formats.blocks import BLOCK, NESTED_BLOCK
+from specchat.engine.formats.layout import EightBit, FourBit, Nested, Weight
+from specchat.engine.kernels.gpu_shapes import VERIFY_ROWS, joined_scores
+from specchat.engine.protocol.pair import Quant
 from specchat.engine.recipe import Matrix, Norm
 from specchat.engine.runners.device import device_runner, prepare
 from specchat.engine.runners.runner import Runner
+from specchat.engine.weights.config import ModelConfig
 
 DTYPE = torch.bfloat16
 LAYERS = 5

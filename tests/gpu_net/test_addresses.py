@@ -14,7 +14,7 @@ from specchat.bench.published import PUBLISHED, Shapes, experts, shaped
 from specchat.engine.device.executor import DeviceExecutor
 from specchat.engine.device.graphs import current
 from specchat.engine.kernels.keep import keep
-from specchat.engine.model.config import ModelConfig, parse_config
+from specchat.engine.weights.config import ModelConfig, parse_config
 from tests.device.conftest import ON_GPU
 from tests.gpu_net.addresses import Addresses, look
 from tests.gpu_net.fake_torch import fake_torch

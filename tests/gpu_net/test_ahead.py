@@ -6,8 +6,8 @@ import torch
 from measure.families import SIZES
 from measure.gpu_estimate import family
 from specchat.engine.device.decoder import DeviceDecoder
-from specchat.engine.gpu_shapes import AHEAD_PART
 from specchat.engine.kernels.ahead import NONE, Memory, as_of, memory_of, whole_memory
+from specchat.engine.kernels.gpu_shapes import AHEAD_PART
 from specchat.engine.runners import device as runners
 from specchat.engine.runners.device import compile_ahead
 from tests.device.conftest import ON_GPU

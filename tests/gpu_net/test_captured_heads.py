@@ -20,11 +20,11 @@ from specchat.engine.heads import eagle3 as eagle3_module
 from specchat.engine.heads import target as target_module
 from specchat.engine.heads.families import FoundHeads
 from specchat.engine.heads.files import HeadFiles
-from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.rows import Linear
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.runner import Runner
 from specchat.engine.strategies import HEADED, STRATEGIES
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.device.conftest import CONTEXT, ON_GPU, SHAPE
 from tests.device.test_decoding import SAMPLINGS
 from tests.device.test_heads import FIRST, LAYERS, WRITE, shape, steps

@@ -11,11 +11,11 @@ from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.page_locked import values_in_main
 from specchat.engine.device.weights import Product, load
 from specchat.engine.errors import PageLockRefused
-from specchat.engine.formats import EightBit, FourBit, Weight
+from specchat.engine.formats.layout import EightBit, FourBit, Weight
 from specchat.engine.kernels.processors import as_with
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.pair import QUANTS, Quant
+from specchat.engine.protocol.pair import QUANTS, Quant
 from specchat.engine.runners.device import device_runner
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.device.conftest import CONTEXT, ON_GPU
 from tests.device.test_decoding import SAMPLINGS, write
 from tests.device.test_families import changes

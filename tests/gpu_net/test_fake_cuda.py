@@ -20,18 +20,18 @@ from specchat.engine.device.executor import DeviceExecutor
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.weights import load
 from specchat.engine.errors import ModelError
-from specchat.engine.gpu_failure import is_gpu_failure
+from specchat.engine.hardware.gpu import CHOSEN
+from specchat.engine.hardware.gpu_failure import is_gpu_failure
+from specchat.engine.hardware.out_of_memory import ran_out
 from specchat.engine.kernels.embed import embed
 from specchat.engine.kernels.transfer import send
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.gpu import CHOSEN
-from specchat.engine.model.need import Model
-from specchat.engine.model.plan import plan
-from specchat.engine.out_of_memory import ran_out
-from specchat.engine.pair import ModelSource, PairSpec
+from specchat.engine.memory.need import Model
+from specchat.engine.memory.plan import plan
+from specchat.engine.protocol.pair import ModelSource, PairSpec
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.load import load_runner
 from specchat.engine.runners.runner import Runner
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.device.conftest import CONTEXT, ON_GPU, SHAPE
 from tests.device.test_decoding import SAMPLINGS, write
 from tests.device.test_families import changes

@@ -12,7 +12,7 @@ from specchat.engine.decoding.length_policy import LengthPolicy
 from specchat.engine.device import attention, feeds
 from specchat.engine.device import drafting as steps
 from specchat.engine.device.executor import DeviceExecutor
-from specchat.engine.options import Sampling
+from specchat.engine.protocol.options import Sampling
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.runner import Runner
 from tests.device.conftest import DEVICE, SHAPE, decoder

@@ -10,7 +10,7 @@ from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.drafters import draft_model, eagle
 from specchat.engine.heads.families import FoundHeads
 from specchat.engine.heads.files import HeadFiles
-from specchat.engine.options import Acceptance, Sampling
+from specchat.engine.protocol.options import Acceptance, Sampling
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.runner import Runner
 from tests.device import test_recurrent, test_windows

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from specchat.engine.decoding.draft import WIDTH
-from specchat.engine.gpu_shapes import PASS_ROWS, STATE_SLOTS, TILE_ROWS, VERIFY_ROWS
+from specchat.engine.kernels.gpu_shapes import PASS_ROWS, STATE_SLOTS, TILE_ROWS, VERIFY_ROWS
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 from tests.gpu_net.runtime import Launch
 

@@ -11,7 +11,7 @@ import torch
 from specchat.engine.hf import proof
 from specchat.engine.hf.model import HfModel
 from specchat.engine.loading.hf import target_info
-from specchat.engine.options import Sampling
+from specchat.engine.protocol.options import Sampling
 from specchat.engine.runners.host import assembled
 from specchat.engine.runners.runner import Runner
 from tests.engine.tiny import VOCAB

@@ -2,7 +2,7 @@
 
 import pytest
 
-from specchat.engine.options import Sampling
+from specchat.engine.protocol.options import Sampling
 from specchat.engine.session import Session
 from tests.engine.grammars import GRAMMARS, fits
 from tests.engine.test_grammar_lossless import last, request

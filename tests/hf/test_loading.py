@@ -10,13 +10,13 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from specchat.engine import measure
 from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.hf import proof
 from specchat.engine.hf.files import HfFiles
 from specchat.engine.loading import load
-from specchat.engine.options import Limits, Sampling, Speculation
-from specchat.engine.pair import ModelSource, PairSpec, Quant
+from specchat.engine.protocol.options import Limits, Sampling, Speculation
+from specchat.engine.protocol.pair import ModelSource, PairSpec, Quant
+from specchat.engine.reply import measure
 from specchat.engine.session import Session
 from tests.engine.test_lossless import SAMPLINGS, finished, reply, shown
 from tests.engine.tiny import VOCAB, checkpoint, on_cpu

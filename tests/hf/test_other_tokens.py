@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from measure.other_drafts import permuted
-from specchat.engine import measure
 from specchat.engine.cross_tokenizer.model import CrossTokenizerModel
 from specchat.engine.hf import proof
 from specchat.engine.hf.model import HfModel
 from specchat.engine.loading import load
-from specchat.engine.options import Limits, Speculation
-from specchat.engine.pair import PairSpec
+from specchat.engine.protocol.options import Limits, Speculation
+from specchat.engine.protocol.pair import PairSpec
+from specchat.engine.reply import measure
 from specchat.engine.session import Session
 from tests.engine.test_lossless import SAMPLINGS, check_all_lengths, finished, reply
 from tests.engine.tiny import SPECIAL, checkpoint, on_cpu, perturbed, tokenizer

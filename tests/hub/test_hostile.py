@@ -380,7 +380,7 @@ LEAVE = """
 import sys
 from pathlib import Path
 from specchat.engine.fetch.source import Hub
-from specchat.engine.pair import ModelSource
+from specchat.engine.protocol.pair import ModelSource
 from specchat.models.pull import Task
 task = Task("tiny", Hub(sys.argv[1], Path(sys.argv[2])), [ModelSource(repo="someone/tiny")])
 while task.state == "asking":

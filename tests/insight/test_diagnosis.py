@@ -6,11 +6,11 @@ import pytest
 
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply, Turn
-from specchat.engine.events import Changed, Step
 from specchat.engine.fake import INFO as FAKE
 from specchat.engine.fake_steps import compared, steps
-from specchat.engine.options import Speculation
-from specchat.engine.pair import StrategyStatus
+from specchat.engine.protocol.events import Changed, Step
+from specchat.engine.protocol.options import Speculation
+from specchat.engine.protocol.pair import StrategyStatus
 from specchat.insight.diagnosis import Advice, Advisor, Diagnosis, within_reach
 from specchat.insight.ledger import Ledger
 from specchat.insight.projection import project

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from specchat import figures
 from specchat.chat.record import Record, speculation_label
 from specchat.chat.turn import Reply
-from specchat.engine.events import Changed, Drafted, Finished, Started, Step
 from specchat.engine.fake import steps
-from specchat.engine.options import Sampling, Speculation
-from specchat.engine.stats import Stats
+from specchat.engine.protocol.events import Changed, Drafted, Finished, Started, Step
+from specchat.engine.protocol.options import Sampling, Speculation
+from specchat.engine.protocol.stats import Stats
 from specchat.insight.costs import CheckCost, Checks, DraftCost
 from specchat.insight.ledger import Ledger
 from specchat.insight.lookup import potential

@@ -1,7 +1,6 @@
 """Attention as a step launches it: Qwen3-8B (32 heads, 8 kv, 128 a head), a head of 80, chains and trees."""
 
-from specchat.engine import gpu_shapes
-from specchat.engine.kernels import attention, combine, workspace
+from specchat.engine.kernels import attention, combine, gpu_shapes, workspace
 from tests.kernels.compiled import Case
 
 

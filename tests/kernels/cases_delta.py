@@ -4,8 +4,15 @@ from dataclasses import replace
 
 import triton
 
-from specchat.engine.gpu_shapes import STATE_BACK, STATE_LAG, STATE_SLACK, STATE_SLOTS, VERIFY_ROWS, state_columns
 from specchat.engine.kernels import delta, delta_outputs, delta_rows, delta_state
+from specchat.engine.kernels.gpu_shapes import (
+    STATE_BACK,
+    STATE_LAG,
+    STATE_SLACK,
+    STATE_SLOTS,
+    VERIFY_ROWS,
+    state_columns,
+)
 from tests.kernels.compiled import Case
 
 KEY_HEADS, VALUE_HEADS, DIM, TAPS, SPLITS = 16, 48, 128, 4, 4

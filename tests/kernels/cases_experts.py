@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import triton
 
-from specchat.engine.gpu_shapes import expert_tiles, tiling
+from specchat.engine.kernels.gpu_shapes import expert_tiles, tiling
 from specchat.engine.kernels.mix import _add_mixture, warps
 from specchat.engine.kernels.route import _route
 from specchat.engine.kernels.route import warps as route_warps

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from specchat.engine.gpu_shapes import TILE_ROWS, Tiling, stages, tiling
+from specchat.engine.kernels.gpu_shapes import TILE_ROWS, Tiling, stages, tiling
 from specchat.engine.kernels.products import _multiply
 from tests.kernels.compiled import Case
 

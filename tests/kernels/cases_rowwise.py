@@ -2,8 +2,8 @@
 
 import triton
 
-from specchat.engine.gpu_shapes import WIDEST
 from specchat.engine.kernels import activation, embed, layer_inputs, norm, rope
+from specchat.engine.kernels.gpu_shapes import WIDEST
 from tests.kernels.compiled import Case
 
 HIDDEN = 4096

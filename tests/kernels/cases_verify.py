@@ -2,8 +2,8 @@
 
 import triton
 
-from specchat.engine.gpu_shapes import END_TOKENS
 from specchat.engine.kernels import block, choose, commit, keep, scores
+from specchat.engine.kernels.gpu_shapes import END_TOKENS
 from specchat.engine.kernels.verify_state import BLOCK, GROUP
 from tests.kernels.compiled import Case
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from specchat.engine.formats import EightBit, FourBit
-from specchat.engine.gpu_shapes import AHEAD_PART, LEAST_AHEAD, ahead_parts
+from specchat.engine.formats.layout import EightBit, FourBit
 from specchat.engine.kernels.ahead import NONE, SECTOR, Ahead, Memory, as_of, memory_of, of_weight
+from specchat.engine.kernels.gpu_shapes import AHEAD_PART, LEAST_AHEAD, ahead_parts
 from specchat.engine.kernels.mix import MixtureOutput, add_mixture
 from specchat.engine.kernels.norm import add_rms_norm
 from specchat.engine.kernels.rope import rope_and_write

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from specchat.engine.errors import ModelError
-from specchat.engine.gpu_shapes import SPLIT
 from specchat.engine.kernels.attention import attend, reference_attend
 from specchat.engine.kernels.combine import CHUNK
+from specchat.engine.kernels.gpu_shapes import SPLIT
 from specchat.engine.kernels.workspace import Workspace, workspace
 
 GPU = torch.cuda.is_available()

@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from specchat.engine.gpu_shapes import PASS_ROWS, STATE_BACK, STATE_SLOTS
 from specchat.engine.kernels.delta import step
 from specchat.engine.kernels.delta_outputs import finish, reference_delta
 from specchat.engine.kernels.delta_rows import convolve
@@ -19,6 +18,7 @@ from specchat.engine.kernels.delta_state import (
     keep_entries,
     slices,
 )
+from specchat.engine.kernels.gpu_shapes import PASS_ROWS, STATE_BACK, STATE_SLOTS
 from specchat.engine.kernels.verify_state import VerifyState
 from tests.kernels import compiled
 from tests.kernels.test_rowwise import CLEAR, COUNTS, DEVICE, DTYPES, GPU, SET, TOLERANCE, random

@@ -7,15 +7,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from specchat.engine import gpu_shapes
-from specchat.engine.formats import EightBit, FourBit, Nested, Weight
-from specchat.engine.gpu_shapes import PASS_ROWS, expert_tiles, most_tiles
-from specchat.engine.kernels import expert_products
+from specchat.engine.formats.layout import EightBit, FourBit, Nested, Weight
+from specchat.engine.formats.quantise import code_table, dequantised
+from specchat.engine.kernels import expert_products, gpu_shapes
 from specchat.engine.kernels.activation import Activation, reference_gate_mul
+from specchat.engine.kernels.gpu_shapes import PASS_ROWS, expert_tiles, most_tiles
 from specchat.engine.kernels.mix import MixtureOutput, add_mixture, reference_mixture
 from specchat.engine.kernels.norm import reference_add_rms_norm, reference_norm
 from specchat.engine.kernels.route import Pairs, Rule, allocated, reference_route, route
-from specchat.engine.model.quantise import code_table, dequantised
 from tests.kernels import compiled
 from tests.kernels.test_rowwise import CLEAR, DEVICE, DTYPES, ON_DEVICE, SET, random
 

@@ -16,7 +16,7 @@ from specchat.engine.kernels.growth import expand, settle
 from specchat.engine.kernels.growth_state import GrowthState
 from specchat.engine.kernels.scores import process
 from specchat.engine.kernels.verify_state import BLOCK, Scored, VerifyState
-from specchat.engine.options import Acceptance, Sampling
+from specchat.engine.protocol.options import Acceptance, Sampling
 from tests.kernels import compiled
 from tests.kernels.test_trees import paths
 from tests.kernels.test_verify import DEVICE, EVERYTHING, GPU, PROMPT, SAMPLED, TOP_K, Model, started

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from specchat.engine.errors import ModelError
-from specchat.engine.formats import EightBit, FourBit, Weight
-from specchat.engine.gpu_shapes import MOST_SPLITS, RESIDENT, TILE_ROWS, activates, stages, tiling, widened
+from specchat.engine.formats.layout import EightBit, FourBit, Weight
+from specchat.engine.formats.quantise import code_table, quantise
 from specchat.engine.kernels import products
 from specchat.engine.kernels.activation import Activation, reference_gate_mul
+from specchat.engine.kernels.gpu_shapes import MOST_SPLITS, RESIDENT, TILE_ROWS, activates, stages, tiling, widened
 from specchat.engine.kernels.products import multiply, splits
-from specchat.engine.model.quantise import code_table, quantise
 from tests.kernels import compiled
 
 pytest.importorskip("bitsandbytes.functional")

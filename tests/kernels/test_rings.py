@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from specchat.engine.gpu_shapes import SPLIT
+from specchat.engine.kernels.gpu_shapes import SPLIT
 from specchat.engine.kernels.keep import keep
-from specchat.engine.options import Sampling
+from specchat.engine.protocol.options import Sampling
 from tests.kernels.test_attention import DEVICE, DTYPES, Step, random_tree, ring
 from tests.kernels.test_rope import Rotation
 from tests.kernels.test_trees import started

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from specchat.engine.gpu_shapes import PASS_ROWS
+from specchat.engine.kernels.gpu_shapes import PASS_ROWS
 from specchat.engine.kernels.short_conv import short_conv
 from tests.kernels import compiled
 from tests.kernels.test_rowwise import CLEAR, DEVICE, DTYPES, SET, TOLERANCE, random

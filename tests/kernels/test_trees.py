@@ -17,7 +17,7 @@ from specchat.engine.kernels.commit import commit
 from specchat.engine.kernels.keep import keep
 from specchat.engine.kernels.scores import process
 from specchat.engine.kernels.verify_state import BLOCK, Scored, VerifyState
-from specchat.engine.options import ACCEPTANCES, Acceptance, Sampling
+from specchat.engine.protocol.options import ACCEPTANCES, Acceptance, Sampling
 from tests.kernels.test_verify import (
     DEVICE,
     EVERYTHING,

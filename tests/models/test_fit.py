@@ -12,10 +12,10 @@ from specchat.bench.published import narrowed
 from specchat.config.catalog import Catalog, Pair, Requires
 from specchat.engine.cpu import compiled as compiled_module
 from specchat.engine.fetch.source import Hub
-from specchat.engine.gpu_counters import ASSUMED_BUS
-from specchat.engine.model.need import Model
-from specchat.engine.model.plan import plan
-from specchat.engine.pair import ModelSource, PairSpec, Quant
+from specchat.engine.hardware.gpu_counters import ASSUMED_BUS
+from specchat.engine.memory.need import Model
+from specchat.engine.memory.plan import plan
+from specchat.engine.protocol.pair import ModelSource, PairSpec, Quant
 from specchat.installing import install_command
 from specchat.models import machine as machine_module
 from specchat.models import words

@@ -12,8 +12,8 @@ from specchat.config.catalog import Catalog, Pair, folder_source, load_catalog, 
 from specchat.config.errors import ConfigError, UnknownPair
 from specchat.config.used_pairs import MAX_DESCRIPTIONS, UsedPairs
 from specchat.engine.fetch.source import Hub
-from specchat.engine.options import Sampling
-from specchat.engine.pair import ModelSource, PairSpec, Server
+from specchat.engine.protocol.options import Sampling
+from specchat.engine.protocol.pair import ModelSource, PairSpec, Server
 from specchat.models.library import ModelPlaces, look
 from specchat.models.machine import FreeMemory
 from specchat.models.names import pair_named

@@ -6,7 +6,7 @@ import pytest
 
 from specchat.config.catalog import Pair, Requires, load_catalog
 from specchat.config.paths import shipped
-from specchat.engine.pair import ModelSource, PairSpec
+from specchat.engine.protocol.pair import ModelSource, PairSpec
 from specchat.models.about import about_folder
 from specchat.models.speed import SpeedEstimate, estimate, step_bytes
 from tests.engine.tiny import checkpoint

@@ -6,12 +6,12 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from specchat.engine.client import EngineClient
-from specchat.engine.events import Event, Failed, Finished, Loaded
-from specchat.engine.options import Message
-from specchat.engine.pair import ModelSource, PairSpec
-from specchat.engine.port import EnginePort
-from specchat.engine.requests import Generate, Load
+from specchat.engine.process.client import EngineClient
+from specchat.engine.protocol.events import Event, Failed, Finished, Loaded
+from specchat.engine.protocol.options import Message
+from specchat.engine.protocol.pair import ModelSource, PairSpec
+from specchat.engine.protocol.port import EnginePort
+from specchat.engine.protocol.requests import Generate, Load
 from specchat.resident import control, shared
 from specchat.resident.control import engines
 from specchat.resident.shared import SharedEngine, open_engine

@@ -8,17 +8,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from specchat.engine import fake
-from specchat.engine.control import Control
-from specchat.engine.cross_chat import CrossChatIndexer
 from specchat.engine.drafters.earlier import Earlier
 from specchat.engine.errors import ContextError, ModelError
-from specchat.engine.events import Changed, Counted, Event, Finished, Loading, Started, Step
-from specchat.engine.gpu_failure import GpuLost
-from specchat.engine.gpu_record import GpuRecord
-from specchat.engine.options import Message
-from specchat.engine.pair import PairInfo, PairSpec
-from specchat.engine.requests import Cancel, Count, Generate
-from specchat.engine.worker import WorkerSession
+from specchat.engine.hardware.gpu_failure import GpuLost
+from specchat.engine.hardware.gpu_record import GpuRecord
+from specchat.engine.process.worker import WorkerSession
+from specchat.engine.protocol.events import Changed, Counted, Event, Finished, Loading, Started, Step
+from specchat.engine.protocol.options import Message
+from specchat.engine.protocol.pair import PairInfo, PairSpec
+from specchat.engine.protocol.requests import Cancel, Count, Generate
+from specchat.engine.reply.control import Control
+from specchat.engine.reply.cross_chat import CrossChatIndexer
 
 STEP_S = 0.02
 

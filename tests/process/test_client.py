@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from specchat.engine.client import EngineClient
-from specchat.engine.events import Changed, Counted, Event, Failed, Finished, Loaded, Loading, Started, Step
-from specchat.engine.gpu_failure import AGAIN
-from specchat.engine.gpu_record import UNENDED, VARIABLE, GpuRecord
-from specchat.engine.options import Message, Speculation
-from specchat.engine.pair import PairSpec
-from specchat.engine.port import EnginePort
-from specchat.engine.requests import Cancel, Change, Count, Generate, Load, Shutdown
+from specchat.engine.hardware.gpu_failure import AGAIN
+from specchat.engine.hardware.gpu_record import UNENDED, VARIABLE, GpuRecord
+from specchat.engine.process.client import EngineClient
+from specchat.engine.protocol.events import Changed, Counted, Event, Failed, Finished, Loaded, Loading, Started, Step
+from specchat.engine.protocol.options import Message, Speculation
+from specchat.engine.protocol.pair import PairSpec
+from specchat.engine.protocol.port import EnginePort
+from specchat.engine.protocol.requests import Cancel, Change, Count, Generate, Load, Shutdown
 from tests.process.conftest import PAIR, PATIENCE_S, SCRIPTED, ask, gone, over, pid_of, until
 
 

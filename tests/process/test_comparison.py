@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from specchat.engine.comparison import MIN_STEPS, MIN_TOKENS, Z_95, Comparison
-from specchat.engine.events import Step
+from specchat.engine.protocol.comparison import MIN_STEPS, MIN_TOKENS, Z_95, Comparison
+from specchat.engine.protocol.events import Step
 
 STEP = Step(1, (), 3, 3, 3, 4, 1.0, 2.0, 0.0, 6, "draft", usual_ms=2.0, plain_ms=4.0)
 

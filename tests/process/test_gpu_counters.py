@@ -4,7 +4,15 @@ import sys
 
 import pytest
 
-from specchat.engine.gpu_counters import ASSUMED_BUS, Counters, CountersError, Installed, Reading, bus_rate, installed
+from specchat.engine.hardware.gpu_counters import (
+    ASSUMED_BUS,
+    Counters,
+    CountersError,
+    Installed,
+    Reading,
+    bus_rate,
+    installed,
+)
 from tests.fake_nvml import GPU, FakeNvml, NVMLError
 
 

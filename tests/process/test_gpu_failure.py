@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from specchat.engine.gpu_failure import describe, is_gpu_failure
-from specchat.engine.requests import Count, Generate
+from specchat.engine.hardware.gpu_failure import describe, is_gpu_failure
+from specchat.engine.protocol.requests import Count, Generate
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from tests.process.conftest import PATIENCE_S, SCRIPTED
 APP = """
 import sys, time
 from pathlib import Path
-from specchat.engine.client import EngineClient
-from specchat.engine.events import Started
-from specchat.engine.requests import Load
+from specchat.engine.process.client import EngineClient
+from specchat.engine.protocol.events import Started
+from specchat.engine.protocol.requests import Load
 from tests.process.conftest import PAIR, ask, until
 engine = EngineClient(Path(sys.argv[1]), sys.argv[2])
 engine.start()

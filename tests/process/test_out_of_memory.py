@@ -5,9 +5,9 @@ import errno
 import pytest
 import torch
 
-from specchat.engine.out_of_memory import describe, ran_out
-from specchat.engine.pair import ModelSource, PairSpec
-from specchat.engine.requests import Count, Generate, Load
+from specchat.engine.hardware.out_of_memory import describe, ran_out
+from specchat.engine.protocol.pair import ModelSource, PairSpec
+from specchat.engine.protocol.requests import Count, Generate, Load
 
 PAIR = PairSpec("p", "P", ModelSource(path="/t"))
 

@@ -9,15 +9,15 @@ from time import monotonic
 
 import pytest
 
-from specchat.engine import wire
-from specchat.engine.client import EngineClient
-from specchat.engine.events import Failed, Finished, Loaded, Loading, Started
-from specchat.engine.options import Message
-from specchat.engine.requests import Forget, Generate, Load, Remember, Shutdown
-from specchat.engine.worker import Worker
+from specchat.engine.process import wire
+from specchat.engine.process.client import EngineClient
+from specchat.engine.process.worker import Worker
+from specchat.engine.protocol.events import Failed, Finished, Loaded, Loading, Started
+from specchat.engine.protocol.options import Message
+from specchat.engine.protocol.requests import Forget, Generate, Load, Remember, Shutdown
 from tests.process.conftest import PAIR, PATIENCE_S, SCRIPTED, ask, over, until
 
-COMMAND = [sys.executable, "-c", f"from specchat.engine.worker import main; main({SCRIPTED!r}, 'its log')"]
+COMMAND = [sys.executable, "-c", f"from specchat.engine.process.worker import main; main({SCRIPTED!r}, 'its log')"]
 ROOT = Path(__file__).parents[2]
 
 

@@ -10,10 +10,10 @@ import torch
 import transformers
 from torch import Tensor
 
-from specchat.engine.model.config import parse_config
 from specchat.engine.recipe import Layer, Matrix, Recipe, Rope
 from specchat.engine.reference.layer import hidden_states, logits
 from specchat.engine.reference.tensors import Dense
+from specchat.engine.weights.config import parse_config
 
 LLAMA3 = {
     "rope_type": "llama3",

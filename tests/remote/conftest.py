@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from specchat.chat.store import Store
-from specchat.engine.events import Event, Failed, Finished, Loaded
-from specchat.engine.options import Limits, Message, Sampling, Written
-from specchat.engine.pair import ModelSource, PairInfo, PairSpec, Server
-from specchat.engine.requests import Generate, Load
+from specchat.engine.protocol.events import Event, Failed, Finished, Loaded
+from specchat.engine.protocol.options import Limits, Message, Sampling, Written
+from specchat.engine.protocol.pair import ModelSource, PairInfo, PairSpec, Server
+from specchat.engine.protocol.requests import Generate, Load
 from specchat.remote.engine import RemoteEngine
 
 QUESTION = (Message("user", "Tell me a story about a cat."),)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from specchat.engine.events import Failed, Finished, Step
-from specchat.engine.options import Message, Tool, ToolCall
+from specchat.engine.protocol.events import Failed, Finished, Step
+from specchat.engine.protocol.options import Message, Tool, ToolCall
 from tests.remote.conftest import Chatting
 from tests.remote.server import CHAT, delta, serving
 

@@ -11,12 +11,12 @@ from specchat.config.catalog import load_catalog
 from specchat.config.errors import ConfigError
 from specchat.doctor.configuration import pairs
 from specchat.engine.errors import ModelError
-from specchat.engine.hub import locate
+from specchat.engine.fetch.hub import locate
 from specchat.engine.loading import load
-from specchat.engine.options import Message
-from specchat.engine.pair import ModelSource, Server, ServerKind
-from specchat.engine.ranges import SAMPLING
-from specchat.engine.requests import Generate
+from specchat.engine.protocol.options import Message
+from specchat.engine.protocol.pair import ModelSource, Server, ServerKind
+from specchat.engine.protocol.ranges import SAMPLING
+from specchat.engine.protocol.requests import Generate
 from specchat.models import words
 from specchat.models.library import Library
 from specchat.models.machine import FreeMemory

@@ -5,8 +5,8 @@ from importlib.util import find_spec
 
 import pytest
 
-from specchat.engine.events import Failed, Loaded
-from specchat.engine.pair import Server
+from specchat.engine.protocol.events import Failed, Loaded
+from specchat.engine.protocol.pair import Server
 from specchat.installing import install_command
 from specchat.models.words import _key
 from specchat.remote.keys import find_key

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from specchat.engine.events import Failed, Finished, Loaded, Started, Step
-from specchat.engine.requests import Cancel
+from specchat.engine.protocol.events import Failed, Finished, Loaded, Started, Step
+from specchat.engine.protocol.requests import Cancel
 from tests.remote.conftest import Chatting, text_of
 from tests.remote.server import CHAT, Call, delta, serving
 from tests.remote.test_steps import metrics

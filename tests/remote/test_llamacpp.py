@@ -12,11 +12,11 @@ import httpx2
 import pytest
 
 from specchat.config.paths import demo_model
-from specchat.engine.events import Counted, Failed, Finished, Started, Step
 from specchat.engine.gguf.export import export
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.options import Grammar, Limits, Message, Sampling, Written
-from specchat.engine.requests import Cancel, Count
+from specchat.engine.protocol.events import Counted, Failed, Finished, Started, Step
+from specchat.engine.protocol.options import Grammar, Limits, Message, Sampling, Written
+from specchat.engine.protocol.requests import Cancel, Count
+from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.remote import lossless
 from specchat.remote.prometheus import counters
 from specchat.remote.server_replies import ServerReplies

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from specchat.engine.errors import EngineError
-from specchat.engine.options import Message, Sampling
+from specchat.engine.protocol.options import Message, Sampling
 from specchat.remote import lossless
 from specchat.remote.lossless import GreedyResult, TextComparison
 from specchat.remote.sampled_texts import Z_LIMIT, deviation, most_unlike

@@ -7,12 +7,12 @@ import pytest
 
 from specchat.chat.store import Store
 from specchat.config.catalog import Pair
-from specchat.engine.events import Event, Failed, Finished, Loaded
 from specchat.engine.fake import FakeEngine
-from specchat.engine.options import Limits
-from specchat.engine.pair import ModelSource, PairSpec
-from specchat.engine.port import EnginePort
-from specchat.engine.requests import Count, Generate, Load
+from specchat.engine.protocol.events import Event, Failed, Finished, Loaded
+from specchat.engine.protocol.options import Limits
+from specchat.engine.protocol.pair import ModelSource, PairSpec
+from specchat.engine.protocol.port import EnginePort
+from specchat.engine.protocol.requests import Count, Generate, Load
 from specchat.remote import routing
 from specchat.remote.engine import RemoteEngine
 from specchat.remote.routing import RoutingEngine

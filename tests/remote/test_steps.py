@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from specchat.engine.events import Failed, Finished, Started, Step
-from specchat.engine.options import Speculation, Written
+from specchat.engine.protocol.events import Failed, Finished, Started, Step
+from specchat.engine.protocol.options import Speculation, Written
 from specchat.remote.openai import Chunk
 from specchat.remote.steps import Steps
 from tests.remote.conftest import Chatting, text_of

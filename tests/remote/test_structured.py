@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from specchat.engine.options import Grammar
-from specchat.engine.pair import ServerKind
-from specchat.engine.requests import Generate
+from specchat.engine.protocol.options import Grammar
+from specchat.engine.protocol.pair import ServerKind
+from specchat.engine.protocol.requests import Generate
 from specchat.remote.errors import ServerError
 from specchat.remote.kinds import DIALECTS
 from tests.remote.conftest import QUESTION

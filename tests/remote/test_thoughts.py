@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from specchat.engine.events import Finished, Step
-from specchat.engine.options import Written
+from specchat.engine.protocol.events import Finished, Step
+from specchat.engine.protocol.options import Written
 from specchat.remote.thoughts import ThoughtSplitter
 from tests.remote.conftest import Chatting
 from tests.remote.server import CHAT, delta, serving

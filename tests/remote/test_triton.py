@@ -21,9 +21,9 @@ import httpx2
 import pytest
 
 from specchat.config.paths import demo_model
-from specchat.engine.events import Failed, Finished, Started, Step
-from specchat.engine.options import Grammar, Limits, Message, Sampling, Tool, Written
-from specchat.engine.requests import Cancel
+from specchat.engine.protocol.events import Failed, Finished, Started, Step
+from specchat.engine.protocol.options import Grammar, Limits, Message, Sampling, Tool, Written
+from specchat.engine.protocol.requests import Cancel
 from tests.remote.conftest import QUESTION, Chatting
 from tests.remote.server import PAGES, Scripted, serving
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from specchat.engine.events import AwaitingServer, Counted, Failed, Finished, Loaded, Loading, Step
-from specchat.engine.pair import Server
-from specchat.engine.requests import Cancel, Count, Generate, Load
+from specchat.engine.protocol.events import AwaitingServer, Counted, Failed, Finished, Loaded, Loading, Step
+from specchat.engine.protocol.pair import Server
+from specchat.engine.protocol.requests import Cancel, Count, Generate, Load
 from specchat.remote import connection, event_stream, reply
 from tests.remote.conftest import PATIENCE_S, QUESTION, Chatting, spec, text_of
 from tests.remote.server import CHAT, Answer, Call, delta, serving
@@ -450,7 +450,7 @@ def test_the_rest_of_the_context_is_all_that_is_asked_for(chatting: Chatting) ->
 
 
 def test_what_a_kind_of_server_does_not_have_is_refused(chatting: Chatting) -> None:
-    from specchat.engine.options import Sampling, Written
+    from specchat.engine.protocol.options import Sampling, Written
 
     with serving(**MODELS) as one:
         chatting.load(one.url)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from specchat.engine.events import Finished, Step
+from specchat.engine.protocol.events import Finished, Step
 from specchat.remote import trtllm
 from tests.remote.conftest import Chatting
 from tests.remote.server import CHAT, Call, delta, serving

@@ -2,9 +2,9 @@
 
 import pytest
 
-from specchat.engine.events import Failed, Finished, Started
-from specchat.engine.options import Speculation
-from specchat.engine.pair import Server
+from specchat.engine.protocol.events import Failed, Finished, Started
+from specchat.engine.protocol.options import Speculation
+from specchat.engine.protocol.pair import Server
 from tests.remote.conftest import Chatting
 from tests.remote.server import CHAT, delta, serving
 

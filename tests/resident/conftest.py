@@ -4,7 +4,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from specchat.engine.port import EnginePort
+from specchat.engine.protocol.port import EnginePort
 from specchat.resident.control import engines
 from specchat.resident.shared import SharedEngine, open_engine
 from tests.process.conftest import SCRIPTED, gone, have_patience

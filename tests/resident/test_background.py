@@ -6,11 +6,11 @@ from threading import Thread
 
 import pytest
 
-from specchat.engine.events import AwaitingClient, Event, Finished, Loaded, Started, Step
-from specchat.engine.pair import ModelSource, PairSpec
-from specchat.engine.port import EnginePort
-from specchat.engine.requests import Cancel, Generate, Load, Request, Watch
-from specchat.engine.stats import Stats
+from specchat.engine.protocol.events import AwaitingClient, Event, Finished, Loaded, Started, Step
+from specchat.engine.protocol.pair import ModelSource, PairSpec
+from specchat.engine.protocol.port import EnginePort
+from specchat.engine.protocol.requests import Cancel, Generate, Load, Request, Watch
+from specchat.engine.protocol.stats import Stats
 from specchat.resident.control import engines
 from specchat.resident.shared import SharedEngine, join_background
 from specchat.tune import resident_replies

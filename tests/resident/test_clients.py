@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from specchat.engine import wire
-from specchat.engine.client import EngineClient
-from specchat.engine.events import AwaitingClient, Event, Failed, Finished, Loaded, Loading, Started, Step
-from specchat.engine.pair import ModelSource, PairSpec
-from specchat.engine.port import EnginePort
-from specchat.engine.requests import Cancel, Count, Load
+from specchat.engine.process import wire
+from specchat.engine.process.client import EngineClient
+from specchat.engine.protocol.events import AwaitingClient, Event, Failed, Finished, Loaded, Loading, Started, Step
+from specchat.engine.protocol.pair import ModelSource, PairSpec
+from specchat.engine.protocol.port import EnginePort
+from specchat.engine.protocol.requests import Cancel, Count, Load
 from specchat.resident import handshake, shared
 from specchat.resident.address import address, locked
 from specchat.resident.broker import Broker
@@ -176,8 +176,8 @@ def test_a_killed_client_leaves_the_others_and_what_it_asked_for_ends(
     load(one)
     code = f"""
         from pathlib import Path
-        from specchat.engine.events import Loaded, Step
-        from specchat.engine.requests import Load
+        from specchat.engine.protocol.events import Loaded, Step
+        from specchat.engine.protocol.requests import Load
         from specchat.resident.shared import open_engine
         from tests.process.conftest import PAIR, SCRIPTED, ask, until
         engine = open_engine(Path({str(runtime)!r}), Path({str(tmp_path / "engine.log")!r}), "killed", 0, SCRIPTED)

@@ -2,9 +2,9 @@
 
 import os
 
-from specchat.engine.events import Counted, Elsewhere, Event, Finished, Loaded, OtherClient, Started, Step
-from specchat.engine.port import EnginePort
-from specchat.engine.requests import Cancel, Count, Load, Watch
+from specchat.engine.protocol.events import Counted, Elsewhere, Event, Finished, Loaded, OtherClient, Started, Step
+from specchat.engine.protocol.port import EnginePort
+from specchat.engine.protocol.requests import Cancel, Count, Load, Watch
 from tests.process.conftest import PAIR, ask, over, until
 from tests.resident.conftest import Connect
 

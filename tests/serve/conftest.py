@@ -11,7 +11,7 @@ import uvicorn
 from specchat.chat.store import Store
 from specchat.config.catalog import Pair
 from specchat.engine.fake import FakeEngine
-from specchat.engine.port import EnginePort
+from specchat.engine.protocol.port import EnginePort
 from specchat.serve import listening
 from specchat.serve.app import make_app
 from specchat.serve.generation import Served

@@ -11,8 +11,8 @@ import httpx2
 import pytest
 from tokenizers import AddedToken
 
-from specchat.engine.client import EngineClient
-from specchat.engine.pair import PairSpec
+from specchat.engine.process.client import EngineClient
+from specchat.engine.protocol.pair import PairSpec
 from tests.engine import tiny
 from tests.engine.scripted import scripted
 from tests.engine.test_tool_calls import HERMES

@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from specchat.engine.fake import FakeEngine
-from specchat.engine.options import ToolCall, Written
+from specchat.engine.protocol.options import ToolCall, Written
 from tests.serve.conftest import Server, serving
 from tests.serve.test_agents import model, real
 from tests.serve.test_tools import ANTHROPIC, FUNCTION, OPENAI

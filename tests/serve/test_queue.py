@@ -6,10 +6,10 @@ from collections.abc import Callable
 import httpx2
 import pytest
 
-from specchat.engine.events import Finished, Started
 from specchat.engine.fake import FakeEngine
-from specchat.engine.options import Message
-from specchat.engine.requests import Cancel, Generate
+from specchat.engine.protocol.events import Finished, Started
+from specchat.engine.protocol.options import Message
+from specchat.engine.protocol.requests import Cancel, Generate
 from specchat.serve.errors import ApiError
 from specchat.serve.fields import Chat
 from specchat.serve.generation import each

@@ -2,10 +2,10 @@
 
 import asyncio
 
-from specchat.engine.events import Finished, Step
 from specchat.engine.fake import FakeEngine
-from specchat.engine.options import Message, Sampling
-from specchat.engine.requests import Generate
+from specchat.engine.protocol.events import Finished, Step
+from specchat.engine.protocol.options import Message, Sampling
+from specchat.engine.protocol.requests import Generate
 from specchat.remote.engine import RemoteEngine
 from specchat.remote.server_replies import ServerReplies
 from tests.remote.conftest import Chatting, spec

@@ -8,7 +8,7 @@ import openai
 import pytest
 
 from specchat.engine.fake import FakeEngine
-from specchat.engine.options import Grammar, Message, Written
+from specchat.engine.protocol.options import Grammar, Message, Written
 from specchat.serve.errors import ApiError
 from specchat.serve.kept_responses import KeptResponses
 from tests.serve.conftest import serving

@@ -8,7 +8,7 @@ import pytest
 
 from specchat.engine.fake import FakeEngine
 from specchat.engine.grammar.source import MAX_CHARACTERS, check
-from specchat.engine.options import Grammar
+from specchat.engine.protocol.options import Grammar
 from tests.serve.conftest import claude, serving
 from tests.serve.test_clients import requested
 from tests.serve.test_refusals import GOOD, HI, post

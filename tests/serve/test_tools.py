@@ -9,11 +9,11 @@ import httpx2
 import openai
 import pytest
 
-from specchat.engine.events import Finished, Started, Step
 from specchat.engine.fake import FakeEngine
 from specchat.engine.fake_steps import steps
-from specchat.engine.options import CallDelta, Message, Speculation, Tool, ToolCall, Written
-from specchat.engine.stats import Stats
+from specchat.engine.protocol.events import Finished, Started, Step
+from specchat.engine.protocol.options import CallDelta, Message, Speculation, Tool, ToolCall, Written
+from specchat.engine.protocol.stats import Stats
 from specchat.serve import sse
 from specchat.serve.anthropic import PING, MessageReply
 from specchat.serve.generation import NO_CHAT, ReplyEvent

@@ -10,12 +10,12 @@ from specchat.chat.rows import INTERRUPTED
 from specchat.chat.store import Store
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply, Turn
-from specchat.engine.events import AwaitingClient, Failed, Finished, Started
 from specchat.engine.fake import INFO, FakeEngine
-from specchat.engine.options import Limits, Message, Sampling, Span, Speculation, Written
-from specchat.engine.pair import NO_SYSTEM_ROLE, StrategyStatus
-from specchat.engine.requests import Cancel, Change, Count, Generate
-from specchat.engine.stats import Stats
+from specchat.engine.protocol.events import AwaitingClient, Failed, Finished, Started
+from specchat.engine.protocol.options import Limits, Message, Sampling, Span, Speculation, Written
+from specchat.engine.protocol.pair import NO_SYSTEM_ROLE, StrategyStatus
+from specchat.engine.protocol.requests import Cancel, Change, Count, Generate
+from specchat.engine.protocol.stats import Stats
 from specchat.service.chat_service import ChatService
 from specchat.service.dispatch import Update
 from specchat.service.settings import Preferences

@@ -10,11 +10,11 @@ from specchat.chat.exporting import export
 from specchat.chat.importing import import_file
 from specchat.chat.store import Store
 from specchat.chat.tool_results import NOT_MADE, ToolResult
-from specchat.engine.events import Failed, Finished
 from specchat.engine.fake import INFO, FakeEngine
-from specchat.engine.options import Message, Tool, ToolCall
-from specchat.engine.requests import Cancel, Count, Generate
-from specchat.engine.stats import Stats
+from specchat.engine.protocol.events import Failed, Finished
+from specchat.engine.protocol.options import Message, Tool, ToolCall
+from specchat.engine.protocol.requests import Cancel, Count, Generate
+from specchat.engine.protocol.stats import Stats
 from specchat.mcp_tools.link import CallOutcome
 from specchat.service.calls import DECLINED, LONGEST, MOST_ROUNDS, SHORTEST, STOPPED
 from specchat.service.chat_service import ChatService

@@ -6,8 +6,8 @@ from threading import Thread
 
 import pytest
 
-from specchat.engine.events import Event
 from specchat.engine.fake import FakeEngine
+from specchat.engine.protocol.events import Event
 from specchat.service import chat_service
 from specchat.service.dispatch import Update
 from tests.service.made import CATALOG, service_of

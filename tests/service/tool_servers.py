@@ -5,7 +5,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
-from specchat.engine.options import ToolCall, Written
+from specchat.engine.protocol.options import ToolCall, Written
 from specchat.mcp_tools.link import CallOutcome
 from specchat.mcp_tools.served import ServedTool
 from specchat.mcp_tools.servers import ToolServers

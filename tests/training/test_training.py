@@ -5,8 +5,8 @@ from dataclasses import replace
 import torch
 
 from specchat.config.paths import demo_model
-from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.runners.host import host_model
+from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.tune.muon import orthogonal
 from training import data, measure
 from training.data import Rows, pack_encoded

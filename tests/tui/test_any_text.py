@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from specchat.chat.turn import Reply, Turn
-from specchat.engine.events import Changed, Drafted, Failed, Finished, Piece, Step
-from specchat.engine.options import Sampling, Speculation
-from specchat.engine.stats import Stats
+from specchat.engine.protocol.events import Changed, Drafted, Failed, Finished, Piece, Step
+from specchat.engine.protocol.options import Sampling, Speculation
+from specchat.engine.protocol.stats import Stats
 from specchat.engine.strategies import STRATEGIES
 from specchat.tui.text.lines import TextLine
 from specchat.tui.text.turn import TurnView

@@ -13,11 +13,11 @@ from textual import events
 from textual.pilot import Pilot
 from textual.widgets import OptionList
 
-from specchat.engine.events import Failed, Started
 from specchat.engine.fake import INFO, FakeEngine
-from specchat.engine.options import Speculation
-from specchat.engine.pair import StrategyStatus
-from specchat.engine.requests import Cancel, Change, Count, Generate
+from specchat.engine.protocol.events import Failed, Started
+from specchat.engine.protocol.options import Speculation
+from specchat.engine.protocol.pair import StrategyStatus
+from specchat.engine.protocol.requests import Cancel, Change, Count, Generate
 from specchat.engine.strategies import STRATEGIES
 from specchat.insight.footer import footer
 from specchat.service.settings import as_data, from_data

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply, Turn
-from specchat.engine.options import Sampling, Speculation, Written
+from specchat.engine.protocol.options import Sampling, Speculation, Written
 from specchat.tui.text.chat_rows import ChatRows, Said
 
 WIDTH = 60

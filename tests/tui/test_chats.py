@@ -16,7 +16,7 @@ from specchat.chat.rows import ChatEntry
 from specchat.chat.search import Hit
 from specchat.chat.store import Store
 from specchat.engine.fake import FakeEngine
-from specchat.engine.requests import Load
+from specchat.engine.protocol.requests import Load
 from specchat.tui.actions.models import use_pair
 from specchat.tui.actions.speculation import use_strategy
 from specchat.tui.app import SpecchatApp

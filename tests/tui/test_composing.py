@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from specchat.attachments import Attachment, AttachmentError
 from specchat.config.personas import Persona, persona_name
 from specchat.config.presets import Preset, apply, preset_name
-from specchat.engine.options import Sampling
+from specchat.engine.protocol.options import Sampling
 from specchat.tui.action import Action
 from specchat.tui.actions.table import ACTIONS
 from specchat.tui.composing.files import FileLister

@@ -8,9 +8,9 @@ from conftest import LAUNCH, ask, loaded, make_app, screen_text, wait_until
 from textual.pilot import Pilot
 
 from specchat.chat.sources import rejected_text
-from specchat.engine.events import Drafted, Piece, Step
 from specchat.engine.fake import FakeEngine
-from specchat.engine.options import Speculation
+from specchat.engine.protocol.events import Drafted, Piece, Step
+from specchat.engine.protocol.options import Speculation
 from specchat.tui.app import SpecchatApp
 from specchat.tui.screens.replay import ReplayScreen
 from specchat.tui.text.draft_rows import tree_rows

@@ -15,8 +15,8 @@ from textual.pilot import Pilot
 from specchat.config.personas import Persona
 from specchat.config.presets import Preset
 from specchat.engine.fake import FakeEngine
-from specchat.engine.options import Sampling
-from specchat.engine.requests import Generate
+from specchat.engine.protocol.options import Sampling
+from specchat.engine.protocol.requests import Generate
 from specchat.engine.strategies import STRATEGIES
 from specchat.tui.app import SpecchatApp
 from specchat.tui.launch import Launch

@@ -10,7 +10,7 @@ from conftest import ask, loaded, make_app, screen_text, wait_until
 
 from specchat.engine import fake
 from specchat.engine.fake import FakeEngine
-from specchat.engine.gpu_counters import Counters, Reading
+from specchat.engine.hardware.gpu_counters import Counters, Reading
 from specchat.insight.gpu_use import NO_USE, GpuUse, GpuWatch
 from specchat.tui.app import SpecchatApp
 from specchat.tui.screens import feed

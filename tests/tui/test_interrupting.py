@@ -11,7 +11,7 @@ from textual.drivers.headless_driver import HeadlessDriver
 from textual.pilot import Pilot
 
 from specchat.engine.fake import FakeEngine
-from specchat.engine.requests import Cancel
+from specchat.engine.protocol.requests import Cancel
 from specchat.tui.app import SpecchatApp
 from specchat.tui.screens.help import HelpScreen
 from tests.service.made import Clock

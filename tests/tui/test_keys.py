@@ -10,7 +10,7 @@ from textual.events import Key
 
 from specchat.config.keymap import read_keymap
 from specchat.engine.fake import INFO, FakeEngine
-from specchat.engine.options import Speculation
+from specchat.engine.protocol.options import Speculation
 from specchat.insight.diagnosis import Advice, Diagnosis
 from specchat.insight.gauges import gauges
 from specchat.tui.actions.table import ACTIONS

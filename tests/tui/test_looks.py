@@ -8,7 +8,7 @@ from conftest import LAUNCH, ask, loaded, make_app, screen_text
 from textual.pilot import Pilot
 
 from specchat.engine.fake import FakeEngine
-from specchat.engine.options import Written
+from specchat.engine.protocol.options import Written
 from specchat.service.settings import Preferences
 from specchat.tui import chat_list
 from specchat.tui.app import SpecchatApp

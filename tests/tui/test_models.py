@@ -14,12 +14,12 @@ from textual.widgets import OptionList
 
 from specchat.chat.store import Store
 from specchat.config.catalog import Catalog, Pair, load_catalog
-from specchat.engine.client import EngineClient
 from specchat.engine.fake import FakeEngine
 from specchat.engine.fetch import download, transfer
 from specchat.engine.fetch.source import Hub
-from specchat.engine.pair import ModelSource, PairSpec
-from specchat.engine.requests import Load
+from specchat.engine.process.client import EngineClient
+from specchat.engine.protocol.pair import ModelSource, PairSpec
+from specchat.engine.protocol.requests import Load
 from specchat.models.library import ModelPlaces
 from specchat.tui.app import SpecchatApp
 from specchat.tui.launch import Launch

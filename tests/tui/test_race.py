@@ -7,12 +7,12 @@ import pytest
 from conftest import CATALOG, LAUNCH
 
 from specchat.chat.store import Store
-from specchat.engine.events import Event, Failed, Finished, Started
 from specchat.engine.fake import INFO, FakeEngine
-from specchat.engine.options import Limits, Message, Sampling, Speculation
-from specchat.engine.pair import StrategyStatus
-from specchat.engine.requests import Cancel, Generate, Request
-from specchat.engine.stats import Stats
+from specchat.engine.protocol.events import Event, Failed, Finished, Started
+from specchat.engine.protocol.options import Limits, Message, Sampling, Speculation
+from specchat.engine.protocol.pair import StrategyStatus
+from specchat.engine.protocol.requests import Cancel, Generate, Request
+from specchat.engine.protocol.stats import Stats
 from specchat.insight.race import Race, RaceView, first_difference, rival
 from specchat.service.chat_service import ChatService
 from specchat.service.settings import Preferences

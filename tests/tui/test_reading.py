@@ -11,7 +11,7 @@ from textual.pilot import Pilot
 from specchat.attachments import Attachment
 from specchat.chat.tree import Conversation
 from specchat.engine.fake import FakeEngine
-from specchat.engine.options import Written
+from specchat.engine.protocol.options import Written
 from specchat.tui.app import SpecchatApp
 from specchat.tui.editor import EditorError
 from specchat.tui.screens.messages import MessagesScreen

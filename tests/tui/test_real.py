@@ -11,8 +11,8 @@ from real_terminal import needs_tmux, terminal
 
 from specchat.config.catalog import load_catalog
 from specchat.config.paths import demo_model
-from specchat.engine.client import EngineClient
-from specchat.engine.options import Limits, Sampling
+from specchat.engine.process.client import EngineClient
+from specchat.engine.protocol.options import Limits, Sampling
 from specchat.engine.strategies import STRATEGIES
 from specchat.service.settings import Preferences
 from specchat.tui.actions.speculation import use_strategy

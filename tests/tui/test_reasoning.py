@@ -9,10 +9,10 @@ from test_text import a_reply, answered, shown, step, styles_at
 
 from specchat.chat.reasoning import Reasoning, thoughts_in
 from specchat.chat.turn import Reply
-from specchat.engine.events import Finished, Piece, Step
-from specchat.engine.model.marks import MARKS, Marks
-from specchat.engine.options import Sampling, Span, Speculation, Written
-from specchat.engine.stats import Stats
+from specchat.engine.protocol.events import Finished, Piece, Step
+from specchat.engine.protocol.options import Sampling, Span, Speculation, Written
+from specchat.engine.protocol.stats import Stats
+from specchat.engine.text.marks import MARKS, Marks
 from specchat.tui.text.blocks import BlockSplitter, split
 from specchat.tui.text.markdown import block_lines, parse
 from specchat.tui.text.turn import TurnView

@@ -11,7 +11,7 @@ from tunes import SIZE, Jobs, chatting, models_toml
 
 from specchat.config.catalog import load_catalog
 from specchat.engine.fake import INFO, FakeEngine
-from specchat.engine.requests import Load
+from specchat.engine.protocol.requests import Load
 from specchat.models import words
 from specchat.tui.app import SpecchatApp
 from specchat.tui.screens import beside_dialog

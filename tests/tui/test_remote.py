@@ -9,7 +9,7 @@ from conftest import LAUNCH, THEMES, ask, loaded, screen_text, wait_until
 from specchat.chat.store import Store
 from specchat.config.catalog import Catalog, Pair
 from specchat.engine.fake import FakeEngine
-from specchat.engine.pair import Server
+from specchat.engine.protocol.pair import Server
 from specchat.remote.engine import RemoteEngine
 from specchat.remote.routing import RoutingEngine
 from specchat.tui.app import SpecchatApp

@@ -9,7 +9,7 @@ from conftest import LAUNCH, flush, loaded, make_app
 
 from specchat.chat.store import Store
 from specchat.engine.fake import FakeEngine
-from specchat.engine.requests import Forget, Generate, Remember
+from specchat.engine.protocol.requests import Forget, Generate, Remember
 from specchat.service import saved_replies
 from specchat.tui.screens.settings import SettingsScreen
 from specchat.tui.session import AppSession

@@ -7,11 +7,11 @@ import pytest
 from conftest import CATALOG, LAUNCH
 
 from specchat.chat.store import Store
-from specchat.engine.events import Finished, FinishReason, Started
 from specchat.engine.fake import INFO, FakeEngine
-from specchat.engine.options import ContextPolicy, Limits, Speculation
-from specchat.engine.pair import StrategyStatus
-from specchat.engine.stats import Stats
+from specchat.engine.protocol.events import Finished, FinishReason, Started
+from specchat.engine.protocol.options import ContextPolicy, Limits, Speculation
+from specchat.engine.protocol.pair import StrategyStatus
+from specchat.engine.protocol.stats import Stats
 from specchat.service.dispatch import Update
 from specchat.tui.actions.table import ACTIONS
 from specchat.tui.keys import Keys

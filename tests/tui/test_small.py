@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from specchat import figures
 from specchat.chat.sources import LEGEND, REJECTED, source_of
-from specchat.engine.comparison import Comparison
-from specchat.engine.events import Changed
 from specchat.engine.fake import INFO
 from specchat.engine.fake_steps import compared, steps
-from specchat.engine.options import Speculation
+from specchat.engine.protocol.comparison import Comparison
+from specchat.engine.protocol.events import Changed
+from specchat.engine.protocol.options import Speculation
 from specchat.engine.strategies import STRATEGIES
 from specchat.insight.diagnosis import Advice, Diagnosis
 from specchat.insight.footer import footer, whole_footer

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from textual.content import Content
 
 from specchat.chat.turn import Reply, Turn
-from specchat.engine.events import Changed, Drafted, Finished, Piece, Started, Step
-from specchat.engine.options import Sampling, Speculation
-from specchat.engine.stats import Stats
+from specchat.engine.protocol.events import Changed, Drafted, Finished, Piece, Started, Step
+from specchat.engine.protocol.options import Sampling, Speculation
+from specchat.engine.protocol.stats import Stats
 from specchat.tui.text import code, turn
 from specchat.tui.text.blocks import split
 from specchat.tui.text.code import OpenCode, box, code_lines, highlight, language_of

@@ -14,7 +14,7 @@ from textual.widgets import OptionList
 
 from specchat.chat.store import Store
 from specchat.engine.fake import FakeEngine
-from specchat.engine.options import Written
+from specchat.engine.protocol.options import Written
 from specchat.mcp_tools.link import CallOutcome
 from specchat.mcp_tools.servers import ToolServers
 from specchat.tui.actions import reading

@@ -10,7 +10,7 @@ from tunes import SIZE, Jobs, chatting, models_toml
 
 from specchat.config.catalog import load_catalog
 from specchat.engine.fake import FakeEngine
-from specchat.engine.requests import Load
+from specchat.engine.protocol.requests import Load
 from specchat.tune.registry import register
 from specchat.tune.shelf import Tuned
 

@@ -13,8 +13,8 @@ from tunes import SIZE, Jobs, chatting, models_toml, tunes
 
 from specchat.config.catalog import Catalog
 from specchat.engine.fake import INFO, FakeEngine
-from specchat.engine.pair import PairInfo
-from specchat.engine.requests import Load
+from specchat.engine.protocol.pair import PairInfo
+from specchat.engine.protocol.requests import Load
 from specchat.models.declare import set_setting
 from specchat.tui.app import SpecchatApp
 from specchat.tui.screens import beside_dialog

@@ -16,8 +16,8 @@ from specchat.chat.store import Store
 from specchat.chat.tree import Conversation
 from specchat.config.catalog import load_catalog
 from specchat.config.paths import demo_model
-from specchat.engine.client import EngineClient
-from specchat.engine.options import Limits, Sampling
+from specchat.engine.process.client import EngineClient
+from specchat.engine.protocol.options import Limits, Sampling
 from specchat.service.settings import Preferences
 from specchat.tui.app import SpecchatApp
 from specchat.tui.launch import Launch

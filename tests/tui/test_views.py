@@ -11,8 +11,8 @@ from textual.pilot import Pilot
 from textual.widgets import OptionList
 
 from specchat.engine.fake import INFO, FakeEngine
-from specchat.engine.options import Speculation
-from specchat.engine.requests import Cancel, Change, Generate
+from specchat.engine.protocol.options import Speculation
+from specchat.engine.protocol.requests import Cancel, Change, Generate
 from specchat.insight import replay
 from specchat.service.settings import Preferences
 from specchat.tui.app import SpecchatApp

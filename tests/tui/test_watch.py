@@ -8,11 +8,11 @@ import pytest
 from conftest import ask, loaded, make_app, screen_text, wait_until
 from textual.pilot import Pilot
 
-from specchat.engine.events import Elsewhere, Failed, Finished, OtherClient, Started, Step
 from specchat.engine.fake import FakeEngine
 from specchat.engine.fake_steps import stats, steps
-from specchat.engine.options import Speculation, Written
-from specchat.engine.requests import Request, Watch
+from specchat.engine.protocol.events import Elsewhere, Failed, Finished, OtherClient, Started, Step
+from specchat.engine.protocol.options import Speculation, Written
+from specchat.engine.protocol.requests import Request, Watch
 from specchat.tui.app import SpecchatApp
 from specchat.tui.screens.watch import WatchScreen
 

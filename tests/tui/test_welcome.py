@@ -8,7 +8,7 @@ from conftest import CATALOG, LAUNCH, ask, loaded, make_app, screen_text, wait_u
 from test_chat import LONG, being_answered, status
 
 from specchat.engine.fake import FakeEngine
-from specchat.engine.options import Limits
+from specchat.engine.protocol.options import Limits
 from specchat.service.settings import Preferences
 from specchat.tui.actions.table import ACTIONS
 from specchat.tui.composing.suggestions import SUGGESTIONS

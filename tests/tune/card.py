@@ -17,8 +17,8 @@ from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_a
 from torch.utils._pytree import tree_leaves, tree_map
 
 from specchat.engine.device.weights import load
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.pair import Quant
+from specchat.engine.protocol.pair import Quant
+from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.tune.device_target import DeviceTarget
 
 GPU = torch.device("meta")

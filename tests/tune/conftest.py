@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from specchat.engine.loading import load
-from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import CachedDecoder
-from specchat.engine.options import Message, Sampling
-from specchat.engine.pair import PairSpec
+from specchat.engine.protocol.options import Message, Sampling
+from specchat.engine.protocol.pair import PairSpec
 from specchat.engine.session import Session
+from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.tune import replies
 from specchat.tune.families import FAMILIES
 from specchat.tune.replies import Chat, collect, questions

@@ -9,11 +9,11 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from specchat.engine.errors import ModelError
-from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import CachedDecoder
-from specchat.engine.options import Sampling
+from specchat.engine.protocol.options import Sampling
 from specchat.engine.reference.tensors import Dense
 from specchat.engine.session import Session
+from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.tune import draft as draft_module
 from specchat.tune import learner as learner_module
 from specchat.tune import training as training_module

@@ -11,10 +11,10 @@ from transformers import AutoModelForCausalLM
 from specchat.engine.drafters.early_exit import EarlyExitDrafter
 from specchat.engine.errors import ModelError
 from specchat.engine.loading import load
-from specchat.engine.model.exit_adapter import ExitAdapter
-from specchat.engine.options import Acceptance, Limits, Sampling, Speculation
-from specchat.engine.pair import PairSpec
+from specchat.engine.protocol.options import Acceptance, Limits, Sampling, Speculation
+from specchat.engine.protocol.pair import PairSpec
 from specchat.engine.session import Session
+from specchat.engine.weights.exit_adapter import ExitAdapter
 from specchat.tune.exits import ExitLearner, exits, put_adapter, size
 from specchat.tune.replies import collect, questions
 from specchat.tune.rows import Batch, TrainingText

@@ -3,7 +3,7 @@
 import pytest
 
 from specchat.bench.ratios import ratio_interval
-from specchat.engine.pair import ModelSource, PairSpec
+from specchat.engine.protocol.pair import ModelSource, PairSpec
 from specchat.tune.gain import HeldOutSpeed, _placed, gain
 
 

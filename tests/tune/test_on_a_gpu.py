@@ -12,11 +12,11 @@ from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.weights import load
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.pair import Quant
+from specchat.engine.protocol.pair import Quant
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.device import device_runner
 from specchat.engine.strategy import Head
+from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.tune import TUNED
 from specchat.tune import draft as draft_module
 from specchat.tune import learner as learner_module

@@ -7,8 +7,8 @@ import pytest
 
 from specchat.bench.published import narrowed
 from specchat.engine.fake import INFO
-from specchat.engine.model.config import ModelConfig, parse_config
-from specchat.engine.pair import PairInfo
+from specchat.engine.protocol.pair import PairInfo
+from specchat.engine.weights.config import ModelConfig, parse_config
 from specchat.tune import exits
 from specchat.tune.families import FAMILIES
 from specchat.tune.plan import LARGEST_WHOLE, TunePlan, recommend_memory, training_plan, tune_plan, unsupported

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from specchat.engine.decoding.cached import CachedModel
-from specchat.engine.events import Finished
 from specchat.engine.model.decoder import CachedDecoder
-from specchat.engine.options import Limits, Message, Sampling, Speculation
-from specchat.engine.requests import Generate
+from specchat.engine.protocol.events import Finished
+from specchat.engine.protocol.options import Limits, Message, Sampling, Speculation
+from specchat.engine.protocol.requests import Generate
 from specchat.engine.session import Session
 from specchat.tune.replies import LEAST_REPLY, Chat, Question, collect, questions
 from specchat.tune.rows import TrainingText, reply

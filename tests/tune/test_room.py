@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from specchat.engine.errors import EngineError
-from specchat.engine.model import memory
+from specchat.engine.hardware import free_memory as memory
 from specchat.tune.plan import IMPORTED, TunePlan
 from specchat.tune.room import LEFT, check_room, free_bytes, leave_room
 from specchat.tune.work import _failing

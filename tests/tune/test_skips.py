@@ -10,8 +10,8 @@ from specchat.engine.drafters.skip_search import WINDOW, Sublayer
 from specchat.engine.drafters.swift import SwiftDrafter
 from specchat.engine.loading import load
 from specchat.engine.model.decoder import CachedDecoder
-from specchat.engine.options import Limits, Sampling, Speculation
-from specchat.engine.pair import PairSpec
+from specchat.engine.protocol.options import Limits, Sampling, Speculation
+from specchat.engine.protocol.pair import PairSpec
 from specchat.engine.session import Session
 from specchat.engine.strategy import SkippedLayers
 from specchat.tune import skips

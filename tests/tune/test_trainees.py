@@ -12,8 +12,8 @@ from specchat.engine.decoding.cached import CachedModel, HostModel
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.loading import load
 from specchat.engine.model.decoder import CachedDecoder
-from specchat.engine.options import Limits, Sampling, Speculation
-from specchat.engine.pair import ModelSource, PairSpec
+from specchat.engine.protocol.options import Limits, Sampling, Speculation
+from specchat.engine.protocol.pair import ModelSource, PairSpec
 from specchat.engine.session import Session
 from specchat.engine.strategies import HEADS, STRATEGIES
 from specchat.engine.strategy import Head, resolved

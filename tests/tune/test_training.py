@@ -11,8 +11,8 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from specchat.engine.errors import ModelError
-from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.strategy import Head
+from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.tune import TUNED, files, training
 from specchat.tune.families import untrained
 from specchat.tune.rows import LONGEST, Batch, TrainingText

@@ -10,10 +10,10 @@ from specchat.bench.contender import BenchPrompt, Different, Run
 from specchat.bench.interleaved import Sample
 from specchat.bench.ours import Ours
 from specchat.engine.errors import EngineError
-from specchat.engine.options import Sampling, Speculation
-from specchat.engine.pair import ModelSource, PairSpec
+from specchat.engine.protocol.options import Sampling, Speculation
+from specchat.engine.protocol.pair import ModelSource, PairSpec
+from specchat.engine.protocol.stats import Stats
 from specchat.engine.session import Session
-from specchat.engine.stats import Stats
 from specchat.tune import gain
 from specchat.tune.families import untrained
 from specchat.tune.gain import HeldOutSpeed, Side, TuneComparison, compared, held_out_speeds

@@ -6,8 +6,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from specchat.engine.errors import EngineError
-from specchat.engine.options import Sampling
-from specchat.engine.pair import ModelSource, PairSpec
+from specchat.engine.protocol.options import Sampling
+from specchat.engine.protocol.pair import ModelSource, PairSpec
 from specchat.engine.strategies import STRATEGIES, in_group
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ PEERS = {
 def theirs(module: ModuleType, session: "Session", pair: PairSpec, sampling: Sampling) -> "list[Contender]":
     """The ways of another program to write, with the weights of `pair`, which is loaded once more."""
     from specchat.bench.contender import Material
-    from specchat.engine.hub import locate, locate_file
+    from specchat.engine.fetch.hub import locate, locate_file
 
     def found(source: ModelSource) -> Path:
         find = locate_file if source.is_gguf else locate

@@ -11,9 +11,9 @@ import torch
 from specchat.bench.contender import CLOCK, BenchPrompt, Clock, Material, Run
 from specchat.engine.errors import EngineError
 from specchat.engine.gguf.export import Kind, export
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.options import Sampling
-from specchat.engine.pair import is_gguf
+from specchat.engine.protocol.options import Sampling
+from specchat.engine.protocol.pair import is_gguf
+from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.installing import install_command
 
 WARM_UP_TOKENS = 32

@@ -11,8 +11,8 @@ from transformers.generation.streamers import BaseStreamer
 from transformers.utils import logging
 
 from specchat.bench.contender import CLOCK, BenchPrompt, Clock, Material, Run
-from specchat.engine.model.gpu import CHOSEN
-from specchat.engine.pair import Quant
+from specchat.engine.hardware.gpu import CHOSEN
+from specchat.engine.protocol.pair import Quant
 
 TRIAL_TOKENS = 16
 """Tokens of a reply that tries a number of threads."""

@@ -30,7 +30,7 @@ from specchat.engine.cpu.simd import (
 )
 from specchat.engine.cpu.softmax import entry, exponentials, fill, peak, put_sink, total
 from specchat.engine.cpu.tiles import FLOAT32, tile
-from specchat.engine.model.vectors import LANES, QUERIES
+from specchat.engine.memory.vectors import LANES, QUERIES
 
 KEYS = 4
 """Keys multiplied at a time: their sums end in one vector."""

@@ -19,9 +19,9 @@ from specchat.engine.cpu.scoring import run_head, run_layers
 from specchat.engine.cpu.signatures import HEAD_ARGS, LAYER_ARGS
 from specchat.engine.cpu.simd import Address, Count, constant, inner, primitive, python_callable, store
 from specchat.engine.cpu.tiles import BFLOAT16, FLOAT16, FLOAT32, load_widened
+from specchat.engine.kernels.streams import TOKEN
+from specchat.engine.memory.vectors import LANES
 from specchat.engine.model.chain_parameters import ChainParameters
-from specchat.engine.model.vectors import LANES
-from specchat.engine.streams import TOKEN
 
 _draw: Any = draw
 _COUNTERS = -1

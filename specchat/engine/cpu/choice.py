@@ -31,8 +31,8 @@ from specchat.engine.cpu.simd import (
     splat,
     typed_primitive,
 )
-from specchat.engine.model.vectors import LANES
-from specchat.engine.streams import FIRST, GOLDEN, SECOND, TOKEN
+from specchat.engine.kernels.streams import FIRST, GOLDEN, SECOND, TOKEN
+from specchat.engine.memory.vectors import LANES
 
 F64, I16 = ir.DoubleType(), ir.IntType(LANES)
 MOST_NOISE = 36.75

@@ -27,7 +27,7 @@ _FIRST = "specchat.engine.cpu.passes"
 """Module compiled in this process while `helper.py` compiles the rest."""
 STEPS = 756
 """numba's passes over what this process compiles for a pair, with an empty cache."""
-_VECTORS = Path(__file__).parents[1] / "model" / "vectors.py"
+_OUTSIDE = tuple(Path(__file__).parents[1] / name for name in ("memory/vectors.py", "kernels/streams.py"))
 """Source of what kernels take from elsewhere; its module, which needs families, is not imported before a pair loads."""
 PATIENCE_S = 60.0
 """Longest wait for `helper.py`; then this process compiles the rest too."""
@@ -170,5 +170,5 @@ def _folder() -> Path:
 
 def _digest() -> str:
     """Digest of all sources: numba checks only one file of those that a function is made of."""
-    sources = [*sorted(Path(__file__).parent.glob("*.py")), _VECTORS]
+    sources = [*sorted(Path(__file__).parent.glob("*.py")), *_OUTSIDE]
     return sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]

@@ -23,18 +23,18 @@ from specchat.engine.cpu.passes import PASS_ADDRESSES
 from specchat.engine.cpu.short_convs import ShortConvs
 from specchat.engine.cpu.threads import ByRows
 from specchat.engine.cpu.workspace import PassBuffers
+from specchat.engine.hardware.threads import CORES
+from specchat.engine.memory.vectors import brief, filled, head_places, workers
 from specchat.engine.model.cache import KVCache
 from specchat.engine.model.chain_parameters import ChainParameters
-from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import NOTHING, CachedDecoder, PassRows, Skip
 from specchat.engine.model.hidden_states import AuxHiddenStates
 from specchat.engine.model.norm import RMSNorm, capped
 from specchat.engine.model.rope import turned
 from specchat.engine.model.rows import PREFILL_ROWS, TILE
 from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout, chain
-from specchat.engine.model.vectors import brief, filled, head_places, workers
-from specchat.engine.pair import Quant
-from specchat.engine.threads import CORES
+from specchat.engine.protocol.pair import Quant
+from specchat.engine.weights.checkpoint import Checkpoint
 
 LOAD_PASSES, LOAD_SECONDS = (3, 20), 0.005
 """Least and most passes that time a number of threads at load, and the seconds that the passes must take in all."""

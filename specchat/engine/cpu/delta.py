@@ -47,8 +47,8 @@ from specchat.engine.cpu.signatures import DELTA
 from specchat.engine.cpu.simd import by_address, inner
 from specchat.engine.cpu.softmax import entry
 from specchat.engine.cpu.together import barrier, next_piece
+from specchat.engine.memory.vectors import LANES
 from specchat.engine.model.state_log import BASE, FOLD, TIP
-from specchat.engine.model.vectors import LANES
 
 
 @inner

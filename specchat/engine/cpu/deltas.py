@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from specchat.engine.memory.state_need import SLOTS, width
+from specchat.engine.memory.vectors import LANES, panels_for
 from specchat.engine.model.state_log import StateLog
-from specchat.engine.model.state_need import SLOTS, width
-from specchat.engine.model.vectors import LANES, panels_for
 from specchat.engine.recipe import LENGTH_EPS as ADDED
 from specchat.engine.recipe import Delta, Layer, Norm
 from specchat.engine.strategy import resolved

@@ -17,9 +17,9 @@ from specchat.engine.cpu.mixtures import Mixtures
 from specchat.engine.cpu.padding import padded_eps
 from specchat.engine.cpu.products import COLUMNS
 from specchat.engine.cpu.short_convs import ShortConvs
+from specchat.engine.memory.vectors import whole_vectors
 from specchat.engine.model.rope import tempers
 from specchat.engine.model.tree_layout import Layout
-from specchat.engine.model.vectors import whole_vectors
 from specchat.engine.recipe import Attention, Layer, Norm
 
 Floats = NDArray[np.float32]

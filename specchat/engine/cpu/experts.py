@@ -34,7 +34,7 @@ from specchat.engine.cpu.signatures import EXPERTS
 from specchat.engine.cpu.simd import by_address
 from specchat.engine.cpu.softmax import entry, fill
 from specchat.engine.cpu.together import barrier, gated_piece, next_piece, piece_end, piece_size
-from specchat.engine.model.vectors import FEW, LANES
+from specchat.engine.memory.vectors import FEW, LANES
 
 
 @by_address(types.void(*EXPERTS))

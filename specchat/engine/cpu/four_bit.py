@@ -28,7 +28,7 @@ from specchat.engine.cpu.simd import (
     store,
 )
 from specchat.engine.cpu.tiles import NIBBLES, fetch, less_zeros, load_zeros
-from specchat.engine.model.vectors import LANES
+from specchat.engine.memory.vectors import LANES
 
 TOGETHER = 4
 """Rows multiplied with unpacked weights at a time: their sums and the weights fill 16 registers."""

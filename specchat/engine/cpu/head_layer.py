@@ -15,9 +15,9 @@ from specchat.engine.cpu.packed import Packed
 from specchat.engine.cpu.passes import GATE_UP
 from specchat.engine.cpu.products import PANELS, kernels_of
 from specchat.engine.cpu.together import LINE
+from specchat.engine.memory.vectors import FEW, LANES, attention_room
 from specchat.engine.model.rows import TILE
 from specchat.engine.model.tree_layout import chain
-from specchat.engine.model.vectors import FEW, LANES, attention_room
 from specchat.engine.recipe import Layer, Norm
 
 _layers: Any = passes.layers

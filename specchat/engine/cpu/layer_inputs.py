@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import embedding
 
+from specchat.engine.memory.vectors import LANES, panels_for
 from specchat.engine.model.rows import PREFILL_ROWS
-from specchat.engine.model.vectors import LANES, panels_for
 from specchat.engine.recipe import PerLayer
 from specchat.engine.strategy import resolved
 

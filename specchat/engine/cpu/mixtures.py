@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from specchat.engine.model.host_need import APART, mixture_need
+from specchat.engine.memory.host_need import APART, mixture_need
+from specchat.engine.memory.vectors import LANES, panels_for
 from specchat.engine.model.rows import PREFILL_ROWS
-from specchat.engine.model.vectors import LANES, panels_for
 from specchat.engine.recipe import Experts, Norm, Recipe
 from specchat.engine.strategy import resolved
 

@@ -24,9 +24,9 @@ from specchat.engine.cpu.products import (
     ZEROS,
 )
 from specchat.engine.cpu.tiles import BFLOAT16, FLOAT16, FLOAT32, FOUR_BIT, INT8, SHIFTED
-from specchat.engine.formats import EightBit, FourBit, Weight
-from specchat.engine.model.quantise import block_scales, dequantised
-from specchat.engine.model.vectors import LANES, panels_for
+from specchat.engine.formats.layout import EightBit, FourBit, Weight
+from specchat.engine.formats.quantise import block_scales, dequantised
+from specchat.engine.memory.vectors import LANES, panels_for
 
 
 @dataclass

@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
-from specchat.engine.formats import EightBit, FourBit, Weight
-from specchat.engine.model.matrices import reordered
-from specchat.engine.model.quantise import dequantised
-from specchat.engine.model.vectors import head_places, head_size, whole_vectors
+from specchat.engine.formats.layout import EightBit, FourBit, Weight
+from specchat.engine.formats.quantise import dequantised
+from specchat.engine.memory.vectors import head_places, head_size, whole_vectors
 from specchat.engine.recipe import Attention, Norm, Recipe
+from specchat.engine.weights.matrices import reordered
 
 Floats = NDArray[np.float32]
 ZERO = -1

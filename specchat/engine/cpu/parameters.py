@@ -12,12 +12,12 @@ from torch.nn.functional import embedding
 from specchat.engine.cpu.packed import Packed, look_up
 from specchat.engine.cpu.padding import pad_norms, pad_out, pad_qkv, pad_rows
 from specchat.engine.cpu.products import kernels_of
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.matrices import read_matrix, read_norm, read_table, read_vectors
 from specchat.engine.model.norm import unscaled
-from specchat.engine.model.weights import Weights
-from specchat.engine.pair import Quant
+from specchat.engine.protocol.pair import Quant
 from specchat.engine.recipe import Attention, Norm
+from specchat.engine.weights.checkpoint import Checkpoint
+from specchat.engine.weights.matrices import read_matrix, read_norm, read_table, read_vectors
+from specchat.engine.weights.weights import Weights
 
 Floats = NDArray[np.float32]
 

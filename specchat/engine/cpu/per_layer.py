@@ -12,7 +12,7 @@ from specchat.engine.cpu.signatures import ADD_INPUT, MAKE_INPUTS
 from specchat.engine.cpu.simd import by_address
 from specchat.engine.cpu.softmax import entry
 from specchat.engine.cpu.together import NO_CAP, add_product, barrier, next_piece, piece_end, piece_size, product
-from specchat.engine.model.vectors import LANES
+from specchat.engine.memory.vectors import LANES
 
 
 @by_address(types.void(*MAKE_INPUTS))

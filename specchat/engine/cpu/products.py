@@ -30,8 +30,8 @@ from specchat.engine.cpu.tiles import (
     tile,
 )
 from specchat.engine.cpu.unpacked import FOR_MANY, add_block, unpack_block
-from specchat.engine.model import blocks
-from specchat.engine.model.vectors import LANES
+from specchat.engine.formats import blocks
+from specchat.engine.memory.vectors import LANES
 
 ADDRESS, FORM, PANELS, INPUTS, SCALES, BIAS, CODE, BLOCK, ZEROS, ORDER = range(10)
 """Columns of a table of products, int64.

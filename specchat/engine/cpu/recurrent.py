@@ -27,7 +27,7 @@ from specchat.engine.cpu.simd import (
     wide_vectors,
 )
 from specchat.engine.cpu.softmax import sigmoid
-from specchat.engine.model.vectors import LANES
+from specchat.engine.memory.vectors import LANES
 
 TOGETHER = 4 if wide_vectors() else 2
 """Vectors of columns whose sums fit in registers."""

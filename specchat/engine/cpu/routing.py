@@ -31,7 +31,7 @@ from specchat.engine.cpu.products import COLUMNS, PANELS, multiply
 from specchat.engine.cpu.rowwise import norm
 from specchat.engine.cpu.simd import Address, Count, Number, inner, primitive, store
 from specchat.engine.cpu.softmax import entry, exponentials, fill, peak, sigmoids, total
-from specchat.engine.model.vectors import LANES
+from specchat.engine.memory.vectors import LANES
 
 NEVER = np.float32(-np.inf)
 """The rank of an expert that cannot be chosen any more."""

@@ -25,7 +25,7 @@ from specchat.engine.cpu.simd import (
     splat,
     store,
 )
-from specchat.engine.model.vectors import LANES
+from specchat.engine.memory.vectors import LANES
 
 HALF = 8
 """Lanes of a vector of half a head."""

@@ -12,7 +12,7 @@ from specchat.engine.cpu.short_convs import HALF, TAPS, WEIGHTS
 from specchat.engine.cpu.signatures import SHORT_CONV
 from specchat.engine.cpu.simd import python_callable
 from specchat.engine.cpu.together import next_piece
-from specchat.engine.model.vectors import LANES
+from specchat.engine.memory.vectors import LANES
 
 PIECE = 8 * LANES
 """Channels of a piece, but for the last of a half."""

@@ -22,7 +22,7 @@ from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
 from specchat.engine.cpu.compiled import caches_code, use_folder
-from specchat.engine.model.vectors import LANES
+from specchat.engine.memory.vectors import LANES
 
 use_folder()  # before anything is compiled
 

@@ -26,7 +26,7 @@ from specchat.engine.cpu.simd import (
     store,
     wide_vectors,
 )
-from specchat.engine.model.vectors import LANES
+from specchat.engine.memory.vectors import LANES
 
 FLOAT32, FLOAT16, BFLOAT16, INT8, FOUR_BIT, SHIFTED = range(6)
 """Storage formats of the weights of a product; SHIFTED is FOUR_BIT with zero points."""

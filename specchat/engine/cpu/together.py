@@ -10,7 +10,7 @@ from specchat.engine.cpu.gates import gate_by
 from specchat.engine.cpu.products import INPUTS, ORDER, PANELS, min_panels, multiply
 from specchat.engine.cpu.rowwise import add_scaled, cap_vector, gather, norm
 from specchat.engine.cpu.simd import inner
-from specchat.engine.model.vectors import LANES
+from specchat.engine.memory.vectors import LANES
 
 ARRIVED, LINE = 0, 8
 """Counters are LINE words, a cache line, apart: arrivals at the barrier, then pieces taken of each product."""

@@ -21,7 +21,7 @@ from specchat.engine.cpu.tiles import (
     subtract_zeros,
     zeros,
 )
-from specchat.engine.model.vectors import LANES
+from specchat.engine.memory.vectors import LANES
 
 FOR_MANY = 32
 """Most rows of a call: inputs stay in a level-2 cache meanwhile, sums in the level-1 cache beside a block."""

@@ -8,13 +8,13 @@ from numpy.typing import NDArray
 from specchat.engine.cpu.mixtures import Mixtures
 from specchat.engine.cpu.products import INPUTS, ORDER, PANELS
 from specchat.engine.cpu.together import LINE
-from specchat.engine.model.config import ModelConfig
+from specchat.engine.memory.state_need import room as state_room
+from specchat.engine.memory.state_need import width
+from specchat.engine.memory.vectors import FEW, LANES, attention_room, filled, panels_for
 from specchat.engine.model.rows import PREFILL_ROWS
-from specchat.engine.model.state_need import room as state_room
-from specchat.engine.model.state_need import width
 from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout
-from specchat.engine.model.vectors import FEW, LANES, attention_room, filled, panels_for
 from specchat.engine.recipe import Attention, Delta, Layer
+from specchat.engine.weights.config import ModelConfig
 
 Floats = NDArray[np.float32]
 

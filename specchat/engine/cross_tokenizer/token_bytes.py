@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 
 from tokenizers.pre_tokenizers import ByteLevel
 
-from specchat.engine.model.tokenizer import Tokenizer
+from specchat.engine.text.tokenizer import Tokenizer
 
 SAMPLE_TOKENS = 64
 """Tokens on which a notation is recognised."""

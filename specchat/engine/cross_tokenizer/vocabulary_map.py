@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from specchat.engine.cross_tokenizer.token_bytes import FragmentEncoder, token_bytes
 from specchat.engine.errors import ModelError
-from specchat.engine.model.tokenizer import Tokenizer
-from specchat.engine.options import Message
+from specchat.engine.protocol.options import Message
+from specchat.engine.text.tokenizer import Tokenizer
 
 Path = tuple[int, ...]
 """Consecutive tokens."""

@@ -19,7 +19,7 @@ from specchat.engine.decoding import noise
 from specchat.engine.decoding.block import judge_block
 from specchat.engine.decoding.draft import Draft
 from specchat.engine.decoding.sampler import History, Sampler, gumbel_argmax
-from specchat.engine.options import Acceptance
+from specchat.engine.protocol.options import Acceptance
 
 
 @dataclass(frozen=True)

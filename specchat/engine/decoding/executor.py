@@ -7,7 +7,7 @@ from specchat.engine.decoding.draft import Proposal
 from specchat.engine.decoding.length_policy import LengthPolicies
 from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.decoding.reply_rules import ReplyRules
-from specchat.engine.options import Acceptance
+from specchat.engine.protocol.options import Acceptance
 
 
 class Executor(Protocol):

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from specchat.engine.decoding.cached import HostModel
 from specchat.engine.decoding.sampler import History, Sampler
-from specchat.engine.options import Sampling
+from specchat.engine.protocol.options import Sampling
 
 LEAST = 1e-6
 """Lower bound of top-p, above 0."""

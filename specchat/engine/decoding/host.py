@@ -16,7 +16,7 @@ from specchat.engine.decoding.reply_rules import ReplyRules
 from specchat.engine.decoding.waiting import Waiting
 from specchat.engine.model.decoder import CachedDecoder, PassRows
 from specchat.engine.model.tree_layout import Layout, depth_first
-from specchat.engine.options import Acceptance
+from specchat.engine.protocol.options import Acceptance
 
 
 class HostExecutor:

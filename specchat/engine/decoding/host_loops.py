@@ -17,7 +17,7 @@ from specchat.engine.decoding.reply_rules import ReplyRules
 from specchat.engine.decoding.sampler import Sampler
 from specchat.engine.model.chain_parameters import ChainParameters
 from specchat.engine.model.decoder import NOTHING, CachedDecoder, PassRows
-from specchat.engine.options import Acceptance, Sampling
+from specchat.engine.protocol.options import Acceptance, Sampling
 
 PickOnDevice = Callable[[Tensor, int], tuple[int, float]]
 """Picks a token and its probability from logits float32 [1, vocab] on a device, given the node's number."""

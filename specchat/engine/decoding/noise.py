@@ -7,7 +7,7 @@ kernels make the same 64 bits on any device (kernels/noise.py) and round derived
 import numpy as np
 from numpy.typing import NDArray
 
-from specchat.engine.streams import ACCEPT, BLOCK, FIRST, GOLDEN, LATER, RESIDUAL, SECOND, TOKEN
+from specchat.engine.kernels.streams import ACCEPT, BLOCK, FIRST, GOLDEN, LATER, RESIDUAL, SECOND, TOKEN
 
 __all__ = ["ACCEPT", "BLOCK", "LATER", "RESIDUAL", "TOKEN", "WORD", "gumbel", "mix", "uniform", "words"]
 

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from specchat.engine.decoding.constraint import Constraint
-from specchat.engine.options import Sampling
+from specchat.engine.protocol.options import Sampling
 
 
 class ReplyRules(NamedTuple):

@@ -20,7 +20,7 @@ from specchat.engine.cpu import compiled
 from specchat.engine.decoding import noise
 from specchat.engine.decoding.constraint import Allowed, Constraint
 from specchat.engine.errors import ModelError
-from specchat.engine.options import Sampling
+from specchat.engine.protocol.options import Sampling
 
 GROUPED = 64
 """Scores of a group, by whose largest ones those of the top k are found."""

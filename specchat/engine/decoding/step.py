@@ -8,7 +8,7 @@ from specchat.engine.decoding.draft import PLAIN, Chain, Copy, Drafter, Proposal
 from specchat.engine.decoding.executor import Executor
 from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.decoding.reply_rules import ReplyRules
-from specchat.engine.options import Acceptance
+from specchat.engine.protocol.options import Acceptance
 from specchat.engine.strategies import GRAMMAR
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 

@@ -20,7 +20,7 @@ from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.means import Mean
 from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.decoding.plain_ratio import NOISE, OFF, PLAIN_STEPS, PlainRatio, Repeated, combined
-from specchat.engine.events import PlainKnown
+from specchat.engine.protocol.events import PlainKnown
 
 SHARE, OF_REPLY = 0.01, 0.06
 """Largest cost of probes, as a share of the time since the first one, waits for the user included, and of the

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from specchat.engine.device.buffers import Between, Buffers
 from specchat.engine.device.weights import ModelWeights
-from specchat.engine.gpu_shapes import held
 from specchat.engine.kernels import ahead
 from specchat.engine.kernels.attention import attend
+from specchat.engine.kernels.gpu_shapes import held
 from specchat.engine.kernels.keep import keep
 from specchat.engine.kernels.products import multiply
 from specchat.engine.kernels.rope import NormOf, rope_and_write

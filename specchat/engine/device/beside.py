@@ -19,7 +19,7 @@ from specchat.engine.device.graphs import Graphs
 from specchat.engine.kernels.choose import choose
 from specchat.engine.kernels.scores import process
 from specchat.engine.kernels.verify_state import Scored, VerifyState
-from specchat.engine.options import Acceptance
+from specchat.engine.protocol.options import Acceptance
 
 LIKELY = 0.5
 """Least probability of the draft for drafting on. A pass then saves a later one, or delays the outcome by half a pass

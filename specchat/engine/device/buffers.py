@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from specchat.engine.device.weights import ModelWeights
-from specchat.engine.gpu_shapes import PASS_ROWS, VERIFY_ROWS
+from specchat.engine.kernels.gpu_shapes import PASS_ROWS, VERIFY_ROWS
 from specchat.engine.kernels.products import splits
 from specchat.engine.kernels.workspace import workspace
 from specchat.engine.recipe import Attention, Layer, Matrix, Recipe

@@ -18,17 +18,17 @@ from specchat.engine.device.layer_inputs import TokenInputs
 from specchat.engine.device.recurrent import Recurrent
 from specchat.engine.device.states import States
 from specchat.engine.device.weights import ModelWeights, held_bytes
-from specchat.engine.formats import Weight
-from specchat.engine.gpu_shapes import CACHE_BLOCK, PASS_ROWS, VERIFY_ROWS
+from specchat.engine.formats.layout import Weight
 from specchat.engine.kernels import ahead
 from specchat.engine.kernels.embed import embed
+from specchat.engine.kernels.gpu_shapes import CACHE_BLOCK, PASS_ROWS, VERIFY_ROWS
 from specchat.engine.kernels.mix import MixtureOutput, add_mixture
 from specchat.engine.kernels.norm import OtherNorm, add_rms_norm
 from specchat.engine.kernels.products import multiply
 from specchat.engine.kernels.verify_state import VerifyState
-from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.recipe import Delta, Norm, Recipe, ShortConv
+from specchat.engine.weights.config import ModelConfig
 
 ALIGNED = 4
 """int32 values between 16-byte boundaries: kernels are compiled once for aligned pointers."""

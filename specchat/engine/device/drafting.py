@@ -15,8 +15,8 @@ from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.heads import CapturedHead, captured_head
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.trees import DeviceTrees
-from specchat.engine.gpu_shapes import VERIFY_ROWS
 from specchat.engine.kernels.choose import choose
+from specchat.engine.kernels.gpu_shapes import VERIFY_ROWS
 from specchat.engine.kernels.scores import process
 from specchat.engine.kernels.verify_state import Scored, VerifyState
 from specchat.engine.strategy import MAX_DRAFT_LENGTH

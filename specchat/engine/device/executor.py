@@ -18,10 +18,10 @@ from specchat.engine.device.drafting import CapturedDrafts
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.trees import DeviceTrees
 from specchat.engine.device.verify import BUCKETS, Kind, Verifier
-from specchat.engine.gpu_shapes import VERIFY_ROWS
+from specchat.engine.kernels.gpu_shapes import VERIFY_ROWS
 from specchat.engine.kernels.transfer import send
 from specchat.engine.kernels.verify_state import Scored, VerifyState
-from specchat.engine.options import Acceptance
+from specchat.engine.protocol.options import Acceptance
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
 

@@ -8,9 +8,9 @@ from torch import Tensor
 from specchat.engine.device.buffers import sums_shape, views
 from specchat.engine.device.mixtures import MixtureFeeds
 from specchat.engine.device.weights import ModelWeights
-from specchat.engine.formats import Weight
-from specchat.engine.gpu_shapes import PASS_ROWS
+from specchat.engine.formats.layout import Weight
 from specchat.engine.kernels.activation import gate_mul
+from specchat.engine.kernels.gpu_shapes import PASS_ROWS
 from specchat.engine.kernels.mix import MixtureOutput
 from specchat.engine.kernels.norm import OtherNorm
 from specchat.engine.kernels.products import activates, multiply

@@ -6,8 +6,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from specchat.engine.gpu_shapes import SHARING_HEADS, WIDEST_HEAD
 from specchat.engine.kernels.attention import attend
+from specchat.engine.kernels.gpu_shapes import SHARING_HEADS, WIDEST_HEAD
 from specchat.engine.kernels.workspace import Workspace, workspace
 from specchat.engine.recipe import Attention
 from specchat.engine.reference.layer import Attend

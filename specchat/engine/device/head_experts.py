@@ -6,7 +6,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from specchat.engine.formats import Weight
+from specchat.engine.formats.layout import Weight
 from specchat.engine.kernels import expert_products
 from specchat.engine.kernels.activation import gate_mul
 from specchat.engine.kernels.mix import MixtureOutput, add_mixture

@@ -11,7 +11,7 @@ from specchat.engine.decoding.draft import WIDTH
 from specchat.engine.device.head_attention import HeadAttention, fits
 from specchat.engine.device.head_experts import HeadExperts, MixStacks
 from specchat.engine.device.model import DeviceModel
-from specchat.engine.gpu_shapes import VERIFY_ROWS
+from specchat.engine.kernels.gpu_shapes import VERIFY_ROWS
 from specchat.engine.kernels.growth_state import GrowthState
 from specchat.engine.kernels.verify_state import VerifyState
 from specchat.engine.reference.layer import Attend

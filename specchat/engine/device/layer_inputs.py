@@ -5,7 +5,7 @@ from torch import Tensor
 
 from specchat.engine.device.buffers import sums_shape
 from specchat.engine.device.weights import ModelWeights
-from specchat.engine.gpu_shapes import PASS_ROWS
+from specchat.engine.kernels.gpu_shapes import PASS_ROWS
 from specchat.engine.kernels.layer_inputs import gate_input, make_inputs
 from specchat.engine.kernels.products import multiply, splits
 from specchat.engine.recipe import Layer, Matrix, PerLayer, Recipe

@@ -8,7 +8,7 @@ from torch.nn.functional import embedding
 
 from specchat.engine.device.decoder import DeviceDecoder, SkipFlags
 from specchat.engine.device.graphs import Graphs, current
-from specchat.engine.gpu_shapes import PASS_ROWS, VERIFY_ROWS
+from specchat.engine.kernels.gpu_shapes import PASS_ROWS, VERIFY_ROWS
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.norm import RMSNorm, unscaled
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from specchat.engine.errors import PageLockRefused
-from specchat.engine.formats import EightBit, FourBit, Weight
+from specchat.engine.formats.layout import EightBit, FourBit, Weight
 
 PORTABLE_AND_MAPPED = 3
 """cudaHostRegisterPortable and cudaHostRegisterMapped."""

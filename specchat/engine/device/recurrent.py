@@ -8,7 +8,6 @@ from torch import Tensor
 from specchat.engine.device.attention import Placed
 from specchat.engine.device.buffers import Between, Buffers
 from specchat.engine.device.weights import ModelWeights
-from specchat.engine.gpu_shapes import PASS_ROWS, STATE_SLOTS
 from specchat.engine.kernels.delta import step
 from specchat.engine.kernels.delta_outputs import finish
 from specchat.engine.kernels.delta_rows import convolve
@@ -22,10 +21,11 @@ from specchat.engine.kernels.delta_state import (
     keep_entries,
     slices,
 )
+from specchat.engine.kernels.gpu_shapes import PASS_ROWS, STATE_SLOTS
 from specchat.engine.kernels.products import multiply, splits
 from specchat.engine.kernels.verify_state import VerifyState
-from specchat.engine.model.gpu_states import width
-from specchat.engine.model.state_need import CHECKPOINTS, PLANES
+from specchat.engine.memory.gpu_states import width
+from specchat.engine.memory.state_need import CHECKPOINTS, PLANES
 from specchat.engine.recipe import LENGTH_EPS, Delta, Recipe
 
 

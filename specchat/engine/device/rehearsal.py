@@ -9,7 +9,7 @@ from torch import Tensor
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.weights import ModelWeights, Product
-from specchat.engine.formats import EightBit, FourBit, Weight, mapped
+from specchat.engine.formats.layout import EightBit, FourBit, Weight, mapped
 from specchat.engine.recipe import Attention, Layer
 from specchat.engine.strategies import STRATEGIES
 

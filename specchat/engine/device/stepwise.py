@@ -12,7 +12,7 @@ from specchat.engine.decoding.cached import CachedModel, HostModel
 from specchat.engine.decoding.draft import Chain, Copy, Proposal, Role
 from specchat.engine.decoding.host import HostExecutor
 from specchat.engine.device.model import DeviceModel
-from specchat.engine.gpu_shapes import PASS_ROWS, VERIFY_ROWS
+from specchat.engine.kernels.gpu_shapes import PASS_ROWS, VERIFY_ROWS
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.tree_layout import Layout
 

@@ -7,10 +7,10 @@ from typing import Literal
 import torch
 
 from specchat.engine.device.decoder import ALIGNED, Branches, DeviceDecoder
-from specchat.engine.gpu_shapes import VERIFY_ROWS
 from specchat.engine.kernels.block import judge_block
 from specchat.engine.kernels.choose import judge
 from specchat.engine.kernels.commit import commit
+from specchat.engine.kernels.gpu_shapes import VERIFY_ROWS
 from specchat.engine.kernels.scores import process
 from specchat.engine.kernels.verify_state import Scored, VerifyState
 

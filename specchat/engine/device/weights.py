@@ -8,17 +8,17 @@ import torch
 from torch import Tensor
 
 from specchat.engine.device.page_locked import page_locked, values_in_main
-from specchat.engine.formats import FourBit, Weight, mapped, tensors_of
-from specchat.engine.gpu_shapes import joined_scores
-from specchat.engine.model.blocks import MXFP4_BLOCK
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.config import ModelConfig
-from specchat.engine.model.matrices import reordered
-from specchat.engine.model.mxfp4 import by_exponents
-from specchat.engine.model.quantise import dequantised, fused, quantise
-from specchat.engine.model.weights import Weights
-from specchat.engine.pair import Quant
+from specchat.engine.formats.blocks import MXFP4_BLOCK
+from specchat.engine.formats.layout import FourBit, Weight, mapped, tensors_of
+from specchat.engine.formats.mxfp4 import by_exponents
+from specchat.engine.formats.quantise import dequantised, fused, quantise
+from specchat.engine.kernels.gpu_shapes import joined_scores
+from specchat.engine.protocol.pair import Quant
 from specchat.engine.recipe import Matrix, Norm, Recipe
+from specchat.engine.weights.checkpoint import Checkpoint
+from specchat.engine.weights.config import ModelConfig
+from specchat.engine.weights.matrices import reordered
+from specchat.engine.weights.weights import Weights
 
 Read = Callable[[str, int, int], Weight]
 """(name without ".weight", outputs, inputs) -> the matrix in the checkpoint's format."""

@@ -5,7 +5,7 @@ from the draft tokens' hidden states after these layers. A step of n draft token
 and one of the others over n + 1 rows.
 
 A target trained for it gives useful predictions after any layer. The first layers of other targets predict little
-unless an adapter was trained (`model/exit_adapter.py`).
+unless an adapter was trained (`weights/exit_adapter.py`).
 """
 
 from collections.abc import Callable, Collection, Sequence

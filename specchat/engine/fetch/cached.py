@@ -6,8 +6,8 @@ from pathlib import Path
 from specchat.engine.errors import ModelError
 from specchat.engine.fetch.listing import SINGLE_FILES, first_files, parts_of
 from specchat.engine.fetch.source import Hub
-from specchat.engine.model.files import found, indexed
-from specchat.engine.pair import ModelSource
+from specchat.engine.files import found, indexed
+from specchat.engine.protocol.pair import ModelSource
 
 INDEX = "model.safetensors.index.json"
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from specchat.engine.fetch.source import usual_hub
-from specchat.engine.pair import ModelSource, PairSpec
+from specchat.engine.protocol.pair import ModelSource, PairSpec
 
 PART = re.compile(r"(.*-)\d{5}-of-\d{5}\.gguf")
 READ = (".safetensors", ".json", ".jinja", ".gguf", ".bin", ".pt", ".model", ".txt", ".py")

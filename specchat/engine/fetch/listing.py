@@ -14,8 +14,8 @@ from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.fetch.answer import LISTING_BYTES, LISTING_S, NEVER, Answer, Cancelled
 from specchat.engine.fetch.failures import failure
 from specchat.engine.fetch.source import DIGEST, Hub
+from specchat.engine.files import LONGEST_NAME
 from specchat.engine.foreign import Foreign, checked, parsed
-from specchat.engine.model.files import LONGEST_NAME
 
 SETTINGS = re.compile(
     r"(config|generation_config|tokenizer|tokenizer_config|special_tokens_map|added_tokens|vocab|chat_template)\.json"

@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from specchat.engine.errors import EngineError, ModelError
+from specchat.engine.formats.quantise import dequantised, quantise
 from specchat.engine.gguf.library import PACKAGE
 from specchat.engine.gguf.vocabulary import Vocabulary, describe
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.config import ModelConfig
-from specchat.engine.model.quantise import dequantised, quantise
-from specchat.engine.model.weights import Weights
-from specchat.engine.pair import Quant
+from specchat.engine.protocol.pair import Quant
 from specchat.engine.recipe import Experts, Layer, Matrix, Recipe, Rope
+from specchat.engine.weights.checkpoint import Checkpoint
+from specchat.engine.weights.config import ModelConfig
+from specchat.engine.weights.weights import Weights
 from specchat.installing import install_command
 
 Kind = Literal["f32", "f16", "q8_0", "q4_0"]

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from specchat.engine.errors import ModelError
+from specchat.engine.files import found
 from specchat.engine.gguf.header import no_gguf
 from specchat.engine.gguf.library import ERRORS, llama
-from specchat.engine.model.config import reach
-from specchat.engine.model.files import found
+from specchat.engine.weights.config import reach
 
 PART_NAME = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
 """File name of one part of a split model."""

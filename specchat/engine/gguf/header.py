@@ -13,7 +13,7 @@ from pathlib import Path
 
 from specchat.clean import one_line
 from specchat.engine.errors import ModelError
-from specchat.engine.model.files import found
+from specchat.engine.files import found
 
 Value = int | float | bool | str
 

@@ -12,7 +12,7 @@ import torch
 from specchat.engine.decoding.passes import BUDGET_S, MOST_ROWS, SAFETY, pass_tokens
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.gguf.model import GgufModel
-from specchat.engine.options import Sampling
+from specchat.engine.protocol.options import Sampling
 
 PROMPT_TOKENS = 8
 """Tokens before the text that the model writes."""

@@ -18,7 +18,7 @@ from specchat.engine.gguf.file import GgufFile
 from specchat.engine.gguf.library import ERRORS
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.tree_layout import Layout
-from specchat.engine.pair import CacheType
+from specchat.engine.protocol.pair import CacheType
 
 CACHE_TYPES: dict[CacheType, tuple[str, float]] = {
     "f32": ("GGML_TYPE_F32", 4.0),

@@ -8,8 +8,8 @@ from tokenizers import AddedToken
 
 from specchat.engine.errors import ModelError
 from specchat.engine.gguf.file import GgufFile
-from specchat.engine.model.template import TemplateSource
-from specchat.engine.model.tokenizer import Tokenizer
+from specchat.engine.text.template import TemplateSource
+from specchat.engine.text.tokenizer import Tokenizer
 
 MAX_TOKEN_BYTES = 1 << 16
 

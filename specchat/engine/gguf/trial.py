@@ -14,7 +14,7 @@ from typing import Any, Literal, cast
 from specchat.clean import one_line
 from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.gguf.file import file_parts
-from specchat.engine.model.memory import free_memory
+from specchat.engine.hardware.free_memory import free_memory
 
 TIMEOUT_S = 60.0
 SLOW_DISK_BYTES_A_SECOND = 50e6

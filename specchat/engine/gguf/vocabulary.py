@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from specchat.engine.errors import ModelError
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.files import found, read_json
-from specchat.engine.model.template import template_source
+from specchat.engine.files import found, read_json
+from specchat.engine.text.template import template_source
+from specchat.engine.weights.checkpoint import Checkpoint
 
 DIGITS = {"type": "Digits", "individual_digits": True}
 BYTES = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}

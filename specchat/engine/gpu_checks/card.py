@@ -6,9 +6,9 @@ from importlib.metadata import PackageNotFoundError, version
 
 import torch
 
-from specchat.engine.gpu_record import GpuRecord
-from specchat.engine.model.gpu import CHOSEN
-from specchat.engine.model.toolchain import DRIVER
+from specchat.engine.hardware.gpu import CHOSEN
+from specchat.engine.hardware.gpu_record import GpuRecord
+from specchat.engine.hardware.toolchain import DRIVER
 
 
 def record() -> GpuRecord:

@@ -18,11 +18,11 @@ from specchat.engine.device.compile import Absent, Kernel, compile_all, rehearse
 from specchat.engine.device.rehearsal import HOST
 from specchat.engine.gpu_checks.demo import decoder
 from specchat.engine.gpu_checks.notes import Notes
-from specchat.engine.gpu_failure import first_line
+from specchat.engine.hardware.gpu import Gpu, find_gpu
+from specchat.engine.hardware.gpu_failure import first_line
 from specchat.engine.kernels.ahead import as_of, memory_of
 from specchat.engine.kernels.processors import as_with, processors
-from specchat.engine.model.gpu import Gpu, find_gpu
-from specchat.engine.pair import Quant
+from specchat.engine.protocol.pair import Quant
 from specchat.engine.runners.device import rehearse
 
 STAND_IN = GPUTarget("cuda", 89, 32)

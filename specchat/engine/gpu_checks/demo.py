@@ -16,13 +16,13 @@ from specchat.engine.gpu_checks import place
 from specchat.engine.gpu_checks.notes import Notes
 from specchat.engine.heads.families import FoundHeads
 from specchat.engine.heads.files import HeadFiles
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.options import Acceptance, Sampling
-from specchat.engine.pair import Quant
+from specchat.engine.protocol.options import Acceptance, Sampling
+from specchat.engine.protocol.pair import Quant
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.host import NativeModel, host_model
 from specchat.engine.runners.runner import Runner
 from specchat.engine.strategies import HEADS
+from specchat.engine.weights.checkpoint import Checkpoint
 
 CONTEXT = 512
 PROMPT = tuple(range(20, 120))

@@ -19,7 +19,7 @@ from specchat.engine.kernels.growth import expand, settle
 from specchat.engine.kernels.growth_state import GrowthState
 from specchat.engine.kernels.scores import process
 from specchat.engine.kernels.verify_state import Scored, VerifyState
-from specchat.engine.options import Acceptance, Sampling
+from specchat.engine.protocol.options import Acceptance, Sampling
 
 PROMPT = [1, 2, 3, 2]
 VOCAB = 40

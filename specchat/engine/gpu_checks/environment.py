@@ -7,9 +7,9 @@ import torch
 
 from specchat.engine.gpu_checks import card
 from specchat.engine.gpu_checks.notes import Notes
-from specchat.engine.gpu_failure import first_line
-from specchat.engine.model import toolchain
-from specchat.engine.model.gpu import CHOSEN, Gpu, find_gpu
+from specchat.engine.hardware import toolchain
+from specchat.engine.hardware.gpu import CHOSEN, Gpu, find_gpu
+from specchat.engine.hardware.gpu_failure import first_line
 
 VARIABLES = (
     "CC",

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from specchat.engine.device.head_experts import mixed
 from specchat.engine.device.page_locked import values_in_main
-from specchat.engine.formats import Weight
+from specchat.engine.formats.layout import Weight
+from specchat.engine.formats.quantise import dequantised
 from specchat.engine.gpu_checks import place
 from specchat.engine.gpu_checks.kernels import ROUNDING
 from specchat.engine.gpu_checks.notes import Notes
@@ -15,8 +16,7 @@ from specchat.engine.gpu_checks.rows import COMPANY, compare
 from specchat.engine.kernels.activation import reference_gate_mul
 from specchat.engine.kernels.products import multiply, splits
 from specchat.engine.kernels.route import Rule, allocated, reference_route, route
-from specchat.engine.model.quantise import dequantised
-from specchat.engine.pair import QUANTS, Quant
+from specchat.engine.protocol.pair import QUANTS, Quant
 
 COUNT, TOP, HIDDEN, WIDTH = 6, 2, 256, 128
 RULE = Rule(renormalised=True, sigmoid=False, groups=(1, 1), factor=1.0)

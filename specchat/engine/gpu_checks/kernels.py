@@ -9,7 +9,8 @@ from specchat.engine.decoding.acceptance import judge as host_judge
 from specchat.engine.decoding.draft import Draft
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.device.page_locked import page_locked
-from specchat.engine.formats import EightBit
+from specchat.engine.formats.layout import EightBit
+from specchat.engine.formats.quantise import dequantised
 from specchat.engine.gpu_checks import drafts, place, short_convs, states
 from specchat.engine.gpu_checks.drafts import PROMPT
 from specchat.engine.gpu_checks.notes import Notes
@@ -26,10 +27,9 @@ from specchat.engine.kernels.rope import reference_rope, rope_and_write
 from specchat.engine.kernels.scores import process
 from specchat.engine.kernels.verify_state import Scored, VerifyState
 from specchat.engine.kernels.workspace import workspace
-from specchat.engine.model.quantise import dequantised
 from specchat.engine.model.rope import tables
-from specchat.engine.options import Sampling
-from specchat.engine.pair import QUANTS, Quant
+from specchat.engine.protocol.options import Sampling
+from specchat.engine.protocol.pair import QUANTS, Quant
 from specchat.engine.recipe import Rope
 
 EPS = 1e-5

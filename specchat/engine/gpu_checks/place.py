@@ -5,11 +5,11 @@ import os
 import torch
 from torch import Tensor
 
-from specchat.engine.formats import EightBit, FourBit, Nested, Weight
+from specchat.engine.formats.blocks import BLOCK, NESTED_BLOCK
+from specchat.engine.formats.layout import EightBit, FourBit, Nested, Weight
+from specchat.engine.formats.quantise import code_table
 from specchat.engine.gpu_checks.notes import Unavailable
-from specchat.engine.model.blocks import BLOCK, NESTED_BLOCK
-from specchat.engine.model.quantise import code_table
-from specchat.engine.pair import Quant
+from specchat.engine.protocol.pair import Quant
 
 
 def on_gpu() -> bool:

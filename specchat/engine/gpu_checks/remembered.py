@@ -11,11 +11,11 @@ from specchat.engine.gpu_checks import card, place
 from specchat.engine.gpu_checks.kernels import attend, product
 from specchat.engine.gpu_checks.notes import Notes
 from specchat.engine.gpu_checks.rows import chains, nodes, products
-from specchat.engine.gpu_failure import first_line, is_gpu_failure
+from specchat.engine.hardware.gpu import CHOSEN
+from specchat.engine.hardware.gpu_failure import first_line, is_gpu_failure
+from specchat.engine.hardware.out_of_memory import ran_out
 from specchat.engine.kernels.products import multiply, splits
-from specchat.engine.model.gpu import CHOSEN
-from specchat.engine.out_of_memory import ran_out
-from specchat.engine.pair import QUANTS
+from specchat.engine.protocol.pair import QUANTS
 
 COMPANY = (2, 17, 64)
 """Numbers of rows whose products a row alone is compared with."""

@@ -14,7 +14,7 @@ from specchat.engine.kernels.activation import Activation, gate_mul
 from specchat.engine.kernels.norm import add_rms_norm
 from specchat.engine.kernels.processors import as_with, processors
 from specchat.engine.kernels.products import multiply, splits
-from specchat.engine.pair import QUANTS, Quant
+from specchat.engine.protocol.pair import QUANTS, Quant
 
 COMPANY = (2, 8, 16, 17, 33, 64)
 """Numbers of rows in a pass, on both sides of the tile boundaries."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from specchat.engine.errors import ModelError
 from specchat.engine.gpu_checks import NO_MEMORY, UNAVAILABLE, WRONG
 from specchat.engine.gpu_checks.notes import Check, Notes, Unavailable
-from specchat.engine.out_of_memory import ran_out
+from specchat.engine.hardware.out_of_memory import ran_out
 
 
 def main(named: str, out: str, demo: str, gpu: str = "") -> int:
@@ -30,7 +30,7 @@ def main(named: str, out: str, demo: str, gpu: str = "") -> int:
     if (torch := sys.modules.get("torch")) is not None:
         torch.set_grad_enabled(False)
         from specchat.engine.gpu_checks import place
-        from specchat.engine.model.gpu import CHOSEN, Gpu, find_gpu
+        from specchat.engine.hardware.gpu import CHOSEN, Gpu, find_gpu
 
         found = find_gpu() if place.on_gpu() else "torch sees no GPU"
         if isinstance(found, Gpu):

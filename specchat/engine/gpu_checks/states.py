@@ -7,11 +7,11 @@ from torch import Tensor
 
 from specchat.engine.gpu_checks import place
 from specchat.engine.gpu_checks.notes import Notes
-from specchat.engine.gpu_shapes import PASS_ROWS, STATE_SLOTS
 from specchat.engine.kernels.delta import step
 from specchat.engine.kernels.delta_outputs import finish, reference_delta
 from specchat.engine.kernels.delta_rows import convolve
 from specchat.engine.kernels.delta_state import DeltaState, LogEntries, chain_paths, slices
+from specchat.engine.kernels.gpu_shapes import PASS_ROWS, STATE_SLOTS
 from specchat.engine.recipe import LENGTH_EPS
 
 KEY_HEADS, VALUE_HEADS, KEY_DIM, VALUE_DIM, TAPS = 1, 2, 128, 32, 4

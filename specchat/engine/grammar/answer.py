@@ -8,7 +8,7 @@ from specchat.engine.decoding.constraint import Allowed
 from specchat.engine.grammar.masks import Masks
 from specchat.engine.grammar.matcher import CompiledGrammar, GrammarMatcher
 from specchat.engine.grammar.stepped import SteppedConstraint
-from specchat.engine.reply_spans import ReplySpans
+from specchat.engine.text.spans import ReplySpans
 
 MAX_GAP = 4
 """Tokens of empty lines between reasoning and answer; no text shows them."""

@@ -6,7 +6,7 @@ from specchat.engine.decoding.constraint import Allowed
 from specchat.engine.grammar.masks import Masks
 from specchat.engine.grammar.matcher import CompiledGrammar, GrammarMatcher
 from specchat.engine.grammar.stepped import SteppedConstraint
-from specchat.engine.reply_spans import ReplySpans
+from specchat.engine.text.spans import ReplySpans
 
 
 class CallConstraint(SteppedConstraint):

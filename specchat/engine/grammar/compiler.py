@@ -10,10 +10,10 @@ from specchat.engine.grammar.answer import AnswerConstraint
 from specchat.engine.grammar.calls import CallConstraint
 from specchat.engine.grammar.matcher import CompiledGrammar
 from specchat.engine.grammar.source import KINDS, HeldTo
-from specchat.engine.model.tokenizer import Tokenizer
-from specchat.engine.options import Grammar
-from specchat.engine.reply_spans import ReplySpans
-from specchat.engine.requests import Generate
+from specchat.engine.protocol.options import Grammar
+from specchat.engine.protocol.requests import Generate
+from specchat.engine.text.spans import ReplySpans
+from specchat.engine.text.tokenizer import Tokenizer
 
 MAX_KEPT = 32
 """Compiled grammars that are kept."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from specchat.engine.decoding.constraint import Allowed
 from specchat.engine.grammar.source import compiled
-from specchat.engine.options import Grammar
+from specchat.engine.protocol.options import Grammar
 
 
 class CompiledGrammar:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from specchat.clean import one_line
 from specchat.engine.errors import EngineError
-from specchat.engine.options import Grammar
+from specchat.engine.protocol.options import Grammar
 from specchat.engine.tool_calls.rules import json_body
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from specchat.engine import families
 from specchat.engine.errors import ModelError
 from specchat.engine.foreign import Foreign, MaybeCount, Table, checked, shown
 from specchat.engine.heads.recipe import Given, HeadRecipe, layers, shape_by
-from specchat.engine.model.config import ModelConfig
 from specchat.engine.strategy import Head
+from specchat.engine.weights.config import ModelConfig
 
 MOST_LAYERS, MOST_BLOCK, MOST_RANK = 64, 64, 1 << 14
 UNKNOWN = ("input_embedding_scale", "output_multiplier", "logit_scale", "final_logit_softcapping")

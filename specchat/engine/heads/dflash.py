@@ -26,11 +26,11 @@ from specchat.engine.heads.target import DraftHead, Embedding, Scores, Target
 from specchat.engine.heads.tensors import fits_target
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.tree_layout import Layout
-from specchat.engine.model.weights import Weights
 from specchat.engine.recipe import Matrix, Norm
 from specchat.engine.reference.layer import norm
 from specchat.engine.strategies import HEADS
 from specchat.engine.strategy import Head
+from specchat.engine.weights.weights import Weights
 
 CONVOLVED = "layers.0.attention_conv.base_kernel"
 """A tensor of heads with DFlash2's layers."""

@@ -20,9 +20,9 @@ from specchat.engine.foreign import Foreign, checked
 from specchat.engine.heads.block_settings import MOST_RANK, number
 from specchat.engine.heads.dflash import DFlashHead
 from specchat.engine.heads.files import HeadFiles
-from specchat.engine.model.weights import Weights
 from specchat.engine.recipe import Matrix
 from specchat.engine.strategy import Head
+from specchat.engine.weights.weights import Weights
 
 INNER = {"vanilla": None, "gated": "gate_proj", "rnn": "joint_proj"}
 """Kinds of bias, and the name of each one's product besides W1 and W2."""

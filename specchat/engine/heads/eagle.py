@@ -18,8 +18,8 @@ from specchat.engine.heads.layer import Places
 from specchat.engine.heads.recipe import compiles
 from specchat.engine.heads.target import Embedding, Target
 from specchat.engine.heads.tensors import as_stored, fits_target, with_bias
-from specchat.engine.model.weights import Weights
 from specchat.engine.recipe import Matrix
+from specchat.engine.weights.weights import Weights
 
 
 class EagleHead(FeatureHead):

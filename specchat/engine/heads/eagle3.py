@@ -29,12 +29,12 @@ from specchat.engine.heads.target import Embedding, Target
 from specchat.engine.heads.tensors import as_stored, draft_vocabulary, fits_target, read_linear, scatter
 from specchat.engine.model.chain_parameters import ChainParameters
 from specchat.engine.model.decoder import Skip
-from specchat.engine.model.matrices import read_norm
 from specchat.engine.model.rows import TILE
-from specchat.engine.model.weights import Weights
 from specchat.engine.recipe import Matrix, Norm
 from specchat.engine.reference.layer import norm
 from specchat.engine.strategy import Head
+from specchat.engine.weights.matrices import read_norm
+from specchat.engine.weights.weights import Weights
 
 if TYPE_CHECKING:
     from specchat.engine.cpu.head_chain import HeadChain

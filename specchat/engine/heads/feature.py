@@ -17,9 +17,9 @@ from specchat.engine.heads.slots import DeviceSlots
 from specchat.engine.heads.target import DraftHead, Embedding, Target
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.tree_layout import Layout
-from specchat.engine.model.weights import Weights
 from specchat.engine.recipe import Gated, Layer
 from specchat.engine.reference.layer import Attend
+from specchat.engine.weights.weights import Weights
 
 
 class FeatureHead(DraftHead):

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from specchat.engine.model.blocks import IntegerFormat
-from specchat.engine.model.checkpoint import Checkpoint, weight_files
-from specchat.engine.model.files import found, read_json, stored_tensors
+from specchat.engine.files import found, read_json, stored_tensors
+from specchat.engine.formats.blocks import IntegerFormat
+from specchat.engine.weights.checkpoint import Checkpoint, weight_files
 
 MEDUSA = "medusa_lm_head.safetensors"
 """Medusa's own name for its weights."""

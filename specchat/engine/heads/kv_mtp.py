@@ -22,9 +22,9 @@ from specchat.engine.heads.target import DraftHead, Target
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.rope import tables
 from specchat.engine.model.tree_layout import Layout
-from specchat.engine.model.weights import Weights
 from specchat.engine.recipe import Attention, Gated, Layer, Matrix
 from specchat.engine.reference.layer import Context, after_feed, after_mixer, at_end, norm
+from specchat.engine.weights.weights import Weights
 
 TABLE, ORDER = "model.embed_tokens", "masked_embedding.token_ordering"
 

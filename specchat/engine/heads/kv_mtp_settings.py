@@ -8,9 +8,9 @@ from pydantic import Field
 from specchat.engine.errors import ModelError
 from specchat.engine.foreign import Count, Foreign, Switch, checked
 from specchat.engine.heads.recipe import Given, HeadRecipe
-from specchat.engine.model.config import ModelConfig, parse_config
 from specchat.engine.recipe import Attention, Layer
 from specchat.engine.strategy import Head
+from specchat.engine.weights.config import ModelConfig, parse_config
 
 
 class KvMtpKeys(Foreign):

@@ -14,11 +14,9 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from specchat.engine.heads.slots import DeviceSlots
 from specchat.engine.heads.tensors import HeadTensors, as_stored, read_linear
-from specchat.engine.model.matrices import read_norm
+from specchat.engine.memory.vectors import LANES
 from specchat.engine.model.rows import TILE
 from specchat.engine.model.tree_layout import MAX_TREE_NODES
-from specchat.engine.model.vectors import LANES
-from specchat.engine.model.weights import Weights
 from specchat.engine.recipe import Attention, Experts, Layer, Matrix
 from specchat.engine.reference.layer import (
     Attend,
@@ -30,6 +28,8 @@ from specchat.engine.reference.layer import (
     keys_and_values,
     norm,
 )
+from specchat.engine.weights.matrices import read_norm
+from specchat.engine.weights.weights import Weights
 
 if TYPE_CHECKING:
     from specchat.engine.cpu.head_layer import CompiledLayer

@@ -20,11 +20,11 @@ from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.recipe import HeadRecipe
 from specchat.engine.heads.target import DraftHead, Target
 from specchat.engine.heads.tensors import HeadTensors
-from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.tree_layout import Layout
-from specchat.engine.model.weights import Weights
 from specchat.engine.recipe import Matrix
+from specchat.engine.weights.config import ModelConfig
+from specchat.engine.weights.weights import Weights
 
 Head = tuple[list[Matrix], Matrix]
 """Blocks of a head, and its output matrix."""

@@ -24,9 +24,9 @@ from specchat.engine.heads.layer import Places
 from specchat.engine.heads.mtp_settings import MtpLayout, MtpSettings
 from specchat.engine.heads.recipe import compiles
 from specchat.engine.heads.target import FrequentScores, Target
-from specchat.engine.model.weights import Weights
 from specchat.engine.recipe import Matrix
 from specchat.engine.reference.layer import norm
+from specchat.engine.weights.weights import Weights
 
 
 class MtpHead(FeatureHead):

@@ -10,9 +10,9 @@ from specchat.engine.errors import ModelError
 from specchat.engine.foreign import Foreign, checked, shown
 from specchat.engine.heads.recipe import Given, HeadRecipe, full_attention, renamed
 from specchat.engine.heads.settings import on_features
-from specchat.engine.model.config import ModelConfig, parse_config, with_text
 from specchat.engine.recipe import Attention, Layer
 from specchat.engine.strategy import Head
+from specchat.engine.weights.config import ModelConfig, parse_config, with_text
 
 
 class MtpLayout(NamedTuple):

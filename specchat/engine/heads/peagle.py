@@ -18,8 +18,8 @@ from specchat.engine.heads.layer import AttendAfter
 from specchat.engine.heads.target import Target
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.tree_layout import Layout
-from specchat.engine.model.weights import Weights
 from specchat.engine.strategy import MAX_DRAFT_LENGTH, Head
+from specchat.engine.weights.weights import Weights
 
 
 class PEagleHead(Eagle3Head):

@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from specchat.engine.errors import ModelError
-from specchat.engine.model.config import ModelConfig, parse_config
-from specchat.engine.model.need import Place
+from specchat.engine.memory.need import Place
+from specchat.engine.memory.vectors import brief, filled, fits
 from specchat.engine.model.tree_layout import MAX_TREE_NODES
-from specchat.engine.model.vectors import brief, filled, fits
 from specchat.engine.recipe import Attention, Experts, Gated, Layer, Matrix, Norm, Recipe
 from specchat.engine.strategies import HEADS
 from specchat.engine.strategy import resolved
+from specchat.engine.weights.config import ModelConfig, parse_config
 
 Part = TypeVar("Part")
 

@@ -9,9 +9,9 @@ from specchat.engine import families
 from specchat.engine.errors import ModelError
 from specchat.engine.foreign import Foreign, MaybeCount, Switch, Table, checked, shown
 from specchat.engine.heads.recipe import Given, HeadRecipe, compiles, joined, layers, renamed, shape_by
-from specchat.engine.model.config import ModelConfig
 from specchat.engine.recipe import Layer
 from specchat.engine.strategy import Head
+from specchat.engine.weights.config import ModelConfig
 
 USUAL = ("use_aux_hidden_state", "use_input_layernorm_in_first_layer", "use_last_layernorm")
 """ModelOpt's switches, all on for EAGLE-3."""

@@ -13,15 +13,15 @@ from specchat.engine.decoding.cached import CachedModel, Decoder
 from specchat.engine.errors import ModelError
 from specchat.engine.heads.recipe import HeadRecipe
 from specchat.engine.heads.tensors import HeadTensors, draft_vocabulary, scatter
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.decoder import NOTHING, Skip
-from specchat.engine.model.matrices import read_table
 from specchat.engine.model.norm import capped
 from specchat.engine.model.rows import PREFILL_ROWS
 from specchat.engine.model.tree_layout import Layout
-from specchat.engine.model.weights import Weights
 from specchat.engine.recipe import Matrix
+from specchat.engine.weights.checkpoint import Checkpoint
+from specchat.engine.weights.config import ModelConfig
+from specchat.engine.weights.matrices import read_table
+from specchat.engine.weights.weights import Weights
 
 
 @runtime_checkable

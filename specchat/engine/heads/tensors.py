@@ -9,12 +9,12 @@ from torch import Tensor
 
 from specchat.engine.errors import ModelError
 from specchat.engine.heads.files import HeadFiles
-from specchat.engine.model.matrices import read_norm
 from specchat.engine.model.norm import RMSNorm
 from specchat.engine.model.rope import tables
 from specchat.engine.model.rows import Linear
-from specchat.engine.model.weights import Weights
 from specchat.engine.recipe import Attention, Experts, Layer, Matrix, Norm, Rope
+from specchat.engine.weights.matrices import read_norm
+from specchat.engine.weights.weights import Weights
 
 Part = TypeVar("Part", Matrix, Norm)
 

@@ -22,10 +22,10 @@ from specchat.engine.heads.block_settings import MOST_BLOCK, MOST_RANK, number
 from specchat.engine.heads.dflash import DFlashHead
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.layer import AttendAfter
-from specchat.engine.model.weights import Weights
 from specchat.engine.recipe import Gated, Matrix
 from specchat.engine.reference.layer import gated
 from specchat.engine.strategy import Head
+from specchat.engine.weights.weights import Weights
 
 PUBLISHED = ("xpress_head.", "w1", "mix.L", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj", "w2")
 SPECULATORS = ("refiner_head.", "token_embed", "mix_l", "mlp_gate", "mlp_up", "mlp_down", "readout")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from specchat.clean import one_line
-from specchat.engine.model.written import quantisation_of
+from specchat.engine.weights.written import quantisation_of
 
 _TEXT_LISTS = ("MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES")
 """Lists of the classes that a checkpoint is loaded with, see `files.HfFiles`."""

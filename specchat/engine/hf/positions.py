@@ -4,7 +4,7 @@ from typing import Any
 
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from specchat.engine.model.config import reach
+from specchat.engine.weights.config import reach
 
 LENGTH_DEPENDENT = ("dynamic", "longrope")
 """Rope scalings that transformers recomputes as a sequence grows, although older KV entries keep the former ones."""

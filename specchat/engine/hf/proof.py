@@ -22,8 +22,8 @@ from specchat.engine.decoding.passes import (
     short_context,
 )
 from specchat.engine.errors import ModelError
+from specchat.engine.hardware.out_of_memory import ran_out
 from specchat.engine.hf.model import HfModel
-from specchat.engine.out_of_memory import ran_out
 
 ROW_COUNTS = (1, 2, 3, 5, 8)
 """Passes to compare with one of MOST_ROWS."""

@@ -16,8 +16,8 @@ import triton.language as tl
 from torch import Tensor
 from triton import knobs
 
-from specchat.engine.formats import Weight, values_of
-from specchat.engine.gpu_shapes import AHEAD_PART, MOST_RATE, ahead_parts
+from specchat.engine.formats.layout import Weight, values_of
+from specchat.engine.kernels.gpu_shapes import AHEAD_PART, MOST_RATE, ahead_parts
 from specchat.engine.kernels.processors import processors
 
 INTERPRETED = tl.constexpr(knobs.runtime.interpret)

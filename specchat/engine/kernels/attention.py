@@ -12,9 +12,9 @@ import triton.language as tl
 from torch import Tensor
 
 from specchat.engine.errors import ModelError
-from specchat.engine.gpu_shapes import SHARING_HEADS
 from specchat.engine.kernels import paths
 from specchat.engine.kernels.combine import combine
+from specchat.engine.kernels.gpu_shapes import SHARING_HEADS
 from specchat.engine.kernels.workspace import Workspace, keys_at_once, padded, registers
 
 TILE = SHARING_HEADS

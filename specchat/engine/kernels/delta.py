@@ -9,8 +9,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from specchat.engine.gpu_shapes import STATE_BACK, STATE_LAG, STATE_SLACK, STATE_SLOTS, VERIFY_ROWS, state_columns
 from specchat.engine.kernels.delta_state import DeltaState, LogEntries, slices
+from specchat.engine.kernels.gpu_shapes import (
+    STATE_BACK,
+    STATE_LAG,
+    STATE_SLACK,
+    STATE_SLOTS,
+    VERIFY_ROWS,
+    state_columns,
+)
 
 UNROLLED = 4
 """Entries of the log whose loads are under way at a time."""

@@ -6,8 +6,8 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn.functional import silu, softplus
 
-from specchat.engine.gpu_shapes import STATE_SLOTS
 from specchat.engine.kernels.delta_state import LogEntries
+from specchat.engine.kernels.gpu_shapes import STATE_SLOTS
 from specchat.engine.kernels.partial_sums import summed
 
 

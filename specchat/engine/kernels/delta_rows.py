@@ -7,8 +7,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from specchat.engine.gpu_shapes import STATE_SLOTS
 from specchat.engine.kernels.delta_state import LogEntries
+from specchat.engine.kernels.gpu_shapes import STATE_SLOTS
 from specchat.engine.kernels.partial_sums import summed
 
 

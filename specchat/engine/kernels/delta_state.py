@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from specchat.engine.gpu_shapes import state_columns
+from specchat.engine.kernels.gpu_shapes import state_columns
 from specchat.engine.kernels.verify_state import VerifyState
 
 BASE, TIP = range(2)

@@ -9,10 +9,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from specchat.engine import gpu_shapes
-from specchat.engine.formats import Weight
-from specchat.engine.gpu_shapes import Tiling, expert_tiles, tiling
+from specchat.engine.formats.layout import Weight
+from specchat.engine.kernels import gpu_shapes
 from specchat.engine.kernels.activation import Activation
+from specchat.engine.kernels.gpu_shapes import Tiling, expert_tiles, tiling
 from specchat.engine.kernels.processors import processors
 from specchat.engine.kernels.products import bits_of, launch
 from specchat.engine.kernels.route import Pairs

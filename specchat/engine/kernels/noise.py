@@ -7,7 +7,7 @@ rows of a step, replay, or earlier rejections.
 import triton
 import triton.language as tl
 
-from specchat.engine import streams
+from specchat.engine.kernels import streams
 
 TOKEN, ACCEPT, RESIDUAL = tl.constexpr(streams.TOKEN), tl.constexpr(streams.ACCEPT), tl.constexpr(streams.RESIDUAL)
 BLOCK, LATER = tl.constexpr(streams.BLOCK), tl.constexpr(streams.LATER)

@@ -9,8 +9,8 @@ import triton.language as tl
 from torch import Tensor
 
 from specchat.engine.errors import ModelError
-from specchat.engine.gpu_shapes import WIDEST
 from specchat.engine.kernels.ahead import Ahead, fetch
+from specchat.engine.kernels.gpu_shapes import WIDEST
 
 
 class OtherNorm(NamedTuple):

@@ -7,7 +7,7 @@ from functools import cache
 
 import torch
 
-from specchat.engine.gpu_shapes import PROCESSORS
+from specchat.engine.kernels.gpu_shapes import PROCESSORS
 
 _OF_HOST = ContextVar("processors", default=PROCESSORS)
 

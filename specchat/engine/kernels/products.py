@@ -11,12 +11,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from specchat.engine import gpu_shapes
 from specchat.engine.errors import ModelError
-from specchat.engine.formats import EightBit, FourBit, Nested, Weight, values_of
-from specchat.engine.gpu_shapes import MATRIX, PASS_ROWS, TILE_ROWS, Tiling, stages, tiling, widened
-from specchat.engine.kernels import row_tiles, unpack
+from specchat.engine.formats.layout import EightBit, FourBit, Nested, Weight, values_of
+from specchat.engine.kernels import gpu_shapes, row_tiles, unpack
 from specchat.engine.kernels.activation import Activation
+from specchat.engine.kernels.gpu_shapes import MATRIX, PASS_ROWS, TILE_ROWS, Tiling, stages, tiling, widened
 from specchat.engine.kernels.processors import processors
 
 TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from specchat.engine.gpu_shapes import PASS_ROWS, expert_tiles, most_tiles
+from specchat.engine.kernels.gpu_shapes import PASS_ROWS, expert_tiles, most_tiles
 from specchat.engine.kernels.partial_sums import summed
 
 

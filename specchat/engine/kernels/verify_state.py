@@ -13,9 +13,9 @@ import triton
 from torch import Tensor
 
 from specchat.engine.errors import ModelError
-from specchat.engine.gpu_shapes import END_TOKENS
+from specchat.engine.kernels.gpu_shapes import END_TOKENS
 from specchat.engine.kernels.transfer import send
-from specchat.engine.options import Acceptance, Sampling
+from specchat.engine.protocol.options import Acceptance, Sampling
 
 BLOCK = 4096
 """Tokens of the vocabulary for one program of `scores.process`, and for one loop iteration in `choose`."""

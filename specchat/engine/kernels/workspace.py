@@ -7,7 +7,7 @@ import triton
 from torch import Tensor
 
 from specchat.engine.errors import ModelError
-from specchat.engine.gpu_shapes import SPLIT, WIDEST_HEAD
+from specchat.engine.kernels.gpu_shapes import SPLIT, WIDEST_HEAD
 
 KEYS = 64
 """Keys of one pass of attention's inner loop at most."""

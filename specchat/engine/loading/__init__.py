@@ -5,10 +5,10 @@ from dataclasses import replace
 
 from specchat.engine.backends import BACKENDS, DEFAULT_BACKEND, HF_BACKEND
 from specchat.engine.errors import ForeignModel, ModelError
-from specchat.engine.events import Loading
-from specchat.engine.gpu_record import GpuRecord
+from specchat.engine.hardware.gpu_record import GpuRecord
 from specchat.engine.loading.next_best import KernelsUnsupported, instead
-from specchat.engine.pair import PairSpec
+from specchat.engine.protocol.events import Loading
+from specchat.engine.protocol.pair import PairSpec
 from specchat.engine.session import Session
 from specchat.engine.strategy import resolved
 

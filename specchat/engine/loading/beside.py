@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 from specchat.engine.backends import DEFAULT_BACKEND
-from specchat.engine.events import Loading
 from specchat.engine.loading import load, native
 from specchat.engine.model.decoder import CachedDecoder
-from specchat.engine.pair import PairSpec
+from specchat.engine.protocol.events import Loading
+from specchat.engine.protocol.pair import PairSpec
 from specchat.engine.runners.host import NativeModel
 from specchat.engine.session import Session
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from specchat.engine.cross_tokenizer.vocabulary_map import VocabularyMap
 from specchat.engine.errors import EngineError, ModelError
-from specchat.engine.model.tokenizer import Tokenizer, same_tokens
-from specchat.engine.pair import ModelSource, PairSpec
+from specchat.engine.protocol.pair import ModelSource, PairSpec
+from specchat.engine.text.tokenizer import Tokenizer, same_tokens
 
 
 def vocabulary_map_of(pair: PairSpec, target: Tokenizer, draft: Tokenizer) -> VocabularyMap | None:

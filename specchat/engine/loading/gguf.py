@@ -10,7 +10,7 @@ from specchat.engine.cross_tokenizer.vocabulary_map import VocabularyMap
 from specchat.engine.decoding.cached import HostModel
 from specchat.engine.decoding.guard import Guard, RoughGuard
 from specchat.engine.errors import EngineError, ModelError
-from specchat.engine.events import Loading
+from specchat.engine.fetch.hub import locate, locate_file
 from specchat.engine.gguf.file import GgufFile, file_parts, first_part
 from specchat.engine.gguf.header import read_header
 from specchat.engine.gguf.library import llama
@@ -18,14 +18,14 @@ from specchat.engine.gguf.model import GgufModel, GgufSettings
 from specchat.engine.gguf.proof import PaddingProof, prove
 from specchat.engine.gguf.tokens import tokenizer_of
 from specchat.engine.gguf.trial import try_file
-from specchat.engine.hub import locate, locate_file
+from specchat.engine.hardware.threads import CORES, leave_one_core
 from specchat.engine.loading.drafting import vocabulary_map_of, words_of
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.plan import DEFAULT_CONTEXT, shortened
-from specchat.engine.pair import GgufOptions, ModelSource, PairSpec
+from specchat.engine.memory.plan import DEFAULT_CONTEXT, shortened
+from specchat.engine.protocol.events import Loading
+from specchat.engine.protocol.pair import GgufOptions, ModelSource, PairSpec
 from specchat.engine.runners.host import TargetInfo, assembled, host_model
 from specchat.engine.session import Session
-from specchat.engine.threads import CORES, leave_one_core
+from specchat.engine.weights.checkpoint import Checkpoint
 
 ALL_LAYERS = 9999
 FEW_CORES = 4

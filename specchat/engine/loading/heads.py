@@ -4,18 +4,18 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from specchat.engine.errors import EngineError
-from specchat.engine.events import Loading
+from specchat.engine.fetch.hub import locate
+from specchat.engine.hardware.free_memory import free_memory
+from specchat.engine.hardware.gpu import Gpu, find_gpu
 from specchat.engine.heads.families import FoundHeads
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.recipe import need
-from specchat.engine.hub import locate
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.gpu import Gpu, find_gpu
-from specchat.engine.model.memory import free_memory
-from specchat.engine.model.plan import GIB, Plan, fits
-from specchat.engine.pair import PairSpec, StrategyStatus
+from specchat.engine.memory.plan import GIB, Plan, fits
+from specchat.engine.protocol.events import Loading
+from specchat.engine.protocol.pair import PairSpec, StrategyStatus
 from specchat.engine.strategies import HEADS, STRATEGIES
 from specchat.engine.strategy import Head, resolved
+from specchat.engine.weights.checkpoint import Checkpoint
 
 
 def found(pair: PairSpec, target: Checkpoint, progress: Callable[[Loading], None]) -> FoundHeads:

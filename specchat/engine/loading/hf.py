@@ -11,23 +11,23 @@ from specchat.engine.cross_tokenizer.vocabulary_map import VocabularyMap
 from specchat.engine.decoding.cached import HostModel
 from specchat.engine.decoding.guard import Guard
 from specchat.engine.errors import EngineError, ForeignModel, ModelError
-from specchat.engine.events import Loading
+from specchat.engine.fetch.hub import locate
+from specchat.engine.hardware.accelerator import device_of, find_accelerator, kind
+from specchat.engine.hardware.free_memory import free_memory
+from specchat.engine.hardware.gpu import CHOSEN, Gpu, find_gpu
+from specchat.engine.hardware.threads import leave_one_core
 from specchat.engine.hf.files import HfFiles
 from specchat.engine.hf.model import HfModel
 from specchat.engine.hf.proof import Proof, prove
-from specchat.engine.hub import locate
 from specchat.engine.loading.drafting import noted, vocabulary_map_of, words_of
-from specchat.engine.model.accelerator import device_of, find_accelerator, kind
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.devices import Machine
-from specchat.engine.model.gpu import CHOSEN, Gpu, find_gpu
-from specchat.engine.model.memory import free_memory
-from specchat.engine.model.need import Place
-from specchat.engine.model.plan import shortened
-from specchat.engine.pair import ModelSource, PairSpec
+from specchat.engine.memory.devices import Machine
+from specchat.engine.memory.need import Place
+from specchat.engine.memory.plan import shortened
+from specchat.engine.protocol.events import Loading
+from specchat.engine.protocol.pair import ModelSource, PairSpec
 from specchat.engine.runners.host import TargetInfo, assembled, host_model
 from specchat.engine.session import Session
-from specchat.engine.threads import leave_one_core
+from specchat.engine.weights.checkpoint import Checkpoint
 
 RESERVED = 1 << 30
 """Bytes reserved for caches and the workspace of a pass."""

@@ -12,29 +12,30 @@ import torch
 from specchat.engine.cpu import compiled
 from specchat.engine.cross_tokenizer.vocabulary_map import VocabularyMap
 from specchat.engine.errors import EngineError, PageLockRefused
-from specchat.engine.events import Loading
+from specchat.engine.fetch.hub import locate
 from specchat.engine.gpu_checks import card
-from specchat.engine.gpu_counters import bus_rate
-from specchat.engine.gpu_failure import GpuLost, first_line, is_gpu_failure
-from specchat.engine.gpu_record import GpuRecord
-from specchat.engine.hub import locate
+from specchat.engine.hardware.accelerator import Accelerator, find_accelerator
+from specchat.engine.hardware.gpu import Gpu
+from specchat.engine.hardware.gpu_counters import bus_rate
+from specchat.engine.hardware.gpu_failure import GpuLost, first_line, is_gpu_failure
+from specchat.engine.hardware.gpu_record import GpuRecord
+from specchat.engine.hardware.out_of_memory import ran_out
+from specchat.engine.hardware.threads import CORES, leave_one_core
 from specchat.engine.loading import heads
 from specchat.engine.loading.drafting import noted, on_the_host, unrestricted, vocabulary_map_of, words_of
 from specchat.engine.loading.next_best import KernelsUnsupported
-from specchat.engine.model import devices, draft_vocabulary, expert_price, gpu_need
-from specchat.engine.model.accelerator import Accelerator, find_accelerator
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.config import ModelConfig
-from specchat.engine.model.devices import Machine, place
-from specchat.engine.model.gpu import Gpu
-from specchat.engine.model.plan import Plan, context_of, shortened
-from specchat.engine.model.tokenizer import Tokenizer
-from specchat.engine.out_of_memory import ran_out
-from specchat.engine.pair import PairSpec
+from specchat.engine.memory import devices, expert_price, gpu_need
+from specchat.engine.memory.devices import Machine, place
+from specchat.engine.memory.plan import Plan, context_of, shortened
+from specchat.engine.protocol.events import Loading
+from specchat.engine.protocol.pair import PairSpec
 from specchat.engine.runners.host import NativeModel
 from specchat.engine.runners.load import load_runner
 from specchat.engine.session import Session
-from specchat.engine.threads import CORES, leave_one_core
+from specchat.engine.text import draft_vocabulary
+from specchat.engine.text.tokenizer import Tokenizer
+from specchat.engine.weights.checkpoint import Checkpoint
+from specchat.engine.weights.config import ModelConfig
 
 SHOWN_PART = 0.01
 """Least progress that is told anew."""

@@ -9,10 +9,10 @@ import torch
 from specchat.engine.backends import HF_BACKEND
 from specchat.engine.errors import EngineError
 from specchat.engine.gpu_checks import card
-from specchat.engine.gpu_failure import REPORT, GpuLost, first_line, is_gpu_failure, without_gpu
-from specchat.engine.gpu_record import GpuRecord
-from specchat.engine.model.accelerator import find_accelerator
-from specchat.engine.pair import PairSpec
+from specchat.engine.hardware.accelerator import find_accelerator
+from specchat.engine.hardware.gpu_failure import REPORT, GpuLost, first_line, is_gpu_failure, without_gpu
+from specchat.engine.hardware.gpu_record import GpuRecord
+from specchat.engine.protocol.pair import PairSpec
 from specchat.engine.session import Session
 
 

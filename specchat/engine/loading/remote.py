@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from specchat.engine.errors import ModelError
-from specchat.engine.events import Loading
-from specchat.engine.pair import PairSpec
+from specchat.engine.protocol.events import Loading
+from specchat.engine.protocol.pair import PairSpec
 
 
 def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callable[[], None]) -> NoReturn:  # noqa: ARG001

@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import torch
 
-from specchat.engine.model import host_need
-from specchat.engine.model.host_need import CACHE_BLOCK
+from specchat.engine.memory import host_need
+from specchat.engine.memory.host_need import CACHE_BLOCK
+from specchat.engine.memory.state_need import CHECKPOINTS
+from specchat.engine.memory.vectors import LANES
 from specchat.engine.model.state_log import NOWHERE, StateCheckpoint, StateLog
-from specchat.engine.model.state_need import CHECKPOINTS
-from specchat.engine.model.vectors import LANES
 from specchat.engine.recipe import Delta, Recipe
 
 

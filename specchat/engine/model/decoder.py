@@ -11,10 +11,10 @@ from torch import Tensor
 
 from specchat.engine.model.cache import KVCache
 from specchat.engine.model.chain_parameters import ChainParameters
-from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.hidden_states import AuxHiddenStates
 from specchat.engine.model.rows import PREFILL_ROWS
 from specchat.engine.model.tree_layout import Layout
+from specchat.engine.weights.config import ModelConfig
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from specchat.engine.memory.vectors import whole_vectors
 from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout
-from specchat.engine.model.vectors import whole_vectors
 
 
 class AuxHiddenStates:

@@ -9,8 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from specchat.engine.model.host_need import CACHE_BLOCK
-from specchat.engine.model.vectors import head_places, whole_vectors
+from specchat.engine.memory.host_need import CACHE_BLOCK
+from specchat.engine.memory.vectors import head_places, whole_vectors
 from specchat.engine.recipe import Attention, Recipe, Rope
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from specchat.engine.out_of_memory import ran_out
+from specchat.engine.hardware.out_of_memory import ran_out
 
 TILE = 16
 """Most rows of a verify pass."""

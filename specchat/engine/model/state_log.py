@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specchat.engine.model.state_need import BACK, PLANES, SLACK, SLOTS, width
+from specchat.engine.memory.state_need import BACK, PLANES, SLACK, SLOTS, width
 from specchat.engine.recipe import Delta
 
 BASE, TIP, FOLD = range(3)

@@ -8,18 +8,18 @@ import torch
 from torch import Tensor
 
 from specchat.engine.model.cache import KVCache
-from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import NOTHING, CachedDecoder, PassRows, Skip
 from specchat.engine.model.norm import capped
 from specchat.engine.model.rope import tables, tempers
 from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout, chain
-from specchat.engine.pair import Quant
+from specchat.engine.protocol.pair import Quant
 from specchat.engine.recipe import Delta, ShortConv
 from specchat.engine.reference.delta import Past
 from specchat.engine.reference.layer import Context, after_feed, after_mixer, at_end, embed, norm
 from specchat.engine.reference.layer import inputs as layer_inputs
 from specchat.engine.reference.recurrence import Recurrence
 from specchat.engine.reference.tensors import CheckpointTensors
+from specchat.engine.weights.checkpoint import Checkpoint
 
 
 class Row(NamedTuple):

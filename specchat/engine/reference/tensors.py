@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding, linear
 
-from specchat.engine.formats import Weight, mapped, tensors_of
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.matrices import read_matrix, read_norm, read_table, read_vectors
+from specchat.engine.formats.layout import Weight, mapped, tensors_of
+from specchat.engine.formats.quantise import by_rows, dequantised
 from specchat.engine.model.norm import RMSNorm
-from specchat.engine.model.quantise import by_rows, dequantised
-from specchat.engine.model.weights import Weights
-from specchat.engine.pair import Quant
+from specchat.engine.protocol.pair import Quant
 from specchat.engine.recipe import Matrix, Norm
+from specchat.engine.weights.checkpoint import Checkpoint
+from specchat.engine.weights.matrices import read_matrix, read_norm, read_table, read_vectors
+from specchat.engine.weights.weights import Weights
 
 SLAB = 1 << 20
 """Weights dequantised at a time: 4 MiB in float32, which fit a processor's cache."""

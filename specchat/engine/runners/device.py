@@ -22,15 +22,15 @@ from specchat.engine.device.rehearsal import HOST, Rehearsed, blank
 from specchat.engine.device.stepwise import StepwiseExecutor
 from specchat.engine.drafters.parts import Parts
 from specchat.engine.drafters.skip_search import WINDOW
+from specchat.engine.hardware.threads import free_cores
 from specchat.engine.heads.families import FoundHeads, read
 from specchat.engine.kernels.ahead import as_of, memory_of
 from specchat.engine.kernels.processors import as_with, processors
-from specchat.engine.options import Sampling
+from specchat.engine.protocol.options import Sampling
 from specchat.engine.runners.host import NO_HEADS
 from specchat.engine.runners.registry import drafters_for
 from specchat.engine.runners.runner import Runner
 from specchat.engine.strategy import Facts, SkippedLayers, highest
-from specchat.engine.threads import free_cores
 
 
 def device_runner(

@@ -13,19 +13,19 @@ from specchat.engine.decoding.draft import Role
 from specchat.engine.decoding.guard import Guard
 from specchat.engine.decoding.host import HostExecutor
 from specchat.engine.drafters.parts import Parts
+from specchat.engine.hardware.threads import free_cores
 from specchat.engine.heads.families import FoundHeads, read
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.config import ModelConfig
+from specchat.engine.memory.need import Place
+from specchat.engine.memory.vectors import fits
 from specchat.engine.model.decoder import CachedDecoder
-from specchat.engine.model.exit_adapter import ExitAdapter, read_adapter
-from specchat.engine.model.need import Place
-from specchat.engine.model.vectors import fits
-from specchat.engine.pair import Quant
+from specchat.engine.protocol.pair import Quant
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.registry import drafters_for
 from specchat.engine.runners.runner import Runner
 from specchat.engine.strategy import Facts, Feature, SkippedLayers, highest
-from specchat.engine.threads import free_cores
+from specchat.engine.weights.checkpoint import Checkpoint
+from specchat.engine.weights.config import ModelConfig
+from specchat.engine.weights.exit_adapter import ExitAdapter, read_adapter
 
 NO_HEADS = FoundHeads()
 

@@ -8,14 +8,14 @@ from specchat.engine.cross_tokenizer.model import wrap_draft
 from specchat.engine.cross_tokenizer.vocabulary_map import VocabularyMap
 from specchat.engine.decoding.cached import HostModel
 from specchat.engine.errors import EngineError
+from specchat.engine.hardware.gpu import CHOSEN
 from specchat.engine.heads.families import FoundHeads
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.gpu import CHOSEN
-from specchat.engine.model.need import Model
-from specchat.engine.model.plan import Plan
-from specchat.engine.pair import PairSpec
+from specchat.engine.memory.need import Model
+from specchat.engine.memory.plan import Plan
+from specchat.engine.protocol.pair import PairSpec
 from specchat.engine.runners.host import NO_HEADS, NativeModel, host_model, host_runner
 from specchat.engine.runners.runner import Runner
+from specchat.engine.weights.checkpoint import Checkpoint
 
 
 def load_runner(

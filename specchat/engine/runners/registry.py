@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from specchat.engine.decoding.draft import Drafter
 from specchat.engine.drafters.parts import Parts
-from specchat.engine.pair import StrategyStatus
+from specchat.engine.protocol.pair import StrategyStatus
 from specchat.engine.strategies import STRATEGIES
 from specchat.engine.strategy import Facts
 

@@ -11,10 +11,10 @@ from specchat.engine.decoding.reply_rules import ReplyRules
 from specchat.engine.decoding.step import Decoding
 from specchat.engine.drafters.earlier import Earlier
 from specchat.engine.drafters.fences import Fences
-from specchat.engine.model.config import ModelConfig
-from specchat.engine.model.need import Place
-from specchat.engine.options import Sampling
-from specchat.engine.pair import StrategyStatus
+from specchat.engine.memory.need import Place
+from specchat.engine.protocol.options import Sampling
+from specchat.engine.protocol.pair import StrategyStatus
+from specchat.engine.weights.config import ModelConfig
 
 
 @dataclass(frozen=True)

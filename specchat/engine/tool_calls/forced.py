@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from specchat.engine.options import Tool
+from specchat.engine.protocol.options import Tool
 from specchat.engine.tool_calls.form import CallForm
 from specchat.engine.tool_calls.giving import schema_of
 from specchat.engine.tool_calls.notation import gemma, python

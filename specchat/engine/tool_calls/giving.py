@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from specchat.engine.options import Message, Tool, ToolCall
+from specchat.engine.protocol.options import Message, Tool, ToolCall
 from specchat.engine.tool_calls.form import CallForm, ToolFormat
 
 _NINE = re.compile(r"[A-Za-z0-9]{9}")

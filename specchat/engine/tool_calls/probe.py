@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import product
 from typing import Literal
 
-from specchat.engine.options import Message, ToolCall
+from specchat.engine.protocol.options import Message, ToolCall
 from specchat.engine.tool_calls.form import CallForm, ToolFormat
 from specchat.engine.tool_calls.giving import written_calls
 from specchat.engine.tool_calls.literals import QUOTE

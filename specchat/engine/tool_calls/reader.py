@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from specchat.engine.options import CallDelta, Tool, ToolCall
+from specchat.engine.protocol.options import CallDelta, Tool, ToolCall
 from specchat.engine.tool_calls.form import CallForm
 from specchat.engine.tool_calls.giving import schema_of
 from specchat.engine.tool_calls.parsing import ReadCall, read_calls

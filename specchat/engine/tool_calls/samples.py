@@ -2,7 +2,7 @@
 
 import json
 
-from specchat.engine.options import Message, Tool
+from specchat.engine.protocol.options import Message, Tool
 
 NAME, KEY, VALUE, COUNT = "brackenlook", "willowkey", "thistlesaid", "mossnumber"
 """The function, its arguments' names, and the value of the first; that of the second is 7."""

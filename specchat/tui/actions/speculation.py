@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from specchat.chat.turn import Reply
-from specchat.engine.options import Speculation
+from specchat.engine.protocol.options import Speculation
 from specchat.engine.strategies import SERVER
 from specchat.tui.action import Action
 from specchat.tui.screens.chat import ChatScreen

@@ -8,7 +8,7 @@ from textual.app import ComposeResult
 from textual.content import Content
 
 from specchat.clean import one_line
-from specchat.engine.model.memory import free_memory
+from specchat.engine.hardware.free_memory import free_memory
 from specchat.models import words
 from specchat.tui.screens.dialog import Dialog
 from specchat.tui.text.lines import EMPTY, hang

@@ -10,7 +10,7 @@ from textual.timer import Timer
 from textual.widgets import TextArea
 
 from specchat.config.catalog import Catalog
-from specchat.engine.events import AwaitingClient
+from specchat.engine.protocol.events import AwaitingClient
 from specchat.service.dispatch import Update, UpdateKind
 from specchat.tui.action import Action, Where
 from specchat.tui.composing.slash import Command

@@ -16,7 +16,7 @@ from textual.widgets.option_list import Option
 from specchat.clean import one_line
 from specchat.config.catalog import Catalog, Pair
 from specchat.engine.errors import EngineError
-from specchat.engine.pair import PairSpec
+from specchat.engine.protocol.pair import PairSpec
 from specchat.models import words
 from specchat.models.library import Library, look
 from specchat.models.machine import FreeMemory, this_machine

@@ -10,8 +10,8 @@ from specchat import figures
 from specchat.chat.sources import REJECTED, rejected_text, source_of
 from specchat.chat.turn import Reply
 from specchat.clean import clean
-from specchat.engine.events import Step
-from specchat.engine.step_tree import branched
+from specchat.engine.protocol.events import Step
+from specchat.engine.protocol.step_tree import branched
 from specchat.engine.strategies import SERVER
 from specchat.insight.replay import Playback, ReplayState
 from specchat.tui.screens.board import Board

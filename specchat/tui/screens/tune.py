@@ -7,7 +7,7 @@ from textual.binding import Binding, BindingType
 
 from specchat.chat.asked import AskedPrompt, asked_prompts
 from specchat.clean import one_line
-from specchat.engine.gpu_counters import free_memory_of
+from specchat.engine.hardware.gpu_counters import free_memory_of
 from specchat.figures import duration
 from specchat.models import words
 from specchat.tui.screens.beside_dialog import BesideDialog, lack

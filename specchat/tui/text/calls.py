@@ -8,7 +8,7 @@ from textual.style import Style
 from specchat.chat.tool_results import ToolResult, argument_lines, outcome, short_arguments
 from specchat.chat.turn import Reply
 from specchat.clean import clean, one_line
-from specchat.engine.options import ToolCall
+from specchat.engine.protocol.options import ToolCall
 from specchat.tui.text.lines import BLANK, Section, TextLine, hang, styled
 
 _BAR = styled("▎ ", ".md-quote-bar")

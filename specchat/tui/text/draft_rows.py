@@ -4,8 +4,8 @@ from textual.content import Content
 
 from specchat.chat.sources import REJECTED
 from specchat.clean import clean
-from specchat.engine.events import Drafted, Step
-from specchat.engine.step_tree import PENDING, StepTree
+from specchat.engine.protocol.events import Drafted, Step
+from specchat.engine.protocol.step_tree import PENDING, StepTree
 from specchat.tui.text.lines import EMPTY, styled
 
 _MOST = 24

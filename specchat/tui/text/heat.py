@@ -4,7 +4,7 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 
 from specchat.chat.turn import Reply
-from specchat.engine.events import Step
+from specchat.engine.protocol.events import Step
 
 GLYPHS = ((0.75, "●"), (0.45, "◐"), (0.0, "○"))
 """For a share of at least so much, the highest first. Bars would look like a second scrollbar."""

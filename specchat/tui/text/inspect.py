@@ -6,7 +6,7 @@ from textual.content import Content
 
 from specchat.chat.sources import source_of
 from specchat.chat.turn import Reply
-from specchat.engine.step_tree import branched
+from specchat.engine.protocol.step_tree import branched
 from specchat.engine.strategies import SERVER
 from specchat.tui.text.draft_rows import chain_row, quoted, tree_rows
 from specchat.tui.text.lines import TextLine, styled

@@ -8,7 +8,7 @@ from textual.content import Content
 from textual.message import Message
 
 from specchat.clean import one_line
-from specchat.engine.pair import PairInfo
+from specchat.engine.protocol.pair import PairInfo
 from specchat.tui.composing.suggestions import SUGGESTIONS
 from specchat.tui.keys import Keys
 from specchat.tui.text.lines import EMPTY, styled, tagged

@@ -8,9 +8,9 @@ from pathlib import Path
 import torch
 
 from specchat.engine.errors import EngineError, ModelError
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.tokenizer import same_tokens
-from specchat.engine.options import Speculation
+from specchat.engine.protocol.options import Speculation
+from specchat.engine.text.tokenizer import same_tokens
+from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.tune.distilling import Distilled, Distilling
 from specchat.tune.draft import DraftLearner, untrainable
 from specchat.tune.files import put_tensors

@@ -5,7 +5,7 @@ from dataclasses import replace
 from torch import manual_seed
 from torch.random import fork_rng
 
-from specchat.engine.options import Speculation
+from specchat.engine.protocol.options import Speculation
 from specchat.engine.strategies import STRATEGIES
 from specchat.tune.exits import ExitLearner, exits, put_adapter, size
 from specchat.tune.gain import Side

@@ -4,8 +4,8 @@ import gc
 import json
 from dataclasses import replace
 
-from specchat.engine.options import Speculation
-from specchat.engine.pair import ModelSource
+from specchat.engine.protocol.options import Speculation
+from specchat.engine.protocol.pair import ModelSource
 from specchat.engine.strategies import STRATEGIES
 from specchat.engine.strategy import Head
 from specchat.tune.families import FAMILIES, untrained

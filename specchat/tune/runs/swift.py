@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from specchat.engine.options import Speculation
+from specchat.engine.protocol.options import Speculation
 from specchat.tune.gain import Side
 from specchat.tune.order import TuneOrder
 from specchat.tune.outcome import TuneResult, measured, registered

@@ -7,15 +7,15 @@ from pathlib import Path
 from specchat.bench.prompts import read_prompts, shipped_prompts
 from specchat.config.catalog import Pair
 from specchat.engine.errors import ContextError, EngineError
-from specchat.engine.events import Finished, Loading
-from specchat.engine.frequent_tokens import always, covered, frequent
-from specchat.engine.hub import locate
+from specchat.engine.fetch.hub import locate
 from specchat.engine.loading import load
 from specchat.engine.loading.heads import has_own_layer
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.draft_vocabulary import write
-from specchat.engine.options import Limits, Speculation
-from specchat.engine.requests import Generate
+from specchat.engine.protocol.events import Finished, Loading
+from specchat.engine.protocol.options import Limits, Speculation
+from specchat.engine.protocol.requests import Generate
+from specchat.engine.text.draft_vocabulary import write
+from specchat.engine.weights.checkpoint import Checkpoint
+from specchat.tune.frequent_tokens import always, covered, frequent
 from specchat.tune.order import TuneReport, TuneStopped
 
 CHARACTERS = 4_000_000

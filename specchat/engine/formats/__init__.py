@@ -1,0 +1,1 @@
+"""Storage of weights: layouts, blocks, and how they are read, packed and made dense."""

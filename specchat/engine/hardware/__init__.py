@@ -1,0 +1,1 @@
+"""This machine: its GPU and memory, and how they fail."""

@@ -1,0 +1,1 @@
+"""What a model takes, and where its parts go, before anything is loaded."""

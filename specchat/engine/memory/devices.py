@@ -1,0 +1,139 @@
+"""Placement of a pair's models on devices, decided before anything is loaded."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+
+import torch
+
+from specchat.engine.errors import EngineError, ModelError
+from specchat.engine.hardware.free_memory import free_memory
+from specchat.engine.hardware.gpu import Gpu, find_gpu
+from specchat.engine.kernels.gpu_shapes import PROCESSORS
+from specchat.engine.memory.draft_quant import drafting
+from specchat.engine.memory.gpu_need import unsupported
+from specchat.engine.memory.need import Model, Place, quantised
+from specchat.engine.memory.plan import Plan, check_fits, fits, making_room, plan
+from specchat.engine.protocol.pair import Device, ModelSource, PairSpec
+from specchat.engine.weights.checkpoint import Checkpoint
+from specchat.engine.weights.weights import left_dense
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The hardware: a GPU or the reason why there is none, and free main memory in bytes, None if unknown."""
+
+    gpu: Gpu | str
+    free: int | None
+
+    @property
+    def available(self) -> Mapping[Place, int | None]:
+        return {"cuda": self.gpu.free if isinstance(self.gpu, Gpu) else 0, "cpu": self.free}
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A plan of the load, with a fallback.
+
+    `note` is the reason why an "auto" runs on the CPU, else empty. `otherwise` is the plan to load if the GPU fails;
+    None where the pair asked for the GPU, or nothing else fits.
+    """
+
+    plan: Plan
+    note: str
+    otherwise: Plan | None
+
+
+def this_machine(pair: PairSpec) -> Machine:
+    """This machine; the GPU is not touched unless `pair` may use it."""
+    sources = (pair.target, pair.draft) if pair.draft else (pair.target,)
+    wanted = any(source.device != "cpu" for source in sources)
+    return Machine(find_gpu() if wanted else "it was not asked for", free_memory())
+
+
+def place(
+    pair: PairSpec,
+    target: Checkpoint,
+    draft: Checkpoint | None,
+    context: int,
+    machine: Machine | None = None,
+    threads: int = 0,
+) -> Placement:
+    """Place `target` and `draft`, with at most `context` tokens of cache.
+
+    `threads` is the number for a compiled pass on the CPU; 0 where there is none. "auto" is the GPU if the pair fits
+    one, otherwise the CPU; a draft on "auto" follows the target.
+
+    Raises:
+        ModelError: a checkpoint does not support the quantisation requested.
+        EngineError: "config": the pair asks for a GPU that cannot be used. "memory": the pair does not fit.
+    """
+    machine = machine or this_machine(pair)
+    wanted = pair.target.device
+    sources = [(pair.target, target)]
+    if pair.draft is not None and draft is not None:
+        sources.append((pair.draft, draft))
+    for source, _ in sources:
+        if source.device == "cuda" and isinstance(machine.gpu, str):
+            raise EngineError(
+                "config", f'{source.label} asks for device = "cuda": {machine.gpu}. Say device = "auto" or "cpu".'
+            )
+    models = [_model(source, checkpoint, threads) for source, checkpoint in sources]
+
+    reason = next((words for model in models if (words := unsupported(model.config))), "")
+
+    processors = machine.gpu.processors if isinstance(machine.gpu, Gpu) else PROCESSORS
+
+    open_quant = pair.draft is not None and pair.draft.quant is None and models[-1].quant is None
+    free_to_choose = open_quant and find_spec("bitsandbytes") is not None
+
+    def laid_out(target_place: Place) -> Plan:
+        placed = [
+            replace(model, place=_placed(source.device, target_place))
+            for model, (source, _) in zip(models, sources, strict=True)
+        ]
+        big, small = placed[0], placed[1] if len(placed) > 1 else None
+        if small is not None and small.quant is not None and not small.fixed:
+            small = quantised(small, small.quant)
+        made = plan(big, small, context, processors)
+        made = drafting(made, machine.available) if free_to_choose else made
+        return making_room(made, machine.available)
+
+    requested = any(source.device == "cuda" for source, _ in sources)
+    if requested and reason:
+        raise EngineError("config", f'{pair.name} asks for device = "cuda": {reason}. Say device = "auto" or "cpu".')
+    if wanted != "auto":
+        chosen, note = laid_out(wanted), ""
+    elif isinstance(machine.gpu, str) or reason:
+        chosen, note = laid_out("cpu"), machine.gpu if isinstance(machine.gpu, str) else reason
+    else:
+        chosen, note = laid_out("cuda"), ""
+        if not fits(chosen, machine.available) and fits(laid_out("cpu"), machine.available):
+            chosen, note = laid_out("cpu"), f"the pair does not fit the free memory of the GPU ({machine.gpu.name})"
+    check_fits(chosen, machine.available, pair.name)
+    fallback = laid_out("cpu") if wanted == "auto" and chosen.target.place == "cuda" and not requested else None
+    return Placement(chosen, note, fallback if fallback and fits(fallback, machine.available) else None)
+
+
+def _placed(device: Device, otherwise: Place) -> Place:
+    return otherwise if device == "auto" else device
+
+
+def _model(source: ModelSource, checkpoint: Checkpoint, threads: int) -> Model:
+    quant, fixed = checkpoint.kept(source.quant), checkpoint.quant is not None
+    if quant is not None and not fixed and find_spec("bitsandbytes") is None:
+        raise ModelError(
+            f'{source.label}: quant = "{quant}" needs the package bitsandbytes, which is not installed. '
+            "Install it, or leave quant out."
+        )
+    rows = None if checkpoint.drafts is None else len(checkpoint.drafts)
+    model = Model(checkpoint.config, "cpu", quant, fixed, checkpoint.nested, head_rows=rows, threads=threads)
+    model = replace(model, half=half_on_cpu(checkpoint), packed_experts=checkpoint.packed_experts)
+    if checkpoint.integers is None:
+        return model
+    return replace(model, integers=checkpoint.integers, left=left_dense(checkpoint, checkpoint.config.recipe))
+
+
+def half_on_cpu(checkpoint: Checkpoint) -> bool:
+    """True where a checkpoint has 16 bits per weight, which it keeps on the CPU."""
+    return checkpoint.dtype in (torch.float16, torch.bfloat16)

@@ -1,0 +1,214 @@
+"""Memory estimate of one model from its shapes and formats, before anything is loaded."""
+
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Literal
+
+from specchat.engine.formats.blocks import BLOCK, MXFP4_BLOCK, NESTED_BLOCK, SYMMETRIC, IntegerFormat
+from specchat.engine.kernels.gpu_shapes import PASS_ROWS, PROCESSORS, joined_scores
+from specchat.engine.memory import gpu_need
+from specchat.engine.memory.host_need import CACHE_BLOCK, buffers, entries, packing_workspace, reference_workspace
+from specchat.engine.memory.vectors import LANES, filled, panels_for, unsupported
+from specchat.engine.protocol.pair import Quant
+from specchat.engine.recipe import Experts, Matrix, PerLayer
+from specchat.engine.weights.config import ModelConfig
+
+Place = Literal["cpu", "cuda"]
+BITS: dict[Quant | None, int] = {None: 16, "int8": 8, "nf4": 4, "fp4": 4, "int4": 4}
+"""Bits of a value on a GPU, by format."""
+HEAD: Quant = "int8"
+"""Format of a quantised draft's head: 4 bits would blur its choice."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model and the formats to load it in; with `fixed` the checkpoint itself is quantised to `quant`.
+
+    `integers` is the storage of int4 there, and `left` are the names of matrices that are dense there all the same.
+    `nested` means that the scales of 4-bit weights are quantised too, never on the CPU. `half` means that the CPU holds
+    dense weights in 16 bits, as in the checkpoint. `head` is the format of the head on a GPU, beside a dense embedding;
+    None is dense, as for every target. `chosen` marks a default `quant`, for a GPU alone. `head_rows` are the rows of a
+    head with a draft vocabulary. `threads` are those of a compiled pass on the CPU; 0 without one. `packed_experts`
+    are stored in MXFP4 and stay so. `experts_in_main` are the layers, from the first that has experts, whose experts a
+    GPU reads in main memory.
+    """
+
+    config: ModelConfig
+    place: Place
+    quant: Quant | None = None
+    fixed: bool = False
+    nested: bool = True
+    half: bool = False
+    head: Quant | None = None
+    chosen: bool = False
+    head_rows: int | None = None
+    threads: int = 0
+    packed_experts: bool = False
+    experts_in_main: int = 0
+    integers: IntegerFormat = SYMMETRIC
+    left: frozenset[tuple[str, ...]] = frozenset()
+
+    @property
+    def compiled(self) -> bool:
+        """True if a compiled pass runs the model; otherwise the reference does on the CPU."""
+        return self.place == "cpu" and self.threads > 0 and not unsupported(self.config.recipe)
+
+    @property
+    def joined(self) -> dict[Matrix, Matrix]:
+        """Matrices on a GPU by those that they follow, as rows of one (`recipe.Experts.joined`).
+
+        Experts that a GPU reads in main memory have none after them: those are read at every step. Nor have those of a
+        quantised checkpoint, which may store them in another format.
+        """
+        apart = self.place == "cpu" or self.fixed or self.packed_experts
+        return {} if apart else self.config.recipe.joined(self.experts_in_main)
+
+    @property
+    def head_matrix(self) -> Matrix:
+        """Output matrix, with the rows of the draft vocabulary if there is one."""
+        head = self.config.recipe.head
+        return replace(head, outputs=(self.head_rows,)) if self.head_rows else head
+
+
+@dataclass(frozen=True)
+class Need:
+    """Bytes of one model. `workspace` is for a step, or for loading the largest matrix if that is more.
+
+    `shared` is its part that models on one device use in turn.
+    """
+
+    weights: int
+    cache: int
+    workspace: int
+    shared: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.cache + self.workspace
+
+
+def need(model: Model, context: int, processors: int = PROCESSORS) -> Need:
+    """Memory of `model` with a cache of `context` tokens, on a GPU of `processors` multiprocessors."""
+    c, on_cpu = model.config, model.place == "cpu"
+    context = min(context, c.longest)
+    capacity = -(-(context if on_cpu else context + PASS_ROWS) // CACHE_BLOCK) * CACHE_BLOCK
+    if not on_cpu:
+        return Need(_weights(model), gpu_need.cache(c, context, capacity), _gpu_workspace(model, capacity, processors))
+    if not model.compiled:
+        passing = reference_workspace(c, capacity)
+        return Need(_weights(model), 4 * entries(c.recipe, capacity), passing, passing)
+    c = replace(c, recipe=filled(c.recipe))
+    model = replace(model, config=c)
+    passing = packing_workspace(c, "quantised" if model.quant else "half" if model.half else "whole")
+    kept = buffers(c, sum(model.head_matrix.outputs), model.threads, capacity, model.integers.ordered)
+    return Need(_weights(model), 4 * entries(c.recipe, capacity), kept + passing, passing)
+
+
+def quantised(draft: Model, quant: Quant) -> Model:
+    """Return `draft` quantised at load; on a GPU with its head, which a pass reads as it reads the layers."""
+    return replace(draft, quant=quant, head=HEAD if draft.place == "cuda" else None)
+
+
+def _kept(model: Model, matrix: Matrix) -> Quant | None:
+    """Format of a matrix; None is dense, also for 4 bits in blocks that no kernel has or that would cross rows."""
+    quant = None if matrix.dense or matrix.names in model.left else model.quant
+    if quant in (None, "int8"):
+        return quant
+    block = model.integers.block(matrix.inputs) if quant == "int4" else BLOCK
+    return quant if block and matrix.inputs % block == 0 else None
+
+
+def _weights(model: Model) -> int:
+    c, on_cpu = model.config, model.place == "cpu"
+    # A shared MLP that is one more expert is stored as the others.
+    more = {one: also for one, also in model.joined.items() if _of_expert(one)}
+    moved = frozenset(more.values())
+    gates = {
+        one.shared_gate: joined_scores(one.count) - one.count for one in c.recipe.mixtures if one.each.down in more
+    }
+    forms = [(m, gates.get(m, n + (m in more))) for m, n in c.recipe.forms if m not in moved]
+    layers = sum(n * (_matrix(model, m) + (4 * _outputs(model, m) if m.bias else 0)) for m, n in forms)
+    vectors = sum(prod(shape) for layer in c.recipe.layers for shape in layer.vectors.values())
+    norms = 4 * (c.recipe.norm.size + sum(norm.size for layer in c.recipe.layers for norm in layer.norms) + vectors)
+    head = _matrix(replace(model, quant=None if on_cpu else model.head), model.head_matrix)
+    shared = c.tied and model.head_rows is None and (on_cpu or model.head is None)
+    table = 0 if shared else (2 if not on_cpu or model.half else 4) * c.vocab * c.hidden
+    inputs = _inputs(model, c.recipe.per_layer) if c.recipe.per_layer else 0
+    return layers + norms + table + head + inputs - main_expert_bytes(model)
+
+
+def _inputs(model: Model, of: PerLayer) -> int:
+    """Weights that make the inputs of layers, on the model's device."""
+    return (table_bytes(model) if model.place == "cpu" else 0) + _matrix(model, of.project) + 4 * of.norm.size
+
+
+def table_bytes(model: Model) -> int:
+    """Rows of tokens, which stay in main memory, as stored there or in 16 bits for a GPU."""
+    of = model.config.recipe.per_layer
+    return (2 if model.half or model.place == "cuda" else 4) * of.table.parameters if of else 0
+
+
+def main_expert_bytes(model: Model) -> int:
+    """Bytes of experts that a GPU reads in main memory."""
+    mixtures = model.config.recipe.mixtures if model.place == "cuda" else []
+    return sum(expert_bytes(model, one) * one.count for one in mixtures[: model.experts_in_main])
+
+
+def expert_bytes(model: Model, of: Experts) -> int:
+    """Bytes on a GPU of one expert's values, without scales and biases."""
+    return sum(sum(one.outputs) * one.inputs * gpu_bits(model, one) // 8 for one in (of.each.gate_up, of.each.down))
+
+
+def _outputs(model: Model, matrix: Matrix) -> int:
+    """Rows of weights: the compiled pass pads them to whole vectors, each of two parts for itself."""
+    apart = matrix.outputs if len(matrix.outputs) == 2 else (sum(matrix.outputs),)
+    return LANES * sum(map(panels_for, apart)) if model.compiled else sum(matrix.outputs)
+
+
+def _matrix(model: Model, matrix: Matrix) -> int:
+    outputs, inputs, on_cpu = _outputs(model, matrix), matrix.inputs, model.place == "cpu"
+    quant = _kept(model, matrix)
+    if _packed(model, matrix):
+        scales = outputs * inputs // MXFP4_BLOCK
+        of_scales = 4 * scales if on_cpu else scales + 4 * -(-scales // NESTED_BLOCK) + 4 * outputs
+        return outputs * inputs // 2 + of_scales
+    if quant is None:
+        return outputs * inputs * (4 if on_cpu and not model.half else 2)
+    if quant == "int8":
+        return outputs * inputs + 4 * outputs
+    blocks = inputs // (model.integers.block(inputs) if quant == "int4" else BLOCK)
+    packed, scales = outputs * inputs // 2, outputs * blocks
+    if quant == "int4":
+        order = 4 * inputs if model.integers.ordered else 0
+        return packed + (5 if model.integers.zeros else 4) * scales + order
+    # `quantise.fused` drops the nesting if a part with another after it does not fill its last block of scales.
+    aligned = all(part * blocks % NESTED_BLOCK == 0 for _, part in matrix.parts[: None if _of_expert(matrix) else -1])
+    # Rows that are put in another order are so, too (`matrices.reordered`).
+    moved = matrix.alternating or (model.fixed and matrix.paired[1])
+    if on_cpu or not model.nested or not aligned or moved:
+        return packed + 4 * scales
+    return packed + scales + 4 * -(-scales // NESTED_BLOCK) + 4 * outputs
+
+
+def _of_expert(matrix: Matrix) -> bool:
+    """True for a matrix of one expert that stands for those of all."""
+    return "{}" in matrix.names[0]
+
+
+def _packed(model: Model, matrix: Matrix) -> bool:
+    """True for experts that are stored in MXFP4 and stay so."""
+    return model.packed_experts and _of_expert(matrix)
+
+
+def gpu_bits(model: Model, matrix: Matrix) -> int:
+    """Bits of a matrix's values on a GPU."""
+    return 4 if _packed(model, matrix) else BITS[_kept(model, matrix)]
+
+
+def _gpu_workspace(model: Model, capacity: int, processors: int) -> int:
+    recipe = model.config.recipe
+    forms = *(form for form, _ in recipe.forms), *([recipe.per_layer.project] if recipe.per_layer else [])
+    bits = {matrix: gpu_bits(model, matrix) for matrix in forms}
+    head = model.head_matrix
+    of = bits | {head: BITS[model.head]}
+    return gpu_need.workspace(model.config, head, of, model.joined, capacity, processors)

@@ -1,0 +1,195 @@
+"""Memory estimate of a pair, before anything is loaded, and the nearest setting that fits."""
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from specchat.engine.errors import EngineError
+from specchat.engine.kernels.gpu_shapes import PROCESSORS
+from specchat.engine.memory import gpu_need
+from specchat.engine.memory.gpu_states import checkpoints
+from specchat.engine.memory.need import (
+    Model,
+    Need,
+    Place,
+    expert_bytes,
+    main_expert_bytes,
+    need,
+    quantised,
+    table_bytes,
+)
+from specchat.engine.protocol.pair import Quant
+from specchat.engine.weights.config import ModelConfig
+
+GIB = 1 << 30
+SPARE = 0.05
+"""Fraction of memory left free: allocators round up, and the estimate is good to 5 %."""
+DEFAULT_CONTEXT = 8192
+"""Default tokens of cache: published contexts of 128 k would take all memory."""
+LEAST_CONTEXT = 1024
+"""Least context to propose: too little of a chat would fit into a smaller one."""
+CONTEXT_STEP = 256
+
+GPU_RUNTIME = 256 << 20
+"""Bytes of CUDA beside tensors for a running pair: modules, loaded at their first launch, and captured graphs, in which
+each node holds a kernel's arguments. Estimated, not measured; 5 % of a GPU of 8 GB would be less."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A pair with `context` tokens of cache in each model, and its memory.
+
+    `processors` are the GPU's multiprocessors, which determine the tiling of products; `besides` are the bytes of
+    trained heads on the target's device.
+    """
+
+    target: Model
+    draft: Model | None
+    context: int
+    processors: int = PROCESSORS
+    besides: int = 0
+
+    @property
+    def models(self) -> tuple[Model, ...]:
+        return (self.target, self.draft) if self.draft else (self.target,)
+
+    def need(self, place: Place) -> Need:
+        """Memory of all models on `place`."""
+        needs = [need(model, self.context, self.processors) for model in self.models if model.place == place]
+        weights, cache = sum(n.weights for n in needs), sum(n.cache for n in needs)
+        own, shared = sum(n.workspace - n.shared for n in needs), max([0, *(n.shared for n in needs)])
+        weights += self.besides if self.target.place == place else 0
+        if place == "cpu":
+            # A GPU reads tables of inputs, and some experts, where they are; checkpoints of its states are held here.
+            on_gpu = [model for model in self.models if model.place == "cuda"]
+            weights += sum(table_bytes(model) + main_expert_bytes(model) for model in on_gpu)
+            cache += sum(checkpoints(model.config.recipe) for model in on_gpu)
+            return Need(weights, cache, own + shared, shared)
+        verifying = gpu_need.verifying(self.target.config) if self.target.place == "cuda" else 0
+        return Need(weights, cache, (GPU_RUNTIME if needs else 0) + verifying + own)
+
+    def on(self, place: Place) -> "Plan":
+        """Return the plan with both models on `place`."""
+        moved = replace(self.draft, place=place) if self.draft else None
+        if moved and moved.chosen and place == "cpu":
+            moved = replace(moved, quant=None, head=None, chosen=False)
+        return replace(self, target=replace(self.target, place=place), draft=moved)
+
+
+def context_of(config: ModelConfig, asked: int | None) -> int:
+    """Tokens of cache for a pair that requests `asked` tokens, or the default."""
+    return min(asked, config.longest) if asked else min(DEFAULT_CONTEXT, config.context)
+
+
+def shortened(asked: int | None, longest: int, label: str) -> str:
+    """Message that the model `label` cannot hold the requested context; empty if it can."""
+    if asked is None or asked <= longest:
+        return ""
+    return f"context = {asked} is more than {label} can hold: it is run with {longest} tokens, its longest."
+
+
+def plan(target: Model, draft: Model | None, context: int, processors: int = PROCESSORS) -> Plan:
+    """Plan a pair with a context of at most the target's own."""
+    return Plan(target, draft, min(context, target.config.longest), processors)
+
+
+def fits(plan: Plan, available: Mapping[Place, int | None]) -> bool:
+    """True if the models fit the free bytes of each device; None is unknown, and counts as enough."""
+    return not list(_lacking(plan, available))
+
+
+def making_room(plan: Plan, available: Mapping[Place, int | None]) -> Plan:
+    """`plan` with the target's experts in main memory, of as few layers as the GPU needs; as it is if that is in vain.
+
+    The cache stays on the GPU: every token reads all of it, and but some experts.
+    """
+    target, free = plan.target, available.get("cuda")
+    if target.place == "cpu" or free is None:
+        return plan
+    lacking = plan.need("cuda").total - (1 - SPARE) * free
+    for layers, one in enumerate([None, *target.config.recipe.mixtures]):
+        lacking -= one.count * expert_bytes(target, one) if one else 0
+        if lacking <= 0:
+            return replace(plan, target=replace(target, experts_in_main=layers))
+    return plan
+
+
+def check_fits(plan: Plan, available: Mapping[Place, int | None], name: str) -> None:
+    """Check that the pair `name` fits the free bytes of each device.
+
+    Raises:
+        EngineError: "memory": it does not; with the numbers and the nearest setting that fits.
+    """
+    for place in _lacking(plan, available):
+        needed, free = plan.need(place), available[place] or 0
+        parts = f"weights {_gib(needed.weights)}, cache {_gib(needed.cache)}, workspace {_gib(needed.workspace)}"
+        kind = "memory" if place == "cpu" else "GPU memory"
+        kind += " for experts that the GPU has no room for" * (place == "cpu" and plan.target.experts_in_main > 0)
+        raise EngineError(
+            "memory",
+            f"{name} needs {_gib(needed.total)} GiB of {kind} with context {plan.context} ({parts}); "
+            f"{_gib(int((1 - SPARE) * free))} of the {_gib(free)} GiB that are free can be used. "
+            f"{nearest(plan, available)}",
+        )
+
+
+def nearest(plan: Plan, available: Mapping[Place, int | None]) -> str:
+    """Advice in a sentence: the nearest setting to `plan` that fits."""
+
+    def fitting(changed: Plan) -> bool:
+        return fits(making_room(changed, available), available)
+
+    contexts = range(_rounded(plan.context, CONTEXT_STEP) - CONTEXT_STEP, LEAST_CONTEXT - 1, -CONTEXT_STEP)
+    longest = bisect_left(contexts, True, key=lambda context: fitting(replace(plan, context=context)))
+    if longest < len(contexts):
+        return f"It fits with context = {contexts[longest]}."
+    for changed, words in _alternatives(plan):
+        if fitting(changed):
+            return f"It fits with {words}."
+    return "No setting makes it fit: choose a smaller pair, or free memory by closing other programs."
+
+
+def _alternatives(plan: Plan) -> Iterator[tuple[Plan, str]]:
+    """Yield settings other than the context, nearest first: fewer bits, the CPU."""
+    context = min(plan.context, LEAST_CONTEXT)
+    for smaller, words in _fewer_bits(plan):
+        yield smaller, words
+        yield replace(smaller, context=context), f"{words} and context = {context}"
+    if any(model.place == "cuda" for model in plan.models):
+        there = plan.on("cpu")
+        yield there, 'device = "cpu"'
+        for smaller, words in _fewer_bits(there):
+            yield smaller, f'device = "cpu" and {words}'
+
+
+def _fewer_bits(plan: Plan) -> Iterator[tuple[Plan, str]]:
+    for quant in ("int8", "nf4"):
+        target = _quantised(plan.target, quant)
+        draft = quantised(plan.draft, quant) if plan.draft and _quantised(plan.draft, quant) else None
+        if target:
+            yield replace(plan, target=target), f'quant = "{quant}" for the target'
+        if draft:
+            yield replace(plan, target=target or plan.target, draft=draft), f'quant = "{quant}" for both models'
+
+
+def _quantised(model: Model, quant: Quant) -> Model | None:
+    """Return `model` with fewer bits a weight; None if that is impossible."""
+    wider = model.quant is None or (model.quant == "int8" and quant == "nf4")
+    if model.fixed or not wider:
+        return None
+    return replace(model, quant=quant)
+
+
+def _lacking(plan: Plan, available: Mapping[Place, int | None]) -> Iterator[Place]:
+    for place in ("cuda", "cpu"):
+        free = available.get(place)
+        if free is not None and plan.need(place).total > (1 - SPARE) * free:
+            yield place
+
+
+def _rounded(count: int, step: int) -> int:
+    return -(-count // step) * step
+
+
+def _gib(size: int) -> str:
+    return f"{size / GIB:.1f}"

@@ -1,0 +1,109 @@
+"""Vector sizes of the compiled pass, apart from numba, which plans do without."""
+
+from dataclasses import replace
+
+from specchat.engine.recipe import Attention, Delta, Experts, Layer, Recipe, ShortConv
+from specchat.engine.weights.config import ModelConfig
+
+LANES = 16
+"""float32 values of a vector."""
+FEW = 8
+"""Fewest panels, vectors of outputs, that every processor handles at a time."""
+QUERIES = 4
+"""Queries that attend to a key together."""
+SMALL = 4_000_000
+"""Products of a pass up to which one thread is faster than several."""
+BRIEF = 30_000_000
+"""Weights of a model up to which one compiled call is faster than several threads with Python between passes."""
+
+
+def unsupported(recipe: Recipe) -> str:
+    """Reason why the compiled pass does not support a model; empty where it does."""
+    mixtures = [layer.feed for layer in recipe.layers if isinstance(layer.feed, Experts)]
+    sizes = {
+        "recurrent heads": {size for mixer in recipe.recurrent for size in (mixer.key_dim, mixer.value_dim)},
+        "halves of convolutions": {mixer.head_dim for mixer in recipe.cached if isinstance(mixer, ShortConv)},
+        "inputs of layers": {recipe.per_layer.norm.size} if recipe.per_layer else set(),
+    }
+    for what, found in sizes.items():
+        if odd := [size for size in sorted(found) if size % LANES]:
+            return f"{what} of {odd[0]} values, not a multiple of {LANES}: not in the compiled pass"
+    if any(layer.post_mixer and isinstance(layer.mixer, Delta) for layer in recipe.layers):
+        return "a norm after recurrent layers: not in the compiled pass"
+    if any(len(eps) > 1 for layer in recipe.layers for eps in _alike(layer)):
+        return "norms of unlike eps in a layer: not in the compiled pass"
+    if any(one.shared and one.shared.activation != one.each.activation for one in mixtures):
+        return "a shared MLP with another gate than the experts: not in the compiled pass"
+    if any(len(_norms_over_heads(mixer)) > 1 for mixer in recipe.attentions):
+        return "a norm of each head beside one of all heads: not in the compiled pass"
+    return "" if recipe.causal else "attention to later tokens: not in the compiled pass"
+
+
+def _alike(layer: Layer) -> tuple[set[float], ...]:
+    """The eps of norms that must have one in common."""
+    inner, post = ({norm.eps for norm in norms} for norms in (layer.inner_norms, layer.post_norms))
+    return (inner | post,) if isinstance(layer.feed, Experts) else (inner, post)
+
+
+def _norms_over_heads(mixer: Attention) -> set[bool]:
+    """For the norms of queries and keys: True where one is over several heads."""
+    norms = (mixer.query_norm, mixer.heads), (mixer.key_norm, mixer.kv_heads)
+    return {norm.size > mixer.head_dim for norm, heads in norms if norm is not None and heads > 1}
+
+
+def fits(config: ModelConfig) -> bool:
+    """True where the compiled pass supports a model."""
+    return not unsupported(config.recipe)
+
+
+def filled(recipe: Recipe) -> Recipe:
+    """A recipe with hidden states and attention heads in whole vectors, as caches and buffers hold them."""
+    hidden = whole_vectors(recipe.hidden)
+
+    def one(layer: Layer) -> Layer:
+        of = layer.mixer
+        if not isinstance(of, Attention) or (size := head_size(of)) == of.head_dim:
+            return layer
+        outputs = tuple(count // of.head_dim * size for count in of.qkv.outputs)
+        qkv, out = replace(of.qkv, outputs=outputs), replace(of.out, inputs=of.heads * size)
+        return replace(layer, mixer=replace(of, head_dim=size, qkv=qkv, out=out))
+
+    embed, head = (replace(matrix, inputs=hidden) for matrix in (recipe.embed, recipe.head))
+    return replace(recipe, layers=tuple(map(one, recipe.layers)), embed=embed, head=head)
+
+
+def head_places(of: Attention) -> list[int]:
+    """Places of a query's or a key's values in a head of whole vectors, where each rotated half fills half vectors."""
+    half = of.rotary_dim // 2
+    second = -(-half // (LANES // 2)) * (LANES // 2)
+    return [*range(half), *range(second, second + half), *range(2 * second, 2 * second + of.head_dim - 2 * half)]
+
+
+def head_size(of: Attention) -> int:
+    """Values of an attention head in whole vectors."""
+    return whole_vectors(head_places(of)[-1] + 1)
+
+
+def whole_vectors(size: int) -> int:
+    """`size` or more values in whole vectors."""
+    return -(-size // LANES) * LANES
+
+
+def panels_for(outputs: int) -> int:
+    """Panels that hold `outputs` values."""
+    return max(FEW, -(-outputs // LANES))
+
+
+def attention_room(slots: int, size: int) -> int:
+    """float32 values of attention's workspace, for `slots` positions of the cache and heads of `size`."""
+    return (1 + 2 * QUERIES) * size + QUERIES * (slots + LANES)
+
+
+def workers(config: ModelConfig, most: int, rows: int = 1) -> int:
+    """Useful threads, of `most`, for a pass of a model over `rows` rows."""
+    return most if rows * config.parameters() > SMALL else 1
+
+
+def brief(config: ModelConfig) -> bool:
+    """True where one thread drafts a chain in one call, even if there are more."""
+    return config.parameters() <= BRIEF

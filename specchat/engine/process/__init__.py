@@ -1,0 +1,1 @@
+"""The engine process, and the side of it that the app holds."""

@@ -1,0 +1,271 @@
+"""The engine process: takes requests from standard input, runs them one by one, writes events to standard output.
+
+Cancel and Change reach the running reply between steps. Everything else waits its turn, so a Count during a reply is
+answered after it. Saved chats enter the cross-chat n-gram cache while no request waits. When the app goes away or sends
+Shutdown, the process ends at once, even during a step: it holds nothing to save. A GPU error leaves the process's
+CUDA context unusable, so it reports the error and ends. If that happens while a pair loads that may run elsewhere, the
+client lets a new process load it there.
+"""
+
+import contextlib
+import faulthandler
+import gc
+import importlib
+import logging
+import os
+import signal
+import sys
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from io import TextIOWrapper
+from queue import SimpleQueue
+from threading import Lock, Thread
+from typing import BinaryIO, NoReturn, Protocol
+
+from specchat.engine import leash
+from specchat.engine.cpu import compiled
+from specchat.engine.errors import EngineError, ErrorKind
+from specchat.engine.fetch.file_state import file_state, state_once_loaded
+from specchat.engine.hardware import gpu_failure, out_of_memory
+from specchat.engine.hardware.gpu_record import GpuRecord
+from specchat.engine.process import wire
+from specchat.engine.protocol.events import Counted, Event, Failed, Finished, Loaded, Loading, Step
+from specchat.engine.protocol.pair import PairInfo, PairSpec
+from specchat.engine.protocol.requests import Cancel, Change, Count, Forget, Generate, Load, Remember, Request, Shutdown
+from specchat.engine.reply.control import Control
+from specchat.engine.reply.cross_chat import CrossChatIndexer
+
+
+class WorkerSession(Protocol):
+    """A loaded pair for the worker, such as `session.Session`."""
+
+    info: PairInfo
+    cross_chat: CrossChatIndexer
+
+    def generate(self, request: Generate, control: Control) -> Iterator[Event]: ...
+
+    def count(self, request: Count) -> Counted: ...
+
+
+Loader = Callable[[PairSpec, Callable[[Loading], None], Callable[[], None]], WorkerSession]
+"""Loads a pair: reports progress to the second argument, and calls the third before it allocates memory."""
+
+
+class Mailbox:
+    """Control messages of waiting and running replies, from the reader thread to the main thread."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._messages: dict[int, deque[Cancel | Change]] = {}
+
+    def open(self, reply: int) -> None:
+        with self._lock:
+            self._messages[reply] = deque()
+
+    def put(self, message: Cancel | Change) -> None:
+        """Store a message for its reply; drop it if the reply has ended."""
+        with self._lock:
+            if message.id in self._messages:
+                self._messages[message.id].append(message)
+
+    def take(self, reply: int) -> Cancel | Change | None:
+        with self._lock:
+            waiting = self._messages.get(reply)
+            return waiting.popleft() if waiting else None
+
+    def cancelled(self, reply: int) -> bool:
+        with self._lock:
+            return any(isinstance(message, Cancel) for message in self._messages.get(reply, ()))
+
+    def close(self, reply: int) -> None:
+        with self._lock:
+            self._messages.pop(reply, None)
+
+
+class ReplyControl:
+    """One reply's view of the mailbox."""
+
+    def __init__(self, mailbox: Mailbox, reply: int) -> None:
+        self._mailbox = mailbox
+        self._reply = reply
+
+    def poll(self) -> Cancel | Change | None:
+        return self._mailbox.take(self._reply)
+
+
+class Worker:
+    """Runs requests on a session from `loader`, a "module:function". Error messages name `log`."""
+
+    def __init__(self, requests: BinaryIO, events: BinaryIO, loader: str, log: str) -> None:
+        self._requests = requests
+        self._events = events
+        self._loader = loader
+        self._log = log
+        self._inbox: SimpleQueue[Load | Generate | Count | Remember | Forget] = SimpleQueue()
+        self._mailbox = Mailbox()
+        self._writing = Lock()
+        self._session: WorkerSession | None = None
+        self._pair: PairSpec | None = None
+        self._files = ""
+        """The state of its files."""
+
+    def run(self) -> None:
+        """Serve until the requests end; does not return."""
+        self._emit(Loading("starting the engine"))
+        Thread(target=self._read, name="requests", daemon=True).start()
+        compiled.share_compilation()  # needs no torch
+        with contextlib.suppress(Exception):  # reported when a pair is loaded
+            self._find_loader()
+        while True:
+            self._handle(self._next())
+
+    def _next(self) -> Load | Generate | Count | Remember | Forget:
+        """Wait for the next request, and meanwhile fill the cross-chat n-gram cache.
+
+        The cache only helps to draft: after an error it continues once a request has been served.
+        """
+        try:
+            while self._inbox.empty() and self._session is not None and self._session.cross_chat.digest():
+                pass
+        except Exception:
+            traceback.print_exc()
+        return self._inbox.get()
+
+    def _read(self) -> None:
+        for request in wire.read(self._requests):
+            self._route(request)
+        _leave()
+
+    def _route(self, request: Request) -> None:
+        match request:
+            case Cancel() | Change():
+                self._mailbox.put(request)
+            case Shutdown():
+                _leave()
+            case Generate():
+                self._mailbox.open(request.id)
+                self._inbox.put(request)
+            case Load() | Count() | Remember() | Forget():
+                self._inbox.put(request)
+
+    def _emit(self, event: Event | gpu_failure.LoadAgain) -> None:
+        """Send an event, also from downloading threads; exit if nobody reads."""
+        try:
+            with self._writing:
+                wire.write(self._events, event, event.id if isinstance(event, Step) else wire.NO_REPLY)
+        except OSError:
+            _leave()
+
+    def _handle(self, request: Load | Generate | Count | Remember | Forget) -> None:
+        if isinstance(request, Remember | Forget):
+            self._remember(request)
+            return
+        reply = None if isinstance(request, Load) else request.id
+        try:
+            match request:
+                case Load():
+                    self._load(request)
+                case Generate():
+                    self._generate(request)
+                case Count():
+                    self._emit(self._loaded().count(request))
+        except gpu_failure.GpuLost as error:
+            remembered = GpuRecord.failed(error.failed)
+            if error.bound and not remembered:
+                self._emit(Failed(None, error.kind, error.message))
+            else:
+                self._emit(gpu_failure.LoadAgain(error.failed, remembered))
+            os._exit(gpu_failure.EXIT_CODE)
+        except EngineError as error:
+            self._emit(Failed(reply, error.kind, error.message))
+        except Exception as error:
+            traceback.print_exc()
+            sys.stderr.flush()
+            if gpu_failure.is_gpu_failure(error):
+                # A count belongs to no reply, and its sender does not expect a death.
+                written = request.id if isinstance(request, Generate) else None
+                words = gpu_failure.describe(error, request, self._log)
+                if GpuRecord.failed(gpu_failure.first_line(error)):
+                    words = f"{words} {gpu_failure.AGAIN}"
+                self._emit(Failed(written, "died", words))
+                os._exit(gpu_failure.EXIT_CODE)
+            self._emit(Failed(reply, *self._describe(error, request)))
+
+    def _load(self, request: Load) -> None:
+        """Load a pair unless it is loaded from its files; missing or mismatched ones keep the one before."""
+        pair, files = request.pair, file_state(request.pair)
+        if self._session is None or pair != self._pair or files != self._files:
+            wanted = gpu_failure.without_gpu(pair) if request.failed and not request.remembered else pair
+            session = self._find_loader()(wanted, self._emit, self._make_room)
+            if request.failed and not request.remembered:
+                notes = (f"the GPU failed: {request.failed}", session.info.note)
+                session.info = replace(session.info, note="; ".join(note for note in notes if note))
+            self._session, self._pair, self._files = session, pair, state_once_loaded(pair, files)
+        self._emit(Loaded(self._session.info))
+
+    def _make_room(self) -> None:
+        self._session = self._pair = None
+        gc.collect()
+
+    def _generate(self, request: Generate) -> None:
+        try:
+            session = self._loaded()
+            if self._mailbox.cancelled(request.id):
+                self._emit(Finished.unbegun(request))
+                return
+            for event in session.generate(request, ReplyControl(self._mailbox, request.id)):
+                self._emit(event)
+        finally:
+            self._mailbox.close(request.id)
+
+    def _remember(self, request: Remember | Forget) -> None:
+        """Update the cross-chat n-gram cache, if a pair is loaded."""
+        if self._session is None:
+            return
+        if isinstance(request, Remember):
+            self._session.cross_chat.remember(request)
+        else:
+            self._session.cross_chat.forget(request)
+
+    def _loaded(self) -> WorkerSession:
+        if self._session is None:
+            raise EngineError("request", "No model is loaded.")
+        return self._session
+
+    def _find_loader(self) -> Loader:
+        module, _, function = self._loader.partition(":")
+        loader: Loader = getattr(importlib.import_module(module), function)
+        return loader
+
+    def _describe(self, error: Exception, request: Load | Generate | Count) -> tuple[ErrorKind, str]:
+        if out_of_memory.ran_out(error):
+            pair = request.pair if isinstance(request, Load) else self._pair
+            loaded = self._session if not isinstance(request, Load) else None
+            context = loaded.info.context if loaded else pair.context if pair else None
+            return "memory", out_of_memory.describe(request, pair, context)
+        first = f"{type(error).__name__}: {gpu_failure.first_line(error)}"
+        return "internal", f"The engine met an error it did not expect ({first}); see {self._log}."
+
+
+def _leave() -> NoReturn:
+    """Exit at once."""
+    GpuRecord.leave()
+    os._exit(0)
+
+
+def main(loader: str, log: str) -> None:
+    """Run the worker on this process's standard streams; printed output goes to standard error, the log."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    faulthandler.enable()
+    requests, events = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    leash.hold(requests.fileno())
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # the process ends without flushing
+    logging.basicConfig(level=logging.INFO)
+    Worker(requests, events, loader, log).run()

@@ -1,0 +1,219 @@
+"""A pair of models: its files and settings, and its properties once it is loaded."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Literal
+
+from specchat.engine.backends import DEFAULT_BACKEND
+from specchat.engine.protocol.options import Sampling
+from specchat.engine.strategies import STRATEGIES
+from specchat.engine.strategy import Head, SkippedLayers
+
+Quant = Literal["nf4", "fp4", "int8", "int4"]
+"""Quantisation of the layers' matrices. nf4 and fp4 have blocks of 64 with double-quantised scales (QLoRA). int8 has
+one scale per row (the weights of LLM.int8, without its activations). int4 are integers, with or without zero points, of
+checkpoints that were stored so."""
+Wanted = Literal["nf4", "fp4", "int8", "none"]
+"""The setting; "none" keeps the weights as stored."""
+Device = Literal["auto", "cpu", "cuda"]
+ServerKind = Literal["auto", "openai", "llama.cpp", "vllm", "sglang", "trtllm", "triton", "specchat"]
+CacheType = Literal["f32", "f16", "q8_0"]
+"""llama.cpp's type of KV entries."""
+
+QUANTS: tuple[Quant, ...] = ("nf4", "fp4", "int8")
+QUANT_BITS: Mapping[Quant | Wanted | None, int] = {"nf4": 5, "fp4": 5, "int8": 8, "int4": 5}
+"""Bits of a quantised weight, scales included, rounded up."""
+CACHE_TYPES: tuple[CacheType, ...] = ("f32", "f16", "q8_0")
+
+
+def is_gguf(name: str) -> bool:
+    """True for the name of a GGUF file."""
+    return name.lower().endswith(".gguf")
+
+
+@dataclass(frozen=True)
+class GgufOptions:
+    """llama.cpp's settings. `gpu_layers` None puts all on a GPU if there is one; `threads` None tries a few numbers."""
+
+    gpu_layers: int | None = None
+    threads: int | None = None
+    cache: CacheType = "f16"
+    flash_attention: bool = False
+
+
+@dataclass(frozen=True)
+class Server:
+    """An inference server elsewhere, which runs a model.
+
+    Attributes:
+        url: its address, with or without the `/v1` of OpenAI's API.
+        kind: the program that serves, a `ServerKind`; "auto" finds it out.
+        model: the model's name there; empty for the server's first one.
+        key_env: the environment variable with its key; empty where it needs none.
+        keyring: the entry with its key in the system's keyring; empty where it needs none.
+        tokenizer: the folder with the tokenizer and chat template, for a server that applies none.
+        undrafted: a server of the same model that was started without drafting.
+    """
+
+    url: str
+    kind: ServerKind = "auto"
+    model: str = ""
+    key_env: str = ""
+    keyring: str = ""
+    tokenizer: str = ""
+    undrafted: "Server | None" = None
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """A model's files, in a local folder (`path`) or a Hugging Face repository (`repo`), and its settings.
+
+    A GGUF file is a `path` itself, or a `file` of a repository. A model on a `server` has no files here. `quant`
+    quantises an unquantised checkpoint at load. None keeps the weights as stored, except for a draft on a GPU, for
+    which the memory plan chooses.
+    """
+
+    path: str | None = None
+    repo: str | None = None
+    revision: str | None = None
+    quant: Wanted | None = None
+    device: Device = "auto"
+    file: str | None = None
+    gguf: GgufOptions = GgufOptions()
+    server: Server | None = None
+
+    @property
+    def label(self) -> str:
+        if self.server is not None:
+            return f"{self.server.model} at {self.server.url}" if self.server.model else self.server.url
+        return self.path or "/".join(part for part in (self.repo, self.file) if part) or "?"
+
+    @property
+    def short(self) -> str:
+        """A short label: of a path, its last two parts."""
+        return str(PurePath(*PurePath(self.path).parts[-2:])) if self.path else self.label
+
+    @property
+    def is_gguf(self) -> bool:
+        """True for a GGUF name, and for any file at all, because Ollama's have other names."""
+        return is_gguf(self.file or self.path or "") or os.path.isfile(os.path.expanduser(self.path or ""))
+
+
+@dataclass(frozen=True)
+class PairSpec:
+    """A target with an optional draft, as the engine loads it.
+
+    Attributes:
+        heads: trained heads for the target, by family.
+        draft_vocabulary: path of a file with the tokens that the draft may propose (text/draft_vocabulary.py).
+        template: arguments of the target's chat template, such as enable_thinking.
+        exit_layer: number of the target's first layers that draft by `early-exit`; None to search for it.
+        exit: folder of an adapter for `early-exit`, which replaces `exit_layer`.
+        skip: what `swift` leaves out of the target; None to search for it.
+        trust_remote_code: let the backend `hf` run code from the checkpoints.
+    """
+
+    id: str
+    name: str
+    target: ModelSource
+    draft: ModelSource | None = None
+    backend: str = DEFAULT_BACKEND
+    context: int | None = None
+    draft_vocabulary: str | None = None
+    heads: Mapping[Head, ModelSource] = field(default_factory=dict)
+    trust_remote_code: bool = False
+    exit_layer: int | None = None
+    exit: str | None = None
+    skip: SkippedLayers | None = None
+    template: Mapping[str, str | int | bool] = field(default_factory=dict)
+
+    @property
+    def sources(self) -> tuple[ModelSource, ...]:
+        """All sources that are loaded: models and heads."""
+        return (self.target, *([self.draft] if self.draft else []), *self.heads.values())
+
+
+@dataclass(frozen=True)
+class StrategyStatus:
+    """Availability of a strategy for the loaded pair, with the reason if it is not supported."""
+
+    name: str
+    available: bool
+    reason: str = ""
+
+
+NO_TOOLS = "This model's chat template shows no tools, or no form of calls: take another model, or ask without tools."
+NO_SYSTEM_ROLE = "This model's chat template has no system role: the system prompt goes before the first message."
+
+
+TemplateChoices = tuple[tuple[str, tuple[str | bool, ...]], ...]
+"""Arguments of a chat template, by name, with the values to choose from."""
+
+
+@dataclass(frozen=True)
+class PairInfo:
+    """The loaded pair. `memory` is in bytes; plain speeds were measured at load."""
+
+    id: str
+    name: str
+    device: str
+    context: int
+    vocab_size: int
+    target_parameters: int
+    draft_parameters: int
+    memory: int
+    strategies: tuple[StrategyStatus, ...]
+    plain_tokens_per_second: float
+    draft_cost: float | None
+    """Time of a draft step over that of a target step, measured at load."""
+    load_seconds: float
+    exactness: str
+    """The guarantee of equality with plain decoding, as a sentence."""
+    note: str
+    """The reason if a pair runs differently than expected, such as on the CPU beside a GPU; else ""."""
+    plain_sampled_tokens_per_second: float = 0.0
+    """Plain speed with sampling, which costs a small model much of a step; 0 if not measured."""
+    target_tables: int = 0
+    """Weights of the target's embeddings and head, among its parameters; 0 if unknown."""
+    draft_tables: int = 0
+    """The same of the draft."""
+    gpu: str = ""
+    """NVML's UUID of the target's GPU; empty on the CPU."""
+    draft_tokens: int | None = None
+    """Size of the draft vocabulary, if there is one."""
+    warning: str = ""
+    """Settings of the pair that do not take effect, as sentences; else empty."""
+    template: tuple[tuple[str, str], ...] = ()
+    """Properties of the target's chat template, as names and descriptions."""
+    template_choices: TemplateChoices = ()
+    """Arguments of that template that users choose, with their values."""
+    system_role: bool = True
+    """False if that template has no system role: a system prompt then precedes the first message."""
+    tools: bool = False
+    """True if that template shows tools, and calls that can be read."""
+    draft_context: int | None = None
+    """The draft's context, if the target's is larger."""
+    server: str = ""
+    """The server that runs the pair and drafts as it was started, in words; empty for a pair of this machine."""
+    continues: bool = True
+    """False if it cannot go on from the beginning of a reply, as some servers cannot."""
+    plain_server: str = ""
+    """The server where the same model writes without drafting, in words; empty if there is none."""
+
+    def plain_speed(self, sampling: Sampling) -> float:
+        """The plain speed with these options, in tokens per second."""
+        drawn = self.plain_sampled_tokens_per_second if not sampling.greedy else 0.0
+        return drawn or self.plain_tokens_per_second
+
+    def undrafted(self, strategy: str, tokens: int) -> str:
+        """A warning if a chat of `tokens` is too long for the draft of a `strategy`; else ""."""
+        if self.draft_context is None or tokens < self.draft_context:
+            return ""
+        if strategy != "auto" and not STRATEGIES[strategy].needs_draft:
+            return ""
+        return f"the draft model holds {self.draft_context:,} tokens: in a longer chat it drafts nothing"
+
+    def strategy(self, name: str) -> StrategyStatus:
+        return next(s for s in self.strategies if s.name == name)

@@ -1,0 +1,224 @@
+"""One reply: the steps of a decoding as events, until the text ends."""
+
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
+from time import perf_counter
+
+from specchat.engine.decoding.outcome import StepOutcome
+from specchat.engine.decoding.step import Decoding
+from specchat.engine.decoding.yardstick import Yardstick
+from specchat.engine.errors import EngineError
+from specchat.engine.grammar.compiler import HeldReply
+from specchat.engine.protocol.events import Changed, Drafted, Event, Finished, FinishReason, Step, TokenLogprob
+from specchat.engine.protocol.options import Speculation
+from specchat.engine.protocol.requests import Cancel, Generate
+from specchat.engine.protocol.stats import Stats
+from specchat.engine.protocol.step_tree import PENDING
+from specchat.engine.protocol.tally import Tally
+from specchat.engine.reply.control import Control
+from specchat.engine.reply.pieces import ReplyText
+from specchat.engine.reply.prompts import PromptTokens, written
+from specchat.engine.runners.runner import Runner
+from specchat.engine.strategy import MAX_DRAFT_LENGTH
+from specchat.engine.text.tokenizer import Tokenizer
+
+
+@dataclass
+class Meter:
+    """Statistics since the request of a reply. All times in milliseconds."""
+
+    prompt_tokens: int
+    reused_tokens: int
+    ttft_ms: float = 0.0
+    tally: Tally = field(default_factory=Tally)
+
+    def other_ms(self, outcome: StepOutcome, elapsed_ms: float, ran_ms: float) -> tuple[float, float]:
+        """Return the rest of the step that just ended, and its waits for a CPU, both in milliseconds.
+
+        Since the first step began `elapsed_ms` have passed, `ran_ms` of them without waits. The tally lacks this step.
+        """
+        # From the start, not from the last step: on a device a step may begin before the last one ends.
+        other_ms = max(0.0, ran_ms - self.tally.ran_ms - outcome.draft_ms - outcome.verify_ms)
+        return other_ms, max(0.0, elapsed_ms - ran_ms - self.tally.waited_ms)
+
+    def stats(self) -> Stats:
+        """Return the statistics so far."""
+        return self.tally.stats(
+            prompt_tokens=self.prompt_tokens, reused_tokens=self.reused_tokens, ttft_ms=self.ttft_ms
+        )
+
+
+class ReplyInProgress:
+    """The reply to a request, after `prompt`; its speculation may change between steps."""
+
+    def __init__(
+        self,
+        request: Generate,
+        runner: Runner,
+        tokenizer: Tokenizer,
+        ends: Set[int],
+        text: ReplyText,
+        prompt: PromptTokens,
+        reused: int,
+        started: float,
+        constraint: HeldReply | None = None,
+    ) -> None:
+        """Initialise.
+
+        Args:
+            ends: tokens that end the reply.
+            reused: prompt tokens that were cached.
+            started: when it was asked for, by `perf_counter`.
+            constraint: of its tokens, at the end of the prompt.
+        """
+        self.request, self.prompt, self.begun = request, prompt.tokens, len(prompt.begun)
+        self.speculation = request.speculation
+        self.meter = Meter(len(self.prompt), reused)
+        self._runner, self._tokenizer, self._text = runner, tokenizer, text
+        self._ends = ends
+        self._started = started
+        self.constraint = constraint
+        self._tokens: list[int] = []
+
+    def steps(self, decoding: Decoding, yardstick: Yardstick, control: Control) -> Iterator[Event]:
+        """Decode to the end: Step and Changed events, then Finished.
+
+        Raises:
+            EngineError: "request": no token goes on with the grammar.
+        """
+        text, tokens, meter, most = self._text, self._tokens, self.meter, self.request.limits.max_tokens
+        reason: FinishReason | None = "length" if most == 0 else None
+        clock, sent_ms = self._runner.executor.costs.clock, 0.0
+        begun, ran = perf_counter(), clock()
+        while reason is None:
+            if self.constraint is not None and (error := self.constraint.error):
+                raise EngineError("request", error)
+            drafter = self._runner.drafters[self.speculation.strategy]
+            left = None if most is None else most - len(tokens)
+            outcome = decoding.step(drafter, longest_draft(self.speculation), self.speculation.acceptance, left)
+            turned = text.turned
+            rejected = 0 if self.constraint is None else self.constraint.rejected
+            taken, reason = self._take(outcome.tokens[: len(outcome.tokens) - rejected][:left], outcome)
+            if not taken:
+                continue
+            tokens += outcome.tokens[:taken]
+            if reason is None and most is not None and len(tokens) >= most:
+                reason = "length"
+            elif reason is None and decoding.room == 0:
+                reason = "context"
+            cancelled, changes = self.listen(control)
+            if reason is None and cancelled:
+                reason = "cancelled"
+            now = perf_counter()
+            meter.ttft_ms = meter.ttft_ms or 1e3 * (now - self._started)
+            ran_ms = 1e3 * (clock() - ran)
+            other_ms, waited_ms = meter.other_ms(outcome, 1e3 * (now - begun), ran_ms)
+            # A strategy that chooses others has them draft otherwise than they do alone.
+            measured = yardstick.add(f"{self.speculation.strategy} {outcome.strategy}", outcome, sent_ms)
+            while reason in ("stop", "length") and decoding.repeatable and yardstick.repeats():
+                yardstick.add_repeated(decoding.repeat())
+            pieces = text.take() if reason is None else text.finish(complete=reason == "stop")
+            called = text.take_calls()
+            step = Step(
+                id=self.request.id,
+                pieces=pieces,
+                drafted=outcome.drafted,
+                tested=outcome.tested,
+                accepted=min(outcome.accepted, taken),
+                emitted=taken,
+                draft_ms=outcome.draft_ms,
+                verify_ms=outcome.verify_ms,
+                other_ms=other_ms,
+                context_used=len(self.prompt) + len(tokens),
+                strategy=outcome.strategy,
+                drafts=self._drafts(outcome),
+                again=outcome.again,
+                usual_ms=measured.usual_ms,
+                plain_ms=measured.plain_ms * taken,
+                plain_error=measured.plain_error,
+                plain_known=() if reason is None else yardstick.end(),
+                turned=text.turned != turned,
+                waited_ms=waited_ms,
+                call_pieces=called.pieces,
+                tool_calls=called.complete,
+                call_deltas=called.deltas,
+                logprobs=self._logprobs(outcome, taken),
+            )
+            meter.tally.add(step)
+            sent = clock()
+            yield step
+            sent_ms = 1e3 * (clock() - sent)
+            if reason is None:
+                yield from changes
+        yield self.finished(reason)
+
+    def finished(self, reason: FinishReason) -> Finished:
+        """The last event."""
+        thought = self._text.reasoning_tokens
+        stats = replace(self.meter.stats(), num_repeated_tokens=self._repeated(), reasoning_tokens=thought)
+        ended = Finished.of(self.request.id, reason, written(self.request, self._text), tuple(self._tokens), stats)
+        stopped_by = self._text.stopped_by if self._text.stopped_by in self.request.limits.stop else ""
+        return replace(ended, unreadable_calls=self._text.unreadable_calls, stopped_by=stopped_by)
+
+    def listen(self, control: Control) -> tuple[bool, list[Changed]]:
+        """Read control messages: True if cancelled, and events to send."""
+        changes: list[Changed] = []
+        while (message := control.poll()) is not None:
+            if isinstance(message, Cancel):
+                return True, changes
+            if message.speculation.strategy in self._runner.drafters:
+                self.speculation = message.speculation
+            changes.append(Changed(self.request.id, self.speculation, len(self._tokens)))
+        return False, changes
+
+    def _take(self, tokens: Sequence[int], outcome: StepOutcome) -> tuple[int, FinishReason | None]:
+        """Pass on a step's `tokens` until the reply ends; returns their number, and "stop" at its end."""
+        for i, token in enumerate(tokens):
+            if token in self._ends or self._text.push(token, source(outcome, i), i):
+                return i + 1, "stop"
+        return len(tokens), None
+
+    def _drafts(self, outcome: StepOutcome) -> tuple[Drafted, ...]:
+        """Drafts with the accepted ones first; in a tree each names its parent."""
+        drafts = [
+            Drafted(self._tokenizer.text_of(token), probability, mark=token in self._tokenizer.hidden)
+            for token, probability in zip_longest(outcome.drafts, outcome.confidence)
+        ]
+        if not outcome.parents:
+            return tuple(drafts)
+        others = [node for node in range(1, len(drafts) + 1) if node not in outcome.path]
+        order = [*outcome.path, *others]
+        place = {node: number for number, node in enumerate([0, *order], PENDING)}
+        return tuple(replace(drafts[node - 1], parent=place[outcome.parents[node - 1]]) for node in order)
+
+    def _logprobs(self, outcome: StepOutcome, taken: int) -> tuple[TokenLogprob, ...]:
+        """Log-probabilities of the first `taken` tokens, without an end-of-text token."""
+        text_of = self._tokenizer.text_of
+        return tuple(
+            TokenLogprob(text_of(token), value, tuple((text_of(other), logprob) for other, logprob in top))
+            for token, value, top in outcome.logprobs[:taken]
+            if token not in self._ends
+        )
+
+    def _repeated(self) -> int:
+        """Number of first tokens that equal an earlier reply's, if most were copied; 0 if there are few."""
+        tokens = self._tokens
+        if not tokens or 2 * self.meter.tally.copied < len(tokens):
+            return 0
+        repeated = self._runner.earlier.repeated(tokens)
+        return repeated if 2 * repeated >= len(tokens) else 0
+
+
+def longest_draft(speculation: Speculation) -> int:
+    """Largest number of draft tokens."""
+    return min(speculation.draft_length, MAX_DRAFT_LENGTH)
+
+
+def source(outcome: StepOutcome, index: int) -> str:
+    """Source of token `index` of a step: a strategy, "target" for its correction, "bonus" or "plain"."""
+    if index < outcome.accepted:
+        return outcome.sources[index >= outcome.switch if outcome.switch else 0]
+    if outcome.drafted == 0:
+        return "plain"
+    return "bonus" if outcome.tested == outcome.accepted else "target"

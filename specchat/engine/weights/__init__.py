@@ -1,0 +1,1 @@
+"""A checkpoint's folder: its settings, and its tensors by name."""

@@ -1,0 +1,132 @@
+"""A checkpoint's folder; its settings are read and checked once."""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from specchat.engine.errors import ModelError
+from specchat.engine.files import found, indexed, read_json, stored_tensors
+from specchat.engine.foreign import checked
+from specchat.engine.formats.blocks import MXFP4, IntegerFormat
+from specchat.engine.protocol.pair import Quant, Wanted
+from specchat.engine.text.tokenizer import Tokenizer
+from specchat.engine.weights.config import ModelConfig, parse_config
+from specchat.engine.weights.own_head import with_own_head
+from specchat.engine.weights.written import StoredWeights, quantisation_of, stored_quant
+
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint on disk; `weights.Weights` reads its tensors.
+
+    Attributes:
+        dtype: of the unquantised weights; None where it is not float32, float16 or bfloat16.
+        quant: quantisation of the layers' matrices; None: not quantised.
+        nested: double quantisation of 4-bit weights, in the files or at load.
+        shards: the safetensors files.
+        settings: config.json, for parts beside the model.
+        integers: the storage of 4-bit integers; None: there are none.
+        drafts: token_ids that a draft may propose, ascending; its head keeps their rows only. None: all.
+    """
+
+    folder: Path
+    config: ModelConfig
+    dtype: torch.dtype | None
+    quant: Quant | None
+    nested: bool
+    shards: tuple[Path, ...]
+    settings: dict[str, Any] = field(repr=False, compare=False)
+    integers: IntegerFormat | None = None
+    drafts: tuple[int, ...] | None = None
+
+    @classmethod
+    def open(cls, folder: Path) -> "Checkpoint":
+        """Read and check the settings in `folder`, and find its weights.
+
+        Raises:
+            ModelError: files missing, damaged, pickled, or of an unknown model or quantisation.
+        """
+        path = folder / "config.json"
+        raw = read_json(path)
+        config = parse_config(folder, raw)
+        written = checked(StoredWeights, raw, str(path))
+        settings = written.quantization_config
+        quant = None if settings is None else stored_quant(path, settings, config)
+        shards = weight_files(folder)
+        may_be_tied = isinstance(raw.get("text_config"), dict) and raw.get("tie_word_embeddings") is not False
+        config = replace(config, recipe=with_own_head(config.recipe, shards, may_be_tied))
+        return cls(
+            folder=folder,
+            config=config,
+            dtype=DTYPES.get(written.dtype or written.torch_dtype or ""),
+            quant=quant,
+            nested=settings is None or settings.bnb_4bit_use_double_quant,
+            shards=shards,
+            settings=raw,
+            integers=None if settings is None else settings.integers,
+        )
+
+    @property
+    def packed_experts(self) -> bool:
+        """True where experts are stored in MXFP4, which 16-bit derivatives may still name."""
+        told = quantisation_of(self.settings)
+        packed = isinstance(told, dict) and told.get("quant_method") == MXFP4
+        return packed and any(stored_tensors(shard).packed for shard in self.shards)
+
+    @property
+    def also_sees(self) -> bool:
+        """True where the checkpoint reads images too, of which the model here is the text part."""
+        return self.settings.get("model_type") != self.config.family
+
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer beside the weights.
+
+        Raises:
+            ModelError: it is missing or damaged.
+        """
+        return Tokenizer.read(self.folder, self.config.vocab)
+
+    def kept(self, asked: Wanted | None) -> Quant | None:
+        """Quantisation of the layers' matrices in memory: as stored, or at load as `asked`.
+
+        Raises:
+            ModelError: the two contradict each other.
+        """
+        if self.quant is not None and asked not in (None, "none", self.quant):
+            raise ModelError(
+                f"{self.folder} is quantised as {self.quant} already and cannot become {asked}. Leave quant out."
+            )
+        return self.quant or (None if asked == "none" else asked)
+
+
+def weight_files(folder: Path) -> tuple[Path, ...]:
+    """The safetensors files of a checkpoint; like transformers, prefer a single file to an index.
+
+    Raises:
+        ModelError: some are missing, or its weights are pickled.
+    """
+    single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    if found(single):
+        return (single,)
+    if found(index):
+        shards = indexed(index)
+        for shard in shards:
+            if not found(shard):
+                raise ModelError(f"{shard} is named in {index.name} but missing. Download the checkpoint again.")
+        return tuple(shards)
+    pickled = next((p for pattern in PICKLES for p in sorted(folder.glob(pattern))), None)
+    if pickled is not None:
+        raise ModelError(
+            f"{pickled} holds pickled weights, which can run code when loaded. Use a checkpoint with "
+            f'model.safetensors, or write one: specchat convert "{folder}" --to safetensors.'
+        )
+    if any(folder.glob("*.safetensors")):
+        raise ModelError(
+            f"{folder} holds neither model.safetensors nor {index.name}, which says what its parts hold. Download it."
+        )
+    raise ModelError(f"{folder} holds no model.safetensors. Give the folder of a complete checkpoint.")
