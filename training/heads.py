@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specchat.engine.reference import layer as reference
+from specchat.engine.reference import ops as reference
 from training.model import Llama
 from training.train import Loss, weighted
 

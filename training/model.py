@@ -12,7 +12,8 @@ from specchat.engine import families
 from specchat.engine.model.rope import tables
 from specchat.engine.recipe import Attention
 from specchat.engine.reference import layer as reference
-from specchat.engine.reference.layer import Context, attended, embed
+from specchat.engine.reference.layer import embed
+from specchat.engine.reference.ops import Context, attended
 from specchat.engine.reference.tensors import Dense
 from specchat.tune.parts import add
 

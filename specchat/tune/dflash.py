@@ -17,7 +17,7 @@ from specchat.engine.heads.recipe import layers
 from specchat.engine.model.rope import tables
 from specchat.engine.recipe import Attention, Layer, Matrix, Norm
 from specchat.engine.reference import layer as reference
-from specchat.engine.reference.layer import Context, keys_and_values, norm
+from specchat.engine.reference.ops import Context, keys_and_values, norm
 from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.engine.weights.config import ModelConfig
 from specchat.tune.parts import add, mixed, settings

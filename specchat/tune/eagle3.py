@@ -16,7 +16,8 @@ from specchat.engine import families
 from specchat.engine.heads.recipe import joined, layers, renamed
 from specchat.engine.model.rope import tables
 from specchat.engine.recipe import Attention, Layer, Matrix, Norm
-from specchat.engine.reference.layer import Context, after_feed, after_mixer, norm
+from specchat.engine.reference.layer import after_feed, after_mixer
+from specchat.engine.reference.ops import Context, norm
 from specchat.engine.weights.config import ModelConfig
 from specchat.tune.frequent_tokens import always, frequent
 from specchat.tune.parts import Piece, add, mixed, settings

@@ -9,8 +9,10 @@ from torch.nn.functional import linear
 
 from specchat.engine.device.head_experts import HeadExperts
 from specchat.engine.model.norm import RMSNorm
+from specchat.engine.program.ops import Buffer, Mix
 from specchat.engine.recipe import Experts, Matrix, Norm
-from specchat.engine.reference.layer import mixture
+from specchat.engine.reference.layer import REFERENCE
+from specchat.engine.reference.ops import LayerRows
 from specchat.engine.weights.checkpoint import Checkpoint
 from tests.device.conftest import DEVICE, ON_GPU
 from tests.engine.tiny import FAMILIES, checkpoint
@@ -48,7 +50,10 @@ def test_a_head_s_mixture_is_the_reference_s(family: str, tmp_path: Path) -> Non
     of = Checkpoint.open(checkpoint(tmp_path / family, **FAMILIES[family])).config.recipe.mixtures[-1]
     tensors, kernels = Random(of), HeadExperts()
     x = torch.randn(17, of.router.inputs, generator=torch.Generator().manual_seed(4)).to(DEVICE)
-    truth = mixture(of, x, tensors)
-    for rows in (1, 3, 17):
-        made = kernels.run(of, x[:rows], tensors)
-        torch.testing.assert_close(made, truth[:rows], **({"atol": 0.05, "rtol": 0.05} if ON_GPU else {}))
+    rows, source, out = LayerRows(x, tensors), Buffer("inputs", x.shape[1]), Buffer("mixture", x.shape[1])
+    rows.buffers[source.name] = x
+    REFERENCE.run(Mix(of, source, out), rows)
+    truth = rows.buffers[out.name]
+    for count in (1, 3, 17):
+        made = kernels.run(of, x[:count], tensors)
+        torch.testing.assert_close(made, truth[:count], **({"atol": 0.05, "rtol": 0.05} if ON_GPU else {}))

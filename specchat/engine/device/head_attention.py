@@ -10,7 +10,7 @@ from specchat.engine.kernels.attention import attend
 from specchat.engine.kernels.gpu_shapes import SHARING_HEADS, WIDEST_HEAD
 from specchat.engine.kernels.workspace import Workspace, workspace
 from specchat.engine.recipe import Attention
-from specchat.engine.reference.layer import Attend
+from specchat.engine.reference.ops import Attended
 
 
 def fits(attentions: Iterable[Attention]) -> bool:
@@ -25,12 +25,12 @@ class HeadAttention:
         """Initialise; the target's buffers `shared` serve all layers that they suffice for."""
         self._workspaces = [shared]
 
-    def along(self, known: Tensor, path: Tensor, window: int = 0) -> Attend:
+    def along(self, known: Tensor, path: Tensor, window: int = 0) -> Attended:
         """Attention of rows that each see the first `known` int64 [1] entries, and further ones by the bits of its
         `path` int64 [rows], as `kernels.attention.attend` reads them."""
         return partial(self._attended, known.to(torch.int32), path, window)
 
-    def after(self, first: Tensor, rows: int, causal: bool, window: int) -> Attend:
+    def after(self, first: Tensor, rows: int, causal: bool, window: int) -> Attended:
         """Attention of rows whose entries are first, first + 1, ..., int64 [1] and below 0 before a short text.
 
         If not `causal`, each sees all of them. A row sees up to `window` entries, 0 for all.

@@ -12,7 +12,7 @@ from specchat.engine.kernels.activation import gate_mul
 from specchat.engine.kernels.mix import MixtureOutput, add_mixture
 from specchat.engine.kernels.route import Pairs, Rule, allocated, route
 from specchat.engine.recipe import Activation, Experts, Matrix
-from specchat.engine.reference.layer import gated
+from specchat.engine.reference.ops import gated_mlp
 from specchat.engine.reference.protocols import Tensors
 
 
@@ -45,7 +45,7 @@ class HeadExperts:
         correction, factors = (tensors.vector(name) if name else None for name in (of.correction, of.factors))
         rule = Rule(of.renormalised, of.sigmoid, of.groups, of.factor, correction, factors)
         route(tensors.product(x, of.router)[None], rule, pairs, len(x), None)
-        beside = gated(of.shared, x, tensors)[None] if of.shared else None
+        beside = gated_mlp(of.shared, x, tensors)[None] if of.shared else None
         gate = tensors.product(x, of.shared_gate)[None] if of.shared_gate else None
         return mixed(x.to(gate_up.dtype), pairs, gate_up, down, of.each.activation, beside, gate)
 

@@ -14,7 +14,7 @@ from specchat.engine.device.model import DeviceModel
 from specchat.engine.kernels.gpu_shapes import VERIFY_ROWS
 from specchat.engine.kernels.growth_state import GrowthState
 from specchat.engine.kernels.verify_state import VerifyState
-from specchat.engine.reference.layer import Attend
+from specchat.engine.reference.ops import Attended
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
 
@@ -41,7 +41,7 @@ class FeatureDrafting(Drafting, Protocol):
         features: Tensor,
         slots: Tensor,
         positions: Tensor,
-        attend: Attend,
+        attend: Attended,
         mix: MixStacks | None = None,
         wanted: int = 0,
     ) -> tuple[Tensor, Tensor]: ...
@@ -67,7 +67,7 @@ class BlockDrafting(Drafting, Protocol):
         recent: Tensor,
         length: Tensor,
         states: Callable[[int, Tensor], Tensor],
-        attend_after: Callable[[Tensor, int, bool, int], Attend],
+        attend_after: Callable[[Tensor, int, bool, int], Attended],
     ) -> None: ...
     def logits_at(self, place: Tensor, token: Tensor) -> Tensor: ...
 

@@ -27,7 +27,7 @@ from specchat.engine.heads.tensors import fits_target
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.tree_layout import Layout
 from specchat.engine.recipe import Matrix, Norm
-from specchat.engine.reference.layer import norm
+from specchat.engine.reference.ops import norm
 from specchat.engine.strategies import HEADS
 from specchat.engine.strategy import Head
 from specchat.engine.weights.weights import Weights

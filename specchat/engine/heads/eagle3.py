@@ -31,7 +31,7 @@ from specchat.engine.model.chain_parameters import ChainParameters
 from specchat.engine.model.decoder import Skip
 from specchat.engine.model.rows import TILE
 from specchat.engine.recipe import Matrix, Norm
-from specchat.engine.reference.layer import norm
+from specchat.engine.reference.ops import norm
 from specchat.engine.strategy import Head
 from specchat.engine.weights.matrices import read_norm
 from specchat.engine.weights.weights import Weights

@@ -18,7 +18,7 @@ from specchat.engine.heads.target import DraftHead, Embedding, Target
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.tree_layout import Layout
 from specchat.engine.recipe import Gated, Layer
-from specchat.engine.reference.layer import Attend
+from specchat.engine.reference.ops import Attended
 from specchat.engine.weights.weights import Weights
 
 
@@ -101,7 +101,7 @@ class FeatureHead(DraftHead):
         features: Tensor,
         slots: Tensor,
         positions: Tensor,
-        attend: Attend,
+        attend: Attended,
         mix: MixStacks | None = None,
         wanted: int = 0,
     ) -> tuple[Tensor, Tensor]:

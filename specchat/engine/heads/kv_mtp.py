@@ -23,7 +23,8 @@ from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.rope import tables
 from specchat.engine.model.tree_layout import Layout
 from specchat.engine.recipe import Attention, Gated, Layer, Matrix
-from specchat.engine.reference.layer import Context, after_feed, after_mixer, at_end, norm
+from specchat.engine.reference.layer import after_feed, after_mixer, at_end
+from specchat.engine.reference.ops import Context, norm
 from specchat.engine.weights.weights import Weights
 
 TABLE, ORDER = "model.embed_tokens", "masked_embedding.token_ordering"

@@ -18,25 +18,17 @@ from specchat.engine.memory.vectors import LANES
 from specchat.engine.model.rows import TILE
 from specchat.engine.model.tree_layout import MAX_TREE_NODES
 from specchat.engine.recipe import Attention, Experts, Layer, Matrix
-from specchat.engine.reference.layer import (
-    Attend,
-    Context,
-    after_feed,
-    after_mixer,
-    attention,
-    gated,
-    keys_and_values,
-    norm,
-)
+from specchat.engine.reference.layer import after_feed, after_mixer, attention
+from specchat.engine.reference.ops import Attended, Context, gated_mlp, keys_and_values, norm
 from specchat.engine.weights.matrices import read_norm
 from specchat.engine.weights.weights import Weights
 
 if TYPE_CHECKING:
     from specchat.engine.cpu.head_layer import CompiledLayer
 
-AttendAfter = Callable[[Tensor, int, bool, int], Attend]
+AttendAfter = Callable[[Tensor, int, bool, int], Attended]
 """(known, rows, causal, window) -> attention of a block of rows after `known` int64 [1] KV entries of text."""
-AttendWithin = Callable[[bool, int], Attend]
+AttendWithin = Callable[[bool, int], Attended]
 """(causal, window) -> attention of a block of rows after a text."""
 MixStacks = Callable[[Experts, Tensor, HeadTensors], Tensor]
 """(experts, inputs float32 [rows, inputs], their tensors) -> the mixture's output float32 [rows, hidden]."""
@@ -55,7 +47,7 @@ class Places(NamedTuple):
     positions: Tensor | None = None
     seen: Tensor | None = None
     slots: DeviceSlots | None = None
-    attend: Attend | None = None
+    attend: Attended | None = None
     mix: MixStacks | None = None
     wanted: int = 0
 
@@ -104,7 +96,7 @@ class HeadCache:
         self.keys.index_copy_(1, slots.slots, key.to(self.keys.dtype))
         self.values.index_copy_(1, slots.slots, value.to(self.values.dtype))
 
-    def whole(self, slots: DeviceSlots, attend: Attend | None) -> Context:
+    def whole(self, slots: DeviceSlots, attend: Attended | None) -> Context:
         """Attention context of rows that the host does not know the positions of, as in `Places`."""
 
         def entries(key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
@@ -241,7 +233,7 @@ class BlockLayer:
         x = x + convolve(attention(of.attention, convolve(normed, before), tensors, context), after)
         normed = norm(of.pre_feed, x, tensors)
         before, after = around_feed.kernels(normed)
-        return x + convolve(gated(of.gated, convolve(normed, before), tensors), after)
+        return x + convolve(gated_mlp(of.gated, convolve(normed, before), tensors), after)
 
     def _seen(self, known: int, rows: int, device: torch.device) -> Tensor | None:
         """Attention mask bool [rows, known + rows] after `known` KV entries; None for full attention."""

@@ -25,7 +25,7 @@ from specchat.engine.heads.mtp_settings import MtpLayout, MtpSettings
 from specchat.engine.heads.recipe import compiles
 from specchat.engine.heads.target import FrequentScores, Target
 from specchat.engine.recipe import Matrix
-from specchat.engine.reference.layer import norm
+from specchat.engine.reference.ops import norm
 from specchat.engine.weights.weights import Weights
 
 

@@ -23,7 +23,7 @@ from specchat.engine.heads.dflash import DFlashHead
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.layer import AttendAfter
 from specchat.engine.recipe import Gated, Matrix
-from specchat.engine.reference.layer import gated
+from specchat.engine.reference.ops import gated_mlp
 from specchat.engine.strategy import Head
 from specchat.engine.weights.weights import Weights
 
@@ -95,5 +95,5 @@ class XPressHead(DFlashHead):
         self._tell(row, token)
         # Rows that are not complete yet are zeros.
         y = self._x.index_select(0, row) + (self._mixer.index_select(1, row)[:, 0] * self._x.T).sum(1)
-        z = y + gated(self._mlp, y, self._tensors)
+        z = y + gated_mlp(self._mlp, y, self._tensors)
         return super().logits_at(place, token) + self._scores.scatter(self._tensors.product(z, self._w2), 0.0)

@@ -12,11 +12,13 @@ from specchat.engine.model.decoder import NOTHING, CachedDecoder, PassRows, Skip
 from specchat.engine.model.norm import capped
 from specchat.engine.model.rope import tables, tempers
 from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout, chain
+from specchat.engine.program.lower import lower
+from specchat.engine.program.ops import Half
 from specchat.engine.protocol.pair import Quant
 from specchat.engine.recipe import Delta, ShortConv
 from specchat.engine.reference.delta import Past
-from specchat.engine.reference.layer import Context, after_feed, after_mixer, at_end, embed, norm
-from specchat.engine.reference.layer import inputs as layer_inputs
+from specchat.engine.reference.layer import REFERENCE, run
+from specchat.engine.reference.ops import Context, LayerRows, norm
 from specchat.engine.reference.recurrence import Recurrence
 from specchat.engine.reference.tensors import CheckpointTensors
 from specchat.engine.weights.checkpoint import Checkpoint
@@ -43,7 +45,7 @@ class ReferenceDecoder(CachedDecoder):
         """
         self.config = c = checkpoint.config
         self.context = min(c.longest, context or c.context)
-        self._recipe = c.recipe
+        self._recipe, self._program = c.recipe, lower(c.recipe)
         self._tensors = CheckpointTensors(checkpoint, quant)
         self._drafts = None if checkpoint.drafts is None else torch.tensor(checkpoint.drafts)
         self.cache = KVCache(c.recipe, self.context)
@@ -56,8 +58,9 @@ class ReferenceDecoder(CachedDecoder):
     def embed(self, tokens: Sequence[int] | Tensor, normed: bool = True) -> Tensor:
         # A target may choose a padding token without an embedding in the draft.
         known = [min(token, self._recipe.vocab - 1) for token in tokens]
-        recipe = self._recipe if normed else replace(self._recipe, embed_eps=None)
-        return embed(recipe, torch.tensor(known), self._tensors)
+        op = self._program.embed if normed else replace(self._program.embed, eps=None)
+        made: Tensor = REFERENCE.run(op, torch.tensor(known), self._tensors)
+        return made
 
     @torch.inference_mode()
     def run_layers(self, x: Tensor, layers: range, rows: PassRows, skip: Skip = NOTHING) -> Tensor:
@@ -71,26 +74,26 @@ class ReferenceDecoder(CachedDecoder):
             self._make_nodes(layout.scratch_row + len(x))
         states, inputs, attention = alone(x), self._inputs(tokens), skip.attention - self._recipe.shared
         for index in layers:
-            of, recurrence = self._recipe.layers[index], self._recurrences[index]
-            if recurrence is not None and index not in attention:
+            halves: list[Half] = ["mixer"] if index not in attention else []
+            halves += ["feed"] if index not in skip.mlp else []
+            halves += ["end"] if halves else []
+            if (recurrence := self._recurrences[index]) is not None and "mixer" in halves:
                 recurrence.begin(start)
             for i, row in enumerate(placed):
-                if index not in attention:
-                    states[i] = after_mixer(of, states[i], self._tensors, self._context(index, row))
-                if index not in skip.mlp:
-                    states[i] = after_feed(of, states[i], self._tensors)
-                if index not in attention or index not in skip.mlp:
-                    states[i] = at_end(of, states[i], self._tensors, inputs[i][:, index] if inputs else None)
+                context = self._context(index, row) if "mixer" in halves else None
+                own = None if inputs is None else inputs[i][:, index]
+                of_row = LayerRows(states[i], self._tensors, context, own)
+                states[i] = run(self._program.layers[index], of_row, *halves)
         return torch.cat(states)
 
-    def _inputs(self, tokens: Sequence[int]) -> list[Tensor]:
-        """Inputs of all layers of each token alone, float32 [1, layers, values]; none without such."""
-        of = self._recipe.per_layer
-        if of is None:
-            return []
-        last = of.table.outputs[0] - 1
+    def _inputs(self, tokens: Sequence[int]) -> list[Tensor] | None:
+        """Inputs of all layers of each token alone, float32 [1, layers, values]; None without such."""
+        op = self._program.inputs
+        if op is None:
+            return None
+        last = op.of.table.outputs[0] - 1
         rows = ((self.embed([token]), torch.tensor([min(token, last)])) for token in tokens)
-        return [layer_inputs(of, *row, self._tensors) for row in rows]
+        return [REFERENCE.run(op, *row, self._tensors) for row in rows]
 
     def _context(self, index: int, row: Row) -> Context | Past:
         """The context of a row in layer `index`: the cache with the row's own entry."""
@@ -150,8 +153,8 @@ class ReferenceDecoder(CachedDecoder):
         return by_row(lambda row: norm(self._recipe.norm, row, self._tensors), hidden)
 
     def project(self, hidden: Tensor) -> Tensor:
-        of, tensors = self._recipe, self._tensors
-        logits = by_row(lambda row: capped(of.logit_scale * tensors.product(row, tensors.head), of.cap), hidden)
+        head, tensors = self._program.head, self._tensors
+        logits = by_row(lambda row: capped(head.scale * tensors.product(row, tensors.head), head.cap), hidden)
         if self._drafts is None:
             return logits
         whole = logits.new_full((len(logits), self._recipe.vocab), float("-inf"))

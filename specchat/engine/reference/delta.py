@@ -44,16 +44,19 @@ def empty(of: Delta, leading: tuple[int, ...], device: torch.device) -> Past:
     return Past(states, torch.zeros(*leading, of.taps - 1, of.channels, device=device))
 
 
-def delta(of: Delta, x: Tensor, tensors: Tensors, past: Past) -> Tensor:
-    """Outputs float32 [..., rows, hidden] of rows float32 [..., rows, inputs] that follow each other."""
-    values = of.value_heads * of.value_dim
-    mixed, z = tensors.product(x, of.mix).split([of.channels, values], -1)
-    write, forget = tensors.product(x, of.gates).chunk(2, -1)
+def step_rows(of: Delta, products: Tensor, gates: Tensor, tensors: Tensors, past: Past) -> Tensor:
+    """Inputs float32 [..., rows, inputs] of the last product, of rows that follow each other.
+
+    Args:
+        products, gates: of the products `mix` and `gates`, float32 [..., rows, outputs].
+    """
+    mixed, z = products.split([of.channels, of.value_heads * of.value_dim], -1)
+    write, forget = gates.chunk(2, -1)
     write, decay = write.sigmoid(), _decay(of, forget, tensors)
     inputs = torch.cat([past.inputs, mixed], -2)
     query, key, value = _heads(of, _convolved(of, inputs, tensors))
     states, made = past.states, []
-    for row in range(x.shape[-2]):
+    for row in range(products.shape[-2]):
         remembered = states * decay[..., row, :, None, None]
         found = (remembered * _shared(of, key[..., row, :, :])[..., None]).sum(-2)
         update = (value[..., row, :, :] - found) * write[..., row, :, None]
@@ -63,7 +66,7 @@ def delta(of: Delta, x: Tensor, tensors: Tensors, past: Past) -> Tensor:
             past.keep(mixed[..., row, :], change, states)
         made.append((states * _shared(of, query[..., row, :, :])[..., None]).sum(-2))
     outputs = tensors.norm(of.norm)(torch.stack(made, -3)) * silu(z.unflatten(-1, (of.value_heads, -1)))
-    return tensors.product(outputs.flatten(-2), of.out)
+    return outputs.flatten(-2)
 
 
 def advanced(of: Delta, states: Tensor, change: StateChange) -> Tensor:

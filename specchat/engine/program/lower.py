@@ -1,0 +1,101 @@
+"""A program of a recipe: the one place that knows the order of a layer's parts."""
+
+from collections.abc import Iterator
+from functools import cache
+
+from specchat.engine.program.ops import (
+    Add,
+    Advance,
+    Attend,
+    Buffer,
+    Convolve,
+    Embed,
+    GatedProduct,
+    GateInput,
+    Half,
+    Head,
+    Kind,
+    MakeInputs,
+    Mix,
+    Multiply,
+    Normalise,
+    Op,
+    Program,
+    Scale,
+)
+from specchat.engine.recipe import Delta, Experts, Gated, Layer, Matrix, Norm, Recipe, ShortConv
+
+
+@cache
+def lower(recipe: Recipe) -> Program:
+    """Lower a recipe; equal recipes share a program."""
+    return Program(
+        Embed(recipe.embed, recipe.embed_scale, recipe.embed_eps),
+        MakeInputs(recipe.per_layer) if recipe.per_layer else None,
+        tuple(lower_layer(layer, index) for index, layer in enumerate(recipe.layers)),
+        Head(recipe.norm, recipe.head, recipe.logit_scale, recipe.cap),
+    )
+
+
+@cache
+def lower_layer(layer: Layer, index: int = 0) -> tuple[Op, ...]:
+    """Lower a layer: both halves, then its end."""
+    halves: tuple[tuple[Half, Iterator[Kind]], ...] = (
+        ("mixer", _mixer(layer)),
+        ("feed", _feed(layer)),
+        ("end", _end(layer)),
+    )
+    return tuple(Op(index, half, kind) for half, kinds in halves for kind in kinds)
+
+
+def _mixer(layer: Layer) -> Iterator[Kind]:
+    mixer = layer.mixer
+    first, last = mixer.products
+    source, made = Buffer("inputs", first.inputs), _sums("projected", first)
+    yield Normalise(layer.pre_mixer, source)
+    yield Multiply(first, source, made)
+    mixed = Buffer("mixed", last.inputs)
+    if isinstance(mixer, Delta):
+        gates = _sums("gates", mixer.gates)
+        yield Multiply(mixer.gates, source, gates)
+        yield Advance(mixer, made, gates, mixed)
+    elif isinstance(mixer, ShortConv):
+        yield Convolve(mixer, made, mixed)
+    else:
+        yield Attend(mixer, made, mixed)
+    yield from _added(last, mixed, layer.post_mixer, layer.residual)
+
+
+def _feed(layer: Layer) -> Iterator[Kind]:
+    feed = layer.feed
+    source = Buffer("inputs", layer.gated.gate_up.inputs)
+    if isinstance(feed, Gated):
+        yield Normalise(layer.pre_feed, source)
+        between = Buffer("gated", feed.width)
+        yield GatedProduct(feed, source, between)
+        yield from _added(feed.down, between, layer.post_feed, layer.residual)
+        return
+    assert isinstance(feed, Experts)
+    yield Normalise(feed.apart.router if feed.apart else layer.pre_feed, source)
+    made = Buffer("mixture", sum(feed.each.down.outputs), summed=True)
+    yield Mix(feed, source, made)
+    yield Add(made, layer.post_feed, layer.residual)
+
+
+def _end(layer: Layer) -> Iterator[Kind]:
+    if layer.input:
+        between = Buffer("input", layer.input.down.inputs)
+        yield GateInput(layer.input, layer.gated.activation, between)
+        yield from _added(layer.input.down, between, layer.input.norm)
+    if layer.scalar:
+        yield Scale(layer.scalar)
+
+
+def _added(matrix: Matrix, source: Buffer, post: Norm | None, factor: float = 1.0) -> Iterator[Kind]:
+    out = _sums("update", matrix)
+    yield Multiply(matrix, source, out)
+    yield Add(out, post, factor)
+
+
+def _sums(name: str, matrix: Matrix) -> Buffer:
+    return Buffer(name, sum(matrix.outputs), summed=True)

@@ -1,0 +1,71 @@
+"""The functions of an executor, by the operation that each runs, and the features that no function of it has."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, fields
+from inspect import Parameter, signature
+from typing import Any, Literal
+
+from specchat.engine.program.ops import Mix, Program
+
+Executor = Literal["the reference", "the compiled pass", "the GPU kernels"]
+LACKING: dict[Executor, dict[str, str]] = {"the reference": {}, "the compiled pass": {}, "the GPU kernels": {}}
+"""Features that an executor does not have, by name, with what a person calls them."""
+
+
+class OpTable:
+    """An executor's function for each class of operation.
+
+    A function takes what the executor hands on, the operation, and each feature of the operation as a keyword.
+    """
+
+    def __init__(
+        self, executor: Executor, functions: Mapping[type, Callable[..., Any]], elsewhere: Sequence[str] = ()
+    ) -> None:
+        """Initialise; features `elsewhere` are those of what functions are handed on, not of the functions.
+
+        Raises:
+            TypeError: a function does not name a feature that `LACKING` does not list either, or names another one.
+        """
+        apart = {*LACKING[executor], *elsewhere}
+        self._functions: dict[type, tuple[Callable[..., Any], tuple[str, ...]]] = {}
+        for kind, function in functions.items():
+            named = [one.name for one in signature(function).parameters.values() if one.kind is Parameter.KEYWORD_ONLY]
+            pieces = kind, *getattr(kind, "pieces", ())
+            wanted = {name for piece in pieces for name in _features(piece)} - apart
+            for name in sorted(wanted.symmetric_difference(named)):
+                fault = "does not name" if name in wanted else "names"
+                raise TypeError(f"{executor}: the function of {kind.__name__} {fault} the feature {name!r}")
+            self._functions[kind] = function, tuple(named)
+
+    def run(self, op: Any, *context: Any) -> Any:
+        """Call the function of `op` with `context`, the operation and its features."""
+        function, named = self._functions[type(op)]
+        values = {name: value for piece in _pieces(op) for name, value in _values(piece) if name in named}
+        return function(*context, op, **values)
+
+
+def unsupported(program: Program, executor: Executor) -> str:
+    """A feature of a program that an executor does not have, in words; empty where it has all."""
+    for op in program.kinds:
+        for piece in _pieces(op):
+            for name, value in _values(piece):
+                if name in LACKING[executor] and value != _features(type(piece))[name]:
+                    return f"{LACKING[executor][name]}: not in {executor}"
+    return ""
+
+
+def _features(piece: type) -> dict[str, Any]:
+    """Defaults of the features of an operation or of a piece of a recipe, by name."""
+    return {one.name: one.default for one in fields(piece) if one.default is not MISSING}
+
+
+def _values(piece: Any) -> Iterator[tuple[str, Any]]:
+    return ((name, getattr(piece, name)) for name in _features(type(piece)))
+
+
+def _pieces(op: Any) -> Iterable[Any]:
+    """An operation, and the pieces of the recipe whose features it has."""
+    of = getattr(op, "of", None)
+    if isinstance(op, Mix):
+        return op, op.of, op.of.each
+    return (op,) if of is None else (op, of)

@@ -1,0 +1,70 @@
+"""An executor has every feature of an operation, or says which it lacks: a forgotten one cannot pass."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specchat.engine.program import table
+from specchat.engine.program.lower import lower
+from specchat.engine.program.ops import Add, Attend, Head, Mix, Program
+from specchat.engine.program.table import OpTable, unsupported
+from specchat.engine.recipe import Norm
+from specchat.engine.weights.config import parse_config
+from tests.engine.tiny import FAMILIES, config
+
+
+def lowered(family: str) -> Program:
+    return lower(parse_config(Path(), config(**FAMILIES[family])).recipe)
+
+
+def knows_all(_: Add, *, post: Norm | None, factor: float) -> tuple[Norm | None, float]:
+    return post, factor
+
+
+def forgets_post(_: Add, *, factor: float) -> float:
+    return factor
+
+
+def invents(op: Add, *, post: Norm | None, factor: float, cap: float) -> None: ...
+
+
+@pytest.mark.parametrize(("function", "fault"), [(forgets_post, "does not name"), (invents, "names")])
+def test_a_function_that_leaves_out_a_feature_fails_at_import(function: Callable[..., Any], fault: str) -> None:
+    with pytest.raises(TypeError, match=f"the GPU kernels: the function of Add {fault} the feature"):
+        OpTable("the GPU kernels", {Add: function})
+
+
+def test_features_of_the_recipe_s_pieces_count() -> None:
+    with pytest.raises(TypeError, match="the function of Attend does not name the feature 'causal'"):
+        OpTable("the GPU kernels", {Attend: lambda _: None})
+    with pytest.raises(TypeError, match="the function of Mix does not name the feature 'activation'"):
+        OpTable("the GPU kernels", {Mix: lambda _: None})
+
+
+def test_a_function_is_given_the_operation_s_features() -> None:
+    add = next(op.kind for layer in lowered("granite").layers for op in layer if isinstance(op.kind, Add))
+    assert OpTable("the reference", {Add: knows_all}).run(add) == (None, add.factor)
+
+
+def test_a_feature_that_an_executor_lacks_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(table.LACKING, "the GPU kernels", {"cap": "capped logits"})
+    program = lowered("granite")
+    assert unsupported(program, "the GPU kernels") == ""
+    capped = replace(program, head=replace(program.head, cap=30.0))
+    assert unsupported(capped, "the GPU kernels") == "capped logits: not in the GPU kernels"
+    assert unsupported(capped, "the reference") == ""
+    assert isinstance(capped.head, Head)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_programs_of_every_family_are_connected(family: str) -> None:
+    """Each buffer that an operation reads has been written by one before it in the same layer."""
+    for layer in lowered(family).layers:
+        written: set[str] = set()
+        for op in layer:
+            reads = {one.name for name in ("source", "gates") if (one := getattr(op.kind, name, None))}
+            assert reads <= written, op
+            written |= {op.kind.out.name} if hasattr(op.kind, "out") else set()
