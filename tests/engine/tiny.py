@@ -131,6 +131,16 @@ MORE: dict[str, dict[str, Any]] = {
         "sliding_window": 8,
         "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "sliding_attention"],
     },
+    "gemma2": {
+        "model_type": "gemma2",
+        "num_key_value_heads": 2,
+        "head_dim": 32,
+        "query_pre_attn_scalar": 24,
+        "attn_logit_softcapping": 2.0,
+        "final_logit_softcapping": 3.0,
+        "sliding_window": 8,
+        "hidden_activation": "gelu_pytorch_tanh",
+    },
     "gemma3": {
         "model_type": "gemma3_text",
         "num_key_value_heads": 2,

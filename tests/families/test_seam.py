@@ -90,7 +90,6 @@ FOREIGN = {
     "llama4_text": "attention in chunks",
     "qwen4_exp_text": "hyper-connections",
     "granitemoehybrid": "Mamba layers",
-    "gemma2": "a cap on attention scores",
 }
 """Families that only transformers runs, and what our decoder would need."""
 

@@ -5,6 +5,8 @@ from math import prod
 
 from specchat.engine.kernels import gpu_shapes as shapes
 from specchat.engine.memory import gpu_states
+from specchat.engine.program.lower import lower
+from specchat.engine.program.table import unsupported as lacking
 from specchat.engine.recipe import Attention, Experts, Gated, Layer, Matrix, PerLayer, Recipe
 from specchat.engine.weights.config import ModelConfig
 
@@ -38,8 +40,8 @@ def _reasons(config: ModelConfig) -> Iterator[str]:
         yield "norms of heads of another size: not in the GPU kernels yet"
     if any(one.apart and one.shared_gate for one in recipe.mixtures):
         yield "a weighed MLP beside experts with norms of their own: not in the GPU kernels yet"
-    if not recipe.causal:
-        yield "attention to later tokens: not in the GPU kernels yet"
+    if lack := lacking(lower(recipe), "the GPU kernels"):
+        yield lack
     yield from (f"{feature}: not in the GPU kernels yet" for feature in gpu_states.unsupported(recipe))
 
 

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+from specchat.engine.program.lower import lower
+from specchat.engine.program.table import unsupported as lacking
 from specchat.engine.recipe import Attention, Delta, Experts, Layer, Recipe, ShortConv
 from specchat.engine.weights.config import ModelConfig
 
@@ -36,7 +38,7 @@ def unsupported(recipe: Recipe) -> str:
         return "a shared MLP with another gate than the experts: not in the compiled pass"
     if any(len(_norms_over_heads(mixer)) > 1 for mixer in recipe.attentions):
         return "a norm of each head beside one of all heads: not in the compiled pass"
-    return "" if recipe.causal else "attention to later tokens: not in the compiled pass"
+    return lacking(lower(recipe), "the compiled pass")
 
 
 def _alike(layer: Layer) -> tuple[set[float], ...]:

@@ -8,7 +8,12 @@ from typing import Any, Literal
 from specchat.engine.program.ops import Mix, Program
 
 Executor = Literal["the reference", "the compiled pass", "the GPU kernels"]
-LACKING: dict[Executor, dict[str, str]] = {"the reference": {}, "the compiled pass": {}, "the GPU kernels": {}}
+_LATER, _CAP = "attention to later tokens", "a cap on attention scores"
+LACKING: dict[Executor, dict[str, str]] = {
+    "the reference": {},
+    "the compiled pass": {"causal": _LATER, "score_cap": _CAP},
+    "the GPU kernels": {"causal": _LATER, "score_cap": _CAP},
+}
 """Features that an executor does not have, by name, with what a person calls them."""
 
 

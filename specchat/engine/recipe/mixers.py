@@ -23,6 +23,7 @@ class Attention:
         sinks: name of the tensor [heads] of scores, scaled already, that a value of zeros has beside the others
             (Xiao et al. 2023); empty: none.
         gated: each query in `qkv` is followed by a gate of its size, whose sigmoid its head's output is multiplied by.
+        score_cap: scaled scores x are score_cap * tanh(x / score_cap) (Gemma team 2024); 0: as they are.
         window: positions that a token attends to, including its own; 0: all.
         causal: a token attends to none after it; else to all of its pass, as in heads that draft a block at once.
         share: the layer before this one whose KV entries are attended to; `qkv` holds queries alone. None: its own.
@@ -41,6 +42,7 @@ class Attention:
     temper: tuple[float, float] = (0.0, 1.0)
     sinks: str = ""
     gated: bool = False
+    score_cap: float = 0.0
     window: int = 0
     causal: bool = True
     share: int | None = None

@@ -217,11 +217,6 @@ class Recipe:
         return [layer.mixer for layer in self.layers if isinstance(layer.mixer, Attention)]
 
     @property
-    def causal(self) -> bool:
-        """True where no layer attends to later tokens."""
-        return all(mixer.causal for mixer in self.attentions)
-
-    @property
     def cached(self) -> list[Attention | ShortConv]:
         """The mixers with KV entries or what is held as such, in the order of the layers."""
         return [layer.mixer for layer in self.layers if not isinstance(layer.mixer, Delta)]

@@ -118,6 +118,7 @@ def attend(
     value_norm: Norm | None,
     sinks: str,
     gated: bool,
+    score_cap: float,
     share: int | None,
 ) -> None:
     of, tensors, context, made = op.of, rows.tensors, rows.context, rows.buffers[op.source.name]
@@ -134,8 +135,9 @@ def attend(
     entries = made.narrow(-1, size, made.shape[-1] - size)
     own = () if share is not None else _entries(of, entries, tensors, context.rotation, key_norm, value_norm)
     keys, values = context.entries(*own)
-    if sinks or context.attend is None:
-        mixed = attended(of, query, keys, values, context.seen, tensors.vector(sinks) if sinks else None)
+    if sinks or score_cap or context.attend is None:
+        of_sinks = tensors.vector(sinks) if sinks else None
+        mixed = attended(of, query, keys, values, context.seen, of_sinks, score_cap)
     else:
         mixed = context.attend(of, query, keys, values, context.seen)
     mixed = mixed.transpose(-2, -3).flatten(-2)
@@ -180,15 +182,21 @@ def head(x: Tensor, tensors: Tensors, op: Head, *, scale: float, cap: float) -> 
 
 
 def attended(
-    of: Attention, query: Tensor, keys: Tensor, values: Tensor, seen: Tensor | None, sinks: Tensor | None = None
+    of: Attention,
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    seen: Tensor | None,
+    sinks: Tensor | None = None,
+    score_cap: float = 0.0,
 ) -> Tensor:
     """The values float32 [..., heads, rows, head_dim] that queries of that shape mix; the rest as in `Context`.
 
-    `sinks` float32 [heads] as in `Attention`.
+    `sinks` float32 [heads] and `score_cap` as in `Attention`.
     """
     # Query heads that share keys are rows of one product.
     grouped = query.unflatten(-3, (of.kv_heads, -1))
-    scores = of.scale * (grouped.flatten(-3, -2) @ keys.transpose(-1, -2))
+    scores = capped(of.scale * (grouped.flatten(-3, -2) @ keys.transpose(-1, -2)), score_cap)
     if seen is not None:
         by_row = scores.unflatten(-2, grouped.shape[-3:-1])
         scores = by_row.where(seen, float("-inf")).flatten(-3, -2)

@@ -20,7 +20,6 @@ FOREIGN_KEYS: Mapping[str, tuple[str, ...]] = {
     "hyper-connections": ("hc_mult", "hc_count"),
     "attention to chosen tokens": ("index_topk", "indexer_budget"),
     "attention in chunks": ("attention_chunk_size",),
-    "a cap on attention scores": ("attn_logit_softcapping",),
     "Mamba layers": ("mamba_d_state", "ssm_state_size", "mamba_n_heads", "mamba_num_heads", "state_size"),
 }
 """Keys of config.json that ask for features no recipe holds, in unknown families alone: in known ones some have no
