@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from measure.families import IN_MXFP4, SIZES, config
 from specchat.bench.published import LLAMA31_8B
-from specchat.engine.device.attention import LAUNCHES as OF_ATTENTION
+from specchat.engine.device.ops import LAUNCHES as OF_ATTENTION
 from specchat.engine.kernels.gpu_shapes import (
     AHEAD_PART,
     LAUNCH_US,

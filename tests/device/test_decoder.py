@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from specchat.engine.device.decoder import Branches, DeviceDecoder, SkipFlags
+from specchat.engine.device.decoder import Branches, DeviceDecoder
+from specchat.engine.device.skips import SkipFlags
 from specchat.engine.device.weights import held_bytes
 from specchat.engine.formats.layout import EightBit
 from specchat.engine.formats.quantise import dequantised
@@ -51,7 +52,7 @@ def test_an_activation_may_be_apart_from_its_product(folders: Folders, monkeypat
     within = decoder(folders.target)
     monkeypatch.setattr(gpu_shapes, "ACTIVATED", 0)
     apart = decoder(folders.target)
-    sums = [model.feeds.layers[0].gate_up.numel() for model in (within, apart)]
+    sums = [model.buffers.layers[0]["feed"]["gates and values"].numel() for model in (within, apart)]
     assert sums[0] == 0 < sums[1]
     torch.testing.assert_close(run(within, tokens, 0), run(apart, tokens, 0), atol=SLACK, rtol=SLACK)
 
@@ -153,7 +154,7 @@ def test_skipping_is_the_hosts_skipping(folders: Folders) -> None:
 def test_a_skip_set_is_copied_to_the_device_where_it_changes(folders: Folders) -> None:
     flags, skip = SkipFlags(Checkpoint.open(folders.target).config.recipe, DEVICE), Skip(mlp=frozenset({0}))
     flags.set(skip)
-    _, mlp = flags.of(0)
+    mlp = flags.of(0, "feed")
     assert int(mlp) != 0
     mlp.fill_(7)
     flags.set(skip)

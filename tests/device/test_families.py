@@ -11,9 +11,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from specchat.engine.device.decoder import DeviceDecoder, SkipFlags
+from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.rehearsal import blank
+from specchat.engine.device.skips import SkipFlags
 from specchat.engine.device.weights import held_bytes, load
 from specchat.engine.errors import ModelError
 from specchat.engine.formats.layout import FourBit
@@ -168,7 +169,7 @@ def test_a_pass_launches_no_more_than_llamas(folder: Path, apart: int, monkeypat
     model = decoder(folder)
     with sanitised() as found:
         run(model, ids(3), 0)
-    layers, own = model.config.recipe.layers, model.inputs is not None
+    layers, own = model.config.recipe.layers, model.program.inputs is not None
     expected = sum(launched(layer, apart) for layer in layers) + 4 * own * len(layers)
     assert sum(found.launches.values()) == expected + 3 + 3 * own
     assert not found.faults
@@ -259,7 +260,7 @@ def test_experts_of_padding_are_not_read(tmp_path: Path) -> None:
     fed, last = torch.tensor(tokens, device=DEVICE).int(), torch.tensor([2], dtype=torch.int32, device=DEVICE)
     model.forward(fed, torch.zeros(1, dtype=torch.int32, device=DEVICE), 8, last=last)
     assert torch.equal(model.logits(0, 8)[:3].cpu(), alone)
-    (pairs,) = model.feeds.mixtures.pairs.values()
+    (pairs,) = model.buffers.pairs.values()
     assert 2 <= int(pairs.used) <= 5
     assert int(pairs.ends[int(pairs.used) - 1]) == 3 * pairs.top
 

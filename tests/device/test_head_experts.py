@@ -52,7 +52,7 @@ def test_a_head_s_mixture_is_the_reference_s(family: str, tmp_path: Path) -> Non
     x = torch.randn(17, of.router.inputs, generator=torch.Generator().manual_seed(4)).to(DEVICE)
     rows, source, out = LayerRows(x, tensors), Buffer("inputs", x.shape[1]), Buffer("mixture", x.shape[1])
     rows.buffers[source.name] = x
-    REFERENCE.run(Mix(of, source, out), rows)
+    REFERENCE.run(Mix(of, source, source, source, out), rows)
     truth = rows.buffers[out.name]
     for count in (1, 3, 17):
         made = kernels.run(of, x[:count], tensors)

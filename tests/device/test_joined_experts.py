@@ -75,7 +75,7 @@ def test_padding_has_no_shared_expert(folder: Path) -> None:
     fed, last = torch.tensor(tokens, device=DEVICE).int(), torch.tensor([2], dtype=torch.int32, device=DEVICE)
     model.forward(fed, torch.zeros(1, dtype=torch.int32, device=DEVICE), 8, last=last)
     assert torch.equal(model.logits(0, 8)[:3].cpu(), alone)
-    (pairs,) = model.feeds.mixtures.pairs.values()
+    (pairs,) = model.buffers.pairs.values()
     assert int(pairs.ends[int(pairs.used) - 1]) == 3 * pairs.top
     assert int(pairs.experts[int(pairs.used) - 1]) == pairs.count - 1
 

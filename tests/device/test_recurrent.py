@@ -10,10 +10,11 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from specchat.engine.decoding.cached import CHECKPOINT_MARGIN, CachedModel
-from specchat.engine.device.decoder import DeviceDecoder, SkipFlags
+from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.rehearsal import blank
+from specchat.engine.device.skips import SkipFlags
 from specchat.engine.device.weights import load
 from specchat.engine.kernels.gpu_shapes import PASS_ROWS, STATE_BACK, STATE_SLOTS
 from specchat.engine.kernels.processors import processors

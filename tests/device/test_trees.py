@@ -95,10 +95,10 @@ def assert_caches_hold(runner: Runner, reply: Decoding) -> None:
     model = runner.target.model
     assert isinstance(model, DeviceModel)
     length = len(reply.committed) - 1
-    before = [t[..., :length, :].clone() for t in model.decoder.caches.values()]
+    before = [t[..., :length, :].clone() for t in model.decoder.caches.by_shape.values()]
     runner.target.keep(0)
     runner.target.begin(reply.committed)
-    for mine, cache in zip(before, model.decoder.caches.values(), strict=True):
+    for mine, cache in zip(before, model.decoder.caches.by_shape.values(), strict=True):
         assert torch.equal(mine, cache[..., :length, :])
 
 
@@ -249,10 +249,10 @@ def test_a_draft_model_goes_on_from_the_path_that_stays(twins: Runner) -> None:
     assert isinstance(model, DeviceModel)
     assert twins.draft.tokens == reply.committed[:length]
     assert length >= len(reply.committed) - 2
-    before = [t[..., :length, :].clone() for t in model.decoder.caches.values()]
+    before = [t[..., :length, :].clone() for t in model.decoder.caches.by_shape.values()]
     twins.draft.keep(0)
     twins.draft.begin(reply.committed)
-    for mine, cache in zip(before, model.decoder.caches.values(), strict=True):
+    for mine, cache in zip(before, model.decoder.caches.by_shape.values(), strict=True):
         assert torch.equal(mine, cache[..., :length, :])
 
 

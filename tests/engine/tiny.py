@@ -131,6 +131,15 @@ MORE: dict[str, dict[str, Any]] = {
         "sliding_window": 8,
         "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "sliding_attention"],
     },
+    "cohere2": {
+        "model_type": "cohere2",
+        "num_key_value_heads": 2,
+        "head_dim": 32,
+        "sliding_window": 8,
+        "logit_scale": 0.5,
+        "bos_token_id": None,
+        "pad_token_id": None,
+    },
     "gemma2": {
         "model_type": "gemma2",
         "num_key_value_heads": 2,

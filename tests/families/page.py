@@ -43,6 +43,8 @@ OF_LAYERS: dict[str, Callable[[Layer], object]] = {
     "experts": lambda one: isinstance(one.feed, Experts),
     "an MLP beside experts": lambda one: isinstance(one.feed, Experts) and one.feed.shared,
     "experts by sigmoids": lambda one: isinstance(one.feed, Experts) and one.feed.sigmoid,
+    "parallel halves": lambda one: one.parallel,
+    "LayerNorm": lambda one: one.pre_mixer and one.pre_mixer.centred,
     "factors on residuals": lambda one: one.residual != 1 or one.scalar,
 }
 """Features by name: true of a layer that has one."""

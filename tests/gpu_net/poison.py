@@ -14,11 +14,12 @@ from torch import Tensor
 
 from specchat.engine.decoding.draft import Chain, Tree
 from specchat.engine.decoding.length_policy import LengthPolicy
-from specchat.engine.device.decoder import Branches, DeviceDecoder, SkipFlags
+from specchat.engine.device.decoder import Branches, DeviceDecoder
 from specchat.engine.device.drafting import CapturedDrafts
 from specchat.engine.device.executor import DeviceExecutor
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.model import DeviceModel
+from specchat.engine.device.skips import SkipFlags
 from specchat.engine.device.verify import Kind, Verifier
 from specchat.engine.kernels.gpu_shapes import PASS_ROWS
 from specchat.engine.protocol.options import Acceptance
@@ -117,7 +118,7 @@ def spoil_but(holder: object, keeps: dict[str, slice]) -> None:
 
 def positions(model: DeviceDecoder) -> Iterator[Tensor]:
     """What is kept of a text, position by position: [.., positions, values]."""
-    yield from model.caches.values()
+    yield from model.caches.by_shape.values()
     if model.states is not None:
         yield model.states._kept
 
@@ -152,7 +153,7 @@ def later(model: DeviceDecoder, kept: Tensor, first: int) -> list[int]:
 def outside_windows(model: DeviceDecoder, length: int) -> Iterator[None]:
     """NaN for a pass in what none of its rows sees, the first of which stands after `length` entries."""
     kept = []
-    for index, entries in model.attention.entries.items():
+    for index, entries in model.caches.entries.items():
         if window := model.config.recipe.layers[index].attention.window:
             for part in entries:
                 # Of a ring those that no row of any pass from here on sees.
@@ -184,8 +185,6 @@ def poisoned() -> Iterator[Counter[str]]:
     ) -> None:
         counts["passes"] += 1
         spoil_but(model.buffers, PASS_KEEPS)
-        spoil_but(model.feeds, {})
-        spoil_but(model.inputs, {})
         if model.recurrent is not None:
             spoil_but(model.recurrent, RECURRENT_KEEPS)
         for kept in positions(model):

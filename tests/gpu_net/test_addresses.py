@@ -115,7 +115,7 @@ def test_launches_of_a_large_pair_stay_in_bounds_and_their_programs_apart(name: 
         executor = runner.executor
         assert isinstance(executor, DeviceExecutor)
         target = executor.drafts._models["target"]
-        for part in target.caches.values():
+        for part in target.caches.by_shape.values():
             cache = torch.empty(shapes.target.layers, *part.shape[2:], dtype=torch.bfloat16, device=THERE)
             with current(THERE):
                 keep(cache, cache, executor._state, None)

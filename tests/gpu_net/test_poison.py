@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from specchat.engine.decoding.length_policy import LengthPolicy
-from specchat.engine.device import attention, feeds
 from specchat.engine.device import drafting as steps
+from specchat.engine.device import mixture, ops
 from specchat.engine.device.executor import DeviceExecutor
 from specchat.engine.protocol.options import Sampling
 from specchat.engine.runners.device import device_runner
@@ -70,9 +70,9 @@ def not_activated(multiply: Callable[..., None]) -> Callable[..., None]:
 
 
 STALE: dict[str, tuple[Any, str, Any]] = {
-    "activations": (feeds, "multiply", not_activated(feeds.multiply)),
-    "partial sums": (attention, "rope_and_write", left_out),
-    "later positions of the cache": (attention, "attend", one_too_many(attention.attend)),
+    "activations": (mixture, "multiply", not_activated(mixture.multiply)),
+    "partial sums": (ops, "rope_and_write", left_out),
+    "later positions of the cache": (ops, "attend_rows", one_too_many(ops.attend_rows)),
     "scores of a draft": (steps, "process", left_out),
     "what is chosen": (steps, "choose", left_out),
 }

@@ -1,77 +1,71 @@
-"""All outputs of a forward pass but those of MLPs, allocated once: captured graphs use fixed addresses."""
+"""All outputs of a forward pass, allocated once: captured graphs use fixed addresses."""
 
-from collections.abc import Sequence
 from math import prod
-from typing import Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
+from specchat.engine.device.skips import FLAGS
 from specchat.engine.device.weights import ModelWeights
 from specchat.engine.kernels.gpu_shapes import PASS_ROWS, VERIFY_ROWS
-from specchat.engine.kernels.products import splits
+from specchat.engine.kernels.processors import processors
+from specchat.engine.kernels.products import bits_of, splits
+from specchat.engine.kernels.route import Pairs, allocated
 from specchat.engine.kernels.workspace import workspace
-from specchat.engine.recipe import Attention, Layer, Matrix, Recipe
+from specchat.engine.memory.gpu_buffers import Cuts, Shape, shapes
+from specchat.engine.program.ops import Half, Program
+from specchat.engine.recipe import Recipe
 
-T = TypeVar("T")
-
-
-class Between(NamedTuple, Generic[T]):
-    """Values between the kernels of a mixer, as shapes or tensors T.
-
-    Products write partial sums, float32 [splits, PASS_ROWS, outputs], `qkv` those of the first one; `query` [PASS_ROWS,
-    heads, head_dim], empty in a recurrent layer, and `mixed` [PASS_ROWS, inputs of the last one] are in the compute
-    dtype.
-    """
-
-    qkv: T
-    query: T
-    mixed: T
-    out: T
-
-
-def sums_shape(weights: ModelWeights, matrix: Matrix) -> tuple[int, int, int]:
-    """Shape of the partial sums of a product: [splits, PASS_ROWS, outputs]."""
-    weight = weights.products[matrix].weight
-    return splits(weight), PASS_ROWS, weight.shape[0]
-
-
-def views(
-    shapes: Sequence[tuple[tuple[int, ...], ...]], dtypes: Sequence[torch.dtype], device: torch.device
-) -> tuple[list[Tensor], list[list[Tensor]]]:
-    """Allocate zeros for the largest of `shapes` in each place, and views of them in each layer's own shapes.
-
-    Args:
-        shapes: by layer, then by place.
-        dtypes: by place.
-    """
-    whole = [
-        torch.zeros(max(map(prod, alike)), device=device, dtype=dtype)
-        for dtype, *alike in zip(dtypes, *shapes, strict=True)
-    ]
-    return whole, [[one[: prod(shape)].view(shape) for one, shape in zip(whole, own, strict=True)] for own in shapes]
+Views = dict[str, Tensor]
+"""Buffers of an operation by name, in its own shapes."""
 
 
 class Buffers:
-    """Activations of one model. Layers share memory through views in their own shapes."""
+    """Activations of one model. Operations share memory through views in their own shapes.
+
+    Attributes:
+        residual: the residual stream, float32 [PASS_ROWS, hidden].
+        x: the stream after a norm, compute dtype [PASS_ROWS, hidden].
+        before: views of operations before the layers.
+        layers: views of the operations of a layer, by its index and their half; a half sees those before it.
+        pairs: of mixtures, by number of experts and of those that a row has.
+    """
 
     def __init__(
-        self, recipe: Recipe, weights: ModelWeights, capacity: int, device: torch.device, dtype: torch.dtype
+        self,
+        recipe: Recipe,
+        program: Program,
+        weights: ModelWeights,
+        capacity: int,
+        device: torch.device,
+        dtype: torch.dtype,
     ) -> None:
-        def shapes(layer: Layer) -> Between[tuple[int, ...]]:
-            mixer = layer.mixer
-            return Between(
-                qkv=sums_shape(weights, mixer.products[0]),
-                query=(PASS_ROWS, mixer.heads, mixer.head_dim) if isinstance(mixer, Attention) else (0,),
-                mixed=(PASS_ROWS, mixer.out.inputs),
-                out=sums_shape(weights, mixer.out),
-            )
+        bits = {matrix: bits_of(product.weight) for matrix, product in weights.products.items()}
+        self.cuts = cuts = Cuts(bits, weights.joined, processors(device))
+        before = dict(shapes(program.inputs, cuts)) if program.inputs else {}
+        halves: list[dict[Half, dict[str, Shape]]] = [
+            {half: dict(one for op in ops if op.half == half for one in shapes(op.kind, cuts)) for half in FLAGS}
+            for ops in program.layers
+        ]
+        alike: dict[str, list[Shape]] = {}
+        for own in (before, *(of_half for layer in halves for of_half in layer.values())):
+            for name, shape in own.items():
+                alike.setdefault(name, []).append(shape)
+        self._shared: dict[str, Tensor] = {}
+        for name, of_name in alike.items():
+            kind = torch.float32 if of_name[0].single else dtype
+            self._shared[name] = torch.zeros(max(prod(one.sizes) for one in of_name), device=device, dtype=kind)
 
-        dtypes = torch.float32, dtype, dtype, torch.float32
-        self._shared, made = views([shapes(layer) for layer in recipe.layers], dtypes, device)
-        self.layers: list[Between[Tensor]] = [Between(*own) for own in made]
+        def views(own: dict[str, Shape]) -> Views:
+            return {name: self._shared[name][: prod(sizes)].view(sizes) for name, (sizes, _) in own.items()}
+
+        self.before = views(before)
+        self.layers: list[dict[Half, Views]] = []
+        for layer in halves:
+            seen: Views = {}
+            self.layers.append({half: (seen := seen | views(own)) for half, own in layer.items()})
+        self.x = self._shared["inputs"].view(PASS_ROWS, recipe.hidden)
         self.residual = torch.zeros(PASS_ROWS, recipe.hidden, device=device, dtype=torch.float32)
-        self.x = torch.zeros(PASS_ROWS, recipe.hidden, device=device, dtype=dtype)
         head = weights.head
         self.logits = torch.zeros(splits(head), VERIFY_ROWS, head.shape[0], device=device, dtype=torch.float32)
         self.whole = None
@@ -81,8 +75,12 @@ class Buffers:
         self.offsets = torch.arange(PASS_ROWS, device=device, dtype=torch.int32)
         heads = max((mixer.heads for mixer in recipe.attentions), default=0)
         self.attention = workspace(PASS_ROWS, heads, recipe.deepest, capacity, device)
+        forms = {(of.count + more, of.top + more) for of in recipe.mixtures for more in [cuts.more(of)]}
+        self.pairs: dict[tuple[int, int], Pairs] = {form: allocated(*form, device) for form in forms}
 
     def memory(self) -> int:
         """Bytes held."""
-        held = (*vars(self).values(), *self._shared, *vars(self.attention).values())
-        return sum(t.numel() * t.element_size() for t in held if isinstance(t, Tensor))
+        own = self.residual, self.logits, self.whole, self.offsets
+        of_pairs = (one for pairs in self.pairs.values() for one in vars(pairs).values())
+        held = (*own, *self._shared.values(), *vars(self.attention).values(), *of_pairs)
+        return sum(one.nbytes for one in held if isinstance(one, Tensor))

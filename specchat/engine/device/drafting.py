@@ -10,10 +10,11 @@ from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.decoding.draft import WIDTH, Chain, Role, Tree
 from specchat.engine.decoding.length_policy import LengthPolicy
 from specchat.engine.device.clock import SpinWait
-from specchat.engine.device.decoder import DeviceDecoder, SkipFlags
+from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.heads import CapturedHead, captured_head
 from specchat.engine.device.model import DeviceModel
+from specchat.engine.device.skips import SkipFlags
 from specchat.engine.device.trees import DeviceTrees
 from specchat.engine.kernels.choose import choose
 from specchat.engine.kernels.gpu_shapes import VERIFY_ROWS

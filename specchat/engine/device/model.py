@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding
 
-from specchat.engine.device.decoder import DeviceDecoder, SkipFlags
+from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.graphs import Graphs, current
+from specchat.engine.device.skips import SkipFlags
 from specchat.engine.kernels.gpu_shapes import PASS_ROWS, VERIFY_ROWS
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.norm import RMSNorm, unscaled
@@ -77,13 +78,13 @@ class DeviceModel:
 
     def kv_entries(self, layer: int, first: int, last: int) -> tuple[Tensor, Tensor]:
         """Keys and values of a layer at positions first, ..., last - 1: float32 [kv_heads, last - first, head_dim]."""
-        keys, values = self.decoder.attention.entries[layer]
+        keys, values = self.decoder.caches.entries[layer]
         places = torch.arange(first, last, device=self.device) % keys.shape[1]
         return keys.index_select(1, places).float(), values.index_select(1, places).float()
 
     def whole_entries(self, layer: int) -> tuple[Tensor, Tensor]:
         """All that a layer's cache holds of keys and values, text or not: compute dtype [kv_heads, held, head_dim]."""
-        return self.decoder.attention.entries[layer]
+        return self.decoder.caches.entries[layer]
 
     def final_norm(self, hidden: Tensor) -> Tensor:
         """Apply the final norm: float32 [rows, hidden]."""
@@ -119,7 +120,7 @@ class DeviceModel:
         """
         self._furthest = max(self._furthest, held)
         states = self.decoder.recurrent
-        found = self.decoder.attention.reusable(length, self._furthest + 2 * PASS_ROWS)
+        found = self.decoder.caches.reusable(length, self._furthest + 2 * PASS_ROWS)
         found = found if states is None else states.set_back(found)
         self._furthest = self._furthest if found else 0
         return found

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from specchat.engine.device.attention import Placed
-from specchat.engine.device.buffers import Between, Buffers
 from specchat.engine.device.weights import ModelWeights
 from specchat.engine.kernels.delta import step
 from specchat.engine.kernels.delta_outputs import finish
@@ -22,7 +21,6 @@ from specchat.engine.kernels.delta_state import (
     slices,
 )
 from specchat.engine.kernels.gpu_shapes import PASS_ROWS, STATE_SLOTS
-from specchat.engine.kernels.products import multiply, splits
 from specchat.engine.kernels.verify_state import VerifyState
 from specchat.engine.memory.gpu_states import width
 from specchat.engine.memory.state_need import CHECKPOINTS, PLANES
@@ -64,7 +62,6 @@ class Recurrent:
         }
         """By the index of a layer."""
         # Between the kernels of a layer.
-        self._gates = zeros(splits(weights.products[of.gates].weight), PASS_ROWS, 2 * of.value_heads)
         self._rows = self._parts(zeros(PASS_ROWS, width(of)))
         query, values, writes = (of.key_heads, of.key_dim), (of.value_heads, of.value_dim), (of.value_heads,)
         self._between = zeros(PASS_ROWS, *query), zeros(PASS_ROWS, *values), zeros(PASS_ROWS, *writes)
@@ -77,22 +74,31 @@ class Recurrent:
         of = self._of
         return LogEntries.of(entries, of.key_heads, of.key_dim, of.value_heads, of.value_dim)
 
-    def mix(
-        self, index: int, mixer: Delta, buffers: Buffers, own: Between[Tensor], at: Placed, skip: Tensor | None
+    def advance(
+        self,
+        index: int,
+        of: Delta,
+        products: Tensor,
+        gates: Tensor,
+        out: Tensor,
+        at: Placed,
+        skip: Tensor | None,
     ) -> None:
-        """Step the states of layer `index`, and write its output to `own.out`; the input is in `buffers.x`."""
-        state, rows, products, vectors = self._layers[index], at.rows, self._weights.products, self._weights.vectors
+        """Step the states of layer `index`, and write the inputs of its last product to `out`.
+
+        Args:
+            products, gates: partial sums of the products `mix` and `gates`.
+            out: compute dtype [PASS_ROWS, inputs].
+        """
+        state, rows, vectors = self._layers[index], at.rows, self._weights.vectors
         paths = self._chain if at.path is None else at.path
-        multiply(buffers.x, *products[mixer.mix], own.qkv, rows, skip)
-        multiply(buffers.x, *products[mixer.gates], self._gates, rows, skip)
         convolve(
-            own.qkv, self._gates, vectors[mixer.convolution], vectors[mixer.decay], vectors[mixer.shift],
+            products, gates, vectors[of.convolution], vectors[of.decay], vectors[of.shift],
             at.start, at.length, paths, state.log, self._rows, *self._between, rows, skip, LENGTH_EPS,
         )  # fmt: skip
-        step(state, self._rows, *self._between, at.start, at.length, paths, rows, skip, mixer.taps)
-        norm = self._weights.norms[mixer.norm], mixer.norm.eps
-        finish(own.qkv, self._between[1], norm, self._rows, state.log, at.start, own.mixed, rows, skip)
-        multiply(own.mixed, *products[mixer.out], own.out, rows, skip)
+        step(state, self._rows, *self._between, at.start, at.length, paths, rows, skip, of.taps)
+        norm = self._weights.norms[of.norm], of.norm.eps
+        finish(products, self._between[1], norm, self._rows, state.log, at.start, out, rows, skip)
 
     def keep(self, state: VerifyState, places: Tensor | None) -> None:
         """After `commit`, move the entries of the accepted nodes together, as `DeviceDecoder.keep`."""
@@ -140,5 +146,5 @@ class Recurrent:
 
     def memory(self) -> int:
         """Bytes held on the device."""
-        held = self.states, self.positions, self.entries, self._gates, self._rows.whole
+        held = self.states, self.positions, self.entries, self._rows.whole
         return sum(t.nbytes for t in (*held, *self._between, self._chain))

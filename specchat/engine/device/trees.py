@@ -4,7 +4,8 @@ import torch
 from torch import Tensor
 
 from specchat.engine.decoding.draft import WIDTH
-from specchat.engine.device.decoder import Branches, DeviceDecoder, SkipFlags
+from specchat.engine.device.decoder import Branches, DeviceDecoder
+from specchat.engine.device.skips import SkipFlags
 from specchat.engine.kernels.candidates import gather
 from specchat.engine.kernels.choose import choose
 from specchat.engine.kernels.growth import expand, settle

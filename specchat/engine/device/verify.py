@@ -6,7 +6,8 @@ from typing import Literal
 
 import torch
 
-from specchat.engine.device.decoder import ALIGNED, Branches, DeviceDecoder
+from specchat.engine.device.decoder import Branches, DeviceDecoder
+from specchat.engine.device.skips import ALIGNED
 from specchat.engine.kernels.block import judge_block
 from specchat.engine.kernels.choose import judge
 from specchat.engine.kernels.commit import commit

@@ -1,13 +1,15 @@
 """Memory on a GPU beside weights and cache, and reasons why a model does not run there; without torch or Triton."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from math import prod
 
 from specchat.engine.kernels import gpu_shapes as shapes
 from specchat.engine.memory import gpu_states
+from specchat.engine.memory.gpu_buffers import Cuts, size_of
 from specchat.engine.program.lower import lower
+from specchat.engine.program.ops import Program
 from specchat.engine.program.table import unsupported as lacking
-from specchat.engine.recipe import Attention, Experts, Gated, Layer, Matrix, PerLayer, Recipe
+from specchat.engine.recipe import Attention, Matrix, Recipe
 from specchat.engine.weights.config import ModelConfig
 
 SCORES = 4
@@ -62,95 +64,24 @@ def cache(config: ModelConfig, context: int, capacity: int) -> int:
     return 2 * sum(values) + gpu_states.held(config.recipe)
 
 
-def workspace(
-    config: ModelConfig,
-    head: Matrix,
-    bits: dict[Matrix, int],
-    joined: dict[Matrix, Matrix],
-    capacity: int,
-    processors: int,
-) -> int:
-    """Bytes of the outputs of a pass, as in `device.buffers`, and of the tables by position.
+def workspace(program: Program, head: Matrix, of_head: int, cuts: Cuts, recipe: Recipe, capacity: int) -> int:
+    """Bytes of the outputs of a pass, as `device.buffers` allocates them, and of the tables by position.
 
-    `head` has the rows of the draft vocabulary, if any; `bits` are those a value of each matrix, including the head;
-    `joined` are matrices by those that they follow, as rows of one; the cache has `capacity` positions.
+    `head` has the rows of the draft vocabulary, if any, and `of_head` bits a value; the cache has `capacity` positions.
     """
-    recipe = config.recipe
     mixers = recipe.attentions
-
-    def partials(matrix: Matrix) -> int:
-        outputs = sum(matrix.outputs)
-        return outputs * shapes.tiling(outputs, matrix.inputs, bits[matrix], processors).splits
-
-    def sums(layer: Layer) -> tuple[int, ...]:
-        return tuple(map(partials, layer.mixer.products))
-
-    # Layers share buffers as large as the largest of them needs.
-    summed: list[int] = [max(alike) for alike in zip(*map(sums, recipe.layers), strict=True)]
-    query = max((m.heads * m.head_dim for m in mixers), default=0)
-    mixed = max(layer.mixer.out.inputs for layer in recipe.layers)
-    active = shapes.PASS_ROWS * (4 * (recipe.hidden + sum(summed)) + 2 * (recipe.hidden + query + mixed))
-    active += _feeds(recipe, bits, joined, processors)
     heads = max((m.heads for m in mixers), default=0)
     attention = 4 * prod((-(-capacity // shapes.SPLIT), shapes.PASS_ROWS, heads, recipe.deepest + 2))
-    logits = 4 * shapes.VERIFY_ROWS * partials(head)
+    outputs = sum(head.outputs)
+    logits = 4 * shapes.VERIFY_ROWS * outputs * shapes.tiling(outputs, head.inputs, of_head, cuts.processors).splits
     whole = 4 * shapes.VERIFY_ROWS * recipe.vocab if head.outputs != recipe.head.outputs else 0
     turns = 8 * capacity * sum(width for _, width in {(m.rope, m.rotary_dim) for m in mixers})
     factors = 4 * capacity * len({m.temper for m in mixers if m.temper[0]})
-    inputs = _inputs(recipe, recipe.per_layer, partials) if recipe.per_layer else 0
-    states = sum(gpu_states.buffers(mixer, partials(mixer.gates)) for mixer in recipe.recurrent[:1])
-    return active + states + attention + logits + whole + turns + factors + inputs
-
-
-def _inputs(recipe: Recipe, of: PerLayer, partials: Callable[[Matrix], int]) -> int:
-    """Bytes of the inputs of layers and of what adds them, as in `device.layer_inputs`."""
-    given = [layer.input for layer in recipe.layers if layer.input]
-    sums = partials(of.project) + max(partials(one.gate) for one in given)
-    sums += max(partials(one.down) for one in given)
-    return shapes.PASS_ROWS * (4 * (of.width + sums) + 2 * of.norm.size)
-
-
-def _feeds(recipe: Recipe, bits: dict[Matrix, int], joined: dict[Matrix, Matrix], processors: int) -> int:
-    """Bytes between the products of MLPs and mixtures, as in `device.feeds`; arguments as in `workspace`."""
-    routers = {one.router for one in recipe.mixtures if one.router in joined}
-
-    def more(feed: Experts) -> int:
-        """One if the shared MLP is an expert more, of every row."""
-        return feed.each.down in joined
-
-    def partials(matrix: Matrix, alike: int = 1) -> int:
-        outputs = shapes.joined_scores(sum(matrix.outputs)) if matrix in routers else sum(matrix.outputs)
-        return outputs * shapes.tiling(outputs, matrix.inputs, bits[matrix], processors, alike).splits
-
-    def gates(matrix: Matrix, alike: int = 1) -> int:
-        within = shapes.activates(sum(matrix.outputs), matrix.inputs, bits[matrix], processors, alike)
-        return 0 if within else partials(matrix, alike)
-
-    def of_all(feed: Gated | Experts) -> tuple[int, ...]:
-        """Bytes a row of an MLP that all rows go through, if there is one."""
-        one = (None if more(feed) else feed.shared) if isinstance(feed, Experts) else feed
-        return (4 * gates(one.gate_up), 2 * one.width, 4 * partials(one.down)) if one else (0,) * 3
-
-    def of_some(feed: Gated | Experts) -> tuple[int, ...]:
-        """Bytes a row of a mixture, if there is one."""
-        if not isinstance(feed, Experts):
-            return (0,) * 6
-        top, each = feed.top + more(feed), feed.each
-        gate = None if more(feed) else feed.shared_gate
-        return (
-            4 * partials(feed.router),
-            4 * recipe.hidden if feed.apart else 0,
-            4 * top * gates(each.gate_up, top),
-            2 * top * each.width,
-            4 * top * partials(each.down, top),
-            4 * partials(gate) if gate else 0,
-        )
-
-    feeds = [layer.feed for layer in recipe.layers]
-    shared: int = sum(max(alike) for of in (of_all, of_some) for alike in zip(*map(of, feeds), strict=True))
-    forms = {(feed.count + more(feed), feed.top + more(feed)) for feed in feeds if isinstance(feed, Experts)}
+    states = sum(map(gpu_states.buffers, recipe.recurrent[:1]))
+    forms = {(of.count + cuts.more(of), of.top + cuts.more(of)) for of in recipe.mixtures}
     pairs = sum(12 * shapes.PASS_ROWS * top + 4 + 12 * shapes.most_tiles(count, top) for count, top in forms)
-    return shapes.PASS_ROWS * shared + pairs
+    stream = 4 * shapes.PASS_ROWS * recipe.hidden
+    return size_of(program, cuts) + stream + pairs + states + attention + logits + whole + turns + factors
 
 
 def verifying(config: ModelConfig) -> int:

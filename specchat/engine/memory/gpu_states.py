@@ -28,12 +28,9 @@ def checkpoints(recipe: Recipe) -> int:
     return CHECKPOINTS * sum(4 * (of.state + (of.taps - 1) * of.channels) for of in recipe.recurrent)
 
 
-def buffers(of: Delta, gates: int) -> int:
-    """Bytes of what a pass puts between the kernels of recurrent layers, and of the paths of a chain.
-
-    `gates` are the values of a row's partial sums of gates.
-    """
-    row = width(of) + of.key_heads * of.key_dim + of.value_heads * (of.value_dim + 1) + gates
+def buffers(of: Delta) -> int:
+    """Bytes of what a pass puts between the kernels of recurrent layers, and of the paths of a chain."""
+    row = width(of) + of.key_heads * of.key_dim + of.value_heads * (of.value_dim + 1)
     return PASS_ROWS * (4 * row + 8)
 
 

@@ -7,8 +7,10 @@ from typing import Literal
 from specchat.engine.formats.blocks import BLOCK, MXFP4_BLOCK, NESTED_BLOCK, SYMMETRIC, IntegerFormat
 from specchat.engine.kernels.gpu_shapes import PASS_ROWS, PROCESSORS, joined_scores
 from specchat.engine.memory import gpu_need
+from specchat.engine.memory.gpu_buffers import Cuts
 from specchat.engine.memory.host_need import CACHE_BLOCK, buffers, entries, packing_workspace, reference_workspace
 from specchat.engine.memory.vectors import LANES, filled, panels_for, unsupported
+from specchat.engine.program.lower import lower
 from specchat.engine.protocol.pair import Quant
 from specchat.engine.recipe import Experts, Matrix, PerLayer
 from specchat.engine.weights.config import ModelConfig
@@ -209,6 +211,5 @@ def _gpu_workspace(model: Model, capacity: int, processors: int) -> int:
     recipe = model.config.recipe
     forms = *(form for form, _ in recipe.forms), *([recipe.per_layer.project] if recipe.per_layer else [])
     bits = {matrix: gpu_bits(model, matrix) for matrix in forms}
-    head = model.head_matrix
-    of = bits | {head: BITS[model.head]}
-    return gpu_need.workspace(model.config, head, of, model.joined, capacity, processors)
+    cuts = Cuts(bits, model.joined, processors)
+    return gpu_need.workspace(lower(recipe), model.head_matrix, BITS[model.head], cuts, recipe, capacity)

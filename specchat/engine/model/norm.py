@@ -11,14 +11,16 @@ class RMSNorm:
     A few whole-tensor calls on a CPU, where torch's own rms_norm takes twice their time; that one on a GPU.
     """
 
-    def __init__(self, weight: Tensor, eps: float) -> None:
-        """`weight` float32 [size]."""
+    def __init__(self, weight: Tensor, eps: float, centred: bool = False) -> None:
+        """Initialise; `weight` float32 [size], `centred` as in `recipe.Norm`."""
         size = weight.shape[0]
-        self._given = weight, eps
+        self._given, self._centred = (weight, eps), centred
         self.weight = weight * size**0.5
         self.eps = weight.new_full((1,), (size * eps) ** 0.5)
 
     def __call__(self, x: Tensor) -> Tensor:
+        if self._centred:
+            x = x - x.mean(-1, keepdim=True)
         if x.device.type != "cpu":
             weight, eps = self._given
             return rms_norm(x, weight.shape, weight, eps)

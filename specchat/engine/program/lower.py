@@ -1,6 +1,7 @@
 """A program of a recipe: the one place that knows the order of a layer's parts."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 
 from specchat.engine.program.ops import (
@@ -39,12 +40,12 @@ def lower(recipe: Recipe) -> Program:
 
 @cache
 def lower_layer(layer: Layer, index: int = 0) -> tuple[Op, ...]:
-    """Lower a layer: both halves, then its end."""
-    halves: tuple[tuple[Half, Iterator[Kind]], ...] = (
-        ("mixer", _mixer(layer)),
-        ("feed", _feed(layer)),
-        ("end", _end(layer)),
-    )
+    """Lower a layer: both halves, then its end. Parallel halves are added once both have read their inputs."""
+    mixer, feed = list(_mixer(layer)), list(_feed(layer))
+    halves: list[tuple[Half, list[Kind]]] = [("mixer", mixer), ("feed", feed), ("end", list(_end(layer)))]
+    if layer.parallel:
+        start: list[Kind] = [mixer.pop(0)]
+        halves = [("start", start), ("mixer", mixer[:-1]), ("feed", feed), ("mixer", mixer[-1:]), halves[-1]]
     return tuple(Op(index, half, kind) for half, kinds in halves for kind in kinds)
 
 
@@ -63,22 +64,26 @@ def _mixer(layer: Layer) -> Iterator[Kind]:
         yield Convolve(mixer, made, mixed)
     else:
         yield Attend(mixer, made, mixed)
-    yield from _added(last, mixed, layer.post_mixer, layer.residual)
+    yield from _added(last, mixed, "mixer's update", layer.post_mixer, layer.residual)
 
 
 def _feed(layer: Layer) -> Iterator[Kind]:
     feed = layer.feed
     source = Buffer("inputs", layer.gated.gate_up.inputs)
+    if not layer.parallel:
+        yield Normalise(feed.apart.router if isinstance(feed, Experts) and feed.apart else layer.pre_feed, source)
     if isinstance(feed, Gated):
-        yield Normalise(layer.pre_feed, source)
         between = Buffer("gated", feed.width)
         yield GatedProduct(feed, source, between)
-        yield from _added(feed.down, between, layer.post_feed, layer.residual)
+        yield from _added(feed.down, between, "update", layer.post_feed, layer.residual)
         return
-    assert isinstance(feed, Experts)
-    yield Normalise(feed.apart.router if feed.apart else layer.pre_feed, source)
+    of_experts = of_shared = source
+    if feed.apart:
+        of_experts, of_shared = (replace(source, name=f"inputs of {which}") for which in ("experts", "shared"))
+        yield Normalise(feed.apart.pre_experts, of_experts)
+        yield Normalise(feed.apart.pre_shared, of_shared)
     made = Buffer("mixture", sum(feed.each.down.outputs), summed=True)
-    yield Mix(feed, source, made)
+    yield Mix(feed, source, of_experts, of_shared, made)
     yield Add(made, layer.post_feed, layer.residual)
 
 
@@ -86,13 +91,13 @@ def _end(layer: Layer) -> Iterator[Kind]:
     if layer.input:
         between = Buffer("input", layer.input.down.inputs)
         yield GateInput(layer.input, layer.gated.activation, between)
-        yield from _added(layer.input.down, between, layer.input.norm)
+        yield from _added(layer.input.down, between, "update", layer.input.norm)
     if layer.scalar:
         yield Scale(layer.scalar)
 
 
-def _added(matrix: Matrix, source: Buffer, post: Norm | None, factor: float = 1.0) -> Iterator[Kind]:
-    out = _sums("update", matrix)
+def _added(matrix: Matrix, source: Buffer, name: str, post: Norm | None, factor: float = 1.0) -> Iterator[Kind]:
+    out = _sums(name, matrix)
     yield Multiply(matrix, source, out)
     yield Add(out, post, factor)
 

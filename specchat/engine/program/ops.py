@@ -20,8 +20,8 @@ from specchat.engine.recipe import (
     ShortConv,
 )
 
-Half = Literal["mixer", "feed", "end"]
-"""The half of a layer that an operation belongs to. Without the half it is left out, the end without both halves."""
+Half = Literal["start", "mixer", "feed", "end"]
+"""The half of a layer that an operation belongs to. It is left out with the half, start and end with both halves."""
 
 
 @dataclass(frozen=True)
@@ -121,12 +121,14 @@ class Advance:
 
 @dataclass(frozen=True)
 class Mix:
-    """out = the output of a mixture of experts. With `apart` norms `source` is the residual stream."""
+    """out = the output of a mixture of experts. Router, experts and shared MLP have inputs of their own if `apart`."""
 
     pieces: ClassVar = (Experts, Gated)
 
     of: Experts
     source: Buffer
+    of_experts: Buffer
+    of_shared: Buffer
     out: Buffer
 
 
@@ -188,6 +190,11 @@ class Program:
     inputs: MakeInputs | None
     layers: tuple[tuple[Op, ...], ...]
     head: Head
+
+    @property
+    def parallel(self) -> bool:
+        """True where both halves of a layer have the same inputs."""
+        return any(op.half == "start" for layer in self.layers for op in layer)
 
     @property
     def kinds(self) -> tuple[Any, ...]:

@@ -6,13 +6,18 @@ from inspect import Parameter, signature
 from typing import Any, Literal
 
 from specchat.engine.program.ops import Mix, Program
+from specchat.engine.recipe import Norm
 
 Executor = Literal["the reference", "the compiled pass", "the GPU kernels"]
-_LATER, _CAP = "attention to later tokens", "a cap on attention scores"
+_BOTH = {
+    "causal": "attention to later tokens",
+    "score_cap": "a cap on attention scores",
+    "centred": "norms of values less their mean",
+}
 LACKING: dict[Executor, dict[str, str]] = {
     "the reference": {},
-    "the compiled pass": {"causal": _LATER, "score_cap": _CAP},
-    "the GPU kernels": {"causal": _LATER, "score_cap": _CAP},
+    "the compiled pass": _BOTH | {"parallel": "parallel halves"},
+    "the GPU kernels": _BOTH,
 }
 """Features that an executor does not have, by name, with what a person calls them."""
 
@@ -51,12 +56,19 @@ class OpTable:
 
 def unsupported(program: Program, executor: Executor) -> str:
     """A feature of a program that an executor does not have, in words; empty where it has all."""
+    if program.parallel and "parallel" in LACKING[executor]:
+        return f"{LACKING[executor]['parallel']}: not in {executor}"
     for op in program.kinds:
-        for piece in _pieces(op):
+        for piece in (*_pieces(op), *_norms(op)):
             for name, value in _values(piece):
                 if name in LACKING[executor] and value != _features(type(piece))[name]:
                     return f"{LACKING[executor][name]}: not in {executor}"
     return ""
+
+
+def _norms(op: Any) -> Iterator[Any]:
+    """The norms of an operation and of its pieces."""
+    return (value for piece in _pieces(op) for value in vars(piece).values() if isinstance(value, Norm))
 
 
 def _features(piece: type) -> dict[str, Any]:

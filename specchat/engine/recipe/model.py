@@ -52,6 +52,7 @@ class Layer:
     Attributes:
         input: what is added after both halves, where one was not skipped; None: nothing.
         scalar: name of the tensor [1] that x is multiplied by at the end, where a half was not skipped; empty: none.
+        parallel: both halves have the same inputs, pre_mixer(x), and `pre_feed` is missing (Wang and Komatsuzaki 2021).
     """
 
     mixer: Attention | ShortConv | Delta
@@ -63,6 +64,7 @@ class Layer:
     residual: float = 1.0
     input: LayerInput | None = None
     scalar: str = ""
+    parallel: bool = False
 
     @property
     def attention(self) -> Attention:

@@ -19,6 +19,7 @@ class Norm:
         size: values that share a mean.
         plus_one: the file holds the weight less 1.
         factor: the weight is that of the file times this.
+        centred: of x less its mean (Ba et al. 2016, without a bias).
     """
 
     name: str
@@ -26,6 +27,7 @@ class Norm:
     eps: float
     plus_one: bool = False
     factor: float = 1.0
+    centred: bool = False
 
 
 @dataclass(frozen=True)

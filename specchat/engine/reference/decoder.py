@@ -76,7 +76,7 @@ class ReferenceDecoder(CachedDecoder):
         for index in layers:
             halves: list[Half] = ["mixer"] if index not in attention else []
             halves += ["feed"] if index not in skip.mlp else []
-            halves += ["end"] if halves else []
+            halves += ["start", "end"] if halves else []
             if (recurrence := self._recurrences[index]) is not None and "mixer" in halves:
                 recurrence.begin(start)
             for i, row in enumerate(placed):

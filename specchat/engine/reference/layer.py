@@ -65,7 +65,7 @@ def run(program: tuple[Op, ...], rows: LayerRows, *halves: Half) -> Tensor:
 
 def layer(of: Layer, x: Tensor, tensors: Tensors, context: Context | Past, own: Tensor | None = None) -> Tensor:
     """The hidden states float32 [..., rows, hidden] after a layer, with its `own` inputs by token, if it has any."""
-    return run(lower_layer(of), LayerRows(x, tensors, context, own), "mixer", "feed", "end")
+    return run(lower_layer(of), LayerRows(x, tensors, context, own), "start", "mixer", "feed", "end")
 
 
 def after_mixer(

@@ -29,21 +29,21 @@ def mix(
     if rows.mix is not None:
         rows.buffers[op.out.name] = rows.mix(of, inputs)
         return
-    inputs = inputs.reshape(-1, inputs.shape[-1])
-    stream = rows.residual.reshape(-1, rows.residual.shape[-1])
+    inputs, of_experts, of_shared = (
+        rows.buffers[one.name].reshape(-1, one.width) for one in (op.source, op.of_experts, op.of_shared)
+    )
     shares, chosen = routed(of, tensors.product(inputs, of.router), tensors, sigmoid, correction, groups)
     shares = shares if factor == 1 else factor * shares
     shares = shares * tensors.vector(factors)[chosen] if factors else shares
-    of_experts = norm(apart.pre_experts, stream, tensors) if apart else inputs
     made = torch.zeros_like(inputs)
     for number in chosen.unique().tolist():
         row, rank = (chosen == number).nonzero(as_tuple=True)
         expert = replace(of.expert(number), activation=activation)
         made[row] += shares[row, rank, None] * gated_mlp(expert, of_experts[row], tensors)
     if shared:
-        update = gated_mlp(shared, norm(apart.pre_shared, stream, tensors) if apart else inputs, tensors)
+        update = gated_mlp(shared, of_shared, tensors)
         if shared_gate:
-            update = tensors.product(inputs if apart is None else stream, shared_gate).sigmoid() * update
+            update = tensors.product(inputs, shared_gate).sigmoid() * update
         if apart:
             made, update = norm(apart.post_experts, made, tensors), norm(apart.post_shared, update, tensors)
         made = made + update

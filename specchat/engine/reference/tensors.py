@@ -30,7 +30,7 @@ class Dense:
 
     def norm(self, of: Norm) -> RMSNorm:
         weight = self._tensors[f"{of.name}.weight"] if of.name else torch.ones(of.size, device=self._device)
-        return RMSNorm(of.factor * (weight + 1 if of.plus_one else weight), of.eps)
+        return RMSNorm(of.factor * (weight + 1 if of.plus_one else weight), of.eps, of.centred)
 
     def vector(self, name: str) -> Tensor:
         return self._tensors[name]
@@ -79,7 +79,7 @@ class CheckpointTensors:
                 self._vectors |= read_vectors(weights, layer)
             of_layers = (norm for layer in recipe.layers for norm in layer.norms)
             for norm in (recipe.norm, *of_layers, *([own.norm] if own else [])):
-                self._norms[norm] = RMSNorm(read_norm(weights, norm), norm.eps)
+                self._norms[norm] = RMSNorm(read_norm(weights, norm), norm.eps, norm.centred)
         if checkpoint.drafts is not None:
             kept = self._table(recipe.head)[torch.tensor(checkpoint.drafts)]
             if not recipe.tied:

@@ -1,0 +1,138 @@
+"""What the launches of a pass share, and the residual stream between them.
+
+An update of the stream waits until an operation reads the stream. It joins the launch of the norms before that
+operation.
+"""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from torch import Tensor
+
+from specchat.engine.device.attention import KvCaches, Placed
+from specchat.engine.device.buffers import Buffers, Views
+from specchat.engine.device.recurrent import Recurrent
+from specchat.engine.device.skips import SkipFlags
+from specchat.engine.device.states import States
+from specchat.engine.device.weights import ModelWeights
+from specchat.engine.formats.layout import Weight
+from specchat.engine.kernels import ahead
+from specchat.engine.kernels.mix import MixtureOutput, add_mixture
+from specchat.engine.kernels.norm import OtherNorm, add_rms_norm
+from specchat.engine.program.ops import Half
+from specchat.engine.recipe import Norm
+
+
+class Model(NamedTuple):
+    """The parts of a model on a device that operations use.
+
+    Attributes:
+        norms: weights of norms, float32, the last one times the factor on logits.
+        states: recorded hidden states, if any.
+    """
+
+    weights: ModelWeights
+    norms: dict[Norm, Tensor]
+    buffers: Buffers
+    caches: KvCaches
+    recurrent: Recurrent | None
+    states: States | None
+
+
+class Update(NamedTuple):
+    """An update of the residual stream.
+
+    Attributes:
+        parts: float32 [splits, PASS_ROWS, hidden], the sums of a product, or those of a mixture.
+        post: norm of the update, if any.
+        skip: int32 [1]; non-zero adds nothing.
+        half: the half of the layer that made it.
+        scalar: float32 [1], factor on the stream after the update.
+        earlier: int32 [1]; where it and `skip` are set, `scalar` is left out.
+    """
+
+    parts: Tensor | MixtureOutput
+    post: Norm | None
+    factor: float
+    skip: Tensor | None
+    half: Half
+    scalar: Tensor | None = None
+    earlier: Tensor | None = None
+
+
+@dataclass
+class Launches:
+    """A pass on its way through the layers.
+
+    Attributes:
+        last: int32 [1], the last row that counts, for which alone experts are read; None: all do.
+        layer: index of the current layer, and `half` that of the operation.
+        values: what operations wrote that is not in a buffer of its own, by name.
+    """
+
+    model: Model
+    at: Placed
+    skips: SkipFlags | None = None
+    last: Tensor | None = None
+    layer: int = -1
+    half: Half = "mixer"
+    values: dict[str, MixtureOutput] = field(default_factory=dict)
+    _update: Update | None = None
+    _norms: list[tuple[Norm | None, Tensor]] = field(default_factory=list)
+    _recorded: int = -1
+
+    @property
+    def views(self) -> Views:
+        """The buffers of the operations of the current half."""
+        return self.model.buffers.layers[self.layer][self.half]
+
+    @property
+    def skip(self) -> Tensor | None:
+        """Flag int32 [1] of the current half; non-zero skips its launches."""
+        return None if self.skips is None else self.skips.of(self.layer, self.half)
+
+    def begin(self, layer: int) -> None:
+        """Begin a layer; the residual stream before it is recorded once it is whole."""
+        self.layer, self._recorded = layer, layer
+
+    def add(self, parts: Tensor | MixtureOutput, post: Norm | None, factor: float) -> None:
+        """Add an update of the current half to the residual stream."""
+        self.flush()
+        self._update = Update(parts, post, factor, self.skip, self.half)
+
+    def scale(self, scalar: Tensor) -> None:
+        """Multiply the residual stream at the end of a layer, where a half of it was not skipped."""
+        assert self._update is not None
+        half: Half = "mixer" if self._update.half == "feed" else "end"
+        earlier = None if self.skips is None else self.skips.of(self.layer, half)
+        self._update = self._update._replace(scalar=scalar, earlier=earlier)
+
+    def normalise(self, norm: Norm | None, out: Tensor) -> None:
+        """Write a norm of the residual stream to compute dtype [PASS_ROWS, hidden]; None copies it."""
+        self._norms.append((norm, out))
+
+    def flush(self, following: Weight | None = None) -> None:
+        """Launch the waiting update and norms; `following` is the weight of the next product, to be prefetched."""
+        if self._update is None and not self._norms:
+            return
+        model, update, b = self.model, self._update, self.model.buffers
+        (norm, out), *others = self._norms or [(None, b.x)]
+        weight, eps = self._weight(norm)
+        post = None if update is None or update.post is None else (model.norms[update.post], update.post.eps)
+        skip, factor = (None, 1.0) if update is None else (update.skip, update.factor)
+        scalar, earlier = (None, None) if update is None else (update.scalar, update.earlier)
+        rest = weight, eps, out, self.at.rows, skip, post, factor, scalar, earlier
+        prefetch = None if following is None else ahead.of_weight(following, 1)
+        parts = None if update is None else update.parts
+        if isinstance(parts, MixtureOutput):
+            add_mixture(b.residual, parts, *rest, ahead=prefetch)
+        else:
+            more = [OtherNorm(model.norms[one], one.eps, into) for one, into in others if one is not None]
+            add_rms_norm(b.residual, parts, *rest, more, prefetch)
+        self._update, self._norms = None, []
+        if self._recorded >= 0 and model.states is not None:
+            model.states.put(self._recorded, b.residual, self.at.start, self.at.rows)
+        self._recorded = -1
+
+    def _weight(self, norm: Norm | None) -> tuple[Tensor | None, float]:
+        return (None, 0.0) if norm is None else (self.model.norms[norm], norm.eps)

@@ -1,0 +1,72 @@
+"""Mixtures of experts on a GPU: from the router's scores to what is added to the residual stream."""
+
+from typing import Literal
+
+from torch import Tensor
+
+from specchat.engine.device.launches import Launches
+from specchat.engine.kernels import expert_products
+from specchat.engine.kernels.activation import gate_mul
+from specchat.engine.kernels.mix import MixtureOutput
+from specchat.engine.kernels.products import multiply
+from specchat.engine.kernels.route import Rule, route
+from specchat.engine.program.ops import Mix
+from specchat.engine.recipe import Activation, Apart, Gated, Matrix
+
+
+def mix(
+    run: Launches,
+    op: Mix,
+    *,
+    sigmoid: bool,
+    correction: str,
+    groups: tuple[int, int],
+    factor: float,
+    factors: str,
+    shared: Gated | None,
+    shared_gate: Matrix | None,
+    apart: Apart | None,
+    activation: Activation,
+) -> None:
+    """Launch the experts of each row, and the shared MLP; the next norm sums them."""
+    model, of, views, rows, skip = run.model, op.of, run.views, run.at.rows, run.skip
+    weights, more = model.weights, model.buffers.cuts.more(of)
+    in_all = shared is None or more
+    run.flush(None if shared is None or more else weights.products[shared.gate_up].weight)
+    source, of_experts, of_shared = (views[one.name] for one in (op.source, op.of_experts, op.of_shared))
+    pairs = model.buffers.pairs[of.count + more, of.top + more]
+    multiply(source, *weights.products[of.router], views["scores"], rows, skip)
+    added, multiples = (weights.vectors[name] if name else None for name in (correction, factors))
+    joined: Literal["gated", "whole"] | None = ("gated" if shared_gate else "whole") if more else None
+    rule = Rule(of.renormalised, sigmoid, groups, factor, added, multiples, joined)
+    route(views["scores"], rule, pairs, rows, skip, run.last)
+    gates, gated = views["gates and values of pairs"], views["gated pairs"]
+    gate_up = weights.products[of.each.gate_up]
+    if gates.numel():
+        expert_products.multiply(of_experts, *gate_up, gates, pairs, rows, True, skip)
+        gate_mul(gates, gated, rows * pairs.top, skip, activation)
+    else:
+        expert_products.multiply(of_experts, *gate_up, gated, pairs, rows, True, skip, activation)
+    out = views[op.out.name]
+    expert_products.multiply(gated, *weights.products[of.each.down], out, pairs, rows, False, skip)
+    if in_all:
+        run.values[op.out.name] = MixtureOutput(out, pairs, last=run.last)
+        return
+    assert shared is not None
+    if shared_gate:
+        multiply(source, *weights.products[shared_gate], views["shared gate"], rows, skip)
+    gated_mlp(run, shared.gate_up, of_shared, views["gated"], shared.activation)
+    multiply(views["gated"], *weights.products[shared.down], views["shared"], rows, skip)
+    post = [(weights.norms[norm], norm.eps) for norm in (apart.post_experts, apart.post_shared)] if apart else []
+    gate = views["shared gate"] if shared_gate else None
+    run.values[op.out.name] = MixtureOutput(out, pairs, views["shared"], gate, run.last, *post)
+
+
+def gated_mlp(run: Launches, gate_up: Matrix, source: Tensor, out: Tensor, activation: Activation) -> None:
+    """Launch the first half of a gated MLP: activation(gate) * up to compute dtype [PASS_ROWS, width]."""
+    sums, made, rows, skip = run.views["gates and values"], run.model.weights.products[gate_up], run.at.rows, run.skip
+    if sums.numel():
+        multiply(source, *made, sums, rows, skip)
+        gate_mul(sums, out, rows, skip, activation)
+    else:
+        multiply(source, *made, out, rows, skip, activation)

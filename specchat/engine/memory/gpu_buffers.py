@@ -1,0 +1,100 @@
+"""Buffers of a pass on a GPU, by operation: plans sum them, and the executor allocates them."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any, NamedTuple
+
+from specchat.engine.kernels.gpu_shapes import PASS_ROWS, activates, joined_scores, tiling
+from specchat.engine.program.ops import Attend, GatedProduct, GateInput, MakeInputs, Mix, Multiply, Program
+from specchat.engine.recipe import Experts, Gated, Matrix
+
+
+class Shape(NamedTuple):
+    """Shape of a buffer. `single` ones are float32, others in the compute dtype."""
+
+    sizes: tuple[int, ...]
+    single: bool = True
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """How the products of a model are cut on a GPU.
+
+    Attributes:
+        bits: those of a value of each matrix.
+        joined: matrices by those that they follow, as rows of one (`recipe.Experts.joined`).
+        processors: multiprocessors of the GPU.
+    """
+
+    bits: Mapping[Matrix, int]
+    joined: Mapping[Matrix, Matrix]
+    processors: int
+
+    def sums(self, matrix: Matrix, rows: int = PASS_ROWS, alike: int = 1) -> Shape:
+        """Partial sums of a product of `rows` rows: [splits, rows, outputs]; `alike` as in `gpu_shapes.tiling`."""
+        outputs = self._outputs(matrix)
+        splits = tiling(outputs, matrix.inputs, self.bits[matrix], self.processors, alike).splits
+        return Shape((splits, rows, outputs))
+
+    def gates(self, matrix: Matrix, rows: int = PASS_ROWS, alike: int = 1) -> Shape:
+        """The sums before an activation; none where the product applies it."""
+        within = activates(self._outputs(matrix), matrix.inputs, self.bits[matrix], self.processors, alike)
+        return Shape((0,)) if within else self.sums(matrix, rows, alike)
+
+    def more(self, feed: Experts) -> int:
+        """One where the shared MLP is an expert more, of every row."""
+        return int(feed.each.down in self.joined)
+
+    def _outputs(self, matrix: Matrix) -> int:
+        outputs = sum(matrix.outputs)
+        of_router = matrix in self.joined and "{}" not in matrix.names[0]
+        return joined_scores(outputs) if of_router else outputs
+
+
+def shapes(op: Any, cuts: Cuts) -> Iterator[tuple[str, Shape]]:
+    """The buffers that an operation writes, by name: its `out`, and those between its kernels."""
+    if isinstance(op, Multiply):
+        yield op.out.name, cuts.sums(op.matrix)
+    elif isinstance(op, Mix):
+        yield from _of_mixture(op, op.of, cuts)
+    elif isinstance(op, MakeInputs):
+        yield "projected inputs", cuts.sums(op.of.project)
+        yield "token inputs", Shape((PASS_ROWS, op.of.width // op.of.norm.size, op.of.norm.size))
+    elif hasattr(op, "out"):
+        yield op.out.name, Shape((PASS_ROWS, op.out.width), single=False)
+    if isinstance(op, GatedProduct):
+        yield "gates and values", cuts.gates(op.of.gate_up)
+    elif isinstance(op, GateInput):
+        yield "input gates", cuts.sums(op.of.gate)
+    elif isinstance(op, Attend):
+        yield "queries", Shape((PASS_ROWS, op.of.heads, op.of.head_dim), single=False)
+
+
+def _of_mixture(op: Mix, of: Experts, cuts: Cuts) -> Iterator[tuple[str, Shape]]:
+    """A pair is a row with one of its experts."""
+    top = of.top + cuts.more(of)
+    pairs = PASS_ROWS * top
+    yield "scores", cuts.sums(of.router)
+    yield "gates and values of pairs", cuts.gates(of.each.gate_up, pairs, top)
+    yield "gated pairs", Shape((pairs, of.each.width), single=False)
+    yield op.out.name, cuts.sums(of.each.down, pairs, top)
+    if of.shared and not cuts.more(of):
+        yield from _of_shared(of.shared, cuts)
+        if of.shared_gate:
+            yield "shared gate", cuts.sums(of.shared_gate)
+
+
+def _of_shared(of: Gated, cuts: Cuts) -> Iterator[tuple[str, Shape]]:
+    yield "gates and values", cuts.gates(of.gate_up)
+    yield "gated", Shape((PASS_ROWS, of.width), single=False)
+    yield "shared", cuts.sums(of.down)
+
+
+def size_of(program: Program, cuts: Cuts) -> int:
+    """Bytes of the buffers of a pass: operations share those of a name, as large as the largest."""
+    largest: dict[str, int] = {}
+    for op in program.kinds:
+        for name, (sizes, single) in shapes(op, cuts):
+            largest[name] = max(largest.get(name, 0), (4 if single else 2) * prod(sizes))
+    return sum(largest.values())
