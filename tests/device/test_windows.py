@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from specchat.engine.device import attention as passes
+from specchat.engine.device import ops as passes
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.weights import load
 from specchat.engine.kernels.processors import processors
@@ -120,12 +120,12 @@ def test_chains_and_trees_write_what_plain_writes(folder: Path, tmp_path: Path) 
 def test_entries_before_the_windows_are_not_read(further: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With NaN in them nothing changes, but where attention reads one entry more."""
     found = opened(folder, lambda _, layer: gemmas(0, layer))
-    attend = passes.attend
+    attend = passes.attend_rows
 
     def other(*args: Any, **named: Any) -> None:
         attend(*args[:-1], args[-1] + further, **named)
 
-    monkeypatch.setattr(passes, "attend", other)
+    monkeypatch.setattr(passes, "attend_rows", other)
     before = last(decoder(found))
     with sanitised() as seen, poisoned():
         after = last(decoder(found))
@@ -136,7 +136,7 @@ def test_entries_before_the_windows_are_not_read(further: int, folder: Path, mon
 def test_a_window_as_long_as_the_context_is_none(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Such models launch the kernels that models without windows launch."""
     found, windows = opened(folder), list[object]()
-    monkeypatch.setattr(passes, "attend", lambda *args, **_: windows.append(args[-1]))
+    monkeypatch.setattr(passes, "attend_rows", lambda *args, **_: windows.append(args[-1]))
     for context in (WINDOW, WINDOW + 1):
         run(decoder(found, context=context), ids(2), 0)
     assert windows == [0, 0, WINDOW, 0]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from specchat.engine.device.attention import KvCaches, Placed
 from specchat.engine.device.buffers import Buffers
-from specchat.engine.device.launches import Launches, Model
+from specchat.engine.device.launches import Launches, ModelParts
 from specchat.engine.device.ops import GPU
 from specchat.engine.device.recurrent import Recurrent
 from specchat.engine.device.skips import SkipFlags
@@ -87,7 +87,7 @@ class DeviceDecoder:
         at = Placed(
             rows, start, *((tree.length, tree.offsets, tree.path) if tree else (start, self.buffers.offsets, None))
         )
-        model = Model(self.weights, self._norms, self.buffers, self.caches, self.recurrent, self.states)
+        model = ModelParts(self.weights, self._norms, self.buffers, self.caches, self.recurrent, self.states)
         run = Launches(model, at, skip, last)
         GPU.run(self.program.embed, run, tokens)
         if self.program.inputs:

@@ -23,7 +23,7 @@ from specchat.engine.program.ops import Half
 from specchat.engine.recipe import Norm
 
 
-class Model(NamedTuple):
+class ModelParts(NamedTuple):
     """The parts of a model on a device that operations use.
 
     Attributes:
@@ -39,7 +39,7 @@ class Model(NamedTuple):
     states: States | None
 
 
-class Update(NamedTuple):
+class StreamUpdate(NamedTuple):
     """An update of the residual stream.
 
     Attributes:
@@ -70,14 +70,14 @@ class Launches:
         values: what operations wrote that is not in a buffer of its own, by name.
     """
 
-    model: Model
+    model: ModelParts
     at: Placed
     skips: SkipFlags | None = None
     last: Tensor | None = None
     layer: int = -1
     half: Half = "mixer"
     values: dict[str, MixtureOutput] = field(default_factory=dict)
-    _update: Update | None = None
+    _update: StreamUpdate | None = None
     _norms: list[tuple[Norm | None, Tensor]] = field(default_factory=list)
     _recorded: int = -1
 
@@ -98,7 +98,7 @@ class Launches:
     def add(self, parts: Tensor | MixtureOutput, post: Norm | None, factor: float) -> None:
         """Add an update of the current half to the residual stream."""
         self.flush()
-        self._update = Update(parts, post, factor, self.skip, self.half)
+        self._update = StreamUpdate(parts, post, factor, self.skip, self.half)
 
     def scale(self, scalar: Tensor) -> None:
         """Multiply the residual stream at the end of a layer, where a half of it was not skipped."""
