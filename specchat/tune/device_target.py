@@ -29,7 +29,7 @@ class DeviceTarget(FrozenTarget):
         self.checkpoint, self.device = checkpoint, model.device
         weights, self._recipe = model.decoder.weights, checkpoint.config.recipe
         self._embed, self._head = weights.embed, weights.head
-        self._norm = RMSNorm(weights.norms[self._recipe.norm], self._recipe.norm.eps)
+        self._norm = RMSNorm(weights.norms[self._recipe.norm], self._recipe.norm.eps, self._recipe.norm.centred)
 
     def embed(self, tokens: Tensor) -> Tensor:
         return self._recipe.embed_scale * embedding(tokens.to(self.device), self._embed).float()

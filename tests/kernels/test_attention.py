@@ -3,6 +3,7 @@
 import random
 from collections.abc import Sequence
 from copy import copy
+from typing import Any
 
 import pytest
 import torch
@@ -100,11 +101,12 @@ def call(
     sinks: Tensor | None = None,
     gates: Tensor | None = None,
     positions: int | None = None,
+    cap: float = 0.0,
 ) -> None:
     length = torch.tensor([start], dtype=torch.int32, device=DEVICE)
     masks = None if tree is None else torch.tensor(tree, device=DEVICE)
     rows = query.shape[0]
-    further = {"sinks": sinks, "gates": gates, "positions": positions}
+    further: dict[str, Any] = {"sinks": sinks, "gates": gates, "positions": positions, "cap": cap}
     attend(query, keys, values, length, masks, space, out, rows, skip, scale, window, **further)
 
 
@@ -179,6 +181,20 @@ def test_a_layer_with_a_scale_and_fewer_heads_than_others(tree: list[int] | None
     assert torch.equal(out[0], alone)
     call(query, step.keys, step.values, start, tree, wide, out[1], scale=0.5)
     assert torch.equal(out[1], step_scaled(step, 2.0).run(start, rows, tree))
+
+
+@pytest.mark.parametrize("tree", [None, [0b1, 0b11, 0b101]])
+def test_scores_are_capped(tree: list[int] | None, dtype: torch.dtype) -> None:
+    step, start, rows = Step(dtype, 3, 16), 300, 3
+    out = torch.full((rows, 96), torch.nan, device=DEVICE, dtype=dtype)
+    query = step.query[:rows].contiguous()
+    call(
+        query, step.keys, step.values, start, tree, workspace(rows, step.heads, 16, step.capacity, DEVICE), out, cap=0.5
+    )
+    used = (query.double(), step.keys.double(), step.values.double())
+    expected = reference_attend(*used, start, tree, cap=0.5)
+    torch.testing.assert_close(out.double(), expected, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+    assert (expected - reference_attend(*used, start, tree)).abs().max() > 4 * TOLERANCE[dtype]
 
 
 def step_scaled(step: Step, factor: float) -> Step:

@@ -124,11 +124,15 @@ class Launches:
         rest = weight, eps, out, self.at.rows, skip, post, factor, scalar, earlier
         prefetch = None if following is None else ahead.of_weight(following, 1)
         parts = None if update is None else update.parts
-        if isinstance(parts, MixtureOutput):
+        centred = norm is not None and norm.centred
+        if isinstance(parts, MixtureOutput) and centred:
+            add_mixture(b.residual, parts, None, 0.0, b.x, *rest[3:])
+            add_rms_norm(b.residual, None, weight, eps, out, self.at.rows, None, ahead=prefetch, centred=True)
+        elif isinstance(parts, MixtureOutput):
             add_mixture(b.residual, parts, *rest, ahead=prefetch)
         else:
             more = [OtherNorm(model.norms[one], one.eps, into) for one, into in others if one is not None]
-            add_rms_norm(b.residual, parts, *rest, more, prefetch)
+            add_rms_norm(b.residual, parts, *rest, more, prefetch, centred)
         self._update, self._norms = None, []
         if self._recorded >= 0 and model.states is not None:
             model.states.put(self._recorded, b.residual, self.at.start, self.at.rows)

@@ -75,6 +75,7 @@ def attend(
     temper: tuple[float, float],
     sinks: str,
     gated: bool,
+    score_cap: float,
     window: int,
     share: int | None,
 ) -> None:
@@ -94,7 +95,7 @@ def attend(
     attend_rows(
         query, keys, values, at.length, at.path, model.buffers.attention, views[op.out.name], at.rows, run.skip,
         of.scale, window if window < caches.context else 0, sinks=model.weights.vectors[sinks] if sinks else None,
-        gates=projected if gated else None, positions=caches.capacity,
+        gates=projected if gated else None, positions=caches.capacity, cap=score_cap,
     )  # fmt: skip
 
 

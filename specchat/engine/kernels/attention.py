@@ -17,6 +17,7 @@ from specchat.engine.kernels.combine import combine
 from specchat.engine.kernels.gpu_shapes import SHARING_HEADS
 from specchat.engine.kernels.workspace import Workspace, keys_at_once, padded, registers
 
+LOG2_E = math.log2(math.e)
 TILE = SHARING_HEADS
 """Packed rows of one program: more rows take more programs, never a larger tile."""
 
@@ -38,6 +39,7 @@ def _partial(
     capacity: tl.tensor,
     stride_split: tl.tensor,
     scale: tl.tensor,
+    cap: tl.tensor,
     window: tl.tensor,
     ring: tl.tensor,
     GROUP: tl.constexpr,
@@ -120,6 +122,8 @@ def _partial(
             valid = ((position - lowest).to(tl.uint32) < (end - lowest).to(tl.uint32))[:, None] & inside
         k = tl.load(k_base + place, mask=valid, other=0.0)
         scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
+        if cap is not None:
+            scores = cap * (2 * tl.sigmoid(2 * scores) - 1)
         visible = position[None, :] < seen[:, None]
         if window is not None:
             visible = (position[None, :] - since[:, None]).to(tl.uint32) < window
@@ -154,6 +158,7 @@ def attend(
     sinks: Tensor | None = None,
     gates: Tensor | None = None,
     positions: int | None = None,
+    cap: float = 0.0,
 ) -> None:
     """Compute attention of a chain or a tree of rows, softmax in float32.
 
@@ -174,12 +179,14 @@ def attend(
         sinks: float32 [heads], the score of a value of zeros beside the others, scaled already (Xiao et al. 2023).
         gates: float32 [splits, R, columns], added in index order; a row begins with a query and a gate of D values for
             each head. The sigmoid of the gate multiplies the head's output (Qiu et al. 2025).
+        cap: scaled scores x are cap * tanh(x / cap) (Gemma team 2024); 0: as they are.
         positions: of the longest text, where `keys` and `values` are a ring of fewer: KV entry p modulo their number.
 
     Raises:
         ModelError: more than TILE query heads share a key-value head.
     """
     kv_heads, held, dim = keys.shape
+    scale = dim**-0.5 if scale is None else scale
     capacity = held if positions is None else positions
     heads = query.shape[1]
     group = heads // kv_heads
@@ -205,7 +212,8 @@ def attend(
         heads,
         capacity,
         stride,
-        (dim**-0.5 if scale is None else scale) * math.log2(math.e),
+        scale / cap if cap else scale * LOG2_E,
+        cap * LOG2_E if cap else None,
         window or None,
         None if held == capacity else held,
         GROUP=group,
@@ -232,6 +240,7 @@ def reference_attend(
     window: int = 0,
     sinks: Tensor | None = None,
     gates: Tensor | None = None,
+    cap: float = 0.0,
 ) -> Tensor:
     """Output of `attend`, in the precision of its arguments: [rows, heads * D]."""
     (rows, heads, dim), kv_heads = query.shape, len(keys)
@@ -241,6 +250,7 @@ def reference_attend(
         slots = [*range(start), *(start + j for j in range(64) if mask >> j & 1)][-window:]
         q = query[row].view(kv_heads, heads // kv_heads, dim)
         scores = q @ keys[:, slots].transpose(1, 2) * (dim**-0.5 if scale is None else scale)
+        scores = cap * torch.tanh(scores / cap) if cap else scores
         beside = scores.new_full((heads,), float("-inf")) if sinks is None else sinks.to(scores)
         weights = torch.cat((scores, beside.view(kv_heads, -1, 1)), -1).softmax(-1)[..., :-1]
         outputs.append((weights @ values[:, slots]).reshape(heads * dim))

@@ -46,6 +46,7 @@ def _add_rms_norm(
     third_eps: tl.tensor,
     SPLITS: tl.constexpr,
     COLUMNS: tl.constexpr,
+    CENTRED: tl.constexpr,
 ) -> None:
     row = tl.program_id(0)
     if ahead is not None:  # noqa: SIM102
@@ -81,6 +82,8 @@ def _add_rms_norm(
         write_norm(x, second, second_eps, second_out, row, column, inside, hidden)
     if third is not None:
         write_norm(x, third, third_eps, third_out, row, column, inside, hidden)
+    if CENTRED:
+        x = tl.where(inside, x - tl.sum(x, 0) / hidden, 0.0)
     write_norm(x, weight, eps, out, row, column, inside, hidden)
 
 
@@ -143,6 +146,7 @@ def add_rms_norm(
     earlier: Tensor | None = None,
     others: Sequence[OtherNorm] = (),
     ahead: Ahead | None = None,
+    centred: bool = False,
 ) -> None:
     """Compute residual += factor * (partials[0] + partials[1] + ...), in that order; out = RMSNorm(residual).
 
@@ -162,6 +166,7 @@ def add_rms_norm(
             `scalar` is left out too.
         others: up to two more norms of the residual stream after all this.
         ahead: of the next product, to be asked for meanwhile.
+        centred: the norm with `weight` is of the residual stream less its mean (Ba et al. 2016).
 
     Raises:
         ModelError: H is over WIDEST.
@@ -195,6 +200,7 @@ def add_rms_norm(
         third and third.eps,
         SPLITS=splits,
         COLUMNS=columns,
+        CENTRED=centred,
         num_warps=warps(columns),
         enable_fp_fusion=True,
     )

@@ -9,17 +9,18 @@ from specchat.engine.program.ops import Mix, Program
 from specchat.engine.recipe import Norm
 
 Executor = Literal["the reference", "the compiled pass", "the GPU kernels"]
-_BOTH = {
-    "causal": "attention to later tokens",
-    "score_cap": "a cap on attention scores",
-    "centred": "norms of values less their mean",
-}
+_LATER, _CENTRED = "attention to later tokens", "norms of values less their mean"
 LACKING: dict[Executor, dict[str, str]] = {
     "the reference": {},
-    "the compiled pass": _BOTH | {"parallel": "parallel halves"},
-    "the GPU kernels": _BOTH,
+    "the compiled pass": {
+        "causal": _LATER,
+        "centred": _CENTRED,
+        "score_cap": "a cap on attention scores",
+        "parallel": "parallel halves",
+    },
+    "the GPU kernels": {"causal": _LATER, "Attend.centred": _CENTRED, "Add.centred": _CENTRED, "Mix.centred": _CENTRED},
 }
-"""Features that an executor does not have, by name, with what a person calls them."""
+"""Features that an executor does not have, with what a person calls them: by name, or by operation and name."""
 
 
 class OpTable:
@@ -56,13 +57,15 @@ class OpTable:
 
 def unsupported(program: Program, executor: Executor) -> str:
     """A feature of a program that an executor does not have, in words; empty where it has all."""
-    if program.parallel and "parallel" in LACKING[executor]:
-        return f"{LACKING[executor]['parallel']}: not in {executor}"
+    lacking = LACKING[executor]
+    if program.parallel and "parallel" in lacking:
+        return f"{lacking['parallel']}: not in {executor}"
     for op in program.kinds:
         for piece in (*_pieces(op), *_norms(op)):
             for name, value in _values(piece):
-                if name in LACKING[executor] and value != _features(type(piece))[name]:
-                    return f"{LACKING[executor][name]}: not in {executor}"
+                words = lacking.get(name) or lacking.get(f"{type(op).__name__}.{name}")
+                if words and value != _features(type(piece))[name]:
+                    return f"{words}: not in {executor}"
     return ""
 
 
