@@ -880,3 +880,22 @@ def test_settings_of_a_saved_chat_are_no_others(tmp_path: Path) -> None:
     session.chats.new()
     assert session.settings == session.defaults(CATALOG.pairs[1])
     store.close()
+
+
+def test_closing_saves_the_text_so_far_of_a_reply_in_another_chat(tmp_path: Path) -> None:
+    engine, clock = paced()
+    store = Store(tmp_path / "chats.db")
+    session = ready(engine, store=store)
+    session.chat.saving._clock = lambda: 0.0  # no save falls due on the way
+    session.send("count")
+    written_in = session.conversation.key
+    clock.now = 0.5
+    session.poll()
+    session.chats.new()
+    session.close()
+    store.close()
+    again = Store(tmp_path / "chats.db")
+    reply = again.load(written_in)[0].turns[0].reply
+    again.close()
+    assert reply is not None
+    assert (reply.text, reply.error) == ("one two three four five", INTERRUPTED)
