@@ -10,6 +10,7 @@ from specchat.engine.cross_tokenizer.model import wrap_draft
 from specchat.engine.cross_tokenizer.vocabulary_map import VocabularyMap
 from specchat.engine.decoding.cached import HostModel
 from specchat.engine.decoding.guard import Guard
+from specchat.engine.decoding.row_invariance import Proof
 from specchat.engine.errors import EngineError, ForeignModel, ModelError
 from specchat.engine.fetch.hub import locate
 from specchat.engine.hardware.accelerator import device_of, find_accelerator, kind
@@ -18,7 +19,7 @@ from specchat.engine.hardware.gpu import CHOSEN, Gpu, find_gpu
 from specchat.engine.hardware.threads import leave_one_core
 from specchat.engine.hf.files import HfFiles
 from specchat.engine.hf.model import HfModel
-from specchat.engine.hf.proof import Proof, prove
+from specchat.engine.hf.proof import prove
 from specchat.engine.loading.drafting import noted, vocabulary_map_of, words_of
 from specchat.engine.memory.devices import Machine
 from specchat.engine.memory.need import Place
