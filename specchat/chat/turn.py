@@ -8,8 +8,8 @@ from typing import Literal
 from specchat.attachments import Attachment, with_attachments
 from specchat.chat.fork import Fork, new_key
 from specchat.chat.record import Mark, Record
-from specchat.chat.reply_text import ReplyText
 from specchat.chat.tool_results import ToolResult
+from specchat.chat.transcript_text import TranscriptText
 from specchat.clean import clean
 from specchat.engine.protocol.events import Changed, Failed, Finished, FinishReason, Started, Step
 from specchat.engine.protocol.options import NOTHING_WRITTEN, Message, Sampling, Speculation, ToolCall, Written
@@ -66,7 +66,7 @@ class Reply:
     _load: Callable[[], Record | None] | None = field(default=None, repr=False)
     _marks: tuple[Mark, ...] = ()
     _record: Record | None = field(default=None, repr=False)
-    _text: ReplyText = field(default_factory=ReplyText)
+    _text: TranscriptText = field(default_factory=TranscriptText)
 
     @property
     def record(self) -> Record:
@@ -210,7 +210,7 @@ class Reply:
 
     def _take(self, written: Written) -> None:
         """Take a whole text in the place of what there is."""
-        self._text = ReplyText.of(written)
+        self._text = TranscriptText.of(written)
         self.tool_calls = written.tool_calls
 
     def restore(

@@ -4,7 +4,7 @@ from specchat.clean import clean
 from specchat.engine.protocol.options import Span, Written
 
 
-class ReplyText:
+class TranscriptText:
     """Text with its reasoning."""
 
     def __init__(self) -> None:
@@ -18,7 +18,7 @@ class ReplyText:
         self._token_ids: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, written: Written) -> "ReplyText":
+    def of(cls, written: Written) -> "TranscriptText":
         made = cls()
         for text, reasoning in written.spans:
             made.add(text, reasoning)
