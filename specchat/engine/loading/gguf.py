@@ -71,7 +71,6 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
     target.padding, target.alone, target.uneven = proof.padding, proof.alone, bool(proof.error) and not proof.alone
     on_gpu = _gpu_layers(pair.target) > 0
     info = TargetInfo(
-        layers=0,
         eos=ends,
         device=f"llama.cpp, {'GPU' if on_gpu else 'CPU'}, {target.threads} thread{'s' * (target.threads != 1)}",
         exactness=proof.exactness + (f"; {UNEVEN_BLOCK} tokens of a chat are kept at a time" if target.uneven else ""),

@@ -80,7 +80,6 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
 def target_info(target: HfModel, proof: Proof, place: Place) -> TargetInfo:
     """The target's properties for the runner."""
     return TargetInfo(
-        layers=0,
         eos=_ends(target),
         device=f"transformers, {_device_name(place)}, {str(target.network.dtype).removeprefix('torch.')}",
         exactness=proof.exactness,
