@@ -20,7 +20,7 @@ from specchat.engine.gguf.proof import RUNNING, prove
 from specchat.engine.gguf.tokens import tokenizer_of
 from specchat.engine.gguf.trial import try_file
 from specchat.engine.hardware.threads import CORES, leave_one_core
-from specchat.engine.loading.drafting import vocabulary_map_of, words_of
+from specchat.engine.loading.drafting import unrestricted, vocabulary_map_of, words_of
 from specchat.engine.memory.plan import DEFAULT_CONTEXT, shortened
 from specchat.engine.protocol.events import Loading
 from specchat.engine.protocol.pair import GgufOptions, ModelSource, PairSpec
@@ -83,8 +83,7 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
     progress(Loading("measuring plain speed", 0.9))
     session = Session(pair, tokenizer, assembled(target, draft, info), started, words_of(vocabulary_map))
     short = shortened(pair.context, target.context, pair.target.label)
-    unused = f"{pair.id} drafts with its whole vocabulary: it is a GGUF pair." if pair.draft_vocabulary else ""
-    session.warn(short, unused)
+    session.warn(short, unrestricted(pair, "it is a GGUF pair"))
     return session
 
 

@@ -20,7 +20,7 @@ from specchat.engine.hardware.threads import leave_one_core
 from specchat.engine.hf.files import HfFiles
 from specchat.engine.hf.model import HfModel
 from specchat.engine.hf.proof import prove
-from specchat.engine.loading.drafting import noted, vocabulary_map_of, words_of
+from specchat.engine.loading.drafting import noted, unrestricted, vocabulary_map_of, words_of
 from specchat.engine.memory.devices import Machine
 from specchat.engine.memory.need import Place
 from specchat.engine.memory.plan import shortened
@@ -72,8 +72,7 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
     progress(Loading("measuring plain speed", 0.9))
     session = Session(pair, tokenizer, assembled(target, draft, target_info(target, proof, place)), started, note)
     short = "" if files.max_context is None else shortened(pair.context, files.max_context, pair.target.label)
-    unused = f"{pair.id} drafts with its whole vocabulary: transformers runs it." if pair.draft_vocabulary else ""
-    session.warn(short, unused)
+    session.warn(short, unrestricted(pair, "transformers runs it"))
     return session
 
 

@@ -77,7 +77,7 @@ class _Files:
             vocabulary_map = vocabulary_map_of(pair, tokenizer, draft.tokenizer())
         frequent: tuple[int, ...] | None = None
         if vocabulary_map is not None:
-            pair, warning = on_the_host(pair), unrestricted(pair)
+            pair, warning = on_the_host(pair), unrestricted(pair, "the draft's tokens differ from the target's")
         else:
             frequent, warning = _frequent(pair, tokenizer, target.config.eos | tokenizer.eos)
             draft = draft and replace(draft, drafts=frequent)
