@@ -9,9 +9,10 @@ from specchat.attachments import Attachment, with_attachments
 from specchat.chat.fork import Fork, new_key
 from specchat.chat.record import Mark, Record
 from specchat.chat.tool_results import ToolResult
+from specchat.chat.transcript_text import TranscriptText
 from specchat.clean import clean
 from specchat.engine.protocol.events import Changed, Failed, Finished, FinishReason, Started, Step
-from specchat.engine.protocol.options import NOTHING_WRITTEN, Message, Sampling, Span, Speculation, ToolCall, Written
+from specchat.engine.protocol.options import NOTHING_WRITTEN, Message, Sampling, Speculation, ToolCall, Written
 from specchat.engine.protocol.stats import Speedup, Stats
 from specchat.engine.protocol.tally import Tally
 
@@ -65,13 +66,7 @@ class Reply:
     _load: Callable[[], Record | None] | None = field(default=None, repr=False)
     _marks: tuple[Mark, ...] = ()
     _record: Record | None = field(default=None, repr=False)
-    _parts: list[str] = field(default_factory=list)
-    _raw: list[Span] = field(default_factory=list)
-    """Runs of text as the model wrote them, and whether each is reasoning."""
-    _length: int = 0
-    _reasoning: list[tuple[int, int]] | None = field(default_factory=list)
-    _thinking: bool = False
-    _token_ids: tuple[int, ...] = ()
+    _text: TranscriptText = field(default_factory=TranscriptText)
 
     @property
     def record(self) -> Record:
@@ -113,32 +108,27 @@ class Reply:
 
     @property
     def text(self) -> str:
-        if len(self._parts) > 1:
-            self._parts = ["".join(self._parts)]
-        return self._parts[0] if self._parts else ""
+        return self._text.cleaned
 
     @property
     def reasoning(self) -> Sequence[tuple[int, int]] | None:
         """The ranges of `text` that are no answer; None of a text from elsewhere, which may hold marks of its own."""
-        return self._reasoning
+        return self._text.reasoning
 
     @property
     def thinking(self) -> bool:
         """True if reasoning is being written, or was when the reply was cut off."""
-        return self._thinking
+        return self._text.thinking
 
     @property
     def raw(self) -> str:
         """All that the model wrote, but for marks."""
-        return "".join(text for text, _ in self._raw)
+        return self._text.raw
 
     @property
     def written(self) -> Written:
         """The model's own text, for it to see again."""
-        if self._reasoning is None:
-            return Written(self.raw, tool_calls=self.tool_calls)
-        written = Written.of(self._raw, thinking=self._thinking, token_ids=self._token_ids)
-        return replace(written, tool_calls=self.tool_calls)
+        return replace(self._text.written, tool_calls=self.tool_calls)
 
     @property
     def results(self) -> dict[str, ToolResult]:
@@ -149,7 +139,7 @@ class Reply:
     @property
     def length(self) -> int:
         """Characters of `text`."""
-        return self._length
+        return self._text.length
 
     @property
     def beginning(self) -> str:
@@ -191,34 +181,20 @@ class Reply:
         self._record = Record(event.speculation)
         self.dropped, self.prompt_ms = event.dropped, event.prompt_ms
         for text, reasoning in (self.begun if self.begun.text else Written(event.prefill)).spans:
-            self._add(text, reasoning)
+            self._text.add(text, reasoning)
 
     def step(self, event: Step) -> None:
         self.state = "writing"
-        self.record.add(event, self._length)
+        self.record.add(event, self.length)
         if event.turned:
-            self._raw = [(text, True) for text, _ in self._raw]
-            self._reasoning = [(0, self._length)] if self._length else []
+            self._text.turn()
             self.rewritten = True
         for piece in event.pieces:
-            self._add(piece.text, piece.reasoning)
+            self._text.add(piece.text, piece.reasoning)
         self.tool_calls += event.tool_calls
 
-    def _add(self, raw: str, reasoning: bool) -> None:
-        if not raw:
-            return
-        self._raw.append((raw, reasoning))
-        text = clean(raw)
-        self._parts.append(text)
-        start, self._length = self._length, self._length + len(text)
-        self._thinking = reasoning
-        if reasoning and text and self._reasoning is not None:
-            if self._reasoning and self._reasoning[-1][1] == start:
-                start = self._reasoning.pop()[0]
-            self._reasoning.append((start, self._length))
-
     def changed(self, event: Changed) -> None:
-        self.record.change(event, self._length)
+        self.record.change(event, self.length)
         self.speculation = event.speculation
 
     def finished(self, event: Finished) -> None:
@@ -234,10 +210,7 @@ class Reply:
 
     def _take(self, written: Written) -> None:
         """Take a whole text in the place of what there is."""
-        self._parts, self._raw, self._length, self._reasoning = [], [], 0, []
-        for text, reasoning in written.spans:
-            self._add(text, reasoning)
-        self._thinking, self._token_ids = written.thinking and self._thinking, written.token_ids
+        self._text = TranscriptText.of(written)
         self.tool_calls = written.tool_calls
 
     def restore(
@@ -254,7 +227,7 @@ class Reply:
         """
         self._take(written)
         if not known:
-            self._reasoning = None
+            self._text.reasoning = None
         self._marks, self._load = marks, load
 
 

@@ -15,7 +15,7 @@ from specchat.cli.interrupt import Interrupt
 from specchat.cli.options import FOLDER, PAIR_OPTIONS, with_options
 from specchat.cli.output import Output, Problem, ProgressLine, reports_errors
 from specchat.cli.wishes import Wishes
-from specchat.engine.decoding.passes import CHECKED
+from specchat.engine.decoding.row_invariance import CHECKED
 from specchat.engine.protocol.options import Acceptance
 from specchat.engine.protocol.pair import PairSpec
 from specchat.engine.protocol.requests import Count

@@ -92,6 +92,8 @@ class Dispatch:
                 yield from self._reply_event(event)
 
     def _reply_event(self, event: Started | Step | Changed | Finished) -> Iterator[Update]:
+        if isinstance(event, Started):
+            self._state.loaded.answers()
         running = self._state.replies.take(event)
         if running is None:
             return

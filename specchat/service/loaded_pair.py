@@ -15,7 +15,8 @@ from specchat.engine.strategies import STRATEGIES
 Death = Literal["known", "again", "back", "last"]
 """An engine's end: known before; followed by a start with the same pair, or with the one before; or by no start."""
 _MAX_DEATHS = 2
-"""Deaths without a successful load between them after which the engine is not started again by itself."""
+"""Deaths without a begun reply between them after which the engine is not started again by itself: a worker may load a
+pair and end right after that."""
 
 
 class LoadedPair:
@@ -136,8 +137,12 @@ class LoadedPair:
         self.loading = Loading(one_line(event.what), event.fraction)
 
     def loaded(self, info: PairInfo) -> None:
-        self.info, self.loading, self.error, self._deaths, self._returning = info, None, "", 0, False
+        self.info, self.loading, self.error, self._returning = info, None, "", False
         self._before, self.used = None, True
+
+    def answers(self) -> None:
+        """A reply has begun: the engine works."""
+        self._deaths = 0
 
     def failed(self, message: str) -> Pair | None:
         """The pair cannot be loaded; returns the one before, which is loaded again, or None."""

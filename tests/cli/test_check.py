@@ -11,7 +11,7 @@ from specchat.cli.check import _advice
 from specchat.cli.exit_codes import ExitCode
 from specchat.engine import check, check_ratio
 from specchat.engine.check import CheckPrompt, CheckResult
-from specchat.engine.decoding.passes import ALIKE, checked
+from specchat.engine.decoding.row_invariance import Proof
 from specchat.engine.session import Session
 from specchat.engine.strategies import HEADED, STRATEGIES
 from tests.cli.conftest import Run, configure
@@ -186,9 +186,9 @@ def test_a_model_that_cannot_be_loaded_is_told(run: Run, home: Path, tmp_path: P
 @pytest.mark.parametrize(
     ("different", "exactness", "words"),
     [
-        (["auto", "lookup"], ALIKE, "Do not use auto, lookup"),
-        (["auto", "lookup"], checked(1.0), "No strategy is at fault: with this pair rounding depends"),
-        (["auto", "plain"], checked(1.0), "Plain decoding itself writes otherwise after an earlier turn"),
+        (["auto", "lookup"], Proof().exactness, "Do not use auto, lookup"),
+        (["auto", "lookup"], Proof(1.0).exactness, "No strategy is at fault: with this pair rounding depends"),
+        (["auto", "plain"], Proof(1.0).exactness, "Plain decoding itself writes otherwise after an earlier turn"),
     ],
 )
 def test_no_strategy_is_blamed_for_what_passes_round_otherwise(

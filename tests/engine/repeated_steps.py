@@ -20,11 +20,11 @@ def always_repeated(monkeypatch: pytest.MonkeyPatch) -> list[StepOutcome]:
 
     def add(yardstick: Yardstick, outcome: StepOutcome) -> None:
         # As long as expected, whatever the load is.
-        times = yardstick._reply_load * yardstick._ratio.known(yardstick.load, yardstick._costs.load.value)[0]
-        yardstick._repeated.add(outcome.verify_ms, times)
+        times = yardstick._reply.load * yardstick._ratio.known(yardstick.load, yardstick._costs.load.value)[0]
+        yardstick._reply.repeated.add(outcome.verify_ms, times)
         made.append(outcome)
 
-    monkeypatch.setattr(Yardstick, "repeats", lambda yardstick: len(yardstick._repeated._times) < TIMES)
+    monkeypatch.setattr(Yardstick, "repeats", lambda yardstick: len(yardstick._reply.repeated._times) < TIMES)
     monkeypatch.setattr(Yardstick, "add_repeated", add)
     return made
 

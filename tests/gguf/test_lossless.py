@@ -12,7 +12,7 @@ import torch
 from specchat.config.paths import demo_model
 from specchat.engine.decoding.guard import RoughGuard
 from specchat.engine.decoding.host import HostExecutor
-from specchat.engine.decoding.passes import MOST_ROWS
+from specchat.engine.decoding.row_invariance import MOST_ROWS
 from specchat.engine.gguf.export import Kind, export
 from specchat.engine.gguf.model import GgufModel
 from specchat.engine.loading import load

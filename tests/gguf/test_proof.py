@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from specchat.config.paths import demo_model
-from specchat.engine.decoding.passes import MOST_ROWS, SAFETY
+from specchat.engine.decoding import row_invariance
+from specchat.engine.decoding.row_invariance import MOST_ROWS, SAFETY
 from specchat.engine.errors import ModelError
 from specchat.engine.gguf import lone as proof_of_one
 from specchat.engine.gguf import proof
@@ -229,7 +230,7 @@ class Apart:
 
 
 def test_rows_that_differ_are_measured_and_said(model: GgufModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proof, "BUDGET_S", 0.0)
+    monkeypatch.setattr(row_invariance, "BUDGET_S", 0.0)
     found = proof.prove(Apart(model, 0.01))  # type: ignore[arg-type]
     assert found.padding == tuple(range(MOST_ROWS + 1))
     assert 0.01 <= found.error / SAFETY <= 0.02 + 1e-3
@@ -240,7 +241,7 @@ def test_slow_models_are_compared_at_few_counts_and_the_others_padded(
     model: GgufModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(proof, "SLOW_S", 0.0)
-    monkeypatch.setattr(proof, "BUDGET_S", 0.0)
+    monkeypatch.setattr(row_invariance, "BUDGET_S", 0.0)
     padding = proof.prove(model).padding
     assert padding[2:] == (2, 4, 4, 8, 8, 8, 8, *[16] * 8)
     assert padding[1] in (1, 2)

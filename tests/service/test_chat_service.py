@@ -14,7 +14,7 @@ from specchat.engine.fake import INFO, FakeEngine
 from specchat.engine.protocol.events import AwaitingClient, Failed, Finished, Started
 from specchat.engine.protocol.options import Limits, Message, Sampling, Span, Speculation, Written
 from specchat.engine.protocol.pair import NO_SYSTEM_ROLE, StrategyStatus
-from specchat.engine.protocol.requests import Cancel, Change, Count, Generate
+from specchat.engine.protocol.requests import Cancel, Change, Count, Generate, Load
 from specchat.engine.protocol.stats import Stats
 from specchat.service.chat_service import ChatService
 from specchat.service.dispatch import Update
@@ -391,6 +391,22 @@ def test_settings_changed_while_a_pair_is_loaded_stay_when_that_fails() -> None:
     session.change(replace(session.settings, seed=9))
     session.poll()
     assert session.settings.seed == 9
+
+
+def test_an_engine_that_ends_right_after_each_load_is_left_alone() -> None:
+    class Short(FakeEngine):
+        def _load(self, request: Load) -> None:
+            super()._load(request)
+            self.die()
+
+    engine = Short()
+    session = start(engine)
+    updates = [update for _ in range(9) for update in session.poll()]
+    assert [update.kind for update in updates].count("load-failed") == 1
+    assert "the engine keeps ending: The engine process was killed" in updates[-1].message
+    assert sum(isinstance(request, Load) for request in engine.requests) == 1
+    assert session.loaded.loading is None
+    assert session.poll() == []
 
 
 def test_a_pair_that_ends_the_engine_gives_way_to_the_one_before() -> None:
@@ -864,3 +880,22 @@ def test_settings_of_a_saved_chat_are_no_others(tmp_path: Path) -> None:
     session.chats.new()
     assert session.settings == session.defaults(CATALOG.pairs[1])
     store.close()
+
+
+def test_closing_saves_the_text_so_far_of_a_reply_in_another_chat(tmp_path: Path) -> None:
+    engine, clock = paced()
+    store = Store(tmp_path / "chats.db")
+    session = ready(engine, store=store)
+    session.chat.saving._clock = lambda: 0.0  # no save falls due on the way
+    session.send("count")
+    written_in = session.conversation.key
+    clock.now = 0.5
+    session.poll()
+    session.chats.new()
+    session.close()
+    store.close()
+    again = Store(tmp_path / "chats.db")
+    reply = again.load(written_in)[0].turns[0].reply
+    again.close()
+    assert reply is not None
+    assert (reply.text, reply.error) == ("one two three four five", INTERRUPTED)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 
 from specchat.engine.decoding.draft import Copy
+from specchat.engine.decoding.means import Mean
 from specchat.engine.decoding.outcome import StepOutcome
 
 CHOOSING, UNASKED = 0.01, 7
@@ -72,6 +73,40 @@ class ArmChoice:
     explores: bool = False
     watched: bool = False
     reads: bool = False
+
+
+@dataclass
+class BanditState:
+    """State of `auto` beyond one reply.
+
+    Attributes:
+        choosing: milliseconds of choosing an arm.
+        observing: milliseconds of observing its outcome.
+        seen: steps measured by the last review of costs.
+        refreshed: steps measured by the last refresh of all estimates.
+        barren: choices in a row that found nothing to draft.
+        step: number of steps in this chat.
+        reviewed: costs were reviewed since the last choice.
+        pressing: an arm is due to be explored again at once.
+    """
+
+    choosing: Mean = field(default_factory=Mean)
+    observing: Mean = field(default_factory=Mean)
+    seen: int = 0
+    refreshed: int = 0
+    barren: int = 0
+    step: int = 0
+    reviewed: bool = False
+    pressing: bool = False
+
+    @property
+    def overhead_ms(self) -> float:
+        """Milliseconds a step spends choosing and observing."""
+        return self.choosing.value + self.observing.value
+
+    def forget(self) -> None:
+        """Forget this chat."""
+        self.step, self.reviewed, self.pressing = 0, False, False
 
 
 def until(outcome: StepOutcome, drafted: int) -> StepOutcome:

@@ -6,8 +6,10 @@ model. It replaces the model if its expected tokens, less the cost of verifying 
 
 from collections.abc import Callable, Sequence
 
-from specchat.engine.bandit.averages import KEPT_LONG, NEW, Average
-from specchat.engine.decoding.draft import Copy
+from specchat.engine.bandit.averages import KEPT_LONG, NEW, Average, text_kind
+from specchat.engine.bandit.choice import ArmChoice
+from specchat.engine.decoding.draft import Copier, Copy, Follow
+from specchat.engine.drafters.fences import Fences
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
 FIRST = (0.4, 0.4, 0.7, 0.9, 0.95)
@@ -15,6 +17,8 @@ LATER = (0.8, 0.8, 0.85, 0.95, 0.97)
 """Assumed acceptance rates by kind of text: of the first token of a copy, and of one after an accepted token."""
 SHORTEST = 4
 """Shortest match for a copy after a model's tokens: after a shorter one the model drafts better."""
+LONG = 8
+"""Match length in tokens at which no further copier is tried."""
 
 After = Callable[[Sequence[int], Sequence[int], int], Copy]
 """The `after` of copiers: given text, drafted tokens and a limit, copies tokens that may follow."""
@@ -151,3 +155,45 @@ class CopyOn:
         """Count the copy against `new`, the tokens added; they end before it if a model's token was rejected."""
         if self._found.tokens:
             self._copies(self._found.matched).add(self._found.matches(new[self._after :]))
+
+
+class CopyArms:
+    """The copiers of `auto`, and the acceptance of their copies by kind of text."""
+
+    def __init__(self, copiers: Sequence[Copier], after: tuple[str, After] | None, fences: Fences) -> None:
+        """See `AutoDrafter`."""
+        self._copiers, self._fences = copiers, fences
+        self._accepted = {copier.name: copies_by_kind() for copier in copiers}
+        self._accepted_after = copies_by_kind()
+        """Acceptance of copies after a model's tokens."""
+        self.copy_on: CopyOn | None = None
+        self.follow: Follow | None = None
+        if after is not None:
+            self.copy_on = CopyOn(after[1], lambda matched: self._accepted_after[text_kind(matched, fences.code)])
+            self.follow = Follow(after[0], "auto", self.copy_on.copy)
+
+    def forget(self) -> None:
+        """Forget counts of this chat; wider averages are kept."""
+        for copies in (*self._accepted.values(), self._accepted_after):
+            for of_kind in copies:
+                of_kind.forget()
+
+    def find(self, token_ids: Sequence[int], limit: int, choice: ArmChoice) -> None:
+        """Enter into `choice` the copy with the longest match, by one copier after another."""
+        for copier in self._copiers:
+            copy = copier.propose(token_ids, limit)
+            if copy.tokens and copy.matched >= choice.copy.matched:
+                choice.copy, choice.copier, choice.kind = copy, copier.name, text_kind(copy.matched, self._fences.code)
+            if copy.matched >= LONG:
+                break
+
+    def best(self, choice: ArmChoice, verify_ms: Sequence[float], other_ms: float) -> tuple[float, int]:
+        """Return `Copies.best` for the copy of `choice`."""
+        return self._accepted[choice.copier][choice.kind].best(len(choice.copy.tokens), verify_ms, other_ms)
+
+    def observe(self, choice: ArmChoice, new: Sequence[int]) -> None:
+        """Count the copies of a step against `new`, the tokens added."""
+        if choice.copier:
+            self._accepted[choice.copier][choice.kind].add(choice.copy.matches(new))
+        if self.copy_on is not None and choice.watched:
+            self.copy_on.observe(new)

@@ -7,25 +7,24 @@ if no arm pays, a few plain steps follow without one.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import cast
 
 from specchat.engine.bandit.arms import Arm, Sums
 from specchat.engine.bandit.averages import text_kind
-from specchat.engine.bandit.choice import ArmChoice, ReplyState, rest_steps, unasked_steps, until
-from specchat.engine.bandit.copies import After, CopyOn, copies_by_kind
+from specchat.engine.bandit.choice import ArmChoice, BanditState, ReplyState, rest_steps, unasked_steps, until
+from specchat.engine.bandit.copies import After, CopyArms
 from specchat.engine.bandit.estimates import MARGIN, Estimates
 from specchat.engine.bandit.exploration import Exploration
 from specchat.engine.decoding.costs import StepCosts
-from specchat.engine.decoding.draft import PLAIN, Chain, Copier, Drafter, Follow, ModelDrafter, Proposal
-from specchat.engine.decoding.means import Mean
+from specchat.engine.decoding.draft import PLAIN, Chain, Copier, Drafter, ModelDrafter, Proposal
 from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.drafters.fences import Fences
+from specchat.engine.drafters.parts import Parts
 
 REVIEW, STALE = 8, 32
 """Steps between two reviews of costs, and between two refreshes of all estimates."""
 REFRESHED = 8
 """Drafts of an arm between two refreshes of its estimate."""
-LONG = 8
-"""Match length in tokens at which no further copier is tried."""
 COPIED_AFTER = ("draft", "target")
 """Models after which a copy may follow: heads would lack hidden states of copied tokens."""
 
@@ -49,25 +48,13 @@ class AutoDrafter(Drafter):
         `after` is a copier's name and function, which may end a chain by one of `models`. `trees` go by the name of the
         chain with the same model.
         """
-        self._fences, self._copiers, self._costs = fences, copiers, costs
+        self._fences, self._costs = fences, costs
         self._arms = {drafter.name: Arm(drafter) for drafter in models}
         self._arms |= {tree.name: Arm(tree, self._arms[name]) for name, tree in trees.items()}
         self._estimates = Estimates(self._arms, costs)
         self._exploration = Exploration(self._arms, self._estimates, costs)
-        self._copies = {copier.name: copies_by_kind() for copier in copiers}
-        self._added = copies_by_kind()
-        """Acceptance of copies after a model's tokens, by kind of text."""
-        self._copy_on: CopyOn | None = None
-        self._follow: Follow | None = None
-        if after is not None:
-            self._copy_on = CopyOn(after[1], lambda matched: self._added[text_kind(matched, fences.code)])
-            self._follow = Follow(after[0], self.name, self._copy_on.copy)
-        self._seen = self._refreshed = 0
-        """Steps measured by the last review of costs, and by the last refresh of all estimates."""
-        self._choosing, self._observing = Mean(), Mean()
-        """Milliseconds of choosing an arm, and of observing its outcome."""
-        self._barren = 0
-        """Choices in a row that found nothing to draft."""
+        self._copies = CopyArms(copiers, after, fences)
+        self._state = BanditState()
         self.tries = False
         """True while a pair is loaded: unknown arms are explored at every step."""
         self._reply = ReplyState()
@@ -117,16 +104,11 @@ class AutoDrafter(Drafter):
         """Forget this chat. Step costs and wide averages are kept: they belong to machine and pair."""
         for arm in self._arms.values():
             arm.forget()
-        for copies in (*self._copies.values(), self._added):
-            for of_kind in copies:
-                of_kind.forget()
+        self._copies.forget()
         self._estimates.begin(self._reply.written)
         self._estimates.forget()
         self._reply, self._choice = ReplyState(), ArmChoice()
-        self._step = 0
-        """Number of steps in this chat."""
-        self._reviewed = self._pressing = False
-        """True if costs were reviewed since the last choice; True if an arm is due to be explored again at once."""
+        self._state.forget()
 
     def propose(self, token_ids: Sequence[int], limit: int) -> Proposal:
         reply = self._reply
@@ -145,18 +127,18 @@ class AutoDrafter(Drafter):
             began = self._costs.clock()
             self._review_costs()
             self._choose(token_ids, limit)
-            self._choosing.add(1e3 * (self._costs.clock() - began))
+            self._state.choosing.add(1e3 * (self._costs.clock() - began))
         choice = self._choice
         if choice.arm in self._arms:
             if not choice.explores:
-                reply.goes_on = unasked_steps(self._choosing.value, self._estimates.plain)
+                reply.goes_on = unasked_steps(self._state.choosing.value, self._estimates.plain)
             return self._draft(token_ids)
         if choice.arm != PLAIN.strategy:
-            self._barren = 0
+            self._state.barren = 0
             return choice.copy.first(choice.limit)
-        if limit and not (self.tries or self._pressing):
-            self._barren += 1
-            reply.resting = rest_steps(self._barren, self.overhead_ms * self._estimates.plain)
+        if limit and not (self.tries or self._state.pressing):
+            self._state.barren += 1
+            reply.resting = rest_steps(self._state.barren, self._state.overhead_ms * self._estimates.plain)
         return PLAIN
 
     def extend(self, token_ids: Sequence[int], copied: int, limit: int) -> Chain | None:
@@ -172,51 +154,36 @@ class AutoDrafter(Drafter):
         new = token_ids[reply.end :]
         self._fences.add(new)
         reply.written += len(new)
-        self._step += reply.rested
+        self._state.step += reply.rested
         reply.end, reply.rested = len(token_ids), 0
-
-    @property
-    def overhead_ms(self) -> float:
-        """Milliseconds a step spends choosing and observing."""
-        return self._choosing.value + self._observing.value
 
     def _choose(self, token_ids: Sequence[int], limit: int, reads: str = "") -> None:
         """Choose the arm of a step; the model named `reads` will have read `token_ids` by then."""
         self._choice = choice = ArmChoice(kind=text_kind(0, self._fences.code), throughput=self._choice.throughput)
         if not limit:
             return
-        reviewed, self._reviewed = self._reviewed, False
+        reviewed, self._state.reviewed = self._state.reviewed, False
         self._reply.longest = max(self._reply.longest, limit)
-        self._find_copy(token_ids, limit)
+        self._copies.find(token_ids, limit, choice)
         arm, choice.throughput = self._estimates.best(choice.kind, token_ids, reads)
         if arm:
             choice.arm, choice.limit = arm, limit
         if choice.copier:
-            found, length = self._copies[choice.copier][choice.kind].best(
-                len(choice.copy.tokens), self._estimates.verify_ms, self._costs.other_ms + self.overhead_ms
-            )
+            other_ms = self._costs.other_ms + self._state.overhead_ms
+            found, length = self._copies.best(choice, self._estimates.verify_ms, other_ms)
             if found > choice.throughput * MARGIN:
                 choice.arm, choice.limit, choice.throughput = choice.copier, length, found
         self._explore(token_ids, limit, reviewed)
-
-    def _find_copy(self, token_ids: Sequence[int], limit: int) -> None:
-        """Find the copy with the longest match, one copier after another."""
-        choice = self._choice
-        for copier in self._copiers:
-            copy = copier.propose(token_ids, limit)
-            if copy.tokens and copy.matched >= choice.copy.matched:
-                choice.copy, choice.copier, choice.kind = copy, copier.name, text_kind(copy.matched, self._fences.code)
-            if copy.matched >= LONG:
-                break
 
     def _draft(self, token_ids: Sequence[int]) -> Proposal:
         """Propose a draft by the arm's model, which a copy may end if it pays more."""
         choice, arm = self._choice, self._arms[self._choice.arm]
         choice.reads = arm.reads.reading_ms(token_ids) > 0
         proposal = arm.drafter.propose(token_ids, choice.limit)
-        if self._copy_on is None or not isinstance(proposal, Chain) or proposal.model not in COPIED_AFTER:
+        copy_on = self._copies.copy_on
+        if copy_on is None or not isinstance(proposal, Chain) or proposal.model not in COPIED_AFTER:
             return proposal
-        self._copy_on.start(
+        copy_on.start(
             token_ids,
             choice.limit,
             choice.throughput,
@@ -225,15 +192,15 @@ class AutoDrafter(Drafter):
             self._costs.draft_token_ms(choice.arm),
         )
         choice.watched = True
-        return proposal._replace(follow=self._follow)
+        return proposal._replace(follow=self._copies.follow)
 
     def _explore(self, token_ids: Sequence[int], limit: int, reviewed: bool) -> None:
         """Replace the best arm by one that is due to be explored, if any."""
         choice, exploration, due = self._choice, self._exploration, None
         if self.tries:
             due = exploration.unknown(limit)
-        elif reviewed or self._pressing:
-            due = exploration.due(token_ids, choice, self._step, limit, reviewed)
+        elif reviewed or self._state.pressing:
+            due = exploration.due(token_ids, choice, self._state.step, limit, reviewed)
         if due is not None:
             (choice.arm, choice.limit), choice.explores = due, True
 
@@ -241,13 +208,10 @@ class AutoDrafter(Drafter):
         if self._reply.rested:
             return
         began = self._costs.clock()
-        self._step += 1
+        self._state.step += 1
         self._catch_up(token_ids)
         choice, reply = self._choice, self._reply
-        if choice.copier:
-            self._copies[choice.copier][choice.kind].add(choice.copy.matches(outcome.tokens))
-        if self._copy_on is not None and choice.watched:
-            self._copy_on.observe(outcome.tokens)
+        self._copies.observe(choice, outcome.tokens)
         if (arm := self._arms.get(choice.arm)) is not None:
             own = until(outcome, outcome.switch) if outcome.switch else outcome
             self._add_outcome(arm, own)
@@ -255,7 +219,7 @@ class AutoDrafter(Drafter):
         rejected, reply.rejected = reply.rejected, outcome.accepted < outcome.drafted / 2
         if rejected and reply.rejected:
             reply.goes_on = 0
-        self._observing.add(1e3 * (self._costs.clock() - began))
+        self._state.observing.add(1e3 * (self._costs.clock() - began))
 
     def _add_outcome(self, arm: Arm, outcome: StepOutcome) -> None:
         choice, longest = self._choice, self._reply.longest
@@ -268,11 +232,11 @@ class AutoDrafter(Drafter):
         whole = 0 < outcome.accepted == outcome.drafted
         short = choice.explores and choice.limit < longest and not arm.again and arm.chain is None
         arm.again = short and whole
-        arm.last = self._step - 1
+        arm.last = self._state.step - 1
         if arm.again:
             arm.forget_acceptance(choice.kind)
-        if choice.explores or self._pressing:
-            self._pressing = self._exploration.pressing
+        if choice.explores or self._state.pressing:
+            self._state.pressing = self._exploration.pressing
         # A draft cut short and accepted whole does not show how many more tokens would be accepted.
         if not (whole and outcome.drafted == choice.limit < longest):
             self._estimates.note_outcome(choice.kind)
@@ -281,10 +245,23 @@ class AutoDrafter(Drafter):
 
     def _review_costs(self) -> None:
         """Review costs if enough steps were measured since the last time."""
-        if self._costs.measured - self._seen < REVIEW:
+        if self._costs.measured - self._state.seen < REVIEW:
             return
-        self._seen, self._reviewed = self._costs.measured, True
-        if self._seen - self._refreshed >= STALE:
-            self._refreshed = self._seen
+        self._state.seen, self._state.reviewed = self._costs.measured, True
+        if self._state.seen - self._state.refreshed >= STALE:
+            self._state.refreshed = self._state.seen
             self._estimates.refresh_all()
         self._estimates.update_costs()
+
+
+def make(parts: Parts) -> AutoDrafter:
+    """Create the bandit over the drafters of a pair."""
+    arms = {name: drafter for name, drafter in parts.made.items() if parts.strategies[name].arm == "yes"}
+    copiers = [cast(Copier, arms.pop(name)) for name in list(arms) if parts.strategies[name].group == "copied"]
+    alone = (name for name in parts.made if parts.strategies[name].arm == "alone")
+    models = {name: drafter for name, drafter in arms.items() if not parts.strategies[name].tree_of}
+    models = models or {name: parts.made[name] for name in alone}  # the target drafts for itself
+    trees = {parts.strategies[name].tree_of: drafter for name, drafter in arms.items() if name not in models}
+    after = next(((copier.name, copier.after) for copier in copiers if hasattr(copier, "after")), None)
+    drafters = cast(list[ModelDrafter], list(models.values())), cast(dict[str, ModelDrafter], trees)
+    return AutoDrafter(copiers, after if parts.joins else None, *drafters, parts.costs, parts.fences)

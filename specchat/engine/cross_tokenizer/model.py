@@ -22,8 +22,8 @@ from specchat.engine.backends import NO_DRAFT
 from specchat.engine.cross_tokenizer.retokenise import Retokenizer
 from specchat.engine.cross_tokenizer.vocabulary_map import Path, VocabularyMap
 from specchat.engine.decoding.cached import HostModel, LossyCache
-from specchat.engine.model.decoder import NOTHING, Skip
-from specchat.engine.model.tree_layout import Layout, shared_prefix
+from specchat.engine.decoding.chain_only import ChainOnlyModel
+from specchat.engine.model.tree_layout import shared_prefix
 from specchat.engine.strategy import Feature
 
 MAX_PATH_TOKENS = 16
@@ -36,12 +36,13 @@ TRIALS, MIN_HIT_RATE = 2, 0.5
 TREES_UNSUPPORTED = "the draft's tokens differ from the target's: what follows a place is found by going on from it"
 
 
-class CrossTokenizerModel:
-    """A `HostModel` in the target's tokens. Not thread-safe.
+class CrossTokenizerModel(ChainOnlyModel):
+    """A draft model in the target's tokens.
 
     Of an input longer than the draft's own context, the draft reads the end.
     """
 
+    program = "a draft with another tokenizer"
     context = UNBOUNDED
 
     def __init__(self, model: HostModel, vocabulary_map: VocabularyMap, vocab: int) -> None:
@@ -74,14 +75,8 @@ class CrossTokenizerModel:
     def block(self) -> int:
         return self.model.block
 
-    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, layout: Layout | None = None) -> Tensor:
-        """Put `tokens` at position `start`.
-
-        Returns:
-            float32 [1, vocab], the logits after the last token, for `logits`.
-        """
-        if layout is not None or skip != NOTHING:
-            raise ValueError("a draft with another tokenizer drafts chains, through all layers")
+    def run(self, tokens: Sequence[int], start: int) -> Tensor:
+        """Put `tokens` at position `start`; return logits float32 [1, vocab] after the last one."""
         length, pending = self._pending
         self._put(tokens, start)
         if start == length and list(tokens) == list(pending[:1]) and len(pending) > 1:
@@ -91,31 +86,15 @@ class CrossTokenizerModel:
             return certain
         return self._distribution(start + len(tokens))[None]
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Return `hidden`: `forward` has computed the logits."""
-        return hidden
-
-    def keep(self, rows: Sequence[int], start: int) -> None:
-        raise ValueError("a draft with another tokenizer drafts chains")
-
     def write(self, tokens: Sequence[int], start: int) -> None:
         """Put `tokens` at position `start`; the last word is read once it is complete."""
         self._put(tokens, start)
         self._read(self._retokenizer.own[self._from : self._retokenizer.settled])
 
-    def next_logits(self, token: int, start: int) -> Tensor:
-        """Logits float32 [vocab] after `token` at position `start`."""
-        return self.forward([token], start)[0]
-
-    def likeliest(self, tokens: Sequence[int], start: int, skip: Skip) -> list[int]:
-        raise ValueError("a draft with another tokenizer skips no layers")
-
     def parameters(self) -> int:
-        """Number of weights."""
         return self.model.parameters()
 
     def memory(self) -> int:
-        """Bytes held by the model."""
         return self.model.memory()
 
     def _put(self, tokens: Sequence[int], start: int) -> None:

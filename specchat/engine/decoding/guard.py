@@ -1,7 +1,7 @@
 """Margin guards: repeat close choices if the logits of a token depend on the number of tokens in a pass.
 
-They serve kernels of other projects. `gguf/proof.py` and `hf/proof.py` measure how far logits are apart, and
-`Margin` finds choices that are as close.
+They serve kernels of other projects. `row_invariance.py` measures how far logits are apart, and `Margin` finds
+choices that are as close.
 
 `Guard` is for logits that differ between all pass sizes: a pass of one token repeats a close choice. It decides as
 plain decoding up to differences in KV entries, so it is a check, not a proof. `RoughGuard` is for logits that differ

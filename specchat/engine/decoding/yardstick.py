@@ -19,7 +19,8 @@ from math import ceil, exp, hypot, log
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.means import Mean
 from specchat.engine.decoding.outcome import StepOutcome
-from specchat.engine.decoding.plain_ratio import NOISE, OFF, PLAIN_STEPS, PlainRatio, Repeated, combined
+from specchat.engine.decoding.plain_ratio import NOISE, OFF, PLAIN_STEPS, PlainRatio, combined
+from specchat.engine.decoding.reply_times import LEAST_LOAD, ReplyTimes, Window
 from specchat.engine.protocol.events import PlainKnown
 
 SHARE, OF_REPLY = 0.01, 0.06
@@ -31,7 +32,6 @@ FEWEST, BARE = 4, 8
 """Repeated steps that count below which none is known within `UNSURE`, and those after a plain reply."""
 LEAST_COST = 0.25
 """Least cost of a probe, as a share of its time, even if drafting gains nothing."""
-NEVER = float("inf")
 LOAD_S, LAST_S, RATIO_S = 0.5, 0.1, 20.0
 """Time constants of the load, of its last value, and of the ratio: seconds until a measurement weighs 1/e."""
 BETWEEN = 0.05
@@ -46,11 +46,38 @@ SPIKE = 2.0
 """Largest ratio of a plain step to its expected time that counts."""
 EVENT = 0.5
 """Time that a client takes for the event of a plain step, as a share of that of a step with a draft."""
-LEAST_LOAD = 0.05
-"""Lower bound of the load and of the ratio of plain steps, in case the clock jumps."""
 SETTLES_MS, COLD, QUICK_MS, COUNTED = 1.2, 2, 6.0, 2
 """CPU caches settle after `SETTLES_MS` and `COLD` plain steps, which do not count. Only steps below `QUICK_MS` need
 that; `COUNTED` steps follow, which count."""
+
+
+@dataclass(frozen=True)
+class PlainStep:
+    """Milliseconds of a plain step without load, and of a repeated one; `cold` steps after a draft do not count."""
+
+    ms: float
+    bare_ms: float
+    cold: int
+
+    @classmethod
+    def of(cls, ms: float, bare_share: float) -> "PlainStep":
+        cold = max(COLD, ceil(min(SETTLES_MS / ms, PLAIN_STEPS))) if 0 < ms < QUICK_MS else 0
+        return cls(ms, ms * bare_share, cold)
+
+
+@dataclass
+class Probes:
+    """Plain steps among those that draft.
+
+    Attributes:
+        credit: milliseconds that they may cost now; None until plain decoding's time is known.
+        left: steps of the current probe still to run.
+        spent: milliseconds that they cost this reply.
+    """
+
+    credit: float | None = None
+    left: int = 0
+    spent: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -60,31 +87,6 @@ class Measured:
     usual_ms: float
     plain_ms: float
     plain_error: float
-
-
-class Window:
-    """Exponentially decaying sums of observed and expected milliseconds."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self.observed = self.expected = 0.0
-
-    def fade(self, seconds: float) -> None:
-        self.keep(exp(-seconds / self._seconds))
-
-    def keep(self, kept: float) -> None:
-        """Keep this part of the sums."""
-        self.observed *= kept
-        self.expected *= kept
-
-    def add(self, observed: float, expected: float) -> None:
-        self.observed += observed
-        self.expected += expected
-
-    @property
-    def load(self) -> float:
-        """Ratio of the sums, 1 without any."""
-        return max(LEAST_LOAD, self.observed / self.expected) if self.expected else 1.0
 
 
 class Yardstick:
@@ -102,10 +104,7 @@ class Yardstick:
         """Strategy of the last draft, and the one that it chose."""
         self._sent = Mean()
         """Milliseconds in which a client takes a step's event."""
-        self._credit: float | None = None
-        """Milliseconds that probes may cost now; None until plain decoding's time is known."""
-        self._gain = 1.0
-        """Speedup of this reply over plain decoding; it sets the cost of a probe."""
+        self._probes = Probes()
         self._since: float | None = None
         self.begin(0.0)
 
@@ -114,43 +113,31 @@ class Yardstick:
 
         A repeated step takes `bare_share` of that.
         """
-        self._usual, self._bare_ms = plain_ms, plain_ms * bare_share
-        self._cold = max(COLD, ceil(min(SETTLES_MS / plain_ms, PLAIN_STEPS))) if 0 < plain_ms < QUICK_MS else 0
-        """Number of plain steps after a draft that do not count."""
-        if self._credit is None and plain_ms:
-            self._credit = (2 * self._cold + COUNTED) * plain_ms
-        self._ended: float | None = None
-        """End of the last step of this reply, on the clock."""
-        self._gain, self._own, self._plain = 1.0, 0.0, 0.0
-        self._verified = Window(NEVER)
-        self._lasted, self._tokens = 0.0, 0
-        """Milliseconds and tokens of all steps of this reply, without sending their events."""
-        self._left = self._settled = 0
-        """Plain steps still to probe, and plain steps since the last draft."""
-        self._spent = 0.0
-        """Milliseconds that probes cost this reply."""
-        self._repeated = Repeated()
-        self._drafting = defaultdict[str, Window](lambda: Window(NEVER))
-        """Loads of this reply's drafts, by strategy of their steps."""
-        self._drafts = 0
-        """Steps of this reply with a draft: in a plain reply no draft measures the load at the same time."""
+        self._step = PlainStep.of(plain_ms, bare_share)
+        self._probes.left, self._probes.spent = 0, 0.0
+        if self._probes.credit is None and plain_ms:
+            self._probes.credit = (2 * self._step.cold + COUNTED) * plain_ms
+        self._reply = ReplyTimes()
 
     @property
     def slowed(self) -> float:
         """Slowdown of the target's passes in this reply; 1 without any."""
-        return self._verified.observed / self._verified.expected if self._verified.expected else 1.0
+        reply = self._reply
+        return reply.verified.observed / reply.verified.expected if reply.verified.expected else 1.0
 
     @property
     def usual_speed(self) -> float:
         """Load-corrected tokens per second of this reply; 0 before its first step."""
-        return 1e3 * self._tokens / self._lasted * self.slowed if self._lasted else 0.0
+        reply = self._reply
+        return 1e3 * reply.tokens / reply.lasted * self.slowed if reply.lasted else 0.0
 
     @property
     def bare_share(self) -> float:
         """Part of a step of this plain reply that a repeated step takes."""
-        if self._repeated.count:
-            return self._repeated.mean
-        return self._verified.observed / self._lasted if self._lasted else 1.0
+        reply = self._reply
+        if reply.repeated.count:
+            return reply.repeated.mean
+        return reply.verified.observed / reply.lasted if reply.lasted else 1.0
 
     @property
     def load(self) -> float:
@@ -158,17 +145,9 @@ class Yardstick:
         return self._loads[self._strategy].load if self._recent else self._costs.load.value
 
     @property
-    def _reply_load(self) -> float:
-        """Load of this reply's drafts."""
-        whole = Window(NEVER)
-        for load in self._drafting.values():
-            whole.add(load.observed, load.expected)
-        return whole.load
-
-    @property
     def _recent(self) -> bool:
         """True if drafts of the last seconds suffice to measure the load."""
-        return self._loads[self._strategy].expected > self._usual > 0
+        return self._loads[self._strategy].expected > self._step.ms > 0
 
     @property
     def _ratio(self) -> PlainRatio:
@@ -177,67 +156,69 @@ class Yardstick:
     @property
     def plain_ms(self) -> float:
         """Milliseconds of a plain token under the current load; 0 if unknown."""
-        return self._usual * self.load * self._ratio.known(self.load, self._costs.load.value)[0] + self._sent.value
+        return self._step.ms * self.load * self._ratio.known(self.load, self._costs.load.value)[0] + self._sent.value
 
     def due(self) -> bool:
         """Return True if the next step should be plain."""
-        if self._left:
-            self._left -= 1
+        if self._probes.left:
+            self._probes.left -= 1
             return True
-        ratio = self._ratio
-        if self._credit is None or not self._usual or self._drafts < SOONEST or ratio.count >= PLAIN_STEPS / 2:
+        ratio, reply, probes = self._ratio, self._reply, self._probes
+        if probes.credit is None or not self._step.ms or reply.drafts < SOONEST or ratio.count >= PLAIN_STEPS / 2:
             return False
-        steps = self._cold + COUNTED if self._cold else 1
-        cost = steps * self.plain_ms * max(LEAST_COST, 1 - 1 / self._gain)
-        if self._credit < cost or self._spent + cost > OF_REPLY * self._lasted:
+        steps = self._step.cold + COUNTED if self._step.cold else 1
+        cost = steps * self.plain_ms * max(LEAST_COST, 1 - 1 / reply.gain)
+        if probes.credit < cost or probes.spent + cost > OF_REPLY * reply.lasted:
             return False
-        self._credit -= cost
-        self._spent += cost
-        self._left = steps - 1
+        probes.credit -= cost
+        probes.spent += cost
+        probes.left = steps - 1
         return True
 
     def repeats(self) -> bool:
         """Return True if a plain step should be repeated after the last step of a reply."""
-        if not self._lasted or self._repeated.error <= UNSURE:
+        reply, step = self._reply, self._step
+        if not reply.lasted or reply.repeated.error <= UNSURE:
             return False
-        if not self._drafts:
-            least, enough = self._repeated.spent_ms + self._lasted / self._tokens, self._repeated.count >= BARE
+        if not reply.drafts:
+            least, enough = reply.repeated.spent_ms + reply.lasted / reply.tokens, reply.repeated.count >= BARE
         else:
-            least = max(
-                self._repeated.spent_ms + self.plain_ms, (self._cold + FEWEST) * self._bare_ms * self._reply_load
-            )
+            fewest_ms = (step.cold + FEWEST) * step.bare_ms * reply.load
+            least = max(reply.repeated.spent_ms + self.plain_ms, fewest_ms)
             # Long after the last draft the load may differ from that of the drafts.
-            enough = not self._usual or self._drafts < SOONEST or self._last.expected < self._usual / 2
+            enough = not step.ms or reply.drafts < SOONEST or self._last.expected < step.ms / 2
             enough = enough or self._ratio.known(self.load, self._costs.load.value)[1] <= UNSURE
-        return not enough and least <= min(max(LAST_MS, OF_REPLY * self._lasted), MOST_MS)
+        return not enough and least <= min(max(LAST_MS, OF_REPLY * reply.lasted), MOST_MS)
 
     def add_repeated(self, outcome: StepOutcome) -> None:
         """Count a plain step that was repeated after a reply."""
-        self._settled += 1
-        if not self._drafts:
-            self._repeated.add(outcome.verify_ms, min(outcome.verify_ms / (self._lasted / self._tokens), SPIKE))
+        reply = self._reply
+        reply.settled += 1
+        if not reply.drafts:
+            reply.repeated.add(outcome.verify_ms, min(outcome.verify_ms / (reply.lasted / reply.tokens), SPIKE))
             return
-        load = self._reply_load
-        expected = self._bare_ms * load
-        counts = self._settled > self._cold and expected > 0
-        self._repeated.add(outcome.verify_ms, min(outcome.verify_ms / expected, SPIKE) * load if counts else None)
+        load = reply.load
+        expected = self._step.bare_ms * load
+        counts = reply.settled > self._step.cold and expected > 0
+        reply.repeated.add(outcome.verify_ms, min(outcome.verify_ms / expected, SPIKE) * load if counts else None)
 
     def end(self) -> tuple[PlainKnown, ...]:
         """End a reply: return what is known of plain decoding's time now, and keep what repeated steps tell of it."""
-        if not self._drafting:
+        reply = self._reply
+        if not reply.drafting:
             return ()
-        own, loads = self._drafting[self._arm].load, self._drafting.values()
+        own, loads = reply.drafting[self._arm].load, reply.drafting.values()
         ratio, error = self._ratio.known(own, own)
         moved = sum(of.expected * (own / of.load - 1) for of in loads)
         alike = abs(moved) <= MOVED * sum(of.expected for of in loads)
-        if self._repeated.count:
+        if reply.repeated.count:
             last = self._last.load
-            seen, unsure = max(LEAST_LOAD, self._repeated.mean / last), hypot(self._repeated.error, log(own / last))
+            seen, unsure = max(LEAST_LOAD, reply.repeated.mean / last), hypot(reply.repeated.error, log(own / last))
             self._ratio.add(seen, last, own, (NOISE / unsure) ** 2)
             (ratio, error), alike = combined(ratio, error, seen, unsure), True
         return tuple(
-            PlainKnown(strategy, (own * ratio * self._usual + self._sent.value) / load.load, hypot(error, BETWEEN))
-            for strategy, load in self._drafting.items()
+            PlainKnown(strategy, (own * ratio * self._step.ms + self._sent.value) / load.load, hypot(error, BETWEEN))
+            for strategy, load in reply.drafting.items()
             if alike or strategy == self._arm
         )
 
@@ -246,44 +227,43 @@ class Yardstick:
 
         The client took the event of the step before in `sent_ms`.
         """
-        now = self._costs.clock()
+        reply, now = self._reply, self._costs.clock()
         self._fade(now)
         usual, load = self._costs.usual, self.load
         other_ms = usual.other_ms
-        if self._ended is not None:
-            other_ms = max(0.0, 1e3 * (now - self._ended) - outcome.draft_ms - outcome.verify_ms)
-            self._sent.add(sent_ms if self._settled else EVENT * sent_ms)
-        self._ended, lasted = now, outcome.verify_ms + other_ms
-        self._verified.add(outcome.verify_ms, usual.verify_ms)
-        self._lasted += max(0.0, outcome.draft_ms + lasted - sent_ms)
-        self._tokens += len(outcome.tokens)
-        if not self._usual:
+        if reply.ended is not None:
+            other_ms = max(0.0, 1e3 * (now - reply.ended) - outcome.draft_ms - outcome.verify_ms)
+            self._sent.add(sent_ms if reply.settled else EVENT * sent_ms)
+        reply.ended, lasted = now, outcome.verify_ms + other_ms
+        reply.verified.add(outcome.verify_ms, usual.verify_ms)
+        reply.lasted += max(0.0, outcome.draft_ms + lasted - sent_ms)
+        reply.tokens += len(outcome.tokens)
+        if not self._step.ms:
             return Measured(0.0, 0.0, 0.0)
-        self._settled += 1
+        reply.settled += 1
         if outcome.drafted:
-            self._strategy, self._arm, self._settled = strategy, outcome.strategy, 0
-            self._drafts += 1
+            self._strategy, self._arm, reply.settled = strategy, outcome.strategy, 0
+            reply.drafts += 1
             self._last.keep(exp(-1 / LAST_DRAFTS))
             own = usual.draft_ms + usual.verify_ms + usual.other_ms
-            for load_of in (self._loads[strategy], self._drafting[outcome.strategy], self._last):
+            for load_of in (self._loads[strategy], reply.drafting[outcome.strategy], self._last):
                 load_of.add(outcome.draft_ms + lasted, own)
-        elif self._drafts and self._recent and self._settled > self._cold:
-            times = max(0.0, lasted - sent_ms) / (self._usual * load)
+        elif reply.drafts and self._recent and reply.settled > self._step.cold:
+            times = max(0.0, lasted - sent_ms) / (self._step.ms * load)
             self._ratio.add(min(times, SPIKE), load, self._costs.load.value)
         ratio, error = self._ratio.known(load, self._costs.load.value)
-        plain, error = self._usual * ratio + self._sent.value / load, hypot(error, BETWEEN)
+        plain, error = self._step.ms * ratio + self._sent.value / load, hypot(error, BETWEEN)
         if not outcome.drafted:
             own, error = plain * (1 + outcome.draft_ms / lasted) if lasted else plain, 0.0
-        self._own += own
-        self._plain += plain * len(outcome.tokens)
-        self._gain = max(1.0, self._plain / self._own)
+        reply.own += own
+        reply.plain += plain * len(outcome.tokens)
         return Measured(own, plain, error)
 
     def _fade(self, now: float) -> None:
         passed, self._since = 0.0 if self._since is None else max(0.0, now - self._since), now
-        if self._credit is not None:
-            most = 2 * (self._cold + COUNTED) * self._usual * self.load
-            self._credit = min(self._credit + 1e3 * SHARE * passed, max(self._credit, most))
+        if self._probes.credit is not None:
+            most = 2 * (self._step.cold + COUNTED) * self._step.ms * self.load
+            self._probes.credit = min(self._probes.credit + 1e3 * SHARE * passed, max(self._probes.credit, most))
         for load in (*self._loads.values(), self._last):
             load.fade(passed)
         for ratio in self._ratios.values():

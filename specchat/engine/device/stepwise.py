@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from torch import Tensor
 
 from specchat.engine.decoding.cached import CachedModel, HostModel
+from specchat.engine.decoding.chain_only import ChainOnlyModel
 from specchat.engine.decoding.draft import Chain, Copy, Proposal, Role
 from specchat.engine.decoding.host import HostExecutor
 from specchat.engine.device.model import DeviceModel
@@ -17,30 +18,32 @@ from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.tree_layout import Layout
 
 
-class DeviceRows:
-    """A `HostModel` over a model on a device, whose cache it shares."""
+class DeviceRows(ChainOnlyModel):
+    """A model on a device, whose cache it shares."""
+
+    program = "a device's model, pass by pass,"
 
     def __init__(self, model: DeviceModel, vocab: int) -> None:
         """`vocab`: tokens that may be chosen."""
         self._model = model
         self.vocab = min(vocab, model.vocab)
-        self.context, self.block = model.context, model.block
+        self.context = model.context
+
+    @property
+    def block(self) -> int:
+        return self._model.block
 
     def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, layout: Layout | None = None) -> Tensor:
         """Run `tokens` at position `start`; return logits float32 [at most VERIFY_ROWS, vocab] of the last ones."""
         if layout is not None:
-            raise ValueError("the host verifies chains alone on a device")
+            return super().forward(tokens, start, skip, layout)
         for first in range(0, len(tokens), PASS_ROWS):
             block = tokens[first : first + PASS_ROWS]
             logits = self._model.logits_after(block, start + first, skip, min(len(block), VERIFY_ROWS))
         return logits[:, : self.vocab].contiguous()
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Return `hidden`: `forward` has computed the logits."""
-        return hidden
-
-    def keep(self, rows: Sequence[int], start: int) -> None:
-        raise ValueError("the host verifies chains alone on a device")
+    def run(self, tokens: Sequence[int], start: int) -> Tensor:
+        return self.forward(tokens, start)
 
     def write(self, tokens: Sequence[int], start: int) -> None:
         self._model.write(tokens, start)

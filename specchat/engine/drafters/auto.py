@@ -11,7 +11,7 @@ STRATEGY = Strategy(
     notes="""A bandit over copies, the draft model, the pair's heads and plain. It goes by measured step costs and
 acceptance (Leviathan et al. 2023): [auto.md](auto.md). *Pays* wherever any of them does. Where one strategy is best
 throughout, it costs a few percent.""",
-    make=lambda parts: resolved("specchat.engine.bandit.make:make")(parts),
+    make=lambda parts: resolved("specchat.engine.bandit.drafter:make")(parts),
     needs=("choice",),
     drafts="what pays most",
 )

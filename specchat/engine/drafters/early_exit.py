@@ -131,7 +131,7 @@ STRATEGY = Strategy(
 `specchat tune exit` trains ([tune.md](tune.md#early-exit)). *Pays* with targets that were trained for early exit, or
 with an adapter.""",
     make=lambda parts: EarlyExitDrafter(
-        parts.target, parts.layers, parts.head_layers, parts.exit_layer, parts.exit_adapter
+        parts.target, parts.layers.count, parts.layers.head, parts.layers.exit, parts.layers.adapter
     ),
     needs=("drafting", "exits"),
     begins_verify=True,

@@ -17,39 +17,49 @@ if TYPE_CHECKING:
     from specchat.engine.decoding.costs import StepCosts
 
 
+@dataclass(frozen=True)
+class TargetLayers:
+    """The target's layers, for strategies that draft with some of them.
+
+    Attributes:
+        count: 0 where they cannot be run apart.
+        head: cost of the output head, in layers.
+        exit: number of layers that draft by early exit; None to search for it.
+        adapter: what the head reads of hidden states at the early exit.
+        skip: sub-layers that drafting leaves out; None to search for them.
+    """
+
+    count: int = 0
+    head: float = 0.0
+    exit: int | None = None
+    adapter: "Callable[[Tensor], Tensor] | None" = None
+    skip: SkippedLayers | None = None
+
+
 @dataclass
 class Parts:
     """Models of a loaded pair, and further inputs of its drafters.
 
     Attributes:
-        layers: number of the target's layers.
         joins: as `Executor.joins`.
         costs: costs of the steps.
         earlier: cross-chat n-gram cache.
         fences: tracker of code in the reply.
         draft: the draft model.
         heads: trained heads by family.
-        head_layers: cost of the target's output head, in layers.
-        exit_layer: number of layers that draft by early exit; None to search for it.
-        exit_adapter: what the head reads of hidden states at the early exit.
-        skip: sub-layers that drafting leaves out; None to search for them.
         here: index of this chat, shared by all drafters.
         strategies: descriptors, including those of the drafters in `made`.
         made: drafters so far, by strategy: those that delegate come last.
     """
 
     target: CachedModel[Any]
-    layers: int
+    layers: TargetLayers
     joins: bool
     costs: "StepCosts"
     earlier: Earlier = field(default_factory=Earlier)
     fences: Fences = field(default_factory=Fences)
     draft: CachedModel[Any] | None = None
     heads: Mapping[str, CachedModel[Any]] = field(default_factory=dict)
-    head_layers: float = 0.0
-    exit_layer: int | None = None
-    exit_adapter: "Callable[[Tensor], Tensor] | None" = None
-    skip: SkippedLayers | None = None
     here: Occurrences = field(default_factory=Occurrences)
     strategies: Mapping[str, Strategy] = field(default_factory=dict)
     made: dict[str, Drafter] = field(default_factory=dict)

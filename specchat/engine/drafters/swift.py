@@ -70,7 +70,7 @@ by how many of the last tokens each choice would have drafted right.
 
 It needs no further memory. *Parameters*: `skip`, which replaces the search, and which `specchat tune swift` writes
 ([tune.md](tune.md#layers-to-skip)). *Pays* with large targets, whose middle layers change little.""",
-    make=lambda parts: SwiftDrafter(parts.target, parts.layers, parts.skip),
+    make=lambda parts: SwiftDrafter(parts.target, parts.layers.count, parts.layers.skip),
     needs=("drafting", "skips"),
     layers=4,
     arm="alone",

@@ -9,7 +9,7 @@ from time import perf_counter
 
 import torch
 
-from specchat.engine.decoding.passes import BUDGET_S, MOST_ROWS, SAFETY, pass_tokens
+from specchat.engine.decoding.row_invariance import BUDGET_S, MOST_ROWS, SAFETY, pass_tokens
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.gguf.model import GgufModel
 from specchat.engine.protocol.options import Sampling

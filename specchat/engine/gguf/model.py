@@ -12,12 +12,11 @@ import torch
 from torch import Tensor
 
 from specchat.engine.cpu.threads import Threads
-from specchat.engine.decoding.passes import BLOCK, MOST_ROWS
+from specchat.engine.decoding.chain_only import BLOCK, ChainOnlyModel
+from specchat.engine.decoding.row_invariance import MOST_ROWS, UNPADDED, Padding
 from specchat.engine.errors import ModelError
 from specchat.engine.gguf.file import GgufFile
 from specchat.engine.gguf.library import ERRORS
-from specchat.engine.model.decoder import NOTHING, Skip
-from specchat.engine.model.tree_layout import Layout
 from specchat.engine.protocol.pair import CacheType
 
 CACHE_TYPES: dict[CacheType, tuple[str, float]] = {
@@ -45,12 +44,10 @@ class GgufSettings:
 
 UNEVEN_BLOCK = 128
 """Largest pass that writes a prompt where rows depend on the others, and distance of the borders it goes on from."""
-Padding = tuple[int, ...]
-"""Entry r is how many rows go through a pass in place of r; the last entry is for the most rows there may be."""
 
 
-class GgufModel:
-    """A `HostModel` of one sequence. Not thread-safe.
+class GgufModel(ChainOnlyModel):
+    """A model with a KV cache of llama.cpp.
 
     `padding` gives the rows of a pass by its tokens; added rows are discarded. `proof.py` finds a padding at which rows
     are equal. With `alone` a single row is not padded and so rounded differently: the cache is `rough` from there on
@@ -62,17 +59,19 @@ class GgufModel:
     A recurrent model cannot be rolled back: it rereads everything instead, and supports no drafts.
     """
 
+    program = "llama.cpp"
+
     def __init__(self, file: GgufFile, settings: GgufSettings) -> None:
         """Allocate the KV cache.
 
         Raises:
             ModelError: llama.cpp cannot allocate it.
         """
-        self.file = file
+        self.file, self.label = file, str(file.path)
         self.api = api = file.api
         self.vocab = file.size
         self.context = min(settings.context, file.max_context or settings.context)
-        self.padding: Padding = tuple(range(MOST_ROWS + 1))
+        self.padding: Padding = UNPADDED
         self.alone = self.uneven = False
         self._bytes = CACHE_TYPES[settings.cache][1]
         params = api.llama_context_default_params()
@@ -131,14 +130,7 @@ class GgufModel:
         """True if the last logits may carry the rounding error of lone rows."""
         return self._exact < len(self._tokens)
 
-    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, layout: Layout | None = None) -> Tensor:
-        """Write the KV entries of `tokens` from position `start` on.
-
-        Returns:
-            logits float32 [len(tokens), vocab]; the next pass overwrites them.
-        """
-        if layout is not None or skip != NOTHING:
-            raise ValueError("llama.cpp verifies chains, through all layers")
+    def run(self, tokens: Sequence[int], start: int) -> Tensor:
         count = len(tokens)
         lone = self.alone and count == 1
         self._truncate(start)
@@ -147,19 +139,12 @@ class GgufModel:
             self._exact += count
         return self._logits(rows)[:count]
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Return `hidden`: `forward` has computed the logits."""
-        return hidden
-
-    def keep(self, rows: Sequence[int], start: int) -> None:
-        raise ValueError("llama.cpp verifies chains")
-
     def exact(self, tokens: Sequence[int], start: int) -> Tensor:
-        """`forward` without the rounding error of lone rows."""
+        """`run` without the rounding error of lone rows."""
         self.write([], start)
         alone, self.alone = self.alone, False
         try:
-            return self.forward(tokens, start)
+            return self.run(tokens, start)
         finally:
             self.alone = alone
 
@@ -184,11 +169,7 @@ class GgufModel:
         """Logits float32 [vocab] after `token` at position `start`."""
         return self.exact([token], start)[0].clone()
 
-    def likeliest(self, tokens: Sequence[int], start: int, skip: Skip) -> list[int]:
-        raise ValueError("llama.cpp skips no layers")
-
     def parameters(self) -> int:
-        """Number of weights."""
         return int(self.api.llama_model_n_params(self.file.model))
 
     def memory(self) -> int:
@@ -261,13 +242,11 @@ class GgufModel:
     def _decode(self, tokens: Sequence[int], start: int, logits: bool, rows: int) -> int:
         """Run one pass and return its number of rows."""
         count = len(tokens)
-        if start + count > self.context:
-            raise ValueError(f"{count} tokens do not fit after {start} of {self.context}")
+        fed = self.fed(tokens, start)
         if self._held > start:
             self.api.llama_memory_seq_rm(self._memory, 0, start, -1)
         columns = self._columns
-        # A target may choose a padding token beyond a draft's vocabulary.
-        columns["token"][:count] = [min(token, self.vocab - 1) for token in tokens]
+        columns["token"][:count] = fed
         columns["token"][count:rows] = columns["token"][count - 1]
         columns["pos"][:rows] = range(start, start + rows)
         columns["logits"][:rows] = logits

@@ -10,32 +10,24 @@ as equal, however many comparisons agree, and no error measured on it is trusted
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from time import perf_counter
 
-import torch
-from torch import Tensor
-
-from specchat.engine.decoding.passes import (
-    ALIKE,
-    BUDGET_S,
+from specchat.engine.decoding.row_invariance import (
+    COMPARED_TOKENS,
     MOST_ROWS,
-    ONE_BY_ONE,
     SAFETY,
-    checked,
+    UNPADDED,
+    Padding,
+    Proof,
+    compare,
     pass_tokens,
-    short_context,
+    require_context,
 )
-from specchat.engine.errors import ModelError
 from specchat.engine.gguf.lone import lone_error
-from specchat.engine.gguf.model import UNEVEN_BLOCK, GgufModel, Padding
+from specchat.engine.gguf.model import GgufModel
 
 MOST_PADDING = 4
 """Largest padding of a single row; a larger one would slow plain decoding too much."""
-SHIFT_TOKENS = 5
-"""Distance between two passes of MOST_ROWS, which gives each token another row."""
-COMPARED_TOKENS = MOST_ROWS + SHIFT_TOKENS
-"""Tokens of one comparison."""
 STRIDE_TOKENS = 40
 LEAST_CONTEXT = STRIDE_TOKENS + COMPARED_TOKENS
 MAX_POSITION = 600
@@ -44,76 +36,38 @@ quantised products hide shows in one row of many."""
 SLOW_S = 0.1
 SLOW_COUNTS, SLOW_PASSES = (1, 2, 4, 8, MOST_ROWS), 4
 """Row counts, and passes of each, to compare if MOST_ROWS take longer than SLOW_S. Other counts are padded."""
+RUNNING = "it keeps a running state, of which llama.cpp takes nothing back"
 
 
-@dataclass(frozen=True)
-class PaddingProof:
-    """Result of the test.
-
-    Attributes:
-        padding: rows of a pass by its tokens.
-        error: bound on the difference of a logit between passes; 0 if padded rows are equal.
-        alone: a single row runs unpadded, and only it differs.
-        drafts: False for a recurrent model, which is not tested.
-    """
-
-    padding: Padding
-    error: float
-    alone: bool = False
-    drafts: bool = True
-
-    @property
-    def exactness(self) -> str:
-        if not self.drafts:
-            return ONE_BY_ONE
-        if self.alone:
-            several = f"passes of {self.padding[1]} to {MOST_ROWS} rows compared bit for bit"
-            again = f"choices closer than {self.error:.1g} in a logit are made again by {self.padding[1]}"
-            return f"row-invariant: {several}; one row goes alone, and {again}"
-        if self.error:
-            return f"{checked(self.error)}; {UNEVEN_BLOCK} tokens of a chat are kept at a time"
-        return ALIKE if self.padding[1] == 1 else f"{ALIKE}, one row going as {self.padding[1]}"
-
-
-def prove(model: GgufModel) -> PaddingProof:
+def prove(model: GgufModel) -> Proof:
     """Compare passes of 1 to MOST_ROWS rows at several positions. The cache's content is lost.
 
     Raises:
         ModelError: the context is too short.
     """
-    if model.context < LEAST_CONTEXT:
-        raise ModelError(short_context(str(model.file.path), model.context, model.file.max_context, LEAST_CONTEXT))
-    unpadded = model.padding = tuple(range(MOST_ROWS + 1))
+    require_context(model, model.file.max_context, LEAST_CONTEXT)
+    model.padding = UNPADDED
     if model.file.recurrent:
-        return PaddingProof(unpadded, 0.0, drafts=False)
-    tokens = pass_tokens(min(MAX_POSITION + COMPARED_TOKENS, model.context), model.vocab)
-    slow = _seconds(model, tokens) > SLOW_S
+        return Proof(unsupported=RUNNING)
+    slow = _seconds(model) > SLOW_S
+    last = min(MAX_POSITION, model.context - COMPARED_TOKENS)
+    positions = range(STRIDE_TOKENS if slow else 0, last + 1, STRIDE_TOKENS)
     counts = SLOW_COUNTS if slow else range(1, MOST_ROWS + 1)
-    agrees, error = [rows == 0 or rows in counts for rows in range(MOST_ROWS + 1)], 0.0
-    begun, written = perf_counter(), 0
-    for place in range(STRIDE_TOKENS if slow else 0, len(tokens) - COMPARED_TOKENS + 1, STRIDE_TOKENS):
-        if place > written:
-            model.write(tokens[written:place], written)
-        written = place
-        whole = model.forward(tokens[place : place + MOST_ROWS], place).clone()
-        for rows in counts:
-            differs = _differs(model, tokens, place, whole, rows, SLOW_PASSES if slow else MOST_ROWS)
-            agrees[rows] &= differs == 0
-            error = max(error, differs)
-        if perf_counter() - begun > BUDGET_S:
-            break
+    differences = compare(model, positions, counts, SLOW_PASSES if slow else MOST_ROWS, certain=1)
+    error = differences.largest
+    agrees = [differences.by_rows.get(rows) == 0 or rows == 0 for rows in range(MOST_ROWS + 1)]
     if model.rounds:
         agrees[1] = False
     padding = least(agrees)
     if not agrees[-1] or padding[1] > MOST_PADDING:
-        return PaddingProof(unpadded, SAFETY * error)
+        return Proof(SAFETY * error)
     if padding[1] > 1 and not model.rounds:
         model.padding = padding
         off = lone_error(model, error)
-        model.padding = unpadded
+        model.padding = UNPADDED
         if off is not None:
-            return PaddingProof(padding, off, alone=True)
-    return PaddingProof(padding, 0.0)
+            return Proof(off, padding, alone=True)
+    return Proof(0.0, padding)
 
 
 def least(agrees: Sequence[bool]) -> Padding:
@@ -122,28 +76,10 @@ def least(agrees: Sequence[bool]) -> Padding:
     return tuple(next((more for more in counts[rows:] if agrees[more]), len(agrees) - 1) for rows in counts)
 
 
-def _seconds(model: GgufModel, tokens: Sequence[int]) -> float:
+def _seconds(model: GgufModel) -> float:
     """Seconds of the second pass of MOST_ROWS; the first warms up."""
+    tokens = pass_tokens(MOST_ROWS, model.vocab)
     for _ in range(2):
         started = perf_counter()
-        model.forward(tokens[:MOST_ROWS], 0)
+        model.forward(tokens, 0)
     return perf_counter() - started
-
-
-def _differs(model: GgufModel, tokens: Sequence[int], place: int, whole: Tensor, rows: int, passes: int) -> float:
-    """Largest difference between `whole`, the logits of MOST_ROWS tokens from `place` on, and passes of `rows`.
-
-    A second pass of MOST_ROWS begins SHIFT_TOKENS later.
-    """
-    differs = 0.0
-    if rows == MOST_ROWS:
-        model.write(tokens[place : place + SHIFT_TOKENS], place)
-    starts = range(0, MOST_ROWS - rows + 1, rows)[:passes] if rows < MOST_ROWS else (SHIFT_TOKENS,)
-    for at in starts:
-        made = model.forward(tokens[place + at : place + at + rows], place + at)
-        differs = max(differs, _difference(made[: MOST_ROWS - at], whole[at : at + rows]))
-    return differs
-
-
-def _difference(a: Tensor, b: Tensor) -> float:
-    return 0.0 if torch.equal(a, b) else max(float((a - b).abs().max()), torch.finfo(torch.float32).tiny)

@@ -1,16 +1,119 @@
-"""Caches of a network, and how they roll back to an earlier position."""
+"""Caches of a network, and how they roll back to an earlier position exactly: KV entries, and recurrent states."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from transformers import PretrainedConfig
-from transformers.cache_utils import DynamicCache
+from torch import Tensor
+from transformers import PretrainedConfig, cache_utils
+from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
-from specchat.engine.hf.entries import copied, recurrent_layers, replace_attention_layers
-
+INITIAL_CAPACITY = 256
+"""Tokens; it doubles."""
 MAX_ROLLBACK_TOKENS = 24
 """Tokens that one step rolls back at most: the longest draft and a reserve."""
+
+
+class Entries:
+    """Keys and values [1, heads, length, head_dim], in tensors with spare capacity."""
+
+    def __init__(self) -> None:
+        self.length = 0
+        self._stores: list[Tensor] = []
+
+    def add(self, keys: Tensor, values: Tensor) -> None:
+        """Append [1, heads, count, head size] each."""
+        count = keys.shape[-2]
+        needed = self.length + count
+        if not self._stores or needed > self._stores[0].shape[-2]:
+            self._grow((keys, values), max(INITIAL_CAPACITY, needed, 2 * self.length))
+        for store, new in zip(self._stores, (keys, values), strict=True):
+            store[..., self.length : needed, :] = new
+        self.length = needed
+
+    def since(self, start: int) -> tuple[Tensor, Tensor]:
+        """Views [1, heads, length - start, head_dim] of the KV entries from position `start` on."""
+        keys, values = (store[..., start : self.length, :] for store in self._stores)
+        return keys, values
+
+    def _grow(self, like: tuple[Tensor, Tensor], room: int) -> None:
+        old_stores, self._stores = self._stores, [new.new_empty(*new.shape[:-2], room, new.shape[-1]) for new in like]
+        for store, old in zip(self._stores, old_stores, strict=False):
+            store[..., : self.length, :] = old[..., : self.length, :]
+
+
+class FullAttentionLayer(DynamicLayer):  # type: ignore[no-untyped-call]
+    """Attends to all positions."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.entries = Entries()
+
+    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        self.entries.add(key_states, value_states)
+        self.keys, self.values = self.entries.since(0)
+        return self.keys, self.values
+
+    def truncate(self, length: int) -> None:
+        """Keep the first `length` positions."""
+        self.entries.length = min(length, self.entries.length)
+        if self.is_initialized:
+            self.keys, self.values = self.entries.since(0)
+
+
+class SlidingWindowLayer(DynamicSlidingWindowLayer):  # type: ignore[no-untyped-call]
+    """Attends to a window, and keeps the KV entries before it, which a rollback needs once the window is full."""
+
+    def __init__(self, sliding_window: int) -> None:
+        super().__init__(sliding_window)
+        self.entries = Entries()
+
+    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        before = self.entries.length
+        self.entries.add(key_states, value_states)
+        self.cumulative_length = self.entries.length
+        self.keys, self.values = self.entries.since(max(0, before - self.sliding_window + 1))
+        return self.keys, self.values
+
+    def truncate(self, length: int) -> None:
+        """Keep the first `length` positions."""
+        self.entries.length = self.cumulative_length = min(length, self.entries.length)
+
+
+def replace_attention_layers(cache: DynamicCache) -> list[FullAttentionLayer | SlidingWindowLayer]:
+    """Replace transformers' attention layers by ones that roll back, and return the new ones."""
+    made: list[FullAttentionLayer | SlidingWindowLayer] = []
+    for index, layer in enumerate(cache.layers):
+        if type(layer) is DynamicLayer:
+            made.append(FullAttentionLayer())
+        elif type(layer) is DynamicSlidingWindowLayer:
+            made.append(SlidingWindowLayer(layer.sliding_window))
+        else:
+            continue
+        cache.layers[index] = made[-1]
+    return made
+
+
+def recurrent_layers(cache: DynamicCache) -> list[Any]:
+    """Layers with a recurrent state, which cannot be rolled back."""
+    # Only newer versions of transformers have layers without a state.
+    reversible = (FullAttentionLayer, SlidingWindowLayer, getattr(cache_utils, "DummyLayer", FullAttentionLayer))
+    return [layer for layer in cache.layers if not isinstance(layer, reversible)]
+
+
+def copied(state: Any) -> Any:
+    """A deep copy of a state, because layers change theirs in place."""
+    if isinstance(state, Tensor):
+        return state.clone()
+    if isinstance(state, dict):
+        return {key: copied(value) for key, value in state.items()}
+    if isinstance(state, list):
+        return [copied(value) for value in state]
+    return state
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,10 @@ from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
 from specchat.clean import one_line
-from specchat.engine.decoding.passes import BLOCK
+from specchat.engine.decoding.chain_only import BLOCK, ChainOnlyModel
 from specchat.engine.errors import ModelError
 from specchat.engine.hf.memory import OpaqueCache, RollbackCache
 from specchat.engine.hf.positions import fix_frequencies
-from specchat.engine.model.decoder import NOTHING, Skip
-from specchat.engine.model.tree_layout import Layout
 
 MAX_REREAD_TOKENS = 16
 """Tokens that a pass rereads beside its own. More go into a pass before it, whose end the next one can start from."""
@@ -22,11 +20,13 @@ CACHE_PARAMETERS = ("cache", "past_key_values", "cache_params", "state")
 """Names of the cache in the networks' signatures; before transformers 5.24 it was the second."""
 
 
-class HfModel:
-    """A `HostModel` of one sequence. Not thread-safe.
+class HfModel(ChainOnlyModel):
+    """A network of transformers with its cache.
 
     With `alone`, a pass either adds one token or starts from the first; drafts are not supported.
     """
+
+    program = "transformers"
 
     def __init__(self, network: Any, context: int, label: str) -> None:
         """Wrap a `network` in evaluation mode; `label` names it in messages.
@@ -68,37 +68,15 @@ class HfModel:
     def block(self) -> int:
         return self.context if self.alone else BLOCK
 
-    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, layout: Layout | None = None) -> Tensor:
-        """Run `tokens` at position `start`.
-
-        Returns:
-            logits float32 [len(tokens), vocab], on the host.
-        """
-        if layout is not None or skip != NOTHING:
-            raise ValueError("transformers verifies chains, through all layers")
+    def run(self, tokens: Sequence[int], start: int) -> Tensor:
         return self._pass(tokens, start, len(tokens))
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Return `hidden`: `forward` has computed the logits."""
-        return hidden
-
-    def keep(self, rows: Sequence[int], start: int) -> None:
-        raise ValueError("transformers verifies chains")
 
     def write(self, tokens: Sequence[int], start: int) -> None:
         """Run `tokens` at position `start` without logits."""
         self._pass(tokens, start, 1)
         self._memory.turn = self._held
 
-    def next_logits(self, token: int, start: int) -> Tensor:
-        """Logits float32 [vocab] after `token` at position `start`."""
-        return self.forward([token], start)[0].clone()
-
-    def likeliest(self, tokens: Sequence[int], start: int, skip: Skip) -> list[int]:
-        raise ValueError("transformers skips no layers")
-
     def parameters(self) -> int:
-        """Number of weights."""
         return int(self.network.num_parameters())
 
     def memory(self) -> int:
@@ -107,10 +85,9 @@ class HfModel:
 
     def _pass(self, tokens: Sequence[int], start: int, rows: int) -> Tensor:
         """Logits of the last `rows` of `tokens`."""
-        if start > len(self._tokens) or start + len(tokens) > self.context:
-            raise ValueError(f"{len(tokens)} tokens do not fit after {start} of {self.context}")
-        # A target may choose a padding token beyond a draft's vocabulary.
-        fed = [min(token, self.vocab - 1) for token in tokens]
+        if start > len(self._tokens):
+            raise ValueError(f"{len(self._tokens)} tokens are read, and no pass begins after {start}")
+        fed = self.fed(tokens, start)
         self._held = self._memory.roll_back(self._held, min(start, self._held), len(fed))
         reread = self._tokens[self._held : start]
         self._tokens[start:] = fed

@@ -5,22 +5,10 @@ closer than it are made again by one row alone (`decoding/guard.py`). A much lar
 loses state between passes, or keeps state that was rolled back. Such a network supports no drafts.
 """
 
-from dataclasses import dataclass
-from time import perf_counter
-
 import torch
 
 from specchat.clean import one_line
-from specchat.engine.decoding.passes import (
-    ALIKE,
-    BUDGET_S,
-    MOST_ROWS,
-    ONE_BY_ONE,
-    SAFETY,
-    checked,
-    pass_tokens,
-    short_context,
-)
+from specchat.engine.decoding.row_invariance import MOST_ROWS, SAFETY, Proof, compare, require_context
 from specchat.engine.errors import ModelError
 from specchat.engine.hardware.out_of_memory import ran_out
 from specchat.engine.hf.model import HfModel
@@ -33,25 +21,6 @@ MAX_ERROR_FLOAT32, MAX_ERROR_LOWER = 0.01, 0.35
 """Largest rounding difference in float32 and in lower precision, in standard deviations of a row's logits."""
 
 
-@dataclass(frozen=True)
-class Proof:
-    """Result of the test.
-
-    Attributes:
-        error: bound on the difference of a logit between passes; 0 if rows are equal.
-        unsupported: reason why drafts are not supported, or "".
-    """
-
-    error: float = 0.0
-    unsupported: str = ""
-
-    @property
-    def exactness(self) -> str:
-        if self.unsupported:
-            return ONE_BY_ONE
-        return checked(self.error) if self.error else ALIKE
-
-
 def prove(model: HfModel, longest: int | None) -> Proof:
     """Compare passes, and let the model read one token a pass if they differ. The cache's content is lost.
 
@@ -60,18 +29,18 @@ def prove(model: HfModel, longest: int | None) -> Proof:
     Raises:
         ModelError: transformers cannot run the model, or the context is too short for the test.
     """
-    if model.context < LEAST_CONTEXT:
-        raise ModelError(short_context(model.label, model.context, longest, LEAST_CONTEXT))
+    require_context(model, longest, LEAST_CONTEXT)
+    positions = [start for start in POSITIONS if start + MOST_ROWS <= model.context]
     try:
-        error, spread = _differences(model)
+        differences = compare(model, positions, ROW_COUNTS, MOST_ROWS, certain=2)
     except Exception as failed:
         if ran_out(failed):
             raise
         reason = "it takes no other cache than its own, of which no draft can be taken back"
     else:
         most = MAX_ERROR_FLOAT32 if model.network.dtype == torch.float32 and not _quantised(model) else MAX_ERROR_LOWER
-        if error <= most * spread:
-            return Proof(SAFETY * error)
+        if differences.largest <= most * differences.spread:
+            return Proof(SAFETY * differences.largest)
         reason = "several tokens at once do not come out as one after the other does"
     for own in (True, False):
         model.read_alone(own)
@@ -95,22 +64,3 @@ def _failure(model: HfModel) -> str:
 
 def _quantised(model: HfModel) -> bool:
     return getattr(model.network.config, "quantization_config", None) is not None
-
-
-def _differences(model: HfModel) -> tuple[float, float]:
-    """Largest difference of a logit, and largest standard deviation of a row's logits."""
-    length = min(POSITIONS[-1] + MOST_ROWS, model.context)
-    tokens = pass_tokens(length, model.vocab)
-    error, spread, written, begun = 0.0, 0.0, 0, perf_counter()
-    for place in POSITIONS:
-        if place + MOST_ROWS > length or (place > POSITIONS[1] and perf_counter() - begun > BUDGET_S):
-            break
-        model.write(tokens[written:place], written)
-        written = place
-        whole = model.forward(tokens[place : place + MOST_ROWS], place)
-        spread = max(spread, float(whole.std(-1).max()))
-        for rows in ROW_COUNTS:
-            for at in range(0, MOST_ROWS - rows + 1, rows):
-                made = model.forward(tokens[place + at : place + at + rows], place + at)
-                error = max(error, float((made - whole[at : at + rows]).abs().max()))
-    return error, spread

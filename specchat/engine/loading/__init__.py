@@ -6,6 +6,7 @@ from dataclasses import replace
 from specchat.engine.backends import BACKENDS, DEFAULT_BACKEND, HF_BACKEND
 from specchat.engine.errors import ForeignModel, ModelError
 from specchat.engine.hardware.gpu_record import GpuRecord
+from specchat.engine.loading.drafting import noted
 from specchat.engine.loading.next_best import KernelsUnsupported, instead
 from specchat.engine.protocol.events import Loading
 from specchat.engine.protocol.pair import PairSpec
@@ -39,7 +40,7 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
     except KernelsUnsupported as unsupported:
         return instead(pair, unsupported, lambda other: _loaded(other.backend, other, progress, make_room))
     session = _loaded(HF_BACKEND, pair, progress, emptied)
-    session.info = replace(session.info, note="; ".join(part for part in (note, session.info.note) if part))
+    session.info = replace(session.info, note=noted(note, session.info.note))
     return session
 
 

@@ -43,13 +43,9 @@ def on_the_host(pair: PairSpec) -> PairSpec:
     return replace(pair, draft=replace(draft, device="cpu"))
 
 
-def unrestricted(pair: PairSpec) -> str:
+def unrestricted(pair: PairSpec, reason: str) -> str:
     """A sentence that the draft vocabulary is not used; empty where there is none."""
-    return (
-        ""
-        if pair.draft_vocabulary is None
-        else (f"{pair.id} drafts with its whole vocabulary: the draft's tokens differ from the target's.")
-    )
+    return f"{pair.id} drafts with its whole vocabulary: {reason}." if pair.draft_vocabulary else ""
 
 
 def words_of(vocabulary_map: VocabularyMap | None) -> str:

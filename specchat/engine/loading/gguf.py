@@ -9,17 +9,18 @@ from specchat.engine.cross_tokenizer.model import wrap_draft
 from specchat.engine.cross_tokenizer.vocabulary_map import VocabularyMap
 from specchat.engine.decoding.cached import HostModel
 from specchat.engine.decoding.guard import Guard, RoughGuard
+from specchat.engine.decoding.row_invariance import Proof
 from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.fetch.hub import locate, locate_file
 from specchat.engine.gguf.file import GgufFile, file_parts, first_part
 from specchat.engine.gguf.header import read_header
 from specchat.engine.gguf.library import llama
-from specchat.engine.gguf.model import GgufModel, GgufSettings
-from specchat.engine.gguf.proof import PaddingProof, prove
+from specchat.engine.gguf.model import UNEVEN_BLOCK, GgufModel, GgufSettings
+from specchat.engine.gguf.proof import RUNNING, prove
 from specchat.engine.gguf.tokens import tokenizer_of
 from specchat.engine.gguf.trial import try_file
 from specchat.engine.hardware.threads import CORES, leave_one_core
-from specchat.engine.loading.drafting import vocabulary_map_of, words_of
+from specchat.engine.loading.drafting import unrestricted, vocabulary_map_of, words_of
 from specchat.engine.memory.plan import DEFAULT_CONTEXT, shortened
 from specchat.engine.protocol.events import Loading
 from specchat.engine.protocol.pair import GgufOptions, ModelSource, PairSpec
@@ -29,7 +30,6 @@ from specchat.engine.weights.checkpoint import Checkpoint
 
 ALL_LAYERS = 9999
 FEW_CORES = 4
-RUNNING = "it keeps a running state, of which llama.cpp takes nothing back"
 
 Progress = Callable[[Loading], None]
 
@@ -71,25 +71,23 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
     target.padding, target.alone, target.uneven = proof.padding, proof.alone, bool(proof.error) and not proof.alone
     on_gpu = _gpu_layers(pair.target) > 0
     info = TargetInfo(
-        layers=0,
         eos=ends,
         device=f"llama.cpp, {'GPU' if on_gpu else 'CPU'}, {target.threads} thread{'s' * (target.threads != 1)}",
-        exactness=proof.exactness,
+        exactness=proof.exactness + (f"; {UNEVEN_BLOCK} tokens of a chat are kept at a time" if target.uneven else ""),
         threads=0 if on_gpu else target.threads,
         place="cuda" if on_gpu else "cpu",
         trees=False,
-        unsupported=plain_only(RUNNING) if target.file.recurrent else UNSUPPORTED[GGUF_BACKEND],
+        unsupported=plain_only(proof.unsupported) if proof.unsupported else UNSUPPORTED[GGUF_BACKEND],
         guard=_guard(target, proof),
     )
     progress(Loading("measuring plain speed", 0.9))
     session = Session(pair, tokenizer, assembled(target, draft, info), started, words_of(vocabulary_map))
     short = shortened(pair.context, target.context, pair.target.label)
-    unused = f"{pair.id} drafts with its whole vocabulary: it is a GGUF pair." if pair.draft_vocabulary else ""
-    session.warn(short, unused)
+    session.warn(short, unrestricted(pair, "it is a GGUF pair"))
     return session
 
 
-def _guard(target: GgufModel, proof: PaddingProof) -> Guard | None:
+def _guard(target: GgufModel, proof: Proof) -> Guard | None:
     if proof.alone:
         return RoughGuard(target, proof.error)
     return Guard(target, proof.error) if proof.error else None

@@ -10,6 +10,7 @@ from specchat.engine.cross_tokenizer.model import wrap_draft
 from specchat.engine.cross_tokenizer.vocabulary_map import VocabularyMap
 from specchat.engine.decoding.cached import HostModel
 from specchat.engine.decoding.guard import Guard
+from specchat.engine.decoding.row_invariance import Proof
 from specchat.engine.errors import EngineError, ForeignModel, ModelError
 from specchat.engine.fetch.hub import locate
 from specchat.engine.hardware.accelerator import device_of, find_accelerator, kind
@@ -18,8 +19,8 @@ from specchat.engine.hardware.gpu import CHOSEN, Gpu, find_gpu
 from specchat.engine.hardware.threads import leave_one_core
 from specchat.engine.hf.files import HfFiles
 from specchat.engine.hf.model import HfModel
-from specchat.engine.hf.proof import Proof, prove
-from specchat.engine.loading.drafting import noted, vocabulary_map_of, words_of
+from specchat.engine.hf.proof import prove
+from specchat.engine.loading.drafting import noted, unrestricted, vocabulary_map_of, words_of
 from specchat.engine.memory.devices import Machine
 from specchat.engine.memory.need import Place
 from specchat.engine.memory.plan import shortened
@@ -71,15 +72,13 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
     progress(Loading("measuring plain speed", 0.9))
     session = Session(pair, tokenizer, assembled(target, draft, target_info(target, proof, place)), started, note)
     short = "" if files.max_context is None else shortened(pair.context, files.max_context, pair.target.label)
-    unused = f"{pair.id} drafts with its whole vocabulary: transformers runs it." if pair.draft_vocabulary else ""
-    session.warn(short, unused)
+    session.warn(short, unrestricted(pair, "transformers runs it"))
     return session
 
 
 def target_info(target: HfModel, proof: Proof, place: Place) -> TargetInfo:
     """The target's properties for the runner."""
     return TargetInfo(
-        layers=0,
         eos=_ends(target),
         device=f"transformers, {_device_name(place)}, {str(target.network.dtype).removeprefix('torch.')}",
         exactness=proof.exactness,

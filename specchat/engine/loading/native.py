@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 
@@ -21,11 +21,12 @@ from specchat.engine.hardware.gpu_failure import GpuLost, first_line, is_gpu_fai
 from specchat.engine.hardware.gpu_record import GpuRecord
 from specchat.engine.hardware.out_of_memory import ran_out
 from specchat.engine.hardware.threads import CORES, leave_one_core
+from specchat.engine.heads.families import FoundHeads
 from specchat.engine.loading import heads
 from specchat.engine.loading.drafting import noted, on_the_host, unrestricted, vocabulary_map_of, words_of
 from specchat.engine.loading.next_best import KernelsUnsupported
 from specchat.engine.memory import devices, expert_price, gpu_need
-from specchat.engine.memory.devices import Machine, place
+from specchat.engine.memory.devices import Machine, Placement, place
 from specchat.engine.memory.plan import Plan, context_of, shortened
 from specchat.engine.protocol.events import Loading
 from specchat.engine.protocol.pair import PairSpec
@@ -43,92 +44,88 @@ FULL = "End other programs that use the GPU and load the pair again, or set a sm
 """Advice where the GPU's memory ran out."""
 TEXT_ALONE = "the text part of a model that reads images; images are not read"
 
+Progress = Callable[[Loading], None]
 
-def load(
-    pair: PairSpec,
-    progress: Callable[[Loading], None],
-    make_room: Callable[[], None],
-    shared: NativeModel | None = None,
-) -> Session:
-    """Load a pair; see `loading.load`. `shared` is its target, already loaded."""
-    started = perf_counter()
-    compiled.share_compilation()
-    leave_one_core()
-    target, draft, warning = Checkpoint.open(locate(pair.target, progress)), None, ""
-    vocabulary_map: VocabularyMap | None = None
-    tokenizer = target.tokenizer()
-    tokenizer.use(pair.template)
-    if pair.draft is not None:
-        draft = Checkpoint.open(locate(pair.draft, progress))
-        vocabulary_map = vocabulary_map_of(pair, tokenizer, draft.tokenizer())
+
+@dataclass(frozen=True)
+class _Files:
+    """The files of a pair, opened, with what is known before anything is placed.
+
+    Attributes:
+        pair: as it is loaded: a draft with another tokenizer runs on the host.
+        frequent: the draft vocabulary, if it is used.
+        warning: a setting that does not take effect, as a sentence; else empty.
+    """
+
+    pair: PairSpec
+    target: Checkpoint
+    draft: Checkpoint | None
+    tokenizer: Tokenizer
+    vocabulary_map: VocabularyMap | None
+    heads: FoundHeads
+    frequent: tuple[int, ...] | None
+    warning: str
+
+    @classmethod
+    def find(cls, pair: PairSpec, progress: Progress) -> "_Files":
+        """Find a pair's files, downloaded if need be, and open them."""
+        target, draft, vocabulary_map = Checkpoint.open(locate(pair.target, progress)), None, None
+        tokenizer = target.tokenizer()
+        tokenizer.use(pair.template)
+        if pair.draft is not None:
+            draft = Checkpoint.open(locate(pair.draft, progress))
+            vocabulary_map = vocabulary_map_of(pair, tokenizer, draft.tokenizer())
+        frequent: tuple[int, ...] | None = None
         if vocabulary_map is not None:
-            pair, warning = on_the_host(pair), unrestricted(pair)
-    frequent: tuple[int, ...] | None = None
-    if vocabulary_map is None:
-        frequent, warning = _frequent(pair, tokenizer, target.config.eos | tokenizer.eos)
-        draft = draft and replace(draft, drafts=frequent)
-    trained = heads.found(pair, replace(target, drafts=frequent), progress)
-    if frequent is not None and draft is None and not heads.has_own_layer(pair, target):
-        frequent = None
-        warning = f"{pair.id} has neither a draft model nor a layer of its target that draft_vocabulary would restrict."
-    make_room()
-    shown, done = "", 0.1
+            pair, warning = on_the_host(pair), unrestricted(pair, "the draft's tokens differ from the target's")
+        else:
+            frequent, warning = _frequent(pair, tokenizer, target.config.eos | tokenizer.eos)
+            draft = draft and replace(draft, drafts=frequent)
+        trained = heads.found(pair, replace(target, drafts=frequent), progress)
+        if frequent is not None and draft is None and not heads.has_own_layer(pair, target):
+            frequent = None
+            without = f"{pair.id} has neither a draft model nor a layer of its target"
+            warning = f"{without} that draft_vocabulary would restrict."
+        return cls(pair, target, draft, tokenizer, vocabulary_map, trained, frequent, warning)
 
-    def show(words: str, part: float) -> None:
-        nonlocal shown, done
-        if words != shown or part >= done + SHOWN_PART:
-            shown, done = words, max(part, done)
-            progress(Loading(shown, done))
 
-    def reporting(plan: Plan) -> AbstractContextManager[None]:
+class _Bar:
+    """Progress that never goes back, in steps of at least SHOWN_PART."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress, self._words, self._done = progress, "", 0.1
+
+    def show(self, words: str, part: float) -> None:
+        if words != self._words or part >= self._done + SHOWN_PART:
+            self._words, self._done = words, max(part, self._done)
+            self._progress(Loading(words, self._done))
+
+    def compiling(self, plan: Plan) -> AbstractContextManager[None]:
+        """Show the compiling of the functions that `plan` needs."""
         if not any(model.compiled for model in plan.models):
             return nullcontext()
-        return compiled.reporting(
-            lambda share: show("compiling for this processor (later starts skip this)", 0.1 + 0.4 * share)
-        )
+        words = "compiling for this processor (later starts skip this)"
+        return compiled.reporting(lambda share: self.show(words, 0.1 + 0.4 * share))
 
-    show(f"reading {pair.target.short}", 0.1)
-    context = context_of(target.config, pair.context)
-    threads = CORES if compiled.likely_available() else 0
-    machine = devices.this_machine(pair)
-    _check_gpu_runs(pair, machine, target.config)
-    placement = place(pair, target, draft, context, machine, threads)
-    if placement.plan.target.place == "cuda" and torch.cuda.is_available():
-        _check_kernels(pair, lambda part: show(f"preparing the GPU: {part}", 0.1))
-    with reporting(placement.plan):
-        if any(model.compiled for model in placement.plan.models):
-            if compiled.unavailable():
-                placement = place(pair, target, draft, context, machine)
-            compiled.unavailable(compiled.CHOICE)  # chosen now, not in the first reply
-    show(f"reading {pair.target.short}", 0.1)
 
-    def about_draft() -> None:
-        if pair.draft is not None:
-            show(f"reading {pair.draft.short}", 0.5)
-
-    def loaded(plan: Plan, note: str) -> Session:
-        with reporting(plan):
-            fitting, plan = heads.fitting(trained, plan)
-            runner = load_runner(pair, target, draft, plan, about_draft, vocabulary_map, fitting, shared)
-        runner.prepare(lambda part: show(f"preparing the GPU: {part}", 0.8))
-        show("measuring plain speed", 0.9)
-        session = Session(
-            pair, tokenizer, runner, started, noted(note, words_of(vocabulary_map), TEXT_ALONE * target.also_sees)
-        )
-        if frequent and (draft is not None or heads.own_layer_drafts(runner.statuses)):
-            session.info = replace(session.info, draft_tokens=len(frequent))
-        short = shortened(pair.context, target.config.longest, pair.target.label)
-        price = expert_price.described(plan.target, bus_rate(runner.gpu))
-        session.warn(short, warning, heads.unused_heads(pair, runner.statuses), price)
-        return session
-
-    full = False
+def load(
+    pair: PairSpec, progress: Progress, make_room: Callable[[], None], shared: NativeModel | None = None
+) -> Session:
+    """Load a pair; see `loading.load`. `shared` is its target, already loaded."""
+    started, bar = perf_counter(), _Bar(progress)
+    compiled.share_compilation()
+    leave_one_core()
+    files = _Files.find(pair, progress)
+    make_room()
+    bar.show(f"reading {pair.target.short}", 0.1)
+    placement = _placed(files, bar)
+    bar.show(f"reading {pair.target.short}", 0.1)
     try:
-        return loaded(placement.plan, placement.note)
+        return _read(files, placement.plan, placement.note, bar, shared, started)
     except PageLockRefused as error:
         if placement.otherwise is None:
             raise
-        reason, kernels = error.reason, False
+        reason, kernels, full = error.reason, False, False
     except EngineError:
         raise
     except Exception as error:
@@ -140,17 +137,58 @@ def load(
         logging.getLogger(__name__).info("the GPU failed", exc_info=True)
         reason, kernels = first_line(error), not full
         if is_gpu_failure(error):
-            raise GpuLost(pair, reason) from None
+            raise GpuLost(files.pair, reason) from None
     if placement.otherwise is None or (kernels and torch.cuda.is_available()):
         raise KernelsUnsupported(f"the GPU failed ({reason})", fault=True)
-    show("the GPU failed; going to the CPU", 0.1)
+    bar.show("the GPU failed; going to the CPU", 0.1)
     GpuRecord.use(None)
-    if not full:
-        return loaded(placement.otherwise, f"the GPU failed: {reason}")
-    if torch.cuda.is_available():
+    if full and torch.cuda.is_available():
         torch.cuda.empty_cache()
-    session = loaded(placement.otherwise, "")
-    session.warn(f"The GPU's memory ran out while {pair.id} was being loaded, so it runs on the CPU.", FULL)
+    note = "" if full else f"the GPU failed: {reason}"
+    session = _read(files, placement.otherwise, note, bar, shared, started)
+    if full:
+        session.warn(f"The GPU's memory ran out while {pair.id} was being loaded, so it runs on the CPU.", FULL)
+    return session
+
+
+def _placed(files: _Files, bar: _Bar) -> Placement:
+    """Choose the devices of a pair, and check that they run it."""
+    pair, target = files.pair, files.target
+    context = context_of(target.config, pair.context)
+    threads = CORES if compiled.likely_available() else 0
+    machine = devices.this_machine(pair)
+    _check_gpu_runs(pair, machine, target.config)
+    placement = place(pair, target, files.draft, context, machine, threads)
+    if placement.plan.target.place == "cuda" and torch.cuda.is_available():
+        _check_kernels(pair, lambda part: bar.show(f"preparing the GPU: {part}", 0.1))
+    with bar.compiling(placement.plan):
+        if any(model.compiled for model in placement.plan.models):
+            if compiled.unavailable():
+                placement = place(pair, target, files.draft, context, machine)
+            compiled.unavailable(compiled.CHOICE)  # chosen now, not in the first reply
+    return placement
+
+
+def _read(files: _Files, plan: Plan, note: str, bar: _Bar, shared: NativeModel | None, started: float) -> Session:
+    """Read the weights by `plan`, and measure the pair."""
+    pair, draft, target = files.pair, files.draft, files.target
+
+    def about_draft() -> None:
+        if pair.draft is not None:
+            bar.show(f"reading {pair.draft.short}", 0.5)
+
+    with bar.compiling(plan):
+        fitting, plan = heads.fitting(files.heads, plan)
+        runner = load_runner(pair, target, draft, plan, about_draft, files.vocabulary_map, fitting, shared)
+    runner.prepare(lambda part: bar.show(f"preparing the GPU: {part}", 0.8))
+    bar.show("measuring plain speed", 0.9)
+    note = noted(note, words_of(files.vocabulary_map), TEXT_ALONE * target.also_sees)
+    session = Session(pair, files.tokenizer, runner, started, note)
+    if files.frequent and (draft is not None or heads.own_layer_drafts(runner.statuses)):
+        session.info = replace(session.info, draft_tokens=len(files.frequent))
+    short = shortened(pair.context, target.config.longest, pair.target.label)
+    price = expert_price.described(plan.target, bus_rate(runner.gpu))
+    session.warn(short, files.warning, heads.unused_heads(pair, runner.statuses), price)
     return session
 
 

@@ -20,7 +20,7 @@ from specchat.engine.device.graphs import Graphs, current
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.rehearsal import HOST, Rehearsed, blank
 from specchat.engine.device.stepwise import StepwiseExecutor
-from specchat.engine.drafters.parts import Parts
+from specchat.engine.drafters.parts import Parts, TargetLayers
 from specchat.engine.drafters.skip_search import WINDOW
 from specchat.engine.hardware.threads import free_cores
 from specchat.engine.heads.families import FoundHeads, read
@@ -30,7 +30,7 @@ from specchat.engine.protocol.options import Sampling
 from specchat.engine.runners.host import NO_HEADS
 from specchat.engine.runners.registry import drafters_for
 from specchat.engine.runners.runner import Runner
-from specchat.engine.strategy import Facts, SkippedLayers, highest
+from specchat.engine.strategy import SkippedLayers
 
 
 def device_runner(
@@ -68,18 +68,16 @@ def device_runner(
     for role, head in heads.items():
         if not executor.drafts.add_head(role, head, cached["target"].model):
             executor.beside[role] = loops
-    layers = target.config.layers
     parts = Parts(
         target=cached["target"],
-        layers=layers,
+        layers=TargetLayers(target.config.layers, skip=skip),
         joins=executor.joins,
         costs=executor.costs,
         draft=small,
         heads=heads,
-        skip=skip,
     )
     unsupported = {**missing_features(draft), "exits": "on a GPU a pass runs from the first layer on"}
-    drafters, statuses = drafters_for(parts, Facts(unsupported, found.facts, layers, skipped=highest(skip)))
+    drafters, statuses = drafters_for(parts, unsupported, found.facts)
 
     def ready(notify: Callable[[str], None]) -> None:
         if device.type == "cuda":

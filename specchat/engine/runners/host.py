@@ -12,7 +12,7 @@ from specchat.engine.decoding.cached import CachedModel, HostModel
 from specchat.engine.decoding.draft import Role
 from specchat.engine.decoding.guard import Guard
 from specchat.engine.decoding.host import HostExecutor
-from specchat.engine.drafters.parts import Parts
+from specchat.engine.drafters.parts import Parts, TargetLayers
 from specchat.engine.hardware.threads import free_cores
 from specchat.engine.heads.families import FoundHeads, read
 from specchat.engine.memory.need import Place
@@ -22,10 +22,10 @@ from specchat.engine.protocol.pair import Quant
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.registry import drafters_for
 from specchat.engine.runners.runner import Runner
-from specchat.engine.strategy import Facts, Feature, SkippedLayers, highest
+from specchat.engine.strategy import Feature, SkippedLayers
 from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.engine.weights.config import ModelConfig
-from specchat.engine.weights.exit_adapter import ExitAdapter, read_adapter
+from specchat.engine.weights.exit_adapter import read_adapter
 
 NO_HEADS = FoundHeads()
 
@@ -54,13 +54,10 @@ class NativeModel(HostModel, Protocol):
 class TargetInfo:
     """Properties of a target for its runner.
 
-    `layers` may be skipped; `threads`: of the CPU; `trees`: True where it verifies trees; `unsupported`: reasons by
-    unsupported feature; `guard` repeats choices that rounding may change; `head_layers`: weights of its head, in
-    layers; `exit_layer`: number of layers that draft; `skip`: what drafting leaves out;
-    `exit_adapter`: what the head reads of them.
+    `threads`: of the CPU; `trees`: True where it verifies trees; `unsupported`: reasons by unsupported feature; `guard`
+    repeats choices that rounding may change.
     """
 
-    layers: int
     eos: frozenset[int]
     device: str
     exactness: str
@@ -69,10 +66,7 @@ class TargetInfo:
     trees: bool = True
     unsupported: Mapping[Feature, str] = field(default_factory=dict)
     guard: Guard | None = None
-    head_layers: float = 0.0
-    exit_layer: int | None = None
-    exit_adapter: ExitAdapter | None = None
-    skip: SkippedLayers | None = None
+    layers: TargetLayers = field(default_factory=TargetLayers)
 
 
 def host_model(checkpoint: Checkpoint, context: int | None = None, quant: Quant | None = None) -> NativeModel:
@@ -102,18 +96,9 @@ def host_runner(
     c = target.config
     adapter, unfit = read_adapter(exit_folder, c)
     unsupported: dict[Feature, str] = {"exits": unfit} if unfit else {}
-    info = TargetInfo(
-        c.layers,
-        c.eos,
-        words,
-        target.exactness,
-        target.threads,
-        head_layers=c.head_layers,
-        unsupported=unsupported,
-        exit_layer=exit_layer if adapter is None else adapter.layer,
-        exit_adapter=adapter,
-        skip=skip,
-    )
+    exit_layer = exit_layer if adapter is None else adapter.layer
+    layers = TargetLayers(c.layers, c.head_layers, exit_layer, adapter, skip)
+    info = TargetInfo(c.eos, words, target.exactness, target.threads, unsupported=unsupported, layers=layers)
     return assembled(target, draft, info, found)
 
 
@@ -137,15 +122,8 @@ def assembled(target: HostModel, draft: HostModel | None, info: TargetInfo, foun
         costs=executor.costs,
         draft=cached.get("draft"),
         heads=heads,
-        head_layers=info.head_layers,
-        exit_layer=info.exit_layer,
-        exit_adapter=info.exit_adapter,
-        skip=info.skip,
     )
-    facts = Facts(
-        {**missing_features(draft), **info.unsupported}, found.facts, info.layers, info.exit_layer, highest(info.skip)
-    )
-    drafters, statuses = drafters_for(parts, facts)
+    drafters, statuses = drafters_for(parts, {**missing_features(draft), **info.unsupported}, found.facts)
     return Runner(
         target=cached["target"],
         draft=cached.get("draft"),

@@ -1,0 +1,133 @@
+"""Compares passes of several tokens with larger ones, for models that programs of other projects compute.
+
+Kernels sum in an order that depends on the number of rows. Where logits differ, choices closer than the difference are
+made again by one row alone (`guard.py`).
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+
+import torch
+from torch import Tensor
+
+from specchat.engine.decoding.chain_only import ChainOnlyModel
+from specchat.engine.errors import ModelError
+from specchat.engine.strategy import MAX_DRAFT_LENGTH
+
+MOST_ROWS = MAX_DRAFT_LENGTH + 1
+"""Largest number of logits rows in a pass: the pending token and the longest draft."""
+SHIFT_TOKENS = 5
+"""Distance between two passes of MOST_ROWS, which gives each token another row."""
+COMPARED_TOKENS = MOST_ROWS + SHIFT_TOKENS
+"""Tokens of one comparison that includes passes of MOST_ROWS."""
+BUDGET_S = 1.5
+"""Seconds after which no further comparison begins."""
+SAFETY = 4.0
+"""Ratio of the margin of a close choice to the largest difference measured."""
+CHECKED = "checked"
+Padding = tuple[int, ...]
+"""Entry r is how many rows go through a pass in place of r; the last entry is for the most rows there may be."""
+UNPADDED: Padding = tuple(range(MOST_ROWS + 1))
+
+
+@dataclass(frozen=True)
+class Proof:
+    """Result of a comparison at load.
+
+    Attributes:
+        error: bound on the difference of a logit between passes; 0 if rows are equal.
+        padding: rows of a pass by its tokens.
+        alone: a single row runs unpadded, and only it differs.
+        unsupported: reason why drafts are not supported, or "".
+    """
+
+    error: float = 0.0
+    padding: Padding = UNPADDED
+    alone: bool = False
+    unsupported: str = ""
+
+    @property
+    def exactness(self) -> str:
+        """The guarantee of equality with plain decoding, as a sentence."""
+        if self.unsupported:
+            return "one token after the other: nothing is drafted"
+        one = self.padding[1]
+        if self.alone:
+            several = f"passes of {one} to {MOST_ROWS} rows compared bit for bit"
+            again = f"choices closer than {self.error:.1g} in a logit are made again by {one}"
+            return f"row-invariant: {several}; one row goes alone, and {again}"
+        if self.error:
+            return f"{CHECKED}: choices closer than {self.error:.1g} in a logit are made again by one row alone"
+        alike = f"row-invariant: passes of 1 to {MOST_ROWS} rows compared bit for bit"
+        return alike if one == 1 else f"{alike}, one row going as {one}"
+
+
+@dataclass(frozen=True)
+class Differences:
+    """Largest difference of a logit by number of rows, and largest standard deviation of a row's logits."""
+
+    by_rows: dict[int, float]
+    spread: float
+
+    @property
+    def largest(self) -> float:
+        return max(self.by_rows.values())
+
+
+def require_context(model: ChainOnlyModel, longest: int | None, least: int) -> None:
+    """Raise ModelError for a context below the `least` tokens of a comparison; its files state `longest` at most."""
+    if model.context >= least:
+        return
+    if longest is not None and longest < least:
+        stated = f"{model.label} states a context of {longest}, and a chat needs {least} tokens"
+        raise ModelError(f"{stated}. Get the model from elsewhere.")
+    short = f"{model.label}: context = {model.context} is too short"
+    raise ModelError(f"{short}. Set context = {least} or more for this pair in models.toml.")
+
+
+def pass_tokens(length: int, vocab: int) -> list[int]:
+    """Return token ids to compare passes with."""
+    return [(7919 * (place + 1)) % vocab for place in range(length)]
+
+
+def compare(
+    model: ChainOnlyModel, positions: Sequence[int], counts: Collection[int], passes: int, certain: int
+) -> Differences:
+    """Compare passes of each of `counts` rows with one of MOST_ROWS. The cache's content is lost.
+
+    Args:
+        positions: where the passes of MOST_ROWS begin, ascending; the first `certain` ones are compared however long
+            that takes.
+        passes: largest number of passes of each count.
+    """
+    tokens = pass_tokens(min(positions[-1] + COMPARED_TOKENS, model.context), model.vocab)
+    by_rows, spread = dict.fromkeys(counts, 0.0), 0.0
+    begun, written = perf_counter(), 0
+    for number, start in enumerate(positions):
+        if number >= certain and perf_counter() - begun > BUDGET_S:
+            break
+        if start > written:
+            model.write(tokens[written:start], written)
+        written = start
+        whole = model.forward(tokens[start : start + MOST_ROWS], start).clone()
+        spread = max(spread, float(whole.std(-1).max()))
+        for rows in counts:
+            by_rows[rows] = max(by_rows[rows], _difference(model, tokens, start, whole, rows, passes))
+    return Differences(by_rows, spread)
+
+
+def _difference(
+    model: ChainOnlyModel, tokens: Sequence[int], start: int, whole: Tensor, rows: int, passes: int
+) -> float:
+    """Largest difference from `whole`, the logits of MOST_ROWS tokens; another pass of as many begins later."""
+    largest = 0.0
+    if rows == MOST_ROWS:
+        model.write(tokens[start : start + SHIFT_TOKENS], start)
+    offsets = range(0, MOST_ROWS - rows + 1, rows)[:passes] if rows < MOST_ROWS else (SHIFT_TOKENS,)
+    for at in offsets:
+        logits = model.forward(tokens[start + at : start + at + rows], start + at)[: MOST_ROWS - at]
+        other = whole[at : at + rows]
+        if not torch.equal(logits, other):
+            largest = max(largest, float((logits - other).abs().max()), torch.finfo(torch.float32).tiny)
+    return largest
