@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from specchat.engine.families.family import Family, block, decoder, head_norms, partly
-from specchat.engine.families.grouped import GroupedSettings, grouped
+from specchat.engine.families.parts.family import Family, block, decoder, head_norms, partly
+from specchat.engine.families.parts.grouped import GroupedSettings, grouped
 from specchat.engine.foreign import MaybeCount, Number, Switch
 from specchat.engine.recipe import Layer, Recipe
 

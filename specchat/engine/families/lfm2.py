@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from specchat.engine.families import family as parts
-from specchat.engine.families.family import FULL, Family
-from specchat.engine.families.short_conv import ShortConvSettings, attention, mlp, short_conv
+from specchat.engine.families.parts import family as parts
+from specchat.engine.families.parts.family import FULL, Family
+from specchat.engine.families.parts.short_conv import ShortConvSettings, attention, mlp, short_conv
 from specchat.engine.recipe import Layer, Norm, Recipe, Unsupported
 
 CONV = "conv"

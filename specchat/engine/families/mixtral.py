@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from specchat.engine.families.experts import Chosen, ExpertsSettings, mixture
-from specchat.engine.families.family import Family, block, decoder, within
-from specchat.engine.families.settings import Theta
+from specchat.engine.families.parts.experts import Chosen, ExpertsSettings, mixture
+from specchat.engine.families.parts.family import Family, block, decoder, within
+from specchat.engine.families.parts.settings import Theta
 from specchat.engine.foreign import MaybeCount, Number
 from specchat.engine.recipe import Layer, Recipe
 

@@ -1,7 +1,7 @@
-"""Qwen2 and Qwen2.5: Llama's layers with biases of queries, keys and values; some of them with a window."""
+"""Qwen2, Qwen2.5 and MiMo: Llama's layers with biases of queries, keys and values; some of them with a window."""
 
-from specchat.engine.families.family import Family, block, decoder, kinds, within
-from specchat.engine.families.settings import Settings
+from specchat.engine.families.parts.family import Family, block, decoder, kinds, within
+from specchat.engine.families.parts.settings import Settings
 from specchat.engine.foreign import MaybeCount
 from specchat.engine.recipe import Layer, Recipe
 
@@ -26,3 +26,4 @@ def recipe(c: QwenSettings) -> Recipe:
 
 
 FAMILY = Family("qwen2", "Qwen2", recipe, QwenSettings)
+MIMO = Family("mimo", "MiMo", recipe, QwenSettings, mtp="model.mtp_layers.")

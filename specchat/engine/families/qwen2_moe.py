@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from specchat.engine.families.experts import Chosen, SparseSettings, mixture, with_shared
-from specchat.engine.families.family import Family, block, decoder, kinds, within
+from specchat.engine.families.parts.experts import Chosen, SparseSettings, mixture, with_shared
+from specchat.engine.families.parts.family import Family, block, decoder, kinds, within
 from specchat.engine.foreign import Count, MaybeCount, Switch
 from specchat.engine.recipe import Layer, Recipe
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from specchat.engine.families.family import Family, block, decoder, head_norms, within
+from specchat.engine.families.parts.family import Family, block, decoder, head_norms, within
 from specchat.engine.families.qwen2 import QwenSettings
 from specchat.engine.foreign import MaybeCount
 from specchat.engine.recipe import Layer, Recipe

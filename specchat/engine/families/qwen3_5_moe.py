@@ -1,7 +1,7 @@
 """Qwen3.5 and 3.6 with experts (Qwen team 2026): as without, but for experts beside a gated MLP that every row has."""
 
-from specchat.engine.families.experts import Chosen, ExpertsSettings, mixture, with_shared
-from specchat.engine.families.family import Family
+from specchat.engine.families.parts.experts import Chosen, ExpertsSettings, mixture, with_shared
+from specchat.engine.families.parts.family import Family
 from specchat.engine.families.qwen3_5 import Qwen35Settings, hybrid
 from specchat.engine.foreign import Count, MaybeCount
 from specchat.engine.recipe import Experts, Recipe

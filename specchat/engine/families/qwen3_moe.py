@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from specchat.engine.families.experts import Chosen, SparseSettings, mixture
-from specchat.engine.families.family import Family, block, decoder, head_norms, within
+from specchat.engine.families.parts.experts import Chosen, SparseSettings, mixture
+from specchat.engine.families.parts.family import Family, block, decoder, head_norms, within
 from specchat.engine.foreign import Count, MaybeCount
 from specchat.engine.recipe import Layer, Recipe
 

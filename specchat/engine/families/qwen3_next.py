@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from specchat.engine.families.delta import DeltaSettings, delta
-from specchat.engine.families.experts import Chosen, SparseSettings, mixture, with_shared
-from specchat.engine.families.family import Family, gated
+from specchat.engine.families.parts.delta import DeltaSettings, delta
+from specchat.engine.families.parts.experts import Chosen, SparseSettings, mixture, with_shared
+from specchat.engine.families.parts.family import Family, gated
 from specchat.engine.families.qwen3_5 import Qwen35Settings, hybrid
 from specchat.engine.foreign import Count, MaybeCount, Switch
 from specchat.engine.recipe import Delta, Experts, Gated, Recipe

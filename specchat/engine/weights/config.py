@@ -7,8 +7,8 @@ from typing import Any
 
 from specchat.engine import families
 from specchat.engine.errors import ForeignModel, ModelError
-from specchat.engine.families.family import Family
-from specchat.engine.families.settings import Ends, Scaling, Settings
+from specchat.engine.families.parts.family import Family
+from specchat.engine.families.parts.settings import Ends, Scaling, Settings
 from specchat.engine.files import found, read
 from specchat.engine.foreign import LARGEST, checked, shown
 from specchat.engine.recipe import Recipe, Unsupported

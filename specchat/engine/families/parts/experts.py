@@ -5,8 +5,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from specchat.engine.families.family import gated
-from specchat.engine.families.settings import Settings
+from specchat.engine.families.parts.family import gated
+from specchat.engine.families.parts.settings import Settings
 from specchat.engine.foreign import OR_NONE, Switch
 from specchat.engine.foreign import Count as Positive
 from specchat.engine.recipe import MOST_EXPERTS, Experts, Matrix

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from specchat.engine.families.experts import Chosen, ExpertsSettings, mixture
-from specchat.engine.families.experts import Count as Experts
-from specchat.engine.families.family import gated
+from specchat.engine.families.parts.experts import Chosen, ExpertsSettings, mixture
+from specchat.engine.families.parts.experts import Count as Experts
+from specchat.engine.families.parts.family import gated
 from specchat.engine.foreign import Count, MaybeCount, Number, Switch
 from specchat.engine.recipe import Layer
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from specchat.engine.families.settings import Scaling, Settings
+from specchat.engine.families.parts.settings import Scaling, Settings
 from specchat.engine.foreign import shown
 from specchat.engine.recipe import Activation, Attention, Gated, Layer, Matrix, Norm, Recipe, Rope, Unsupported
 
