@@ -295,6 +295,33 @@ MORE: dict[str, dict[str, Any]] = {
         "block_multiple_of": 16,
         "layer_types": ["conv", "full_attention", "conv", "conv"],
     },
+    "lfm2_moe": {
+        "model_type": "lfm2_moe",
+        "num_key_value_heads": 2,
+        "norm_eps": 1e-3,
+        "num_dense_layers": 1,
+        "num_experts": 5,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 48,
+        "routed_scaling_factor": 1.5,
+        "layer_types": ["conv", "full_attention", "conv", "conv"],
+    },
+    "minimax_m2": {
+        "model_type": "minimax_m2",
+        "num_key_value_heads": 2,
+        "head_dim": 32,
+        "rotary_dim": 16,
+        "tie_word_embeddings": False,
+        "num_local_experts": 5,
+        "num_experts_per_tok": 2,
+    },
+    "olmoe": {
+        "model_type": "olmoe",
+        "num_key_value_heads": 2,
+        "tie_word_embeddings": False,
+        "num_experts": 5,
+        "num_experts_per_tok": 2,
+    },
     "mistral-window": {"model_type": "mistral", "num_key_value_heads": 2, "sliding_window": 8},
 }
 """The others."""

@@ -16,10 +16,19 @@ from transformers import (
     Mistral3ForConditionalGeneration,
     MuseGlimmerConfig,
     MuseGlimmerForConditionalGeneration,
+    Qwen2_5_VLConfig,
+    Qwen2_5_VLForConditionalGeneration,
+    Qwen2VLConfig,
+    Qwen2VLForConditionalGeneration,
+    Qwen3VLConfig,
+    Qwen3VLForConditionalGeneration,
+    Qwen3VLMoeConfig,
+    Qwen3VLMoeForConditionalGeneration,
 )
 
 from specchat.engine.loading import load
 from specchat.engine.protocol.pair import PairSpec
+from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.host import host_model
 from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.test_decoder import tokens
@@ -75,6 +84,69 @@ def test_its_logits_are_those_of_transformers(names: tuple[str, str], saved: Pat
         theirs = whole(torch.tensor([ids])).logits[0]
     assert theirs.std() > 0.3
     torch.testing.assert_close(model.logits(model.forward(ids, 0)), theirs, atol=2e-4, rtol=1e-4)
+
+
+QWEN_VISION = {"depth": 1, "hidden_size": 32, "embed_dim": 32, "intermediate_size": 32, "num_heads": 2} | {
+    "out_hidden_size": 64,
+    "num_position_embeddings": 16,
+    "deepstack_visual_indexes": [0],
+    "fullatt_block_indexes": [0],
+}
+OLD_ROPE = {"type": "mrope", "mrope_section": [4, 2, 2]}
+NEW_ROPE = {"rope_type": "default", "mrope_section": [4, 2, 2], "mrope_interleaved": True}
+EXPERTS = {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 48, "mlp_only_layers": [1]}
+QWEN: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+    "qwen2_vl": (Qwen2VLConfig, Qwen2VLForConditionalGeneration, {"rope_scaling": OLD_ROPE}),
+    "qwen2_5_vl": (Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration, {"rope_scaling": OLD_ROPE}),
+    "qwen3_vl": (Qwen3VLConfig, Qwen3VLForConditionalGeneration, {"rope_scaling": NEW_ROPE}),
+    "qwen3_vl_moe": (Qwen3VLMoeConfig, Qwen3VLMoeForConditionalGeneration, {"rope_scaling": NEW_ROPE, **EXPERTS}),
+}
+"""Their configurations and models of images and text, and what their settings of text have beside TEXT."""
+
+
+def qwen(kind: str, folder: Path) -> Path:
+    """A model of text and images of `kind` with random weights, as transformers saves it."""
+    config, whole, more = QWEN[kind]
+    torch.manual_seed(4)
+    text = TEXT | {"rope_theta": 5000.0, "bos_token_id": None, "hidden_act": "silu"} | more
+    made = whole(config(text_config=text, vision_config=QWEN_VISION, tie_word_embeddings=False))
+    for name, weight in made.named_parameters():
+        one_of = "norm" in name or "bias" in name
+        weight.data.normal_(1.0 if "norm" in name else 0.0, 0.2 if one_of else 1.3 * weight.shape[-1] ** -0.5)
+    made.save_pretrained(folder)
+    return folder
+
+
+def published(folder: Path) -> None:
+    """Write files over as published ones are: settings of text among the whole's, experts in transposed stacks."""
+    settings, file = json.loads((folder / "config.json").read_text()), folder / "model.safetensors"
+    weights = load_file(file)
+    if "moe" not in settings["model_type"]:
+        text = settings.pop("text_config")
+        (folder / "config.json").write_text(json.dumps(text | settings))
+        weights = {name.replace(".language_model.", "."): one for name, one in weights.items()}
+    stacks = {name: one.transpose(1, 2).contiguous() for name, one in weights.items() if ".experts." in name}
+    save_file(weights | stacks, file, metadata={"format": "pt"})
+
+
+OF_QWEN = [(kind, False) for kind in QWEN] + [(kind, True) for kind in ("qwen2_vl", "qwen2_5_vl", "qwen3_vl_moe")]
+
+
+@pytest.mark.parametrize(("kind", "as_published"), OF_QWEN)
+def test_qwens_that_read_images_have_the_logits_of_transformers(kind: str, as_published: bool, tmp_path: Path) -> None:
+    """The three positions of a token by M-RoPE are equal in text."""
+    ids = tokens(60)
+    qwen(kind, tmp_path)
+    if as_published:
+        published(tmp_path)
+    whole = QWEN[kind][1].from_pretrained(tmp_path, dtype=torch.float32)
+    with torch.no_grad():
+        theirs = whole(torch.tensor([ids])).logits[0]
+    assert theirs.std() > 0.3
+    opened = Checkpoint.open(tmp_path)
+    assert opened.also_sees
+    for model in (host_model(opened), ReferenceDecoder(opened)):
+        torch.testing.assert_close(model.logits(model.forward(ids, 0)), theirs, atol=2e-4, rtol=1e-4)
 
 
 PIXTRAL = VISION | {"model_type": "pixtral", "head_dim": 16}

@@ -12,7 +12,8 @@ def known() -> dict[str, Family]:
     """Families by model_type in config.json: every `Family` in a module of this package, under any name."""
     modules = (import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__) if not module.ispkg)
     values = (value for module in modules for value in vars(module).values())
-    return {value.model_type: value for value in values if isinstance(value, Family)}
+    found = {value.model_type: value for value in values if isinstance(value, Family)}
+    return dict(sorted(found.items()))
 
 
 def also_seeing() -> dict[str, str]:

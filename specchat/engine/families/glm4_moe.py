@@ -11,6 +11,7 @@ from specchat.engine.recipe import Layer, Recipe
 class Glm4MoeSettings(GroupedSettings):
     """Published files leave out what is as here."""
 
+    USUAL = 128
     num_key_value_heads: MaybeCount = 8
     rms_norm_eps: Number = 1e-5
     use_qk_norm: Switch = False
@@ -22,7 +23,7 @@ def recipe(c: Glm4MoeSettings) -> Recipe:
         mixer = partly(c, plain.attention, 0.5)
         if c.use_qk_norm:
             mixer = head_norms(c, mixer, f"{prefix}.self_attn")
-        return grouped(c, index, prefix, replace(plain, mixer=mixer), 128)
+        return grouped(c, index, prefix, replace(plain, mixer=mixer))
 
     return decoder(c, layer)
 

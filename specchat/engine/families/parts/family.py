@@ -227,6 +227,8 @@ def rope_of(given: Settings, width: int, options: dict[str, Any] | None = None, 
     kind = options.get("rope_type", options.get("type", "default"))
     if not isinstance(kind, str):
         raise ValueError(f"rope_type is {shown(kind)}, not a text")
+    if kind == "mrope":  # Its three positions of a token, by which sections of a head rotate, are equal in text.
+        kind = "default"
     if kind not in ROPE_NEEDS:
         raise Unsupported(f"specchat's decoder has no rope scaling {shown(kind)} ({', '.join(ROPE_NEEDS)})")
     options.setdefault("max_position_embeddings", given.max_position_embeddings)

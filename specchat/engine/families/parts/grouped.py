@@ -13,6 +13,7 @@ class GroupedSettings(ExpertsSettings):
     """Published files leave out what is as here."""
 
     n_routed_experts: Experts = None
+    """Takes the place of num_experts."""
     n_shared_experts: MaybeCount = 1
     num_experts_per_tok: Chosen = 8
     moe_intermediate_size: Count = 1408
@@ -23,16 +24,21 @@ class GroupedSettings(ExpertsSettings):
     first_k_dense_replace: int = 1
     """First layers without experts."""
 
+    @property
+    def experts(self) -> int:
+        """Experts of a layer that has some."""
+        return super().experts if self.n_routed_experts is None else self.n_routed_experts
 
-def grouped(c: GroupedSettings, index: int, prefix: str, layer: Layer, usual: int) -> Layer:
-    """`layer`, number `index`, with experts as MLP if it has some; `usual` of them where no key says.
+
+def grouped(c: GroupedSettings, index: int, prefix: str, layer: Layer) -> Layer:
+    """`layer`, number `index`, with experts as MLP if it has some.
 
     Raises:
         ValueError: groups are fewer than those chosen, not of two experts or more, or leave too few to choose from.
     """
     if index < c.first_k_dense_replace:
         return layer
-    count = c.experts(usual) if c.n_routed_experts is None else c.n_routed_experts
+    count = c.experts
     if c.topk_group > c.n_group:
         raise ValueError(f"topk_group is {c.topk_group}, and n_group is {c.n_group}")
     if c.topk_group < c.n_group:
@@ -44,7 +50,7 @@ def grouped(c: GroupedSettings, index: int, prefix: str, layer: Layer, usual: in
             raise ValueError(f"num_experts_per_tok is {c.num_experts_per_tok}, and {left}")
     name, width = f"{prefix}.mlp", c.moe_intermediate_size
     made = replace(
-        mixture(c, name, count, width, renormalised=c.norm_topk_prob),
+        mixture(c, name, width, renormalised=c.norm_topk_prob),
         sigmoid=True,
         correction=f"{name}.gate.e_score_correction_bias",
         groups=(c.n_group, c.topk_group),
