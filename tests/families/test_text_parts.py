@@ -26,6 +26,7 @@ from transformers import (
     Qwen3VLMoeForConditionalGeneration,
 )
 
+from specchat.engine.errors import ModelError
 from specchat.engine.loading import load
 from specchat.engine.protocol.pair import PairSpec
 from specchat.engine.reference.decoder import ReferenceDecoder
@@ -104,12 +105,17 @@ QWEN: dict[str, tuple[Any, Any, dict[str, Any]]] = {
 """Their configurations and models of images and text, and what their settings of text have beside TEXT."""
 
 
+def of_qwen(kind: str) -> Any:
+    """The configuration of such a model."""
+    config, _, more = QWEN[kind]
+    text = TEXT | {"rope_theta": 5000.0, "bos_token_id": None, "hidden_act": "silu"} | more
+    return config(text_config=text, vision_config=QWEN_VISION, tie_word_embeddings=False)
+
+
 def qwen(kind: str, folder: Path) -> Path:
     """A model of text and images of `kind` with random weights, as transformers saves it."""
-    config, whole, more = QWEN[kind]
     torch.manual_seed(4)
-    text = TEXT | {"rope_theta": 5000.0, "bos_token_id": None, "hidden_act": "silu"} | more
-    made = whole(config(text_config=text, vision_config=QWEN_VISION, tie_word_embeddings=False))
+    made = QWEN[kind][1](of_qwen(kind))
     for name, weight in made.named_parameters():
         one_of = "norm" in name or "bias" in name
         weight.data.normal_(1.0 if "norm" in name else 0.0, 0.2 if one_of else 1.3 * weight.shape[-1] ** -0.5)
@@ -150,18 +156,27 @@ def test_qwens_that_read_images_have_the_logits_of_transformers(kind: str, as_pu
 
 
 PIXTRAL = VISION | {"model_type": "pixtral", "head_dim": 16}
-MISTRAL3 = Mistral3Config(
-    text_config=TEXT | {"model_type": "mistral"}, vision_config=PIXTRAL, tie_word_embeddings=False
-)
-GEMMA3 = Gemma3Config(text_config=TEXT, vision_config=VISION, mm_tokens_per_image=4, tie_word_embeddings=False)
+UNTIED: dict[str, tuple[Any, Any]] = {
+    "mistral3": (
+        Mistral3ForConditionalGeneration,
+        Mistral3Config(text_config=TEXT | {"model_type": "mistral"}, vision_config=PIXTRAL, tie_word_embeddings=False),
+    ),
+    "gemma3": (
+        Gemma3ForConditionalGeneration,
+        Gemma3Config(text_config=TEXT, vision_config=VISION, mm_tokens_per_image=4, tie_word_embeddings=False),
+    ),
+    **{kind: (QWEN[kind][1], of_qwen(kind)) for kind in ("qwen2_5_vl", "qwen3_vl")},
+}
+"""Models of text and images with heads of their own, and their configurations."""
 
 
 @pytest.mark.parametrize("stored", ["head", "table", "nothing"])
-@pytest.mark.parametrize("kind", [Mistral3ForConditionalGeneration, Gemma3ForConditionalGeneration])
-def test_embeddings_are_tied_where_transformers_ties_them(kind: Any, stored: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", UNTIED)
+def test_embeddings_are_tied_where_transformers_ties_them(kind: str, stored: str, tmp_path: Path) -> None:
     """The whole's setting counts before that of the text part, and a head that is stored before both."""
+    of, config = UNTIED[kind]
     torch.manual_seed(3)
-    made = kind(MISTRAL3 if kind is Mistral3ForConditionalGeneration else GEMMA3)
+    made = of(config)
     for name, weight in made.named_parameters():
         weight.data.normal_(std=0.1 if "norm" in name else 1.3 * weight.shape[-1] ** -0.5)
     made.save_pretrained(tmp_path)
@@ -180,11 +195,14 @@ def test_embeddings_are_tied_where_transformers_ties_them(kind: Any, stored: str
                 place["tie_word_embeddings"] = tied
         (tmp_path / "config.json").write_text(json.dumps(settings))
         opened = Checkpoint.open(tmp_path)
+        assert not opened.config.tied or stored != "head"
         if stored == "nothing" and outer is False:
-            assert not opened.config.tied
+            with pytest.raises(ModelError, match=r"tensor lm_head\.weight is missing from the weights"):
+                host_model(opened)
             continue
-        whole, model = kind.from_pretrained(tmp_path, dtype=torch.float32), host_model(opened)
-        assert stored != "head" or not opened.config.tied
+        whole, model = of.from_pretrained(tmp_path, dtype=torch.float32), host_model(opened)
+        if stored == "nothing" and not whole.config.tie_word_embeddings:
+            continue  # transformers draws a head at random.
         with torch.no_grad():
             theirs = whole(torch.tensor([ids])).logits[0]
         torch.testing.assert_close(model.logits(model.forward(ids, 0)), theirs, atol=2e-4, rtol=1e-4)
@@ -216,3 +234,14 @@ def test_that_images_are_not_read_is_told(saved: Path, tmp_path: Path) -> None:
         shutil.copy(file, folder / file.name)
     note = load(PairSpec("p", "P", on_cpu(folder)), lambda _: None).info.note
     assert note == "the text part of a model that reads images; images are not read"
+
+
+@pytest.mark.parametrize("name", ["model.lm_head.weight", "language_model.lm_head.weight"])
+def test_a_head_that_would_go_unread_is_refused(name: str, tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "m")
+    file = folder / "model.safetensors"
+    weights = load_file(file)
+    head = torch.randn_like(weights["model.embed_tokens.weight"])
+    save_file(weights | {name: head}, file, metadata={"format": "pt"})
+    with pytest.raises(ModelError, match=r"tensor lm_head\.weight is missing from the weights"):
+        host_model(Checkpoint.open(folder))
