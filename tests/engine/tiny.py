@@ -315,6 +315,13 @@ MORE: dict[str, dict[str, Any]] = {
         "num_local_experts": 5,
         "num_experts_per_tok": 2,
     },
+    "gemma": {
+        "model_type": "gemma",
+        "num_key_value_heads": 2,
+        "head_dim": 32,
+        "hidden_act": "gelu_pytorch_tanh",
+        "attention_bias": True,
+    },
     "olmoe": {
         "model_type": "olmoe",
         "num_key_value_heads": 2,

@@ -12,6 +12,14 @@ from safetensors.torch import load_file, save_file
 from transformers import (
     Gemma3Config,
     Gemma3ForConditionalGeneration,
+    Glm4vConfig,
+    Glm4vForConditionalGeneration,
+    Glm4vMoeConfig,
+    Glm4vMoeForConditionalGeneration,
+    Glm46VConfig,
+    Glm46VForConditionalGeneration,
+    Lfm2VlConfig,
+    Lfm2VlForConditionalGeneration,
     Mistral3Config,
     Mistral3ForConditionalGeneration,
     MuseGlimmerConfig,
@@ -87,7 +95,9 @@ def test_its_logits_are_those_of_transformers(names: tuple[str, str], saved: Pat
     torch.testing.assert_close(model.logits(model.forward(ids, 0)), theirs, atol=2e-4, rtol=1e-4)
 
 
-QWEN_VISION = {"depth": 1, "hidden_size": 32, "embed_dim": 32, "intermediate_size": 32, "num_heads": 2} | {
+DEEP_VISION = {"depth": 1, "hidden_size": 32, "embed_dim": 32, "intermediate_size": 32, "num_heads": 2} | {
+    "num_attention_heads": 2,
+    "num_hidden_layers": 1,
     "out_hidden_size": 64,
     "num_position_embeddings": 16,
     "deepstack_visual_indexes": [0],
@@ -96,29 +106,37 @@ QWEN_VISION = {"depth": 1, "hidden_size": 32, "embed_dim": 32, "intermediate_siz
 OLD_ROPE = {"type": "mrope", "mrope_section": [4, 2, 2]}
 NEW_ROPE = {"rope_type": "default", "mrope_section": [4, 2, 2], "mrope_interleaved": True}
 EXPERTS = {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 48, "mlp_only_layers": [1]}
-QWEN: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+GLM_ROPE = {"rope_type": "default", "mrope_section": [2, 1, 1], "partial_rotary_factor": 0.5}
+GLM_EXPERTS = {"rope_scaling": GLM_ROPE, "n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 48}
+WHOLE: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "qwen2_vl": (Qwen2VLConfig, Qwen2VLForConditionalGeneration, {"rope_scaling": OLD_ROPE}),
     "qwen2_5_vl": (Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration, {"rope_scaling": OLD_ROPE}),
     "qwen3_vl": (Qwen3VLConfig, Qwen3VLForConditionalGeneration, {"rope_scaling": NEW_ROPE}),
     "qwen3_vl_moe": (Qwen3VLMoeConfig, Qwen3VLMoeForConditionalGeneration, {"rope_scaling": NEW_ROPE, **EXPERTS}),
+    "glm4v": (Glm4vConfig, Glm4vForConditionalGeneration, {"rope_scaling": GLM_ROPE, "pad_token_id": None}),
+    "glm46v": (Glm46VConfig, Glm46VForConditionalGeneration, {"rope_scaling": GLM_ROPE, "pad_token_id": None}),
+    "glm4v_moe": (Glm4vMoeConfig, Glm4vMoeForConditionalGeneration, GLM_EXPERTS),
+    "lfm2_vl": (Lfm2VlConfig, Lfm2VlForConditionalGeneration, {"layer_types": ["conv", "full_attention", "conv"]}),
 }
 """Their configurations and models of images and text, and what their settings of text have beside TEXT."""
 
 
-def of_qwen(kind: str) -> Any:
+def config_of(kind: str) -> Any:
     """The configuration of such a model."""
-    config, _, more = QWEN[kind]
+    config, _, more = WHOLE[kind]
     text = TEXT | {"rope_theta": 5000.0, "bos_token_id": None, "hidden_act": "silu"} | more
-    return config(text_config=text, vision_config=QWEN_VISION, tie_word_embeddings=False)
+    return config(text_config=text, vision_config=DEEP_VISION, tie_word_embeddings=False)
 
 
-def qwen(kind: str, folder: Path) -> Path:
+def saved_whole(kind: str, folder: Path) -> Path:
     """A model of text and images of `kind` with random weights, as transformers saves it."""
     torch.manual_seed(4)
-    made = QWEN[kind][1](of_qwen(kind))
-    for name, weight in made.named_parameters():
-        one_of = "norm" in name or "bias" in name
-        weight.data.normal_(1.0 if "norm" in name else 0.0, 0.2 if one_of else 1.3 * weight.shape[-1] ** -0.5)
+    made = WHOLE[kind][1](config_of(kind))
+    for name, weight in (*made.named_parameters(), *made.named_buffers()):
+        if "norm" in name or "bias" in name:
+            weight.data.normal_(1.0 if "norm" in name else 0.0, 0.2)
+        elif weight.dim() > 1:
+            weight.data.normal_(std=1.3 * weight.shape[-1] ** -0.5)
     made.save_pretrained(folder)
     return folder
 
@@ -135,17 +153,17 @@ def published(folder: Path) -> None:
     save_file(weights | stacks, file, metadata={"format": "pt"})
 
 
-OF_QWEN = [(kind, False) for kind in QWEN] + [(kind, True) for kind in ("qwen2_vl", "qwen2_5_vl", "qwen3_vl_moe")]
+READERS = [(kind, False) for kind in WHOLE] + [(kind, True) for kind in ("qwen2_vl", "qwen2_5_vl", "qwen3_vl_moe")]
 
 
-@pytest.mark.parametrize(("kind", "as_published"), OF_QWEN)
-def test_qwens_that_read_images_have_the_logits_of_transformers(kind: str, as_published: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "as_published"), READERS)
+def test_text_parts_have_the_logits_of_transformers(kind: str, as_published: bool, tmp_path: Path) -> None:
     """The three positions of a token by M-RoPE are equal in text."""
     ids = tokens(60)
-    qwen(kind, tmp_path)
+    saved_whole(kind, tmp_path)
     if as_published:
         published(tmp_path)
-    whole = QWEN[kind][1].from_pretrained(tmp_path, dtype=torch.float32)
+    whole = WHOLE[kind][1].from_pretrained(tmp_path, dtype=torch.float32)
     with torch.no_grad():
         theirs = whole(torch.tensor([ids])).logits[0]
     assert theirs.std() > 0.3
@@ -165,7 +183,7 @@ UNTIED: dict[str, tuple[Any, Any]] = {
         Gemma3ForConditionalGeneration,
         Gemma3Config(text_config=TEXT, vision_config=VISION, mm_tokens_per_image=4, tie_word_embeddings=False),
     ),
-    **{kind: (QWEN[kind][1], of_qwen(kind)) for kind in ("qwen2_5_vl", "qwen3_vl")},
+    **{kind: (WHOLE[kind][1], config_of(kind)) for kind in ("qwen2_5_vl", "qwen3_vl")},
 }
 """Models of text and images with heads of their own, and their configurations."""
 

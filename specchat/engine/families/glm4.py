@@ -17,6 +17,11 @@ class Glm4Settings(Settings):
     attention_bias: Switch = True
 
 
+class Glm4VSettings(Glm4Settings):
+    head_dim: MaybeCount = None
+    rms_norm_eps: Number = 1e-5
+
+
 def recipe(c: Glm4Settings) -> Recipe:
     def layer(_: int, prefix: str) -> Layer:
         plain = block(c, prefix, qkv_bias=c.attention_bias)
@@ -34,3 +39,4 @@ def recipe(c: Glm4Settings) -> Recipe:
 
 
 FAMILY = Family("glm4", "GLM-4", recipe, Glm4Settings)
+VL = Family("glm4v_text", "GLM-4V", recipe, Glm4VSettings, also_seeing=("glm4v", "glm46v"))

@@ -17,6 +17,10 @@ class Glm4MoeSettings(GroupedSettings):
     use_qk_norm: Switch = False
 
 
+class Glm4VMoeSettings(Glm4MoeSettings):
+    attention_bias: Switch = True
+
+
 def recipe(c: Glm4MoeSettings) -> Recipe:
     def layer(index: int, prefix: str) -> Layer:
         plain = block(c, prefix, qkv_bias=c.attention_bias)
@@ -29,3 +33,4 @@ def recipe(c: Glm4MoeSettings) -> Recipe:
 
 
 FAMILY = Family("glm4_moe", "GLM-4 MoE", recipe, Glm4MoeSettings, mtp="model.layers.{0}.")
+VL = Family("glm4v_moe_text", "GLM-4V MoE", recipe, Glm4VMoeSettings, also_seeing=("glm4v_moe",))

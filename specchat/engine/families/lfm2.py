@@ -34,4 +34,4 @@ def hybrid(c: ShortConvSettings, feed: Callable[[int, str], Gated | Experts]) ->
     return replace(made, norm=replace(made.norm, name="model.embedding_norm"))
 
 
-FAMILY = Family("lfm2", "LFM2", recipe, ShortConvSettings)
+FAMILY = Family("lfm2", "LFM2", recipe, ShortConvSettings, also_seeing=("lfm2_vl",))
