@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from specchat.engine.families.family import described
+from specchat.engine.families.parts.family import described
 from specchat.engine.recipe import Experts
 from specchat.engine.weights.config import ModelConfig, parse_config
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from specchat.engine.families.family import Family, described
+from specchat.engine.families.parts.family import Family, described
 from specchat.engine.recipe import Layer, Matrix, Norm
 from specchat.engine.weights.config import ModelConfig
 

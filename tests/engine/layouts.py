@@ -6,7 +6,8 @@ from typing import Any
 import torch
 
 Tensors = dict[str, torch.Tensor]
-MIXTRAL = {".mlp.": ".block_sparse_moe.", "gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
+LFM2 = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
+MIXTRAL = {".mlp.": ".block_sparse_moe.", **LFM2}
 """Names in its files by those of transformers' modules."""
 GEMMA4 = {".router.norm.weight": ".router.scale"}
 
@@ -59,6 +60,8 @@ def _of_layers(of_each: Tensors) -> list[tuple[str, Callable[[str], torch.Tensor
 
 
 LAYOUTS: dict[str, Callable[[Tensors], Tensors]] = {
+    "lfm2_moe": lambda tensors: renamed(tensors, LFM2),
+    "minimax_m2": lambda tensors: renamed(tensors, MIXTRAL),
     "mixtral": lambda tensors: renamed(tensors, MIXTRAL),
     "gpt_oss": by_turns,
     "gemma4_text": lambda tensors: renamed(stacked(tensors), GEMMA4),

@@ -89,7 +89,7 @@ def test_a_recipe_names_what_transformers_stores(family: str, tmp_path: Path) ->
     for name, tensor in theirs.state_dict().items():
         shape = tuple(tensor.shape)
         end, part = by_turns(name, theirs.state_dict())
-        experts = of_turns(name, end, part, shape) if end else unstacked(name, shape) if is_stack(name) else ()
+        experts = of_turns(name, end, part, shape) if end else unstacked(name, shape, False) if is_stack(name) else ()
         stored |= {expert: rows.shape(shape) for expert, rows in experts} or {renamed(name): shape}
     if recipe.tied:
         del stored["lm_head.weight"]

@@ -69,6 +69,8 @@ def test_without_kinds_of_layers_they_are_those_of_transformers(name: str, layer
     # So few layers share no KV entries.
     told = config(**told | {"num_hidden_layers": layers, "num_kv_shared_layers": 0})
     theirs = AutoConfig.for_model(**told)
+    if theirs.layer_types is None:
+        pytest.skip("transformers has none without the key")
     assert [kind_of(layer) for layer in parse_config(Path(), told).recipe.layers] == theirs.layer_types
 
 

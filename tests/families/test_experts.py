@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.errors import ModelError
-from specchat.engine.families.family import described
+from specchat.engine.families.parts.family import described
 from specchat.engine.gguf import export
 from specchat.engine.heads.settings import shape_of
 from specchat.engine.memory import gpu_need

@@ -1,18 +1,19 @@
-"""Model families, a file each: from config.json to a recipe. No other code names a family."""
+"""Model families: from config.json to a recipe. No other code names a family; `parts` has the layers they share."""
 
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 
-from specchat.engine.families.family import Family
+from specchat.engine.families.parts.family import Family
 
 
 @cache
 def known() -> dict[str, Family]:
-    """Families by model_type in config.json: the `FAMILY` of every module in this package."""
-    modules = (import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__))
-    families = [module.FAMILY for module in modules if hasattr(module, "FAMILY")]
-    return {family.model_type: family for family in families}
+    """Families by model_type in config.json: every `Family` in a module of this package, under any name."""
+    modules = (import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__) if not module.ispkg)
+    values = (value for module in modules for value in vars(module).values())
+    found = {value.model_type: value for value in values if isinstance(value, Family)}
+    return dict(sorted(found.items()))
 
 
 def also_seeing() -> dict[str, str]:

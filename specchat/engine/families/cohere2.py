@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from specchat.engine.families import family as parts
-from specchat.engine.families.family import FULL, Family
-from specchat.engine.families.settings import Settings
+from specchat.engine.families.parts import family as parts
+from specchat.engine.families.parts.family import FULL, Family
+from specchat.engine.families.parts.settings import Settings
 from specchat.engine.foreign import Count, MaybeCount, Number, Switch
 from specchat.engine.recipe import Layer, Norm, Recipe
 

@@ -5,8 +5,17 @@ from typing import Annotated
 
 from pydantic import Field
 
-from specchat.engine.families.family import FULL, Family, attention, decoder, head_norms, kinds, norms_after, within
-from specchat.engine.families.settings import Settings
+from specchat.engine.families.parts.family import (
+    FULL,
+    Family,
+    attention,
+    decoder,
+    head_norms,
+    kinds,
+    norms_after,
+    within,
+)
+from specchat.engine.families.parts.settings import Settings
 from specchat.engine.foreign import POSITIVE, Count, MaybeCount, Number
 from specchat.engine.recipe import Layer, Recipe
 

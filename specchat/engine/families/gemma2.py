@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from specchat.engine.families import family as parts
-from specchat.engine.families.family import Family
-from specchat.engine.families.settings import MaybeNumber, Settings
+from specchat.engine.families.parts import family as parts
+from specchat.engine.families.parts.family import Family
+from specchat.engine.families.parts.settings import MaybeNumber, Settings
 from specchat.engine.foreign import MaybeCount, Number, Switch
 from specchat.engine.recipe import Layer, Recipe, Unsupported
 

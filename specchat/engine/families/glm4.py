@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from specchat.engine.families.family import Family, block, decoder, partly
-from specchat.engine.families.settings import Settings
+from specchat.engine.families.parts.family import Family, block, decoder, partly
+from specchat.engine.families.parts.settings import Settings
 from specchat.engine.foreign import MaybeCount, Number, Switch
 from specchat.engine.recipe import Layer, Norm, Recipe
 
@@ -15,6 +15,11 @@ class Glm4Settings(Settings):
     head_dim: MaybeCount = 128
     rms_norm_eps: Number = 1.5625e-7
     attention_bias: Switch = True
+
+
+class Glm4VSettings(Glm4Settings):
+    head_dim: MaybeCount = None
+    rms_norm_eps: Number = 1e-5
 
 
 def recipe(c: Glm4Settings) -> Recipe:
@@ -34,3 +39,4 @@ def recipe(c: Glm4Settings) -> Recipe:
 
 
 FAMILY = Family("glm4", "GLM-4", recipe, Glm4Settings)
+VL = Family("glm4v_text", "GLM-4V", recipe, Glm4VSettings, also_seeing=("glm4v", "glm46v"))

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from specchat.engine.families import family as parts
-from specchat.engine.families.experts import Chosen, ExpertsSettings, mixture
-from specchat.engine.families.family import Family
+from specchat.engine.families.parts import family as parts
+from specchat.engine.families.parts.experts import Chosen, ExpertsSettings, mixture
+from specchat.engine.families.parts.family import Family
 from specchat.engine.foreign import MaybeCount, Number, Switch
 from specchat.engine.recipe import Layer, Norm, Recipe, Unsupported
 
@@ -16,6 +16,7 @@ GATE = 1.702, 7.0
 class GptOssSettings(ExpertsSettings):
     """Published files leave out what is as here."""
 
+    USUAL = 128
     head_dim: MaybeCount = 64
     sliding_window: MaybeCount = 128
     rms_norm_eps: Number = 1e-5
@@ -35,9 +36,7 @@ def recipe(c: GptOssSettings) -> Recipe:
     def layer(index: int, prefix: str) -> Layer:
         name, bias = f"{prefix}.self_attn", c.attention_bias
         mixer = parts.attention(c, name, qkv_bias=bias, out_bias=bias)
-        experts = mixture(
-            c, f"{prefix}.mlp", c.experts(128), c.intermediate_size, renormalised=True, bias=True, act=parts.CLAMPED
-        )
+        experts = mixture(c, f"{prefix}.mlp", c.intermediate_size, renormalised=True, bias=True, act=parts.CLAMPED)
         before, between = (Norm(f"{prefix}.{end}", c.hidden_size, c.rms_norm_eps) for end in parts.BEFORE)
         made = Layer(replace(mixer, sinks=f"{name}.sinks"), experts, pre_mixer=before, pre_feed=between)
         return parts.within(c.sliding_window, made, of[index])

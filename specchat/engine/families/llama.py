@@ -1,7 +1,7 @@
 """Llama (Touvron et al. 2023), and every checkpoint of that model_type."""
 
-from specchat.engine.families.family import Family, block, decoder
-from specchat.engine.families.settings import Settings
+from specchat.engine.families.parts.family import Family, block, decoder
+from specchat.engine.families.parts.settings import Settings
 from specchat.engine.recipe import Layer, Recipe
 
 

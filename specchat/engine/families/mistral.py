@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from specchat.engine.families import llama
-from specchat.engine.families.family import Family, within
-from specchat.engine.families.settings import Settings
+from specchat.engine.families.parts.family import Family, within
+from specchat.engine.families.parts.settings import Settings
 from specchat.engine.foreign import MaybeCount
 from specchat.engine.recipe import Recipe
 

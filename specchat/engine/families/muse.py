@@ -5,9 +5,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from specchat.engine.families import family as parts
-from specchat.engine.families.family import Family
-from specchat.engine.families.settings import MaybeNumber, Settings
+from specchat.engine.families.parts import family as parts
+from specchat.engine.families.parts.family import Family
+from specchat.engine.families.parts.settings import MaybeNumber, Settings
 from specchat.engine.foreign import MaybeCount, Number
 from specchat.engine.recipe import Attention, Layer, Norm, Recipe, Unsupported
 

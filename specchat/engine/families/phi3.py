@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from specchat.engine.families.family import Family, block, decoder, partly, within
-from specchat.engine.families.settings import Settings
+from specchat.engine.families.parts.family import Family, block, decoder, partly, within
+from specchat.engine.families.parts.settings import Settings
 from specchat.engine.foreign import MaybeCount, Number
 from specchat.engine.recipe import Layer, Recipe
 

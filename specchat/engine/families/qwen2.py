@@ -1,8 +1,11 @@
-"""Qwen2 and Qwen2.5: Llama's layers with biases of queries, keys and values; some of them with a window."""
+"""Qwen2, Qwen2.5, MiMo: Llama's layers with biases of queries, keys and values; some of them with a window.
 
-from specchat.engine.families.family import Family, block, decoder, kinds, within
-from specchat.engine.families.settings import Settings
-from specchat.engine.foreign import MaybeCount
+The text parts of Qwen2-VL and Qwen2.5-VL are the same.
+"""
+
+from specchat.engine.families.parts.family import Family, block, decoder, kinds, within
+from specchat.engine.families.parts.settings import Settings, Theta
+from specchat.engine.foreign import MaybeCount, Number
 from specchat.engine.recipe import Layer, Recipe
 
 
@@ -16,6 +19,16 @@ class QwenSettings(Settings):
         return kinds(self, lambda index: bool(self.window) and index >= (self.max_window_layers or 0))
 
 
+class Qwen2VLSettings(QwenSettings):
+    """Published files leave out what is as here."""
+
+    num_key_value_heads: MaybeCount = 8
+    sliding_window: MaybeCount = 4096
+    max_window_layers: MaybeCount = 80
+    rms_norm_eps: Number = 1e-5
+    rope_theta: Theta = 1e6
+
+
 def recipe(c: QwenSettings) -> Recipe:
     of = c.kinds
 
@@ -26,3 +39,6 @@ def recipe(c: QwenSettings) -> Recipe:
 
 
 FAMILY = Family("qwen2", "Qwen2", recipe, QwenSettings)
+MIMO = Family("mimo", "MiMo", recipe, QwenSettings, mtp="model.mtp_layers.")
+VL = Family("qwen2_vl_text", "Qwen2-VL", recipe, Qwen2VLSettings, also_seeing=("qwen2_vl",))
+VL_2_5 = Family("qwen2_5_vl_text", "Qwen2.5-VL", recipe, Qwen2VLSettings, also_seeing=("qwen2_5_vl",))

@@ -2,17 +2,16 @@
 
 from dataclasses import replace
 
-from specchat.engine.families.experts import Chosen, SparseSettings, mixture, with_shared
-from specchat.engine.families.family import Family, block, decoder, kinds, within
+from specchat.engine.families.parts.experts import Chosen, SparseSettings, mixture, with_shared
+from specchat.engine.families.parts.family import Family, block, decoder, kinds, within
 from specchat.engine.foreign import Count, MaybeCount, Switch
 from specchat.engine.recipe import Layer, Recipe
-
-EXPERTS = 60
 
 
 class Qwen2MoeSettings(SparseSettings):
     """Published files leave out what is as here."""
 
+    USUAL = 60
     num_key_value_heads: MaybeCount = 16
     sliding_window: MaybeCount = 4096
     max_window_layers: MaybeCount = 28
@@ -28,10 +27,10 @@ def recipe(c: Qwen2MoeSettings) -> Recipe:
 
     def layer(index: int, prefix: str) -> Layer:
         made = within(c.window, block(c, prefix, qkv_bias=c.qkv_bias), of[index])
-        if not c.sparse(index, EXPERTS):
+        if not c.sparse(index):
             return made
         name = f"{prefix}.mlp"
-        experts = mixture(c, name, c.experts(EXPERTS), c.moe_intermediate_size, renormalised=c.norm_topk_prob)
+        experts = mixture(c, name, c.moe_intermediate_size, renormalised=c.norm_topk_prob)
         return replace(made, feed=with_shared(c, name, experts, c.shared_expert_intermediate_size))
 
     return decoder(c, layer)

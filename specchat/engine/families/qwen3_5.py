@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from specchat.engine.families import family as parts
-from specchat.engine.families.delta import LINEAR, DeltaSettings, delta
-from specchat.engine.families.family import BEFORE, Family
+from specchat.engine.families.parts import family as parts
+from specchat.engine.families.parts.delta import LINEAR, DeltaSettings, delta
+from specchat.engine.families.parts.family import BEFORE, Family
 from specchat.engine.foreign import Count, MaybeCount
 from specchat.engine.recipe import Attention, Delta, Experts, Gated, Layer, Norm, Recipe
 

@@ -1,7 +1,7 @@
 """Qwen3.5 and 3.6 with experts (Qwen team 2026): as without, but for experts beside a gated MLP that every row has."""
 
-from specchat.engine.families.experts import Chosen, ExpertsSettings, mixture, with_shared
-from specchat.engine.families.family import Family
+from specchat.engine.families.parts.experts import Chosen, ExpertsSettings, mixture, with_shared
+from specchat.engine.families.parts.family import Family
 from specchat.engine.families.qwen3_5 import Qwen35Settings, hybrid
 from specchat.engine.foreign import Count, MaybeCount
 from specchat.engine.recipe import Experts, Recipe
@@ -10,6 +10,7 @@ from specchat.engine.recipe import Experts, Recipe
 class Qwen35MoeSettings(Qwen35Settings, ExpertsSettings):
     """Published files leave out what is as here."""
 
+    USUAL = 256
     num_key_value_heads: MaybeCount = 2
     intermediate_size: Count = 512
     """No layer has an MLP of this width."""
@@ -20,7 +21,7 @@ class Qwen35MoeSettings(Qwen35Settings, ExpertsSettings):
 
 def recipe(c: Qwen35MoeSettings) -> Recipe:
     def feed(_: int, name: str) -> Experts:
-        experts = mixture(c, name, c.experts(256), c.moe_intermediate_size, renormalised=True)
+        experts = mixture(c, name, c.moe_intermediate_size, renormalised=True)
         return with_shared(c, name, experts, c.shared_expert_intermediate_size)
 
     return hybrid(c, feed)

@@ -2,19 +2,18 @@
 
 from dataclasses import replace
 
-from specchat.engine.families.delta import DeltaSettings, delta
-from specchat.engine.families.experts import Chosen, SparseSettings, mixture, with_shared
-from specchat.engine.families.family import Family, gated
+from specchat.engine.families.parts.delta import DeltaSettings, delta
+from specchat.engine.families.parts.experts import Chosen, SparseSettings, mixture, with_shared
+from specchat.engine.families.parts.family import Family, gated
 from specchat.engine.families.qwen3_5 import Qwen35Settings, hybrid
 from specchat.engine.foreign import Count, MaybeCount, Switch
 from specchat.engine.recipe import Delta, Experts, Gated, Recipe
-
-EXPERTS = 512
 
 
 class Qwen3NextSettings(Qwen35Settings, SparseSettings):
     """Published files leave out what is as here."""
 
+    USUAL = 512
     num_key_value_heads: MaybeCount = 2
     num_experts_per_tok: Chosen = 10
     norm_topk_prob: Switch = True
@@ -24,10 +23,10 @@ class Qwen3NextSettings(Qwen35Settings, SparseSettings):
 
 def recipe(c: Qwen3NextSettings) -> Recipe:
     def feed(index: int, name: str) -> Gated | Experts:
-        if not c.sparse(index, EXPERTS):
+        if not c.sparse(index):
             return gated(c, name)
         width, norm = c.moe_intermediate_size, c.norm_topk_prob
-        experts = mixture(c, name, c.experts(EXPERTS), width, renormalised=norm)
+        experts = mixture(c, name, width, renormalised=norm)
         return with_shared(c, name, experts, c.shared_expert_intermediate_size)
 
     return hybrid(c, feed, by_head)

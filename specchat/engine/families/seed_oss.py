@@ -1,7 +1,7 @@
 """Seed-OSS (ByteDance Seed team 2025): Llama's layers with biases of queries, keys and values."""
 
-from specchat.engine.families.family import Family, block, decoder
-from specchat.engine.families.settings import Settings
+from specchat.engine.families.parts.family import Family, block, decoder
+from specchat.engine.families.parts.settings import Settings
 from specchat.engine.foreign import MaybeCount, Switch
 from specchat.engine.recipe import Layer, Recipe
 

@@ -5,8 +5,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from specchat.engine.families.family import Family, block, decoder
-from specchat.engine.families.settings import Settings, Theta
+from specchat.engine.families.parts.family import Family, block, decoder
+from specchat.engine.families.parts.settings import Settings, Theta
 from specchat.engine.foreign import Count, Switch
 from specchat.engine.recipe import Layer, Recipe
 

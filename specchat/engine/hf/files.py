@@ -15,7 +15,7 @@ from transformers.utils import logging
 
 from specchat.clean import one_line
 from specchat.engine.errors import ModelError
-from specchat.engine.families.settings import Ends
+from specchat.engine.families.parts.settings import Ends
 from specchat.engine.files import read_json
 from specchat.engine.foreign import Count, MaybeCount, checked, shown
 from specchat.engine.hardware.out_of_memory import ran_out

@@ -7,8 +7,8 @@ from typing import Any
 
 from specchat.engine import families
 from specchat.engine.errors import ForeignModel, ModelError
-from specchat.engine.families.family import Family
-from specchat.engine.families.settings import Ends, Scaling, Settings
+from specchat.engine.families.parts.family import Family
+from specchat.engine.families.parts.settings import Ends, Scaling, Settings
 from specchat.engine.files import found, read
 from specchat.engine.foreign import LARGEST, checked, shown
 from specchat.engine.recipe import Recipe, Unsupported
@@ -92,9 +92,11 @@ def parse_config(folder: Path, raw: dict[str, Any]) -> ModelConfig:
     known, kind = families.known(), raw.get("model_type")
     family = known.get(kind) if isinstance(kind, str) else None
     whole = with_text(raw)
-    if family is None and isinstance(kind, str) and whole is not raw and kind in families.also_seeing():
-        raw, own = whole, raw["text_config"].get("model_type")
-        family = known.get(own if isinstance(own, str) and own in known else families.also_seeing()[kind])
+    of_text = families.also_seeing().get(kind) if isinstance(kind, str) else None
+    # Older files of some families that read images have the settings of text among those of the whole.
+    if of_text is not None and (whole is not raw or "hidden_size" in raw):
+        own = raw["text_config"].get("model_type") if whole is not raw else None
+        raw, family = whole, known[own if isinstance(own, str) and own in known else of_text]
     if family is None:
         if needed := _foreign_features(whole):
             raise ForeignModel(path, f"model_type {shown(kind)} needs {needed}, which specchat's decoder lacks")

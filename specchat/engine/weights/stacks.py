@@ -22,8 +22,9 @@ OLDER = (
 STACKS = {".experts.gate_up_proj": ("gate_proj", "up_proj"), ".experts.down_proj": ("down_proj",)}
 """Ends of the names of stacks [experts, outputs, inputs], and the matrices whose outputs follow each other in one.
 
-gpt-oss's stacks have biases, and the outputs of the two matrices by turns: [experts, inputs, outputs] in 16 bits, and
-in MXFP4 blocks [experts, outputs, inputs / 32, 16] and scales [experts, outputs, inputs / 32].
+Published files of Qwen3-VL have [experts, inputs, outputs]. gpt-oss's stacks have biases, and the outputs of the two
+matrices by turns: [experts, inputs, outputs] in 16 bits, and in MXFP4 blocks [experts, outputs, inputs / 32, 16] and
+scales [experts, outputs, inputs / 32].
 """
 BY_TURNS = {"": ".weight", "_bias": ".bias", "_blocks": ".blocks", "_scales": ".scales"}
 """Ends of the names of gpt-oss's stacks after those of STACKS, and of the parts of an expert's matrix."""
@@ -38,7 +39,7 @@ class Rows(NamedTuple):
 
     def of(self, whole: Any) -> Tensor:
         """The rows of a stack, a slice of a safetensors file."""
-        if self.rows.step is None:
+        if self.rows.step is None and not self.transposed:
             found: Tensor = whole[self.expert, self.rows]
             return found
         matrix: Tensor = whole[self.expert]
@@ -85,7 +86,18 @@ def of_turns(name: str, end: str, part: str, shape: tuple[int, ...]) -> Iterator
             yield f"{begins}.experts.{number}.{matrix}{BY_TURNS[part]}", rows
 
 
-def unstacked(name: str, shape: tuple[int, ...]) -> Iterator[tuple[str, Rows]]:
+def of_layer(name: str) -> tuple[str, ...]:
+    """The names of both stacks of the layer that stack `name` belongs to."""
+    begins = name.removesuffix(next(end for end in STACKS if name.endswith(end)))
+    return tuple(begins + end for end in STACKS)
+
+
+def are_transposed(gate_up: tuple[int, ...], down: tuple[int, ...]) -> bool:
+    """True for the shapes of a layer's two stacks where they are [experts, inputs, outputs]."""
+    return len(gate_up) == len(down) == 3 and gate_up[1] == down[2]
+
+
+def unstacked(name: str, shape: tuple[int, ...], transposed: bool) -> Iterator[tuple[str, Rows]]:
     """The name and the rows of each expert's matrices in a stack of this shape; none in one that no model has.
 
     Of an odd number of outputs the halves are unlike, which shows where they are read.
@@ -93,10 +105,11 @@ def unstacked(name: str, shape: tuple[int, ...]) -> Iterator[tuple[str, Rows]]:
     end = next(end for end in STACKS if name.endswith(end))
     if len(shape) != 3 or shape[0] > MOST_EXPERTS:
         return
-    rows, begins = -(-shape[1] // len(STACKS[end])), name.removesuffix(end)
+    rows, begins = -(-shape[2 if transposed else 1] // len(STACKS[end])), name.removesuffix(end)
     for number in range(shape[0]):
         for place, part in enumerate(STACKS[end]):
-            yield f"{begins}.experts.{number}.{part}.weight", Rows(number, slice(place * rows, (place + 1) * rows))
+            of_part = slice(place * rows, (place + 1) * rows)
+            yield f"{begins}.experts.{number}.{part}.weight", Rows(number, of_part, transposed)
 
 
 def check_stacks(stacks: dict[str, int], recipe: Recipe, where: Path) -> None:

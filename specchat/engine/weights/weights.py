@@ -1,6 +1,6 @@
 """Tensors of a checkpoint: safetensors only, one file or sharded, every shape checked."""
 
-from collections.abc import Container
+from collections.abc import Mapping
 from contextlib import ExitStack
 from math import prod
 from pathlib import Path
@@ -20,7 +20,17 @@ from specchat.engine.formats.quantise import dequantised
 from specchat.engine.protocol.pair import Quant
 from specchat.engine.recipe import Recipe
 from specchat.engine.weights.eight_bit_floats import SCALES, STORED, dequantise_floats
-from specchat.engine.weights.stacks import Rows, by_turns, check_stacks, is_stack, of_turns, renamed, unstacked
+from specchat.engine.weights.stacks import (
+    Rows,
+    are_transposed,
+    by_turns,
+    check_stacks,
+    is_stack,
+    of_layer,
+    of_turns,
+    renamed,
+    unstacked,
+)
 from specchat.engine.weights.stored import Stored, kind_of
 
 HOST = torch.device("cpu")
@@ -101,16 +111,18 @@ class Weights:
             if f"{beginning}embed_tokens.weight" in self._home:
                 self._home = {_of_text(name, beginning): home for name, home in self._home.items()}
 
-    def _add(self, home: Home, names: Container[str]) -> None:
-        """Add a tensor by our name of it; a stack as the matrices of its experts. `names` are all in the files."""
+    def _add(self, home: Home, stored: Mapping[str, Home]) -> None:
+        """Add a tensor by our name of it; a stack as the matrices of its experts. `stored` are all in the files."""
         name = renamed(home.name)
         parts: dict[str, Rows] = {}
-        end, part = by_turns(name, names)
+        end, part = by_turns(name, stored)
         if end:
             parts = dict(of_turns(name, end, part, home.shape))
             self._stacks[name.removesuffix(part)] = next(iter(home.shape), 0)
         elif is_stack(name):
-            parts, self._stacks[name] = dict(unstacked(name, home.shape)), next(iter(home.shape), 0)
+            gate_up, down = (stored[one].shape if one in stored else () for one in of_layer(home.name))
+            parts = dict(unstacked(name, home.shape, are_transposed(gate_up, down)))
+            self._stacks[name] = next(iter(home.shape), 0)
         self._home |= {part: home._replace(rows=rows) for part, rows in parts.items()} or {name: home}
 
     def check(self, recipe: Recipe) -> None:

@@ -1,12 +1,12 @@
 """Mixtures of experts, and their keys of config.json."""
 
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from specchat.engine.families.family import gated
-from specchat.engine.families.settings import Settings
+from specchat.engine.families.parts.family import gated
+from specchat.engine.families.parts.settings import Settings
 from specchat.engine.foreign import OR_NONE, Switch
 from specchat.engine.foreign import Count as Positive
 from specchat.engine.recipe import MOST_EXPERTS, Experts, Matrix
@@ -20,14 +20,17 @@ Count = Annotated[int | None, Field(ge=0, le=MOST_EXPERTS, description=f"a numbe
 class ExpertsSettings(Settings):
     """transformers 5 writes num_local_experts for every family, where published files of some have num_experts."""
 
+    USUAL: ClassVar[int]
+    """Experts of a layer where no key says."""
     num_experts: Count = None
     num_local_experts: Count = None
     num_experts_per_tok: Chosen
 
-    def experts(self, usual: int) -> int:
-        """Experts of a layer that has some; `usual` where no key says."""
+    @property
+    def experts(self) -> int:
+        """Experts of a layer that has some."""
         named = self.num_local_experts if self.num_experts is None else self.num_experts
-        return usual if named is None else named
+        return self.USUAL if named is None else named
 
 
 class SparseSettings(ExpertsSettings):
@@ -37,16 +40,16 @@ class SparseSettings(ExpertsSettings):
     decoder_sparse_step: Positive = 1
     mlp_only_layers: Annotated[list[int] | None, OR_NONE, Field(description="a list of layers")] = None
 
-    def sparse(self, index: int, usual: int) -> bool:
-        """True where layer `index` has experts; `usual` as in `experts`."""
+    def sparse(self, index: int) -> bool:
+        """True where layer `index` has experts."""
         named = index in (self.mlp_only_layers or ())
-        return not named and self.experts(usual) > 0 and (index + 1) % self.decoder_sparse_step == 0
+        return not named and self.experts > 0 and (index + 1) % self.decoder_sparse_step == 0
 
 
 def mixture(
-    c: ExpertsSettings, prefix: str, count: int, width: int, *, renormalised: bool, bias: bool = False, act: str = ""
+    c: ExpertsSettings, prefix: str, width: int, *, renormalised: bool, bias: bool = False, act: str = ""
 ) -> Experts:
-    """`count` experts of `width` values; `prefix` begins the names of their tensors and of the router's.
+    """The experts of a layer, of `width` values each; `prefix` begins the names of their tensors and of the router's.
 
     With `bias` these have biases, and the router is called so.
 
@@ -54,6 +57,7 @@ def mixture(
         ValueError: a token is to have more experts than there are.
         Unsupported: their activation is unknown.
     """
+    count = c.experts
     if c.num_experts_per_tok > count:
         raise ValueError(f"num_experts_per_tok is {c.num_experts_per_tok}, and a layer has {count} experts")
     return Experts(

@@ -5,8 +5,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from specchat.engine.families import family as parts
-from specchat.engine.families.settings import Settings, Theta
+from specchat.engine.families.parts import family as parts
+from specchat.engine.families.parts.settings import Settings, Theta
 from specchat.engine.foreign import Count, MaybeCount, Number, Switch
 from specchat.engine.recipe import Attention, Gated, Matrix, Norm, ShortConv
 

@@ -1,6 +1,6 @@
 """Layers of Gated DeltaNet, and their keys of config.json."""
 
-from specchat.engine.families.settings import Settings
+from specchat.engine.families.parts.settings import Settings
 from specchat.engine.foreign import Count
 from specchat.engine.recipe import Delta, Matrix, Norm
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from specchat.engine.families.settings import Scaling, Settings
+from specchat.engine.families.parts.settings import Scaling, Settings
 from specchat.engine.foreign import shown
 from specchat.engine.recipe import Activation, Attention, Gated, Layer, Matrix, Norm, Recipe, Rope, Unsupported
 
@@ -227,6 +227,8 @@ def rope_of(given: Settings, width: int, options: dict[str, Any] | None = None, 
     kind = options.get("rope_type", options.get("type", "default"))
     if not isinstance(kind, str):
         raise ValueError(f"rope_type is {shown(kind)}, not a text")
+    if kind == "mrope":  # Its three positions of a token, by which sections of a head rotate, are equal in text.
+        kind = "default"
     if kind not in ROPE_NEEDS:
         raise Unsupported(f"specchat's decoder has no rope scaling {shown(kind)} ({', '.join(ROPE_NEEDS)})")
     options.setdefault("max_position_embeddings", given.max_position_embeddings)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from specchat.engine.families.settings import Settings
+from specchat.engine.families.parts.settings import Settings
 from specchat.engine.foreign import MaybeCount, Switch
 from specchat.engine.recipe import Attention, Layer, LayerInput, Matrix, Norm, PerLayer, Recipe
 

@@ -1,0 +1,1 @@
+"""Parts that several families share: layers, experts, mixers, and their keys of config.json."""
