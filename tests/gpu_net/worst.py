@@ -43,7 +43,7 @@ OF_PAIRS: dict[str, Callable[[Launch], int]] = {
 
 def worst(launch: Launch, name: str) -> float:
     """What stands in each element of an argument."""
-    given = launch.arguments
+    given = launch.leaves
     if name in OF_PAIRS:
         return OF_PAIRS[name](launch)
     if name == "places" and launch.name == "_add_mixture":
@@ -71,7 +71,7 @@ def worst(launch: Launch, name: str) -> float:
 
 
 def _vocab(launch: Launch) -> int:
-    given = launch.arguments
+    given = launch.leaves
     if "vocab" in given:
         return int(given["vocab"])
     return int(given["counts"].shape[0]) if "counts" in given else 1 << 17

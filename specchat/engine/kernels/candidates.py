@@ -38,7 +38,7 @@ def _gather(
     s = tl.load(scores + row.to(tl.int64) * stride_scores + token, mask=token < vocab, other=float("-inf"))
     if tl.load(integers + _GREEDY) == 0:
         if tl.load(integers + _FILTERED) != 0:
-            cut, last = tl.load(kept + row * 3), tl.load(kept + row * 3 + 1)
+            cut, last = tl.load(kept + row * 4), tl.load(kept + row * 4 + 1)
             s = tl.where(filters.keeps(s, token, cut, last), s, float("-inf"))
         if tl.load(integers + _RATIO) == 0:
             position = tl.load(length) + 1 + tl.load(depth + row)
@@ -98,7 +98,7 @@ def _append(
         tl.store(value + at + k, tl.minimum(share, 1.0) * value_above)
         if noisy:
             score = tl.load(scores + row.to(tl.int64) * stride_scores + found)
-            share = tl.exp(score - tl.load(norm + row * 2)) / tl.load(norm + row * 2 + 1)
+            share = tl.exp(score - tl.load(norm + row * 4)) / tl.load(norm + row * 4 + 1)
         tl.store(probability + at + k, share)
         tl.store(token + at + k, found)
         tl.store(above + at + k, parent)

@@ -1,6 +1,6 @@
 """State of a growing draft tree on the device."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Self
 
 import torch
@@ -86,8 +86,7 @@ class GrowthState:
             limit=integers(1),
             least=reals(1),
             places=torch.zeros_like(state.fed),
-            step=replace(
-                state,
+            step=state._replace(
                 fed=integers(nodes),
                 depth=integers(width),
                 path=torch.zeros(width, device=device, dtype=torch.int64),
