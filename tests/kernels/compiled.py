@@ -63,10 +63,10 @@ SHARED_LIMIT = {80: 166_912, 86: 101_376, 89: 101_376, 90: 232_448, 120: 101_376
 class Case:
     """One kernel as it is launched.
 
-    `signature` gives the type of each argument by name ("*bf16", "*u8", "i32", or "constexpr"), a tuple of types for one
-    with fields, `constants` the values of the constexpr ones, `aligned` those divisible by 16: by name, or by the
-    indices of an argument and its field. `weights` is how many weights one pass of the
-    innermost loop multiplies a block of rows by, 0 where instructions a weight mean nothing.
+    `signature` gives the type of each argument by name ("*bf16", "*u8", "i32", or "constexpr"), for one with fields a
+    tuple of types; `constants` the values of the constexpr ones, `aligned` those divisible by 16: both by name, or by
+    the indices of an argument and its field. `weights` is how many weights one pass of the innermost loop multiplies a
+    block of rows by, 0 where instructions a weight mean nothing.
     """
 
     name: str
