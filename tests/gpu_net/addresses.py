@@ -21,7 +21,7 @@ from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
 from specchat.engine.kernels import unpack
-from tests.gpu_net.runtime import Launch
+from tests.gpu_net.runtime import Launch, flat
 
 SHIFT = np.uint64(46)
 MIDDLE = 1 << 45
@@ -90,6 +90,8 @@ class Addresses:
     def _argument(self, executor: Any, name: str, value: Any) -> Any:
         if name in executor.constexprs:
             return value
+        if hasattr(value, "_asdict"):
+            return type(value)(*(self._argument(executor, *field) for field in value._asdict().items()))
         if not isinstance(value, Tensor):
             return interpreter._implicit_cvt(value)
         last = sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
@@ -202,7 +204,7 @@ def distinct(launches: Iterable[Launch]) -> list[Launch]:
 
     found: dict[str, Launch] = {}
     for one in sorted(launches, key=lambda launch: int(launch.arguments.get(ROWS, 0))):
-        found[repr((one.name, one.grid, [(k, key(v)) for k, v in one.arguments.items() if k != ROWS]))] = one
+        found[repr((one.name, one.grid, [(k, key(v)) for k, v in flat(one.arguments) if k != ROWS]))] = one
     return list(found.values())
 
 

@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from triton.runtime.interpreter import GridExecutor
 
 from tests.gpu_net import runtime
-from tests.gpu_net.runtime import RUNNING, Launch, Runtime
+from tests.gpu_net.runtime import RUNNING, Launch, Runtime, flat
 
 WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "aten.equal", "is_nonzero")
 """Operations whose results the host has to know."""
@@ -272,11 +272,11 @@ class FakeTorch(TorchDispatchMode):
         names = inspect.getfullargspec(executor.fn).args
         given = inspect.getcallargs(executor.fn, *args, **{k: v for k, v in kwargs.items() if k in names})
         grid = executor.grid(given) if callable(executor.grid) else executor.grid
-        one = Launch(executor, {k: _shape_of(v) for k, v in given.items()}, (*grid, *(1,) * (3 - len(grid))))
+        one = Launch(executor, tree_map(_shape_of, given), (*grid, *(1,) * (3 - len(grid))))
         self.launches.append(one)
         if self.runtime.capture is not None:
             self.runtime.capture.launches.append(one)
-        for name, value in given.items():
+        for name, value in flat(given):
             if not _is(value):
                 continue
             if not on_gpu(value):
@@ -287,7 +287,7 @@ class FakeTorch(TorchDispatchMode):
         if not self.computes:
             self.runtime.ask(self.runtime.current, lambda: None)
             return
-        real = [self._real(value) for value in args], {key: self._real(value) for key, value in kwargs.items()}
+        real = tree_map(self._real, (args, kwargs))
         self.runtime.ask(self.runtime.current, self._unwatched(lambda: INTERPRET(executor, *real[0], **real[1])))
 
 

@@ -76,6 +76,9 @@ def buffers(holder: object, path: str = "") -> Iterator[tuple[str, Tensor]]:
         yield path, holder
     elif isinstance(holder, DeviceDecoder | Graphs):
         return
+    elif hasattr(holder, "_asdict"):
+        for name, one in holder._asdict().items():
+            yield from buffers(one, f"{path}.{name}" if path else name)
     elif isinstance(holder, list | tuple):
         for one in holder:
             yield from buffers(one, path)

@@ -27,6 +27,20 @@ class Launch:
     def name(self) -> str:
         return str(self.executor.fn.__name__)
 
+    @property
+    def leaves(self) -> dict[str, Any]:
+        """Arguments and fields of arguments by name."""
+        return dict(flat(self.arguments))
+
+
+def flat(arguments: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Names and values of arguments, with the fields of NamedTuples in their stead."""
+    for name, value in arguments.items():
+        if hasattr(value, "_asdict"):
+            yield from flat(value._asdict())
+        else:
+            yield name, value
+
 
 @dataclass
 class Queue:

@@ -26,6 +26,7 @@ from triton.runtime.interpreter import GridExecutor, InterpreterBuilder, TensorH
 
 from tests.gpu_net.hazards import Access, Hazards
 from tests.gpu_net.pointers import Extents
+from tests.gpu_net.runtime import flat
 from tests.kernels import accesses, shapes_once
 
 WARPS = 4
@@ -136,7 +137,7 @@ def line(frame: FrameType | None) -> str:
 
 def kind_of(kernel: Any, arguments: dict[str, Any]) -> object:
     """What launches share that differ in numbers in memory alone."""
-    return kernel, *((tuple(one.shape), one.dtype) if isinstance(one, Tensor) else one for one in arguments.values())
+    return kernel, *((tuple(one.shape), one.dtype) if isinstance(one, Tensor) else one for _, one in flat(arguments))
 
 
 @contextmanager
@@ -163,7 +164,7 @@ def sanitised(seed: int = 0, rarely: bool = False) -> Iterator[Findings]:
                     patch.setattr(owner, name, one)
                 call(executor, *arguments, **options)
             return
-        names = {value.data_ptr(): name for name, value in taken.arguments.items() if hasattr(value, "data_ptr")}
+        names = {value.data_ptr(): name for name, value in flat(taken.arguments) if hasattr(value, "data_ptr")}
         launches.append(Launch(executor.fn.__name__, options.get("num_warps", WARPS), names, findings))
         try:
             call(executor, *arguments, **options)

@@ -112,7 +112,7 @@ def test_launches_are_those_of_experts_on_the_gpu() -> None:
 
     def told(launches: list[Launch]) -> list[tuple[object, ...]]:
         shapes = [
-            {name: (tuple(v.shape), v.dtype) if isinstance(v, Tensor) else v for name, v in one.arguments.items()}
+            {name: (tuple(v.shape), v.dtype) if isinstance(v, Tensor) else v for name, v in one.leaves.items()}
             for one in launches
         ]
         return [(one.name, one.grid, shape) for one, shape in zip(launches, shapes, strict=True)]

@@ -43,7 +43,7 @@ OF_PAIRS: dict[str, Callable[[Launch], int]] = {
 
 def worst(launch: Launch, name: str) -> float:
     """What stands in each element of an argument."""
-    given = launch.arguments
+    given = launch.leaves
     if name in OF_PAIRS:
         return OF_PAIRS[name](launch)
     if name == "places" and launch.name == "_add_mixture":
@@ -56,10 +56,10 @@ def worst(launch: Launch, name: str) -> float:
         return int(given.get("capacity", PASS_ROWS + 2)) - PASS_ROWS - 1
     if name in TOKENS:
         return _vocab(launch) - 1
-    if name in ("count", "place", "above"):
+    if name in ("pooled", "place", "above"):
         pool = given["value"].shape[0] if "value" in given else WIDTH
         # What a level appends comes after what there is.
-        return pool - WIDTH * WIDTH if launch.name in ("_append", "_expand") else pool - (name != "count")
+        return pool - WIDTH * WIDTH if launch.name in ("_append", "_expand") else pool - (name != "pooled")
     if name == "path":
         return (1 << given["fed" if "fed" in given else "tokens"].shape[0]) - 1
     if name == "depth" and launch.name == "_expand":
@@ -71,7 +71,7 @@ def worst(launch: Launch, name: str) -> float:
 
 
 def _vocab(launch: Launch) -> int:
-    given = launch.arguments
+    given = launch.leaves
     if "vocab" in given:
         return int(given["vocab"])
     return int(given["counts"].shape[0]) if "counts" in given else 1 << 17

@@ -20,7 +20,7 @@ import tempfile
 import traceback
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import accumulate
 from pathlib import Path
@@ -63,20 +63,43 @@ SHARED_LIMIT = {80: 166_912, 86: 101_376, 89: 101_376, 90: 232_448, 120: 101_376
 class Case:
     """One kernel as it is launched.
 
-    `signature` gives the type of each argument by name ("*bf16", "*u8", "i32", or "constexpr"), `constants` the values
-    of the constexpr ones, `aligned` the arguments divisible by 16. `weights` is how many weights one pass of the
-    innermost loop multiplies a block of rows by, 0 where instructions a weight mean nothing.
+    `signature` gives the type of each argument by name ("*bf16", "*u8", "i32", or "constexpr"), for one with fields a
+    tuple of types; `constants` the values of the constexpr ones, `aligned` those divisible by 16: both by name, or by
+    the indices of an argument and its field. `weights` is how many weights one pass of the innermost loop multiplies a
+    block of rows by, 0 where instructions a weight mean nothing.
     """
 
     name: str
     kernel: Any
-    signature: Mapping[str, str]
-    constants: Mapping[str, Any]
-    aligned: tuple[str, ...]
+    signature: Mapping[str, Any]
+    constants: Mapping[Any, Any]
+    aligned: tuple[str | tuple[int, ...], ...]
     num_warps: int = 4
     num_stages: int = 3
     weights: int = 0
     options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def launched(name: str, wanted: Any, launch: Callable[[], object], weights: int = 0) -> Case:
+    """The kernel `wanted` as `launch` launches it and Triton specialises it for its arguments; no kernel runs."""
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import make_backend
+    from triton.runtime.jit import JITFunction, create_function_from_signature
+
+    backend, made = make_backend(GPUTarget("cuda", 90, 32)), list[Case]()
+
+    def run(kernel: Any, *arguments: Any, grid: object, warmup: bool, **options: Any) -> None:
+        del grid, warmup
+        bind = create_function_from_signature(kernel.signature, kernel.params, backend)
+        bound, kinds, given = bind(*arguments, **options)
+        _, signature, constants, attributes = kernel._pack_args(backend, options, bound, kinds, given)
+        aligned = tuple(at for at, found in attributes.items() if found)
+        made.append(Case(name, kernel, signature, constants, aligned, given["num_warps"], weights=weights))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(JITFunction, "run", run)
+        launch()
+    return next(one for one in made if one.kernel is wanted)
 
 
 @dataclass(frozen=True)
@@ -138,7 +161,7 @@ def compile_case(case: Case, architecture: int) -> Compiled:
         fn=case.kernel,
         signature=dict(case.signature),
         constexprs=dict(case.constants),
-        attrs={(names.index(name),): [["tt.divisibility", 16]] for name in case.aligned},
+        attrs={(names.index(at),) if isinstance(at, str) else at: [["tt.divisibility", 16]] for at in case.aligned},
     )
     options = {"num_warps": case.num_warps, "num_stages": case.num_stages, "enable_fp_fusion": True, **case.options}
     # A kernel from Triton's cache would have no log of the assembler, which tells of spills.

@@ -108,7 +108,7 @@ def check(model: Model, sampling: Sampling, acceptance: Acceptance, levels: int)
     growth = GrowthState.create(state, WIDTH, 6)
     grow(state, growth, model, levels)
     pool = pool_of(model, sampling, acceptance, levels)
-    assert int(growth.count) == len(pool)
+    assert int(growth.pooled) == len(pool)
     assert growth.value[: len(pool)].tolist() == pytest.approx([node.value for node in pool], rel=1e-4, abs=1e-9)
     starts = [0, *range(WIDTH, len(pool) + 1, WIDTH * WIDTH)]
     most = [max(node.value for node in pool[a:b]) for a, b in pairwise(starts)]
@@ -149,7 +149,7 @@ def test_of_equals_the_earlier_stays() -> None:
     """So a node that is as probable as its child stays with it."""
     state = started(40, Sampling())
     growth = GrowthState.create(state, WIDTH, 3)
-    growth.count.fill_(20)
+    growth.pooled.fill_(20)
     growth.value[:20] = torch.tensor([1.0, 0.0, 0.0, 0.0, *[0.0] * 4, *[0.0] * 4, 1.0, 0.5, *[0.0] * 6])
     growth.above[:20] = torch.tensor([-1] * 4 + [3] * 4 + [2] * 4 + [0] * 4 + [1] * 4)
     growth.token[:20] = torch.arange(20)

@@ -82,8 +82,8 @@ def histories(fed: Sequence[int]) -> list[History]:
 def probabilities(scored: Scored, row: int, vocab: int) -> Tensor:
     """The distribution that `choose` left in `scored`, from its documentation alone: float32 [vocab]."""
     scores = scored.scores[row, :vocab].cpu()
-    cut, last, _ = scored.kept[row].tolist()
-    top, mass = scored.norm[row].tolist()
+    cut, last = scored.kept[row, :2].tolist()
+    top, mass = scored.norm[row, :2].tolist()
     bits = scores.view(torch.int32)
     key = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
     kept = ((key > cut) | ((key == cut) & (torch.arange(vocab) <= last))) & (scores > -torch.inf)
@@ -165,7 +165,7 @@ def test_rows_are_alone(sampling: Sampling, counts: Sequence[int]) -> None:
         chosen = torch.zeros(ROWS + 1, dtype=torch.int32, device=DEVICE)
         process(logits[:rows], state, 0, scored, rows, vocab)
         judge(scored, state, rows, chosen, theirs)
-        return [t[:rows] for t in (*vars(scored).values(), chosen)]
+        return [t[:rows] for t in (*scored, chosen)]
 
     together = run(ROWS)
     for rows in counts:
@@ -175,7 +175,7 @@ def test_rows_are_alone(sampling: Sampling, counts: Sequence[int]) -> None:
         scored, alone = Scored.create(1, vocab, DEVICE), torch.zeros(1, dtype=torch.int32, device=DEVICE)
         process(logits[row : row + 1], state, row, scored, 1, vocab)
         choose(scored, state, row, 1, alone)
-        for mine, all_rows in zip(vars(scored).values(), together, strict=False):
+        for mine, all_rows in zip(scored, together, strict=False):
             assert torch.equal(mine, all_rows[row : row + 1])
 
 
@@ -401,8 +401,9 @@ def test_choosing_and_judging_are_one_program(monkeypatch: pytest.MonkeyPatch) -
         def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
             def launch(*arguments: object, **constants: object) -> None:
                 values = dict(zip(kernel.arg_names, arguments, strict=False))
-                kinds = {n: (type(v), getattr(v, "dtype", None)) for n, v in values.items()}
-                launches.append((kinds, {n: values[n] for n in values if n.startswith("stride")}, constants))
+                flat = [one for v in values.values() for one in (v if isinstance(v, tuple) else [v])]
+                kinds = [(type(one), getattr(one, "dtype", None)) for one in flat]
+                launches.append((kinds, [values["strides"], values["draft_strides"]], constants))
                 kernel[grid](*arguments, **constants)
 
             return launch
@@ -424,7 +425,7 @@ def test_choosing_and_judging_are_one_program(monkeypatch: pytest.MonkeyPatch) -
     choose(theirs, GrowthState.create(state, 4, 15).step, 0, 4, chosen)
     assert len(launches) == 4
     assert all(launch == launches[0] for launch in launches)
-    assert not any(kind is type(None) for kind, _ in launches[0][0].values()), "None compiles another program"
+    assert not any(kind is type(None) for kind, _ in launches[0][0]), "None compiles another program"
     runtime = {"purpose", "first_row", "vocab"}
     assert runtime <= set(kernel.kwargs["do_not_specialize"] if not GPU else runtime)
 
@@ -518,7 +519,7 @@ def test_a_dropped_step_leaves_nothing() -> None:
 def test_nothing_moves() -> None:
     """Captured graphs hold addresses."""
     state = VerifyState.create(300, ROWS, DEVICE)
-    tensors = [t for t in vars(state).values() if isinstance(t, Tensor)]
+    tensors = list(state)
     before = [t.data_ptr() for t in tensors]
     state.set_sampling(EVERYTHING)
     state.set_acceptance("ratio")

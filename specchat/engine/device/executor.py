@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from functools import partial
 
 import torch
-from torch import Tensor
 
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.draft import Block, Chain, Copy, Proposal, Role, Then, Tree
@@ -181,8 +180,7 @@ class DeviceExecutor:
 
     def memory(self) -> int:
         """Bytes held on the device besides the models."""
-        held = [*vars(self._state).values(), *vars(self._drawn).values()]
-        own = sum(t.numel() * t.element_size() for t in held if isinstance(t, Tensor))
+        own = sum(t.nbytes for t in (*self._state, *self._drawn))
         return own + self._verifier.memory() + self._trees.memory() + self.pick_from.memory()
 
     def _draft(self, chain: Chain) -> None:

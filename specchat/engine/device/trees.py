@@ -67,5 +67,4 @@ class DeviceTrees:
 
     def memory(self) -> int:
         """Bytes held."""
-        held = [t for t in vars(self.growth).values() if isinstance(t, Tensor)]
-        return sum(t.numel() * t.element_size() for t in held)
+        return sum(t.nbytes for t in self.growth if isinstance(t, Tensor))

@@ -123,4 +123,4 @@ class Verifier:
 
     def memory(self) -> int:
         """Bytes held on the device besides the target."""
-        return sum(t.numel() * t.element_size() for t in vars(self._scored).values())
+        return sum(t.numel() * t.element_size() for t in self._scored)

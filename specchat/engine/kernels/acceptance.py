@@ -8,15 +8,9 @@ from specchat.engine.kernels import filters, noise
 
 @triton.jit  # type: ignore[untyped-decorator]
 def ratio(
-    scores: tl.tensor,
+    row: filters.Distribution,
+    draft: filters.Distribution,
     candidates: tl.tensor,
-    cut: tl.tensor,
-    last: tl.tensor,
-    top: tl.tensor,
-    mass: tl.tensor,
-    draft_scores: tl.tensor,
-    draft_kept: tl.tensor,
-    draft_norm: tl.tensor,
     sampled: tl.tensor,
     fed: tl.tensor,
     children: tl.tensor,
@@ -35,11 +29,6 @@ def ratio(
     accepted with probability min(1, p/q), others with p / (1 - p of those rejected before). If rounding leaves nothing
     to sample, the sample is from p.
     """
-    # Without a sample these are the row's own values, which a thread of this program is writing.
-    draft_cut = tl.load(draft_kept, mask=sampled, other=0)
-    draft_last = tl.load(draft_kept + 1, mask=sampled, other=0)
-    draft_top = tl.load(draft_norm, mask=sampled, other=0.0)
-    draft_mass = tl.load(draft_norm + 1, mask=sampled, other=1.0)
     token = tl.full((), -1, tl.int32)
     turn = tl.full((), 0, tl.int32)
     q = tl.full((), 1.0, tl.float32)
@@ -47,9 +36,9 @@ def ratio(
         if (((children >> child) & 1) != 0) & (token < 0):
             drafted = tl.load(fed + child)
             inside = (drafted >= 0) & (drafted < vocab)
-            p = filters.probability(scores, cut, last, top, mass, drafted, inside)
+            p = filters.probability(row, drafted, inside)
             if sampled:
-                q = filters.probability(draft_scores, draft_cut, draft_last, draft_top, draft_mass, drafted, inside)
+                q = filters.probability(draft, drafted, inside)
             # u < p / q as u * q < p: a token with q = 0 is rejected.
             if (q > 0.0) & (noise.uniform(seed, position, noise.ACCEPT, turn) * q < p):
                 token = drafted
@@ -62,10 +51,10 @@ def ratio(
         token_p = tl.full((), 0, tl.int32)
         for start in range(0, n, BLOCK):
             ids, wanted = filters.tokens(candidates, start, n, filtered, BLOCK)
-            p_all = filters.probability(scores, cut, last, top, mass, ids, wanted)
+            p_all = filters.probability(row, ids, wanted)
             rest = p_all
             if sampled:
-                rest -= filters.probability(draft_scores, draft_cut, draft_last, draft_top, draft_mass, ids, wanted)
+                rest -= filters.probability(draft, ids, wanted)
             for child in range(first, end):
                 if ((children >> child) & 1) != 0:
                     rest = tl.where(ids == tl.load(fed + child), 0.0, rest)

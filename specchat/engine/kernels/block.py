@@ -4,6 +4,8 @@ One program a row, after `choose.check` of the same rows. Each program walks the
 token depends on earlier rows and on whether a longer prefix passes. Programs share no data.
 """
 
+from typing import NamedTuple
+
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -17,100 +19,64 @@ WARPS = 8
 _FILTERED = tl.constexpr(FILTERED)
 
 
+class Sampled(NamedTuple):
+    """A sampled chain to judge: the target's rows, the draft's, and what random numbers are keyed by.
+
+    Attributes:
+        scored, stride: rows of the target after `choose`, and the elements from one row to the next.
+        draft, draft_stride: those of the draft; row r holds the distribution of node r + 1.
+        key, position: seed, and position of the first draft token.
+        filtered: True if candidates are listed.
+    """
+
+    scored: Scored
+    stride: tl.tensor
+    draft: Scored
+    draft_stride: tl.tensor
+    key: tl.tensor
+    position: tl.tensor
+    filtered: tl.tensor
+
+
 @triton.jit  # type: ignore[untyped-decorator]
-def _laws(
-    row: tl.tensor,
-    ids: tl.tensor,
-    inside: tl.tensor,
-    scores: tl.tensor,
-    kept: tl.tensor,
-    norm: tl.tensor,
-    draft_scores: tl.tensor,
-    draft_kept: tl.tensor,
-    draft_norm: tl.tensor,
-    stride_scores: tl.tensor,
-    stride_draft: tl.tensor,
-) -> tuple[tl.tensor, tl.tensor]:
+def _distributions(chain: Sampled, row: tl.tensor, ids: tl.tensor, inside: tl.tensor) -> tuple[tl.tensor, tl.tensor]:
     """Probabilities float32 of `ids` in a row of the target, and in the draft distribution of the token after it."""
-    scores += row.to(tl.int64) * stride_scores
-    draft_scores += row.to(tl.int64) * stride_draft
-    kept += row * 3
-    draft_kept += row * 3
-    cut, last, top, mass = tl.load(kept), tl.load(kept + 1), tl.load(norm + row * 2), tl.load(norm + row * 2 + 1)
-    p = filters.probability(scores, cut, last, top, mass, ids, inside)
-    cut, last = tl.load(draft_kept), tl.load(draft_kept + 1)
-    top, mass = tl.load(draft_norm + row * 2), tl.load(draft_norm + row * 2 + 1)
-    return p, filters.probability(draft_scores, cut, last, top, mass, ids, inside)
+    target = filters.distribution(chain.scored, chain.stride, row, True)
+    draft = filters.distribution(chain.draft, chain.draft_stride, row, True)
+    return filters.probability(target, ids, inside), filters.probability(draft, ids, inside)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _passes(
-    i: tl.tensor,
-    end: tl.tensor,
-    reached: tl.tensor,
-    key: tl.tensor,
-    position: tl.tensor,
-    filtered: tl.tensor,
-    candidates: tl.tensor,
-    scores: tl.tensor,
-    kept: tl.tensor,
-    norm: tl.tensor,
-    draft_scores: tl.tensor,
-    draft_kept: tl.tensor,
-    draft_norm: tl.tensor,
-    stride_scores: tl.tensor,
-    stride_draft: tl.tensor,
-    BLOCK: tl.constexpr,
-) -> tl.tensor:
-    """True if the first `i` > 0 tokens pass; `reached` is their P and `position` that of the first."""
+def _passes(chain: Sampled, i: tl.tensor, end: tl.tensor, reached: tl.tensor, BLOCK: tl.constexpr) -> tl.tensor:
+    """True if the first `i` > 0 tokens pass; `reached` is their P."""
     passing = reached
     of = tl.full((), 1.0, tl.float32)
     if (i < end) & (reached < 1.0):
         passing = tl.full((), 0.0, tl.float32)
-        candidates += i.to(tl.int64) * stride_scores
-        n = tl.load(kept + i * 3 + 2)
+        candidates = chain.scored.candidates + i.to(tl.int64) * chain.stride
+        n = tl.load(chain.scored.kept + i * 4 + 2)
         for start in range(0, n, BLOCK):
-            ids, inside = filters.tokens(candidates, start, n, filtered, BLOCK)
-            p, q = _laws(
-                i, ids, inside, scores, kept, norm, draft_scores, draft_kept, draft_norm, stride_scores, stride_draft
-            )
+            ids, inside = filters.tokens(candidates, start, n, chain.filtered, BLOCK)
+            p, q = _distributions(chain, i, ids, inside)
             passing += tl.sum(tl.maximum(reached * p - q, 0.0), 0)
         of = passing + (1.0 - reached)
-    return noise.uniform(key, position + i - 1, noise.BLOCK, i) * of < passing
+    return noise.uniform(chain.key, chain.position + i - 1, noise.BLOCK, i) * of < passing
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _rest(
-    row: tl.tensor,
-    reached: tl.tensor,
-    key: tl.tensor,
-    position: tl.tensor,
-    filtered: tl.tensor,
-    candidates: tl.tensor,
-    scores: tl.tensor,
-    kept: tl.tensor,
-    norm: tl.tensor,
-    draft_scores: tl.tensor,
-    draft_kept: tl.tensor,
-    draft_norm: tl.tensor,
-    stride_scores: tl.tensor,
-    stride_draft: tl.tensor,
-    BLOCK: tl.constexpr,
-) -> tl.tensor:
+def _rest(chain: Sampled, row: tl.tensor, reached: tl.tensor, BLOCK: tl.constexpr) -> tl.tensor:
     """Sample from norm(max(reached p - q, 0)) of a row, or from p where rounding leaves nothing."""
-    candidates += row.to(tl.int64) * stride_scores
-    n = tl.load(kept + row * 3 + 2)
+    candidates = chain.scored.candidates + row.to(tl.int64) * chain.stride
+    n = tl.load(chain.scored.kept + row * 4 + 2)
     most = tl.full((), float("-inf"), tl.float32)
     most_p = tl.full((), float("-inf"), tl.float32)
     token = tl.full((), 0, tl.int32)
     token_p = tl.full((), 0, tl.int32)
     for start in range(0, n, BLOCK):
-        ids, inside = filters.tokens(candidates, start, n, filtered, BLOCK)
-        p, q = _laws(
-            row, ids, inside, scores, kept, norm, draft_scores, draft_kept, draft_norm, stride_scores, stride_draft
-        )
+        ids, inside = filters.tokens(candidates, start, n, chain.filtered, BLOCK)
+        p, q = _distributions(chain, row, ids, inside)
         rest = reached * p - q
-        extra = noise.gumbel(key, position + row, noise.RESIDUAL, ids)
+        extra = noise.gumbel(chain.key, chain.position + row, noise.RESIDUAL, ids)
         noisy = tl.where(rest > 0.0, tl.log(tl.where(rest > 0.0, rest, 1.0)) + extra, float("-inf"))
         most, token = filters.better(most, token, noisy, ids)
         noisy = tl.where(p > 0.0, tl.log(tl.where(p > 0.0, p, 1.0)) + extra, float("-inf"))
@@ -118,23 +84,11 @@ def _rest(
     return tl.where(most == float("-inf"), token_p, token)
 
 
-@triton.jit(
-    do_not_specialize=["vocab"],
-    do_not_specialize_on_alignment=["kept", "norm", "draft_kept", "draft_norm", "chosen"],
-)  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["vocab"], do_not_specialize_on_alignment=["chosen"])  # type: ignore[untyped-decorator]
 def _judge(
-    scores: tl.tensor,
-    candidates: tl.tensor,
-    kept: tl.tensor,
-    norm: tl.tensor,
-    draft_scores: tl.tensor,
-    draft_kept: tl.tensor,
-    draft_norm: tl.tensor,
-    fed: tl.tensor,
-    drafted: tl.tensor,
-    length: tl.tensor,
-    integers: tl.tensor,
-    seed: tl.tensor,
+    scored: Scored,
+    draft: Scored,
+    state: VerifyState,
     chosen: tl.tensor,
     vocab: tl.tensor,
     stride_scores: tl.tensor,
@@ -142,46 +96,32 @@ def _judge(
     BLOCK: tl.constexpr,
 ) -> None:
     row = tl.program_id(0)
-    end = tl.load(drafted)
+    end = tl.load(state.drafted)
     # The row after the last draft token has its own choice, the step's token if all are accepted.
     if row < end:
-        key = tl.load(seed)
-        position = tl.load(length) + 1
-        filtered = tl.load(integers + _FILTERED) != 0
+        key, position = tl.load(state.seed), tl.load(state.length) + 1
+        filtered = tl.load(state.integers + _FILTERED) != 0
+        chain = Sampled(scored, stride_scores, draft, stride_draft, key, position, filtered)
         reached = tl.full((), 1.0, tl.float32)
         mine = tl.full((), 1.0, tl.float32)
         longer = tl.full((), 0, tl.int32)
         for node in range(1, end + 1):
             i = tl.cast(node, tl.int32)
-            token = tl.load(fed + i)
+            token = tl.load(state.fed + i)
             inside = (token >= 0) & (token < vocab)
-            p, q = _laws(
-                i - 1, token, inside, scores, kept, norm,
-                draft_scores, draft_kept, draft_norm, stride_scores, stride_draft,
-            )  # fmt: skip
+            p, q = _distributions(chain, i - 1, token, inside)
             reached = tl.where(q > 0.0, tl.minimum(reached * p / tl.where(q > 0.0, q, 1.0), 1.0), 0.0)
             mine = tl.where(i == row, reached, mine)
             if (i > row) & (longer == 0):
-                passes = _passes(
-                    i, end, reached, key, position, filtered, candidates, scores, kept, norm,
-                    draft_scores, draft_kept, draft_norm, stride_scores, stride_draft, BLOCK,
-                )  # fmt: skip
-                longer = passes.to(tl.int32)
+                longer = _passes(chain, i, end, reached, BLOCK).to(tl.int32)
         if longer != 0:
-            tl.store(chosen + row, tl.load(fed + row + 1))
+            tl.store(chosen + row, tl.load(state.fed + row + 1))
         else:
             last = row == 0
             if row > 0:
-                last = _passes(
-                    row, end, mine, key, position, filtered, candidates, scores, kept, norm,
-                    draft_scores, draft_kept, draft_norm, stride_scores, stride_draft, BLOCK,
-                )  # fmt: skip
+                last = _passes(chain, row, end, mine, BLOCK)
             if last:
-                token = _rest(
-                    row, mine, key, position, filtered, candidates, scores, kept, norm,
-                    draft_scores, draft_kept, draft_norm, stride_scores, stride_draft, BLOCK,
-                )  # fmt: skip
-                tl.store(chosen + row, token)
+                tl.store(chosen + row, _rest(chain, row, mine, BLOCK))
 
 
 def judge_block(scored: Scored, state: VerifyState, rows: int, chosen: Tensor, draft: Scored) -> None:
@@ -197,22 +137,13 @@ def judge_block(scored: Scored, state: VerifyState, rows: int, chosen: Tensor, d
     """
     check(scored, state, rows, chosen)
     _judge[(rows,)](
-        scored.scores,
-        scored.candidates,
-        scored.kept,
-        scored.norm,
-        draft.scores,
-        draft.kept,
-        draft.norm,
-        state.fed,
-        state.drafted,
-        state.length,
-        state.integers,
-        state.seed,
+        scored,
+        draft,
+        state,
         chosen,
         state.vocab,
-        scored.scores.stride(0),
-        draft.scores.stride(0),
+        scored.strides.scores,
+        draft.strides.scores,
         BLOCK=BLOCK,
         num_warps=WARPS,
         enable_fp_fusion=True,

@@ -18,15 +18,8 @@ _GREEDY, _FILTERED, _RATIO = tl.constexpr(GREEDY), tl.constexpr(FILTERED), tl.co
 
 @triton.jit(do_not_specialize=["vocab"])  # type: ignore[untyped-decorator]
 def _gather(
-    scores: tl.tensor,
-    kept: tl.tensor,
-    length: tl.tensor,
-    depth: tl.tensor,
-    integers: tl.tensor,
-    seed: tl.tensor,
-    best: tl.tensor,
-    best_id: tl.tensor,
-    total: tl.tensor,
+    scored: Scored,
+    growth: GrowthState,
     vocab: tl.tensor,
     stride_scores: tl.tensor,
     BLOCK: tl.constexpr,
@@ -35,42 +28,30 @@ def _gather(
     row = tl.program_id(0)
     block = tl.program_id(1)
     token = block * BLOCK + tl.arange(0, BLOCK)
-    s = tl.load(scores + row.to(tl.int64) * stride_scores + token, mask=token < vocab, other=float("-inf"))
-    if tl.load(integers + _GREEDY) == 0:
-        if tl.load(integers + _FILTERED) != 0:
-            cut, last = tl.load(kept + row * 3), tl.load(kept + row * 3 + 1)
+    s = tl.load(scored.scores + row.to(tl.int64) * stride_scores + token, mask=token < vocab, other=float("-inf"))
+    if tl.load(growth.step.integers + _GREEDY) == 0:
+        if tl.load(growth.step.integers + _FILTERED) != 0:
+            cut, last = tl.load(scored.kept + row * 4), tl.load(scored.kept + row * 4 + 1)
             s = tl.where(filters.keeps(s, token, cut, last), s, float("-inf"))
-        if tl.load(integers + _RATIO) == 0:
-            position = tl.load(length) + 1 + tl.load(depth + row)
-            s += noise.gumbel(tl.load(seed), position, noise.TOKEN, token)
+        if tl.load(growth.step.integers + _RATIO) == 0:
+            position = tl.load(growth.step.length) + 1 + tl.load(growth.step.depth + row)
+            s += noise.gumbel(tl.load(growth.step.seed), position, noise.TOKEN, token)
     top = tl.max(s, 0)
     blocks = tl.num_programs(1)
-    tl.store(total + row * blocks + block, tl.sum(tl.exp(s - tl.where(top == float("-inf"), 0.0, top)), 0))
+    tl.store(growth.total + row * blocks + block, tl.sum(tl.exp(s - tl.where(top == float("-inf"), 0.0, top)), 0))
     for k in tl.static_range(WIDTH):
         top = tl.max(s, 0)
         # With fewer candidates any token fills up, with probability 0.
         found = tl.minimum(tl.min(tl.where(s == top, token, 2147483647), 0), vocab - 1)
-        tl.store(best + (row * blocks + block) * WIDTH + k, top)
-        tl.store(best_id + (row * blocks + block) * WIDTH + k, found)
+        tl.store(growth.best + (row * blocks + block) * WIDTH + k, top)
+        tl.store(growth.best_id + (row * blocks + block) * WIDTH + k, found)
         s = tl.where(token == found, float("-inf"), s)
 
 
 @triton.jit(do_not_specialize=["blocks"])  # type: ignore[untyped-decorator]
 def _append(
-    scores: tl.tensor,
-    norm: tl.tensor,
-    integers: tl.tensor,
-    best: tl.tensor,
-    best_id: tl.tensor,
-    total: tl.tensor,
-    reached: tl.tensor,
-    place: tl.tensor,
-    count: tl.tensor,
-    value: tl.tensor,
-    probability: tl.tensor,
-    token: tl.tensor,
-    above: tl.tensor,
-    number: tl.tensor,
+    scored: Scored,
+    growth: GrowthState,
     blocks: tl.tensor,
     stride_scores: tl.tensor,
     BLOCKS: tl.constexpr,
@@ -78,31 +59,31 @@ def _append(
 ) -> None:
     row = tl.program_id(0)
     b = tl.arange(0, BLOCKS)
-    tops = tl.load(best + (row * blocks + b) * WIDTH, mask=b < blocks, other=float("-inf"))
+    tops = tl.load(growth.best + (row * blocks + b) * WIDTH, mask=b < blocks, other=float("-inf"))
     top = tl.max(tops, 0)
     base = tl.where(top == float("-inf"), 0.0, top)
-    mass = tl.sum(tl.load(total + row * blocks + b, mask=b < blocks, other=0.0) * tl.exp(tops - base), 0)
+    mass = tl.sum(tl.load(growth.total + row * blocks + b, mask=b < blocks, other=0.0) * tl.exp(tops - base), 0)
     i = tl.arange(0, BLOCKS * WIDTH)
-    s = tl.load(best + row * blocks * WIDTH + i, mask=i < blocks * WIDTH, other=float("-inf"))
-    ids = tl.load(best_id + row * blocks * WIDTH + i, mask=i < blocks * WIDTH, other=2147483647)
-    parent = tl.load(place + row)
+    s = tl.load(growth.best + row * blocks * WIDTH + i, mask=i < blocks * WIDTH, other=float("-inf"))
+    ids = tl.load(growth.best_id + row * blocks * WIDTH + i, mask=i < blocks * WIDTH, other=2147483647)
+    parent = tl.load(growth.place + row)
     mass = tl.maximum(mass, 1e-30)
-    value_above = tl.load(reached + row)
-    noisy = (tl.load(integers + _GREEDY) == 0) & (tl.load(integers + _RATIO) == 0)
-    at = tl.load(count) + row * WIDTH
+    value_above = tl.load(growth.reached + row)
+    noisy = (tl.load(growth.step.integers + _GREEDY) == 0) & (tl.load(growth.step.integers + _RATIO) == 0)
+    at = tl.load(growth.pooled) + row * WIDTH
     for k in tl.static_range(WIDTH):
         top = tl.max(s, 0)
         found = tl.min(tl.where(s == top, ids, 2147483647), 0)
         share = tl.exp(top - base) / mass
         # Rounding must not give a node a larger value than its parent's.
-        tl.store(value + at + k, tl.minimum(share, 1.0) * value_above)
+        tl.store(growth.value + at + k, tl.minimum(share, 1.0) * value_above)
         if noisy:
-            score = tl.load(scores + row.to(tl.int64) * stride_scores + found)
-            share = tl.exp(score - tl.load(norm + row * 2)) / tl.load(norm + row * 2 + 1)
-        tl.store(probability + at + k, share)
-        tl.store(token + at + k, found)
-        tl.store(above + at + k, parent)
-        tl.store(number + at + k, 0)
+            score = tl.load(scored.scores + row.to(tl.int64) * stride_scores + found)
+            share = tl.exp(score - tl.load(scored.norm + row * 4)) / tl.load(scored.norm + row * 4 + 1)
+        tl.store(growth.probability + at + k, share)
+        tl.store(growth.token + at + k, found)
+        tl.store(growth.above + at + k, parent)
+        tl.store(growth.number + at + k, 0)
         s = tl.where(ids == found, float("-inf"), s)
 
 
@@ -115,15 +96,8 @@ def gather(scored: Scored, growth: GrowthState, rows: int) -> None:
     width, vocab = growth.frontier, growth.step.vocab
     blocks = triton.cdiv(vocab, BLOCK)
     _gather[(rows, blocks)](
-        scored.scores,
-        scored.kept,
-        growth.step.length,
-        growth.step.depth,
-        growth.step.integers,
-        growth.step.seed,
-        growth.best,
-        growth.best_id,
-        growth.total,
+        scored,
+        growth,
         vocab,
         scored.scores.stride(0),
         BLOCK=BLOCK,
@@ -132,20 +106,8 @@ def gather(scored: Scored, growth: GrowthState, rows: int) -> None:
         enable_fp_fusion=True,
     )
     _append[(rows,)](
-        scored.scores,
-        scored.norm,
-        growth.step.integers,
-        growth.best,
-        growth.best_id,
-        growth.total,
-        growth.reached,
-        growth.place,
-        growth.count,
-        growth.value,
-        growth.probability,
-        growth.token,
-        growth.above,
-        growth.number,
+        scored,
+        growth,
         blocks,
         scored.scores.stride(0),
         BLOCKS=triton.next_power_of_2(blocks),

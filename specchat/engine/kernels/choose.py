@@ -9,7 +9,17 @@ import triton.language as tl
 from torch import Tensor
 
 from specchat.engine.kernels import acceptance, filters, noise
-from specchat.engine.kernels.verify_state import BLOCK, BY_BLOCKS, FILTERED, GREEDY, GROUP, RATIO, Scored, VerifyState
+from specchat.engine.kernels.verify_state import (
+    BLOCK,
+    BY_BLOCKS,
+    FILTERED,
+    GREEDY,
+    GROUP,
+    RATIO,
+    Scored,
+    Strides,
+    VerifyState,
+)
 
 WARPS = 8
 
@@ -23,77 +33,54 @@ _BY_BLOCKS = tl.constexpr(BY_BLOCKS)
 @triton.jit(
     # One program for every purpose: rounding of the filters must not depend on drafting.
     do_not_specialize=["purpose", "first_row", "vocab"],
-    # Single numbers: a row of these may start anywhere without another compilation.
-    do_not_specialize_on_alignment=["chosen", "sure", "kept", "norm", "draft_kept", "draft_norm"],
+    # A row of these may start anywhere without another compilation.
+    do_not_specialize_on_alignment=["chosen"],
 )  # type: ignore[untyped-decorator]
 def _choose(
-    scores: tl.tensor,
-    best: tl.tensor,
-    best_id: tl.tensor,
-    total: tl.tensor,
-    drawn: tl.tensor,
-    drawn_id: tl.tensor,
-    tops: tl.tensor,
-    candidates: tl.tensor,
-    kept: tl.tensor,
-    norm: tl.tensor,
-    draft_scores: tl.tensor,
-    draft_kept: tl.tensor,
-    draft_norm: tl.tensor,
-    fed: tl.tensor,
-    parents: tl.tensor,
-    depth: tl.tensor,
-    drafted: tl.tensor,
-    length: tl.tensor,
-    node: tl.tensor,
-    reals: tl.tensor,
-    integers: tl.tensor,
-    seed: tl.tensor,
-    sure: tl.tensor,
+    scored: Scored,
+    strides: Strides,
+    draft: Scored,
+    draft_strides: Strides,
+    state: VerifyState,
     chosen: tl.tensor,
     purpose: tl.tensor,
     first_row: tl.tensor,
     vocab: tl.tensor,
-    stride_scores: tl.tensor,
-    stride_blocks: tl.tensor,
-    stride_tops: tl.tensor,
-    stride_draft: tl.tensor,
     BLOCK: tl.constexpr,
     BLOCKS: tl.constexpr,
     GROUPS: tl.constexpr,
     GROUP: tl.constexpr,
     NODES: tl.constexpr,
 ) -> None:
-    before = tl.load(node)
+    before = tl.load(state.node)
     row = before + tl.program_id(0)
     at = first_row + row
-    scores += row.to(tl.int64) * stride_scores
-    candidates += row.to(tl.int64) * stride_scores
+    scores = scored.scores + row.to(tl.int64) * strides.scores
+    candidates = scored.candidates + row.to(tl.int64) * strides.scores
     blocks = tl.cdiv(vocab, BLOCK)
     b = tl.arange(0, BLOCKS)
-    place = row * stride_blocks + b
-    bests = tl.load(best + place, mask=b < blocks, other=float("-inf"))
+    place = row * strides.blocks + b
+    bests = tl.load(scored.best + place, mask=b < blocks, other=float("-inf"))
     top = tl.max(bests, 0)
-    token = tl.min(tl.where(bests == top, tl.load(best_id + place, mask=b < blocks, other=0), 2147483647), 0)
-    totals = tl.load(total + place, mask=b < blocks, other=0.0)
+    token = tl.min(tl.where(bests == top, tl.load(scored.best_id + place, mask=b < blocks, other=0), 2147483647), 0)
+    totals = tl.load(scored.total + place, mask=b < blocks, other=0.0)
     base = tl.where(top == float("-inf"), 0.0, top)
     mass = tl.sum(totals * tl.exp(bests - base), 0)
     # Without an allowed token all scores are equal, and the first token is the lowest.
-    if (tl.load(integers + _GREEDY) == 0) & (top > float("-inf")):
-        key = tl.load(seed)
-        position = tl.load(length) + 1 + tl.load(depth + at)
-        filtered = tl.load(integers + _FILTERED) != 0
+    if (tl.load(state.integers + _GREEDY) == 0) & (top > float("-inf")):
+        key = tl.load(state.seed)
+        position = tl.load(state.length) + 1 + tl.load(state.depth + at)
+        filtered = tl.load(state.integers + _FILTERED) != 0
         n = vocab
         cut = tl.full((), filters.LOWEST, tl.int32)
         last = vocab
         if filtered:
             n, cut, last, mass = filters.cut(
                 scores,
-                best + row * stride_blocks,
-                tops + row * stride_tops,
+                scored.best + row * strides.blocks,
+                scored.tops + row * strides.tops,
                 candidates,
-                reals,
-                integers,
+                state,
                 top,
                 mass,
                 vocab,
@@ -102,7 +89,7 @@ def _choose(
                 GROUP,
             )
             most = tl.full((), float("-inf"), tl.float32)
-            stream = noise.drafting(before, tl.load(integers + _BY_BLOCKS))
+            stream = noise.drafting(before, tl.load(state.integers + _BY_BLOCKS))
             for start in range(0, n, BLOCK):
                 ids, inside = filters.tokens(candidates, start, n, True, BLOCK)
                 s = tl.load(scores + ids, mask=inside, other=float("-inf"))
@@ -110,32 +97,28 @@ def _choose(
                 noisy = tl.where(filters.keeps(s, ids, cut, last), noisy, float("-inf"))
                 most, token = filters.better(most, token, noisy, ids)
         else:
-            noisy = tl.load(drawn + place, mask=b < blocks, other=float("-inf"))
-            ids = tl.load(drawn_id + place, mask=b < blocks, other=0)
+            noisy = tl.load(scored.drawn + place, mask=b < blocks, other=float("-inf"))
+            ids = tl.load(scored.drawn_id + place, mask=b < blocks, other=0)
             token = tl.min(tl.where(noisy == tl.max(noisy, 0), ids, 2147483647), 0)
-        tl.store(kept + row * 3, cut)
-        tl.store(kept + row * 3 + 1, last)
-        tl.store(kept + row * 3 + 2, n)
-        tl.store(norm + row * 2, top)
-        tl.store(norm + row * 2 + 1, mass)
-        if (purpose > _CHECK) & (tl.load(integers + _RATIO) != 0):
-            end = tl.load(drafted) + 1
+        tl.store(scored.kept + row * 4, cut)
+        tl.store(scored.kept + row * 4 + 1, last)
+        tl.store(scored.kept + row * 4 + 2, n)
+        tl.store(scored.norm + row * 4, top)
+        tl.store(scored.norm + row * 4 + 1, mass)
+        if (purpose > _CHECK) & (tl.load(state.integers + _RATIO) != 0):
+            end = tl.load(state.drafted) + 1
             node_ids = tl.arange(0, NODES)
-            above = tl.load(parents + node_ids, mask=node_ids < end, other=-1)
+            above = tl.load(state.parents + node_ids, mask=node_ids < end, other=-1)
             children = tl.sum((above == at).to(tl.int32) << node_ids, 0)
             if children != 0:
+                sampled = purpose == _SAMPLED
+                # Without a sample `draft` is the row itself, which a thread of this program is writing.
                 token = acceptance.ratio(
-                    scores,
+                    filters.Distribution(scores, cut, last, top, mass),
+                    filters.distribution(draft, draft_strides.scores, at, sampled),
                     candidates,
-                    cut,
-                    last,
-                    top,
-                    mass,
-                    draft_scores + at.to(tl.int64) * stride_draft,
-                    draft_kept + at * 3,
-                    draft_norm + at * 2,
-                    purpose == _SAMPLED,
-                    fed,
+                    sampled,
+                    state.fed,
                     children,
                     at + 1,
                     end,
@@ -147,7 +130,7 @@ def _choose(
                     BLOCK,
                 )
     if purpose == _CHOOSE:
-        tl.store(sure + at, tl.exp(tl.load(scores + token) - base) / tl.maximum(mass, 1e-30))
+        tl.store(state.sure + at, tl.exp(tl.load(scores + token) - base) / tl.maximum(mass, 1e-30))
     tl.store(chosen + row, token)
 
 
@@ -190,37 +173,15 @@ def _launch(
 ) -> None:
     """Launch `_choose`, which reads `draft` only if the purpose is SAMPLED."""
     _choose[(rows,)](
-        scored.scores,
-        scored.best,
-        scored.best_id,
-        scored.total,
-        scored.drawn,
-        scored.drawn_id,
-        scored.tops,
-        scored.candidates,
-        scored.kept,
-        scored.norm,
-        draft.scores,
-        draft.kept,
-        draft.norm,
-        state.fed,
-        state.parents,
-        state.depth,
-        state.drafted,
-        state.length,
-        state.node,
-        state.reals,
-        state.integers,
-        state.seed,
-        state.sure,
+        scored,
+        scored.strides,
+        draft,
+        draft.strides,
+        state,
         chosen,
         purpose,
         first_row,
         state.vocab,
-        scored.scores.stride(0),
-        scored.best.stride(0),
-        scored.tops.stride(0),
-        draft.scores.stride(0),
         BLOCK=BLOCK,
         BLOCKS=triton.next_power_of_2(triton.cdiv(state.vocab, BLOCK)),
         GROUPS=triton.next_power_of_2(triton.cdiv(state.vocab, GROUP)),

@@ -14,15 +14,7 @@ from specchat.engine.kernels.verify_state import VerifyState
 @triton.jit  # type: ignore[untyped-decorator]
 def _commit(
     chosen: tl.tensor,
-    fed: tl.tensor,
-    parents: tl.tensor,
-    depth: tl.tensor,
-    path: tl.tensor,
-    drafted: tl.tensor,
-    length: tl.tensor,
-    counts: tl.tensor,
-    eos: tl.tensor,
-    report: tl.tensor,
+    state: VerifyState,
     tail: tl.tensor,
     recent: tl.tensor,
     ROWS: tl.constexpr,
@@ -31,24 +23,24 @@ def _commit(
     RECENT: tl.constexpr,
 ) -> None:
     i = tl.arange(0, SLOTS)
-    n = tl.load(drafted)
+    n = tl.load(state.drafted)
     there = i <= n
     nodes = i < ROWS + 1
-    fed_to, parent = tl.load(fed + i, mask=nodes, other=0), tl.load(parents + i, mask=nodes, other=-1)
+    fed_to, parent = tl.load(state.fed + i, mask=nodes, other=0), tl.load(state.parents + i, mask=nodes, other=-1)
     child = there & (i > 0)
-    above = tl.load(parents + i, mask=child, other=-1)
-    liked = child & (tl.load(fed + i, mask=child, other=-1) == tl.load(chosen + above, mask=child, other=-1))
+    above = tl.load(state.parents + i, mask=child, other=-1)
+    liked = child & (tl.load(state.fed + i, mask=child, other=-1) == tl.load(chosen + above, mask=child, other=-1))
     # A node is accepted if it and all its ancestors but node 0 were chosen: these form one path.
-    others = tl.load(path + i, mask=there, other=0).to(tl.int32) & ~tl.sum(liked.to(tl.int32) << i, 0)
+    others = tl.load(state.path + i, mask=there, other=0).to(tl.int32) & ~tl.sum(liked.to(tl.int32) << i, 0)
     is_accepted = there & ((others >> 1) == 0)
     accepted = tl.sum(is_accepted.to(tl.int32), 0) - 1
     end = tl.max(tl.where(is_accepted, i, 0), 0)
     tested = accepted + tl.max((above == end).to(tl.int32), 0)
     # Choices of the accepted nodes, by depth: the draft token after each, and the last one's own.
-    level = tl.load(depth + i, mask=there, other=-1)
+    level = tl.load(state.depth + i, mask=there, other=-1)
     node = tl.sum(tl.where(is_accepted[None, :] & (level[None, :] == i[:, None]), i[None, :], 0), 1)
     ours = tl.load(chosen + node, mask=i <= accepted, other=-1)
-    ends = tl.load(eos + tl.arange(0, END_TOKENS))
+    ends = tl.load(state.eos + tl.arange(0, END_TOKENS))
     final = tl.max((ours[:, None] == ends[None, :]).to(tl.int32), 1) != 0
     emitted = tl.minimum(accepted, tl.min(tl.where(final, i, SLOTS), 0)) + 1
     mine = i < emitted
@@ -56,12 +48,12 @@ def _commit(
     times = tl.sum(alike.to(tl.int32), 1)
     first = tl.min(tl.where(alike, i[None, :], SLOTS), 1) == i
     # One program with one lane a token: no other adds to the same count.
-    count = tl.load(counts + ours, mask=mine & first, other=0)
-    start = tl.load(length)
+    count = tl.load(state.counts + ours, mask=mine & first, other=0)
+    start = tl.load(state.length)
     last = tl.sum(tl.where(i == emitted - 1, ours, 0), 0)
-    tl.store(counts + ours, count + times, mask=mine & first)
-    tl.store(length, start + emitted)
-    tl.store(fed, last)
+    tl.store(state.counts + ours, count + times, mask=mine & first)
+    tl.store(state.length, start + emitted)
+    tl.store(state.fed, last)
     # The text ends with the pending token and those that are added.
     pending = tl.sum(tl.where(i == 0, fed_to, 0), 0)
     tl.store(tail, tl.where(emitted > 1, tl.sum(tl.where(i == emitted - 2, ours, 0), 0), pending))
@@ -73,13 +65,13 @@ def _commit(
     # Write only after other threads of this program have read.
     tl.debug_barrier()
     tl.store(recent + k, tl.where(k + emitted < RECENT, before, added))
-    tl.store(report, accepted)
-    tl.store(report + 1, tested)
-    tl.store(report + 2, emitted)
-    tl.store(report + 3 + i, tl.where(mine, ours, -1), mask=nodes)
-    tl.store(report + 3 + (ROWS + 1) + i, tl.where(i <= accepted, node, -1), mask=nodes)
-    tl.store(report + 4 + 2 * (ROWS + 1) + i, fed_to, mask=nodes)
-    tl.store(report + 4 + 3 * (ROWS + 1) + i, parent, mask=nodes)
+    tl.store(state.report, accepted)
+    tl.store(state.report + 1, tested)
+    tl.store(state.report + 2, emitted)
+    tl.store(state.report + 3 + i, tl.where(mine, ours, -1), mask=nodes)
+    tl.store(state.report + 3 + (ROWS + 1) + i, tl.where(i <= accepted, node, -1), mask=nodes)
+    tl.store(state.report + 4 + 2 * (ROWS + 1) + i, fed_to, mask=nodes)
+    tl.store(state.report + 4 + 3 * (ROWS + 1) + i, parent, mask=nodes)
 
 
 def commit(chosen: Tensor, state: VerifyState, tail: Tensor, recent: Tensor) -> None:
@@ -96,15 +88,7 @@ def commit(chosen: Tensor, state: VerifyState, tail: Tensor, recent: Tensor) -> 
     rows = state.fed.shape[0] - 1
     _commit[(1,)](
         chosen,
-        state.fed,
-        state.parents,
-        state.depth,
-        state.path,
-        state.drafted,
-        state.length,
-        state.counts,
-        state.eos,
-        state.report,
+        state,
         tail,
         recent,
         ROWS=rows,

@@ -3,13 +3,26 @@
 Scores are compared as keys, int32 in the order of their float32, so that bisection of keys ends exactly on a score.
 """
 
+from typing import NamedTuple
+
 import triton
 import triton.language as tl
 
-from specchat.engine.kernels.verify_state import LOG_MIN_P, TAIL, TOP_K, TOP_P
+from specchat.engine.kernels.verify_state import LOG_MIN_P, TAIL, TOP_K, TOP_P, Scored, VerifyState
 
 _TOP_K, _TOP_P = tl.constexpr(TOP_K), tl.constexpr(TOP_P)
 _TAIL, _LOG_MIN_P = tl.constexpr(TAIL), tl.constexpr(LOG_MIN_P)
+
+
+class Distribution(NamedTuple):
+    """A row after `choose`: p(token) = exp(score - top) / mass where `keeps(score, token, cut, last)`, else 0."""
+
+    scores: tl.tensor
+    cut: tl.tensor
+    last: tl.tensor
+    top: tl.tensor
+    mass: tl.tensor
+
 
 LOWEST = tl.constexpr(-2139095041)
 """Key of -inf: never kept."""
@@ -30,18 +43,23 @@ def keeps(score: tl.tensor, token: tl.tensor, cut: tl.tensor, last: tl.tensor) -
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def probability(
-    scores: tl.tensor,
-    cut: tl.tensor,
-    last: tl.tensor,
-    top: tl.tensor,
-    mass: tl.tensor,
-    token: tl.tensor,
-    inside: tl.tensor,
-) -> tl.tensor:
-    """Probabilities float32 of `token` in a row after `choose`, 0 where not `inside`."""
-    s = tl.load(scores + token, mask=inside, other=float("-inf"))
-    return tl.where(keeps(s, token, cut, last), tl.exp(s - top) / mass, 0.0)
+def distribution(scored: Scored, stride: tl.tensor, row: tl.tensor, wanted: tl.tensor) -> Distribution:
+    """Load the distribution that `choose` wrote for a row of `scored`; one of no tokens if not `wanted`."""
+    kept, norm = scored.kept + row * 4, scored.norm + row * 4
+    return Distribution(
+        scored.scores + row.to(tl.int64) * stride,
+        tl.load(kept, mask=wanted, other=0),
+        tl.load(kept + 1, mask=wanted, other=0),
+        tl.load(norm, mask=wanted, other=0.0),
+        tl.load(norm + 1, mask=wanted, other=1.0),
+    )
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def probability(of: Distribution, token: tl.tensor, inside: tl.tensor) -> tl.tensor:
+    """Probabilities float32 of `token`, 0 where not `inside`."""
+    s = tl.load(of.scores + token, mask=inside, other=float("-inf"))
+    return tl.where(keeps(s, token, of.cut, of.last), tl.exp(s - of.top) / of.mass, 0.0)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -193,8 +211,7 @@ def cut(
     best: tl.tensor,
     tops: tl.tensor,
     candidates: tl.tensor,
-    reals: tl.tensor,
-    integers: tl.tensor,
+    state: VerifyState,
     top: tl.tensor,
     mass: tl.tensor,
     vocab: tl.tensor,
@@ -206,10 +223,10 @@ def cut(
 
     Returns the number of listed candidates, `cut` and `last` for `keeps`, and the mass of the kept tokens.
     """
-    k = tl.load(integers + _TOP_K)
-    top_p = tl.load(reals + _TOP_P)
+    k = tl.load(state.integers + _TOP_K)
+    top_p = tl.load(state.reals + _TOP_P)
     high = key(top)
-    by_min_p = tl.minimum(key(top + tl.load(reals + _LOG_MIN_P)), high)
+    by_min_p = tl.minimum(key(top + tl.load(state.reals + _LOG_MIN_P)), high)
     floor = tl.full((), LOWEST + 1, tl.int32)
     if (k > 0) & (k <= tl.cdiv(vocab, GROUP)):
         floor = _bound(tops, k, vocab, high, GROUPS, GROUP)
@@ -217,7 +234,7 @@ def cut(
         # All tokens this improbable together weigh less than 1 - top_p, with room for rounding. Top-k leaves a mass of
         # at least 1 = exp(top - top).
         log_mass = tl.where(k > 0, 0.0, tl.log(mass))
-        floor = tl.maximum(floor, key(top + log_mass + tl.load(reals + _TAIL) - 0.01))
+        floor = tl.maximum(floor, key(top + log_mass + tl.load(state.reals + _TAIL) - 0.01))
     else:
         floor = tl.maximum(floor, by_min_p)
     n, low = _gather(scores, best, candidates, floor, vocab, BLOCK)

@@ -16,76 +16,49 @@ WARPS = 4
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _expand(
-    value: tl.tensor,
-    token: tl.tensor,
-    number: tl.tensor,
-    count: tl.tensor,
-    sure: tl.tensor,
-    length: tl.tensor,
-    start: tl.tensor,
-    reached: tl.tensor,
-    place: tl.tensor,
-    ids: tl.tensor,
-    offsets: tl.tensor,
-    tokens: tl.tensor,
-    depth: tl.tensor,
-    path: tl.tensor,
+    growth: GrowthState,
     ROWS: tl.constexpr,
     WIDTH: tl.constexpr,
     CANDIDATES: tl.constexpr,
 ) -> None:
     i = tl.arange(0, CANDIDATES)
     k = tl.arange(0, WIDTH)
-    first = tl.load(count)
-    level = tl.load(depth)
-    v = tl.load(value + first + i, mask=i < ROWS * WIDTH, other=-1.0)
+    first = tl.load(growth.pooled)
+    level = tl.load(growth.step.depth)
+    v = tl.load(growth.value + first + i, mask=i < ROWS * WIDTH, other=-1.0)
     better = (v[None, :] > v[:, None]) | ((v[None, :] == v[:, None]) & (i[None, :] < i[:, None]))
     rank = tl.sum(better.to(tl.int32), 1)
     found = tl.sum(tl.where(rank[None, :] == k[:, None], i[None, :], 0), 1)
     node = 1 + level * WIDTH + k
-    above = tl.load(path + found // WIDTH)
+    above = tl.load(growth.step.path + found // WIDTH)
     # Write only after other threads of this program have read.
     tl.debug_barrier()
-    tl.store(number + first + found, node)
-    tl.store(tokens + node, tl.load(token + first + found))
-    tl.store(ids + k, tl.load(token + first + found))
-    tl.store(path + k, above | (tl.full((WIDTH,), 1, tl.int64) << node.to(tl.int64)))
-    tl.store(depth + k, tl.zeros_like(k) + level + 1)
-    tl.store(offsets + k, tl.zeros_like(k) - level * WIDTH + level)
-    tl.store(place + k, first + found)
-    tl.store(reached + k, tl.load(value + first + found))
-    tl.store(start, tl.load(length) + 1 + level * WIDTH)
-    tl.store(sure + level, tl.max(v, 0))
-    tl.store(count, first + ROWS * WIDTH)
+    tl.store(growth.number + first + found, node)
+    tl.store(growth.step.fed + node, tl.load(growth.token + first + found))
+    tl.store(growth.ids + k, tl.load(growth.token + first + found))
+    tl.store(growth.step.path + k, above | (tl.full((WIDTH,), 1, tl.int64) << node.to(tl.int64)))
+    tl.store(growth.step.depth + k, tl.zeros_like(k) + level + 1)
+    tl.store(growth.offsets + k, tl.zeros_like(k) - level * WIDTH + level)
+    tl.store(growth.place + k, first + found)
+    tl.store(growth.reached + k, tl.load(growth.value + first + found))
+    tl.store(growth.start, tl.load(growth.step.length) + 1 + level * WIDTH)
+    tl.store(growth.sure + level, tl.max(v, 0))
+    tl.store(growth.pooled, first + ROWS * WIDTH)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _settle(
-    value: tl.tensor,
-    probability: tl.tensor,
-    token: tl.tensor,
-    above: tl.tensor,
-    number: tl.tensor,
-    count: tl.tensor,
-    limit: tl.tensor,
-    least: tl.tensor,
-    level: tl.tensor,
-    places: tl.tensor,
-    fed: tl.tensor,
-    parents: tl.tensor,
-    depth: tl.tensor,
-    path: tl.tensor,
-    drafted: tl.tensor,
-    sure: tl.tensor,
+    growth: GrowthState,
+    state: VerifyState,
     NODES: tl.constexpr,
     SLOTS: tl.constexpr,
     POOL: tl.constexpr,
     WIDTH: tl.constexpr,
 ) -> None:
     i = tl.arange(0, POOL)
-    most = tl.load(limit)
-    v = tl.load(value + i, mask=i < tl.load(count), other=0.0)
-    v = tl.where(v >= tl.load(least), v, 0.0)
+    most = tl.load(growth.limit)
+    v = tl.load(growth.value + i, mask=i < tl.load(growth.pooled), other=0.0)
+    v = tl.where(v >= tl.load(growth.least), v, 0.0)
     taken = i < 0
     for _ in range(most):
         rest = tl.where(taken, 0.0, v)
@@ -98,7 +71,7 @@ def _settle(
     node = tl.arange(0, SLOTS)
     there = (node > 0) & (node <= n)
     place = tl.sum(tl.where((rank[None, :] == node[:, None]) & taken[None, :], i[None, :], 0), 1)
-    higher = tl.load(above + place, mask=there, other=-1)
+    higher = tl.load(growth.above + place, mask=there, other=-1)
     parent = tl.sum(tl.where((place[None, :] == higher[:, None]) & there[None, :], node[None, :], 0), 1)
     # The nodes after the tree form a chain: passes have more rows than nodes.
     parent = tl.where(there, parent, tl.maximum(node - 1, 0))
@@ -110,36 +83,23 @@ def _settle(
         steps += tl.gather(steps, jump, 0)
         jump = tl.gather(jump, jump, 0)
     bits |= 1
-    tl.store(fed + node, tl.load(token + place, mask=there, other=0), mask=there)
+    tl.store(state.fed + node, tl.load(growth.token + place, mask=there, other=0), mask=there)
     # The frontier is numbered, but no model ran over it.
-    own = tl.load(number + place, mask=there, other=0)
-    ran = own <= (tl.load(level) - 1) * WIDTH
-    tl.store(places + node, tl.where(ran, own, 0), mask=node < NODES)
-    tl.store(parents + node, tl.where(node > 0, parent, -1), mask=node < NODES)
-    tl.store(depth + node, steps, mask=node < NODES)
-    tl.store(path + node, bits, mask=node < NODES)
-    tl.store(sure + node - 1, tl.load(probability + place, mask=there, other=0.0), mask=there)
-    tl.store(drafted, n)
+    own = tl.load(growth.number + place, mask=there, other=0)
+    ran = own <= (tl.load(growth.step.depth) - 1) * WIDTH
+    tl.store(growth.places + node, tl.where(ran, own, 0), mask=node < NODES)
+    tl.store(state.parents + node, tl.where(node > 0, parent, -1), mask=node < NODES)
+    tl.store(state.depth + node, steps, mask=node < NODES)
+    tl.store(state.path + node, bits, mask=node < NODES)
+    tl.store(state.sure + node - 1, tl.load(growth.probability + place, mask=there, other=0.0), mask=there)
+    tl.store(state.drafted, n)
 
 
 def expand(growth: GrowthState, rows: int) -> None:
     """Expand the best candidates of the last `gather` as the next frontier; `rows` is that of `gather`, 1 or all."""
     width = growth.frontier
     _expand[(1,)](
-        growth.value,
-        growth.token,
-        growth.number,
-        growth.count,
-        growth.sure,
-        growth.step.length,
-        growth.start,
-        growth.reached,
-        growth.place,
-        growth.ids,
-        growth.offsets,
-        growth.step.fed,
-        growth.step.depth,
-        growth.step.path,
+        growth,
         ROWS=rows,
         WIDTH=width,
         CANDIDATES=triton.next_power_of_2(rows * width),
@@ -154,22 +114,8 @@ def settle(growth: GrowthState, state: VerifyState) -> None:
     Nodes of a value of 0 or below `least` are left out. `state.sure` receives the nodes' probabilities.
     """
     _settle[(1,)](
-        growth.value,
-        growth.probability,
-        growth.token,
-        growth.above,
-        growth.number,
-        growth.count,
-        growth.limit,
-        growth.least,
-        growth.step.depth,
-        growth.places,
-        state.fed,
-        state.parents,
-        state.depth,
-        state.path,
-        state.drafted,
-        state.sure,
+        growth,
+        state,
         NODES=state.fed.shape[0],
         SLOTS=triton.next_power_of_2(state.fed.shape[0]),
         POOL=triton.next_power_of_2(growth.value.shape[0]),

@@ -1,7 +1,6 @@
 """State of a growing draft tree on the device."""
 
-from dataclasses import dataclass, replace
-from typing import Self
+from typing import NamedTuple, Self
 
 import torch
 import triton
@@ -10,18 +9,18 @@ from torch import Tensor
 from specchat.engine.kernels.verify_state import BLOCK, VerifyState
 
 
-@dataclass(frozen=True)
-class GrowthState:
+class GrowthState(NamedTuple):
     """Draft tree that grows level by level: a model runs over at most `width` nodes of each.
 
     Each of these nodes has `width` candidates, which go into the pool in order. The best of a level are expanded: they
     are the frontier of the next model run, and are numbered from 1 on. Node 0 is the pending token.
+    Kernels take the state whole.
 
     Attributes:
         best, best_id: float32 and int32 [width, blocks * width], the largest perturbed scores of each BLOCK tokens in
             descending order, and their tokens. From `candidates.gather`, like the next one.
         total: float32 [width, blocks], sum of exp(score - largest) of each block.
-        count: int32 [1], candidates in the pool.
+        pooled: int32 [1], candidates in the pool.
         value, probability: float32 [pool], a candidate's product of shares on its path, where a share is the softmax of
             the perturbed scores, and its probability without noise.
         token, above, number: int32 [pool], a candidate's token, its parent's index in the pool (-1: node 0), and its
@@ -38,7 +37,7 @@ class GrowthState:
     best: Tensor
     best_id: Tensor
     total: Tensor
-    count: Tensor
+    pooled: Tensor
     value: Tensor
     probability: Tensor
     token: Tensor
@@ -71,7 +70,7 @@ class GrowthState:
             best=reals(width, blocks * width),
             best_id=integers(width, blocks * width),
             total=reals(width, blocks),
-            count=integers(1),
+            pooled=integers(1),
             value=reals(pool),
             probability=reals(pool),
             token=integers(pool),
@@ -86,8 +85,7 @@ class GrowthState:
             limit=integers(1),
             least=reals(1),
             places=torch.zeros_like(state.fed),
-            step=replace(
-                state,
+            step=state._replace(
                 fed=integers(nodes),
                 depth=integers(width),
                 path=torch.zeros(width, device=device, dtype=torch.int64),
@@ -104,7 +102,7 @@ class GrowthState:
     def tensors(self) -> list[Tensor]:
         """Tensors that the passes over a level advance."""
         return [
-            self.count,
+            self.pooled,
             self.start,
             self.reached,
             self.place,
@@ -116,7 +114,7 @@ class GrowthState:
 
     def begin(self) -> None:
         """Reset to an empty tree with node 0 as the frontier."""
-        self.count.zero_()
+        self.pooled.zero_()
         self.reached.fill_(1.0)
         self.place.fill_(-1)
         self.step.depth.zero_()

@@ -5,8 +5,7 @@ All tensors are allocated once, because captured graphs hold their addresses; th
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 import torch
 import triton
@@ -28,9 +27,18 @@ GREEDY, PENALISED, BIASED, TOP_K, FILTERED, RATIO, BY_BLOCKS = range(7)
 """Indices in `VerifyState.integers`."""
 
 
-@dataclass(frozen=True)
-class Scored:
+class Strides(NamedTuple):
+    """Elements from a row of `Scored` to the next, in scores and candidates, in values a block, and in `tops`."""
+
+    scores: int
+    blocks: int
+    tops: int
+
+
+class Scored(NamedTuple):
     """Rows of processed logits and their statistics; row r of every tensor belongs to one row of a step.
+
+    Kernels take it whole.
 
     Attributes:
         scores: float32 [R, columns], -inf for tokens not allowed. From `process`, like the next ones.
@@ -39,7 +47,7 @@ class Scored:
         drawn, drawn_id: float32 and int32 [R, blocks], the largest score + noise of each block and its token.
         tops: float32 [R, groups], the largest score of each GROUP tokens.
         candidates: int32 [R, columns], tokens that the filters read. From `choose`, like the next ones.
-        kept, norm: int32 [R, 3] and float32 [R, 2], the distribution after filters: see `choose`.
+        kept, norm: int32 and float32 [R, 4], the distribution after filters in the first columns: see `choose`.
 
     Rows may be longer than they need to be.
     """
@@ -79,18 +87,22 @@ class Scored:
             drawn_id=integers(blocks),
             tops=reals(blocks * (BLOCK // GROUP)),
             candidates=integers(columns),
-            kept=torch.zeros(rows, 3, device=device, dtype=torch.int32),
-            norm=torch.zeros(rows, 2, device=device),
+            kept=torch.zeros(rows, 4, device=device, dtype=torch.int32),
+            norm=torch.zeros(rows, 4, device=device),
         )
 
     def row(self, index: int) -> Self:
         """Return row `index` alone, in the same memory."""
-        return type(self)(*(tensor[index : index + 1] for tensor in vars(self).values()))
+        return type(self)(*(tensor[index : index + 1] for tensor in self))
+
+    @property
+    def strides(self) -> Strides:
+        """Strides of rows, for kernels."""
+        return Strides(self.scores.stride(0), self.best.stride(0), self.tops.stride(0))
 
 
-@dataclass(frozen=True)
-class VerifyState:
-    """State of a reply on the device.
+class VerifyState(NamedTuple):
+    """State of a reply on the device, which kernels take whole.
 
     Attributes:
         fed: int32 [rows + 1], the pending token as node 0, then the draft tokens as nodes 1, 2, ...
@@ -111,7 +123,6 @@ class VerifyState:
             verified, `parents`, and `likeliest`.
     """
 
-    vocab: int
     fed: Tensor
     parents: Tensor
     depth: Tensor
@@ -138,7 +149,6 @@ class VerifyState:
 
         report = zeros(3 + 5 * (max_rows + 1) + 1)
         state = cls(
-            vocab=vocab,
             fed=zeros(max_rows + 1),
             parents=zeros(max_rows + 1),
             depth=zeros(max_rows + 1),
@@ -160,6 +170,11 @@ class VerifyState:
         state.set_tree(())
         state.set_sampling(Sampling())
         return state
+
+    @property
+    def vocab(self) -> int:
+        """Tokens of the vocabulary."""
+        return self.in_prompt.shape[0]
 
     @property
     def result(self) -> Tensor:
