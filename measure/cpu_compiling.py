@@ -12,7 +12,7 @@ from importlib import import_module
 from tempfile import TemporaryDirectory
 from time import process_time
 
-PARTS = ("passes", "scoring", "orders", "choice", "chain")
+PARTS = ("passes", "dispatch", "choice", "chain")
 
 
 def main() -> None:

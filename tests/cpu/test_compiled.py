@@ -156,7 +156,7 @@ SHARED = START.format(
 def test_another_process_compiles_what_is_read_here(tmp_path: Path) -> None:
     assert started(tmp_path, SHARED).stdout == "False\n0 6\n", "nothing was compiled here"
     kept = {path.name.split("-")[0] for path in tmp_path.rglob("*.nbi")}
-    assert kept >= {"chain.draft_chain", "orders.lead", "orders.follow", "scoring.run_pass", "choice.draw"}
+    assert kept >= {"chain.draft_chain", "dispatch.lead", "dispatch.follow", "choice.draw"}
 
 
 def test_without_the_other_process_all_is_compiled_here(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 
 from specchat.engine.cpu.simd import (
     I32,
@@ -56,31 +55,10 @@ def call(
 
 
 def code_address(function: Any) -> int:
-    """Address of the code of a compiled function that has one signature, for `caller_of`."""
+    """Address of the code of a compiled function that has one signature."""
     (made,) = function.overloads.values()
     begins: int = made.library.get_pointer_to_function(made.fndesc.llvm_func_name)
     return begins
-
-
-def caller_of(wanted: tuple[Any, ...]) -> Any:
-    """Make a call by `code_address` of a compiled function that takes a tuple of types `wanted` and returns nothing.
-
-    A call by name would compile the function and all it calls once more, which takes as long as the first time.
-    """
-
-    @typed_primitive
-    def python_callable(typing: Any, begins: Any, arguments: Any) -> Any:
-        def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            given = cgutils.unpack_tuple(builder, values[1])
-            exact = [context.cast(builder, *one) for one in zip(given, arguments, wanted, strict=True)]
-            kind = context.call_conv.get_function_type(types.none, wanted)
-            pointer = builder.inttoptr(values[0], kind.as_pointer())
-            context.call_conv.call_function(builder, pointer, types.none, wanted, exact)
-            return context.get_dummy_value()
-
-        return types.void(types.int64, arguments), code
-
-    return python_callable
 
 
 @primitive

@@ -10,7 +10,9 @@ import numpy as np
 from llvmlite import ir
 from numba.core import cgutils
 
-from specchat.engine.cpu.atomics import word
+from specchat.engine.cpu.atomics import code_address, word
+from specchat.engine.cpu.gates import close_gate
+from specchat.engine.cpu.records import OPERATION, attention_at
 from specchat.engine.cpu.rowwise import copy_vector, multiply_by, multiply_by_entry, norm, rotate
 from specchat.engine.cpu.simd import (
     I32,
@@ -18,6 +20,7 @@ from specchat.engine.cpu.simd import (
     WORDS,
     Address,
     Count,
+    by_address,
     constant,
     each_vector,
     fma,
@@ -30,6 +33,7 @@ from specchat.engine.cpu.simd import (
 )
 from specchat.engine.cpu.softmax import entry, exponentials, fill, peak, put_sink, total
 from specchat.engine.cpu.tiles import FLOAT32, tile
+from specchat.engine.cpu.together import barrier, next_piece, next_turn
 from specchat.engine.memory.vectors import LANES, QUERIES
 
 KEYS = 4
@@ -39,142 +43,96 @@ PANELS = 4 if wide_vectors() else 1
 
 
 @inner
-def attention(
-    head: int,
-    kv_heads: int,
-    group: int,
-    size: int,
-    start: int,
-    spans: int,
-    count: int,
-    ancestors: int,
-    tree_scratch: int,
-    scratch_row: int,
-    values_offset: int,
-    gated: int,
-    turned: int,
-    query_norm: int,
-    key_norm: int,
-    value_norm: int,
-    eps: np.float32,
-    scale: np.float32,
-    window: int,
-    keys: int,
-    values: int,
-    capacity: int,
-    cos: int,
-    sin: int,
-    temper: int,
-    sinks: int,
-    shared: int,
-    qkv: int,
-    qkv_row: int,
-    scratch: int,
-) -> None:
-    """Attend with the query heads that share key-value head `head`; results replace the queries in `qkv`.
+def attend_head(run: Any, a: Any, head: int) -> None:
+    """Attend with the query heads that share key-value head `head`; results replace the queries.
 
-    `turned` values of each head are rotated. If `gated` is 1 each query has a gate after it, which is left alone. The
-    cache holds one chain's positions, so a span overwrites what an earlier span left there. Addresses of norms are 0
-    for no norm. `values_offset` counts the elements from a key in the tree scratch to its value. `scratch` has
-    `vectors.attention_room` elements. With `shared` the entries are there, made by a layer before; `qkv` then has
-    queries alone.
+    Each query may have a gate after it, which is left alone. The cache holds one chain's positions, so a span
+    overwrites what an earlier span left there. With shared entries rows have queries alone. `room` has
+    `vectors.attention_room` elements.
     """
+    size, group, kv_heads, scratch_row = a.size, a.heads // a.kv_heads, a.kv_heads, run.scratch_row
     width = 4 * size
-    query_row = width * (1 + gated)
-    one, queries = scratch, scratch + width
+    query_row = width * (1 + a.gated)
+    keys, values = a.keys + head * a.capacity * width, a.values + head * a.capacity * width
+    one, queries = run.room, run.room + width
     row = 0
-    for span in range(count):
-        position, rows = start + word(spans, 4 * span), word(spans, 4 * span + 1)
-        first, last = word(spans, 4 * span + 2), word(spans, 4 * span + 3)
+    for span in range(run.span_count):
+        position, rows = run.start + word(run.spans, 4 * span), word(run.spans, 4 * span + 1)
+        first, last = word(run.spans, 4 * span + 2), word(run.spans, 4 * span + 3)
         for i in range(first, last):
-            tree_entry = tree_scratch + width * (word(ancestors, i) * kv_heads + head)
+            tree_entry = a.tree_scratch + width * (word(run.ancestors, i) * kv_heads + head)
             copy_vector(tree_entry, keys + width * (position - last + i), size)
-            copy_vector(tree_entry + 4 * values_offset, values + width * (position - last + i), size)
-        for i in range(rows if shared and scratch_row >= 0 else 0):
-            # Spans that come later in the pass overwrote what the layer before has put there.
-            tree_entry = tree_scratch + width * ((scratch_row + row + i) * kv_heads + head)
+            copy_vector(tree_entry + 4 * a.values_offset, values + width * (position - last + i), size)
+        for i in range(rows if a.shared and scratch_row >= 0 else 0):
+            # Spans that come later in the pass overwrote what the earlier layer has put there.
+            tree_entry = a.tree_scratch + width * ((scratch_row + row + i) * kv_heads + head)
             copy_vector(tree_entry, keys + width * (position + i), size)
-            copy_vector(tree_entry + 4 * values_offset, values + width * (position + i), size)
-        for i in range(0 if shared else rows):
-            key = qkv + 4 * (row + i) * qkv_row + query_row * kv_heads * group + width * head
+            copy_vector(tree_entry + 4 * a.values_offset, values + width * (position + i), size)
+        for i in range(0 if a.shared else rows):
+            key = run.wide + 4 * (row + i) * run.wide_row + query_row * kv_heads * group + width * head
             value = key + width * kv_heads
             entry = keys + width * (position + i)
-            if key_norm:
-                norm(key, key_norm, one, size, eps)
+            if a.key_norm:
+                norm(key, a.key_norm, one, size, a.eps)
                 key = one
-            turn(key, cos, sin, position + i, turned, entry, size)
-            if value_norm:
-                norm(value, value_norm, one, size, eps)
+            rotate_head(a, key, position + i, entry)
+            if a.value_norm:
+                norm(value, a.value_norm, one, size, a.eps)
                 value = one
             copy_vector(value, values + width * (position + i), size)
             if scratch_row >= 0:
-                tree_entry = tree_scratch + width * ((scratch_row + row + i) * kv_heads + head)
+                tree_entry = a.tree_scratch + width * ((scratch_row + row + i) * kv_heads + head)
                 copy_vector(entry, tree_entry, size)
-                copy_vector(value, tree_entry + 4 * values_offset, size)
+                copy_vector(value, tree_entry + 4 * a.values_offset, size)
         done = 0
         while done < rows * group:
             together = QUERIES if rows * group - done >= QUERIES else 1
             for j in range(done, done + together):
-                query = qkv + 4 * (row + j // group) * qkv_row + query_row * (head * group + j % group)
+                query = run.wide + 4 * (row + j // group) * run.wide_row + query_row * (head * group + j % group)
                 own = queries + width * (j - done)
-                if query_norm:
-                    norm(query, query_norm, one, size, eps)
+                if a.query_norm:
+                    norm(query, a.query_norm, one, size, a.eps)
                     query = one
-                turn(query, cos, sin, position + j // group, turned, own, size)
-                if temper:
-                    multiply_by_entry(own, size, temper, position + j // group)
-            own_sinks = sinks + 4 * head * group if sinks else 0
-            _attend(
-                together, done, group, position + 1, window, own_sinks, queries, keys, values, size, capacity, scale
-            )
+                rotate_head(a, query, position + j // group, own)
+                if a.temper:
+                    multiply_by_entry(own, size, a.temper, position + j // group)
+            sinks = a.sinks + 4 * head * group if a.sinks else 0
+            _attend(a, together, done, position + 1, sinks, queries, keys, values)
             for j in range(done, done + together):
-                out = qkv + 4 * (row + j // group) * qkv_row + query_row * (head * group + j % group)
+                out = run.wide + 4 * (row + j // group) * run.wide_row + query_row * (head * group + j % group)
                 copy_vector(queries + width * (QUERIES + j - done), out, size)
             done += together
         row += rows
 
 
 @inner
-def turn(x: int, cos: int, sin: int, position: int, turned: int, out: int, size: int) -> None:
-    """out = x of `size` values with the first `turned` rotated as at `position`; cos and sin as in `rope.tables`."""
-    row = 4 * turned * position
-    rotate(x, cos + row, sin + row, out, turned)
-    if turned < size:
-        copy_vector(x + 4 * turned, out + 4 * turned, size - turned)
+def rotate_head(a: Any, x: int, position: int, out: int) -> None:
+    """out = x, a head, with its first values rotated as at `position`."""
+    row = 4 * a.turned * position
+    rotate(x, a.cos + row, a.sin + row, out, a.turned)
+    if a.turned < a.size:
+        copy_vector(x + 4 * a.turned, out + 4 * a.turned, a.size - a.turned)
 
 
 @inner
-def _attend(
-    count: int,
-    first: int,
-    group: int,
-    visible: int,
-    window: int,
-    sinks: int,
-    queries: int,
-    keys: int,
-    values: int,
-    size: int,
-    capacity: int,
-    scale: np.float32,
-) -> None:
+def _attend(a: Any, count: int, first: int, visible: int, sinks: int, queries: int, keys: int, values: int) -> None:
     """softmax(scale * query keys^T) values for `count` queries, 1 or QUERIES of them.
 
     Args:
-        first: index of the first query. Queries below `group` attend to `visible` KV entries, the next `group` to one
-            more, and so on.
-        window: entries that a query attends to at most, the last ones; 0 for all.
+        first: index of the first query. The first group of queries attends to `visible` KV entries, the next group to
+            one more, and so on; with a window to the last ones alone.
         sinks: address of float32 [group]; 0 for none.
         queries: float32 [QUERIES, size], a multiple of LANES; the results [QUERIES, size] follow, then scores
             [QUERIES, capacity + LANES].
         keys, values: float32 [capacity, size].
     """
+    size, group, window, row = a.size, a.heads // a.kv_heads, a.window, a.capacity + LANES
     if window:
         # In whole vectors: the lane of an entry's score is the same whatever queries are together.
         before = max(0, visible + first // group - window) // LANES * LANES
         keys, values, visible = keys + 4 * size * before, values + 4 * size * before, visible - before
     outs = queries + 4 * QUERIES * size
-    scores, row = outs + 4 * QUERIES * size, capacity + LANES
+    scores = outs + 4 * QUERIES * size
     most = visible + (first + count - 1) // group
     if count == QUERIES:
         _dots(QUERIES, queries, keys, size, -(-most // KEYS) * KEYS, scores, row)
@@ -188,10 +146,10 @@ def _attend(
         fill(own, 0, unseen, -np.inf)
         fill(own, behind, padded, -np.inf)
         most_of = peak(own, padded)
-        exponentials(own, padded, most_of, scale)
+        exponentials(own, padded, most_of, a.scale)
         if sinks:
-            # Beyond the last score, where nothing else reads.
-            put_sink(sinks, (first + j) % group, most_of * scale, own, row - LANES)
+            # In the spare slot after the scores.
+            put_sink(sinks, (first + j) % group, most_of * a.scale, own, row - LANES)
         fill(own, 0, unseen, 0.0)
         fill(own, behind, padded, 0.0)
     d = 0
@@ -262,3 +220,40 @@ def _sums(builder: Any, vectors: list[Any]) -> Any:
         pairs = zip(vectors[::2], vectors[1::2] or vectors, strict=True)
         vectors = [halved(a, b, run) for a, b in pairs]
     return vectors[0]
+
+
+@by_address(OPERATION)
+def attend(run: Any, own: int) -> None:
+    """Run the attention at address `own` over queries, keys and values in rows of `wide`; results replace the queries.
+
+    Threads take key-value heads in turn and meet at a barrier before and after, with gates and with norms over all
+    heads at one more each.
+    """
+    a = attention_at(own)
+    barrier(run)
+    if a.whole_query_norm or a.whole_key_norm:
+        for r in range(run.thread, run.rows, run.threads):
+            query = run.wide + 4 * r * run.wide_row
+            key = query + 4 * (1 + a.gated) * a.heads * a.size
+            if a.whole_query_norm:
+                norm(query, a.whole_query_norm, query, a.heads * a.size, a.eps)
+            if a.whole_key_norm:
+                norm(key, a.whole_key_norm, key, a.kv_heads * a.size, a.eps)
+        barrier(run)
+    turn = next_turn(run)
+    head = next_piece(run, turn, 0)
+    while head < a.kv_heads:
+        attend_head(run, a, head)
+        head = next_piece(run, turn, head + 1)
+    barrier(run)
+    if a.gated:
+        for r in range(run.thread, run.rows, run.threads):
+            row = run.wide + 4 * r * run.wide_row
+            for h in range(a.heads):
+                mixed = row + 8 * h * a.size
+                close_gate(mixed, mixed + 4 * a.size, row + 4 * h * a.size, a.size)
+        barrier(run)
+
+
+ADDRESS = code_address(attend)
+"""Address of `attend`."""

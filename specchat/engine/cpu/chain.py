@@ -4,19 +4,20 @@ It follows `decoding/host_loops.py`, which drafts the same tokens one call each 
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import types
 from numba.core import cgutils
+from numba.core.sigutils import normalize_signature
 from numpy.typing import NDArray
 
 from specchat.engine.cpu.atomics import address
 from specchat.engine.cpu.choice import draw, probability
 from specchat.engine.cpu.nested_speculation import initial_acceptance, propose, update_acceptance
+from specchat.engine.cpu.records import Record, pass_at
 from specchat.engine.cpu.rowwise import copy_vector, multiply_by, norm
-from specchat.engine.cpu.scoring import run_head, run_layers
-from specchat.engine.cpu.signatures import HEAD_ARGS, LAYER_ARGS
+from specchat.engine.cpu.scoring import run_pass
 from specchat.engine.cpu.simd import Address, Count, constant, inner, primitive, python_callable, store
 from specchat.engine.cpu.tiles import BFLOAT16, FLOAT16, FLOAT32, load_widened
 from specchat.engine.kernels.streams import TOKEN
@@ -24,9 +25,7 @@ from specchat.engine.memory.vectors import LANES
 from specchat.engine.model.chain_parameters import ChainParameters
 
 _draw: Any = draw
-_COUNTERS = -1
-"""Index of the counters in `layer_args` and `head_args`."""
-_LOGITS = 6
+Floats = NDArray[np.float32]
 
 
 @primitive
@@ -65,128 +64,134 @@ def _choose(logits: Any, row: int, temperature: np.float32, seed: np.uint64, pos
     return token
 
 
-@python_callable(
-    types.int64(
-        *[types.int64] * 5,
-        types.float32,
-        types.int64,
-        types.Array(types.int64, 1, "C"),
-        types.Array(types.float64, 1, "C"),
-        types.Array(types.int64, 2, "C"),
-        types.Array(types.int64, 1, "C"),
-        types.Array(types.float32, 2, "C"),
-        types.UniTuple(types.int64, 2),
-        LAYER_ARGS,
-        HEAD_ARGS,
-        *[types.Array(types.float32, 2, "C")] * 3,
-        types.boolean,
-        types.float32,
-        types.float32,
-        types.uint64,
-        types.Array(types.float64, 2, "C"),
-        types.float64,
-        types.float64,
-        types.Array(types.int64, 1, "C"),
-        types.Array(types.float32, 1, "C"),
-        types.Array(types.int64, 1, "C"),
-        types.Array(types.float64, 1, "C"),
-    ),
-)
-def draft_chain(
-    rows: int,
-    start: int,
-    limit: int,
-    nested: int,
-    embed: int,
-    embed_scale: np.float32,
-    form: int,
-    token_ids: Any,
-    acceptance: Any,
-    span: Any,
-    ancestors: Any,
-    x: Any,
-    addresses: Any,
-    layer_args: Any,
-    head_args: Any,
-    inputs: Any,
-    norms: Any,
-    made: Any,
-    onto_normed: bool,
-    eps: np.float32,
-    temperature: np.float32,
-    seed: np.uint64,
-    calibration: Any,
-    prefix_acceptance: float,
-    min_acceptance: float,
-    ends: Any,
-    scores: Any,
-    tokens: Any,
-    confidence: Any,
-) -> int:
-    """Draft up to `limit` tokens and return their number; -1 if all scores of a token are -inf or NaN.
+class ChainModel(NamedTuple):
+    """A model that drafts, or a head.
 
-    Args:
-        rows: tokens of the first pass, from position `start` on; the cache holds all earlier KV entries.
+    Attributes:
+        run: address of the PASS of one thread, without layers and head, over one span.
+        layers, head: addresses for it; the head's logits have 1 + `nested` rows.
         nested: most proposed tokens that go along in a pass; see `nested_speculation.py`. 0 for a head.
         embed: address of the packed embeddings, stored as `form` and multiplied by `embed_scale`.
-        token_ids: int64 [capacity + 1], by position, up to the tokens of the first pass; filled with proposed and
-            drafted tokens after them.
+        token_ids: int64 [capacity + 1], by position; filled with proposed and drafted tokens.
         acceptance: as in `nested_speculation.propose`.
-        span: int64 [1, 4], the rows as one span; `ancestors` is empty.
+        span: int64 [1, 4], the rows as one span.
         x: float32 [>= rows + `nested`, hidden]; for a head the features of the rows, which stand one position before
             their tokens.
-        addresses: `passes.PASS_ADDRESSES`, of `layers` and of `head`, whose logits have 1 + `nested` rows.
+        logits: float32 [1 + `nested`, >= vocab].
         inputs: float32 [>= rows, 2 hidden], the inputs of a head's attention; no rows for a model.
         norms: float32 [2, hidden], a head's norms of tokens and of features.
         made: float32 [capacity, hidden], filled with the features that a head made.
         onto_normed: True if a head adds to normed features; `eps` belongs to `norms`.
+    """
+
+    run: int
+    layers: int
+    head: int
+    nested: int
+    embed: int
+    form: int
+    embed_scale: float
+    eps: float
+    onto_normed: bool
+    token_ids: NDArray[np.int64]
+    acceptance: NDArray[np.float64]
+    span: NDArray[np.int64]
+    x: Floats
+    logits: Floats
+    inputs: Floats
+    norms: Floats
+    made: Floats
+
+
+class ChainDraft(NamedTuple):
+    """A draft of up to `limit` tokens after `rows` tokens from position `start` on; the cache holds all earlier ones.
+
+    Attributes:
+        prefix_acceptance: probability that every earlier draft token is accepted. The draft ends when this,
+            times the next token's rate, falls below `min_acceptance`.
         temperature: 0 takes the largest score.
         calibration: float64 [3, bins]: upper bounds of probability (none for the last bin), acceptance rate of tokens
             in the bin, and acceptance rate of the tokens after them; see `decoding/length_policy.py`.
-        prefix_acceptance: probability that every earlier draft token is accepted. The draft ends when this,
-            times the next token's rate, falls below `min_acceptance`.
         ends: int64 [any], tokens after which the draft ends.
         scores: float32 [vocab], scratch.
         tokens, confidence: int64 and float64 [>= limit], filled with the draft.
     """
+
+    rows: int
+    start: int
+    limit: int
+    prefix_acceptance: float
+    min_acceptance: float
+    temperature: float
+    seed: np.uint64
+    calibration: NDArray[np.float64]
+    ends: NDArray[np.int64]
+    scores: Floats
+    tokens: NDArray[np.int64]
+    confidence: NDArray[np.float64]
+
+
+def _types(kind: Any, fields: str) -> Any:
+    """numba's type of a NamedTuple, by the signature of its fields."""
+    return types.NamedTuple(normalize_signature(f"void({fields})")[0], kind)
+
+
+_MODEL = _types(
+    ChainModel,
+    "i8, i8, i8, i8, i8, i8, f8, f8, b1, i8[::1], f8[::1], i8[:,::1], f4[:,::1], f4[:,::1], f4[:,::1], f4[:,::1],"
+    " f4[:,::1]",
+)
+_DRAFT = _types(ChainDraft, "i8, i8, i8, f8, f8, f8, u8, f8[:,::1], i8[::1], f4[::1], i8[::1], f8[::1]")
+
+
+@python_callable(types.int64(_MODEL, _DRAFT))
+def draft_chain(model: Any, draft: Any) -> int:
+    """Draft up to `limit` tokens and return their number; -1 if all scores of a token are -inf or NaN."""
+    x, inputs, token_ids, acceptance, calibration = (
+        model.x, model.inputs, model.token_ids, model.acceptance, draft.calibration
+    )  # fmt: skip
+    tokens, confidence, temperature = draft.tokens, draft.confidence, np.float32(draft.temperature)
+    rows, start, limit, prefix_acceptance = draft.rows, draft.start, draft.limit, draft.prefix_acceptance
+    embed_scale, eps = np.float32(model.embed_scale), np.float32(model.eps)
+    layers, head, span = model.layers, model.head, model.span
     hidden, headed = x.shape[1], len(inputs) > 0
     to, width = (address(inputs), 8 * hidden) if headed else (address(x), 4 * hidden)
-    logits, n = head_args[_LOGITS], 0
+    run, n = pass_at(model.run), 0
     while n < limit:
         end = start + rows
-        length, proposed = propose(token_ids, end, min(nested, limit - n - 1), acceptance)
+        length, proposed = propose(token_ids, end, min(model.nested, limit - n - 1), acceptance)
         for r in range(rows + proposed):
-            _embed(form, embed, token_ids[start + r], hidden, to + r * width)
+            _embed(model.form, model.embed, token_ids[start + r], hidden, to + r * width)
             if embed_scale != 1:
                 multiply_by(to + r * width, hidden, embed_scale)
         if headed:
             for r in range(rows):
                 token, feature, row = to + r * width, to + r * width + 4 * hidden, address(x) + 4 * r * hidden
-                norm(token, address(norms), token, hidden, eps)
-                norm(row, address(norms) + 4 * hidden, feature, hidden, eps)
-                if onto_normed:
+                norm(token, address(model.norms), token, hidden, eps)
+                norm(row, address(model.norms) + 4 * hidden, feature, hidden, eps)
+                if model.onto_normed:
                     copy_vector(feature, row, hidden)
         span[0, 1] = rows + proposed
-        layer_args[_COUNTERS][:] = 0
-        run_layers(addresses[0], (x, rows + proposed, start - headed, span, ancestors, *layer_args, 0, 1))
-        head_args[_COUNTERS][:] = 0
-        run_head(addresses[1], (x[rows - 1 : rows + proposed], 1 + proposed, *head_args, 0, 1))
+        run.x, run.rows, run.start, run.layers, run.head = address(x), rows + proposed, start - headed, layers, 0
+        run_pass(run, 0, 1)
+        run.x, run.rows, run.layers, run.head = address(x) + 4 * (rows - 1) * hidden, 1 + proposed, 0, head
+        run_pass(run, 0, 1)
         if headed:
-            copy_vector(address(x), address(made) + 4 * start * hidden, rows * hidden)
+            copy_vector(address(x), address(model.made) + 4 * start * hidden, rows * hidden)
             copy_vector(address(x) + 4 * (rows - 1) * hidden, address(x), hidden)
         accepted = 0
         while True:
-            token = _choose(logits, accepted, temperature, seed, end + accepted, scores)
+            token = _choose(model.logits, accepted, temperature, draft.seed, end + accepted, draft.scores)
             if token < 0:
                 return -1
-            tokens[n], confidence[n] = token, probability(scores, token)
+            tokens[n], confidence[n] = token, probability(draft.scores, token)
             bin_index = 0
             while bin_index < calibration.shape[1] - 1 and calibration[0, bin_index] < confidence[n]:
                 bin_index += 1
             n += 1
             prefix_acceptance *= calibration[1, bin_index]
-            ended = prefix_acceptance * calibration[2, bin_index] < min_acceptance
-            for last in ends:
+            ended = prefix_acceptance * calibration[2, bin_index] < draft.min_acceptance
+            for last in draft.ends:
                 ended = ended or token == last
             if ended:
                 update_acceptance(acceptance, length, proposed, accepted)
@@ -201,8 +206,7 @@ def draft_chain(
 
 
 _draft_chain: Any = draft_chain
-NO_FEATURES: tuple[Any, ...] = (*[np.zeros((0, 0), np.float32)] * 3, False, 0.0)
-"""Arguments of `draft_chain` for a head, where a model drafts."""
+NO_FEATURES = np.zeros((0, 0), np.float32)
 
 
 def form_of(packed: NDArray[Any]) -> int:
@@ -213,62 +217,54 @@ def form_of(packed: NDArray[Any]) -> int:
 class Chains:
     """Drafter of chains on the arrays of one decoder, in one thread."""
 
-    def __init__(
-        self,
-        addresses: tuple[int, int],
-        embed: NDArray[Any],
-        vocab: int,
-        embed_scale: float,
-        token_ids: NDArray[np.int64],
-        x: NDArray[np.float32],
-        layer_args: tuple[Any, ...],
-        head_args: tuple[Any, ...],
-        feature_args: tuple[Any, ...] = NO_FEATURES,
-    ) -> None:
-        """Keep the arguments that all chains share; see `draft_chain`.
+    def __init__(self, run: Record, head: Record, embed: NDArray[Any], vocab: int, **fields: Any) -> None:
+        """Keep what all chains share.
 
-        `layer_args` and `head_args` are those of the passes after their rows, `feature_args` those for a head.
+        `run` is a whole pass over the rows of `ChainModel.x`; `fields` are others of `ChainModel`.
         """
-        self._last, self._token_ids, self._feature_args = vocab - 1, token_ids, feature_args
-        self._addresses = addresses
-        self._embed, self._x, self._layer_args, self._head_args = embed, x, layer_args, head_args
-        self._form, self._embed_scale = form_of(embed), embed_scale
-        self._nested = 0 if len(feature_args[0]) else len(head_args[_LOGITS]) - 1
-        self._acceptance = initial_acceptance()
-        self._span, self._ancestors = np.zeros((1, 4), np.int64), np.zeros(0, np.int64)
-        self._scores: dict[int, NDArray[np.float32]] = {}
+        span = np.zeros((1, 4), np.int64)
+        layers = int(run["layers"])
+        run.set(spans=span, span_count=1, ancestors=None, layers=0)
+        self._held = run, head, embed
+        self._last = vocab - 1
+        self.acceptance = initial_acceptance()
+        usual: dict[str, Any] = {
+            "inputs": NO_FEATURES,
+            "norms": NO_FEATURES,
+            "made": NO_FEATURES,
+            "eps": 0.0,
+            "onto_normed": False,
+        }
+        self._model = ChainModel(
+            run=run.address,
+            layers=layers,
+            head=head.address,
+            embed=embed.ctypes.data,
+            form=form_of(embed),
+            acceptance=self.acceptance,
+            span=span,
+            **(usual | fields),
+        )
+        self._scores: dict[int, Floats] = {}
 
     def draft_chain(self, tokens: Sequence[int], start: int, chain: ChainParameters) -> list[tuple[int, float]]:
         """Draft a chain; see `CachedDecoder.draft_chain`."""
         # A target may choose a padding token that a draft model has no row for.
-        self._token_ids[start : start + len(tokens)] = np.minimum(np.array(tokens, np.int64), self._last)
-        made, confidence = np.empty(chain.limit, np.int64), np.empty(chain.limit, np.float64)
-        scores = self._scores.setdefault(chain.vocab, np.empty(chain.vocab, np.float32))
-        count = _draft_chain(
-            len(tokens),
-            start,
-            chain.limit,
-            self._nested,
-            self._embed.ctypes.data,
-            self._embed_scale,
-            self._form,
-            self._token_ids,
-            self._acceptance,
-            self._span,
-            self._ancestors,
-            self._x,
-            self._addresses,
-            self._layer_args,
-            self._head_args,
-            *self._feature_args,
-            chain.temperature,
-            np.uint64(chain.seed),
-            chain.calibration,
-            chain.prefix_acceptance,
-            chain.min_acceptance,
-            chain.ends,
-            scores,
-            made,
-            confidence,
+        self._model.token_ids[start : start + len(tokens)] = np.minimum(np.array(tokens, np.int64), self._last)
+        draft = ChainDraft(
+            rows=len(tokens),
+            start=start,
+            limit=chain.limit,
+            prefix_acceptance=chain.prefix_acceptance,
+            min_acceptance=chain.min_acceptance,
+            temperature=float(chain.temperature),
+            seed=np.uint64(chain.seed),
+            calibration=chain.calibration,
+            ends=chain.ends,
+            scores=self._scores.setdefault(chain.vocab, np.empty(chain.vocab, np.float32)),
+            tokens=np.empty(chain.limit, np.int64),
+            confidence=np.empty(chain.limit, np.float64),
         )
-        return list(zip(made[:count].tolist(), confidence[:count].tolist(), strict=True)) if count >= 0 else []
+        count = _draft_chain(self._model, draft)
+        pairs = zip(draft.tokens[:count].tolist(), draft.confidence[:count].tolist(), strict=True)
+        return list(pairs) if count >= 0 else []

@@ -170,5 +170,5 @@ def _folder() -> Path:
 
 def _digest() -> str:
     """Digest of all sources: numba checks only one file of those that a function is made of."""
-    sources = [*sorted(Path(__file__).parent.glob("*.py")), *_OUTSIDE]
+    sources = [*sorted(Path(__file__).parent.rglob("*.py")), *_OUTSIDE]
     return sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]

@@ -4,12 +4,12 @@ import threading
 import weakref
 from queue import SimpleQueue
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from specchat.engine.cpu.orders import RUN_PASS, announce, board, follow, lead, mark_awake, withdraw
+from specchat.engine.cpu.dispatch import announce, board, follow, lead, mark_awake, withdraw
+from specchat.engine.cpu.records import Record
 
 AWAKE = 0.002
 """Seconds for which a thread spins for the next pass: about the time between two passes of a small target."""
@@ -36,23 +36,23 @@ class Crew:
         # Also at exit, before Python ends: a thread that wakes later is killed, and may crash the process.
         weakref.finalize(self, _end, self._board, self._calls, threads)
 
-    def run(self, *arguments: Any) -> None:
-        """Run `scoring.run_pass(*arguments, thread, threads)` in every active thread; return when all have ended."""
+    def run(self, record: Record) -> None:
+        """Run a pass by its record in every active thread; return when all have ended."""
         if self.active > 1:
             announce(self._board)
             for number, calls in enumerate(self._calls[: self.active - 1], 1):
                 if mark_awake(self._board, number):
                     calls.put(True)
-        lead(self._board, RUN_PASS, *arguments, self.active)
+        lead(self._board, record.address, self.active)
 
 
 def looks_awake() -> int:
-    """Number of looks for an order that take AWAKE seconds."""
+    """Number of looks for a command that take AWAKE seconds."""
     alone = board(2)
     times = []
     for _ in range(3):
         started = perf_counter()
-        follow(alone, RUN_PASS, 1, 0, _TIMED_LOOKS)
+        follow(alone, 1, 0, _TIMED_LOOKS)
         times.append(perf_counter() - started)
     return max(_TIMED_LOOKS, int(_TIMED_LOOKS * AWAKE / min(times)))
 
@@ -68,6 +68,6 @@ def _end(shared: NDArray[np.int64], all_calls: list[Calls], threads: list[thread
 
 
 def _work(shared: NDArray[np.int64], number: int, calls: Calls, awake: int) -> None:
-    order = 0
+    command = 0
     while calls.get():
-        order = follow(shared, RUN_PASS, number, order, awake)
+        command = follow(shared, number, command, awake)

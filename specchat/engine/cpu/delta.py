@@ -5,34 +5,12 @@ on from the entries of its ancestors, which stand right before its position. A s
 computed together, so that these are side by side.
 """
 
-import numpy as np
-from numba import types
+from typing import Any
 
 from specchat.engine.cpu.atomics import code_address, put_word, word
-from specchat.engine.cpu.deltas import (
-    CHANNELS,
-    ENTRIES,
-    ENTRY,
-    GATES,
-    HELD,
-    KEY_DIM,
-    KEY_HEADS,
-    KEY_LENGTH,
-    LENGTH_EPS,
-    MIXED,
-    NORM,
-    POSITIONS,
-    QUERY_LENGTH,
-    RATES,
-    SHARING,
-    SHIFTS,
-    STATES,
-    TAPS,
-    VALUE_DIM,
-    WEIGHTS,
-)
 from specchat.engine.cpu.gates import gate_silu
-from specchat.engine.cpu.products import PANELS, multiply
+from specchat.engine.cpu.products import Rows, multiply
+from specchat.engine.cpu.records import OPERATION, delta_at, product_at
 from specchat.engine.cpu.recurrent import (
     TOGETHER,
     activate,
@@ -43,38 +21,36 @@ from specchat.engine.cpu.recurrent import (
     step,
 )
 from specchat.engine.cpu.rowwise import copy_vector, multiply_vector, norm
-from specchat.engine.cpu.signatures import DELTA
 from specchat.engine.cpu.simd import by_address, inner
-from specchat.engine.cpu.softmax import entry
-from specchat.engine.cpu.together import barrier, next_piece
+from specchat.engine.cpu.together import barrier, next_piece, next_turn
 from specchat.engine.memory.vectors import LANES
 from specchat.engine.model.state_log import BASE, FOLD, TIP
 
 
 @inner
-def place(delta: int, head: int, position: int) -> int:
+def entry_at(delta: Any, head: int, position: int) -> int:
     """Address of the entry of a key head at a position."""
-    entry_of = position % word(delta, HELD) * word(delta, KEY_HEADS) + head
-    found: int = word(delta, ENTRIES) + 4 * entry_of * word(delta, ENTRY)
+    entry_of = position % delta.held * delta.key_heads + head
+    found: int = delta.entries + 4 * entry_of * delta.entry
     return found
 
 
 @inner
-def decays_at(delta: int) -> int:
+def decays_at(delta: Any) -> int:
     """Bytes from an entry to its decays."""
-    before: int = 3 * word(delta, KEY_DIM) + 2 * word(delta, SHARING) * word(delta, VALUE_DIM)
+    before: int = 3 * delta.key_dim + 2 * delta.sharing * delta.value_dim
     return 4 * before
 
 
 @inner
-def replay(delta: int, head: int, shared: int, state: int, column: int, wide: int, first: int, last: int) -> None:
+def replay(delta: Any, head: int, shared: int, state: int, column: int, wide: int, first: int, last: int) -> None:
     """Advance `wide` vectors of columns from `column` on of a state from before position `first` to before `last`.
 
     `state` is their address; the value head is number `shared` of those that share the key head.
     """
-    rows, row = word(delta, KEY_DIM), word(delta, VALUE_DIM)
+    rows, row = delta.key_dim, delta.value_dim
     for position in range(first, last):
-        key = place(delta, head, position)
+        key = entry_at(delta, head, position)
         update = key + 4 * (rows + shared * row + column)
         decay = key + decays_at(delta) + 4 * shared
         if wide == TOGETHER:
@@ -84,21 +60,21 @@ def replay(delta: int, head: int, shared: int, state: int, column: int, wide: in
 
 
 @inner
-def columns_from(delta: int, column: int) -> int:
+def columns_from(delta: Any, column: int) -> int:
     """Vectors of columns to compute together from a column on."""
-    left: int = word(delta, VALUE_DIM) - column
+    left: int = delta.value_dim - column
     return TOGETHER if left >= TOGETHER * LANES else 1
 
 
 @inner
-def bring(delta: int, head: int, start: int) -> None:
+def bring(delta: Any, head: int, start: int) -> None:
     """Bring the states of a key head's value heads to the start of a pass, and fold entries as planned."""
-    positions = word(delta, POSITIONS)
+    positions = delta.positions
     base, tip, fold = word(positions, BASE), word(positions, TIP), word(positions, FOLD)
-    rows, row, sharing = word(delta, KEY_DIM), word(delta, VALUE_DIM), word(delta, SHARING)
+    rows, row, sharing = delta.key_dim, delta.value_dim, delta.sharing
     for shared in range(sharing):
-        first = word(delta, STATES) + 4 * (head * sharing + shared) * rows * row
-        before = first + 4 * word(delta, KEY_HEADS) * sharing * rows * row
+        first = delta.states + 4 * (head * sharing + shared) * rows * row
+        before = first + 4 * delta.key_heads * sharing * rows * row
         since = tip
         if tip < base or tip > start:
             since = base
@@ -114,53 +90,53 @@ def bring(delta: int, head: int, start: int) -> None:
 
 
 @inner
-def begin_row(delta: int, head: int, position: int, own: int, gates: int, room: int) -> None:
+def begin_row(delta: Any, head: int, position: int, own: int, gates: int, room: int) -> None:
     """Convolve a row's queries, keys and values in place, and write its entry but for the updates.
 
     `own` is the address of the row's channels, `gates` that of its decays; `room` has the channels of a key head.
     """
-    heads, sharing = word(delta, KEY_HEADS), word(delta, SHARING)
-    keys, values = word(delta, KEY_DIM), sharing * word(delta, VALUE_DIM)
+    heads, sharing = delta.key_heads, delta.sharing
+    keys, values = delta.key_dim, sharing * delta.value_dim
     size = 2 * keys + values
     query, key = own + 4 * head * keys, own + 4 * (heads + head) * keys
     value = own + 4 * (2 * heads * keys + head * values)
-    to = place(delta, head, position)
+    to = entry_at(delta, head, position)
     inputs = to + 4 * (keys + values)
     copy_vector(query, inputs, keys)
     copy_vector(key, inputs + 4 * keys, keys)
     copy_vector(value, inputs + 8 * keys, values)
     copy_numbers(gates + 4 * head * sharing, to + decays_at(delta), sharing)
-    taps = word(delta, TAPS)
-    weights = word(delta, WEIGHTS) + 4 * head * taps * size
+    taps = delta.taps
+    weights = delta.weights + 4 * head * taps * size
     copy_vector(inputs, room, size)
     multiply_vector(weights + 4 * (taps - 1) * size, room, size)
     for back in range(1, min(taps, position + 1)):
-        earlier = place(delta, head, position - back) + 4 * (keys + values)
+        earlier = entry_at(delta, head, position - back) + 4 * (keys + values)
         add_products(earlier, weights + 4 * (taps - 1 - back) * size, room, size)
     activate(room, size)
-    eps = entry(word(delta, LENGTH_EPS), 0)
-    norm(room, word(delta, QUERY_LENGTH), query, keys, eps)
-    norm(room + 4 * keys, word(delta, KEY_LENGTH), key, keys, eps)
+    eps = delta.length_eps
+    norm(room, delta.query_length, query, keys, eps)
+    norm(room + 4 * keys, delta.key_length, key, keys, eps)
     copy_vector(key, to, keys)
     copy_vector(room + 8 * keys, value, values)
 
 
 @inner
 def run_rows(
-    delta: int, head: int, shared: int, start: int, position: int, rows: int, own: int, own_row: int, state: int
+    delta: Any, head: int, shared: int, start: int, position: int, rows: int, own: int, own_row: int, state: int
 ) -> None:
     """Step value head `shared` of a key head over rows from `position` on; outputs replace the values.
 
     `own` is the address of the first row's channels, `state` has room for TOGETHER vectors of columns.
     """
-    heads, sharing = word(delta, KEY_HEADS), word(delta, SHARING)
-    keys, row = word(delta, KEY_DIM), word(delta, VALUE_DIM)
+    heads, sharing = delta.key_heads, delta.sharing
+    keys, row = delta.key_dim, delta.value_dim
     value_head = head * sharing + shared
-    first = word(delta, STATES) + 4 * value_head * keys * row
+    first = delta.states + 4 * value_head * keys * row
     before = first + 4 * heads * sharing * keys * row
-    base, fold = word(word(delta, POSITIONS), BASE), word(word(delta, POSITIONS), FOLD)
-    write = 4 * (word(delta, MIXED) + value_head)
-    decay = write + 4 * LANES * (word(word(delta, GATES), PANELS) // 2)
+    base, fold = word(delta.positions, BASE), word(delta.positions, FOLD)
+    write = 4 * (delta.mixed + value_head)
+    decay = write + 4 * LANES * (product_at(delta.gates).panels // 2)
     column = 0
     while column < row:
         wide = columns_from(delta, column)
@@ -173,7 +149,7 @@ def run_rows(
             at = own + 4 * i * own_row
             query, key = at + 4 * head * keys, at + 4 * (heads + head) * keys
             value = at + 4 * (2 * heads * keys + value_head * row + column)
-            update = place(delta, head, position + i) + 4 * (keys + shared * row + column)
+            update = entry_at(delta, head, position + i) + 4 * (keys + shared * row + column)
             if wide == TOGETHER:
                 step(TOGETHER, state, keys, key, query, at + write, at + decay, value, update)
             else:
@@ -181,88 +157,63 @@ def run_rows(
         column += wide * LANES
 
 
-@by_address(types.void(*DELTA))
-def delta_layer(
-    rows: int,
-    start: int,
-    spans: int,
-    count: int,
-    ancestors: int,
-    tree_scratch: int,
-    scratch_row: int,
-    x: int,
-    x_row: int,
-    delta: int,
-    kernels: int,
-    extras: int,
-    y: int,
-    y_row: int,
-    eps: np.float32,
-    room: int,
-    counters: int,
-    which: int,
-    passed: int,
-    thread: int,
-    threads: int,
-) -> None:
-    """Run a layer's states over rows of y, which begin with outputs of its first product; results replace z in them.
+@by_address(OPERATION)
+def delta_layer(run: Any, own: int) -> None:
+    """Run the states of a DELTA over rows of `wide`, which begin with outputs of the first product; results replace z.
 
-    Threads may still be at that product; they meet at two barriers. Before, they have `passed` some. It is called by
-    its address, so only a model with such layers has it compiled.
-
-    Args:
-        spans, ancestors: as in `passes.layers`; `count` spans.
-        tree_scratch: entries of a tree's nodes, float32 [MAX_TREE_NODES, key_heads, ENTRY].
-        x: the layer's inputs, float32 rows `x_row` elements apart.
-        delta: address of a row of `deltas.Deltas`.
-        room: the thread's own, float32 [`state_need.room`].
+    Threads may still be at that product; they meet at two barriers. `room` has `state_need.room` elements. It is
+    called by its address, so only a model with such layers has it compiled.
     """
-    gates, panels = word(delta, GATES), word(word(delta, GATES), PANELS)
-    mixed, heads, sharing = word(delta, MIXED), word(delta, KEY_HEADS), word(delta, SHARING)
-    begun, ended = rows * thread // threads, rows * (thread + 1) // threads
+    delta = delta_at(own)
+    start, y, y_row, tree_scratch, scratch_row = run.start, run.wide, run.wide_row, delta.tree_scratch, run.scratch_row
+    gates, panels = delta.gates, product_at(delta.gates).panels
+    mixed, heads, sharing = delta.mixed, delta.key_heads, delta.sharing
+    begun, ended = run.rows * run.thread // run.threads, run.rows * (run.thread + 1) // run.threads
     if begun < ended:
         first = y + 4 * (begun * y_row + mixed)
-        multiply(ended - begun, x + 4 * begun * x_row, x_row, gates, kernels, extras, first, y_row, 0, panels)
+        x = Rows(run.input + 4 * begun * run.input_row, run.input_row)
+        multiply(ended - begun, x, gates, Rows(first, y_row), 0, panels)
         padded = -(-heads * sharing // LANES) * LANES
         for r in range(ended - begun):
             write = first + 4 * r * y_row
             decay = write + 4 * LANES * (panels // 2)
-            open_gates(write, decay, word(delta, RATES), word(delta, SHIFTS), padded)
-    passed = barrier(counters, passed, threads)
+            open_gates(write, decay, delta.rates, delta.shifts, padded)
+    barrier(run)
 
-    size, value_size = word(delta, ENTRY), word(delta, VALUE_DIM)
-    state = room + 4 * size
-    channels = word(delta, CHANNELS)
-    head = next_piece(counters, which, threads, 0)
+    size, value_size = delta.entry, delta.value_dim
+    state = run.room + 4 * size
+    channels = delta.channels
+    turn = next_turn(run)
+    head = next_piece(run, turn, 0)
     while head < heads:
         bring(delta, head, start)
         row = 0
-        for span in range(count):
-            position, length = start + word(spans, 4 * span), word(spans, 4 * span + 1)
-            first, last = word(spans, 4 * span + 2), word(spans, 4 * span + 3)
+        for span in range(run.span_count):
+            position, length = start + word(run.spans, 4 * span), word(run.spans, 4 * span + 1)
+            first, last = word(run.spans, 4 * span + 2), word(run.spans, 4 * span + 3)
             for i in range(first, last):
-                node = tree_scratch + 4 * size * (word(ancestors, i) * heads + head)
-                copy_vector(node, place(delta, head, position - last + i), size)
-            own = y + 4 * row * y_row
+                node = tree_scratch + 4 * size * (word(run.ancestors, i) * heads + head)
+                copy_vector(node, entry_at(delta, head, position - last + i), size)
+            rows = y + 4 * row * y_row
             for i in range(length):
-                at = own + 4 * i * y_row
-                begin_row(delta, head, position + i, at, at + 4 * (mixed + LANES * (panels // 2)), room)
+                at = rows + 4 * i * y_row
+                begin_row(delta, head, position + i, at, at + 4 * (mixed + LANES * (panels // 2)), run.room)
             for shared in range(sharing):
-                run_rows(delta, head, shared, start, position, length, own, y_row, state)
+                run_rows(delta, head, shared, start, position, length, rows, y_row, state)
             for i in range(length):
                 for value_head in range(head * sharing, (head + 1) * sharing):
-                    z = own + 4 * (i * y_row + channels + value_head * value_size)
-                    made = z - 4 * heads * sharing * value_size
-                    norm(made, word(delta, NORM), made, value_size, eps)
-                    gate_silu(z, made, value_size)
+                    z = rows + 4 * (i * y_row + channels + value_head * value_size)
+                    out = z - 4 * heads * sharing * value_size
+                    norm(out, delta.norm, out, value_size, delta.eps)
+                    gate_silu(z, out, value_size)
                 if scratch_row >= 0:
                     node = tree_scratch + 4 * size * ((scratch_row + row + i) * heads + head)
-                    copy_vector(place(delta, head, position + i), node, size)
+                    copy_vector(entry_at(delta, head, position + i), node, size)
             row += length
-        head = next_piece(counters, which, threads, head + 1)
-    barrier(counters, passed, threads)
-    if thread == 0:
-        positions = word(delta, POSITIONS)
+        head = next_piece(run, turn, head + 1)
+    barrier(run)
+    if run.thread == 0:
+        positions = delta.positions
         put_word(positions, TIP, start)
         put_word(positions, BASE, max(word(positions, BASE), word(positions, FOLD)))
 

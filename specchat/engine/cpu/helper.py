@@ -6,7 +6,7 @@ from specchat.engine import leash
 def main() -> None:
     """Compile into the cache, which the parent process reads, and end; end with the parent too."""
     leash.hold(0)
-    from specchat.engine.cpu import chain, orders  # noqa: F401
+    from specchat.engine.cpu import chain, dispatch  # noqa: F401
     from specchat.engine.cpu.products import kernels
     from specchat.engine.cpu.tiles import FLOAT16
 

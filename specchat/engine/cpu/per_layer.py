@@ -1,90 +1,67 @@
 """Inputs of each layer by token: made before the first layer, and added at the end of each."""
 
-import numpy as np
-from numba import types
+from typing import Any
 
-from specchat.engine.cpu.atomics import code_address, word
+import numpy as np
+
+from specchat.engine.cpu.atomics import code_address
 from specchat.engine.cpu.gates import gate_by
-from specchat.engine.cpu.layer_inputs import EMBEDDED, EPS, MADE, MADE_ROW, NORM, PRODUCT, ROWS, SIZE, WIDTH
-from specchat.engine.cpu.products import COLUMNS, PANELS, min_panels, multiply
+from specchat.engine.cpu.products import Rows, min_panels, multiply
+from specchat.engine.cpu.records import OPERATION, PRODUCT_BYTES, input_at, inputs_at, product_at
 from specchat.engine.cpu.rowwise import add_vector, norm
-from specchat.engine.cpu.signatures import ADD_INPUT, MAKE_INPUTS
 from specchat.engine.cpu.simd import by_address
-from specchat.engine.cpu.softmax import entry
-from specchat.engine.cpu.together import NO_CAP, add_product, barrier, next_piece, piece_end, piece_size, product
+from specchat.engine.cpu.together import (
+    NO_CAP,
+    add_product,
+    barrier,
+    multiply_shared,
+    next_piece,
+    next_turn,
+    piece_end,
+    piece_size,
+)
 from specchat.engine.memory.vectors import LANES
 
 
-@by_address(types.void(*MAKE_INPUTS))
-def make_inputs(
-    rows: int, inputs: int, hidden: int, kernels: int, extras: int, counters: int, which: int, thread: int, threads: int
-) -> None:
-    """Fill the inputs of all layers for a pass's rows, as in `recipe.PerLayer`; threads meet at two barriers.
+@by_address(OPERATION)
+def make_inputs(run: Any, own: int) -> None:
+    """Fill the inputs of all layers for a pass's rows by INPUTS (`recipe.PerLayer`); threads meet at two barriers."""
+    inputs = inputs_at(own)
+    size, made = inputs.size, Rows(inputs.made, inputs.made_row)
+    multiply_shared(run, Rows(inputs.embedded, run.hidden), inputs.product, made, NO_CAP)
+    barrier(run)
+    for r in range(run.thread, run.rows, run.threads):
+        for begin in range(0, inputs.width, size):
+            values = made.at + 4 * (r * made.row + begin)
+            norm(values, inputs.norm, values, size, inputs.eps)
+            add_vector(inputs.rows + 4 * (r * inputs.width + begin), values, size)
+    barrier(run)
 
-    `inputs` is the address of a description (`layer_inputs.py`).
+
+@by_address(OPERATION)
+def add_input(run: Any, own: int) -> None:
+    """x = x + norm(down(gate(x) by the layer's input)), x the rows of the pass (`recipe.LayerInput`).
+
+    Threads meet at three barriers. Before the first piece all have written what they add to x.
     """
-    width, size, made_row = word(inputs, WIDTH), word(inputs, SIZE), word(inputs, MADE_ROW)
-    made, embedded, eps = word(inputs, MADE), word(inputs, EMBEDDED), entry(word(inputs, EPS), 0)
-    matrix = word(inputs, PRODUCT)
-    product(rows, embedded, hidden, matrix, kernels, extras, made, made_row, NO_CAP, counters, which, threads)
-    passed = barrier(counters, 0, threads)
-    for r in range(thread, rows, threads):
-        for begin in range(0, width, size):
-            place = made + 4 * (r * made_row + begin)
-            norm(place, word(inputs, NORM), place, size, eps)
-            add_vector(word(inputs, ROWS) + 4 * (r * width + begin), place, size)
-    barrier(counters, passed, threads)
-
-
-@by_address(types.void(*ADD_INPUT))
-def add_input(
-    rows: int,
-    inputs: int,
-    layer: int,
-    matrix: int,
-    activation: int,
-    kernels: int,
-    extras: int,
-    x: int,
-    hidden: int,
-    post: int,
-    eps: np.float32,
-    wide: int,
-    wide_row: int,
-    own: int,
-    own_row: int,
-    counters: int,
-    which: int,
-    passed: int,
-    thread: int,
-    threads: int,
-) -> None:
-    """x = x + norm(down(gate(x) by the layer's input)), x float32 [rows, hidden], as in `recipe.LayerInput`.
-
-    Threads meet at three barriers; before, they have `passed` some. They take pieces by the counters `which` and the
-    next. Before the first piece all have written what they add to x. `matrix` is the address of the gate's row in the
-    table of products, which that of down follows; the rest is as in `together.add_product`.
-    """
-    size, made_row = word(inputs, SIZE), word(inputs, MADE_ROW)
-    mine, panels, few = word(inputs, MADE) + 4 * layer * size, word(matrix, PANELS), min_panels(matrix, kernels)
-    piece, index = piece_size(panels, few, threads), next_piece(counters, which, threads, 0)
-    last = piece_end(index, panels, few, piece)
+    layer_input, x, y = input_at(own), Rows(run.x, run.hidden), Rows(run.wide, run.wide_row)
+    inputs, gate = inputs_at(layer_input.inputs), layer_input.products
+    values, panels, few = inputs.made + 4 * layer_input.first, product_at(gate).panels, min_panels(gate)
+    turn = next_turn(run)
+    size, index = piece_size(panels, few, run.threads), next_piece(run, turn, 0)
+    last = piece_end(index, panels, few, size)
     while last:
-        first = index * piece
-        multiply(rows, x, hidden, matrix, kernels, extras, wide, wide_row, first, last)
-        begin, stop = first * LANES, min(last * LANES, size)
-        for r in range(rows):
-            gate_by(
-                activation, wide + 4 * (r * wide_row + begin), mine + 4 * (r * made_row + begin), max(0, stop - begin)
-            )
-        index = next_piece(counters, which, threads, index + 1)
-        last = piece_end(index, panels, few, piece)
-    passed = barrier(counters, passed, threads)
-    down = matrix + 8 * COLUMNS
-    add_product(
-        rows, wide, wide_row, down, kernels, extras, x, hidden, np.float32(1.0), post, eps, own, own_row, counters,
-        which + 1, passed, thread, threads,
-    )  # fmt: skip
+        first = index * size
+        multiply(run.rows, x, gate, y, first, last)
+        begin, stop = first * LANES, min(last * LANES, inputs.size)
+        for r in range(run.rows):
+            row, up = y.at + 4 * (r * y.row + begin), values + 4 * (r * inputs.made_row + begin)
+            gate_by(layer_input.activation, row, up, max(0, stop - begin))
+        index = next_piece(run, turn, index + 1)
+        last = piece_end(index, panels, few, size)
+    barrier(run)
+    add_product(run, y, gate + PRODUCT_BYTES, np.float32(1.0), layer_input.norm, layer_input.eps)
 
 
-ADDRESSES = code_address(make_inputs), code_address(add_input)
+ADDRESSES = {"make": code_address(make_inputs), "add": code_address(add_input)}
+"""Fields of INPUTS."""

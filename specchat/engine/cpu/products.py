@@ -5,7 +5,7 @@ The size of a tile affects speed alone: `tiles.tile` sums every output in one or
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import cfunc, types
@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from specchat.engine.cpu import compiled
 from specchat.engine.cpu.atomics import call, word
 from specchat.engine.cpu.four_bit import MANY, TOGETHER, add_group, clear, end_block, shift_sums, stack_room
+from specchat.engine.cpu.records import product_at
 from specchat.engine.cpu.rowwise import add_vector, copy_vector, multiply_vector
 from specchat.engine.cpu.simd import byte_tables, inner, wide_vectors
 from specchat.engine.cpu.tiles import (
     FLOAT16,
-    FORMS,
     FOUR_BIT,
     INT8,
     NIBBLES,
@@ -33,14 +33,13 @@ from specchat.engine.cpu.unpacked import FOR_MANY, add_block, unpack_block
 from specchat.engine.formats import blocks
 from specchat.engine.memory.vectors import LANES
 
-ADDRESS, FORM, PANELS, INPUTS, SCALES, BIAS, CODE, BLOCK, ZEROS, ORDER = range(10)
-"""Columns of a table of products, int64.
 
-Address of the packed weights; storage format; vectors of outputs; inputs; scales: an index into `extras` for INT8, an
-address for 4 bits; index of the bias in `extras`, -1 for none; address of a 4-bit code from `packed.code_tables`,
-and its block; address of the zeros for SHIFTED; address of the order of the inputs, 0 for their own.
-"""
-COLUMNS = 10
+class Rows(NamedTuple):
+    """Float32 rows in memory: the first at address `at`, each `row` elements after the one before."""
+
+    at: int
+    row: int
+
 
 MOST_BLOCKS = 1024
 """Most blocks of a row with zeros, the sums of whose inputs lie on the stack."""
@@ -51,7 +50,7 @@ KERNELS = FIRST + ROWS + 1
 """Columns of the table of compiled products of a format.
 
 Most rows of a call; most panels of a tile; panels that many rows are multiplied with in turn, which fit in a core's
-cache; what more than ROWS rows are a multiple of; addresses by rows, the last for more than ROWS.
+cache; ROW_MULTIPLE, of which more than ROWS rows are multiples; addresses by rows, the last for more than ROWS.
 """
 
 WIDE = {1: 8, 2: 6, 3: 6, 4: 4, 5: 4, 6: 4, 7: 3, 8: 3}
@@ -88,14 +87,6 @@ def kernels(form: int) -> NDArray[np.int64]:
     return found
 
 
-def kernels_of(table: NDArray[np.int64]) -> NDArray[np.int64]:
-    """`kernels` of each format in a table of products: int64 [FORMS, KERNELS]."""
-    found = np.zeros((FORMS, KERNELS), np.int64)
-    for form in set(table[:, FORM].tolist()):
-        found[form] = kernels(form)
-    return found
-
-
 _compiled: list[Any] = []
 """Compiled products, kept alive as long as the process."""
 FEW_ROWS = {1: 4, 2: 4}
@@ -125,13 +116,14 @@ def _dense(form: int, rows: int, panels: int, lanes: int = LANES) -> Any:
     width = WIDTHS[form]
 
     def columns(x: int, x_row: int, matrix: int, y: int, y_row: int, first: int, last: int, _: int) -> None:
-        inputs = word(matrix, INPUTS)
+        of = product_at(matrix)
+        inputs = of.inputs
         panel = inputs * LANES
         p = first
         while p < last:
             # The last tile overlaps the one before it and computes the same numbers again.
             p = min(p, last - panels)
-            w = word(matrix, ADDRESS) + p * panel * width
+            w = of.address + p * panel * width
             tile(form, rows, panels, lanes, x, x_row, w, LANES, panel, inputs, y + p * LANES * 4, y_row)
             p += panels
 
@@ -142,17 +134,18 @@ def _four_bit(form: int, rows: int, panels: int) -> Any:
     shifted, of_totals = form == SHIFTED, max(1, rows * MOST_BLOCKS // LANES * (form == SHIFTED))
 
     def columns(x: int, x_row: int, matrix: int, y: int, y_row: int, first: int, last: int, _: int) -> None:
-        inputs, block = word(matrix, INPUTS), word(matrix, BLOCK)
+        of = product_at(matrix)
+        inputs, block = of.inputs, of.block
         totals = stack_room(of_totals)
         if shifted:
             sum_blocks(rows, x, x_row, inputs // block, block, totals)
         p = first
         while p < last:
             p = min(p, last - panels)
-            w = word(matrix, ADDRESS) + p * (inputs // 2 * LANES)
+            w = of.address + p * (inputs // 2 * LANES)
             of_panel = inputs // block * LANES
-            scales, zeros = word(matrix, SCALES) + p * of_panel * 4, word(matrix, ZEROS) + p * of_panel
-            code, out = word(matrix, CODE), y + p * LANES * 4
+            scales, zeros = of.scales + p * of_panel * 4, of.zeros + p * of_panel
+            code, out = of.code, y + p * LANES * 4
             four_bit_tile(form, rows, panels, x, x_row, w, code, scales, zeros, totals, block, inputs, out, y_row)
             p += panels
 
@@ -165,7 +158,8 @@ def _four_bit_for_many(form: int, panels: int) -> Any:
     shifted, of_totals = form == SHIFTED, max(1, FOR_MANY * MOST_BLOCKS // LANES * (form == SHIFTED))
 
     def columns(x: int, x_row: int, matrix: int, y: int, y_row: int, first: int, last: int, rows: int) -> None:
-        inputs, block, code = word(matrix, INPUTS), word(matrix, BLOCK), word(matrix, CODE)
+        of = product_at(matrix)
+        inputs, block, code = of.inputs, of.block, of.code
         groups, of_block, many = inputs // NIBBLES, block // NIBBLES, inputs // block
         weights, out, sums = stack_room(of_weights), stack_room(of_out), stack_room(of_totals)
         if shifted:
@@ -174,8 +168,8 @@ def _four_bit_for_many(form: int, panels: int) -> Any:
         p = first
         while p < last:
             p = min(p, last - panels)
-            w, scales = word(matrix, ADDRESS) + 4 * p * groups * LANES, word(matrix, SCALES) + 4 * p * many * LANES
-            zeros, totals = word(matrix, ZEROS) + p * many * LANES, sums
+            w, scales = of.address + 4 * p * groups * LANES, of.scales + 4 * p * many * LANES
+            zeros, totals = of.zeros + p * many * LANES, sums
             clear(out, rows * size)
             for begin in range(0, inputs, block):
                 unpack_block(panels, w, groups, code, of_block, weights)
@@ -202,7 +196,8 @@ def _four_bit_unpacked(form: int, few: int, panels: int) -> Any:
     shifted, of_totals = form == SHIFTED, max(1, most * MOST_BLOCKS // LANES * (form == SHIFTED))
 
     def columns(x: int, x_row: int, matrix: int, y: int, y_row: int, first: int, last: int, rows: int) -> None:
-        inputs, block, code = word(matrix, INPUTS), word(matrix, BLOCK), word(matrix, CODE)
+        of = product_at(matrix)
+        inputs, block, code = of.inputs, of.block, of.code
         panel, scale_panel = inputs // 2 * LANES, inputs // block * LANES * 4
         own, sums, out, totals = stack_room(of_x), stack_room(of_y), stack_room(of_y), stack_room(of_totals)
         rows, many = few or rows, inputs // block
@@ -213,8 +208,8 @@ def _four_bit_unpacked(form: int, few: int, panels: int) -> Any:
         p = first
         while p < last:
             p = min(p, last - panels)
-            w, scales = word(matrix, ADDRESS) + p * panel, word(matrix, SCALES) + p * scale_panel
-            zeros = word(matrix, ZEROS) + p * scale_panel // 4
+            w, scales = of.address + p * panel, of.scales + p * scale_panel
+            zeros = of.zeros + p * scale_panel // 4
             clear(out, size * panels)
             for begin in range(0, inputs, block):
                 values, values_row = x + 4 * begin, x_row
@@ -251,33 +246,20 @@ def _compile(columns: Callable[..., None], name: str) -> Any:
 
 
 @inner
-def functions_of(matrix: int, kernels: int) -> int:
-    """Address of the `kernels` for the weights of a product, a row of the table of products."""
-    functions: int = kernels + 8 * word(matrix, FORM) * KERNELS
-    return functions
-
-
-@inner
-def min_panels(matrix: int, kernels: int) -> int:
+def min_panels(matrix: int) -> int:
     """Fewest panels of a product at a time."""
-    panels: int = word(functions_of(matrix, kernels), WIDEST)
+    panels: int = word(product_at(matrix).functions, WIDEST)
     return panels
 
 
 @inner
-def multiply(
-    rows: int, x: int, x_row: int, matrix: int, kernels: int, extras: int, y: int, y_row: int, first: int, last: int
-) -> None:
+def multiply(rows: int, x: Any, matrix: int, y: Any, first: int, last: int) -> None:
     """Compute outputs of panels `first` to `last`, at least `min_panels` of them, for `rows` rows.
 
-    Args:
-        x: float32 rows, `x_row` elements apart; y likewise, [rows, LANES * panels].
-        matrix: address of its row in the table of products.
-        kernels: int64 [FORMS, KERNELS], what `kernels_of` returns.
-        extras: float32, biases and scales.
+    x and y are `Rows`; those of y have LANES * panels outputs. `matrix` is the address of a PRODUCT.
     """
-    form, functions = word(matrix, FORM), functions_of(matrix, kernels)
-    most, turn = word(functions, MOST), word(functions, TURN)
+    product = product_at(matrix)
+    most, turn = word(product.functions, MOST), word(product.functions, TURN)
     p = first
     while p < last:
         q = last if rows <= min(most, ROWS) or last - p < 2 * turn else p + turn
@@ -285,15 +267,15 @@ def multiply(
         while r < rows:
             count = min(most, rows - r)
             if count > ROWS:
-                count -= count % word(functions, WHOLE)
-            function = word(functions, FIRST + min(count, ROWS + 1) - 1)
-            call(function, x + 4 * r * x_row, x_row, matrix, y + 4 * r * y_row, y_row, p, q, count)
+                count -= count % word(product.functions, WHOLE)
+            function = word(product.functions, FIRST + min(count, ROWS + 1) - 1)
+            call(function, x.at + 4 * r * x.row, x.row, matrix, y.at + 4 * r * y.row, y.row, p, q, count)
             r += count
         p = q
     size = (last - first) * LANES
     for r in range(rows):
-        out = y + 4 * (r * y_row + first * LANES)
-        if form == INT8:
-            multiply_vector(extras + 4 * (word(matrix, SCALES) + first * LANES), out, size)
-        if word(matrix, BIAS) >= 0:
-            add_vector(extras + 4 * (word(matrix, BIAS) + first * LANES), out, size)
+        out = y.at + 4 * (r * y.row + first * LANES)
+        if product.form == INT8:
+            multiply_vector(product.scales + 4 * first * LANES, out, size)
+        if product.bias:
+            add_vector(product.bias + 4 * first * LANES, out, size)

@@ -5,29 +5,8 @@ from typing import Any
 import numpy as np
 
 from specchat.engine.cpu.atomics import put_word, word
-from specchat.engine.cpu.mixtures import (
-    BESIDE,
-    BETWEEN,
-    CHOSEN,
-    CORRECTION,
-    COUNT,
-    FACTORS,
-    GATES,
-    GROUPS,
-    INPUTS,
-    KEPT_GROUPS,
-    PRE_EXPERTS,
-    PRE_SHARED,
-    RENORMALISED,
-    ROUTER_NORM,
-    SHARED_GATE,
-    SHARED_INPUTS,
-    SHARED_ROW,
-    SHARES,
-    SIGMOID,
-    TOP,
-)
-from specchat.engine.cpu.products import COLUMNS, PANELS, multiply
+from specchat.engine.cpu.products import Rows, multiply
+from specchat.engine.cpu.records import PRODUCT_BYTES, product_at
 from specchat.engine.cpu.rowwise import norm
 from specchat.engine.cpu.simd import Address, Count, Number, inner, primitive, store
 from specchat.engine.cpu.softmax import entry, exponentials, fill, peak, sigmoids, total
@@ -70,16 +49,16 @@ def leave_out(ranks: int, of_groups: int, count: int, groups: int, kept: int) ->
 
 
 @inner
-def choose(scores: int, padded: int, mixture: int, shares: int, chosen: int) -> None:
+def choose(scores: int, padded: int, m: Any, shares: int, chosen: int) -> None:
     """Choose a row's experts by its scores float32 [padded], which are overwritten; fill its shares and experts.
 
     Of equal scores the lower expert comes first. Scores that are no numbers count as the least: no expert is chosen
     twice, so every pair has room. Twice as many values after the scores are overwritten too.
     """
-    count, top, correction = word(mixture, COUNT), word(mixture, TOP), word(mixture, CORRECTION)
+    count, top, correction = m.count, m.top, m.correction
     fill(scores, count, padded, NEVER)
     whole, summed = np.float32(1.0), np.float32(0.0)
-    if word(mixture, SIGMOID):
+    if m.sigmoid:
         sigmoids(scores, padded)
     else:
         exponentials(scores, padded, peak(scores, padded), np.float32(1.0))
@@ -90,8 +69,8 @@ def choose(scores: int, padded: int, mixture: int, shares: int, chosen: int) -> 
         if not entry(scores, i) >= 0.0:
             put_number(scores, i, np.float32(0.0))
         put_number(ranks, i, entry(scores, i) / whole + entry(correction, i) if correction else entry(scores, i))
-    if word(mixture, KEPT_GROUPS) < word(mixture, GROUPS):
-        leave_out(ranks, ranks + 4 * padded, count, word(mixture, GROUPS), word(mixture, KEPT_GROUPS))
+    if m.kept_groups < m.groups:
+        leave_out(ranks, ranks + 4 * padded, count, m.groups, m.kept_groups)
     for k in range(top):
         best, found = NEVER, 0
         for i in range(count):
@@ -101,22 +80,22 @@ def choose(scores: int, padded: int, mixture: int, shares: int, chosen: int) -> 
         put_word(chosen, k, found)
         put_number(shares, k, entry(scores, found) / whole)
         summed += entry(scores, found) / whole
-    if word(mixture, RENORMALISED):
+    if m.renormalised:
         for k in range(top):
             put_number(shares, k, entry(shares, k) / summed)
-    if word(mixture, FACTORS):
+    if m.factors:
         for k in range(top):
-            put_number(shares, k, entry(shares, k) * entry(word(mixture, FACTORS), word(chosen, k)))
+            put_number(shares, k, entry(shares, k) * entry(m.factors, word(chosen, k)))
 
 
 @inner
-def sort(rows: int, mixture: int, order: int) -> int:
+def sort(rows: int, m: Any, order: int) -> int:
     """Sort the pairs of `rows` rows by expert, each expert's by row; return the number of experts that have some.
 
     Fills `order`, int64: the first pair of each expert and the end of all, [count + 1]; those experts, [count]; the
     row of each pair and its place among the shares, [rows * top] each.
     """
-    count, top, chosen = word(mixture, COUNT), word(mixture, TOP), word(mixture, CHOSEN)
+    count, top, chosen = m.count, m.top, m.chosen
     pairs = rows * top
     experts = order + 8 * (count + 1)
     of_row = experts + 8 * count
@@ -144,45 +123,34 @@ def sort(rows: int, mixture: int, order: int) -> int:
 
 
 @inner
-def route(
-    begun: int,
-    ended: int,
-    x: int,
-    x_row: int,
-    router: int,
-    mixture: int,
-    kernels: int,
-    extras: int,
-    hidden: int,
-    eps: np.float32,
-    own: int,
-    own_row: int,
-) -> None:
-    """Choose the experts of rows `begun`, ..., `ended` - 1 of x; arguments as in `experts.experts`.
+def route(run: Any, m: Any, begun: int, ended: int) -> None:
+    """Choose the experts of rows `begun`, ..., `ended` - 1 of the input.
 
     Where norms are apart, fill these rows of the inputs of experts and shared MLP; fill their shares of the latter.
     """
-    top, padded = word(mixture, TOP), LANES * word(router, PANELS)
-    inputs, inputs_row = x + 4 * begun * x_row, x_row
-    if word(mixture, ROUTER_NORM):
-        for r in range(begun, ended):
-            row, place = x + 4 * r * x_row, 4 * r * hidden
-            norm(row, word(mixture, PRE_EXPERTS), word(mixture, INPUTS) + place, hidden, eps)
-            norm(row, word(mixture, PRE_SHARED), word(mixture, SHARED_INPUTS) + place, hidden, eps)
-            norm(row, word(mixture, ROUTER_NORM), own + 4 * (r - begun) * own_row, hidden, eps)
-        inputs, inputs_row = own, own_row
-    scores, scores_row = word(mixture, BETWEEN) + 12 * begun * padded, 3 * padded
-    multiply(ended - begun, inputs, inputs_row, router, kernels, extras, scores, scores_row, 0, padded // LANES)
-    for r in range(begun, ended):
-        shares, chosen = word(mixture, SHARES) + 4 * r * top, word(mixture, CHOSEN) + 8 * r * top
-        choose(word(mixture, BETWEEN) + 4 * r * scores_row, padded, mixture, shares, chosen)
-    if word(mixture, SHARED_GATE):
+    top, padded, count, hidden = m.top, LANES * product_at(m.products).panels, ended - begun, run.hidden
+    x = Rows(run.input + 4 * begun * run.input_row, run.input_row)
+    inputs = x
+    if m.router_norm:
+        inputs = Rows(run.scratch, run.own_row)
+        for r in range(count):
+            row, offset = x.at + 4 * r * x.row, 4 * (begun + r) * hidden
+            norm(row, m.pre_experts, m.inputs + offset, hidden, m.eps)
+            norm(row, m.pre_shared, m.shared_inputs + offset, hidden, m.eps)
+            norm(row, m.router_norm, inputs.at + 4 * r * inputs.row, hidden, m.eps)
+    scores = Rows(m.between + 12 * begun * padded, 3 * padded)
+    multiply(count, inputs, m.products, scores, 0, padded // LANES)
+    for r in range(count):
+        shares, chosen = m.shares + 4 * (begun + r) * top, m.chosen + 8 * (begun + r) * top
+        choose(scores.at + 4 * r * scores.row, padded, m, shares, chosen)
+    if m.shared_gate:
         # The buffer is free until the shared MLP runs.
-        gate, row = router + 8 * COLUMNS * (3 + 2 * word(mixture, COUNT)), word(mixture, SHARED_ROW)
-        beside = word(mixture, BESIDE) + 4 * begun * row
-        at = x + 4 * begun * x_row
-        multiply(ended - begun, at, x_row, gate, kernels, extras, beside, row, 0, word(gate, PANELS))
-        for r in range(begun, ended):
-            score = word(mixture, BESIDE) + 4 * r * row
+        gate, beside = (
+            m.products + PRODUCT_BYTES * (3 + 2 * m.count),
+            Rows(m.beside + 4 * begun * m.shared_row, m.shared_row),
+        )
+        multiply(count, x, gate, beside, 0, product_at(gate).panels)
+        for r in range(count):
+            score = beside.at + 4 * r * beside.row
             sigmoids(score, LANES)
-            put_number(word(mixture, GATES), r, entry(score, 0))
+            put_number(m.gates, begun + r, entry(score, 0))

@@ -5,52 +5,22 @@ It calls `passes.py` by address and is compiled without it, so two processes can
 
 from typing import Any
 
-from numba import types
-
-from specchat.engine.cpu.atomics import caller_of
-from specchat.engine.cpu.signatures import HEAD, HEAD_ARGS, LAYER_ARGS, LAYERS
-from specchat.engine.cpu.simd import by_address
-
-run_layers, run_head = caller_of(LAYERS), caller_of(HEAD)
-"""Calls of `passes.layers` and `passes.head` by their addresses."""
+from specchat.engine.cpu.records import copy_pass, run_operation
+from specchat.engine.cpu.simd import inner
 
 
-@by_address(
-    types.void(
-        types.Array(types.float32, 2, "C"),
-        types.int64,
-        types.int64,
-        types.Array(types.int64, 2, "C"),
-        types.Array(types.int64, 1, "C"),
-        types.UniTuple(types.int64, 2),
-        LAYER_ARGS,
-        HEAD_ARGS,
-        types.boolean,
-        types.boolean,
-        types.int64,
-        types.int64,
-    ),
-)
-def run_pass(
-    x: Any,
-    rows: int,
-    start: int,
-    spans: Any,
-    ancestors: Any,
-    addresses: Any,
-    layer_args: Any,
-    head_args: Any,
-    through: bool,
-    scoring: bool,
-    thread: int,
-    threads: int,
-) -> None:
-    """Run `passes.layers` if `through` is set, then `passes.head` on x if `scoring` is set.
+@inner
+def run_pass(shared: Any, thread: int, threads: int) -> None:
+    """Run the layers and the head of a pass, each if it has one, as thread number `thread` of `threads`.
 
-    `addresses` are `passes.PASS_ADDRESSES`. The two have counters of their own, all zeros. The layers end with a
-    barrier, so the head reads the final x.
+    The layers end with a barrier, so the head reads the final x.
     """
-    if through:
-        run_layers(addresses[0], (x, rows, start, spans, ancestors, *layer_args, thread, threads))
-    if scoring:
-        run_head(addresses[1], (x, rows, *head_args, thread, threads))
+    run = copy_pass(shared)
+    run.thread, run.threads, run.passed, run.turns = thread, threads, 0, 0
+    run.normed = run.own + 4 * thread * run.own_size
+    run.scratch = run.normed + 2 * run.own_size
+    run.room = run.scores + 4 * thread * run.scores_row
+    if run.layers:
+        run_operation(run.layers_code, run, run.layers)
+    if run.head:
+        run_operation(run.head_code, run, run.head)

@@ -30,7 +30,6 @@ from specchat.engine.memory.vectors import LANES
 
 FLOAT32, FLOAT16, BFLOAT16, INT8, FOUR_BIT, SHIFTED = range(6)
 """Storage formats of the weights of a product; SHIFTED is FOUR_BIT with zero points."""
-FORMS = 6
 WIDTHS = {FLOAT32: 4, FLOAT16: 2, BFLOAT16: 2, INT8: 1}
 """Bytes of a weight."""
 FETCHING = 2

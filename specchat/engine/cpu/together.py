@@ -3,17 +3,20 @@
 The result of a piece does not depend on the thread that computes it.
 """
 
+from typing import Any
+
 import numpy as np
 
-from specchat.engine.cpu.atomics import atomic_load, fetch_add, pause, relax, word
+from specchat.engine.cpu.atomics import atomic_load, fetch_add, pause, relax
 from specchat.engine.cpu.gates import gate_by
-from specchat.engine.cpu.products import INPUTS, ORDER, PANELS, min_panels, multiply
+from specchat.engine.cpu.products import Rows, min_panels, multiply
+from specchat.engine.cpu.records import product_at
 from specchat.engine.cpu.rowwise import add_scaled, cap_vector, gather, norm
 from specchat.engine.cpu.simd import inner
 from specchat.engine.memory.vectors import LANES
 
-ARRIVED, LINE = 0, 8
-"""Counters are LINE words, a cache line, apart: arrivals at the barrier, then pieces taken of each product."""
+LINE = 8
+"""Counters are LINE words, a cache line, apart: arrivals at the barrier, then the pieces taken of each product."""
 PIECES = 4
 """Pieces of a product for each thread, so that a slow thread delays the others little."""
 NO_CAP = np.float32(0.0)
@@ -31,14 +34,22 @@ def spin(looks: int) -> int:
 
 
 @inner
-def barrier(counters: int, passed: int, threads: int) -> int:
-    """Wait at the `passed` + 1st barrier until all threads are there; return the number of barriers passed."""
-    if threads > 1:
-        fetch_add(counters, ARRIVED)
+def barrier(run: Any) -> None:
+    """Wait until all threads of a pass are there."""
+    run.passed = run.passed + 1
+    if run.threads > 1:
+        fetch_add(run.counters, 0)
         looks = 0
-        while atomic_load(counters) < (passed + 1) * threads:
+        while atomic_load(run.counters) < run.passed * run.threads:
             looks = spin(looks)
-    return passed + 1
+
+
+@inner
+def next_turn(run: Any) -> int:
+    """Counter of the next product that the threads share."""
+    run.turns = run.turns + 1
+    counter: int = run.turns
+    return counter
 
 
 @inner
@@ -48,9 +59,9 @@ def piece_size(panels: int, few: int, threads: int) -> int:
 
 
 @inner
-def next_piece(counters: int, which: int, threads: int, alone: int) -> int:
+def next_piece(run: Any, turn: int, alone: int) -> int:
     """Take the next free piece and return its number; `alone` if there is one thread."""
-    return fetch_add(counters, LINE * (1 + which)) if threads > 1 else alone
+    return fetch_add(run.counters, LINE * turn) if run.threads > 1 else alone
 
 
 @inner
@@ -63,136 +74,80 @@ def piece_end(index: int, panels: int, few: int, size: int) -> int:
 
 
 @inner
-def in_order(rows: int, x: int, x_row: int, matrix: int, out: int, out_row: int) -> bool:
-    """Write the inputs of a product in the order of its weights; False if that is their own, and nothing is written."""
-    order = word(matrix, ORDER)
-    moved: bool = order != 0
-    if moved:
-        for r in range(rows):
-            gather(x + 4 * r * x_row, order, out + 4 * r * out_row, word(matrix, INPUTS))
-    return moved
-
-
-@inner
-def product(
-    rows: int,
-    x: int,
-    x_row: int,
-    matrix: int,
-    kernels: int,
-    extras: int,
-    y: int,
-    y_row: int,
-    cap: np.float32,
-    counters: int,
-    which: int,
-    threads: int,
-) -> None:
-    """y = x W^T + b; with a cap y = cap * tanh(y / cap)."""
-    panels, few = word(matrix, PANELS), min_panels(matrix, kernels)
-    size, index = piece_size(panels, few, threads), next_piece(counters, which, threads, 0)
-    last = piece_end(index, panels, few, size)
-    while last:
-        first = index * size
-        multiply(rows, x, x_row, matrix, kernels, extras, y, y_row, first, last)
-        if cap > 0.0:
-            for r in range(rows):
-                cap_vector(y + 4 * (r * y_row + first * LANES), (last - first) * LANES, cap)
-        index = next_piece(counters, which, threads, index + 1)
-        last = piece_end(index, panels, few, size)
-
-
-@inner
-def add_product(
-    rows: int,
-    y: int,
-    y_row: int,
-    matrix: int,
-    kernels: int,
-    extras: int,
-    x: int,
-    hidden: int,
-    factor: np.float32,
-    post: int,
-    eps: np.float32,
-    own: int,
-    own_row: int,
-    counters: int,
-    which: int,
-    passed: int,
-    thread: int,
-    threads: int,
-) -> int:
-    """x = x + factor * (y W^T + b), x float32 [rows, hidden]; what is added goes through the norm `post` if any.
-
-    All threads then meet at a barrier. Returns the number of barriers passed. With a norm, rows of y end with room for
-    the product.
-    """
-    panels, few = word(matrix, PANELS), min_panels(matrix, kernels)
-    if post:
-        end_of_row = y + 4 * (y_row - LANES * panels)
-        product(rows, y, y_row, matrix, kernels, extras, end_of_row, y_row, NO_CAP, counters, which, threads)
-        passed = barrier(counters, passed, threads)
-        for r in range(thread, rows, threads):
-            norm(end_of_row + 4 * r * y_row, post, own, hidden, eps)
-            add_scaled(own, x + 4 * r * hidden, hidden, factor)
-        return barrier(counters, passed, threads)
-    size, index = piece_size(panels, few, threads), next_piece(counters, which, threads, 0)
-    last = piece_end(index, panels, few, size)
-    while last:
-        first = index * size
-        multiply(rows, y, y_row, matrix, kernels, extras, own, own_row, first, last)
-        for r in range(rows):
-            begin, stop = first * LANES, min(last * LANES, hidden)
-            add_scaled(own + 4 * (r * own_row + begin), x + 4 * (r * hidden + begin), stop - begin, factor)
-        index = next_piece(counters, which, threads, index + 1)
-        last = piece_end(index, panels, few, size)
-    return barrier(counters, passed, threads)
-
-
-@inner
-def gated_product(
-    rows: int,
-    x: int,
-    x_row: int,
-    matrix: int,
-    activation: int,
-    kernels: int,
-    extras: int,
-    y: int,
-    y_row: int,
-    counters: int,
-    which: int,
-    threads: int,
-) -> None:
-    """First half of y = gate(x G^T, x U^T) by `activation`, a code of `gates.CODES`; `matrix` is G followed by U."""
-    panels, few = word(matrix, PANELS) // 2, min_panels(matrix, kernels)
-    size, index = piece_size(panels, few, threads), next_piece(counters, which, threads, 0)
-    last = piece_end(index, panels, few, size)
-    while last:
-        gated_piece(rows, x, x_row, matrix, activation, kernels, extras, y, y_row, index * size, last)
-        index = next_piece(counters, which, threads, index + 1)
-        last = piece_end(index, panels, few, size)
-
-
-@inner
-def gated_piece(
-    rows: int,
-    x: int,
-    x_row: int,
-    matrix: int,
-    activation: int,
-    kernels: int,
-    extras: int,
-    y: int,
-    y_row: int,
-    first: int,
-    last: int,
-) -> None:
-    """Panels `first`, ..., `last` - 1 of `gated_product`, for one thread."""
-    panels = word(matrix, PANELS) // 2
-    for part in (0, panels):
-        multiply(rows, x, x_row, matrix, kernels, extras, y, y_row, part + first, part + last)
+def in_order(rows: int, x: Any, matrix: int, out: Any) -> Any:
+    """Return the inputs of a product in the order of its weights: x, or `out` with its rows permuted."""
+    product = product_at(matrix)
+    if product.order == 0:
+        return x
     for r in range(rows):
-        gate = y + 4 * (r * y_row + first * LANES)
+        gather(x.at + 4 * r * x.row, product.order, out.at + 4 * r * out.row, product.inputs)
+    return out
+
+
+@inner
+def multiply_shared(run: Any, x: Any, matrix: int, y: Any, cap: np.float32) -> None:
+    """y = x W^T + b; with a cap y = cap * tanh(y / cap)."""
+    panels, few, turn = product_at(matrix).panels, min_panels(matrix), next_turn(run)
+    size, index = piece_size(panels, few, run.threads), next_piece(run, turn, 0)
+    last = piece_end(index, panels, few, size)
+    while last:
+        first = index * size
+        multiply(run.rows, x, matrix, y, first, last)
+        if cap > 0.0:
+            for r in range(run.rows):
+                cap_vector(y.at + 4 * (r * y.row + first * LANES), (last - first) * LANES, cap)
+        index = next_piece(run, turn, index + 1)
+        last = piece_end(index, panels, few, size)
+
+
+@inner
+def add_product(run: Any, y: Any, matrix: int, factor: np.float32, post: int, eps: np.float32) -> None:
+    """x = x + factor * (y W^T + b), x the rows of the pass; `post` normalises the update, if any.
+
+    All threads then meet at a barrier. With a norm, rows of y end with room for the product.
+    """
+    panels, few, hidden = product_at(matrix).panels, min_panels(matrix), run.hidden
+    if post:
+        update = Rows(y.at + 4 * (y.row - LANES * panels), y.row)
+        multiply_shared(run, y, matrix, update, NO_CAP)
+        barrier(run)
+        for r in range(run.thread, run.rows, run.threads):
+            norm(update.at + 4 * r * y.row, post, run.scratch, hidden, eps)
+            add_scaled(run.scratch, run.x + 4 * r * hidden, hidden, factor)
+        barrier(run)
+        return
+    turn, own = next_turn(run), Rows(run.scratch, run.own_row)
+    size, index = piece_size(panels, few, run.threads), next_piece(run, turn, 0)
+    last = piece_end(index, panels, few, size)
+    while last:
+        first = index * size
+        multiply(run.rows, y, matrix, own, first, last)
+        begin, stop = first * LANES, min(last * LANES, hidden)
+        for r in range(run.rows):
+            add_scaled(own.at + 4 * (r * own.row + begin), run.x + 4 * (r * hidden + begin), stop - begin, factor)
+        index = next_piece(run, turn, index + 1)
+        last = piece_end(index, panels, few, size)
+    barrier(run)
+
+
+@inner
+def gated_product(run: Any, x: Any, matrix: int, activation: int, y: Any) -> None:
+    """First half of y = gate(x G^T, x U^T) by `activation`, a code of `gates.CODES`; `matrix` is G followed by U."""
+    panels, few, turn = product_at(matrix).panels // 2, min_panels(matrix), next_turn(run)
+    size, index = piece_size(panels, few, run.threads), next_piece(run, turn, 0)
+    last = piece_end(index, panels, few, size)
+    while last:
+        gated_piece(run.rows, x, matrix, activation, y, index * size, last)
+        index = next_piece(run, turn, index + 1)
+        last = piece_end(index, panels, few, size)
+
+
+@inner
+def gated_piece(rows: int, x: Any, matrix: int, activation: int, y: Any, first: int, last: int) -> None:
+    """Panels `first`, ..., `last` - 1 of `gated_product`, for one thread."""
+    panels = product_at(matrix).panels // 2
+    for part in (0, panels):
+        multiply(rows, x, matrix, y, part + first, part + last)
+    for r in range(rows):
+        gate = y.at + 4 * (r * y.row + first * LANES)
         gate_by(activation, gate, gate + 4 * panels * LANES, (last - first) * LANES)

@@ -1,12 +1,13 @@
 """Buffers that compiled passes write besides the KV cache: rows, partial sums, scores, counters, tree scratch."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from specchat.engine.cpu.mixtures import Mixtures
-from specchat.engine.cpu.products import INPUTS, ORDER, PANELS
+from specchat.engine.cpu.records import PASS, Record
 from specchat.engine.cpu.together import LINE
 from specchat.engine.memory.state_need import room as state_room
 from specchat.engine.memory.state_need import width
@@ -32,28 +33,42 @@ class PassBuffers:
             or those that it shares, or [MAX_TREE_NODES, key_heads, values], entries of recurrent states; empty until
             `make_tree_scratch`.
         mixtures: buffers of experts.
-        counters, head_counters: int64, counters of `together.py`; zero before a pass.
+        counters: int64, of `together.py`; zero before a pass.
+        all_parts: int64 [layers, 2], the parts of a whole pass.
     """
 
-    def __init__(self, config: ModelConfig, table: NDArray[np.int64], threads: int, capacity: int) -> None:
+    def __init__(self, config: ModelConfig, table: NDArray[Any], threads: int, capacity: int) -> None:
         """Make buffers for products of `table`, for `threads` threads and a cache of `capacity` positions."""
         self._recipe = recipe = filled(config.recipe)
         after = any(layer.post_mixer or layer.post_feed or layer.input for layer in recipe.layers)
         gates = max((sum(map(panels_for, mixer.gates.outputs)) for mixer in recipe.recurrent), default=0)
-        widest = panels_for(recipe.hidden) * after + gates + int(table[:-1, PANELS].max())
+        widest = panels_for(recipe.hidden) * after + gates + int(table[:-1]["panels"].max())
         self.x: Floats = np.zeros((PREFILL_ROWS, recipe.hidden), np.float32)
         self.wide: Floats = np.zeros((PREFILL_ROWS, LANES * widest), np.float32)
-        ordered = int(table[table[:, ORDER] != 0, INPUTS].max(initial=0))
+        ordered = int(table["inputs"][table["order"] != 0].max(initial=0))
         self.own: Floats = np.zeros((threads, 2, PREFILL_ROWS, max(recipe.hidden, FEW * LANES, ordered)), np.float32)
         most = max([attention_room(capacity, recipe.deepest), *map(state_room, recipe.recurrent)])
         self.scores: Floats = np.zeros((threads, most), np.float32)
         self.token_ids = np.zeros(capacity + 1, np.int64)
-        self.logits: Floats = np.zeros((0, LANES * int(table[-1, PANELS])), np.float32)
+        self.logits: Floats = np.zeros((0, LANES * int(table[-1]["panels"])), np.float32)
         self.tree_scratch: list[Floats] = []
         self.mixtures = Mixtures(recipe, threads)
         of_inputs = 1 + 2 * config.layers if recipe.per_layer else 0
-        self.counters = np.zeros(LINE * (1 + 5 * config.layers + of_inputs), np.int64)
-        self.head_counters = np.zeros(2 * LINE, np.int64)
+        self.counters = np.zeros(LINE * (2 + 5 * config.layers + of_inputs), np.int64)
+        self.all_parts = np.ones((config.layers, 2), np.int64)
+
+    def pass_record(self) -> Record:
+        """Describe a pass in these buffers, over all layers."""
+        return Record(
+            PASS,
+            **pass_buffers(self.wide, self.own, self.scores),
+            x=self.x,
+            hidden=self.x.shape[1],
+            counters=self.counters,
+            layer_count=len(self.all_parts),
+            parts=self.all_parts,
+            scratch_row=-1,
+        )
 
     def keep_tokens(self, tokens: Sequence[int], start: int, layout: Layout | None) -> None:
         """Keep the token ids of a chain from position `start` on; ids without an embedding become the last id."""
@@ -74,6 +89,12 @@ class PassBuffers:
                 own = np.zeros(_of_tree(layer), np.float32) if share is None else self.tree_scratch[share]
                 self.tree_scratch.append(own)
         return self.tree_scratch
+
+
+def pass_buffers(wide: Floats, own: Floats, scores: Floats) -> dict[str, Any]:
+    """Fields of a pass's record for buffers, as in `PassBuffers`."""
+    sizes = {"wide_row": wide.shape[1], "own_row": own.shape[3], "own_size": own[0].size, "scores_row": scores.shape[1]}
+    return {"wide": wide, "own": own, "scores": scores, **sizes}
 
 
 def _of_tree(layer: Layer) -> tuple[int, ...]:
