@@ -15,14 +15,14 @@ import numpy as np
 import torch
 from numba import types
 
-from specchat.engine.cpu.dispatch import board, lead
+from specchat.engine.cpu.description.buffers import pass_buffers
+from specchat.engine.cpu.layers.passes import CODES
 from specchat.engine.cpu.packed import Packed
-from specchat.engine.cpu.passes import CODES
-from specchat.engine.cpu.products import Rows
-from specchat.engine.cpu.records import HEAD, PASS, Record
-from specchat.engine.cpu.simd import python_callable
-from specchat.engine.cpu.together import in_order
-from specchat.engine.cpu.workspace import pass_buffers
+from specchat.engine.cpu.primitives.records import HEAD, PASS, Record
+from specchat.engine.cpu.primitives.simd import python_callable
+from specchat.engine.cpu.products.products import Rows
+from specchat.engine.cpu.products.shared import in_order
+from specchat.engine.cpu.threads.dispatch import board, lead
 from specchat.engine.formats.blocks import IntegerFormat
 from specchat.engine.formats.layout import FourBit
 from specchat.engine.formats.quantise import code_table

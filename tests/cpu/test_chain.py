@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from specchat.config.paths import demo_model
 from specchat.engine.cpu.decoder import CpuDecoder
-from specchat.engine.cpu.nested_speculation import MIN_ACCEPTANCE
+from specchat.engine.cpu.drafting.nested_speculation import MIN_ACCEPTANCE
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.draft import Chain, Copy, Follow, Then

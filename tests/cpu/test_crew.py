@@ -11,10 +11,10 @@ from specchat.config.paths import demo_model
 
 pytest.importorskip("numba")
 
-from specchat.engine.cpu.crew import AWAKE, Crew
 from specchat.engine.cpu.decoder import CpuDecoder
-from specchat.engine.cpu.dispatch import ASLEEP, announce, board, follow, withdraw
-from specchat.engine.cpu.together import LINE
+from specchat.engine.cpu.products.shared import LINE
+from specchat.engine.cpu.threads.crew import AWAKE, Crew
+from specchat.engine.cpu.threads.dispatch import ASLEEP, announce, board, follow, withdraw
 from specchat.engine.weights.checkpoint import Checkpoint
 
 SIZE = 3

@@ -9,13 +9,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from specchat.engine.cpu.dispatch import board, lead
+from specchat.engine.cpu.description.buffers import pass_buffers
+from specchat.engine.cpu.layers.passes import CODES
 from specchat.engine.cpu.packed import Packed, format_of, look_up
-from specchat.engine.cpu.passes import CODES
-from specchat.engine.cpu.products import MOST_BLOCKS
-from specchat.engine.cpu.records import HEAD, PASS, Record
-from specchat.engine.cpu.tiles import FLOAT32, SHIFTED
-from specchat.engine.cpu.workspace import pass_buffers
+from specchat.engine.cpu.primitives.records import HEAD, PASS, Record
+from specchat.engine.cpu.products.products import MOST_BLOCKS
+from specchat.engine.cpu.products.tiles import FLOAT32, SHIFTED
+from specchat.engine.cpu.threads.dispatch import board, lead
 from specchat.engine.formats.layout import FourBit, Weight
 from specchat.engine.formats.quantise import code_table, dequantised, quantise
 from specchat.engine.memory.vectors import LANES

@@ -10,8 +10,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from specchat.engine.cpu.records import PRODUCT
-from specchat.engine.cpu.workspace import PassBuffers
+from specchat.engine.cpu.description.buffers import PassBuffers
+from specchat.engine.cpu.primitives.records import PRODUCT
 from specchat.engine.errors import ForeignModel, ModelError
 from specchat.engine.formats.layout import FourBit
 from specchat.engine.formats.mxfp4 import by_exponents

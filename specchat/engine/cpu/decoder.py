@@ -10,16 +10,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from specchat.engine.cpu.arguments import AuxFields, PassArguments
-from specchat.engine.cpu.chain import Chains
-from specchat.engine.cpu.crew import Crew
-from specchat.engine.cpu.descriptions import Layers, PassSpans, pass_spans
-from specchat.engine.cpu.inputs import LayerInputs
-from specchat.engine.cpu.nested_speculation import LONG_PROPOSAL
+from specchat.engine.cpu.description.arguments import AuxFields, PassArguments
+from specchat.engine.cpu.description.buffers import PassBuffers
+from specchat.engine.cpu.description.inputs import LayerInputs
+from specchat.engine.cpu.description.layers import Layers, PassSpans, pass_spans
+from specchat.engine.cpu.drafting.chain import Chains
+from specchat.engine.cpu.drafting.nested_speculation import LONG_PROPOSAL
 from specchat.engine.cpu.padding import pad_norm, pad_rows
 from specchat.engine.cpu.parameters import Floats, Parameters
-from specchat.engine.cpu.threads import ByRows
-from specchat.engine.cpu.workspace import PassBuffers
+from specchat.engine.cpu.threads.crew import Crew
+from specchat.engine.cpu.threads.tuning import ByRows
 from specchat.engine.hardware.threads import CORES
 from specchat.engine.memory.vectors import brief, filled, head_places, workers
 from specchat.engine.model.cache import KVCache

@@ -9,9 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from specchat.engine.cpu.products import MOST_BLOCKS, kernels
-from specchat.engine.cpu.records import PRODUCT
-from specchat.engine.cpu.tiles import BFLOAT16, FLOAT16, FLOAT32, FOUR_BIT, INT8, SHIFTED
+from specchat.engine.cpu.primitives.records import PRODUCT
+from specchat.engine.cpu.products.products import MOST_BLOCKS, kernels
+from specchat.engine.cpu.products.tiles import BFLOAT16, FLOAT16, FLOAT32, FOUR_BIT, INT8, SHIFTED
 from specchat.engine.formats.layout import EightBit, FourBit, Weight
 from specchat.engine.formats.quantise import block_scales, dequantised
 from specchat.engine.memory.vectors import LANES, panels_for

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specchat.engine.cpu.threads import Threads
+from specchat.engine.cpu.threads.tuning import Threads
 from specchat.engine.decoding.passes import BLOCK, MOST_ROWS
 from specchat.engine.errors import ModelError
 from specchat.engine.gguf.file import GgufFile
