@@ -18,9 +18,9 @@ from numba import types
 from specchat.engine.cpu.description.buffers import pass_buffers
 from specchat.engine.cpu.layers.passes import CODES
 from specchat.engine.cpu.packed import Packed
-from specchat.engine.cpu.primitives.records import HEAD, PASS, Record
+from specchat.engine.cpu.primitives.records import HEAD, PASS, Structure
 from specchat.engine.cpu.primitives.simd import python_callable
-from specchat.engine.cpu.products.products import Rows
+from specchat.engine.cpu.products.products import RowSpan
 from specchat.engine.cpu.products.shared import in_order
 from specchat.engine.cpu.threads.dispatch import board, lead
 from specchat.engine.formats.blocks import IntegerFormat
@@ -34,7 +34,7 @@ ROWS = (1, 2, 4, 8, 16, 32, 64)
 @python_callable(types.void(*[types.int64] * 5))
 def gathered(rows: int, x: int, matrix: int, out: int, row: int) -> None:
     """Write the rows of a product's inputs in the order of its weights, as a pass does before it."""
-    in_order(rows, Rows(x, row), matrix, Rows(out, row))
+    in_order(rows, RowSpan(x, row), matrix, RowSpan(out, row))
 
 
 class Multiplication:
@@ -51,8 +51,8 @@ class Multiplication:
         rows = len(x)
         out = np.zeros((rows, LANES * int(self._table[0]["panels"])), np.float32)
         own, scores = np.zeros((1, 2, rows, self._inputs), np.float32), np.zeros((1, 1), np.float32)
-        head = Record(HEAD, matrix=self._table, norm=self._norm, logits=out, logits_row=out.shape[1])
-        run = Record(PASS, x=x, rows=rows, hidden=self._inputs, head=head, **pass_buffers(out, own, scores), **CODES)
+        head = Structure(HEAD, matrix=self._table, norm=self._norm, logits=out, logits_row=out.shape[1])
+        run = Structure(PASS, x=x, rows=rows, hidden=self._inputs, head=head, **pass_buffers(out, own, scores), **CODES)
         started = process_time()
         gathered(rows, x.ctypes.data, self._table.ctypes.data, own[0, 1].ctypes.data, self._inputs)
         lead(self._board, run.address, 1)

@@ -12,7 +12,7 @@ from torch import Tensor
 from specchat.engine.cpu.description.buffers import pass_buffers
 from specchat.engine.cpu.layers.passes import CODES
 from specchat.engine.cpu.packed import Packed, format_of, look_up
-from specchat.engine.cpu.primitives.records import HEAD, PASS, Record
+from specchat.engine.cpu.primitives.records import HEAD, PASS, Structure
 from specchat.engine.cpu.products.products import MOST_BLOCKS
 from specchat.engine.cpu.products.tiles import FLOAT32, SHIFTED
 from specchat.engine.cpu.threads.dispatch import board, lead
@@ -62,10 +62,10 @@ def product(packed: Packed, x: NDArray[np.float32], cap: float = 0.0) -> NDArray
     rows, inputs = x.shape
     out = np.zeros((rows, LANES * int(table[0]["panels"])), np.float32)
     unit = (x / np.sqrt((x.astype(np.float64) ** 2).mean(1, keepdims=True))).astype(np.float32)
-    head = Record(HEAD, matrix=table, norm=np.ones(inputs, np.float32), cap=cap, logits=out, logits_row=out.shape[1])
+    head = Structure(HEAD, matrix=table, norm=np.ones(inputs, np.float32), cap=cap, logits=out, logits_row=out.shape[1])
     own, scores = np.zeros((1, 2, rows, max(inputs, 128)), np.float32), np.zeros((1, 1), np.float32)
     buffers = pass_buffers(out, own, scores)
-    lead(board(1), Record(PASS, x=unit, rows=rows, hidden=inputs, head=head, **buffers, **CODES).address, 1)
+    lead(board(1), Structure(PASS, x=unit, rows=rows, hidden=inputs, head=head, **buffers, **CODES).address, 1)
     return out
 
 

@@ -13,7 +13,7 @@ from specchat.engine.cpu.description.layers import Floats, Layers, PassSpans
 from specchat.engine.cpu.layers.passes import CODES
 from specchat.engine.cpu.padding import pad_norm, pad_rows, padded_eps
 from specchat.engine.cpu.parameters import Parameters
-from specchat.engine.cpu.primitives.records import HEAD, Record
+from specchat.engine.cpu.primitives.records import HEAD, Structure
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.hidden_states import AuxHiddenStates
 from specchat.engine.model.tree_layout import Layout
@@ -108,13 +108,13 @@ class PassArguments:
     def _set_head(self, norm: Floats, cap: float, rows: int) -> None:
         self._head.set(norm=norm, cap=cap, logits=self._space.logits_of(rows))
 
-    def head(self, norm: Floats, cap: float, logits: Floats) -> Record:
+    def head(self, norm: Floats, cap: float, logits: Floats) -> Structure:
         """Describe the head with a norm, and its `logits`, float32 [rows, width of the head]."""
         eps = padded_eps(self._config.recipe.norm.eps, self._config.hidden, len(self.head_norm))
         fields = {"matrix": self._parameters.table[-1:].ctypes.data, "norm": norm, "logits": logits}
-        return Record(HEAD, eps=eps, cap=cap, logits_row=logits.shape[1], **fields)
+        return Structure(HEAD, eps=eps, cap=cap, logits_row=logits.shape[1], **fields)
 
-    def chain_pass(self, parts: NDArray[np.int64]) -> Record:
+    def chain_pass(self, parts: NDArray[np.int64]) -> Structure:
         """Return the record of passes for chains, over the layers' enabled `parts`."""
         run = self.record.copy()
         run.set(x=self._space.x, parts=parts, layers=self._layers.table, kept=None, scratch_row=-1)

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specchat.engine.cpu.description.mixtures import Mixtures
-from specchat.engine.cpu.primitives.records import PASS, Record
+from specchat.engine.cpu.primitives.records import PASS, Structure
 from specchat.engine.cpu.products.shared import LINE
 from specchat.engine.memory.state_need import room as state_room
 from specchat.engine.memory.state_need import width
@@ -57,9 +57,9 @@ class PassBuffers:
         self.counters = np.zeros(LINE * (2 + 5 * config.layers + of_inputs), np.int64)
         self.all_parts = np.ones((config.layers, 2), np.int64)
 
-    def pass_record(self) -> Record:
+    def pass_record(self) -> Structure:
         """Describe a pass in these buffers, over all layers."""
-        return Record(
+        return Structure(
             PASS,
             **pass_buffers(self.wide, self.own, self.scores),
             x=self.x,

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import embedding
 
-from specchat.engine.cpu.primitives.records import INPUTS, Record
+from specchat.engine.cpu.primitives.records import INPUTS, Structure
 from specchat.engine.memory.vectors import LANES, panels_for
 from specchat.engine.model.rows import PREFILL_ROWS
 from specchat.engine.recipe import PerLayer
@@ -32,7 +32,7 @@ class LayerInputs:
         self._embedded = np.zeros((PREFILL_ROWS, hidden), np.float32)
         self._rows = np.zeros((PREFILL_ROWS, inputs.width), np.float32)
         row = LANES * panels_for(inputs.width)
-        self.record = Record(
+        self.record = Structure(
             INPUTS,
             product=product,
             norm=norm,

@@ -11,7 +11,15 @@ from specchat.engine.cpu.description.inputs import LayerInputs
 from specchat.engine.cpu.description.mixtures import Mixtures
 from specchat.engine.cpu.layers import attention
 from specchat.engine.cpu.padding import padded_eps
-from specchat.engine.cpu.primitives.records import ATTENTION, DELTA, INPUT, LAYER, PRODUCT_BYTES, SHORT_CONV, Record
+from specchat.engine.cpu.primitives.records import (
+    ATTENTION,
+    DELTA,
+    INPUT,
+    LAYER,
+    PRODUCT_BYTES,
+    SHORT_CONV,
+    Structure,
+)
 from specchat.engine.cpu.primitives.rowwise import CODES
 from specchat.engine.memory.state_need import SLOTS, width
 from specchat.engine.memory.vectors import LANES, panels_for, whole_vectors
@@ -59,7 +67,7 @@ class Layers:
             inputs: of layers that have some.
         """
         self._norms, self._vectors = norms, vectors
-        self._mixers: list[Record] = []
+        self._mixers: list[Structure] = []
         self._first = [[part.ctypes.data for part in pair] for pair in cache]
         """Addresses of the keys and values of each layer."""
         self._sizes = [keys.shape[2] for keys, _ in cache]
@@ -69,7 +77,7 @@ class Layers:
             hidden = sum(layer.mixer.out.outputs)
             of_hidden, of_post = (padded_eps(one, hidden, whole_vectors(hidden)) for one in (eps, post_eps))
             end = first + PRODUCT_BYTES * len(layer.products)
-            record = Record(
+            record = Structure(
                 LAYER,
                 products=first,
                 activation=CODES[layer.gated.activation],
@@ -103,7 +111,7 @@ class Layers:
             if layer.input and inputs:
                 own = {"norm": self._weight(layer.input.norm), "eps": of_hidden, "activation": record["activation"]}
                 own |= {"products": end - 2 * PRODUCT_BYTES, "first": index * inputs.size}
-                record.set(input=Record(INPUT, inputs=inputs.record, **own))
+                record.set(input=Structure(INPUT, inputs=inputs.record, **own))
             records.append(record)
             first = end
         self._held = table, records, cache
@@ -114,7 +122,7 @@ class Layers:
 
     def _attention(
         self, mixer: Attention, cache: tuple[Floats, Floats], rotation: tuple[Floats, Floats], eps: float
-    ) -> Record:
+    ) -> Structure:
         (kv_heads, capacity, size), (cos, sin) = cache[0].shape, rotation
         whole = "whole_" if any(n and n.size > mixer.head_dim for n in (mixer.query_norm, mixer.key_norm)) else ""
         norms = {
@@ -123,7 +131,7 @@ class Layers:
             "value_norm": mixer.value_norm,
         }
         factors = tempers(mixer, len(cos))
-        return Record(
+        return Structure(
             ATTENTION,
             heads=mixer.heads,
             kv_heads=kv_heads,
@@ -144,7 +152,7 @@ class Layers:
             **{name: self._weight(norm) for name, norm in norms.items()},
         )
 
-    def _delta(self, delta: Delta, log: StateLog, gates: int, eps: float) -> Record:
+    def _delta(self, delta: Delta, log: StateLog, gates: int, eps: float) -> Structure:
         """Describe recurrent states with their log; `gates` is the address of the gates' product."""
         keys, vectors = delta.key_heads * delta.key_dim, self._vectors
         taps = vectors[delta.convolution][:, 0].T
@@ -154,7 +162,7 @@ class Layers:
             _floats(np.pad(values, (0, -delta.value_heads % LANES)))
             for values in (np.exp(vectors[delta.decay]), vectors[delta.shift])
         )
-        return Record(
+        return Structure(
             DELTA,
             key_heads=delta.key_heads,
             sharing=delta.sharing,
@@ -179,9 +187,11 @@ class Layers:
             eps=eps,
         )
 
-    def _short_conv(self, conv: ShortConv, cache: tuple[Floats, Floats]) -> Record:
+    def _short_conv(self, conv: ShortConv, cache: tuple[Floats, Floats]) -> Structure:
         weights = _floats(self._vectors[conv.convolution][:, 0].T)
-        return Record(SHORT_CONV, taps=conv.taps, half=conv.head_dim, weights=weights, keys=cache[0], values=cache[1])
+        return Structure(
+            SHORT_CONV, taps=conv.taps, half=conv.head_dim, weights=weights, keys=cache[0], values=cache[1]
+        )
 
     def begin_at(self, bases: Sequence[int]) -> None:
         """Let the cache of each layer begin at a position: the pass goes by addresses of position 0."""

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from specchat.engine.cpu.primitives.records import MIXTURE, PRODUCT_BYTES, Record
+from specchat.engine.cpu.primitives.records import MIXTURE, PRODUCT_BYTES, Structure
 from specchat.engine.memory.host_need import mixture_need
 from specchat.engine.memory.vectors import LANES, panels_for
 from specchat.engine.model.rows import PREFILL_ROWS
@@ -35,8 +35,8 @@ class Mixtures:
         self._wide = np.zeros(need.rows, np.float32).reshape(-1, PREFILL_ROWS * recipe.hidden)
 
     def described(
-        self, index: int, layer: Record, norms: Mapping[Norm, Floats], vectors: Mapping[str, Floats]
-    ) -> Record | None:
+        self, index: int, layer: Structure, norms: Mapping[Norm, Floats], vectors: Mapping[str, Floats]
+    ) -> Structure | None:
         """Describe the experts of a layer, whose record has the rest; None without. Compile `experts.py`."""
         mixture = self._layers[index].feed
         if not isinstance(mixture, Experts):
@@ -46,7 +46,7 @@ class Mixtures:
             factors = (np.ones(mixture.count, np.float32) if factors is None else factors) * np.float32(mixture.factor)
         # Without norms of its own the shared MLP adds to the same sums.
         wide = self._wide if mixture.apart else [self._wide[0]] * 2
-        record = Record(
+        record = Structure(
             MIXTURE,
             code=resolved("specchat.engine.cpu.layers.experts:ADDRESS"),
             products=layer["products"] + ROUTER * PRODUCT_BYTES,

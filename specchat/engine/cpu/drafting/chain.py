@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from specchat.engine.cpu.drafting.choice import draw, probability
 from specchat.engine.cpu.drafting.nested_speculation import initial_acceptance, propose, update_acceptance
 from specchat.engine.cpu.primitives.atomics import address
-from specchat.engine.cpu.primitives.records import Record, pass_at
+from specchat.engine.cpu.primitives.records import Structure, pass_at
 from specchat.engine.cpu.primitives.rowwise import copy_vector, multiply_by, norm
 from specchat.engine.cpu.primitives.simd import Address, Count, constant, inner, primitive, python_callable, store
 from specchat.engine.cpu.products.tiles import BFLOAT16, FLOAT16, FLOAT32, load_widened
@@ -217,7 +217,7 @@ def form_of(packed: NDArray[Any]) -> int:
 class Chains:
     """Drafter of chains on the arrays of one decoder, in one thread."""
 
-    def __init__(self, run: Record, head: Record, embed: NDArray[Any], vocab: int, **fields: Any) -> None:
+    def __init__(self, run: Structure, head: Structure, embed: NDArray[Any], vocab: int, **fields: Any) -> None:
         """Keep what all chains share.
 
         `run` is a whole pass over the rows of `ChainModel.x`; `fields` are others of `ChainModel`.

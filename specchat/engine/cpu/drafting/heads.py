@@ -15,7 +15,7 @@ from specchat.engine.cpu.description.layers import Layers, pass_spans
 from specchat.engine.cpu.drafting.chain import Chains
 from specchat.engine.cpu.layers.passes import CODES, GATE_UP
 from specchat.engine.cpu.packed import Packed
-from specchat.engine.cpu.primitives.records import HEAD, PASS, Record
+from specchat.engine.cpu.primitives.records import HEAD, PASS, Structure
 from specchat.engine.cpu.threads.dispatch import board, lead
 from specchat.engine.memory.vectors import FEW, LANES, attention_room
 from specchat.engine.model.chain_parameters import ChainParameters
@@ -55,7 +55,7 @@ class CompiledLayer:
         own = np.zeros((1, 2, TILE, max(hidden, FEW * LANES)), np.float32)
         buffers = pass_buffers(wide, own, np.zeros((1, attention_room(capacity, size)), np.float32))
         parts = np.ones((1, 2), np.int64)
-        self._run = Record(PASS, hidden=hidden, scratch_row=-1, layer_count=1, parts=parts, **buffers, **CODES)
+        self._run = Structure(PASS, hidden=hidden, scratch_row=-1, layer_count=1, parts=parts, **buffers, **CODES)
         self._run.set(layers=self._layers.table)
         self._layouts = [pass_spans(chain_layout(max(1, rows))) for rows in range(TILE + 1)]
         self._board = board(1)
@@ -74,7 +74,7 @@ class CompiledLayer:
         lead(self._board, self._run.address, 1)
         return x
 
-    def pass_record(self) -> Record:
+    def pass_record(self) -> Structure:
         """Return a pass over the layer, without rows."""
         return self._run.copy()
 
@@ -114,7 +114,7 @@ class HeadChain:
             np.zeros((1, LANES * int(table[0]["panels"])), np.float32),
             np.zeros((TILE, 2 * hidden), np.float32),
         )
-        head = Record(HEAD, matrix=table, norm=norms[2].numpy(), eps=eps, logits=logits, logits_row=logits.shape[1])
+        head = Structure(HEAD, matrix=table, norm=norms[2].numpy(), eps=eps, logits=logits, logits_row=logits.shape[1])
         run = layer.pass_record()
         run.set(given=inputs)
         self._features = np.zeros((TILE, hidden), np.float32)

@@ -20,7 +20,7 @@ from specchat.engine.cpu.primitives.atomics import code_address, put_word, word
 from specchat.engine.cpu.primitives.records import OPERATION, delta_at, product_at
 from specchat.engine.cpu.primitives.rowwise import copy_vector, gate_silu, multiply_vector, norm
 from specchat.engine.cpu.primitives.simd import by_address, inner
-from specchat.engine.cpu.products.products import Rows, multiply
+from specchat.engine.cpu.products.products import RowSpan, multiply
 from specchat.engine.cpu.products.shared import barrier, next_piece, next_turn
 from specchat.engine.memory.vectors import LANES
 from specchat.engine.model.state_log import BASE, FOLD, TIP
@@ -170,8 +170,8 @@ def delta_layer(run: Any, own: int) -> None:
     begun, ended = run.rows * run.thread // run.threads, run.rows * (run.thread + 1) // run.threads
     if begun < ended:
         first = y + 4 * (begun * y_row + mixed)
-        x = Rows(run.input + 4 * begun * run.input_row, run.input_row)
-        multiply(ended - begun, x, gates, Rows(first, y_row), 0, panels)
+        x = RowSpan(run.input + 4 * begun * run.input_row, run.input_row)
+        multiply(ended - begun, x, gates, RowSpan(first, y_row), 0, panels)
         padded = -(-heads * sharing // LANES) * LANES
         for r in range(ended - begun):
             write = first + 4 * r * y_row

@@ -13,7 +13,7 @@ from specchat.engine.cpu.primitives.atomics import code_address, word
 from specchat.engine.cpu.primitives.records import OPERATION, PRODUCT_BYTES, mixture_at, product_at
 from specchat.engine.cpu.primitives.rowwise import add_scaled, add_vector, copy_vector, entry, fill, norm
 from specchat.engine.cpu.primitives.simd import by_address
-from specchat.engine.cpu.products.products import Rows, multiply
+from specchat.engine.cpu.products.products import RowSpan, multiply
 from specchat.engine.cpu.products.shared import barrier, gated_piece, next_piece, next_turn, piece_end, piece_size
 from specchat.engine.memory.vectors import FEW, LANES
 
@@ -28,15 +28,15 @@ def experts(run: Any, own: int) -> None:
     m = mixture_at(own)
     rows, thread, threads, hidden, y = run.rows, run.thread, run.threads, run.hidden, run.x
     top, count, apart, shared_row, factor = m.top, m.count, m.router_norm, m.shared_row, m.residual
-    scratch = Rows(run.scratch, run.own_row)
+    scratch = RowSpan(run.scratch, run.own_row)
     begun, ended = rows * thread // threads, rows * (thread + 1) // threads
     if begun < ended:
         route(run, m, begun, ended)
     barrier(run)
 
-    x = shared_x = Rows(run.input, run.input_row)
+    x = shared_x = RowSpan(run.input, run.input_row)
     if apart:
-        x, shared_x = Rows(m.inputs, hidden), Rows(m.shared_inputs, hidden)
+        x, shared_x = RowSpan(m.inputs, hidden), RowSpan(m.shared_inputs, hidden)
     order = m.order + 8 * thread * m.order_row
     hits = sort(rows, m, order)
     hit_experts = order + 8 * (count + 1)
@@ -44,7 +44,7 @@ def experts(run: Any, own: int) -> None:
     slots = of_row + 8 * rows * top
 
     expert, shared = m.products + PRODUCT_BYTES, m.products + PRODUCT_BYTES * (1 + 2 * count)
-    between, shared_out = m.between, Rows(m.beside, shared_row)
+    between, shared_out = m.between, RowSpan(m.beside, shared_row)
     shared_panels = shared_row // (2 * LANES)
     shared_size = piece_size(shared_panels, FEW, threads)
     before = (shared_panels - FEW) // shared_size + 1 if shared_row else 0
@@ -65,14 +65,14 @@ def experts(run: Any, own: int) -> None:
         begin, many = word(order, e), word(order, e + 1) - word(order, e)
         inputs = x
         if many == 1:
-            inputs = Rows(x.at + 4 * word(of_row, begin) * x.row, x.row)
+            inputs = RowSpan(x.at + 4 * word(of_row, begin) * x.row, x.row)
         elif many < rows:
             inputs = scratch
             if gathered != e:
                 for r in range(many):
                     copy_vector(x.at + 4 * word(of_row, begin + r) * x.row, scratch.at + 4 * r * scratch.row, hidden)
                 gathered = e
-        out = Rows(between + 4 * begin * row, row)
+        out = RowSpan(between + 4 * begin * row, row)
         gated_piece(many, inputs, expert + PRODUCT_BYTES * e, m.activation, out, first, last)
         index = next_piece(run, turn, index + 1)
     barrier(run)
@@ -92,7 +92,7 @@ def experts(run: Any, own: int) -> None:
         for hit in range(hits):
             e = word(hit_experts, hit)
             begin, many = word(order, e), word(order, e + 1) - word(order, e)
-            multiply(many, Rows(between + 4 * begin * row, row), expert + PRODUCT_BYTES * e, scratch, first, last)
+            multiply(many, RowSpan(between + 4 * begin * row, row), expert + PRODUCT_BYTES * e, scratch, first, last)
             for r in range(many):
                 to, share = word(of_row, begin + r), entry(m.shares, word(slots, begin + r))
                 add_scaled(

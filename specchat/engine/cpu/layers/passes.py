@@ -18,7 +18,7 @@ from specchat.engine.cpu.primitives.records import (
 )
 from specchat.engine.cpu.primitives.rowwise import copy_vector, multiply_by, norm
 from specchat.engine.cpu.primitives.simd import by_address, inner
-from specchat.engine.cpu.products.products import Rows
+from specchat.engine.cpu.products.products import RowSpan
 from specchat.engine.cpu.products.shared import NO_CAP, add_product, barrier, gated_product, in_order, multiply_shared
 
 OUT, GATE_UP, DOWN = range(1, 4)
@@ -43,31 +43,31 @@ def keep_states(run: Any, index: int) -> None:
 def normed(run: Any, weight: int, eps: Any) -> Any:
     """Rows of x through a norm, if any."""
     if not weight:
-        return Rows(run.x, run.hidden)
+        return RowSpan(run.x, run.hidden)
     for r in range(run.rows):
         norm(run.x + 4 * r * run.hidden, weight, run.normed + 4 * r * run.own_row, run.hidden, eps)
-    return Rows(run.normed, run.own_row)
+    return RowSpan(run.normed, run.own_row)
 
 
 @inner
 def add_last(run: Any, y: Any, matrix: int, layer: Any, post: int) -> None:
     """Add a sub-layer's last product to x."""
-    y = in_order(run.rows, y, matrix, Rows(run.normed, run.own_row))
+    y = in_order(run.rows, y, matrix, RowSpan(run.normed, run.own_row))
     add_product(run, y, matrix, layer.residual, post, layer.post_eps)
 
 
 @inner
 def mix(run: Any, layer: Any) -> None:
     """Run a layer's mixer between its first two products, and add the result."""
-    own = Rows(run.scratch, run.own_row)
-    x = Rows(run.given, product_at(layer.products).inputs) if run.given else normed(run, layer.pre_mixer, layer.eps)
+    own = RowSpan(run.scratch, run.own_row)
+    x = RowSpan(run.given, product_at(layer.products).inputs) if run.given else normed(run, layer.pre_mixer, layer.eps)
     x = in_order(run.rows, x, layer.products, own)
-    multiply_shared(run, x, layer.products, Rows(run.wide, run.wide_row), NO_CAP)
+    multiply_shared(run, x, layer.products, RowSpan(run.wide, run.wide_row), NO_CAP)
     run.input, run.input_row = x.at, x.row
     run_operation(layer.mixer_code, run, layer.mixer)
     add_last(
         run,
-        Rows(run.wide + 4 * layer.result, run.wide_row),
+        RowSpan(run.wide + 4 * layer.result, run.wide_row),
         layer.products + PRODUCT_BYTES * OUT,
         layer,
         layer.post_mixer,
@@ -82,8 +82,8 @@ def feed(run: Any, layer: Any) -> None:
         run.input, run.input_row = x.at, x.row
         run_operation(mixture_at(layer.mixture).code, run, layer.mixture)
         return
-    gate_up, y = layer.products + PRODUCT_BYTES * GATE_UP, Rows(run.wide, run.wide_row)
-    x = in_order(run.rows, x, gate_up, Rows(run.scratch, run.own_row))
+    gate_up, y = layer.products + PRODUCT_BYTES * GATE_UP, RowSpan(run.wide, run.wide_row)
+    x = in_order(run.rows, x, gate_up, RowSpan(run.scratch, run.own_row))
     gated_product(run, x, gate_up, layer.activation, y)
     barrier(run)
     add_last(run, y, layer.products + PRODUCT_BYTES * DOWN, layer, layer.post_feed)
@@ -117,7 +117,7 @@ def head(run: Any, own: int) -> None:
     """Write logits of the rows of a pass by the record `own` of the head."""
     last = head_at(own)
     x = normed(run, last.norm, last.eps)
-    multiply_shared(run, x, last.matrix, Rows(last.logits, last.logits_row), last.cap)
+    multiply_shared(run, x, last.matrix, RowSpan(last.logits, last.logits_row), last.cap)
 
 
 CODES = {"layers_code": code_address(layers), "head_code": code_address(head)}

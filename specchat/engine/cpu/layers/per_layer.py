@@ -8,7 +8,7 @@ from specchat.engine.cpu.primitives.atomics import code_address
 from specchat.engine.cpu.primitives.records import OPERATION, PRODUCT_BYTES, input_at, inputs_at, product_at
 from specchat.engine.cpu.primitives.rowwise import add_vector, gate_by, norm
 from specchat.engine.cpu.primitives.simd import by_address
-from specchat.engine.cpu.products.products import Rows, min_panels, multiply
+from specchat.engine.cpu.products.products import RowSpan, min_panels, multiply
 from specchat.engine.cpu.products.shared import (
     NO_CAP,
     add_product,
@@ -26,8 +26,8 @@ from specchat.engine.memory.vectors import LANES
 def make_inputs(run: Any, own: int) -> None:
     """Fill the inputs of all layers for a pass's rows by INPUTS (`recipe.PerLayer`); threads meet at two barriers."""
     inputs = inputs_at(own)
-    size, made = inputs.size, Rows(inputs.made, inputs.made_row)
-    multiply_shared(run, Rows(inputs.embedded, run.hidden), inputs.product, made, NO_CAP)
+    size, made = inputs.size, RowSpan(inputs.made, inputs.made_row)
+    multiply_shared(run, RowSpan(inputs.embedded, run.hidden), inputs.product, made, NO_CAP)
     barrier(run)
     for r in range(run.thread, run.rows, run.threads):
         for begin in range(0, inputs.width, size):
@@ -43,7 +43,7 @@ def add_input(run: Any, own: int) -> None:
 
     Threads meet at three barriers. Before the first piece all have written what they add to x.
     """
-    layer_input, x, y = input_at(own), Rows(run.x, run.hidden), Rows(run.wide, run.wide_row)
+    layer_input, x, y = input_at(own), RowSpan(run.x, run.hidden), RowSpan(run.wide, run.wide_row)
     inputs, gate = inputs_at(layer_input.inputs), layer_input.products
     values, panels, few = inputs.made + 4 * layer_input.first, product_at(gate).panels, min_panels(gate)
     turn = next_turn(run)

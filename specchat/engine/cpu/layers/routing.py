@@ -8,7 +8,7 @@ from specchat.engine.cpu.primitives.atomics import put_word, word
 from specchat.engine.cpu.primitives.records import PRODUCT_BYTES, product_at
 from specchat.engine.cpu.primitives.rowwise import entry, exponentials, fill, norm, peak, sigmoids, total
 from specchat.engine.cpu.primitives.simd import Address, Count, Number, inner, primitive, store
-from specchat.engine.cpu.products.products import Rows, multiply
+from specchat.engine.cpu.products.products import RowSpan, multiply
 from specchat.engine.memory.vectors import LANES
 
 NEVER = np.float32(-np.inf)
@@ -128,16 +128,16 @@ def route(run: Any, m: Any, begun: int, ended: int) -> None:
     Where norms are apart, fill these rows of the inputs of experts and shared MLP; fill their shares of the latter.
     """
     top, padded, count, hidden = m.top, LANES * product_at(m.products).panels, ended - begun, run.hidden
-    x = Rows(run.input + 4 * begun * run.input_row, run.input_row)
+    x = RowSpan(run.input + 4 * begun * run.input_row, run.input_row)
     inputs = x
     if m.router_norm:
-        inputs = Rows(run.scratch, run.own_row)
+        inputs = RowSpan(run.scratch, run.own_row)
         for r in range(count):
             row, offset = x.at + 4 * r * x.row, 4 * (begun + r) * hidden
             norm(row, m.pre_experts, m.inputs + offset, hidden, m.eps)
             norm(row, m.pre_shared, m.shared_inputs + offset, hidden, m.eps)
             norm(row, m.router_norm, inputs.at + 4 * r * inputs.row, hidden, m.eps)
-    scores = Rows(m.between + 12 * begun * padded, 3 * padded)
+    scores = RowSpan(m.between + 12 * begun * padded, 3 * padded)
     multiply(count, inputs, m.products, scores, 0, padded // LANES)
     for r in range(count):
         shares, chosen = m.shares + 4 * (begun + r) * top, m.chosen + 8 * (begun + r) * top
@@ -146,7 +146,7 @@ def route(run: Any, m: Any, begun: int, ended: int) -> None:
         # The buffer is free until the shared MLP runs.
         gate, beside = (
             m.products + PRODUCT_BYTES * (3 + 2 * m.count),
-            Rows(m.beside + 4 * begun * m.shared_row, m.shared_row),
+            RowSpan(m.beside + 4 * begun * m.shared_row, m.shared_row),
         )
         multiply(count, x, gate, beside, 0, product_at(gate).panels)
         for r in range(count):

@@ -164,8 +164,8 @@ def _places(kind: np.dtype[Any]) -> dict[str, int]:
     return {name: offset // 8 for name, (of, offset) in fields.items() if of == np.int64}
 
 
-class Record:
-    """Record in memory, which keeps alive the arrays and records that it points to."""
+class Structure:
+    """A record in memory, which keeps alive the arrays and records that it points to."""
 
     def __init__(self, kind: np.dtype[Any], **fields: Any) -> None:
         self._values: NDArray[Any] = np.zeros(1, kind)
@@ -180,11 +180,11 @@ class Record:
         held = self._held
         for name, value in fields.items():
             number = 0 if value is None else value
-            if isinstance(value, Record | np.ndarray):
+            if isinstance(value, Structure | np.ndarray):
                 if held.get(name) is value:
                     continue
                 held[name] = value
-                number = value.address if isinstance(value, Record) else value.ctypes.data
+                number = value.address if isinstance(value, Structure) else value.ctypes.data
             else:
                 held.pop(name, None)
             if name in self._places:
@@ -192,9 +192,9 @@ class Record:
             else:
                 self._values[name] = number
 
-    def copy(self) -> "Record":
+    def copy(self) -> "Structure":
         """Return a record that can be changed by itself."""
-        made = Record(self._values.dtype)
+        made = Structure(self._values.dtype)
         made._values[:], made._held = self._values, dict(self._held)
         return made
 

@@ -34,7 +34,7 @@ from specchat.engine.formats import blocks
 from specchat.engine.memory.vectors import LANES
 
 
-class Rows(NamedTuple):
+class RowSpan(NamedTuple):
     """Float32 rows in memory: the first at address `at`, each `row` elements after the one before."""
 
     at: int
@@ -256,7 +256,7 @@ def min_panels(matrix: int) -> int:
 def multiply(rows: int, x: Any, matrix: int, y: Any, first: int, last: int) -> None:
     """Compute outputs of panels `first` to `last`, at least `min_panels` of them, for `rows` rows.
 
-    x and y are `Rows`; those of y have LANES * panels outputs. `matrix` is the address of a PRODUCT.
+    x and y are `RowSpan`; those of y have LANES * panels outputs. `matrix` is the address of a PRODUCT.
     """
     product = product_at(matrix)
     most, turn = word(product.functions, MOST), word(product.functions, TURN)

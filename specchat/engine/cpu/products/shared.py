@@ -11,7 +11,7 @@ from specchat.engine.cpu.primitives.atomics import atomic_load, fetch_add, pause
 from specchat.engine.cpu.primitives.records import product_at
 from specchat.engine.cpu.primitives.rowwise import add_scaled, cap_vector, gate_by, gather, norm
 from specchat.engine.cpu.primitives.simd import inner
-from specchat.engine.cpu.products.products import Rows, min_panels, multiply
+from specchat.engine.cpu.products.products import RowSpan, min_panels, multiply
 from specchat.engine.memory.vectors import LANES
 
 LINE = 8
@@ -107,7 +107,7 @@ def add_product(run: Any, y: Any, matrix: int, factor: np.float32, post: int, ep
     """
     panels, few, hidden = product_at(matrix).panels, min_panels(matrix), run.hidden
     if post:
-        update = Rows(y.at + 4 * (y.row - LANES * panels), y.row)
+        update = RowSpan(y.at + 4 * (y.row - LANES * panels), y.row)
         multiply_shared(run, y, matrix, update, NO_CAP)
         barrier(run)
         for r in range(run.thread, run.rows, run.threads):
@@ -115,7 +115,7 @@ def add_product(run: Any, y: Any, matrix: int, factor: np.float32, post: int, ep
             add_scaled(run.scratch, run.x + 4 * r * hidden, hidden, factor)
         barrier(run)
         return
-    turn, own = next_turn(run), Rows(run.scratch, run.own_row)
+    turn, own = next_turn(run), RowSpan(run.scratch, run.own_row)
     size, index = piece_size(panels, few, run.threads), next_piece(run, turn, 0)
     last = piece_end(index, panels, few, size)
     while last:

@@ -8,7 +8,7 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from specchat.engine.cpu.primitives.records import Record
+from specchat.engine.cpu.primitives.records import Structure
 from specchat.engine.cpu.threads.dispatch import announce, board, follow, lead, mark_awake, withdraw
 
 AWAKE = 0.002
@@ -36,7 +36,7 @@ class Crew:
         # Also at exit, before Python ends: a thread that wakes later is killed, and may crash the process.
         weakref.finalize(self, _end, self._board, self._calls, threads)
 
-    def run(self, record: Record) -> None:
+    def run(self, record: Structure) -> None:
         """Run a pass by its record in every active thread; return when all have ended."""
         if self.active > 1:
             announce(self._board)
