@@ -12,14 +12,14 @@ from importlib import import_module
 from tempfile import TemporaryDirectory
 from time import process_time
 
-PARTS = ("passes", "scoring", "orders", "choice", "chain")
+PARTS = ("layers.passes", "threads.dispatch", "drafting.choice", "drafting.chain")
 
 
 def main() -> None:
     """Print the table."""
     with TemporaryDirectory() as folder:
         os.environ["NUMBA_CACHE_DIR"] = folder
-        products, tiles = (import_module(f"specchat.engine.cpu.{name}") for name in ("products", "tiles"))
+        products, tiles = (import_module(f"specchat.engine.cpu.products.{name}") for name in ("products", "tiles"))
         parts: dict[str, Callable[[], object]] = {
             name: partial(import_module, f"specchat.engine.cpu.{name}") for name in PARTS
         }

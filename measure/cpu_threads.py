@@ -19,7 +19,7 @@ import torch
 
 from measure.cpu_shapes import CONTEXT, SHAPES, written
 from specchat.engine.cpu.decoder import CpuDecoder
-from specchat.engine.cpu.threads import choices
+from specchat.engine.cpu.threads.tuning import choices
 
 LEARNT = 0
 """Stands for the adaptive number among the fixed ones."""

@@ -15,11 +15,14 @@ import numpy as np
 import torch
 from numba import types
 
-from specchat.engine.cpu import passes
+from specchat.engine.cpu.description.buffers import pass_buffers
+from specchat.engine.cpu.layers.passes import CODES
 from specchat.engine.cpu.packed import Packed
-from specchat.engine.cpu.products import PANELS, kernels_of
-from specchat.engine.cpu.simd import python_callable
-from specchat.engine.cpu.together import LINE, in_order
+from specchat.engine.cpu.primitives.records import HEAD, PASS, Structure
+from specchat.engine.cpu.primitives.simd import python_callable
+from specchat.engine.cpu.products.products import RowSpan
+from specchat.engine.cpu.products.shared import in_order
+from specchat.engine.cpu.threads.dispatch import board, lead
 from specchat.engine.formats.blocks import IntegerFormat
 from specchat.engine.formats.layout import FourBit
 from specchat.engine.formats.quantise import code_table
@@ -31,7 +34,7 @@ ROWS = (1, 2, 4, 8, 16, 32, 64)
 @python_callable(types.void(*[types.int64] * 5))
 def gathered(rows: int, x: int, matrix: int, out: int, row: int) -> None:
     """Write the rows of a product's inputs in the order of its weights, as a pass does before it."""
-    in_order(rows, x, row, matrix, out, row)
+    in_order(rows, RowSpan(x, row), matrix, RowSpan(out, row))
 
 
 class Multiplication:
@@ -41,18 +44,18 @@ class Multiplication:
         self._packed, self._inputs = Packed(), weight.shape[1]
         self._packed.add(weight)
         self._table = self._packed.table
-        self._kernels, self._norm = kernels_of(self._table), np.ones(self._inputs, np.float32)
+        self._norm, self._board = np.ones(self._inputs, np.float32), board(1)
 
     def milliseconds(self, x: np.ndarray) -> float:
         """Time of the product with the rows of x."""
         rows = len(x)
-        out = np.zeros((rows, LANES * int(self._table[0, PANELS])), np.float32)
-        own, counters = np.zeros((1, 2, rows, self._inputs), np.float32), np.zeros(2 * LINE, np.int64)
-        of, extras, none = self._table[0], self._packed.extras, np.float32(0)
-        of_product, moved = of.ctypes.data, own[0, 1]
+        out = np.zeros((rows, LANES * int(self._table[0]["panels"])), np.float32)
+        own, scores = np.zeros((1, 2, rows, self._inputs), np.float32), np.zeros((1, 1), np.float32)
+        head = Structure(HEAD, matrix=self._table, norm=self._norm, logits=out, logits_row=out.shape[1])
+        run = Structure(PASS, x=x, rows=rows, hidden=self._inputs, head=head, **pass_buffers(out, own, scores), **CODES)
         started = process_time()
-        gathered(rows, x.ctypes.data, of_product, moved.ctypes.data, self._inputs)
-        passes.head(x, rows, of, self._kernels, extras, self._norm, none, none, out, own, counters, 0, 1)
+        gathered(rows, x.ctypes.data, self._table.ctypes.data, own[0, 1].ctypes.data, self._inputs)
+        lead(self._board, run.address, 1)
         return 1e3 * (process_time() - started)
 
 

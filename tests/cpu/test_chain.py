@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from specchat.config.paths import demo_model
 from specchat.engine.cpu.decoder import CpuDecoder
-from specchat.engine.cpu.nested_speculation import MIN_ACCEPTANCE
+from specchat.engine.cpu.drafting.nested_speculation import MIN_ACCEPTANCE
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.draft import Chain, Copy, Follow, Then
@@ -279,14 +279,14 @@ def test_what_followed_the_same_words_is_guessed_and_changes_nothing(temperature
         place = seed % len(story)
         prompt = [*PROMPT, *story[:place], 99, *story[place + 1 :], 11, *PROMPT]
         for limit, eos, taught_by in ((LIMIT, (), None), (5, (), None), (LIMIT, (story[4],), None), (9, (), taught(2))):
-            before = np.zeros(0) if quick._chains is None else quick._chains._acceptance.copy()
+            before = np.zeros(0) if quick._chains is None else quick._chains.acceptance.copy()
             found = made(quick, sampling, limit, unread=1 + seed % 3, eos=eos, taught=taught_by, prompt=prompt)
             assert found == made(slow, sampling, limit, unread=1 + seed % 3, eos=eos, taught=taught_by, prompt=prompt)
             assert quick._chains is not None
             if len(before):
                 # What is trusted rises by itself only where it is too little to guess by.
-                right += int(((quick._chains._acceptance > before) & (before >= MIN_ACCEPTANCE)).sum())
-                wrong += int((quick._chains._acceptance < before).sum())
+                right += int(((quick._chains.acceptance > before) & (before >= MIN_ACCEPTANCE)).sum())
+                wrong += int((quick._chains.acceptance < before).sum())
     assert right > 5
     assert wrong > 5
 
@@ -302,7 +302,7 @@ def test_guesses_of_no_use_are_left_for_a_while() -> None:
         made = quick.draft_chain(prompt[-1:], len(prompt) - 1, chain, NOTHING)
         assert len(made) == 1
     assert quick._chains is not None
-    assert quick._chains._acceptance.min() < MIN_ACCEPTANCE + 0.02
+    assert quick._chains.acceptance.min() < MIN_ACCEPTANCE + 0.02
 
 
 def test_scores_that_are_no_numbers_are_told_of(tmp_path: Path) -> None:

@@ -36,7 +36,8 @@ PARTS = START.format(
     made="""
     import numpy as np
     assert not compiled.unavailable(compiled.CHOICE)
-    from specchat.engine.cpu import choice, products, tiles
+    from specchat.engine.cpu.drafting import choice
+    from specchat.engine.cpu.products import products, tiles
     products.WIDE, products.NARROW = {1: 8, 2: 6}, {1: 4, 2: 2}  # two of a format, of up to eight
     found = products.kernels(tiles.FLOAT16 if sys.argv[2] else tiles.FLOAT32)
     assert (found > 0).all()
@@ -146,7 +147,8 @@ SHARED = START.format(
     if sys.argv[2]:
         helper.kill()
     assert not compiled.unavailable(compiled.CHOICE)
-    from specchat.engine.cpu import choice, products, tiles
+    from specchat.engine.cpu.drafting import choice
+    from specchat.engine.cpu.products import products, tiles
     products.kernels(tiles.FLOAT16)
 """,
     result="helper.returncode, choice.draw(np.arange(9, dtype=np.float32), np.uint64(7), 3, 1)",
@@ -156,7 +158,7 @@ SHARED = START.format(
 def test_another_process_compiles_what_is_read_here(tmp_path: Path) -> None:
     assert started(tmp_path, SHARED).stdout == "False\n0 6\n", "nothing was compiled here"
     kept = {path.name.split("-")[0] for path in tmp_path.rglob("*.nbi")}
-    assert kept >= {"chain.draft_chain", "orders.lead", "orders.follow", "scoring.run_pass", "choice.draw"}
+    assert kept >= {"chain.draft_chain", "dispatch.lead", "dispatch.follow", "choice.draw"}
 
 
 def test_without_the_other_process_all_is_compiled_here(tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ from specchat.config.paths import demo_model
 
 pytest.importorskip("numba")
 
-from specchat.engine.cpu.crew import AWAKE, Crew
 from specchat.engine.cpu.decoder import CpuDecoder
-from specchat.engine.cpu.orders import ASLEEP, RUN_PASS, announce, board, follow, withdraw
-from specchat.engine.cpu.together import LINE
+from specchat.engine.cpu.products.shared import LINE
+from specchat.engine.cpu.threads.crew import AWAKE, Crew
+from specchat.engine.cpu.threads.dispatch import ASLEEP, announce, board, follow, withdraw
 from specchat.engine.weights.checkpoint import Checkpoint
 
 SIZE = 3
@@ -57,7 +57,7 @@ def test_nobody_falls_asleep_between_an_announcement_and_its_order() -> None:
     """The one that leads has seen who sleeps by then, and wakes nobody later."""
     shared = board(2)
     announce(shared)
-    thread = threading.Thread(target=follow, args=(shared, RUN_PASS, 1, 0, 10))
+    thread = threading.Thread(target=follow, args=(shared, 1, 0, 10))
     thread.start()
     thread.join(20 * AWAKE)
     assert thread.is_alive()

@@ -9,11 +9,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from specchat.engine.cpu import passes
+from specchat.engine.cpu.description.buffers import pass_buffers
+from specchat.engine.cpu.layers.passes import CODES
 from specchat.engine.cpu.packed import Packed, format_of, look_up
-from specchat.engine.cpu.products import FORM, KERNELS, MOST_BLOCKS, PANELS, kernels
-from specchat.engine.cpu.tiles import FLOAT32, FORMS, SHIFTED
-from specchat.engine.cpu.together import LINE
+from specchat.engine.cpu.primitives.records import HEAD, PASS, Structure
+from specchat.engine.cpu.products.products import MOST_BLOCKS
+from specchat.engine.cpu.products.tiles import FLOAT32, SHIFTED
+from specchat.engine.cpu.threads.dispatch import board, lead
 from specchat.engine.formats.layout import FourBit, Weight
 from specchat.engine.formats.quantise import code_table, dequantised, quantise
 from specchat.engine.memory.vectors import LANES
@@ -54,30 +56,16 @@ FORMATS: dict[str, Callable[[], Weight]] = {
 }
 
 
-def product(packed: Packed, x: NDArray[np.float32], threads: int = 1, cap: float = 0.0) -> NDArray[np.float32]:
+def product(packed: Packed, x: NDArray[np.float32], cap: float = 0.0) -> NDArray[np.float32]:
     """x W^T + b as the last product of a pass is made, but for the norm: its weights and its eps make nothing of it."""
     table = packed.table
-    addresses = np.zeros((FORMS, KERNELS), np.int64)
-    addresses[table[0, FORM]] = kernels(int(table[0, FORM]))
     rows, inputs = x.shape
-    out = np.zeros((rows, LANES * int(table[0, PANELS])), np.float32)
-    own = np.zeros((threads, 2, rows, max(inputs, 128)), np.float32)
-    unit = x / np.sqrt((x.astype(np.float64) ** 2).mean(1, keepdims=True))
-    passes.head(
-        unit.astype(np.float32),
-        rows,
-        table[0],
-        addresses,
-        packed.extras,
-        np.ones(inputs, np.float32),
-        np.float32(0),
-        np.float32(cap),
-        out,
-        own,
-        np.zeros(2 * LINE, np.int64),
-        0,
-        threads,
-    )
+    out = np.zeros((rows, LANES * int(table[0]["panels"])), np.float32)
+    unit = (x / np.sqrt((x.astype(np.float64) ** 2).mean(1, keepdims=True))).astype(np.float32)
+    head = Structure(HEAD, matrix=table, norm=np.ones(inputs, np.float32), cap=cap, logits=out, logits_row=out.shape[1])
+    own, scores = np.zeros((1, 2, rows, max(inputs, 128)), np.float32), np.zeros((1, 1), np.float32)
+    buffers = pass_buffers(out, own, scores)
+    lead(board(1), Structure(PASS, x=unit, rows=rows, hidden=inputs, head=head, **buffers, **CODES).address, 1)
     return out
 
 
@@ -176,4 +164,4 @@ def test_four_bits_are_packed_as_two_inputs_a_byte() -> None:
 def test_very_long_rows_with_zeros_are_kept_dense(blocks: int, form: int) -> None:
     packed = Packed()
     packed.add(with_zeros(32, 32 * blocks))
-    assert packed.table[0, FORM] == form
+    assert packed.table["form"] == form

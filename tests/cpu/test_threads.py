@@ -10,7 +10,15 @@ import torch
 
 from specchat.config.paths import demo_model
 from specchat.engine.cpu.decoder import CpuDecoder
-from specchat.engine.cpu.threads import CLEAR_PASSES, TRIAL_PASSES, TRIAL_SHARE, ByRows, Threads, choices, typical
+from specchat.engine.cpu.threads.tuning import (
+    CLEAR_PASSES,
+    TRIAL_PASSES,
+    TRIAL_SHARE,
+    ByRows,
+    Threads,
+    choices,
+    typical,
+)
 from specchat.engine.weights.checkpoint import Checkpoint
 
 Machine = Callable[[int], float]

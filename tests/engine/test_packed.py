@@ -10,8 +10,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from specchat.engine.cpu.products import COLUMNS, INPUTS, ORDER, PANELS
-from specchat.engine.cpu.workspace import PassBuffers
+from specchat.engine.cpu.description.buffers import PassBuffers
+from specchat.engine.cpu.primitives.records import PRODUCT
 from specchat.engine.errors import ForeignModel, ModelError
 from specchat.engine.formats.layout import FourBit
 from specchat.engine.formats.mxfp4 import by_exponents
@@ -200,11 +200,11 @@ def test_the_plan_holds_what_is_read(method: str, tmp_path: Path) -> None:
 
 def test_the_plan_holds_rows_in_the_order_of_weights(tmp_path: Path) -> None:
     config = Checkpoint.open(checkpoint(tmp_path / "m", **SHAPE)).config
-    table = np.zeros((4, COLUMNS), np.int64)
-    table[:, PANELS], table[:, INPUTS] = 1, [256, 256, 256, 384]
+    table = np.zeros(4, PRODUCT)
+    table["panels"], table["inputs"] = 1, [256, 256, 256, 384]
     held: list[int] = []
     for order in (0, 1):
-        table[:, ORDER] = order
+        table["order"] = order
         held.append(PassBuffers(config, table, 1, 64).own.nbytes - buffers(config, 1, 1, 64, bool(order)))
     assert held[0] == held[1]
 

@@ -21,16 +21,18 @@ from typing import Any
 
 from platformdirs import user_cache_path
 
-PASSES, CHOICE = "specchat.engine.cpu.decoder", "specchat.engine.cpu.choice"
+from specchat.engine import leash
+
+PASSES, CHOICE = "specchat.engine.cpu.decoder", "specchat.engine.cpu.drafting.choice"
 """Modules that are compiled when imported."""
-_FIRST = "specchat.engine.cpu.passes"
-"""Module compiled in this process while `helper.py` compiles the rest."""
+_FIRST = "specchat.engine.cpu.layers.passes"
+"""Module compiled in this process while `compile_rest` compiles the others."""
 STEPS = 756
 """numba's passes over what this process compiles for a pair, with an empty cache."""
 _OUTSIDE = tuple(Path(__file__).parents[1] / name for name in ("memory/vectors.py", "kernels/streams.py"))
 """Source of what kernels take from elsewhere; its module, which needs families, is not imported before a pair loads."""
 PATIENCE_S = 60.0
-"""Longest wait for `helper.py`; then this process compiles the rest too."""
+"""Longest wait for the process of `compile_rest`; then this process compiles the rest too."""
 NEEDED = ("fma", "f16c")
 """Features that an x86 processor must have: without them, single operations become calls."""
 
@@ -49,13 +51,29 @@ def share_compilation() -> None:
     kept = _folder()
     if not likely_available() or (os.cpu_count() or 1) < 2 or next(kept.rglob("*.nbi"), None) or not _writable(kept):
         return
-    start = f"import sys; sys.path[:] = {sys.path!r}; from specchat.engine.cpu.helper import main; main()"
+    start = (
+        f"import sys; sys.path[:] = {sys.path!r}; from specchat.engine.cpu.compiled import compile_rest; compile_rest()"
+    )
     with suppress(OSError):
         helper = subprocess.Popen([sys.executable, "-P", "-c", start], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
         _helpers.append(helper)
 
 
 _helpers: list["subprocess.Popen[bytes]"] = []
+
+
+def compile_rest() -> None:
+    """Compile all that the passes do not wait for into the cache, in a process that ends with its parent.
+
+    numba compiles in one thread at a time.
+    """
+    leash.hold(0)
+    for module in ("drafting.chain", "threads.dispatch"):
+        importlib.import_module(f"specchat.engine.cpu.{module}")
+    products, tiles = (
+        importlib.import_module(f"specchat.engine.cpu.products.{name}") for name in ("products", "tiles")
+    )
+    products.kernels(tiles.FLOAT16)  # weights of the demo pair, which loads first
 
 
 def _end_sharing() -> None:
@@ -170,5 +188,5 @@ def _folder() -> Path:
 
 def _digest() -> str:
     """Digest of all sources: numba checks only one file of those that a function is made of."""
-    sources = [*sorted(Path(__file__).parent.glob("*.py")), *_OUTSIDE]
+    sources = [*sorted(Path(__file__).parent.rglob("*.py")), *_OUTSIDE]
     return sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]

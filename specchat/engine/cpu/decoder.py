@@ -10,19 +10,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from specchat.engine.cpu.arguments import KeptStates, PassArguments
-from specchat.engine.cpu.chain import Chains
-from specchat.engine.cpu.crew import Crew
-from specchat.engine.cpu.deltas import Deltas
-from specchat.engine.cpu.descriptors import Descriptors, PassSpans, pass_spans
-from specchat.engine.cpu.layer_inputs import LayerInputs
-from specchat.engine.cpu.nested_speculation import LONG_PROPOSAL
+from specchat.engine.cpu.description.arguments import AuxFields, PassArguments
+from specchat.engine.cpu.description.buffers import PassBuffers
+from specchat.engine.cpu.description.inputs import LayerInputs
+from specchat.engine.cpu.description.layers import Layers, PassSpans, pass_spans
+from specchat.engine.cpu.drafting.chain import Chains
+from specchat.engine.cpu.drafting.nested_speculation import LONG_PROPOSAL
 from specchat.engine.cpu.padding import pad_norm, pad_rows
 from specchat.engine.cpu.parameters import Floats, Parameters
-from specchat.engine.cpu.passes import PASS_ADDRESSES
-from specchat.engine.cpu.short_convs import ShortConvs
-from specchat.engine.cpu.threads import ByRows
-from specchat.engine.cpu.workspace import PassBuffers
+from specchat.engine.cpu.threads.crew import Crew
+from specchat.engine.cpu.threads.tuning import ByRows
 from specchat.engine.hardware.threads import CORES
 from specchat.engine.memory.vectors import brief, filled, head_places, workers
 from specchat.engine.model.cache import KVCache
@@ -73,17 +70,14 @@ class CpuDecoder(CachedDecoder):
         self.cache = KVCache(whole, self.context)
         self._entries = [(k.numpy(), v.numpy()) for k, v in zip(self.cache.keys, self.cache.values, strict=True)]
         self._space = PassBuffers(c, weights.table, many, self.cache.capacity)
-        mixtures = self._space.mixtures.use(weights.norms, weights.vectors)
-        deltas = Deltas(c.recipe.layers, weights.table, weights.norms, weights.vectors, self.cache.logs)
         self._inputs = None
         if c.recipe.per_layer is not None and weights.layer_rows is not None:
             product, norm = weights.table[-2:].ctypes.data, weights.norms[c.recipe.per_layer.norm]
             self._inputs = LayerInputs(c.recipe.per_layer, whole.hidden, weights.layer_rows, product, norm)
-        convs = ShortConvs(c.recipe.layers, weights.vectors)
-        turns = turned(c.recipe, self.cache.capacity)
-        described = weights.table, weights.norms, self._entries, turns, weights.vectors
-        self._layers = Descriptors(c.recipe.layers, *described, mixtures, self._inputs, deltas, convs)
-        self._arguments = PassArguments(c, weights, self._space, self._layers)
+        rotations, logs = turned(c.recipe, self.cache.capacity), self.cache.logs
+        described = weights.table, weights.norms, self._entries, rotations, weights.vectors, logs
+        self._layers = Layers(c.recipe.layers, *described, self._space.mixtures, self._inputs)
+        self._arguments = PassArguments(c, weights, self._space, self._layers, self._inputs)
         self._layouts: dict[int, PassSpans] = {}
         self._chains: Chains | None = None
         self._skipped = NOTHING
@@ -138,7 +132,7 @@ class CpuDecoder(CachedDecoder):
         return self._parameters.embed(tokens, normed)
 
     def run_layers(self, x: Tensor, layers: range, rows: PassRows, skip: Skip = NOTHING) -> Tensor:
-        return self._run(x, layers, rows, skip, None)
+        return self._run(x, layers, rows, skip, self._arguments.kept_states(None, layers))
 
     def _run(
         self,
@@ -146,7 +140,7 @@ class CpuDecoder(CachedDecoder):
         layers: range,
         at: PassRows,
         skip: Skip,
-        kept_states: KeptStates | None,
+        kept_states: AuxFields,
         scoring: bool = False,
     ) -> Tensor:
         """Run `run_layers`, keep states on the way, and compute the rows' logits with `scoring`."""
@@ -163,12 +157,8 @@ class CpuDecoder(CachedDecoder):
             self._inputs.put(tokens, self.embed(tokens))
         self._crew.active = self._count or self._threads.of(rows).settled
         args = self._arguments
-        given = args.layer_args(args.parts(layers, skip), layout, kept_states)
-        space.counters[:] = space.head_counters[:] = 0
-        head_args = args.head_args(args.head_norm, self.config.recipe.cap, space.logits_of(rows if scoring else 0))
-        self._crew.run(
-            space.x, rows, start, spans.spans, spans.ancestors, PASS_ADDRESSES, given, head_args, True, scoring
-        )
+        args.begin(start, spans, args.parts(layers, skip), layout, kept_states, scoring)
+        self._crew.run(args.record)
         return torch.from_numpy(space.x[:rows, : self.config.hidden].copy())
 
     def _slide(self, start: int, end: int, layers: range) -> None:
@@ -178,7 +168,8 @@ class CpuDecoder(CachedDecoder):
 
     def run_and_record(self, x: Tensor, layers: range, rows: PassRows, skip: Skip = NOTHING) -> Tensor:
         # One pass keeps hidden states on its way.
-        kept_states = self._arguments.kept_states(self.aux_states, layers) if skip == NOTHING else None
+        recorded = self.aux_states if skip == NOTHING else None
+        kept_states = self._arguments.kept_states(recorded, layers)
         return self._run(x, layers, rows, skip, kept_states)
 
     def record_states(self, layers: Sequence[int]) -> AuxHiddenStates:
@@ -198,12 +189,18 @@ class CpuDecoder(CachedDecoder):
         layers, args = range(self.config.layers), self._arguments
         self._slide(start, end, layers)
         if self._chains is None or skip is not self._skipped:
-            parts, self._skipped = args.parts(layers, skip), skip
-            space, logits = self._space, np.zeros((1 + LONG_PROPOSAL, self._space.logits.shape[1]), np.float32)
-            head_args = args.head_args(args.head_norm, self.config.recipe.cap, logits)
-            layer_args, token_ids, recipe = args.layer_args(parts), space.token_ids, self.config.recipe
+            self._skipped, recipe = skip, self.config.recipe
+            logits = np.zeros((1 + LONG_PROPOSAL, self._space.logits.shape[1]), np.float32)
             self._chains = Chains(
-                PASS_ADDRESSES, embed, recipe.vocab, recipe.embed_scale, token_ids, space.x, layer_args, head_args
+                args.chain_pass(args.parts(layers, skip)),
+                args.head(args.head_norm, recipe.cap, logits),
+                embed,
+                recipe.vocab,
+                nested=LONG_PROPOSAL,
+                embed_scale=recipe.embed_scale,
+                token_ids=self._space.token_ids,
+                x=self._space.x,
+                logits=logits,
             )
         return self._chains.draft_chain(tokens, start, chain)
 
@@ -245,10 +242,8 @@ class CpuDecoder(CachedDecoder):
         rows = hidden.shape[0]
         if rows > PREFILL_ROWS:
             raise ValueError(f"{rows} rows of logits are more than {PREFILL_ROWS}")
-        self._space.head_counters[:] = 0
-        x, args, nothing = pad_rows(hidden).contiguous().numpy(), self._arguments, self._chain_spans(1)
-        given, head_args = args.layer_args(args.all), args.head_args(norm, cap, self._space.logits_of(rows))
-        self._crew.run(x, rows, 0, *nothing[:2], PASS_ADDRESSES, given, head_args, False, True)
+        self._arguments.begin_head(hidden, norm, cap)
+        self._crew.run(self._arguments.record)
         return self._parameters.scatter(torch.from_numpy(self._space.logits[:rows]))
 
     @property

@@ -9,21 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from specchat.engine.cpu.products import (
-    ADDRESS,
-    BIAS,
-    BLOCK,
-    CODE,
-    COLUMNS,
-    FORM,
-    INPUTS,
-    MOST_BLOCKS,
-    ORDER,
-    PANELS,
-    SCALES,
-    ZEROS,
-)
-from specchat.engine.cpu.tiles import BFLOAT16, FLOAT16, FLOAT32, FOUR_BIT, INT8, SHIFTED
+from specchat.engine.cpu.primitives.records import PRODUCT
+from specchat.engine.cpu.products.products import MOST_BLOCKS, kernels
+from specchat.engine.cpu.products.tiles import BFLOAT16, FLOAT16, FLOAT32, FOUR_BIT, INT8, SHIFTED
 from specchat.engine.formats.layout import EightBit, FourBit, Weight
 from specchat.engine.formats.quantise import block_scales, dequantised
 from specchat.engine.memory.vectors import LANES, panels_for
@@ -31,12 +19,10 @@ from specchat.engine.memory.vectors import LANES, panels_for
 
 @dataclass
 class Packed:
-    """Products of a model, one after another; `table` and `extras` are arguments of `products.multiply`."""
+    """Products of a model, one after another."""
 
-    _rows: list[NDArray[np.int64]] = field(default_factory=list)
+    _rows: list[NDArray[Any]] = field(default_factory=list)
     _held: list[NDArray[Any]] = field(default_factory=list)
-    _extras: list[NDArray[np.float32]] = field(default_factory=lambda: [np.zeros(1, np.float32)])
-    _used: int = 1
     _codes: dict[bytes, int] = field(default_factory=dict)
 
     def add(self, weight: Weight, bias: Tensor | None = None, ends: Sequence[int] = ()) -> NDArray[Any]:
@@ -48,41 +34,37 @@ class Packed:
         if isinstance(weight, FourBit) and weight.zeros is not None and inputs > MOST_BLOCKS * weight.block:
             weight = dequantised(weight, torch.float32)
         spans = [slice(a, b) for a, b in zip((0, *ends), (*ends, outputs), strict=True)]
-        row = np.zeros(COLUMNS, np.int64)
-        row[FORM], row[INPUTS], row[BIAS] = format_of(weight), inputs, -1
-        numbers = stored_numbers(weight, int(row[FORM]))
+        row: NDArray[Any] = np.zeros((), PRODUCT)
+        row["form"], row["inputs"] = format_of(weight), inputs
+        numbers = stored_numbers(weight, int(row["form"]))
         weights = concatenate([to_panels(numbers[span]) for span in spans])
-        row[PANELS], row[ADDRESS] = len(weights), self._hold(weights)
+        row["panels"], row["address"] = len(weights), self._hold(weights)
         if bias is not None:
-            row[BIAS] = self._extra(bias, spans)
+            row["bias"] = self._outputs(bias, spans)
         if isinstance(weight, EightBit):
-            row[SCALES] = self._extra(weight.scales, spans)
+            row["scales"] = self._outputs(weight.scales, spans)
         elif isinstance(weight, FourBit):
             scales = block_scales(weight).numpy()
-            row[SCALES] = self._hold(concatenate([to_panels(scales[span]) for span in spans]))
-            row[CODE], row[BLOCK] = self._code(weight.code), weight.block
+            row["scales"] = self._hold(concatenate([to_panels(scales[span]) for span in spans]))
+            row["code"], row["block"] = self._code(weight.code), weight.block
             if weight.zeros is not None:
                 zeros = weight.zeros.numpy()
-                row[ZEROS] = self._hold(concatenate([to_panels(zeros[span]) for span in spans]))
+                row["zeros"] = self._hold(concatenate([to_panels(zeros[span]) for span in spans]))
             if weight.order is not None:
-                row[ORDER] = self._hold(weight.order.numpy().astype(np.int32))
+                row["order"] = self._hold(weight.order.numpy().astype(np.int32))
         self._rows.append(row)
         return weights
 
     @property
-    def table(self) -> NDArray[np.int64]:
-        """int64 [products, COLUMNS]; its addresses hold as long as this object lives."""
-        return np.stack(self._rows)
-
-    @property
-    def extras(self) -> NDArray[np.float32]:
-        """Biases and scales of outputs after a zero, so never empty."""
-        self._extras = [concatenate(self._extras)]
-        return self._extras[0]
+    def table(self) -> NDArray[Any]:
+        """PRODUCT [products], with their compiled functions; its addresses hold as long as this object lives."""
+        made = np.stack(self._rows)
+        made["functions"] = [kernels(form).ctypes.data for form in made["form"].tolist()]
+        return made
 
     def memory(self) -> int:
         """Bytes held."""
-        return sum(array.nbytes for array in (*self._held, *self._extras))
+        return sum(array.nbytes for array in self._held)
 
     def _hold(self, array: NDArray[Any]) -> int:
         self._held.append(np.ascontiguousarray(array))
@@ -95,13 +77,9 @@ class Packed:
             held = self._codes[tables.tobytes()] = self._hold(tables)
         return held
 
-    def _extra(self, values: Tensor, spans: Sequence[slice]) -> int:
-        """Add `values` float32 [outputs], laid out as the outputs of the product; return the index of the first."""
-        parts = [to_panels(values.float().numpy()[span, None]).ravel() for span in spans]
-        first = self._used
-        self._extras += parts
-        self._used += sum(map(len, parts))
-        return first
+    def _outputs(self, values: Tensor, spans: Sequence[slice]) -> int:
+        """Address of values float32 [outputs], laid out as the outputs of the product."""
+        return self._hold(concatenate([to_panels(values.float().numpy()[span, None]).ravel() for span in spans]))
 
 
 def concatenate(parts: list[NDArray[Any]]) -> NDArray[Any]:

@@ -11,7 +11,6 @@ from torch.nn.functional import embedding
 
 from specchat.engine.cpu.packed import Packed, look_up
 from specchat.engine.cpu.padding import pad_norms, pad_out, pad_qkv, pad_rows
-from specchat.engine.cpu.products import kernels_of
 from specchat.engine.model.norm import unscaled
 from specchat.engine.protocol.pair import Quant
 from specchat.engine.recipe import Attention, Norm
@@ -26,8 +25,7 @@ class Parameters:
     """Weights of a model in the form that `passes` takes.
 
     Attributes:
-        table, extras, kernels: arguments of `products.multiply` for all products, the head's last, before it that of
-            inputs of layers if there is one.
+        table: PRODUCT [products], the head's last, before it that of inputs of layers if there is one.
         layer_rows: the table of such inputs [tokens, values] as stored; None without.
         norms: the weight of each norm of the layers, float32 [size in whole vectors].
         vectors: other tensors of the layers by name, float32 [size].
@@ -72,8 +70,7 @@ class Parameters:
         panels = self._packed.add(head if self.tokens is None else head[self.tokens])
         shared = c.tied and self.tokens is None
         self.embeddings: Tensor | NDArray[Any] = panels if shared else embed.clone()  # a copy, as the file is closed
-        self.table, self.extras = self._packed.table, self._packed.extras
-        self.kernels = kernels_of(self.table)
+        self.table = self._packed.table
 
     def embed(self, tokens: Sequence[int] | Tensor, normed: bool = True) -> Tensor:
         """Inputs of the first layer, float32 [tokens, hidden]; without `normed` before any norm of embeddings."""

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specchat.engine.cpu.threads import Threads
+from specchat.engine.cpu.threads.tuning import Threads
 from specchat.engine.decoding.chain_only import BLOCK, ChainOnlyModel
 from specchat.engine.decoding.row_invariance import MOST_ROWS, UNPADDED, Padding
 from specchat.engine.errors import ModelError

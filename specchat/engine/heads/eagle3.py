@@ -37,7 +37,7 @@ from specchat.engine.weights.matrices import read_norm
 from specchat.engine.weights.weights import Weights
 
 if TYPE_CHECKING:
-    from specchat.engine.cpu.head_chain import HeadChain
+    from specchat.engine.cpu.drafting.heads import HeadChain
 
 
 class Eagle3Head(FeatureHead):
@@ -94,12 +94,12 @@ class Eagle3Head(FeatureHead):
         other = self.kind != "eagle3" or given.norm_output or further or self.table is not None
         if other or layer.compiled is None or embed is None or len(self._tokens) != model.vocab:
             return None
-        from specchat.engine.cpu.head_chain import HeadChain
+        from specchat.engine.cpu.drafting.heads import HeadChain
 
         norms = self._token_norm, self._feature_norm, self._norm
         token, feature, last = (read_norm(weights, one) for one in norms)
         return HeadChain(
-            layer.compiled.layer_args,
+            layer.compiled,
             embed,
             model.config.recipe.embed_scale,
             (token, feature, last),

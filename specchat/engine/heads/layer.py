@@ -24,7 +24,7 @@ from specchat.engine.weights.matrices import read_norm
 from specchat.engine.weights.weights import Weights
 
 if TYPE_CHECKING:
-    from specchat.engine.cpu.head_layer import CompiledLayer
+    from specchat.engine.cpu.drafting.heads import CompiledLayer
 
 AttendAfter = Callable[[Tensor, int, bool, int], Attended]
 """(known, rows, causal, window) -> attention of a block of rows after `known` int64 [1] KV entries of text."""
@@ -131,13 +131,13 @@ class HeadLayer:
         self._cache = HeadCache(of.attention, slots, tensors, weights.device)
         self.compiled: CompiledLayer | None = None
         if compiled:
-            from specchat.engine.cpu import head_layer
+            from specchat.engine.cpu.drafting import heads
 
             of = replace(of, pre_mixer=None)  # its input is already normed
             products = [read_linear(weights, matrix) for matrix in of.products]
             norms = {one: read_norm(weights, one) for one in of.norms}
             cache = self._cache.keys, self._cache.values
-            self.compiled = head_layer.CompiledLayer(of, products, norms, cache, self._cache.rotations)
+            self.compiled = heads.CompiledLayer(of, products, norms, cache, self._cache.rotations)
 
     def __call__(self, x: Tensor, at: Places, inputs: Tensor | None = None, wanted: int = 0) -> Tensor:
         """Run the layer on rows x float32 [rows, hidden], with attention input `inputs` float32 [rows, its inputs].

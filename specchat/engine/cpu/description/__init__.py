@@ -1,0 +1,1 @@
+"""Records of models and passes, and the buffers of a pass."""

@@ -1,0 +1,104 @@
+"""Buffers that compiled passes write besides the KV cache: rows, partial sums, scores, counters, tree scratch."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specchat.engine.cpu.description.mixtures import Mixtures
+from specchat.engine.cpu.primitives.records import PASS, Structure
+from specchat.engine.cpu.products.shared import LINE
+from specchat.engine.memory.state_need import room as state_room
+from specchat.engine.memory.state_need import width
+from specchat.engine.memory.vectors import FEW, LANES, attention_room, filled, panels_for
+from specchat.engine.model.rows import PREFILL_ROWS
+from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout
+from specchat.engine.recipe import Attention, Delta, Layer
+from specchat.engine.weights.config import ModelConfig
+
+Floats = NDArray[np.float32]
+
+
+class PassBuffers:
+    """Buffers of one decoder, which each pass overwrites.
+
+    Attributes:
+        x: float32 [PREFILL_ROWS, hidden], hidden states of a pass's rows.
+        wide: float32 [PREFILL_ROWS, width of the widest product].
+        own, scores: float32 [threads, ...], each thread's own.
+        token_ids: int64 [capacity + 1], by position: the last token of a pass at it, and one more.
+        logits: float32 [rows, width of the head], for the most rows so far.
+        tree_scratch: for each layer float32 [2, MAX_TREE_NODES, kv_heads, head_dim], keys and values of a tree, its own
+            or those that it shares, or [MAX_TREE_NODES, key_heads, values], entries of recurrent states; empty until
+            `make_tree_scratch`.
+        mixtures: buffers of experts.
+        counters: int64, of `together.py`; zero before a pass.
+        all_parts: int64 [layers, 2], the parts of a whole pass.
+    """
+
+    def __init__(self, config: ModelConfig, table: NDArray[Any], threads: int, capacity: int) -> None:
+        """Make buffers for products of `table`, for `threads` threads and a cache of `capacity` positions."""
+        self._recipe = recipe = filled(config.recipe)
+        after = any(layer.post_mixer or layer.post_feed or layer.input for layer in recipe.layers)
+        gates = max((sum(map(panels_for, mixer.gates.outputs)) for mixer in recipe.recurrent), default=0)
+        widest = panels_for(recipe.hidden) * after + gates + int(table[:-1]["panels"].max())
+        self.x: Floats = np.zeros((PREFILL_ROWS, recipe.hidden), np.float32)
+        self.wide: Floats = np.zeros((PREFILL_ROWS, LANES * widest), np.float32)
+        ordered = int(table["inputs"][table["order"] != 0].max(initial=0))
+        self.own: Floats = np.zeros((threads, 2, PREFILL_ROWS, max(recipe.hidden, FEW * LANES, ordered)), np.float32)
+        most = max([attention_room(capacity, recipe.deepest), *map(state_room, recipe.recurrent)])
+        self.scores: Floats = np.zeros((threads, most), np.float32)
+        self.token_ids = np.zeros(capacity + 1, np.int64)
+        self.logits: Floats = np.zeros((0, LANES * int(table[-1]["panels"])), np.float32)
+        self.tree_scratch: list[Floats] = []
+        self.mixtures = Mixtures(recipe, threads)
+        of_inputs = 1 + 2 * config.layers if recipe.per_layer else 0
+        self.counters = np.zeros(LINE * (2 + 5 * config.layers + of_inputs), np.int64)
+        self.all_parts = np.ones((config.layers, 2), np.int64)
+
+    def pass_record(self) -> Structure:
+        """Describe a pass in these buffers, over all layers."""
+        return Structure(
+            PASS,
+            **pass_buffers(self.wide, self.own, self.scores),
+            x=self.x,
+            hidden=self.x.shape[1],
+            counters=self.counters,
+            layer_count=len(self.all_parts),
+            parts=self.all_parts,
+            scratch_row=-1,
+        )
+
+    def keep_tokens(self, tokens: Sequence[int], start: int, layout: Layout | None) -> None:
+        """Keep the token ids of a chain from position `start` on; ids without an embedding become the last id."""
+        if layout is None and start + len(tokens) < len(self.token_ids):
+            self.token_ids[start : start + len(tokens)] = np.minimum(tokens, self._recipe.vocab - 1)
+
+    def logits_of(self, rows: int) -> Floats:
+        """Return `logits` with at least `rows` rows."""
+        if rows > len(self.logits):
+            self.logits = np.zeros((rows, self.logits.shape[1]), np.float32)
+        return self.logits
+
+    def make_tree_scratch(self) -> list[Floats]:
+        """Return `tree_scratch`, made on first use."""
+        if not self.tree_scratch:
+            for layer in self._recipe.layers:
+                share = layer.mixer.share if isinstance(layer.mixer, Attention) else None
+                own = np.zeros(_of_tree(layer), np.float32) if share is None else self.tree_scratch[share]
+                self.tree_scratch.append(own)
+        return self.tree_scratch
+
+
+def pass_buffers(wide: Floats, own: Floats, scores: Floats) -> dict[str, Any]:
+    """Fields of a pass's record for buffers, as in `PassBuffers`."""
+    sizes = {"wide_row": wide.shape[1], "own_row": own.shape[3], "own_size": own[0].size, "scores_row": scores.shape[1]}
+    return {"wide": wide, "own": own, "scores": scores, **sizes}
+
+
+def _of_tree(layer: Layer) -> tuple[int, ...]:
+    mixer = layer.mixer
+    if isinstance(mixer, Delta):
+        return MAX_TREE_NODES, mixer.key_heads, width(mixer)
+    return 2, MAX_TREE_NODES, mixer.kv_heads, mixer.head_dim

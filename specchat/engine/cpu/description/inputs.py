@@ -1,0 +1,53 @@
+"""Inputs of each layer by token, described to the compiled pass, and the buffers of a pass."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import embedding
+
+from specchat.engine.cpu.primitives.records import INPUTS, Structure
+from specchat.engine.memory.vectors import LANES, panels_for
+from specchat.engine.model.rows import PREFILL_ROWS
+from specchat.engine.recipe import PerLayer
+from specchat.engine.strategy import resolved
+
+
+class LayerInputs:
+    """The inputs of a model's layers by token.
+
+    Attributes:
+        record: their INPUTS.
+        size: values of an input.
+    """
+
+    def __init__(self, inputs: PerLayer, hidden: int, table: Tensor, product: int, norm: NDArray[np.float32]) -> None:
+        """Describe `inputs`, for hidden states of `hidden` values; compile `per_layer.py`.
+
+        `table` [tokens, width] is as stored, `product` the address of a PRODUCT.
+        """
+        self._table, self._scale, self.size = table, inputs.scale, inputs.norm.size
+        self._embedded = np.zeros((PREFILL_ROWS, hidden), np.float32)
+        self._rows = np.zeros((PREFILL_ROWS, inputs.width), np.float32)
+        row = LANES * panels_for(inputs.width)
+        self.record = Structure(
+            INPUTS,
+            product=product,
+            norm=norm,
+            eps=inputs.norm.eps,
+            size=self.size,
+            width=inputs.width,
+            embedded=self._embedded,
+            rows=self._rows,
+            made=np.zeros((PREFILL_ROWS, row), np.float32),
+            made_row=row,
+            **resolved("specchat.engine.cpu.layers.per_layer:ADDRESSES"),
+        )
+
+    def put(self, tokens: Sequence[int], embedded: Tensor) -> None:
+        """Keep the tokens of a pass, with their embeddings float32 [tokens, hidden]."""
+        known = torch.tensor([min(token, len(self._table) - 1) for token in tokens])
+        self._rows[: len(tokens)] = embedding(known, self._table).float().mul_(self._scale).numpy()
+        self._embedded[: len(tokens), : embedded.shape[1]] = embedded.numpy()

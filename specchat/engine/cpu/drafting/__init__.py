@@ -1,0 +1,1 @@
+"""Chains of drafts in one compiled call."""

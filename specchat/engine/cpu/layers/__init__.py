@@ -1,0 +1,1 @@
+"""Compiled parts of a layer, and the pass over all."""

@@ -1,0 +1,1 @@
+"""Vector code and records that compiled functions are made of."""

@@ -1,0 +1,205 @@
+"""Records that Python writes and compiled functions read by address: products, layers, their parts, and a pass.
+
+An address of 0 stands for an absent tensor or part. Numbers are int64, but for the float32 fields at the end.
+"""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numba import from_dtype, types
+from numba.core import cgutils
+from numpy.typing import NDArray
+
+from specchat.engine.cpu.primitives.simd import I64, constant, typed_primitive
+
+
+def _kind(integers: str, floats: str = "") -> np.dtype[Any]:
+    """Type of a record with these fields."""
+    fields = [(name, np.int64) for name in integers.split()] + [(name, np.float32) for name in floats.split()]
+    return np.dtype(fields, align=True)
+
+
+PRODUCT = _kind("address form panels inputs scales bias code block zeros order functions")
+"""A product: `address` of its packed weights in format `form`, `panels` vectors of outputs, `inputs`.
+
+`scales` and `bias` are float32 vectors of outputs, or scales of blocks. A 4-bit product has the tables of its `code`,
+the inputs of a `block`, and `zeros` for SHIFTED; `order` is the permutation of its inputs. `functions` has the compiled
+products of its format (`products.kernels`).
+"""
+LAYER = _kind(
+    "products pre_mixer post_mixer pre_feed post_feed mixer mixer_code result activation mixture input",
+    "eps post_eps residual scalar",
+)
+"""A layer: its first product, norms, mixer, and mixture or input if any.
+
+`result` is the element at which the mixer leaves its result in a row. `activation` is a code of `gates.CODES`.
+"""
+ATTENTION = _kind(
+    "heads kv_heads size capacity keys values tree_scratch values_offset cos sin turned query_norm key_norm value_norm"
+    " whole_query_norm whole_key_norm window temper sinks shared gated",
+    "eps scale",
+)
+"""Attention: `keys` and `values` are the addresses of position 0, `values_offset` leads from a tree's key to its value.
+
+The first `turned` values of a head are rotated. The whole norms are over all heads. With `gated` gates follow queries;
+with `shared` the KV entries are those of an earlier layer.
+"""
+DELTA = _kind(
+    "key_heads sharing key_dim value_dim taps channels mixed gates states entries entry held positions weights rates"
+    " shifts query_length key_length norm tree_scratch",
+    "length_eps eps",
+)
+"""Gated DeltaNet: `mixed` are the padded outputs of the first product, `gates` is the product after them in a row.
+
+`states`, `entries` and `positions` are of `StateLog`, with `held` entries of `entry` values for each key head.
+`weights` are the convolution's, float32 [key_heads, taps, inputs of a key head]; `rates` and `shifts` float32
+[value_heads] in whole vectors; `query_length` and `key_length` weights of norms that make lengths; `norm` that of
+value heads.
+"""
+SHORT_CONV = _kind("taps half weights keys values tree_scratch values_offset")
+"""A short convolution: `weights` float32 [taps, channels]; `half` of the channels are a key."""
+MIXTURE = _kind(
+    "code products activation post count top renormalised sigmoid groups kept_groups shared_row shared_gate between"
+    " beside gates shares chosen order order_row sums shared_sums inputs shared_inputs correction factors router_norm"
+    " pre_experts post_experts pre_shared post_shared",
+    "eps residual",
+)
+"""A mixture of experts: the router is the first of `products`, `shared_row` is 0 without a shared MLP.
+
+The products of gate and up and those of down follow, by expert, then gate and up, down and score of the shared MLP.
+The norms exist if `router_norm` does. `code` is the address of `experts.experts`.
+"""
+INPUTS = _kind("make add product norm size width embedded rows made made_row", "eps")
+"""Inputs of all layers by token, and the code of `per_layer.py`."""
+INPUT = _kind("inputs products norm activation first", "eps")
+"""A layer's input: values from `first` on of a row of the inputs; gate and down are its `products`."""
+HEAD = _kind("matrix norm logits logits_row", "eps cap")
+"""The last norm, the product of the logits, and where they go; a `cap` of 0 is none."""
+PASS = _kind(
+    "rows start spans span_count ancestors scratch_row x hidden parts wide wide_row own own_row own_size scores"
+    " scores_row given kept states states_rows tree_states tree_rows counters inputs layers layer_count layers_code"
+    " head head_code thread threads passed turns normed scratch room input input_row",
+)
+"""A pass over `rows` rows of `x`, float32 [rows, hidden], from position `start` on.
+
+Args:
+    spans: int64 [span_count, 4]: positions after `start`, rows, first and last index into `ancestors`; see
+        `model/tree_layout.py`.
+    ancestors: int64, rows of the tree scratch whose KV entries are put right before a span.
+    scratch_row: first row of the tree scratch to fill; -1 without trees.
+    parts: int64 [layers, 2]: 1 for enabled mixers and MLPs.
+    wide: float32 [rows, wide_row], shared: outputs of the widest product, plus hidden with post-norms.
+    own: float32 [threads, own_size], for each thread two buffers [rows, own_row].
+    scores: float32 [threads, scores_row].
+    given: inputs of the only layer's attention, float32 [rows, inputs]; 0 to use the norm of x.
+    kept: int64 [layers + 1]: index into `states` and `tree_states` of the hidden states after so many layers; -1 for
+        none. An address of 0 keeps none.
+    states, tree_states: float32 [kept layers, states_rows or tree_rows, hidden], as in `model/hidden_states.py`.
+    counters: int64, LINE words for the barrier and for each product that threads share; zeros.
+    layers, head: addresses of descriptions; 0 to leave them out. Codes are those of `passes.CODES`.
+
+Each thread has a copy, in which `thread` is its number, `passed` the barriers so far, `turns` the products so far;
+`normed` and `scratch` are its buffers, `room` its scores, `input` rows of the current operation's inputs.
+"""
+PRODUCT_BYTES = PRODUCT.itemsize
+
+
+def _reader(kind: np.dtype[Any]) -> Any:
+    """Make the function that returns the record at an address."""
+    record = from_dtype(kind)
+
+    @typed_primitive
+    def read(typing: Any, address: Any) -> Any:
+        def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            return builder.inttoptr(values[0], context.get_value_type(record))
+
+        return record(types.int64), code
+
+    return read
+
+
+product_at, layer_at, attention_at, delta_at = map(_reader, (PRODUCT, LAYER, ATTENTION, DELTA))
+short_conv_at, mixture_at, inputs_at, input_at = map(_reader, (SHORT_CONV, MIXTURE, INPUTS, INPUT))
+head_at, pass_at = map(_reader, (HEAD, PASS))
+
+_RUN = from_dtype(PASS)
+OPERATION = types.void(_RUN, types.int64)
+"""Signature of a compiled part of a layer: a thread's record of the pass, and the address of the part's record."""
+
+
+@typed_primitive
+def copy_pass(typing: Any, shared: Any) -> Any:
+    """Copy the record of a pass to the caller's stack."""
+
+    def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        kind = context.get_value_type(_RUN)
+        copied = builder.bitcast(cgutils.alloca_once(builder, I64, PASS.itemsize // 8), kind)
+        cgutils.raw_memcpy(builder, copied, values[0], constant(1), PASS.itemsize)
+        return copied
+
+    return _RUN(_RUN), code
+
+
+@typed_primitive
+def run_operation(typing: Any, begins: Any, run: Any, own: Any) -> Any:
+    """Call the compiled OPERATION at an address.
+
+    A call by name would compile the function and all it calls once more, which takes as long as the first time.
+    """
+
+    def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        kind = context.call_conv.get_function_type(types.none, OPERATION.args)
+        pointer = builder.inttoptr(values[0], kind.as_pointer())
+        context.call_conv.call_function(builder, pointer, types.none, OPERATION.args, values[1:])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, _RUN, types.int64), code
+
+
+@cache
+def _places(kind: np.dtype[Any]) -> dict[str, int]:
+    """Index of the word of each int64 field."""
+    fields: Any = kind.fields
+    return {name: offset // 8 for name, (of, offset) in fields.items() if of == np.int64}
+
+
+class Structure:
+    """A record in memory, which keeps alive the arrays and records that it points to."""
+
+    def __init__(self, kind: np.dtype[Any], **fields: Any) -> None:
+        self._values: NDArray[Any] = np.zeros(1, kind)
+        self._words = memoryview(self._values.view(np.uint8).data).cast("q")  # sooner than fields of the array
+        self._places = _places(kind)
+        self._held: dict[str, Any] = {}
+        self.address = self._values.ctypes.data
+        self.set(**fields)
+
+    def set(self, **fields: Any) -> None:
+        """Set fields: numbers, or contiguous arrays and records for their addresses, None for address 0."""
+        held = self._held
+        for name, value in fields.items():
+            number = 0 if value is None else value
+            if isinstance(value, Structure | np.ndarray):
+                if held.get(name) is value:
+                    continue
+                held[name] = value
+                number = value.address if isinstance(value, Structure) else value.ctypes.data
+            else:
+                held.pop(name, None)
+            if name in self._places:
+                self._words[self._places[name]] = number
+            else:
+                self._values[name] = number
+
+    def copy(self) -> "Structure":
+        """Return a record that can be changed by itself."""
+        made = Structure(self._values.dtype)
+        made._values[:], made._held = self._values, dict(self._held)
+        return made
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name][0]
+
+    def __contains__(self, name: str) -> bool:
+        return name in (self._values.dtype.names or ())

@@ -1,0 +1,152 @@
+"""Products that threads compute together: each takes the next free piece, and all meet at a barrier after the last.
+
+The result of a piece does not depend on the thread that computes it.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from specchat.engine.cpu.primitives.atomics import atomic_load, fetch_add, pause, relax
+from specchat.engine.cpu.primitives.records import product_at
+from specchat.engine.cpu.primitives.rowwise import add_scaled, cap_vector, gate_by, gather, norm
+from specchat.engine.cpu.primitives.simd import inner
+from specchat.engine.cpu.products.products import RowSpan, min_panels, multiply
+from specchat.engine.memory.vectors import LANES
+
+LINE = 8
+"""Counters are LINE words, a cache line, apart: arrivals at the barrier, then the pieces taken of each product."""
+PIECES = 4
+"""Pieces of a product for each thread, so that a slow thread delays the others little."""
+NO_CAP = np.float32(0.0)
+SPINS = 2000
+"""Looks at a counter before the thread yields the processor."""
+
+
+@inner
+def spin(looks: int) -> int:
+    """Pause after a look at a counter, the `looks` + 1st; return the number of looks."""
+    pause()
+    if (looks + 1) % SPINS == 0:
+        relax()
+    return looks + 1
+
+
+@inner
+def barrier(run: Any) -> None:
+    """Wait until all threads of a pass are there."""
+    run.passed = run.passed + 1
+    if run.threads > 1:
+        fetch_add(run.counters, 0)
+        looks = 0
+        while atomic_load(run.counters) < run.passed * run.threads:
+            looks = spin(looks)
+
+
+@inner
+def next_turn(run: Any) -> int:
+    """Counter of the next product that the threads share."""
+    run.turns = run.turns + 1
+    counter: int = run.turns
+    return counter
+
+
+@inner
+def piece_size(panels: int, few: int, threads: int) -> int:
+    """Panels of a piece, a multiple of `few`."""
+    return panels if threads == 1 else max(few, -(-panels // (PIECES * threads) // few) * few)
+
+
+@inner
+def next_piece(run: Any, turn: int, alone: int) -> int:
+    """Take the next free piece and return its number; `alone` if there is one thread."""
+    return fetch_add(run.counters, LINE * turn) if run.threads > 1 else alone
+
+
+@inner
+def piece_end(index: int, panels: int, few: int, size: int) -> int:
+    """End of piece `index`, which includes a rest of less than `few` panels; 0 for no piece."""
+    first = index * size
+    if panels - first < few:
+        return 0
+    return panels if panels - first - size < few else first + size
+
+
+@inner
+def in_order(rows: int, x: Any, matrix: int, out: Any) -> Any:
+    """Return the inputs of a product in the order of its weights: x, or `out` with its rows permuted."""
+    product = product_at(matrix)
+    if product.order == 0:
+        return x
+    for r in range(rows):
+        gather(x.at + 4 * r * x.row, product.order, out.at + 4 * r * out.row, product.inputs)
+    return out
+
+
+@inner
+def multiply_shared(run: Any, x: Any, matrix: int, y: Any, cap: np.float32) -> None:
+    """y = x W^T + b; with a cap y = cap * tanh(y / cap)."""
+    panels, few, turn = product_at(matrix).panels, min_panels(matrix), next_turn(run)
+    size, index = piece_size(panels, few, run.threads), next_piece(run, turn, 0)
+    last = piece_end(index, panels, few, size)
+    while last:
+        first = index * size
+        multiply(run.rows, x, matrix, y, first, last)
+        if cap > 0.0:
+            for r in range(run.rows):
+                cap_vector(y.at + 4 * (r * y.row + first * LANES), (last - first) * LANES, cap)
+        index = next_piece(run, turn, index + 1)
+        last = piece_end(index, panels, few, size)
+
+
+@inner
+def add_product(run: Any, y: Any, matrix: int, factor: np.float32, post: int, eps: np.float32) -> None:
+    """x = x + factor * (y W^T + b), x the rows of the pass; `post` normalises the update, if any.
+
+    All threads then meet at a barrier. With a norm, rows of y end with room for the product.
+    """
+    panels, few, hidden = product_at(matrix).panels, min_panels(matrix), run.hidden
+    if post:
+        update = RowSpan(y.at + 4 * (y.row - LANES * panels), y.row)
+        multiply_shared(run, y, matrix, update, NO_CAP)
+        barrier(run)
+        for r in range(run.thread, run.rows, run.threads):
+            norm(update.at + 4 * r * y.row, post, run.scratch, hidden, eps)
+            add_scaled(run.scratch, run.x + 4 * r * hidden, hidden, factor)
+        barrier(run)
+        return
+    turn, own = next_turn(run), RowSpan(run.scratch, run.own_row)
+    size, index = piece_size(panels, few, run.threads), next_piece(run, turn, 0)
+    last = piece_end(index, panels, few, size)
+    while last:
+        first = index * size
+        multiply(run.rows, y, matrix, own, first, last)
+        begin, stop = first * LANES, min(last * LANES, hidden)
+        for r in range(run.rows):
+            add_scaled(own.at + 4 * (r * own.row + begin), run.x + 4 * (r * hidden + begin), stop - begin, factor)
+        index = next_piece(run, turn, index + 1)
+        last = piece_end(index, panels, few, size)
+    barrier(run)
+
+
+@inner
+def gated_product(run: Any, x: Any, matrix: int, activation: int, y: Any) -> None:
+    """First half of y = gate(x G^T, x U^T) by `activation`, a code of `gates.CODES`; `matrix` is G followed by U."""
+    panels, few, turn = product_at(matrix).panels // 2, min_panels(matrix), next_turn(run)
+    size, index = piece_size(panels, few, run.threads), next_piece(run, turn, 0)
+    last = piece_end(index, panels, few, size)
+    while last:
+        gated_piece(run.rows, x, matrix, activation, y, index * size, last)
+        index = next_piece(run, turn, index + 1)
+        last = piece_end(index, panels, few, size)
+
+
+@inner
+def gated_piece(rows: int, x: Any, matrix: int, activation: int, y: Any, first: int, last: int) -> None:
+    """Panels `first`, ..., `last` - 1 of `gated_product`, for one thread."""
+    panels = product_at(matrix).panels // 2
+    for part in (0, panels):
+        multiply(rows, x, matrix, y, part + first, part + last)
+    for r in range(rows):
+        gate = y.at + 4 * (r * y.row + first * LANES)
+        gate_by(activation, gate, gate + 4 * panels * LANES, (last - first) * LANES)
