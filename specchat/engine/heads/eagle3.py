@@ -22,8 +22,8 @@ from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.errors import ModelError
 from specchat.engine.heads.feature import FeatureHead
 from specchat.engine.heads.files import HeadFiles
-from specchat.engine.heads.layer import Places
 from specchat.engine.heads.recipe import compiles
+from specchat.engine.heads.rows import Rows
 from specchat.engine.heads.settings import Eagle3Settings
 from specchat.engine.heads.target import Embedding, Target
 from specchat.engine.heads.tensors import as_stored, draft_vocabulary, fits_target, read_linear, scatter
@@ -130,13 +130,13 @@ class Eagle3Head(FeatureHead):
             states = torch.cat([norm(one, part, tensors) for one, part in zip(self._each, parts, strict=True)], -1)
         return tensors.product(states, self._fc)
 
-    def step(self, embedded: Tensor, features: Tensor, at: Places) -> Tensor:
+    def step(self, embedded: Tensor, features: Tensor, rows: Rows) -> Tensor:
         normed = norm(self._feature_norm, features, self._tensors)
         inputs = torch.cat([norm(self._token_norm, embedded, self._tensors), normed], -1)
         first, *further = self._layers
-        hidden = first(normed if self._given.norm_before_residual else features, at, inputs)
+        hidden = first(normed if self._given.norm_before_residual else features, rows, inputs)
         for layer in further:
-            hidden = layer(hidden, at)
+            hidden = layer(hidden, rows)
         return hidden
 
     def next_features(self, hidden: Tensor) -> Tensor:

@@ -102,6 +102,11 @@ class DraftHead(ABC):
         """Layer counts after which it reads the target's hidden states."""
         return self.recipe.aux_layers
 
+    @property
+    def capturable(self) -> bool:
+        """True if every pass launches the same work, as a captured graph needs."""
+        return True
+
     @abstractmethod
     def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, layout: Layout | None = None) -> Tensor:
         """Run a pass, as `HostModel.forward`; trees come level by level, and `skip` is unused."""

@@ -11,7 +11,6 @@ The paper refines all rows at once with six Jacobi iterations, fewer passes than
 earlier rows, so here each row is refined once, in order. The tokens are the same wherever six iterations converge.
 """
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
@@ -21,7 +20,7 @@ from specchat.engine.foreign import Count, Foreign, MaybeCount, checked
 from specchat.engine.heads.block_settings import MOST_BLOCK, MOST_RANK, number
 from specchat.engine.heads.dflash import DFlashHead
 from specchat.engine.heads.files import HeadFiles
-from specchat.engine.heads.layer import AttendAfter
+from specchat.engine.heads.rows import Rows
 from specchat.engine.recipe import Gated, Matrix
 from specchat.engine.reference.layer import gated
 from specchat.engine.strategy import Head
@@ -70,19 +69,15 @@ class XPressHead(DFlashHead):
         self._mlp = Gated(tensors.read(weights, gate_up), matrix(down, rank, inner))
         self._w2 = matrix(w2, self._given.proposes, rank)
 
-    def _predict(
-        self, last_two: Sequence[int] | Tensor, known: int | Tensor, attend_after: AttendAfter | None = None
-    ) -> Tensor:
-        block, product = super()._predict(last_two, known, attend_after), self._tensors.product
+    def _predict(self, last_two: Tensor, rows: Rows, wanted: int) -> Tensor:
+        block, product = super()._predict(last_two, rows, wanted), self._tensors.product
         of_block = product(block.mean(0, keepdim=True), self._of_block).expand(len(block), -1)
         without = product(torch.cat([product(block, self._of_row), of_block], -1), self._fused)
         self._without = self._keep("without", without)
         """x float32 [block, rank] without the contribution of p."""
         self._x = self._keep("x", torch.zeros_like(without))
         if self._given.first:
-            device = self._x.device
-            first = torch.as_tensor(last_two[:1], device=device)
-            self._tell(torch.zeros(1, dtype=torch.int64, device=device), first)
+            self._tell(torch.zeros(1, dtype=torch.int64, device=last_two.device), last_two[:1])
         return block
 
     def _tell(self, row: Tensor, token: Tensor) -> None:
