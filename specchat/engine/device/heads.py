@@ -43,7 +43,8 @@ class CapturedHead(ABC, Generic[H]):
 
     def _states_at(self, slots: Tensor) -> list[Tensor]:
         """The target's hidden states float32 [rows, hidden] that the head reads, at positions that may be below 0."""
-        return [self._target.states_at(layer, slots.clamp(min=0)) for layer in self._head.aux_layers]
+        known = slots.clamp(min=0)
+        return [self._target.states_at(layer, known) for layer in self._head.aux_layers]
 
     def level(self, growth: GrowthState, level: int) -> Tensor:
         """Logits [WIDTH, ...] after the frontier of a tree's later `level`, of heads that draft trees."""

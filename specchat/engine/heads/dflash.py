@@ -17,7 +17,7 @@ from torch import Tensor
 
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.errors import ModelError
-from specchat.engine.heads.block_settings import MOST_BLOCK, BlockSettings, number
+from specchat.engine.heads.block_settings import MOST_BLOCK, block
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.layer import BlockLayer
 from specchat.engine.heads.rows import Rows, chain
@@ -53,34 +53,45 @@ class DFlashHead(DraftHead):
             ModelError: settings or weights missing, damaged, unknown, or for another target.
         """
         model = target.model
-        self._given = given = BlockSettings.read(files, model.config, self.family)
+        self._given = given = block(files, model.config, self.family)
         hidden, inputs = given.shape.hidden, len(given.recipe.aux_layers) * model.config.hidden
         with Weights(files, model.device) as weights:
             super().__init__(target, given.recipe, weights.count())
             fits_family(files, weights, self.family)
             fc, of_text = ENCODER if f"{ENCODER[0]}.weight" in weights else ("fc", "hidden_norm")
             fits_target(files, weights, model.config.hidden, hidden, inputs, fc)
-            self._block_size = self._size(files)
+            self._block_size = given.number("block_size", 2, MOST_BLOCK)
             tensors, eps = self._tensors, given.shape.recipe.norm.eps
             self._fc = tensors.read(weights, Matrix((fc,), (hidden,), inputs))
             self._text_norm, self._norm = (tensors.read(weights, Norm(name, hidden, eps)) for name in (of_text, "norm"))
-            kernel = given.kernel(files, self._block_size) if self.convolved or CONVOLVED in weights else None
+            convolved = self.convolved or CONVOLVED in weights
+            kernel = self._kernel(given.shape.hidden) if convolved else None
             self.capacity = model.context + MOST_BLOCK
             self._layers = [BlockLayer(weights, tensors, one, self.capacity, kernel) for one in given.recipe.layers]
             self._embedding = Embedding(weights, tensors, model, hidden)
             self._scores = Scores(weights, tensors, model, given.proposes, hidden)
             self.places = self.wanted = self._block_size - given.first
             """Draft tokens of a block at most, and number wanted from the next pass."""
-            self._more(files, weights)
+            self._more(weights)
         model.record_states(given.recipe.aux_layers)
+        self._mask = given.number("mask_token_id", 0, model.vocab - 1)
         self._before: list[int] = []
         """The pending token and the draft tokens before the position being scored."""
 
-    def _size(self, files: HeadFiles) -> int:
-        """Rows of the block, including the pending token's."""
-        return number(files, self._given.known.block_size, "block_size", 2, MOST_BLOCK)
+    def _kernel(self, hidden: int) -> tuple[int, int]:
+        """Kernel size of the layers' convolutions over a block, and channels per group.
 
-    def _more(self, files: HeadFiles, weights: Weights) -> None:
+        Raises:
+            ModelError: they are missing or out of range, or the group does not divide the channels.
+        """
+        given = self._given
+        taps = given.number("conv_kernel_size", 1, self._block_size)
+        group = given.number("conv_group_size", 1, hidden)
+        if hidden % group:
+            raise ModelError(f"{given.path}: conv_group_size {group} does not divide hidden_size.")
+        return taps, group
+
+    def _more(self, weights: Weights) -> None:
         """Read the further tensors of a subclass."""
 
     @torch.inference_mode()
@@ -142,7 +153,7 @@ class DFlashHead(DraftHead):
     def _predict(self, last_two: Tensor, rows: Rows, wanted: int) -> Tensor:
         """Predict the block after the last two tokens of a text, or its only one; return its rows float32 [block,
         hidden]. `wanted` draft tokens are scored."""
-        masks = last_two.new_full((self._block_size - 1,), self._given.mask)
+        masks = last_two.new_full((self._block_size - 1,), self._mask)
         x = self._embedding(torch.cat([last_two[-1:], masks]))
         for layer in self._layers:
             x = layer(x, rows)

@@ -34,9 +34,9 @@ class PEagleHead(Eagle3Head):
             ModelError: settings or weights missing, damaged, unknown, or for another target.
         """
         super().__init__(files, target)
-        if self._given.mask is None:
+        if (mask := self._given.keys.mask_token_id) is None:
             raise ModelError(f"{files.folder / 'config.json'} names no mask_token_id (or ptd_token_id, or pard_token).")
-        self._mask, inputs = self._given.mask, len(self._given.aux_layers) * target.model.config.hidden
+        self._mask, inputs = mask, len(self.aux_layers) * target.model.config.hidden
         with Weights(files, target.model.device) as weights:
             shape = weights.shape("mask_hidden")
             if shape not in ((inputs,), (1, inputs), (1, 1, inputs)):
