@@ -145,8 +145,8 @@ class BlockDrafts(CapturedHead[DFlashHead | PEagleHead]):
     def node(self, node: int) -> Tensor:
         state = self._state
         if node == 0:
-            length = state.length.long()
-            self._head.predict(self._recent, length, self._states_at(length + self._before), self._rows)
+            slots = state.length + self._before
+            self._head.predict(self._recent, slots, self._states_at(slots), self._rows)
         return self._head.logits_at(state.node.long(), torch.index_select(state.fed, 0, state.node))
 
     def _rows(self, slots: Tensor) -> Rows:

@@ -119,19 +119,18 @@ class DFlashHead(DraftHead):
         return self.logits_at(*torch.tensor([[len(self._before) - 1], self._before[-1:]], device=self._rows.device))
 
     def predict(
-        self, recent: Tensor, length: Tensor, states: Sequence[Tensor], rows_at: Callable[[Tensor], Rows]
+        self, recent: Tensor, slots: Tensor, states: Sequence[Tensor], rows_at: Callable[[Tensor], Rows]
     ) -> None:
         """Predict a block, as a captured graph needs it: all arguments are on the device.
 
         Args:
             recent: int [rows], the last tokens of the text with the pending one.
-            length: int64 [1], tokens before the pending one; the entries of the last `rows` of them are written.
+            slots: int64 [rows], of the tokens before each of them; their entries are written.
             states: the target's hidden states of those, float32 [rows, hidden] after each of `aux_layers`.
             rows_at: maps slots int64 [rows] to the rows there, which attend to the text and one another.
         """
-        device = recent.device
-        self._write(states, rows_at(length + torch.arange(-len(recent), 0, device=device)))
-        block = rows_at(length + torch.arange(self._block_size, device=device))
+        self._write(states, rows_at(slots))
+        block = rows_at(slots[-1:] + torch.arange(1, self._block_size + 1, device=slots.device))
         self._predict(recent[-2:], block, self.places)
 
     def logits_at(self, place: Tensor, token: Tensor) -> Tensor:

@@ -62,11 +62,11 @@ class PEagleHead(Eagle3Head):
         return hidden[:rows]
 
     def predict(
-        self, recent: Tensor, length: Tensor, states: Sequence[Tensor], rows_at: Callable[[Tensor], Rows]
+        self, recent: Tensor, slots: Tensor, states: Sequence[Tensor], rows_at: Callable[[Tensor], Rows]
     ) -> None:
         """Predict all places, as `DFlashHead.predict`."""
         rows, masks = len(recent), self._masks
-        slots = length + torch.arange(-rows, len(masks), device=recent.device)
+        slots = slots[:1] + torch.arange(rows + len(masks), device=slots.device)
         features = torch.cat([self.feature(torch.cat(list(states), -1)), self._unknown.expand(len(masks), -1)])
         hidden, _ = self.run(torch.cat([recent, masks]), features, rows_at(slots))
         self._guessed = self._keep("guessed", hidden[rows - 1 :])

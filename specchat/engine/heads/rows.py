@@ -1,9 +1,10 @@
 """Rows of a head's pass: the slots of their KV entries, their positions, and their attention over a whole cache.
 
-Whoever runs a head gives the attention: torch's own over the text here, the kernels in captured graphs.
+The caller of a head gives the attention: torch's own over the text here, the kernels in captured graphs.
 """
 
 from collections.abc import Callable
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -24,31 +25,40 @@ class Rows:
 
     def __init__(
         self,
-        slots: Tensor,
+        slots: Tensor | range,
         attend: Attend,
         positions: Tensor | None = None,
-        first: int | None = None,
         mix: MixStacks | None = None,
         wanted: int = 0,
+        device: torch.device | None = None,
     ) -> None:
         """Initialise.
 
         Args:
-            slots: int64 [rows], where their KV entries go.
+            slots: int64 [rows], where their KV entries go; a range for a chain that the host knows the place of.
             attend: attention over a whole cache, keys and values [kv_heads, capacity, head_dim].
             positions: int64 [rows], which rotate queries and keys; None: the slots.
-            first: slot of the first row if the host knows that they are a chain, as compiled layers need.
             mix: runs mixtures of experts; None: the reference.
             wanted: number of last rows of which results are needed; 0: of all.
+            device: of slots given as a range.
         """
-        self.slots, self.attend, self.first, self.mix, self.wanted = slots, attend, first, mix, wanted
-        self._positions = slots if positions is None else positions
+        self.attend, self.mix, self.wanted = attend, mix, wanted
+        self.first = slots.start if isinstance(slots, range) else None
+        """Slot of the first row of a chain, for compiled layers, which need no tensor of them."""
+        self._given, self._positions, self._device = slots, positions, device
         self._rotations: dict[int, tuple[Rotations, Rotations]] = {}
+
+    @cached_property
+    def slots(self) -> Tensor:
+        """Slots of the rows, int64 [rows]."""
+        given = self._given
+        return torch.arange(given.start, given.stop, device=self._device) if isinstance(given, range) else given
 
     def rotation(self, tables: Rotations) -> Rotations:
         """Rows of `tables` at the positions, the same tensors for each layer with these tables."""
         if id(tables) not in self._rotations:
-            cos, sin = (table.index_select(0, self._positions) for table in tables)
+            positions = self.slots if self._positions is None else self._positions
+            cos, sin = (table.index_select(0, positions) for table in tables)
             self._rotations[id(tables)] = tables, (cos, sin)
         return self._rotations[id(tables)][1]
 
@@ -66,7 +76,7 @@ def chain(first: int, rows: int, device: torch.device, wanted: int = 0) -> Rows:
             seen = seen.tril(first - since) if of.causal else seen
         return fused(of, query, keys[:, since:last], values[:, since:last], seen)
 
-    return Rows(torch.arange(first, last, device=device), attend, first=first, wanted=wanted)
+    return Rows(range(first, last), attend, wanted=wanted, device=device)
 
 
 def nodes(first: int, positions: Tensor, seen: Tensor) -> Rows:

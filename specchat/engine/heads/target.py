@@ -165,7 +165,9 @@ class Embedding:
     def __call__(self, tokens: Sequence[int] | Tensor) -> Tensor:
         """Embeddings float32 [len(tokens), hidden]."""
         if self.own is None:
-            # Such heads were trained on the rows of the table.
+            # Such heads were trained on the rows of the table, which the processor looks up by numbers.
+            if isinstance(tokens, Tensor) and tokens.device.type == "cpu":
+                tokens = tokens.tolist()
             return self._target.embed(tokens, normed=False)
         return embedding(torch.as_tensor(tokens, device=self.own.device), self.own).float()
 
