@@ -15,7 +15,7 @@ from specchat.engine.heads.feature import FeatureHead
 from specchat.engine.heads.kv_mtp import KvMtpHead, over_rings
 from specchat.engine.heads.medusa import MedusaHeads
 from specchat.engine.heads.peagle import PEagleHead
-from specchat.engine.heads.rows import Rows
+from specchat.engine.heads.rows import HeadRows
 from specchat.engine.heads.target import DraftHead
 from specchat.engine.kernels.gpu_shapes import VERIFY_ROWS
 from specchat.engine.kernels.growth_state import GrowthState
@@ -105,11 +105,11 @@ class FeatureDrafts(CapturedHead[FeatureHead]):
         self._features.index_copy_(0, slots - last, made)
         return self._head.logits(hidden)
 
-    def _rows(self, slots: Tensor, attend: Attend, positions: Tensor | None = None, wanted: int = 0) -> Rows:
+    def _rows(self, slots: Tensor, attend: Attend, positions: Tensor | None = None, wanted: int = 0) -> HeadRows:
         """Rows at int64 `slots`; texts shorter than a pass have negative ones, and those are at the cache's end."""
         capacity = self._head.capacity
         positions = None if positions is None else positions % capacity
-        return Rows(slots % capacity, attend, positions, mix=self._mix, wanted=wanted)
+        return HeadRows(slots % capacity, attend, positions, mix=self._mix, wanted=wanted)
 
 
 class KvDrafts(CapturedHead[KvMtpHead]):
@@ -149,8 +149,8 @@ class BlockDrafts(CapturedHead[DFlashHead | PEagleHead]):
             self._head.predict(self._recent, slots, self._states_at(slots), self._rows)
         return self._head.logits_at(state.node.long(), torch.index_select(state.fed, 0, state.node))
 
-    def _rows(self, slots: Tensor) -> Rows:
-        return Rows(slots % self._head.capacity, self._attention.after(slots[:1], len(slots)))
+    def _rows(self, slots: Tensor) -> HeadRows:
+        return HeadRows(slots % self._head.capacity, self._attention.after(slots[:1], len(slots)))
 
     @property
     def chance(self) -> Tensor | None:

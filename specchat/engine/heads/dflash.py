@@ -20,7 +20,7 @@ from specchat.engine.errors import ModelError
 from specchat.engine.heads.block_settings import MOST_BLOCK, block
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.layer import BlockLayer
-from specchat.engine.heads.rows import Rows, chain
+from specchat.engine.heads.rows import HeadRows, chain
 from specchat.engine.heads.target import DraftHead, Embedding, Scores, Target
 from specchat.engine.heads.tensors import fits_target
 from specchat.engine.model.decoder import NOTHING, Skip
@@ -119,7 +119,7 @@ class DFlashHead(DraftHead):
         return self.logits_at(*torch.tensor([[len(self._before) - 1], self._before[-1:]], device=self._rows.device))
 
     def predict(
-        self, recent: Tensor, slots: Tensor, states: Sequence[Tensor], rows_at: Callable[[Tensor], Rows]
+        self, recent: Tensor, slots: Tensor, states: Sequence[Tensor], rows_at: Callable[[Tensor], HeadRows]
     ) -> None:
         """Predict a block, as a captured graph needs it: all arguments are on the device.
 
@@ -143,13 +143,13 @@ class DFlashHead(DraftHead):
             states = [self.target.model.states(layer, first, last) for layer in self.aux_layers]
             self._write(states, chain(first, last - first, states[0].device))
 
-    def _write(self, states: Sequence[Tensor], rows: Rows) -> None:
+    def _write(self, states: Sequence[Tensor], rows: HeadRows) -> None:
         """Write the KV entries that belong to `states`."""
         text = norm(self._text_norm, self._tensors.product(torch.cat(list(states), -1), self._fc), self._tensors)
         for layer in self._layers:
             layer.write_entries(text, rows)
 
-    def _predict(self, last_two: Tensor, rows: Rows, wanted: int) -> Tensor:
+    def _predict(self, last_two: Tensor, rows: HeadRows, wanted: int) -> Tensor:
         """Predict the block after the last two tokens of a text, or its only one; return its rows float32 [block,
         hidden]. `wanted` draft tokens are scored."""
         masks = last_two.new_full((self._block_size - 1,), self._mask)

@@ -23,7 +23,7 @@ from specchat.engine.errors import ModelError
 from specchat.engine.heads.feature import FeatureHead
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.recipe import compiles, renamed
-from specchat.engine.heads.rows import Rows
+from specchat.engine.heads.rows import HeadRows
 from specchat.engine.heads.settings import HeadSettings, eagle3
 from specchat.engine.heads.target import Embedding, Target
 from specchat.engine.heads.tensors import as_stored, draft_vocabulary, fits_target, read_linear, scatter
@@ -130,7 +130,7 @@ class Eagle3Head(FeatureHead):
             states = torch.cat([norm(one, part, tensors) for one, part in zip(self._each, parts, strict=True)], -1)
         return tensors.product(states, self._fc)
 
-    def step(self, embedded: Tensor, features: Tensor, rows: Rows) -> Tensor:
+    def step(self, embedded: Tensor, features: Tensor, rows: HeadRows) -> Tensor:
         normed = norm(self._feature_norm, features, self._tensors)
         inputs = torch.cat([norm(self._token_norm, embedded, self._tensors), normed], -1)
         first, *further = self._layers

@@ -13,7 +13,7 @@ from torch import Tensor
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.heads.layer import HeadLayer
 from specchat.engine.heads.recipe import HeadRecipe
-from specchat.engine.heads.rows import Rows, chain, nodes
+from specchat.engine.heads.rows import HeadRows, chain, nodes
 from specchat.engine.heads.target import DraftHead, Embedding, Target
 from specchat.engine.memory.vectors import LANES
 from specchat.engine.model.decoder import NOTHING, Skip
@@ -73,7 +73,7 @@ class FeatureHead(DraftHead):
         return None if self._embedding is None else self._embedding.own
 
     @abstractmethod
-    def step(self, embedded: Tensor, features: Tensor, rows: Rows) -> Tensor:
+    def step(self, embedded: Tensor, features: Tensor, rows: HeadRows) -> Tensor:
         """Run the layers on embedded tokens and the features before them: float32 [rows, hidden]."""
 
     @abstractmethod
@@ -85,7 +85,7 @@ class FeatureHead(DraftHead):
         return self._extend(tokens, start) if layout is None else self._level(tokens, start, layout)
 
     def _extend(self, tokens: Sequence[int], start: int, wanted: int = 0) -> Tensor:
-        """Run over tokens from position `start` on; `wanted` as in `Rows`."""
+        """Run over tokens from position `start` on; `wanted` as in `HeadRows`."""
         # No feature precedes the first token.
         tokens, first = (tokens[1:], 0) if start == 0 else (tokens, start - 1)
         last = first + len(tokens)
@@ -97,7 +97,7 @@ class FeatureHead(DraftHead):
         self._made[last + 1 - len(hidden) : last + 1] = after
         return hidden
 
-    def run(self, tokens: Sequence[int] | Tensor, features: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
+    def run(self, tokens: Sequence[int] | Tensor, features: Tensor, rows: HeadRows) -> tuple[Tensor, Tensor]:
         """Run over tokens and the features before them; return rows for `logits` and the features after them."""
         hidden = self.step(self.embed(tokens), features, rows)
         return hidden, self.next_features(hidden)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from specchat.engine.heads.rows import MixStacks, Rows
+from specchat.engine.heads.rows import HeadRows, MixStacks
 from specchat.engine.heads.tensors import HeadTensors, as_stored, read_linear
 from specchat.engine.model.rows import TILE
 from specchat.engine.recipe import Experts, Layer, Matrix
@@ -65,7 +65,7 @@ class HeadLayer:
             cache = self._keys, self._values
             self.compiled = head_layer.CompiledLayer(of, products, norms, cache, self._rotations)
 
-    def __call__(self, x: Tensor, rows: Rows, inputs: Tensor | None = None, wanted: int = 0) -> Tensor:
+    def __call__(self, x: Tensor, rows: HeadRows, inputs: Tensor | None = None, wanted: int = 0) -> Tensor:
         """Run the layer on x float32 [rows, hidden], with attention input `inputs` float32 [rows, its inputs].
 
         `inputs` default to the normed x. The rows' keys and values go into the cache. Of a last layer the results may
@@ -78,7 +78,7 @@ class HeadLayer:
         mix = None if rows.mix is None else partial(self._mix, rows.mix)
         return after_feed(self.of, mixed, self._tensors, mix)
 
-    def _context(self, rows: Rows) -> Context:
+    def _context(self, rows: HeadRows) -> Context:
         """Attention context of rows, which writes their keys and values."""
 
         def entries(key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
@@ -87,7 +87,7 @@ class HeadLayer:
 
         return Context(rows.rotation(self._rotations), entries, attend=rows.attend)
 
-    def _write(self, rows: Rows, key: Tensor, value: Tensor) -> None:
+    def _write(self, rows: HeadRows, key: Tensor, value: Tensor) -> None:
         """Write keys and values float32 [kv_heads, rows, head_dim]."""
         self._keys.index_copy_(1, rows.slots, key.to(self._keys.dtype))
         self._values.index_copy_(1, rows.slots, value.to(self._values.dtype))
@@ -121,11 +121,11 @@ class BlockLayer(HeadLayer):
             names = [f"{prefix}{half}_conv." for half in ("attention", "mlp")]
             self._around = [Convolution(weights, tensors, name, of.gated.down.outputs[0], *kernel) for name in names]
 
-    def write_entries(self, x: Tensor, rows: Rows) -> None:
+    def write_entries(self, x: Tensor, rows: HeadRows) -> None:
         """Write the KV entries of x float32 [rows, hidden], rows of the text."""
         self._write(rows, *keys_and_values(self.of.attention, x, self._tensors, rows.rotation(self._rotations)))
 
-    def __call__(self, x: Tensor, rows: Rows, inputs: Tensor | None = None, wanted: int = 0) -> Tensor:
+    def __call__(self, x: Tensor, rows: HeadRows, inputs: Tensor | None = None, wanted: int = 0) -> Tensor:
         """Run the layer on a block x float32 [rows, hidden]."""
         if not self._around:
             return super().__call__(x, rows, inputs, wanted)

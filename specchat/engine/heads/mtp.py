@@ -22,7 +22,7 @@ from specchat.engine.heads.feature import FeatureHead
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.mtp_settings import MtpLayout, MtpSettings
 from specchat.engine.heads.recipe import compiles
-from specchat.engine.heads.rows import Rows
+from specchat.engine.heads.rows import HeadRows
 from specchat.engine.heads.target import FrequentScores, Target
 from specchat.engine.recipe import Matrix
 from specchat.engine.reference.layer import norm
@@ -58,7 +58,7 @@ class MtpHead(FeatureHead):
     def feature(self, states: Tensor) -> Tensor:
         return self.target.model.final_norm(states) if self._normed else states
 
-    def step(self, embedded: Tensor, features: Tensor, rows: Rows) -> Tensor:
+    def step(self, embedded: Tensor, features: Tensor, rows: HeadRows) -> Tensor:
         tensors = self._tensors
         both = [norm(self._of_state, features, tensors), norm(self._of_token, embedded, tensors)]
         ordered = torch.cat(both[::-1] if self._token_first else both, -1)

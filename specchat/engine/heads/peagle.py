@@ -14,7 +14,7 @@ from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.errors import ModelError
 from specchat.engine.heads.eagle3 import Eagle3Head
 from specchat.engine.heads.files import HeadFiles
-from specchat.engine.heads.rows import Rows
+from specchat.engine.heads.rows import HeadRows
 from specchat.engine.heads.target import Target
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.tree_layout import Layout
@@ -62,7 +62,7 @@ class PEagleHead(Eagle3Head):
         return hidden[:rows]
 
     def predict(
-        self, recent: Tensor, slots: Tensor, states: Sequence[Tensor], rows_at: Callable[[Tensor], Rows]
+        self, recent: Tensor, slots: Tensor, states: Sequence[Tensor], rows_at: Callable[[Tensor], HeadRows]
     ) -> None:
         """Predict all places, as `DFlashHead.predict`."""
         rows, masks = len(recent), self._masks

@@ -20,7 +20,7 @@ MixStacks = Callable[[Experts, Tensor, HeadTensors], Tensor]
 """(experts, inputs float32 [rows, inputs], their tensors) -> the mixture's output float32 [rows, hidden]."""
 
 
-class Rows:
+class HeadRows:
     """Rows of a pass, the same for all layers of a head."""
 
     def __init__(
@@ -63,7 +63,7 @@ class Rows:
         return self._rotations[id(tables)][1]
 
 
-def chain(first: int, rows: int, device: torch.device, wanted: int = 0) -> Rows:
+def chain(first: int, rows: int, device: torch.device, wanted: int = 0) -> HeadRows:
     """Rows in slots first, first + 1, ..., after a text of `first` KV entries."""
     last = first + rows
 
@@ -76,10 +76,10 @@ def chain(first: int, rows: int, device: torch.device, wanted: int = 0) -> Rows:
             seen = seen.tril(first - since) if of.causal else seen
         return fused(of, query, keys[:, since:last], values[:, since:last], seen)
 
-    return Rows(range(first, last), attend, wanted=wanted, device=device)
+    return HeadRows(range(first, last), attend, wanted=wanted, device=device)
 
 
-def nodes(first: int, positions: Tensor, seen: Tensor) -> Rows:
+def nodes(first: int, positions: Tensor, seen: Tensor) -> HeadRows:
     """Rows in slots first, first + 1, ... for nodes of a tree at `positions` int64 [rows].
 
     `seen` bool [rows, first + rows] is true where a row attends.
@@ -88,7 +88,7 @@ def nodes(first: int, positions: Tensor, seen: Tensor) -> Rows:
     def attend(of: Attention, query: Tensor, keys: Tensor, values: Tensor, _: Tensor | None) -> Tensor:
         return fused(of, query, keys[:, : seen.shape[1]], values[:, : seen.shape[1]], seen)
 
-    return Rows(torch.arange(first, seen.shape[1], device=seen.device), attend, positions)
+    return HeadRows(torch.arange(first, seen.shape[1], device=seen.device), attend, positions)
 
 
 def fused(of: Attention, query: Tensor, keys: Tensor, values: Tensor, seen: Tensor | None) -> Tensor:

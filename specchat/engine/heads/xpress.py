@@ -18,7 +18,7 @@ from torch import Tensor
 
 from specchat.engine.heads.block_settings import MOST_RANK
 from specchat.engine.heads.dflash import DFlashHead
-from specchat.engine.heads.rows import Rows
+from specchat.engine.heads.rows import HeadRows
 from specchat.engine.recipe import Gated, Matrix
 from specchat.engine.reference.layer import gated
 from specchat.engine.strategy import Head
@@ -55,7 +55,7 @@ class XPressHead(DFlashHead):
         self._mlp = Gated(tensors.read(weights, gate_up), matrix(down, rank, inner))
         self._w2 = matrix(w2, self._given.proposes, rank)
 
-    def _predict(self, last_two: Tensor, rows: Rows, wanted: int) -> Tensor:
+    def _predict(self, last_two: Tensor, rows: HeadRows, wanted: int) -> Tensor:
         block, product = super()._predict(last_two, rows, wanted), self._tensors.product
         of_block = product(block.mean(0, keepdim=True), self._of_block).expand(len(block), -1)
         without = product(torch.cat([product(block, self._of_row), of_block], -1), self._fused)
