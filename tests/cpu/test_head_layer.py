@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from specchat.engine.heads.files import HeadFiles
-from specchat.engine.heads.layer import HeadLayer, Places
+from specchat.engine.heads.layer import HeadLayer
 from specchat.engine.heads.recipe import compiles, joined, layers
+from specchat.engine.heads.rows import chain, nodes
 from specchat.engine.heads.settings import shape_of
 from specchat.engine.heads.tensors import HeadTensors, as_stored
 from specchat.engine.weights.weights import Weights
@@ -23,7 +24,7 @@ def made(folder: Path, compiled: bool, inputs: int) -> HeadLayer:
     shape = shape_of(files, files.settings)
     of = joined(layers(shape.recipe)[0], inputs)
     with Weights(files) as weights:
-        return HeadLayer(weights, HeadTensors(), as_stored(weights, of), 50, compiled and compiles(shape))
+        return HeadLayer(weights, HeadTensors(), as_stored(weights, of), 64, compiled and compiles(shape))
 
 
 @pytest.mark.parametrize("inputs", [HIDDEN, 2 * HIDDEN])
@@ -48,14 +49,15 @@ def test_rows_come_out_as_in_the_reference(
     for rows in (1, 16, 1, 5, 20, 3):  # 20 rows are more than the compiled one takes at a time
         x, residual = torch.randn(rows, inputs, generator=g), torch.randn(rows, HIDDEN, generator=g)
         kept = residual.clone()
-        found = compiled(residual, Places(at), x)
+        following = chain(at, rows, x.device)
+        found = compiled(residual, following, x)
         assert torch.equal(residual, kept)
-        assert torch.allclose(found, plain(residual, Places(at), x), rtol=1e-4, atol=1e-4), (rows, at)
+        assert torch.allclose(found, plain(residual, following, x), rtol=1e-4, atol=1e-4), (rows, at)
         at += rows
     # Nodes of a tree see the same cache.
     seen = torch.tensor([True] * at + [True, False] + [True] * at + [False, True]).view(2, -1)
     x, residual = torch.randn(2, inputs, generator=g), torch.randn(2, HIDDEN, generator=g)
-    tree = Places(at, torch.tensor([at, at]), seen)
+    tree = nodes(at, torch.tensor([at, at]), seen)
     assert torch.allclose(compiled(residual, tree, x), plain(residual, tree, x), rtol=1e-4, atol=1e-4)
 
 

@@ -8,9 +8,9 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from specchat.engine.device.head_experts import HeadExperts
-from specchat.engine.model.norm import RMSNorm
+from specchat.engine.heads.tensors import HeadTensors
 from specchat.engine.program.ops import Buffer, Mix
-from specchat.engine.recipe import Experts, Matrix, Norm
+from specchat.engine.recipe import Experts, Matrix
 from specchat.engine.reference.layer import REFERENCE
 from specchat.engine.reference.ops import LayerRows
 from specchat.engine.weights.checkpoint import Checkpoint
@@ -18,15 +18,13 @@ from tests.device.conftest import DEVICE, ON_GPU
 from tests.engine.tiny import FAMILIES, checkpoint
 
 
-class Random:
+class Random(HeadTensors):
     """Random tensors of a mixture, by name; its experts in stacks."""
 
     def __init__(self, of: Experts) -> None:
+        super().__init__()
         self._of, self._generator = of, torch.Generator().manual_seed(3)
         self._drawn: dict[object, Tensor] = {}
-
-    def norm(self, of: Norm) -> RMSNorm:
-        raise NotImplementedError
 
     def _draw(self, name: object, *shape: int) -> Tensor:
         if name not in self._drawn:

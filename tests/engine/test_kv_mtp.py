@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, Gemma4AssistantConfig, Gemma4Assi
 
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.heads.files import HeadFiles
-from specchat.engine.heads.kv_mtp import KvMtpHead
+from specchat.engine.heads.kv_mtp import KvMtpHead, over_rings
 from specchat.engine.loading import load
 from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.protocol.options import Limits, Sampling, Speculation
@@ -140,7 +140,9 @@ def test_a_captured_pass_sees_of_a_ring_what_the_host_does(
 
         state, fed = model.final_norm(model.states(model.config.layers, known - 1, known)), text[known:]
         for at, token in enumerate([*fed, *tokens(2, seed=2)]):
-            row, state = head.run_after(torch.tensor([token]), state, entries, torch.tensor([known]))
+            at_known = torch.tensor([known])
+            held = [entries(layer) for layer in head.read_layers]
+            row, state = head.run([token], state, at_known, held, over_rings(at_known))
             near(row, head.forward([token], known + at))
 
 

@@ -1,7 +1,8 @@
 """Attention of trained heads in captured graphs, by the kernels of the models: it reads the text's entries alone."""
 
 from collections.abc import Iterable
-from functools import partial
+from functools import cache, partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,22 +26,30 @@ class HeadAttention:
         """Initialise; the target's buffers `shared` serve all layers that they suffice for."""
         self._workspaces = [shared]
 
-    def along(self, known: Tensor, path: Tensor, window: int = 0) -> Attended:
+    def along(self, known: Tensor, path: Tensor) -> Attended:
         """Attention of rows that each see the first `known` int64 [1] entries, and further ones by the bits of its
         `path` int64 [rows], as `kernels.attention.attend` reads them."""
-        return partial(self._attended, known.to(torch.int32), path, window)
+        return partial(self._attended, known.to(torch.int32), path, 0)
 
-    def after(self, first: Tensor, rows: int, causal: bool, window: int) -> Attended:
+    def after(self, first: Tensor, rows: int) -> Attended:
         """Attention of rows whose entries are first, first + 1, ..., int64 [1] and below 0 before a short text.
 
-        If not `causal`, each sees all of them. A row sees up to `window` entries, 0 for all.
+        In a layer that is not causal each sees all of them, and windows are counted from the last.
         """
-        last = torch.arange(rows, device=first.device)
-        last = last if causal else torch.full_like(last, rows - 1)
-        known = first.clamp(min=0)
-        last = (first - known + last).clamp(min=0)
-        path = torch.bitwise_left_shift(torch.full_like(last, 2), last) - 1
-        return self.along(known, path, window)
+
+        @cache  # layers with the same attention share its launches
+        def seeing(causal: bool) -> tuple[Tensor, Tensor]:
+            last = torch.arange(rows, device=first.device)
+            last = last if causal else torch.full_like(last, rows - 1)
+            known = first.clamp(min=0)
+            last = (first - known + last).clamp(min=0)
+            return known.to(torch.int32), torch.bitwise_left_shift(torch.full_like(last, 2), last) - 1
+
+        def attend(of: Attention, *tensors: Any) -> Tensor:
+            window = of.window and of.window + (0 if of.causal else rows - 1)
+            return self._attended(*seeing(of.causal), window, of, *tensors)
+
+        return attend
 
     def _attended(
         self,

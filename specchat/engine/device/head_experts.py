@@ -1,28 +1,16 @@
 """Mixtures of experts in trained heads on a GPU, by the kernels of the models: passes all launch the same work."""
 
-from collections.abc import Callable
-from typing import Protocol
-
 import torch
 from torch import Tensor
 
 from specchat.engine.formats.layout import Weight
+from specchat.engine.heads.tensors import HeadTensors
 from specchat.engine.kernels import expert_products
 from specchat.engine.kernels.activation import gate_mul
 from specchat.engine.kernels.mix import MixtureOutput, add_mixture
 from specchat.engine.kernels.route import Pairs, Rule, allocated, route
-from specchat.engine.recipe import Activation, Experts, Matrix
+from specchat.engine.recipe import Activation, Experts
 from specchat.engine.reference.ops import gated_mlp
-from specchat.engine.reference.protocols import Tensors
-
-
-class StackedTensors(Tensors, Protocol):
-    """The part of `heads.tensors.HeadTensors` used here."""
-
-    def stack(self, of: Matrix) -> Tensor | None: ...
-
-
-MixStacks = Callable[[Experts, Tensor, StackedTensors], Tensor]
 
 
 class HeadExperts:
@@ -31,7 +19,7 @@ class HeadExperts:
     def __init__(self) -> None:
         self._pairs: dict[tuple[int, int], Pairs] = {}
 
-    def run(self, of: Experts, x: Tensor, tensors: StackedTensors) -> Tensor:
+    def run(self, of: Experts, x: Tensor, tensors: HeadTensors) -> Tensor:
         """Return a mixture's output float32 [rows, hidden] of its inputs x of that shape, up to PASS_ROWS rows.
 
         The experts' inputs are rounded as their weights are.

@@ -10,7 +10,6 @@ Row i predicts the token i positions after the pending one, or i + 1 positions a
 """
 
 from collections.abc import Callable, Sequence
-from functools import cache, partial
 from typing import ClassVar
 
 import torch
@@ -18,10 +17,10 @@ from torch import Tensor
 
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.errors import ModelError
-from specchat.engine.heads.block_settings import MOST_BLOCK, BlockSettings, number
+from specchat.engine.heads.block_settings import MOST_BLOCK, block
 from specchat.engine.heads.files import HeadFiles
-from specchat.engine.heads.layer import AttendAfter, AttendWithin, BlockLayer
-from specchat.engine.heads.slots import DeviceSlots
+from specchat.engine.heads.layer import BlockLayer
+from specchat.engine.heads.rows import HeadRows, chain
 from specchat.engine.heads.target import DraftHead, Embedding, Scores, Target
 from specchat.engine.heads.tensors import fits_target
 from specchat.engine.model.decoder import NOTHING, Skip
@@ -54,34 +53,45 @@ class DFlashHead(DraftHead):
             ModelError: settings or weights missing, damaged, unknown, or for another target.
         """
         model = target.model
-        self._given = given = BlockSettings.read(files, model.config, self.family)
+        self._given = given = block(files, model.config, self.family)
         hidden, inputs = given.shape.hidden, len(given.recipe.aux_layers) * model.config.hidden
         with Weights(files, model.device) as weights:
             super().__init__(target, given.recipe, weights.count())
             fits_family(files, weights, self.family)
             fc, of_text = ENCODER if f"{ENCODER[0]}.weight" in weights else ("fc", "hidden_norm")
             fits_target(files, weights, model.config.hidden, hidden, inputs, fc)
-            self._block_size = self._size(files)
+            self._block_size = given.number("block_size", 2, MOST_BLOCK)
             tensors, eps = self._tensors, given.shape.recipe.norm.eps
             self._fc = tensors.read(weights, Matrix((fc,), (hidden,), inputs))
             self._text_norm, self._norm = (tensors.read(weights, Norm(name, hidden, eps)) for name in (of_text, "norm"))
-            kernel = given.kernel(files, self._block_size) if self.convolved or CONVOLVED in weights else None
-            slots = model.context + MOST_BLOCK
-            self._layers = [BlockLayer(weights, tensors, layer, slots, kernel) for layer in given.recipe.layers]
+            convolved = self.convolved or CONVOLVED in weights
+            kernel = self._kernel(given.shape.hidden) if convolved else None
+            self.capacity = model.context + MOST_BLOCK
+            self._layers = [BlockLayer(weights, tensors, one, self.capacity, kernel) for one in given.recipe.layers]
             self._embedding = Embedding(weights, tensors, model, hidden)
             self._scores = Scores(weights, tensors, model, given.proposes, hidden)
             self.places = self.wanted = self._block_size - given.first
             """Draft tokens of a block at most, and number wanted from the next pass."""
-            self._more(files, weights)
+            self._more(weights)
         model.record_states(given.recipe.aux_layers)
+        self._mask = given.number("mask_token_id", 0, model.vocab - 1)
         self._before: list[int] = []
         """The pending token and the draft tokens before the position being scored."""
 
-    def _size(self, files: HeadFiles) -> int:
-        """Rows of the block, including the pending token's."""
-        return number(files, self._given.known.block_size, "block_size", 2, MOST_BLOCK)
+    def _kernel(self, hidden: int) -> tuple[int, int]:
+        """Kernel size of the layers' convolutions over a block, and channels per group.
 
-    def _more(self, files: HeadFiles, weights: Weights) -> None:
+        Raises:
+            ModelError: they are missing or out of range, or the group does not divide the channels.
+        """
+        given = self._given
+        taps = given.number("conv_kernel_size", 1, self._block_size)
+        group = given.number("conv_group_size", 1, hidden)
+        if hidden % group:
+            raise ModelError(f"{given.path}: conv_group_size {group} does not divide hidden_size.")
+        return taps, group
+
+    def _more(self, weights: Weights) -> None:
         """Read the further tensors of a subclass."""
 
     @torch.inference_mode()
@@ -98,7 +108,9 @@ class DFlashHead(DraftHead):
         place = start + len(tokens) - 1 - known
         if not place:
             self._write_text(start, known)
-            self._predict([*self.target.tokens[-1:], *tokens[-1:]], known)
+            device = self.target.model.device
+            last_two = torch.tensor([*self.target.tokens[-1:], *tokens[-1:]], device=device)
+            self._predict(last_two, chain(known, self._block_size, device), self.wanted)
         self._before[place:] = tokens[-1:]
         return self._rows[place : place + 1]
 
@@ -107,20 +119,19 @@ class DFlashHead(DraftHead):
         return self.logits_at(*torch.tensor([[len(self._before) - 1], self._before[-1:]], device=self._rows.device))
 
     def predict(
-        self, recent: Tensor, length: Tensor, states: Callable[[int, Tensor], Tensor], attend_after: AttendAfter
+        self, recent: Tensor, slots: Tensor, states: Sequence[Tensor], rows_at: Callable[[Tensor], HeadRows]
     ) -> None:
         """Predict a block, as a captured graph needs it: all arguments are on the device.
 
         Args:
             recent: int [rows], the last tokens of the text with the pending one.
-            length: int64 [1], tokens before the pending one; the entries of the last `rows` of them are written.
-            states: as `DeviceModel.states_at`.
+            slots: int64 [rows], of the tokens before each of them; their entries are written.
+            states: the target's hidden states of those, float32 [rows, hidden] after each of `aux_layers`.
+            rows_at: maps slots int64 [rows] to the rows there, which attend to the text and one another.
         """
-        positions = length + torch.arange(-len(recent), 0, device=recent.device)
-        known = positions.clamp(min=0)
-        slots = DeviceSlots(positions, positions, self._layers[0].capacity)
-        self._write([states(layer, known) for layer in self.aux_layers], slots)
-        self._predict(recent[-2:], length, attend_after)
+        self._write(states, rows_at(slots))
+        block = rows_at(slots[-1:] + torch.arange(1, self._block_size + 1, device=slots.device))
+        self._predict(recent[-2:], block, self.places)
 
     def logits_at(self, place: Tensor, token: Tensor) -> Tensor:
         """Logits float32 [1, vocab] at position `place` of the draft, after `token`; int [1] both, places in order."""
@@ -129,40 +140,25 @@ class DFlashHead(DraftHead):
     def _write_text(self, first: int, last: int) -> None:
         """Write the KV entries of positions first, ..., last - 1 from the target's hidden states."""
         if first < last:  # a product takes at least one row
-            self._write([self.target.model.states(layer, first, last) for layer in self.aux_layers], first)
+            states = [self.target.model.states(layer, first, last) for layer in self.aux_layers]
+            self._write(states, chain(first, last - first, states[0].device))
 
-    def _write(self, states: Sequence[Tensor], at: int | DeviceSlots) -> None:
-        """Write the KV entries that belong to `states`, `at` as in `BlockLayer.write_entries`."""
+    def _write(self, states: Sequence[Tensor], rows: HeadRows) -> None:
+        """Write the KV entries that belong to `states`."""
         text = norm(self._text_norm, self._tensors.product(torch.cat(list(states), -1), self._fc), self._tensors)
         for layer in self._layers:
-            layer.write_entries(text, at)
+            layer.write_entries(text, rows)
 
-    def _predict(
-        self, last_two: Sequence[int] | Tensor, known: int | Tensor, attend_after: AttendAfter | None = None
-    ) -> Tensor:
+    def _predict(self, last_two: Tensor, rows: HeadRows, wanted: int) -> Tensor:
         """Predict the block after the last two tokens of a text, or its only one; return its rows float32 [block,
-        hidden]. `known` as in `BlockLayer`, or int64 [1] on the device with `attend_after`."""
-        masks = self._block_size - 1
-        at: int | DeviceSlots
-        attend: AttendWithin | None = None
-        if isinstance(known, Tensor):
-            assert attend_after is not None
-            positions = known + torch.arange(self._block_size, device=known.device)
-            at = DeviceSlots(positions, positions, self._layers[0].capacity)
-            # Layers with the same attention share its launches.
-            attend = cache(partial(attend_after, known, self._block_size))
-        else:
-            at = known
-        if isinstance(last_two, Tensor):
-            x = self._embedding(torch.cat([last_two[-1:], last_two.new_full((masks,), self._given.mask)]))
-        else:
-            x = self._embedding([*last_two[-1:], *[self._given.mask] * masks])
+        hidden]. `wanted` draft tokens are scored."""
+        masks = last_two.new_full((self._block_size - 1,), self._mask)
+        x = self._embedding(torch.cat([last_two[-1:], masks]))
         for layer in self._layers:
-            x = layer(x, at, attend)
+            x = layer(x, rows)
         block = norm(self._norm, x, self._tensors)
         self._rows = self._keep("rows", block[self._given.first :])
         """Rows that predict, by position in the draft."""
-        wanted = self.places if isinstance(known, Tensor) else self.wanted
         self._base = self._keep("base", self._scores(self._rows[:wanted]))
         """Their logits before any correction, float32 [wanted, vocab]."""
         return block

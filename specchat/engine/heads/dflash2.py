@@ -10,18 +10,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from specchat.engine.foreign import Foreign, MaybeCount, checked
-from specchat.engine.heads.block_settings import MOST_RANK, number
+from specchat.engine.heads.block_settings import MOST_RANK
 from specchat.engine.heads.dflash import DFlashHead
-from specchat.engine.heads.files import HeadFiles
 from specchat.engine.recipe import Matrix
 from specchat.engine.strategy import Head
 from specchat.engine.weights.weights import Weights
-
-
-class SelectorKeys(Foreign):
-    selector_rank: MaybeCount = None
-    selector_top_k: MaybeCount = None
 
 
 class DFlash2Head(DFlashHead):
@@ -31,10 +24,9 @@ class DFlash2Head(DFlashHead):
     family: ClassVar[Head] = "dflash2"
     convolved: ClassVar[bool] = True
 
-    def _more(self, files: HeadFiles, weights: Weights) -> None:
-        known, shape = checked(SelectorKeys, self._given.settings, str(files.folder / "config.json")), self._given.shape
-        rank = number(files, known.selector_rank, "selector_rank", 1, MOST_RANK)
-        self._best = number(files, known.selector_top_k, "selector_top_k", 1, shape.vocab)
+    def _more(self, weights: Weights) -> None:
+        given, shape = self._given, self._given.shape
+        rank, self._best = given.number("selector_rank", 1, MOST_RANK), given.number("selector_top_k", 1, shape.vocab)
         prefix = "candidate_selector."
         self._after = self._tensors.table(weights, f"{prefix}predecessor_codebook", shape.vocab, rank)
         self._next = self._tensors.table(weights, f"{prefix}successor_codebook", shape.vocab, rank)

@@ -12,14 +12,11 @@ With p the token before a position, h its row of the block and u the row's own l
 from typing import ClassVar
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from specchat.engine.errors import ModelError
-from specchat.engine.foreign import Foreign, checked
-from specchat.engine.heads.block_settings import MOST_RANK, number
+from specchat.engine.heads.block_settings import MOST_RANK
 from specchat.engine.heads.dflash import DFlashHead
-from specchat.engine.heads.files import HeadFiles
 from specchat.engine.recipe import Matrix
 from specchat.engine.strategy import Head
 from specchat.engine.weights.weights import Weights
@@ -28,29 +25,17 @@ INNER = {"vanilla": None, "gated": "gate_proj", "rnn": "joint_proj"}
 """Kinds of bias, and the name of each one's product besides W1 and W2."""
 
 
-_SWITCH = "true or false"
-
-
-class MarkovKeys(Foreign):
-    markov_rank: int | None = Field(None, description="a whole number")
-    markov_head_type: str = Field("vanilla", description="a text")
-    confidence_head_with_markov: bool = Field(True, description=_SWITCH)
-    enable_confidence_head: bool = Field(True, description=_SWITCH)
-
-
 class DSparkHead(DFlashHead):
     """DSpark head. Keys: DFlash's; under "markov_head." W1 as "markov_w1.weight" [vocab, rank] and W2 as
     "markov_w2.weight"; with biases G and J there as "gate_proj" and "joint_proj", and C as "confidence_head.proj"."""
 
     family: ClassVar[Head] = "dspark"
 
-    def _more(self, files: HeadFiles, weights: Weights) -> None:
-        path, shape = files.folder / "config.json", self._given.shape
-        known = checked(MarkovKeys, self._given.settings, str(path))
-        rank = number(files, known.markov_rank, "markov_rank", 0, MOST_RANK)
-        self._kind = known.markov_head_type
+    def _more(self, weights: Weights) -> None:
+        given, known, shape = self._given, self._given.keys, self._given.shape
+        rank, self._kind = given.number("markov_rank", 0, MOST_RANK), known.markov_head_type
         if self._kind not in INNER:
-            raise ModelError(f"{path}: markov_head_type is {self._kind[:40]}, not one of {', '.join(INNER)}.")
+            raise ModelError(f"{given.path}: markov_head_type is {self._kind[:40]}, not one of {', '.join(INNER)}.")
 
         def matrix(name: str, outputs: int, inputs: int, bias: bool = True) -> Matrix:
             return self._tensors.read(weights, Matrix((name,), (outputs,), inputs, bias))

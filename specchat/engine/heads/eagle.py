@@ -14,8 +14,8 @@ from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.heads import settings
 from specchat.engine.heads.feature import FeatureHead
 from specchat.engine.heads.files import HeadFiles
-from specchat.engine.heads.layer import Places
 from specchat.engine.heads.recipe import compiles
+from specchat.engine.heads.rows import HeadRows
 from specchat.engine.heads.target import Embedding, Target
 from specchat.engine.heads.tensors import as_stored, fits_target, with_bias
 from specchat.engine.recipe import Matrix
@@ -45,9 +45,9 @@ class EagleHead(FeatureHead):
     def feature(self, states: Tensor) -> Tensor:
         return self.target.model.final_norm(states)
 
-    def step(self, embedded: Tensor, features: Tensor, at: Places) -> Tensor:
+    def step(self, embedded: Tensor, features: Tensor, rows: HeadRows) -> Tensor:
         x = self._tensors.product(torch.cat([embedded, features], -1), self._fc)
-        return self._layer(x, at, x)
+        return self._layer(x, rows, x)
 
     def next_features(self, hidden: Tensor) -> Tensor:
         return hidden

@@ -22,9 +22,9 @@ from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.errors import ModelError
 from specchat.engine.heads.feature import FeatureHead
 from specchat.engine.heads.files import HeadFiles
-from specchat.engine.heads.layer import Places
-from specchat.engine.heads.recipe import compiles
-from specchat.engine.heads.settings import Eagle3Settings
+from specchat.engine.heads.recipe import compiles, renamed
+from specchat.engine.heads.rows import HeadRows
+from specchat.engine.heads.settings import HeadSettings, eagle3
 from specchat.engine.heads.target import Embedding, Target
 from specchat.engine.heads.tensors import as_stored, draft_vocabulary, fits_target, read_linear, scatter
 from specchat.engine.model.chain_parameters import ChainParameters
@@ -53,45 +53,45 @@ class Eagle3Head(FeatureHead):
             ModelError: settings or weights missing, damaged, unknown, or for another target.
         """
         model = target.model
-        given = Eagle3Settings.read(files, model.config, self.kind)
+        given = eagle3(files, model.config, self.kind)
         with Weights(files, model.device) as weights:
             first = "midlayer." if "midlayer.hidden_norm.weight" in weights else "layers.0."
-            recipe = given.recipe(model.config, first)
-            super().__init__(target, recipe, weights.count())
+            super().__init__(target, given.recipe, weights.count())
             shape, state, tensors = given.shape, model.config.hidden, self._tensors
-            hidden, inputs = shape.hidden, len(given.aux_layers) * state
+            hidden, inputs = shape.hidden, len(self.aux_layers) * state
             fits_target(files, weights, state, hidden, inputs)
             _agree(files, weights, given, self.kind)
 
             def norm_of(name: str, size: int = hidden) -> Norm:
                 return tensors.read(weights, Norm(name, size, shape.recipe.norm.eps))
 
-            self._before = norm_of("input_norm", inputs) if given.norm_before_fc else None
-            each = range(len(given.aux_layers) if given.fc_norm else 0)
+            self._before = norm_of("input_norm", inputs) if given.keys.norm_before_fc else None
+            each = range(len(self.aux_layers) if given.keys.fc_norm else 0)
             self._each = [norm_of(f"fc_norm.{i}", state) for i in each]
             self._fc = tensors.read(weights, Matrix(("fc",), (hidden,), inputs))
             self._token_norm, self._feature_norm = norm_of(f"{first}input_layernorm"), norm_of(f"{first}hidden_norm")
             self._norm = norm_of("norm")
             self._tokens = draft_vocabulary(weights, given.proposes, model.vocab)
             self._head = tensors.read(weights, Matrix(("lm_head",), (given.proposes,), hidden))
-            for layer in recipe.layers:
-                self._read_layer(weights, as_stored(weights, layer), compiles(shape))
+            for layer in given.recipe.layers:
+                named = renamed(layer, "layers.0.", first) if layer is given.recipe.layers[0] else layer
+                self._read_layer(weights, as_stored(weights, named), compiles(shape))
             self._embedding = Embedding(weights, tensors, model, hidden)
             self._given = given
             self._chain = self._compile_chain(weights, model)
-        model.record_states(given.aux_layers)
+        model.record_states(self.aux_layers)
         logging.getLogger(__name__).info(
             "%s of %s: hidden states after %s layers, norm_before_residual %s",
             self.kind,
             files.folder,
-            given.aux_layers,
+            self.aux_layers,
             given.norm_before_residual,
         )
 
     def _compile_chain(self, weights: Weights, model: Target) -> "HeadChain | None":
         """Compiled drafting of whole chains, for small heads of compiled targets; None if unsupported."""
         given, (layer, *further), embed = self._given, self._layers, model.packed_embeddings
-        other = self.kind != "eagle3" or given.norm_output or further or self.table is not None
+        other = self.kind != "eagle3" or given.keys.norm_output or further or self.table is not None
         if other or layer.compiled is None or embed is None or len(self._tokens) != model.vocab:
             return None
         from specchat.engine.cpu.drafting.heads import HeadChain
@@ -130,17 +130,17 @@ class Eagle3Head(FeatureHead):
             states = torch.cat([norm(one, part, tensors) for one, part in zip(self._each, parts, strict=True)], -1)
         return tensors.product(states, self._fc)
 
-    def step(self, embedded: Tensor, features: Tensor, at: Places) -> Tensor:
+    def step(self, embedded: Tensor, features: Tensor, rows: HeadRows) -> Tensor:
         normed = norm(self._feature_norm, features, self._tensors)
         inputs = torch.cat([norm(self._token_norm, embedded, self._tensors), normed], -1)
         first, *further = self._layers
-        hidden = first(normed if self._given.norm_before_residual else features, at, inputs)
+        hidden = first(normed if self._given.norm_before_residual else features, rows, inputs)
         for layer in further:
-            hidden = layer(hidden, at)
+            hidden = layer(hidden, rows)
         return hidden
 
     def next_features(self, hidden: Tensor) -> Tensor:
-        return norm(self._norm, hidden, self._tensors) if self._given.norm_output else hidden
+        return norm(self._norm, hidden, self._tensors) if self._given.keys.norm_output else hidden
 
     def logits(self, hidden: Tensor) -> Tensor:
         scores = self._tensors.product(norm(self._norm, hidden, self._tensors), self._head)
@@ -150,7 +150,7 @@ class Eagle3Head(FeatureHead):
         return super().memory() + (0 if self._chain is None else self._chain.memory())
 
 
-def _agree(files: HeadFiles, weights: Weights, given: Eagle3Settings, kind: Head) -> None:
+def _agree(files: HeadFiles, weights: Weights, given: HeadSettings, kind: Head) -> None:
     """Check that tensors which change the computation are present exactly where the settings ask for them.
 
     Raises:
@@ -164,8 +164,8 @@ def _agree(files: HeadFiles, weights: Weights, given: Eagle3Settings, kind: Head
         raise ModelError(f"{files.folder} holds P-EAGLE, as its tensor mask_hidden tells. Name it under heads.peagle.")
     further = f"layers.{given.shape.layers}.input_layernorm.weight"
     for asked, name in (
-        (given.norm_before_fc, "input_norm.weight"),
-        (given.fc_norm, "fc_norm.0.weight"),
+        (given.keys.norm_before_fc, "input_norm.weight"),
+        (given.keys.fc_norm, "fc_norm.0.weight"),
         (False, further),
     ):
         if name in weights and not asked:

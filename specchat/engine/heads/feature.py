@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from specchat.engine.decoding.cached import CachedModel
-from specchat.engine.heads.layer import HeadLayer, MixStacks, Places
+from specchat.engine.heads.layer import HeadLayer
 from specchat.engine.heads.recipe import HeadRecipe
-from specchat.engine.heads.slots import DeviceSlots
+from specchat.engine.heads.rows import HeadRows, chain, nodes
 from specchat.engine.heads.target import DraftHead, Embedding, Target
+from specchat.engine.memory.vectors import LANES
 from specchat.engine.model.decoder import NOTHING, Skip
-from specchat.engine.model.tree_layout import Layout
+from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout
 from specchat.engine.recipe import Gated, Layer
-from specchat.engine.reference.ops import Attended
 from specchat.engine.weights.weights import Weights
 
 
@@ -32,6 +32,8 @@ class FeatureHead(DraftHead):
         """Initialise as `DraftHead`."""
         super().__init__(target, recipe, parameters)
         self._layers: list[HeadLayer] = []
+        self.capacity = -(-(self.context + MAX_TREE_NODES) // LANES) * LANES
+        """Slots of the layers' caches: the nodes of a tree follow the text."""
         self._made = torch.zeros(self.context + 1, recipe.feature, device=target.model.device)
         """The head's predicted feature at each position."""
         self._nodes: list[Tensor] = []
@@ -41,7 +43,7 @@ class FeatureHead(DraftHead):
 
     def _read_layer(self, weights: Weights, of: Layer, compiled: bool) -> HeadLayer:
         """Read one of the layers; `compiled` is true if its shape allows a compiled function."""
-        layer = HeadLayer(weights, self._tensors, of, self.context, compiled and self.target.model.compiled)
+        layer = HeadLayer(weights, self._tensors, of, self.capacity, compiled and self.target.model.compiled)
         self._layers.append(layer)
         return layer
 
@@ -71,7 +73,7 @@ class FeatureHead(DraftHead):
         return None if self._embedding is None else self._embedding.own
 
     @abstractmethod
-    def step(self, embedded: Tensor, features: Tensor, at: Places) -> Tensor:
+    def step(self, embedded: Tensor, features: Tensor, rows: HeadRows) -> Tensor:
         """Run the layers on embedded tokens and the features before them: float32 [rows, hidden]."""
 
     @abstractmethod
@@ -80,10 +82,10 @@ class FeatureHead(DraftHead):
 
     @torch.inference_mode()
     def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, layout: Layout | None = None) -> Tensor:
-        return self._run(tokens, start) if layout is None else self._level(tokens, start, layout)
+        return self._extend(tokens, start) if layout is None else self._level(tokens, start, layout)
 
-    def _run(self, tokens: Sequence[int], start: int, wanted: int = 0) -> Tensor:
-        """Run over tokens from position `start` on; results as in `Places`."""
+    def _extend(self, tokens: Sequence[int], start: int, wanted: int = 0) -> Tensor:
+        """Run over tokens from position `start` on; `wanted` as in `HeadRows`."""
         # No feature precedes the first token.
         tokens, first = (tokens[1:], 0) if start == 0 else (tokens, start - 1)
         last = first + len(tokens)
@@ -91,28 +93,13 @@ class FeatureHead(DraftHead):
             return self._made[:0]
         known = max(first, min(last, len(self.target.tokens)))
         features = torch.cat([self.features(first, known), self._made[known:last]])
-        hidden = self.step(self.embed(tokens), features, Places(first, wanted=wanted))
-        self._made[last + 1 - len(hidden) : last + 1] = self.next_features(hidden)
+        hidden, after = self.run(tokens, features, chain(first, len(tokens), self._made.device, wanted))
+        self._made[last + 1 - len(hidden) : last + 1] = after
         return hidden
 
-    def run_at(
-        self,
-        tokens: Tensor,
-        features: Tensor,
-        slots: Tensor,
-        positions: Tensor,
-        attend: Attended,
-        mix: MixStacks | None = None,
-        wanted: int = 0,
-    ) -> tuple[Tensor, Tensor]:
-        """Run over tokens int [rows] and the features before them, as a captured graph needs; return rows for `logits`
-        and the features after them.
-
-        Their KV entries go to `slots` and their `positions` rotate, int64 [rows] both; the rest as in `Places`.
-        """
-        of_all = DeviceSlots(slots, positions, self._layers[0].capacity)
-        places = Places(0, slots=of_all, attend=attend, mix=mix, wanted=wanted)
-        hidden = self.step(self.embed(tokens), features, places)
+    def run(self, tokens: Sequence[int] | Tensor, features: Tensor, rows: HeadRows) -> tuple[Tensor, Tensor]:
+        """Run over tokens and the features before them; return rows for `logits` and the features after them."""
+        hidden = self.step(self.embed(tokens), features, rows)
         return hidden, self.next_features(hidden)
 
     def _level(self, tokens: Sequence[int], start: int, layout: Layout) -> Tensor:
@@ -130,9 +117,9 @@ class FeatureHead(DraftHead):
             seen[row, [start + node for node in (*path, layout.scratch_row + row)]] = True
             before.append(self._nodes[path[-1]] if path else self._made[start])
         positions = torch.tensor([start + depth - 1 for depth in layout.depths])
-        at = Places(start + layout.scratch_row, positions.to(self._made.device), seen.to(self._made.device))
-        hidden = self.step(self.embed(tokens), torch.stack(before), at)
-        self._nodes += self.next_features(hidden)
+        at = nodes(start + layout.scratch_row, positions.to(self._made.device), seen.to(self._made.device))
+        hidden, after = self.run(tokens, torch.stack(before), at)
+        self._nodes += after
         return hidden
 
     def memory(self) -> int:

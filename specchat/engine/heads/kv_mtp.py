@@ -9,7 +9,8 @@ For a further token h is U norm(x), at the same position over the same entries. 
 tokens of a few centroids alone.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -22,9 +23,9 @@ from specchat.engine.heads.target import DraftHead, Target
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.rope import tables
 from specchat.engine.model.tree_layout import Layout
-from specchat.engine.recipe import Attention, Gated, Layer, Matrix
-from specchat.engine.reference.layer import after_feed, after_mixer, at_end
-from specchat.engine.reference.ops import Context, norm
+from specchat.engine.recipe import Attention, Gated, Matrix
+from specchat.engine.reference.layer import layer
+from specchat.engine.reference.ops import Attended, Context, norm
 from specchat.engine.weights.weights import Weights
 
 TABLE, ORDER = "model.embed_tokens", "masked_embedding.token_ordering"
@@ -48,7 +49,7 @@ class KvMtpHead(DraftHead):
             tensors, hidden = self._tensors, recipe.hidden
             self._before = tensors.read(weights, Matrix(("pre_projection",), (hidden,), 2 * model.config.hidden))
             self._after = tensors.read(weights, Matrix(("post_projection",), (model.config.hidden,), hidden))
-            self._layers = [tensors.read_layer(weights, layer) for layer in given.layers]
+            self._layers = [tensors.read_layer(weights, one) for one in given.layers]
             self._norm = tensors.read(weights, recipe.norm)
             self._head = Matrix((TABLE,), (recipe.vocab,), hidden)
             self._centroids: Matrix | None = None
@@ -62,7 +63,9 @@ class KvMtpHead(DraftHead):
                 tensors.read(weights, self._head)
         turns = {rope: tables(rope, rope.width, model.context + 1) for rope in recipe.ropes if rope}
         self._turns = {rope: [table.to(model.device) for table in pair] for rope, pair in turns.items()}
-        self._contexts: list[Context] = []
+        self._known = torch.empty(0)
+        self._entries: list[tuple[Tensor, Tensor]] = []
+        """KV entries of the text that each layer attends to."""
         self._states: list[Tensor] = []
         """h of each token of the draft."""
         model.record_states((model.config.layers,))
@@ -77,66 +80,53 @@ class KvMtpHead(DraftHead):
         place = start + len(tokens) - 1 - known
         if not place:
             self._states = [model.final_norm(model.states(model.config.layers, known - 1, known))]
-            self._contexts = [self._context(layer, known) for layer in self._layers]
-        x = self._through(model.embed(tokens[-1:]), self._states[place], self._contexts)
-        self._states[place + 1 :] = [self._tensors.product(x, self._after)]
+            self._known = torch.tensor([known], device=model.device)
+            self._entries = [self._of_text(one.attention, known) for one in self._layers]
+        x, following = self.run(tokens[-1:], self._states[place], self._known, self._entries)
+        self._states[place + 1 :] = [following]
         return x
 
     @property
     def capturable(self) -> bool:
         """True if every pass launches the same work, as a captured graph needs: experts depend on the tokens."""
-        return all(isinstance(layer.feed, Gated) for layer in self._layers)
+        return all(isinstance(one.feed, Gated) for one in self._layers)
 
-    def run_after(
-        self, token: Tensor, state: Tensor, entries: Callable[[int], tuple[Tensor, Tensor]], known: Tensor
+    @property
+    def read_layers(self) -> list[int]:
+        """The target's layer whose KV entries each layer attends to."""
+        return [one.attention.share for one in self._layers if one.attention.share is not None]
+
+    def run(
+        self,
+        token: Sequence[int] | Tensor,
+        state: Tensor,
+        known: Tensor,
+        entries: Sequence[tuple[Tensor, Tensor]],
+        attend: Attended | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Return the row after a token and the next state h, as a captured graph needs them.
+        """Return the row after a token and the next state h.
 
         Args:
-            token: int [1], `state` its h; both and the others on the device.
-            entries: maps a layer of the target to all that its cache holds (`DeviceModel.whole_entries`).
-            known: int64 [1], tokens of the text that it holds.
+            token: int [1], `state` its h.
+            known: int64 [1], tokens of the text, on the device.
+            entries: KV entries for each layer, as `attend` takes them; without it those attended to.
         """
-        contexts = [self._masked(layer, entries, known) for layer in self._layers]
-        x = self._through(self.target.model.embed(token), state, contexts)
+        x = self._tensors.product(torch.cat([self.target.model.embed(token), state], -1), self._before)
+        for of, held in zip(self._layers, entries, strict=True):
+            rotation = None
+            if (rope := of.attention.rope) is not None:
+                cos, sin = (table.index_select(0, known) for table in self._turns[rope])
+                rotation = cos, sin
+            x = layer(of, x, self._tensors, Context(rotation, partial(_same, held), attend=attend))
+        x = norm(self._norm, x, self._tensors)
         return x, self._tensors.product(x, self._after)
 
-    def _through(self, embedded: Tensor, state: Tensor, contexts: Sequence[Context]) -> Tensor:
-        """Run the layers and the norm on a token's embedding and h."""
-        x = self._tensors.product(torch.cat([embedded, state], -1), self._before)
-        for layer, context in zip(self._layers, contexts, strict=True):
-            x = at_end(
-                layer, after_feed(layer, after_mixer(layer, x, self._tensors, context), self._tensors), self._tensors
-            )
-        return norm(self._norm, x, self._tensors)
-
-    def _context(self, layer: Layer, known: int) -> Context:
+    def _of_text(self, of: Attention, known: int) -> tuple[Tensor, Tensor]:
         """KV entries that a layer attends to, from the position after `known` tokens."""
-        of = layer.attention
         assert of.share is not None
         # The last token's own entry is not there yet, and its window is counted from the one before.
         first = max(0, known - 1 - of.window) if of.window else 0
-        entries = self.target.model.kv_entries(of.share, first, known)
-        given: Callable[..., tuple[Tensor, Tensor]] = lambda: entries  # noqa: E731
-        if of.rope is None:
-            return Context(None, given)
-        cos, sin = (table[known : known + 1] for table in self._turns[of.rope])
-        return Context((cos, sin), given)
-
-    def _masked(self, layer: Layer, entries: Callable[[int], tuple[Tensor, Tensor]], known: Tensor) -> Context:
-        """The same of all that the target's cache holds, under a mask: a ring where its layer has a window."""
-        of = layer.attention
-        assert of.share is not None
-        keys, values = entries(of.share)
-        places = torch.arange(keys.shape[1], device=known.device)
-        # The text's last position in each place of the ring; what a pass wrote after the text stands further back.
-        positions = known - 1 - torch.remainder(known - 1 - places, keys.shape[1])
-        seen = positions >= (torch.clamp(known - 1 - of.window, min=0) if of.window else 0)
-        given: Callable[..., tuple[Tensor, Tensor]] = lambda: (keys, values)  # noqa: E731
-        if of.rope is None:
-            return Context(None, given, seen[None], _grouped)
-        cos, sin = (table.index_select(0, known) for table in self._turns[of.rope])
-        return Context((cos, sin), given, seen[None], _grouped)
+        return self.target.model.kv_entries(of.share, first, known)
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
@@ -150,13 +140,25 @@ class KvMtpHead(DraftHead):
         return whole
 
 
-def _grouped(of: Attention, query: Tensor, keys: Tensor, values: Tensor, seen: Tensor | None) -> Tensor:
-    """Attention of one row as `reference.layer.attended`, with keys and values as they are stored."""
-    assert seen is not None
-    rows = query.view(of.kv_heads, -1, of.head_dim).to(keys.dtype)
-    scores = of.scale * (rows @ keys.transpose(-1, -2)).float()
-    weights = scores.where(seen, float("-inf")).softmax(-1)
-    return (weights.to(values.dtype) @ values).float().view_as(query)
+def _same(entries: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    return entries
+
+
+def over_rings(known: Tensor) -> Attended:
+    """Attention of one row after `known` int64 [1] tokens over all that the target's cache holds: a ring where its
+    layer has a window. Keys and values are as they are stored."""
+
+    def attend(of: Attention, query: Tensor, keys: Tensor, values: Tensor, _: Tensor | None) -> Tensor:
+        places = torch.arange(keys.shape[1], device=known.device)
+        # The text's last position in each place of the ring; what a pass wrote after the text stands further back.
+        positions = known - 1 - torch.remainder(known - 1 - places, keys.shape[1])
+        seen = positions >= (torch.clamp(known - 1 - of.window, min=0) if of.window else 0)
+        rows = query.view(of.kv_heads, -1, of.head_dim).to(keys.dtype)
+        scores = of.scale * (rows @ keys.transpose(-1, -2)).float()
+        weights = scores.where(seen, float("-inf")).softmax(-1)
+        return (weights.to(values.dtype) @ values).float().view_as(query)
+
+    return attend
 
 
 def _order(weights: Weights, vocab: int) -> Tensor:

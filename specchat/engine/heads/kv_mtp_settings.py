@@ -8,6 +8,7 @@ from pydantic import Field
 from specchat.engine.errors import ModelError
 from specchat.engine.foreign import Count, Foreign, Switch, checked
 from specchat.engine.heads.recipe import Given, HeadRecipe
+from specchat.engine.heads.settings import agree
 from specchat.engine.recipe import Attention, Layer
 from specchat.engine.strategy import Head
 from specchat.engine.weights.config import ModelConfig, parse_config
@@ -45,12 +46,8 @@ class KvMtpSettings:
         known = checked(KvMtpKeys, files.settings, path)
         own = {"model_type": target.family, "num_kv_shared_layers": 0}
         shape = parse_config(files.folder, {**known.text_config, **own})
-        for key, theirs, ours in (
-            ("backbone_hidden_size", known.backbone_hidden_size, target.hidden),
-            ("vocab_size", shape.vocab, target.vocab),
-        ):
-            if theirs != ours:
-                raise ModelError(f"{path}: this head is for another target: {key} is {theirs}, not {ours}.")
+        agree(path, "backbone_hidden_size", known.backbone_hidden_size, target.hidden)
+        agree(path, "vocab_size", shape.vocab, target.vocab)
         if known.use_ordered_embeddings:
             count, top = known.num_centroids, known.centroid_intermediate_top_k
             if shape.vocab % count or top > count:

@@ -66,24 +66,20 @@ class MedusaHeads(DraftHead):
         return len(self._heads)
 
     def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, layout: Layout | None = None) -> Tensor:
-        """Hidden state before the head's output matrix, the same for each token: heads do not see draft tokens."""
+        """The target's last hidden state, the same for each token: heads do not see draft tokens."""
         known = len(self.target.tokens)
         self._next = layout.depths[0] if layout is not None else start + len(tokens) - 1 - known
-        return self._through(self._next, self.target.model.states(self._last, known - 1, known)).expand(len(tokens), -1)
+        return self.target.model.states(self._last, known - 1, known).expand(len(tokens), -1)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        return self._tensors.product(hidden[:1], self._heads[self._next][1]).expand(len(hidden), -1)
+        return self.logits_at(self._next, hidden[:1]).expand(len(hidden), -1)
 
     def logits_at(self, place: int, state: Tensor) -> Tensor:
         """Logits float32 [1, vocab] of head `place`, from the target's last hidden state float32 [1, hidden]."""
-        return self._tensors.product(self._through(place, state), self._heads[place][1])
-
-    def _through(self, place: int, state: Tensor) -> Tensor:
-        """Hidden state float32 [1, hidden] before the output matrix of head `place`."""
-        hidden = self.target.model.final_norm(state)
-        for matrix in self._heads[place][0]:
+        hidden, (blocks, scores) = self.target.model.final_norm(state), self._heads[place]
+        for matrix in blocks:
             hidden = hidden + silu(self._tensors.product(hidden, matrix))
-        return hidden
+        return self._tensors.product(hidden, scores)
 
     def write(self, tokens: Sequence[int], start: int) -> None:
         """Do nothing: heads use only the target's hidden states."""

@@ -20,9 +20,9 @@ from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.errors import ModelError
 from specchat.engine.heads.feature import FeatureHead
 from specchat.engine.heads.files import HeadFiles
-from specchat.engine.heads.layer import Places
 from specchat.engine.heads.mtp_settings import MtpLayout, MtpSettings
 from specchat.engine.heads.recipe import compiles
+from specchat.engine.heads.rows import HeadRows
 from specchat.engine.heads.target import FrequentScores, Target
 from specchat.engine.recipe import Matrix
 from specchat.engine.reference.ops import norm
@@ -58,17 +58,17 @@ class MtpHead(FeatureHead):
     def feature(self, states: Tensor) -> Tensor:
         return self.target.model.final_norm(states) if self._normed else states
 
-    def step(self, embedded: Tensor, features: Tensor, at: Places) -> Tensor:
+    def step(self, embedded: Tensor, features: Tensor, rows: HeadRows) -> Tensor:
         tensors = self._tensors
         both = [norm(self._of_state, features, tensors), norm(self._of_token, embedded, tensors)]
         ordered = torch.cat(both[::-1] if self._token_first else both, -1)
-        return self._layer(tensors.product(ordered, self._joined), at, wanted=at.wanted)
+        return self._layer(tensors.product(ordered, self._joined), rows, wanted=rows.wanted)
 
     @torch.inference_mode()
     def write(self, tokens: Sequence[int], start: int) -> None:
         # Of tokens whose features the target has, the layer's own results are never read.
         known = start + len(tokens) <= len(self.target.tokens) + 1
-        self._run(tokens, start, wanted=1 if known else 0)
+        self._extend(tokens, start, wanted=1 if known else 0)
 
     def next_features(self, hidden: Tensor) -> Tensor:
         return norm(self._final, hidden, self._tensors) if self._normed else hidden

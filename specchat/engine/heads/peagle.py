@@ -14,7 +14,7 @@ from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.errors import ModelError
 from specchat.engine.heads.eagle3 import Eagle3Head
 from specchat.engine.heads.files import HeadFiles
-from specchat.engine.heads.layer import AttendAfter
+from specchat.engine.heads.rows import HeadRows
 from specchat.engine.heads.target import Target
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.tree_layout import Layout
@@ -34,9 +34,9 @@ class PEagleHead(Eagle3Head):
             ModelError: settings or weights missing, damaged, unknown, or for another target.
         """
         super().__init__(files, target)
-        if self._given.mask is None:
+        if (mask := self._given.keys.mask_token_id) is None:
             raise ModelError(f"{files.folder / 'config.json'} names no mask_token_id (or ptd_token_id, or pard_token).")
-        self._mask, inputs = self._given.mask, len(self._given.aux_layers) * target.model.config.hidden
+        self._mask, inputs = mask, len(self.aux_layers) * target.model.config.hidden
         with Weights(files, target.model.device) as weights:
             shape = weights.shape("mask_hidden")
             if shape not in ((inputs,), (1, inputs), (1, 1, inputs)):
@@ -62,15 +62,13 @@ class PEagleHead(Eagle3Head):
         return hidden[:rows]
 
     def predict(
-        self, recent: Tensor, length: Tensor, states: Callable[[int, Tensor], Tensor], attend_after: AttendAfter
+        self, recent: Tensor, slots: Tensor, states: Sequence[Tensor], rows_at: Callable[[Tensor], HeadRows]
     ) -> None:
-        """Predict all places, as `DFlashHead.guess`."""
-        rows = len(recent)
-        slots = length + torch.arange(-rows, len(self._masks), device=recent.device)
-        known = torch.cat([states(layer, slots[:rows].clamp(min=0)) for layer in self.aux_layers], -1)
-        features = torch.cat([self.feature(known), self._unknown.expand(len(self._masks), -1)])
-        attend = attend_after(slots[:1], len(slots), True, 0)
-        hidden, _ = self.run_at(torch.cat([recent, self._masks]), features, slots, slots, attend)
+        """Predict all places, as `DFlashHead.predict`."""
+        rows, masks = len(recent), self._masks
+        slots = slots[:1] + torch.arange(rows + len(masks), device=slots.device)
+        features = torch.cat([self.feature(torch.cat(list(states), -1)), self._unknown.expand(len(masks), -1)])
+        hidden, _ = self.run(torch.cat([recent, masks]), features, rows_at(slots))
         self._guessed = self._keep("guessed", hidden[rows - 1 :])
 
     def logits_at(self, place: Tensor, token: Tensor) -> Tensor:

@@ -97,7 +97,7 @@ def shape_by(files: Given, model_type: str, settings: dict[str, Any]) -> ModelCo
 
 
 def compiles(shape: ModelConfig) -> bool:
-    """True if chains of a head of this shape may use compiled layers: `cpu.head_layer`."""
+    """True if chains of a head of this shape may use compiled layers: `cpu.drafting.heads`."""
     whole = filled(shape.recipe) == shape.recipe
     return whole and fits(shape) and brief(shape) and all(_plain(layer) for layer in shape.recipe.layers)
 

@@ -1,4 +1,7 @@
-"""config.json of heads that continue from features, in the published layouts. The app reads it too: no torch here."""
+"""config.json of trained heads, in the published layouts; here those that continue from features.
+
+The app imports this module too, so it does not import torch.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,40 +10,109 @@ from pydantic import Field
 
 from specchat.engine import families
 from specchat.engine.errors import ModelError
-from specchat.engine.foreign import Foreign, MaybeCount, Switch, Table, checked, shown
-from specchat.engine.heads.recipe import Given, HeadRecipe, compiles, joined, layers, renamed, shape_by
+from specchat.engine.foreign import Count, Foreign, MaybeCount, Switch, Table, checked, shown
+from specchat.engine.heads.recipe import Given, HeadRecipe, compiles, joined, layers, shape_by
 from specchat.engine.recipe import Layer
 from specchat.engine.strategy import Head
 from specchat.engine.weights.config import ModelConfig
 
+ALIASES = {
+    "mask_token_id": ("ptd_token_id", "pard_token"),
+    "block_size": ("xpress_block_size",),
+}
+"""Further names that trainers and servers use for a key."""
 USUAL = ("use_aux_hidden_state", "use_input_layernorm_in_first_layer", "use_last_layernorm")
 """ModelOpt's switches, all on for EAGLE-3."""
-MOST_LAYER_IDS = 1024
+_TOKEN, _SWITCH, _NUMBER = "a token's number", "true or false", "a whole number"
+_LAYERS = "a list of layers"
 
 
-class Eagle3Parts(Foreign):
+class HeadParts(Foreign):
     """The places where a head's config.json keeps its keys."""
 
     speculators_model_type: str | None = None
+    model_type: str | None = None
     eagle_config: Table
+    dflash_config: Table
     transformer_layer_config: dict[str, Any] | None = Field(None, description="an object")
 
 
-class Eagle3Keys(Foreign):
+class HeadKeys(Foreign):
+    """Keys of all families, besides those of their layers."""
+
+    draft_vocab_size: MaybeCount = None
+    mask_token_id: int | None = Field(None, description=_TOKEN)
+    # EAGLE-3 and P-EAGLE
     use_aux_hidden_state: bool = True
     use_input_layernorm_in_first_layer: bool = True
     use_last_layernorm: bool = True
-    draft_vocab_size: MaybeCount = None
-    eagle_aux_hidden_state_layer_ids: list[int] | None = Field(
-        None, max_length=MOST_LAYER_IDS, description="a list of layers"
-    )
-    norm_before_residual: bool | None = Field(None, description="true or false")
+    eagle_aux_hidden_state_layer_ids: list[int] | None = Field(None, max_length=1024, description=_LAYERS)
+    norm_before_residual: bool | None = Field(None, description=_SWITCH)
     norm_before_fc: Switch = False
     fc_norm: Switch = False
     norm_output: Switch = False
-    mask_token_id: int | None = Field(None, description="a token's number")
-    ptd_token_id: int | None = Field(None, description="a token's number")
-    pard_token: int | None = Field(None, description="a token's number")
+    # heads that draft a block
+    num_target_layers: MaybeCount = None
+    block_size: MaybeCount = None
+    sample_from_anchor: bool | None = Field(None, description=_SWITCH)
+    aux_hidden_state_layer_ids: list[int] | None = Field(None, max_length=1024, description=_LAYERS)
+    target_layer_ids: list[int] | None = Field(None, max_length=1024, description=_LAYERS)
+    layer_types: list[str] | None = Field(None, max_length=1024, description="a list of kinds of attention")
+    sliding_window: MaybeCount = None
+    sliding_window_non_causal: bool | None = Field(None, description=_SWITCH)
+    is_causal: bool | None = Field(None, description=_SWITCH)
+    conv_kernel_size: MaybeCount = None
+    conv_group_size: MaybeCount = None
+    selector_rank: MaybeCount = None
+    selector_top_k: MaybeCount = None
+    markov_rank: int | None = Field(None, description=_NUMBER)
+    markov_head_type: str = Field("vanilla", description="a text")
+    confidence_head_with_markov: bool = Field(True, description=_SWITCH)
+    enable_confidence_head: bool = Field(True, description=_SWITCH)
+    xpress_rank: Count = 256
+    xpress_mlp_ratio: Count = 2
+    xpress_mlp_hidden: MaybeCount = None
+
+
+@dataclass(frozen=True)
+class HeadSettings:
+    """Settings of a head of EAGLE-3's kind or one that drafts a block.
+
+    Attributes:
+        path: the config.json.
+        shape: shape of the layers, all alike.
+        recipe: the layers, each with its attention mask, and the states it reads.
+        proposes: number of tokens that the head's own output matrix scores.
+        speculators: family that speculators wrote the files for; empty: others did.
+    """
+
+    path: str
+    shape: ModelConfig
+    recipe: HeadRecipe
+    keys: HeadKeys
+    proposes: int
+    speculators: str
+
+    @property
+    def norm_before_residual(self) -> bool:
+        """Without the key, EAGLE-3 heads of speculators were trained with it, others without."""
+        told = self.keys.norm_before_residual
+        return self.speculators == "eagle3" if told is None else told
+
+    @property
+    def first(self) -> int:
+        """Row that predicts the token after the pending one: 0, or 1 where the pending token's row predicts none."""
+        # DeepSpec's settings always name a rank: 0 without biases.
+        anchored, told = self.keys.markov_rank is not None, self.keys.sample_from_anchor
+        return 0 if (anchored if told is None else told) else 1
+
+    def number(self, key: str, least: int, most: int) -> int:
+        """Value of `key`.
+
+        Raises:
+            ModelError: it is missing, or outside `least` ... `most`.
+        """
+        return number(self.keys, key, least, most, self.path)
 
 
 def shape_of(files: Given, settings: dict[str, Any]) -> ModelConfig:
@@ -75,63 +147,31 @@ def eagle(files: Given, target: ModelConfig) -> tuple[ModelConfig, HeadRecipe]:
     return shape, on_features(shape, (joined(layers(shape.recipe)[0], shape.hidden),), (target.layers,))
 
 
-@dataclass(frozen=True)
-class Eagle3Settings:
-    """Settings of an EAGLE-3 or P-EAGLE head.
+def eagle3(files: Given, target: ModelConfig, family: Head) -> HeadSettings:
+    """Settings of an EAGLE-3 or P-EAGLE head, whose first layer takes token and feature side by side.
 
-    `aux_layers` are layer counts after which the target's hidden states are taken. The head scores `proposes` tokens.
-    `mask` is P-EAGLE's token for positions not yet known.
+    Raises:
+        ModelError: a key is missing, wrong or unsupported.
     """
-
-    shape: ModelConfig
-    aux_layers: tuple[int, ...]
-    proposes: int
-    norm_before_residual: bool
-    norm_before_fc: bool
-    fc_norm: bool
-    norm_output: bool
-    mask: int | None
-
-    @classmethod
-    def read(cls, files: Given, target: ModelConfig, kind: Head = "eagle3") -> "Eagle3Settings":
-        """Parse the settings of `files`, a head of `kind`, for `target`.
-
-        Raises:
-            ModelError: a key is missing, wrong or unsupported.
-        """
-        raw, path = files.settings, str(files.folder / "config.json")
-        parts = checked(Eagle3Parts, raw, path)
-        told = parts.speculators_model_type or kind
-        if told != kind:
-            raise ModelError(f"{path}: speculators_model_type is {shown(told)}, and these should be {kind} heads.")
-        known = checked(Eagle3Keys, {**parts.eagle_config, **raw}, path)
-        for key in USUAL:
-            if not getattr(known, key):
-                raise ModelError(f"{path}: {key} is not true, and no other EAGLE-3 head is run.")
-        before = known.norm_before_residual
-        shape = shape_of(files, raw if parts.transformer_layer_config is None else parts.transformer_layer_config)
-        proposes = known.draft_vocab_size or shape.vocab
-        if proposes > target.vocab:
-            raise ModelError(f"{path}: draft_vocab_size is {proposes}, and the target has {target.vocab}.")
-        return cls(
-            shape=shape,
-            aux_layers=_aux_layers(known.eagle_aux_hidden_state_layer_ids, target.layers, path),
-            proposes=proposes,
-            # Without the key, EAGLE-3 heads of speculators were trained with it, others without.
-            norm_before_residual=parts.speculators_model_type == "eagle3" if before is None else before,
-            norm_before_fc=known.norm_before_fc,
-            fc_norm=known.fc_norm,
-            norm_output=known.norm_output,
-            mask=_mask(known, target.vocab, path),
+    path, inner, keys, speculators = read_keys(files, files.settings, family)
+    for key in USUAL:
+        if not getattr(keys, key):
+            raise ModelError(f"{path}: {key} is not true, and no other EAGLE-3 head is run.")
+    shape = shape_of(files, inner)
+    if keys.mask_token_id is not None:
+        number(keys, "mask_token_id", 0, target.vocab - 1, path)
+    given = keys.eagle_aux_hidden_state_layer_ids
+    aux_layers = tuple([2, target.layers // 2, target.layers - 3] if given is None else given)  # the paper's
+    if not aux_layers or not all(0 <= i <= target.layers for i in aux_layers):
+        told = shown([*aux_layers])
+        raise ModelError(
+            f"{path}: eagle_aux_hidden_state_layer_ids is {told}, and the target has {target.layers} layers."
         )
-
-    def recipe(self, target: ModelConfig, first: str = "layers.0.") -> HeadRecipe:
-        """Recipe of the head, whose first layer, named `first`, takes token and feature side by side."""
-        head, *rest = layers(self.shape.recipe)
-        head = renamed(joined(head, 2 * self.shape.hidden), "layers.0.", first)
-        # A compiled chain scores all tokens.
-        scoring = target.vocab * self.shape.hidden if self.mask is None else 0
-        return on_features(self.shape, (head, *rest), self.aux_layers, scoring)
+    first, *rest = layers(shape.recipe)
+    # A compiled chain scores all tokens.
+    scoring = target.vocab * shape.hidden if keys.mask_token_id is None else 0
+    recipe = on_features(shape, (joined(first, 2 * shape.hidden), *rest), aux_layers, scoring)
+    return HeadSettings(path, shape, recipe, keys, proposing(keys, shape, target, path), speculators)
 
 
 def eagle_recipe(files: Given, target: ModelConfig, _: Head) -> HeadRecipe:
@@ -140,26 +180,44 @@ def eagle_recipe(files: Given, target: ModelConfig, _: Head) -> HeadRecipe:
 
 
 def eagle3_recipe(files: Given, target: ModelConfig, family: Head) -> HeadRecipe:
-    """Recipe of an EAGLE-3 or P-EAGLE head, as `Eagle3Settings.read`."""
-    return Eagle3Settings.read(files, target, family).recipe(target)
+    """Recipe of an EAGLE-3 or P-EAGLE head, as `eagle3`."""
+    return eagle3(files, target, family).recipe
 
 
-def _mask(known: Eagle3Keys, vocab: int, path: str) -> int | None:
-    """Mask token, under any of the names that trainers and servers use."""
-    for key in ("mask_token_id", "ptd_token_id", "pard_token"):
-        if (token := getattr(known, key)) is not None:
-            if not 0 <= token < vocab:
-                raise ModelError(f"{path}: {key} is {shown(token)}, and the target has {vocab} tokens.")
-            return int(token)
-    return None
+def agree(path: str, key: str, theirs: int, ours: int) -> None:
+    """Check a size of the head against the target's.
+
+    Raises:
+        ModelError: they differ.
+    """
+    if theirs != ours:
+        raise ModelError(f"{path}: this head is for another target: {key} is {theirs}, not {ours}.")
 
 
-def _aux_layers(given: list[int] | None, layers: int, path: str) -> tuple[int, ...]:
-    """Layer counts after which hidden states are taken: `given`, or the paper's low, middle and high ones."""
-    if given is None:
-        given = [2, layers // 2, layers - 3]
-    if not given or not all(0 <= i <= layers for i in given):
-        raise ModelError(
-            f"{path}: eagle_aux_hidden_state_layer_ids is {shown(given)}, and the target has {layers} layers."
-        )
-    return tuple(given)
+def read_keys(files: Given, raw: dict[str, Any], family: Head) -> tuple[str, dict[str, Any], HeadKeys, str]:
+    """Path of a config.json, settings of the layers, other keys, and `speculators` as in `HeadSettings`."""
+    path = str(files.folder / "config.json")
+    parts = checked(HeadParts, raw, path)
+    kind = parts.speculators_model_type or ""
+    if kind not in ("", family):
+        raise ModelError(f"{path}: speculators_model_type is {shown(kind)}, not {family}.")
+    inner = raw if parts.transformer_layer_config is None else parts.transformer_layer_config
+    whole = {**inner, **parts.eagle_config, **raw, **parts.dflash_config}
+    for key, others in ALIASES.items():
+        named = (whole.get(name) for name in (key, *others))
+        whole[key] = next((value for value in named if value is not None), None)
+    return path, inner, checked(HeadKeys, whole, path), kind
+
+
+def number(keys: HeadKeys, key: str, least: int, most: int, path: str) -> int:
+    """Value of `key`, as `HeadSettings.number`."""
+    value = getattr(keys, key)
+    if value is None or not least <= value <= most:
+        told = "missing" if value is None else shown(value)
+        raise ModelError(f"{path}: {key} is {told}, not a number from {least} to {most}.")
+    return int(value)
+
+
+def proposing(keys: HeadKeys, shape: ModelConfig, target: ModelConfig, path: str) -> int:
+    own = keys.model_copy(update={"draft_vocab_size": keys.draft_vocab_size or shape.vocab})
+    return number(own, "draft_vocab_size", 1, target.vocab, path)

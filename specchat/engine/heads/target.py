@@ -102,6 +102,11 @@ class DraftHead(ABC):
         """Layer counts after which it reads the target's hidden states."""
         return self.recipe.aux_layers
 
+    @property
+    def capturable(self) -> bool:
+        """True if every pass launches the same work, as a captured graph needs."""
+        return True
+
     @abstractmethod
     def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, layout: Layout | None = None) -> Tensor:
         """Run a pass, as `HostModel.forward`; trees come level by level, and `skip` is unused."""
@@ -160,7 +165,9 @@ class Embedding:
     def __call__(self, tokens: Sequence[int] | Tensor) -> Tensor:
         """Embeddings float32 [len(tokens), hidden]."""
         if self.own is None:
-            # Such heads were trained on the rows of the table.
+            # Such heads were trained on the rows of the table, which the processor looks up by numbers.
+            if isinstance(tokens, Tensor) and tokens.device.type == "cpu":
+                tokens = tokens.tolist()
             return self._target.embed(tokens, normed=False)
         return embedding(torch.as_tensor(tokens, device=self.own.device), self.own).float()
 

@@ -11,17 +11,14 @@ The paper refines all rows at once with six Jacobi iterations, fewer passes than
 earlier rows, so here each row is refined once, in order. The tokens are the same wherever six iterations converge.
 """
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from specchat.engine.foreign import Count, Foreign, MaybeCount, checked
-from specchat.engine.heads.block_settings import MOST_BLOCK, MOST_RANK, number
+from specchat.engine.heads.block_settings import MOST_RANK
 from specchat.engine.heads.dflash import DFlashHead
-from specchat.engine.heads.files import HeadFiles
-from specchat.engine.heads.layer import AttendAfter
+from specchat.engine.heads.rows import HeadRows
 from specchat.engine.recipe import Gated, Matrix
 from specchat.engine.reference.ops import gated_mlp
 from specchat.engine.strategy import Head
@@ -32,29 +29,17 @@ SPECULATORS = ("refiner_head.", "token_embed", "mix_l", "mlp_gate", "mlp_up", "m
 """Prefix and names of W1, L, the parts of the mlp and W2, in the authors' files and in those of speculators."""
 
 
-class XPressKeys(Foreign):
-    xpress_block_size: MaybeCount = None
-    xpress_rank: Count = 256
-    xpress_mlp_ratio: Count = 2
-    xpress_mlp_hidden: MaybeCount = None
-
-
 class XPressHead(DFlashHead):
     """XPress head. Keys: DFlash's; and under a prefix "down_h", "down_g", "in_proj" for D, E, F, and the names
     above."""
 
     family: ClassVar[Head] = "xpress"
 
-    def _size(self, files: HeadFiles) -> int:
-        self._known = checked(XPressKeys, self._given.settings, str(files.folder / "config.json"))
-        size = self._given.known.block_size or self._known.xpress_block_size
-        return number(files, size, "block_size", 2, MOST_BLOCK)
-
-    def _more(self, files: HeadFiles, weights: Weights) -> None:
-        known, shape, block, tensors = self._known, self._given.shape, self._block_size, self._tensors
-        rank = number(files, known.xpress_rank, "xpress_rank", 1, MOST_RANK)
-        ratio = number(files, known.xpress_mlp_ratio, "xpress_mlp_ratio", 1, 16)
-        inner = number(files, known.xpress_mlp_hidden or ratio * rank, "xpress_mlp_hidden", 1, 16 * MOST_RANK)
+    def _more(self, weights: Weights) -> None:
+        given, shape, block, tensors = self._given, self._given.shape, self._block_size, self._tensors
+        rank, ratio = given.number("xpress_rank", 1, MOST_RANK), given.number("xpress_mlp_ratio", 1, 16)
+        named = given.keys.xpress_mlp_hidden is not None
+        inner = given.number("xpress_mlp_hidden", 1, 16 * MOST_RANK) if named else ratio * rank
         prefix, w1, mixer, gate, up, down, w2 = PUBLISHED if "xpress_head.w1.weight" in weights else SPECULATORS
 
         def matrix(name: str, outputs: int, inputs: int) -> Matrix:
@@ -70,19 +55,15 @@ class XPressHead(DFlashHead):
         self._mlp = Gated(tensors.read(weights, gate_up), matrix(down, rank, inner))
         self._w2 = matrix(w2, self._given.proposes, rank)
 
-    def _predict(
-        self, last_two: Sequence[int] | Tensor, known: int | Tensor, attend_after: AttendAfter | None = None
-    ) -> Tensor:
-        block, product = super()._predict(last_two, known, attend_after), self._tensors.product
+    def _predict(self, last_two: Tensor, rows: HeadRows, wanted: int) -> Tensor:
+        block, product = super()._predict(last_two, rows, wanted), self._tensors.product
         of_block = product(block.mean(0, keepdim=True), self._of_block).expand(len(block), -1)
         without = product(torch.cat([product(block, self._of_row), of_block], -1), self._fused)
         self._without = self._keep("without", without)
         """x float32 [block, rank] without the contribution of p."""
         self._x = self._keep("x", torch.zeros_like(without))
         if self._given.first:
-            device = self._x.device
-            first = torch.as_tensor(last_two[:1], device=device)
-            self._tell(torch.zeros(1, dtype=torch.int64, device=device), first)
+            self._tell(torch.zeros(1, dtype=torch.int64, device=last_two.device), last_two[:1])
         return block
 
     def _tell(self, row: Tensor, token: Tensor) -> None:
