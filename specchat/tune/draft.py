@@ -58,7 +58,7 @@ LOSSES: Mapping[Divergence, Callable[[Tensor, Tensor], Tensor]] = {
 
 def untrainable(draft: Checkpoint) -> str:
     """Reason why a draft cannot be trained, for the end of a sentence; empty if it can."""
-    if draft.quant is not None or draft.packed_experts:
+    if draft.format is not None and draft.format.stays:
         return "its files are quantised; name the unquantised model, which can be quantised as it loads"
     if draft.config.recipe.mixtures or draft.config.recipe.per_layer:
         return "only models without experts and without inputs of layers can be trained"

@@ -11,7 +11,7 @@ from specchat.engine.device.executor import DeviceExecutor
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.page_locked import PORTABLE_AND_MAPPED
 from specchat.engine.device.weights import ModelWeights, Product
-from specchat.engine.formats.blocks import BLOCK, NESTED_BLOCK
+from specchat.engine.formats.format import BLOCK, NESTED_BLOCK
 from specchat.engine.formats.layout import EightBit, FourBit, Nested, Weight
 from specchat.engine.kernels.gpu_shapes import VERIFY_ROWS, joined_scores
 from specchat.engine.protocol.pair import Quant

@@ -8,10 +8,8 @@ import torch
 from torch import Tensor
 
 from specchat.engine.device.page_locked import page_locked, values_in_main
-from specchat.engine.formats.blocks import MXFP4_BLOCK
-from specchat.engine.formats.layout import FourBit, Weight, mapped, tensors_of
-from specchat.engine.formats.mxfp4 import by_exponents
-from specchat.engine.formats.quantise import dequantised, fused, quantise
+from specchat.engine.formats.layout import Weight, mapped, tensors_of
+from specchat.engine.formats.quantise import by_exponents, dequantised, fused, quantise
 from specchat.engine.kernels.gpu_shapes import joined_scores
 from specchat.engine.protocol.pair import Quant
 from specchat.engine.recipe import Matrix, Norm, Recipe
@@ -190,9 +188,7 @@ def _assemble(
         if more and form in routers:
             rest = joined_scores(sum(form.outputs)) - sum(form.outputs) - 1
             pieces.append(torch.zeros(rest, form.inputs, dtype=dtype, device=device))
-        weight = reordered(fused(pieces), form.turns)
-        if isinstance(weight, FourBit) and weight.block == MXFP4_BLOCK:
-            weight = by_exponents(weight)
+        weight = by_exponents(reordered(fused(pieces), form.turns))
         weight = values_in_main(weight, device) if form in in_main else weight
         whole = reordered(torch.cat(biases), form.turns).to(device, torch.float32) if biases else None
         return Product(weight, whole)
