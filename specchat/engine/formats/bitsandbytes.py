@@ -56,19 +56,15 @@ class FourBitFloats(Format):
     nested: bool = True
 
     def stated(self, settings: Quantised) -> "FourBitFloats | None":
-        """This format by its name."""
         return replace(self, nested=settings.bnb_4bit_use_double_quant) if settings.bitsandbytes == self.quant else None
 
     def layout(self, inputs: int) -> Layout | None:
-        """Blocks that do not cross rows."""
         return None if inputs % BLOCK else Layout(4, BLOCK, "nested" if self.nested else "float")
 
     def holds(self, source: Source, name: str) -> bool:
-        """True by the name of the settings."""
         return f"{name}.weight.{STATE}{self.quant}" in source
 
     def pack(self, matrix: "Tensor") -> "Weight":
-        """Quantise a matrix bit for bit as bitsandbytes stores it; dense where its blocks cross rows."""
         from specchat.engine.formats.layout import FourBit, Nested
         from specchat.engine.formats.quantise import across_rows
 
@@ -83,7 +79,6 @@ class FourBitFloats(Format):
         return FourBit(packed.view(outputs, inputs // 2), state.absmax.view(outputs, -1), state.code, BLOCK, nested)
 
     def read(self, source: Source, name: str, shape: tuple[int, int]) -> "Weight":
-        """Read a matrix; dense where no kernel supports its blocks."""
         import torch
 
         from specchat.engine.formats.layout import FourBit
@@ -130,19 +125,15 @@ class Int8(Format):
     quant = "int8"
 
     def stated(self, settings: Quantised) -> "Int8 | None":
-        """This format by its name."""
         return self if settings.bitsandbytes == self.quant else None
 
     def layout(self, inputs: int) -> Layout | None:
-        """A scale a row."""
         return Layout(8, scales="float")
 
     def holds(self, source: Source, name: str) -> bool:
-        """True by the dtype and the name of the scales."""
         return f"{name}.SCB" in source and source.stored_dtype(f"{name}.weight") == "I8"
 
     def pack(self, matrix: "Tensor") -> "EightBit":
-        """Quantise a matrix bit for bit as bitsandbytes stores it."""
         from specchat.engine.formats.layout import EightBit
 
         # bitsandbytes' Int8Params rounds to float16 first.
@@ -150,7 +141,6 @@ class Int8(Format):
         return EightBit(values, largest / 127)
 
     def read(self, source: Source, name: str, shape: tuple[int, int]) -> "EightBit":
-        """Read a matrix in row order."""
         from specchat.engine.formats.layout import EightBit
 
         weight = f"{name}.weight"

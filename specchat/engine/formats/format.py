@@ -100,7 +100,7 @@ class Format(ABC):
 
     @abstractmethod
     def stated(self, settings: Quantised) -> "Format | None":
-        """This format as "quantization_config" states it; None where that states another."""
+        """Return this format as "quantization_config" states it; None where that states another."""
 
     @abstractmethod
     def holds(self, source: Source, name: str) -> bool:

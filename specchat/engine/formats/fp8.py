@@ -25,7 +25,6 @@ class Fp8(Format):
     name = "fp8"
 
     def stated(self, settings: Quantised) -> "Fp8 | None":
-        """This format where the method has scales that are read."""
         match settings.quant_method:
             case "modelopt":
                 found = settings.quant_algo in MODELOPT_METHODS
@@ -39,15 +38,12 @@ class Fp8(Format):
         return self if found else None
 
     def layout(self, inputs: int) -> Layout | None:
-        """None: memory holds 16 bits."""
         return None
 
     def holds(self, source: Source, name: str) -> bool:
-        """True by the dtype."""
         return source.stored_dtype(f"{name}.weight") == "F8_E4M3"
 
     def read(self, source: Source, name: str, shape: tuple[int, int]) -> "Tensor":
-        """Return a matrix bfloat16, its values times their scales, rounded once."""
         whole = f"{name}.weight"
         weight = source.part(whole)
         if tuple(weight.shape) != shape:

@@ -68,7 +68,6 @@ class Int4(Format):
     renames = True
 
     def stated(self, settings: Quantised) -> "Int4 | None":
-        """The storage by the method, its packing and its groups."""
         # Static groups are of inputs in their order, whatever order they were quantised in.
         ordered = bool(settings.desc_act) and not settings.static_groups
         group = LEAST_GROUP if settings.dynamic or settings.extra_config else _group(settings.group_size)
@@ -92,16 +91,13 @@ class Int4(Format):
         return Int4(group, zeros, *found, ordered) if found and settings.bits == 4 else None
 
     def layout(self, inputs: int) -> Layout | None:
-        """Blocks that divide a group."""
         block = block_of(self.group or inputs, inputs)
         return Layout(4, block, "float", self.zeros, self.ordered) if block else None
 
     def holds(self, source: Source, name: str) -> bool:
-        """True by the names of either packing."""
         return f"{name}.{PACKED}" in source or f"{name}.{QWEIGHT}" in source
 
     def read(self, source: Source, name: str, shape: tuple[int, int]) -> "Weight":
-        """Read a matrix; dense where no kernel has blocks that fit its groups."""
         import torch
 
         from specchat.engine.formats.layout import FourBit
@@ -121,7 +117,7 @@ class Int4(Format):
                 f"which do not make {outputs} outputs of {inputs} inputs."
             )
         group = inputs // groups
-        order = self._order(source, f"{name}.{'weight_g_idx' if by_row else 'g_idx'}", inputs, group)
+        order = self._order(source, name, "weight_g_idx" if by_row else "g_idx", inputs, group)
         zeros = self._zeros(source, name, by_row, groups, outputs)
         if awq:
             packed = _from_awq(words)
@@ -145,13 +141,13 @@ class Int4(Format):
         whole = f"{name}.{part}"
         if not self.zeros:
             if whole in source and (by_row or not _symmetric(source.part(whole))):
-                raise _unfit(source, whole, "zero points in", "and by config.json there are none")
+                raise _unfit(source, name, f"zero points in {part}, and by config.json there are none")
             return None
         words = source.part(whole)
         words = words.t() if by_row and words.dim() == 2 else words
         if words.dtype != torch.int32 or words.shape != (groups, -(-outputs // 8)):
-            words_of = f"zero points {words.dtype} {list(words.shape)} in"
-            raise _unfit(source, whole, words_of, f"which are not those of {groups} groups of {outputs} outputs")
+            shown = f"zero points {words.dtype} {list(words.shape)} in {part}"
+            raise _unfit(source, name, f"{shown}, which are not those of {groups} groups of {outputs} outputs")
         if self.less_one:
             # Of whole words, as they were taken away: a zero point of 0 has borrowed from the next.
             words = words + ONES
@@ -159,23 +155,23 @@ class Int4(Format):
         found = found[..., AWQ_ORDER] if self.awq and not by_row else found
         return (found.flatten(1)[:, :outputs].t().to(torch.int8) - MIDDLE).contiguous()
 
-    def _order(self, source: Source, whole: str, inputs: int, group: int) -> "Tensor | None":
+    def _order(self, source: Source, name: str, part: str, inputs: int, group: int) -> "Tensor | None":
         """The inputs int32 [inputs], a group after the other; None: they are so."""
         import torch
 
-        if whole not in source:
+        if f"{name}.{part}" not in source:
             return None
-        groups = source.part(whole).long()
+        groups = source.part(f"{name}.{part}").long()
         expected = torch.arange(inputs) // group
         # compressed-tensors fills one that it does not use with -1.
         if torch.equal(groups, expected) or bool((groups == -1).all()):
             return None
         order = groups.argsort(stable=True)
         if not torch.equal(groups[order], expected):
-            reason = f"that are not {inputs // group} of {group} each"
-            raise _unfit(source, whole, "groups of its inputs in", reason, comma="")
+            of_each = f"{inputs // group} of {group} each"
+            raise _unfit(source, name, f"groups of its inputs in {part} that are not {of_each}")
         if not self.ordered:
-            raise _unfit(source, whole, "another order of its inputs in", "of which config.json does not tell")
+            raise _unfit(source, name, f"another order of its inputs in {part}, of which config.json does not tell")
         return order.to(torch.int32)
 
 
@@ -185,9 +181,8 @@ def _group(size: object) -> int:
     return max(0, whole)
 
 
-def _unfit(source: Source, whole: str, found: str, reason: str, comma: str = ",") -> ModelError:
-    name, _, part = whole.rpartition(".")
-    return ModelError(f"{source.folder}: {name} has {found} {part}{comma} {reason}.")
+def _unfit(source: Source, name: str, reason: str) -> ModelError:
+    return ModelError(f"{source.folder}: {name} has {reason}.")
 
 
 def _symmetric(words: "Tensor") -> bool:

@@ -30,19 +30,15 @@ class Mxfp4(Format):
     of_experts = True
 
     def stated(self, settings: Quantised) -> "Mxfp4 | None":
-        """This format by the method's name."""
         return self if settings.quant_method == self.name else None
 
     def layout(self, inputs: int) -> Layout | None:
-        """Blocks, whose scales are powers of two."""
         return Layout(4, BLOCK, "exponents")
 
     def holds(self, source: Source, name: str) -> bool:
-        """True by the name of the blocks."""
         return f"{name}.blocks" in source
 
     def read(self, source: Source, name: str, shape: tuple[int, int]) -> "FourBit":
-        """Read the matrix of an expert."""
         return mxfp4(source.part(f"{name}.blocks"), source.part(f"{name}.scales"), shape, f"{source.folder}, {name}")
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,6 +14,8 @@ from specchat.engine.formats.format import NESTED_BLOCK
 from specchat.engine.formats.layout import EightBit, FourBit, Nested, Weight
 from specchat.engine.protocol.pair import Quant
 
+ROWS = ("packed", "values", "scales", "zeros")
+"""The parts of weights that have a row for each output."""
 EXPONENT_BLOCK, EXPONENT_BIAS = 32, 127
 """Blocks whose scales may become exponents of a byte, as MXFP4 stores them, and the bias of these."""
 
@@ -134,14 +137,12 @@ def by_exponents(weight: Weight) -> Weight:
 
 def by_rows(weight: Weight, of: Callable[[Tensor], Tensor]) -> Weight:
     """A weight of what `of` makes of each tensor that has a row for each output; nested scales are dequantised."""
-    match weight:
-        case FourBit(packed, _, code, block, _, zeros, order):
-            shifts = None if zeros is None else of(zeros)
-            return FourBit(of(packed), of(block_scales(weight)), code, block, None, shifts, order)
-        case EightBit(values, scales):
-            return EightBit(of(values), of(scales))
-        case _:
-            return of(weight)
+    if isinstance(weight, Tensor):
+        return of(weight)
+    if isinstance(weight, FourBit):
+        weight = replace(weight, scales=block_scales(weight), nested=None)
+    parts: dict[str, Any] = {name: of(one) for name in ROWS if (one := getattr(weight, name, None)) is not None}
+    return replace(weight, **parts)
 
 
 def dequantised(weight: Weight, dtype: torch.dtype) -> Tensor:
