@@ -15,7 +15,7 @@ from specchat.engine.protocol.pair import Quant
 from specchat.engine.recipe import Layer, Matrix, Norm, Recipe
 from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.engine.weights.config import ModelConfig
-from specchat.engine.weights.matrices import Tensors, packing, read_matrix, read_table, walk
+from specchat.engine.weights.matrices import TensorSource, packing, read_matrix, read_table, walk
 from specchat.engine.weights.weights import Weights
 
 
@@ -111,7 +111,7 @@ class _DevicePacker:
 
     def __init__(
         self,
-        source: Tensors,
+        source: TensorSource,
         recipe: Recipe,
         quant: Quant | None,
         device: torch.device,

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from specchat.engine.errors import ModelError
 from specchat.engine.foreign import Count, Foreign, checked, parsed
-from specchat.engine.formats.format import BLOCK, KERNEL_BLOCKS, NESTED_BLOCK, Format, Layout, Source
+from specchat.engine.formats.format import BLOCK, KERNEL_BLOCKS, NESTED_BLOCK, Format, StorageLayout, StoredParts
 from specchat.engine.formats.settings import Quantised
 from specchat.engine.protocol.pair import Quant
 
@@ -58,10 +58,10 @@ class FourBitFloats(Format):
     def stated(self, settings: Quantised) -> "FourBitFloats | None":
         return replace(self, nested=settings.bnb_4bit_use_double_quant) if settings.bitsandbytes == self.quant else None
 
-    def layout(self, inputs: int) -> Layout | None:
-        return None if inputs % BLOCK else Layout(4, BLOCK, "nested" if self.nested else "float")
+    def layout(self, inputs: int) -> StorageLayout | None:
+        return None if inputs % BLOCK else StorageLayout(4, BLOCK, "nested" if self.nested else "float")
 
-    def holds(self, source: Source, name: str) -> bool:
+    def holds(self, source: StoredParts, name: str) -> bool:
         return f"{name}.weight.{STATE}{self.quant}" in source
 
     def pack(self, matrix: "Tensor") -> "Weight":
@@ -78,7 +78,7 @@ class FourBitFloats(Format):
         nested = Nested(state.state2.code, state.state2.absmax, state.offset.expand(outputs).contiguous())
         return FourBit(packed.view(outputs, inputs // 2), state.absmax.view(outputs, -1), state.code, BLOCK, nested)
 
-    def read(self, source: Source, name: str, shape: tuple[int, int]) -> "Weight":
+    def read(self, source: StoredParts, name: str, shape: tuple[int, int]) -> "Weight":
         import torch
 
         from specchat.engine.formats.layout import FourBit
@@ -127,10 +127,10 @@ class Int8(Format):
     def stated(self, settings: Quantised) -> "Int8 | None":
         return self if settings.bitsandbytes == self.quant else None
 
-    def layout(self, inputs: int) -> Layout | None:
-        return Layout(8, scales="float")
+    def layout(self, inputs: int) -> StorageLayout | None:
+        return StorageLayout(8, scales="float")
 
-    def holds(self, source: Source, name: str) -> bool:
+    def holds(self, source: StoredParts, name: str) -> bool:
         return f"{name}.SCB" in source and source.stored_dtype(f"{name}.weight") == "I8"
 
     def pack(self, matrix: "Tensor") -> "EightBit":
@@ -140,7 +140,7 @@ class Int8(Format):
         values, largest, _ = _functional(self.quant).int8_vectorwise_quant(matrix.half().contiguous())
         return EightBit(values, largest / 127)
 
-    def read(self, source: Source, name: str, shape: tuple[int, int]) -> "EightBit":
+    def read(self, source: StoredParts, name: str, shape: tuple[int, int]) -> "EightBit":
         from specchat.engine.formats.layout import EightBit
 
         weight = f"{name}.weight"
@@ -165,7 +165,7 @@ def _functional(quant: Quant) -> ModuleType:
     return functional
 
 
-def _nested(source: Source, weight: str, settings: _State, blocks: int) -> "Nested":
+def _nested(source: StoredParts, weight: str, settings: _State, blocks: int) -> "Nested":
     """Read the double quantisation of the scales, with one offset for all."""
     import torch
 
@@ -182,13 +182,13 @@ def _nested(source: Source, weight: str, settings: _State, blocks: int) -> "Nest
     )
 
 
-def _sized(source: Source, name: str, tensor: "Tensor", size: int) -> "Tensor":
+def _sized(source: StoredParts, name: str, tensor: "Tensor", size: int) -> "Tensor":
     if tensor.numel() != size:
         raise ModelError(f"{source.folder}: {name} has {tensor.numel()} values, not {size}. Download it again.")
     return tensor.flatten().contiguous()
 
 
-def _agree(source: Source, weight: str, key: str, found: object, expected: object) -> None:
+def _agree(source: StoredParts, weight: str, key: str, found: object, expected: object) -> None:
     if found != expected:
         raise ModelError(f"{source.folder}: {weight} has {key} {found}, not {expected} as the rest of the checkpoint.")
 

@@ -22,7 +22,7 @@ KERNEL_BLOCKS = (64, 32)
 
 
 @dataclass(frozen=True)
-class Layout:
+class StorageLayout:
     """A quantised matrix in memory (`layout.Weight`), or one of `bits` alone.
 
     Attributes:
@@ -50,7 +50,7 @@ class Layout:
         return values + of_scales + self.zeros * scales + self.ordered * 4 * inputs
 
 
-class Source(Protocol):
+class StoredParts(Protocol):
     """The tensors of a checkpoint in `folder`, by name."""
 
     @property
@@ -79,7 +79,7 @@ class Format(ABC):
         code: the value of each nibble, where values have 4 bits.
         of_experts: True where the matrices of experts alone have it.
         renames: True where matrices are stored under other names than ".weight", which dense ones beside them have.
-        ordered: as in `Layout`.
+        ordered: as in `StorageLayout`.
     """
 
     quant: Quant | None = None
@@ -103,11 +103,11 @@ class Format(ABC):
         """Return this format as "quantization_config" states it; None where that states another."""
 
     @abstractmethod
-    def holds(self, source: Source, name: str) -> bool:
+    def holds(self, source: StoredParts, name: str) -> bool:
         """True where matrix `name` is stored so."""
 
     @abstractmethod
-    def read(self, source: Source, name: str, shape: tuple[int, int]) -> "Weight":
+    def read(self, source: StoredParts, name: str, shape: tuple[int, int]) -> "Weight":
         """Read a matrix of a shape (outputs, inputs); dense where no kernel has its blocks.
 
         Raises:
@@ -115,7 +115,7 @@ class Format(ABC):
         """
 
     @abstractmethod
-    def layout(self, inputs: int) -> Layout | None:
+    def layout(self, inputs: int) -> StorageLayout | None:
         """The layout of a matrix of so many inputs in memory; None: dense."""
 
     def pack(self, matrix: "Tensor") -> "Weight":

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specchat.engine.errors import ModelError
-from specchat.engine.formats.format import Format, Layout, Source
+from specchat.engine.formats.format import Format, StorageLayout, StoredParts
 from specchat.engine.formats.settings import Quantised
 
 if TYPE_CHECKING:
@@ -37,13 +37,13 @@ class Fp8(Format):
                 found = False
         return self if found else None
 
-    def layout(self, inputs: int) -> Layout | None:
+    def layout(self, inputs: int) -> StorageLayout | None:
         return None
 
-    def holds(self, source: Source, name: str) -> bool:
+    def holds(self, source: StoredParts, name: str) -> bool:
         return source.stored_dtype(f"{name}.weight") == "F8_E4M3"
 
-    def read(self, source: Source, name: str, shape: tuple[int, int]) -> "Tensor":
+    def read(self, source: StoredParts, name: str, shape: tuple[int, int]) -> "Tensor":
         whole = f"{name}.weight"
         weight = source.part(whole)
         if tuple(weight.shape) != shape:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specchat.engine.errors import ModelError
-from specchat.engine.formats.format import Format, Layout, Source, block_of
+from specchat.engine.formats.format import Format, StorageLayout, StoredParts, block_of
 from specchat.engine.formats.settings import Quantised
 
 if TYPE_CHECKING:
@@ -90,14 +90,14 @@ class Int4(Format):
         found = PACKINGS[settings.quant_method].get(str(packing).lower())
         return Int4(group, zeros, *found, ordered) if found and settings.bits == 4 else None
 
-    def layout(self, inputs: int) -> Layout | None:
+    def layout(self, inputs: int) -> StorageLayout | None:
         block = block_of(self.group or inputs, inputs)
-        return Layout(4, block, "float", self.zeros, self.ordered) if block else None
+        return StorageLayout(4, block, "float", self.zeros, self.ordered) if block else None
 
-    def holds(self, source: Source, name: str) -> bool:
+    def holds(self, source: StoredParts, name: str) -> bool:
         return f"{name}.{PACKED}" in source or f"{name}.{QWEIGHT}" in source
 
-    def read(self, source: Source, name: str, shape: tuple[int, int]) -> "Weight":
+    def read(self, source: StoredParts, name: str, shape: tuple[int, int]) -> "Weight":
         import torch
 
         from specchat.engine.formats.layout import FourBit
@@ -131,7 +131,7 @@ class Int4(Format):
         zeros = None if zeros is None else zeros.repeat_interleave(group // block, 1)
         return FourBit(packed, scales, whole.code, block, None, zeros, order)
 
-    def _zeros(self, source: Source, name: str, by_row: bool, groups: int, outputs: int) -> "Tensor | None":
+    def _zeros(self, source: StoredParts, name: str, by_row: bool, groups: int, outputs: int) -> "Tensor | None":
         """Zero points int8 [outputs, groups], less MIDDLE; None where config.json states none."""
         import torch
 
@@ -155,7 +155,7 @@ class Int4(Format):
         found = found[..., AWQ_ORDER] if self.awq and not by_row else found
         return (found.flatten(1)[:, :outputs].t().to(torch.int8) - MIDDLE).contiguous()
 
-    def _order(self, source: Source, name: str, part: str, inputs: int, group: int) -> "Tensor | None":
+    def _order(self, source: StoredParts, name: str, part: str, inputs: int, group: int) -> "Tensor | None":
         """The inputs int32 [inputs], a group after the other; None: they are so."""
         import torch
 
@@ -181,7 +181,7 @@ def _group(size: object) -> int:
     return max(0, whole)
 
 
-def _unfit(source: Source, name: str, reason: str) -> ModelError:
+def _unfit(source: StoredParts, name: str, reason: str) -> ModelError:
     return ModelError(f"{source.folder}: {name} has {reason}.")
 
 

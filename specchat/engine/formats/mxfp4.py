@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specchat.engine.errors import ModelError
-from specchat.engine.formats.format import Format, Layout, Source
+from specchat.engine.formats.format import Format, StorageLayout, StoredParts
 from specchat.engine.formats.settings import Quantised
 
 if TYPE_CHECKING:
@@ -32,13 +32,13 @@ class Mxfp4(Format):
     def stated(self, settings: Quantised) -> "Mxfp4 | None":
         return self if settings.quant_method == self.name else None
 
-    def layout(self, inputs: int) -> Layout | None:
-        return Layout(4, BLOCK, "exponents")
+    def layout(self, inputs: int) -> StorageLayout | None:
+        return StorageLayout(4, BLOCK, "exponents")
 
-    def holds(self, source: Source, name: str) -> bool:
+    def holds(self, source: StoredParts, name: str) -> bool:
         return f"{name}.blocks" in source
 
-    def read(self, source: Source, name: str, shape: tuple[int, int]) -> "FourBit":
+    def read(self, source: StoredParts, name: str, shape: tuple[int, int]) -> "FourBit":
         return mxfp4(source.part(f"{name}.blocks"), source.part(f"{name}.scales"), shape, f"{source.folder}, {name}")
 
 

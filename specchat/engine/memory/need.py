@@ -5,7 +5,7 @@ from math import prod
 from typing import Literal
 
 from specchat.engine.formats import by_quant
-from specchat.engine.formats.format import NESTED_BLOCK, Format, Layout
+from specchat.engine.formats.format import NESTED_BLOCK, Format, StorageLayout
 from specchat.engine.kernels.gpu_shapes import PASS_ROWS, PROCESSORS, joined_scores
 from specchat.engine.memory import gpu_need
 from specchat.engine.memory.host_need import CACHE_BLOCK, buffers, entries, packing_workspace, reference_workspace
@@ -110,12 +110,12 @@ def quantised(draft: Model, quant: Quant) -> Model:
     return replace(draft, quant=quant, head=HEAD if draft.place == "cuda" else None)
 
 
-def _layout(model: Model, matrix: Matrix) -> Layout:
+def _layout(model: Model, matrix: Matrix) -> StorageLayout:
     """The layout of a matrix in memory."""
     stored, quant = model.stored, None if matrix.dense or matrix.names in model.left else model.quant
     if stored is None or not ((stored.of_experts and _of_expert(matrix)) or (quant and stored.quant == quant)):
         stored = by_quant(quant) if quant else None
-    dense = Layout(32 if model.place == "cpu" and not model.half else 16)
+    dense = StorageLayout(32 if model.place == "cpu" and not model.half else 16)
     return (stored.layout(matrix.inputs) if stored else None) or dense
 
 
@@ -172,7 +172,7 @@ def _matrix(model: Model, matrix: Matrix) -> int:
     return layout.bytes(_outputs(model, matrix), matrix.inputs, in_bytes)
 
 
-def _in_bytes(model: Model, matrix: Matrix, layout: Layout) -> bool:
+def _in_bytes(model: Model, matrix: Matrix, layout: StorageLayout) -> bool:
     """True where the scales of a matrix take a byte each on a GPU."""
     if layout.scales != "nested":
         return layout.scales == "exponents"

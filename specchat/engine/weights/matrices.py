@@ -18,8 +18,8 @@ Pack = Callable[[Matrix, Weight], Weight]
 """Returns the form in which an executor holds a stored part of a matrix."""
 
 
-class Tensors(Protocol):
-    """Tensors by name: those of a checkpoint (`Weights`), or others of the same shapes."""
+class TensorSource(Protocol):
+    """TensorSource by name: those of a checkpoint (`Weights`), or others of the same shapes."""
 
     device: torch.device
 
@@ -42,7 +42,7 @@ class Walked(NamedTuple, Generic[Product, Vector]):
 
 def walk(
     recipe: Recipe,
-    source: Tensors,
+    source: TensorSource,
     product: Callable[[Matrix, int, Matrix | None, Layer | None], Product],
     vector: Callable[[Tensor], Vector],
     joined: Mapping[Matrix, Matrix] = {},
@@ -103,7 +103,7 @@ def packing(quant: Quant | None) -> Pack:
 
 
 def read_matrix(
-    source: Tensors, form: Matrix, pack: Pack, count: int = 1, after: Matrix | None = None, zeros: int = 0
+    source: TensorSource, form: Matrix, pack: Pack, count: int = 1, after: Matrix | None = None, zeros: int = 0
 ) -> tuple[Weight, Tensor | None]:
     """Read `count` matrices of a form and the one after them as one, with `zeros` more rows, and its bias, if any.
 
@@ -149,7 +149,7 @@ def reordered(weight: Weight, order: list[int]) -> Weight:
     return by_rows(weight, chosen)
 
 
-def read_table(source: Tensors, matrix: Matrix) -> Tensor:
+def read_table(source: TensorSource, matrix: Matrix) -> Tensor:
     """Read a table of embeddings as stored; float32 where it is quantised, which no known checkpoint does.
 
     Raises:
@@ -159,7 +159,7 @@ def read_table(source: Tensors, matrix: Matrix) -> Tensor:
     return weight if isinstance(weight, Tensor) else dequantised(weight, torch.float32)
 
 
-def read_norm(source: Tensors, norm: Norm) -> Tensor:
+def read_norm(source: TensorSource, norm: Norm) -> Tensor:
     """Read the weight of a norm, float32 [size]; ones where it has none.
 
     Raises:
