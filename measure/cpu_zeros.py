@@ -23,7 +23,7 @@ from specchat.engine.cpu.primitives.simd import python_callable
 from specchat.engine.cpu.products.products import RowSpan
 from specchat.engine.cpu.products.shared import in_order
 from specchat.engine.cpu.threads.dispatch import board, lead
-from specchat.engine.formats.blocks import IntegerFormat
+from specchat.engine.formats.format import block_of
 from specchat.engine.formats.layout import FourBit
 from specchat.engine.formats.quantise import code_table
 from specchat.engine.memory.vectors import LANES
@@ -61,7 +61,7 @@ class Multiplication:
 
 def made(outputs: int, inputs: int, group: int) -> tuple[FourBit, FourBit, FourBit]:
     """Random integers alone, with zero points, and with inputs in an order."""
-    drawn, block = torch.Generator().manual_seed(0), IntegerFormat(group).block(inputs)
+    drawn, block = torch.Generator().manual_seed(0), block_of(group, inputs)
     octets = torch.randint(256, (outputs, inputs // 2), generator=drawn, dtype=torch.uint8)
     plain = FourBit(octets, torch.rand(outputs, inputs // block, generator=drawn), code_table("int4"), block)
     zeros = torch.randint(-8, 8, plain.scales.shape, generator=drawn, dtype=torch.int8)

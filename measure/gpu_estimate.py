@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from measure.families import IN_MXFP4, SIZES, config
 from specchat.bench.published import LLAMA31_8B
 from specchat.engine.device.ops import LAUNCHES as OF_ATTENTION
+from specchat.engine.formats.mxfp4 import Mxfp4
 from specchat.engine.kernels.gpu_shapes import (
     AHEAD_PART,
     LAUNCH_US,
@@ -93,7 +94,7 @@ LLAMA = Model(LLAMA31_8B, "cuda", "nf4")
 def family(name: str) -> Model:
     """A model of `measure.families` as a pair has it: NF4, with experts in MXFP4 as stored beside 16 bits."""
     packed = name in IN_MXFP4
-    return Model(config(name), "cuda", None if packed else "nf4", packed_experts=packed)
+    return Model(config(name), "cuda", None if packed else "nf4", stored=Mxfp4() if packed else None)
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,7 @@ def products(model: Model) -> Iterator[Product]:
 
     def made(matrix: Matrix, gates: bool = False, of: Experts | None = None, after: int = 0) -> Product:
         bits = gpu_bits(model, matrix)
-        weight = 2 if bits == 16 else MXFP4_BYTES if model.packed_experts else NF4_BYTES
+        weight = 2 if bits == 16 else MXFP4_BYTES if model.stored else NF4_BYTES
         among = (of.count, of.top, of.each.down in joined) if of else (1, 1, 0)
         outputs = joined_scores(sum(matrix.outputs)) if matrix in routers else sum(matrix.outputs)
         return Product(outputs, matrix.inputs, bits, weight, gates, *among, after)

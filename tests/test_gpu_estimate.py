@@ -137,7 +137,7 @@ def test_launches_are_those_of_a_pass(name: str) -> None:
         type(one.mixer) for one in whole.config.recipe.layers
     }
     with fake_torch() as fake:
-        kept = weights(model.config, model.quant, GPU, packed=model.packed_experts)
+        kept = weights(model.config, model.quant, GPU, packed=model.stored is not None)
         made = DeviceDecoder(model.config, kept, 64, GPU, torch.bfloat16)
         tokens, start = (torch.zeros(many, dtype=torch.int32, device=GPU) for many in (64, 1))
         graph = torch.cuda.CUDAGraph()

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from measure.gpu.checks import Check, command
 from specchat.bench.published import QWEN3_8B
-from specchat.engine.formats.blocks import NESTED_BLOCK
+from specchat.engine.formats.format import NESTED_BLOCK
 from specchat.engine.formats.layout import EightBit, FourBit, Nested, Weight
 from specchat.engine.formats.quantise import block_scales, dequantised, quantise
 from specchat.engine.hardware.gpu_failure import first_line

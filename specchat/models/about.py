@@ -13,11 +13,13 @@ from specchat.engine.fetch.cached import INDEX, is_complete, weights
 from specchat.engine.fetch.listing import PART, parts_of
 from specchat.engine.files import StoredTensors, found, read_json, stored_tensors
 from specchat.engine.foreign import Foreign, MaybeCount, checked
-from specchat.engine.formats.blocks import IntegerFormat
+from specchat.engine.formats import recognised
+from specchat.engine.formats.format import Format as WeightFormat
+from specchat.engine.formats.settings import Quantised
 from specchat.engine.gguf.header import Header, read_header
 from specchat.engine.hf.known import unsupported
 from specchat.engine.weights.config import ModelConfig, parse_config
-from specchat.engine.weights.written import Quantised, StoredWeights, stored_quant
+from specchat.engine.weights.written import StoredWeights, stored_format
 
 Format = Literal["safetensors", "GGUF"]
 
@@ -26,8 +28,8 @@ Format = Literal["safetensors", "GGUF"]
 class About:
     """A model on the disk. `place` is a folder of safetensors or a GGUF file; `size` counts bytes of weights.
 
-    Unknown values are empty, None or 0. `integers` is the storage of 4-bit integers, and `left` are the names of
-    matrices that are dense beside them. `config` is set if specchat's decoder runs the model, and `foreign` if
+    Unknown values are empty, None or 0. `stored` is the format of the matrices in safetensors, and `left` are the names
+    of those that are dense all the same. `config` is set if specchat's decoder runs the model, and `foreign` if
     transformers does; for any other model `why_not` has the reason. `tokens` tells vocabularies of GGUF files apart.
     """
 
@@ -42,7 +44,7 @@ class About:
     context: int = 0
     layers: int = 0
     config: ModelConfig | None = None
-    integers: IntegerFormat | None = None
+    stored: WeightFormat | None = None
     left: frozenset[tuple[str, ...]] = frozenset()
     foreign: bool = False
     why_not: str = ""
@@ -88,13 +90,14 @@ def about_folder(folder: Path, name: str) -> About:
         )
     written = checked(_ConfigFile, raw, str(path))
     method, inner = written.quantization_config, written.text_config or written
-    integers = None if method is None else method.integers
+    kind = None
     try:
-        quantised = config is None or method is None or stored_quant(path, method, config) or method.kind
-        if not quantised and not any(one.packed for one in stored):
-            method = None  # of a 16-bit derivative, whose settings still name one
+        if config is not None and method is not None:
+            kind = stored_format(path, method, config)
+            if kind is None or (kind.of_experts and not any(one.packed for one in stored)):
+                method = kind = None  # a 16-bit derivative, whose settings still name one
     except ForeignModel:
-        why_not, config, integers = unsupported(raw), None, None
+        why_not, config = unsupported(raw), None
         foreign = not why_not
     return About(
         name=name,
@@ -107,8 +110,8 @@ def about_folder(folder: Path, name: str) -> About:
         context=config.context if config else written.max_position_embeddings or inner.max_position_embeddings or 0,
         layers=config.layers if config else written.num_hidden_layers or inner.num_hidden_layers or 0,
         config=config,
-        integers=integers,
-        left=_left(config, stored) if config and integers else frozenset(),
+        stored=kind,
+        left=_left(config, stored) if config and kind and kind.renames else frozenset(),
         foreign=foreign,
         why_not=why_not,
     )
@@ -173,9 +176,8 @@ def _left(config: ModelConfig, stored: list[StoredTensors]) -> frozenset[tuple[s
 
 
 def _method(settings: Quantised) -> str:
-    if settings.load_in_8bit or settings.kind:
-        return settings.kind or "int8"
-    return one_line(settings.bnb_4bit_quant_type if settings.load_in_4bit else settings.quant_method, 20)
+    known = recognised(settings)
+    return known.name if known else one_line(settings.bitsandbytes or settings.quant_method, 20)
 
 
 class _Sizes(Foreign):

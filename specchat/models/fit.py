@@ -6,14 +6,13 @@ from typing import Literal
 
 from specchat.config.catalog import PROGRAM_GIB, Pair
 from specchat.engine.backends import GGUF_BACKEND, HF_BACKEND
-from specchat.engine.formats.blocks import MXFP4
 from specchat.engine.memory import expert_price
 from specchat.engine.memory.draft_quant import drafting
 from specchat.engine.memory.gpu_need import unsupported
 from specchat.engine.memory.need import Model, Place
 from specchat.engine.memory.plan import GIB, SPARE, Plan, context_of, making_room, nearest, plan
 from specchat.engine.memory.plan import fits as plan_fits
-from specchat.engine.protocol.pair import QUANT_BITS, QUANTS, ModelSource, Quant
+from specchat.engine.protocol.pair import QUANT_BITS, ModelSource
 from specchat.engine.strategy import Head
 from specchat.models.about import About
 from specchat.models.heads import PairHeads
@@ -94,12 +93,11 @@ def _with_heads(made: Plan, heads: PairHeads, available: Mapping[Place, int | No
 
 def _model(source: ModelSource, about: About, machine: FreeMemory) -> Model:
     assert about.config is not None
-    stored: Quant | None = next((quant for quant in (*QUANTS, "int4") if quant == about.quant), None)
     wanted = None if source.quant == "none" else source.quant
-    packed = about.quant == MXFP4
-    model = Model(about.config, "cpu", stored or wanted, fixed=stored is not None, threads=machine.threads)
-    model = model if about.integers is None else replace(model, integers=about.integers, left=about.left)
-    return replace(model, half=packed or about.quant in _SIXTEEN, packed_experts=packed)
+    stored = about.stored
+    quant = stored.quant if stored and stored.quant else wanted
+    half = about.quant in _SIXTEEN or (stored is not None and stored.of_experts)
+    return Model(about.config, "cpu", quant, stored, half=half, threads=machine.threads, left=about.left)
 
 
 def _takes(made: Plan, place: Place) -> str:

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 from torch.utils.checkpoint import checkpoint
 
-from specchat.engine.recipe import Attention, Matrix, Recipe
+from specchat.engine.recipe import Attention, Recipe
 from specchat.engine.reference.layer import hidden_states, layer, logits
 from specchat.engine.reference.tensors import Dense
 from specchat.engine.weights.checkpoint import Checkpoint
-from specchat.engine.weights.weights import Weights
+from specchat.engine.weights.matrices import read_named
 from specchat.tune.learner import SCORES, Learner, Rates, in_blocks
 from specchat.tune.parts import put
 from specchat.tune.rows import Batch, TrainingText
@@ -58,7 +58,7 @@ LOSSES: Mapping[Divergence, Callable[[Tensor, Tensor], Tensor]] = {
 
 def untrainable(draft: Checkpoint) -> str:
     """Reason why a draft cannot be trained, for the end of a sentence; empty if it can."""
-    if draft.quant is not None or draft.packed_experts:
+    if draft.format is not None and draft.format.stays:
         return "its files are quantised; name the unquantised model, which can be quantised as it loads"
     if draft.config.recipe.mixtures or draft.config.recipe.per_layer:
         return "only models without experts and without inputs of layers can be trained"
@@ -88,7 +88,8 @@ class DraftLearner(Learner):
         super().__init__()
         self._target, self._recipe, self._adapted = target, draft.config.recipe, adapted
         self._loss = LOSSES[divergence]
-        for name, tensor in _read(draft):
+        recipe = self._recipe
+        for name, tensor in read_named(draft, recipe.embed, recipe.head, recipe.norm, *recipe.layers):
             put(self, name, nn.Parameter(tensor, requires_grad=not adapted))
         for matrix in self._recipe.matrices if adapted else ():
             for name, outputs in matrix.parts:
@@ -216,26 +217,3 @@ def total(parts: Iterator[HeldOut]) -> HeldOut:
         sum(one.steps for one in every),
         sum(one.tokens for one in every),
     )
-
-
-def _read(draft: Checkpoint) -> Iterator[tuple[str, Tensor]]:
-    """The tensors that the recipe names, float32, as they are stored."""
-    recipe = draft.config.recipe
-    with Weights(draft) as weights:
-        for matrix in _matrices(recipe):
-            for name, outputs in matrix.parts:
-                yield f"{name}.weight", weights.get(f"{name}.weight", outputs, matrix.inputs).clone()
-                if matrix.bias:
-                    yield f"{name}.bias", weights.get(f"{name}.bias", outputs).clone()
-        for norm in (recipe.norm, *(norm for each in recipe.layers for norm in each.norms)):
-            if norm.name:
-                yield f"{norm.name}.weight", weights.get(f"{norm.name}.weight", norm.size).clone()
-        for each in recipe.layers:
-            for name, shape in each.vectors.items():
-                yield name, weights.get(name, *shape).clone()
-
-
-def _matrices(recipe: Recipe) -> Iterator[Matrix]:
-    """All matrices, each once."""
-    gates = (matrix for each in recipe.layers for matrix, _ in each.forms)
-    return iter(dict.fromkeys((recipe.embed, recipe.head, *gates)))

@@ -4,7 +4,7 @@ Each learns the target's distribution from the target's states after its layers 
 et al. 2024, 4.1, with the model as its own teacher). The target stays as it is, so that its text does.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,10 +16,9 @@ from torch.nn.functional import kl_div
 from specchat.engine.errors import ModelError
 from specchat.engine.reference.layer import logits
 from specchat.engine.reference.tensors import Dense
-from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.engine.weights.config import ModelConfig
 from specchat.engine.weights.exit_adapter import KIND, adapted
-from specchat.engine.weights.weights import Weights
+from specchat.engine.weights.matrices import read_named
 from specchat.tune.draft import stepped, total
 from specchat.tune.files import put_json, put_tensors
 from specchat.tune.learner import SCORES, Learner, Rates, in_blocks
@@ -74,8 +73,8 @@ class ExitLearner(Learner):
         """
         super().__init__()
         self._target, self.places = target, tuple(places)
-        self._recipe = target.config.recipe
-        self._tensors = Dense(dict(_read(target.checkpoint)))
+        self._recipe = recipe = target.config.recipe
+        self._tensors = Dense(dict(read_named(target.checkpoint, recipe.norm, recipe.head)))
         hidden = target.config.hidden
         self.down = nn.ParameterList(torch.randn(hidden, hidden) / hidden**0.5 for _ in places)
         self.up = nn.ParameterList(torch.zeros(hidden, hidden) for _ in places)
@@ -139,15 +138,3 @@ def put_adapter(folder: Path, learner: ExitLearner, layers: int) -> None:
     put_tensors(folder / "model.safetensors", tensors, {"format": "pt"})
     hidden = tensors["up"].shape[0]
     put_json(folder / "config.json", {"model_type": KIND, "exit_layer": layers, "hidden_size": hidden})
-
-
-def _read(target: Checkpoint) -> Iterator[tuple[str, Tensor]]:
-    """The tensors of the final norm and the head, float32, as they are stored."""
-    recipe = target.config.recipe
-    with Weights(target) as weights:
-        if recipe.norm.name:
-            yield f"{recipe.norm.name}.weight", weights.get(f"{recipe.norm.name}.weight", recipe.norm.size).clone()
-        for name, outputs in recipe.head.parts:
-            yield f"{name}.weight", weights.get(f"{name}.weight", outputs, recipe.head.inputs).clone()
-            if recipe.head.bias:
-                yield f"{name}.bias", weights.get(f"{name}.bias", outputs).clone()

@@ -17,6 +17,7 @@ from specchat.engine.device.rehearsal import blank
 from specchat.engine.device.skips import SkipFlags
 from specchat.engine.device.weights import held_bytes, load
 from specchat.engine.errors import ModelError
+from specchat.engine.formats import by_quant
 from specchat.engine.formats.layout import FourBit
 from specchat.engine.heads.target import Embedding
 from specchat.engine.heads.tensors import HeadTensors
@@ -249,7 +250,8 @@ def test_rows_in_another_order_are_planned_without_nested_scales(tmp_path: Path)
         qkv = weights.products[found.config.recipe.layers[0].mixer.qkv].weight
         assert isinstance(qkv, FourBit)
         assert (qkv.nested is None) == fixed
-        planned = plan(Model(found.config, "cuda", "nf4", fixed=fixed), None, CONTEXT, processors(DEVICE)).need("cuda")
+        model = Model(found.config, "cuda", "nf4", by_quant("nf4") if fixed else None)
+        planned = plan(model, None, CONTEXT, processors(DEVICE)).need("cuda")
         assert planned.weights == pytest.approx(held_bytes(weights), rel=0.012)
 
 

@@ -1,6 +1,5 @@
 """gpt-oss on the device: clamped gates, sinks, biases of experts, and experts in MXFP4 as they are published."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +8,7 @@ import torch
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.weights import held_bytes, load
 from specchat.engine.formats.layout import FourBit
+from specchat.engine.formats.mxfp4 import Mxfp4
 from specchat.engine.kernels.processors import processors
 from specchat.engine.memory.gpu_need import unsupported, verifying
 from specchat.engine.memory.need import Model
@@ -42,9 +42,7 @@ def test_experts_stay_in_mxfp4_and_are_planned_so(saved: Path, tmp_path: Path) -
     assert all(isinstance(one, FourBit) and (one.block, one.scales.dtype) == (32, torch.uint8) for one in experts)
     assert len(experts) == 2 * opened.config.layers
     model = DeviceDecoder(opened.config, weights, CONTEXT, DEVICE, torch.float16)
-    planned = plan(
-        replace(Model(opened.config, "cuda", "int8"), packed_experts=True), None, CONTEXT, processors(DEVICE)
-    )
+    planned = plan(Model(opened.config, "cuda", "int8", Mxfp4()), None, CONTEXT, processors(DEVICE))
     needed = planned.need("cuda")
     tables = 4 * (16 + 256) * len(experts)
     assert needed.weights == pytest.approx(held_bytes(weights) - tables, rel=0.002)

@@ -36,8 +36,7 @@ def test_a_packed_checkpoint_has_the_host_s_logits_and_is_planned(method: str, t
     torch.testing.assert_close(run(model, tokens, 0), expected, atol=2 * SLACK, rtol=SLACK)
     assert all(isinstance(one.weight, FourBit) == (method in INT4) for one in model.weights.products.values())
     opened = Checkpoint.open(stored)
-    of = Model(model.config, "cuda", opened.quant, fixed=opened.quant is not None, nested=opened.nested)
-    of = replace(of, integers=opened.integers) if opened.integers else of
+    of = Model(model.config, "cuda", opened.quant, opened.format)
     held = held_bytes(decoder(stored, torch.float16).weights)
     assert held <= plan(of, None, CONTEXT).need("cuda").weights + 4 * 16 * len(model.weights.products) <= 1.2 * held
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from specchat.engine.errors import EngineError
+from specchat.engine.formats import by_quant
 from specchat.engine.hardware import free_memory as memory
 from specchat.engine.hardware.free_memory import free_memory
 from specchat.engine.hardware.gpu import Gpu
@@ -253,7 +254,7 @@ def test_a_stored_quantisation_is_kept_and_planned_with(tmp_path: Path) -> None:
     folder = bnb_checkpoint(tmp_path, "nf4")
     stored = Tiny(folder, folder)
     model = stored.place(NO_GPU).plan.target
-    assert (model.quant, model.fixed, model.nested) == ("nf4", True, False)
+    assert (model.quant, model.stored) == ("nf4", replace(by_quant("nf4"), nested=False))
     assert "quantised as nf4 already" in stored.refusal(NO_GPU, quant="int8").message
 
 

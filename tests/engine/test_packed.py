@@ -13,9 +13,9 @@ from safetensors.torch import load_file, save_file
 from specchat.engine.cpu.description.buffers import PassBuffers
 from specchat.engine.cpu.primitives.records import PRODUCT
 from specchat.engine.errors import ForeignModel, ModelError
+from specchat.engine.formats.fp8 import dequantise_floats
 from specchat.engine.formats.layout import FourBit
-from specchat.engine.formats.mxfp4 import by_exponents
-from specchat.engine.formats.quantise import code_table, dequantised, fused
+from specchat.engine.formats.quantise import by_exponents, code_table, dequantised, fused
 from specchat.engine.loading import load
 from specchat.engine.memory.devices import Machine, place
 from specchat.engine.memory.host_need import buffers
@@ -27,7 +27,6 @@ from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.reference.tensors import owned, slabs
 from specchat.engine.runners.host import host_model
 from specchat.engine.weights.checkpoint import Checkpoint
-from specchat.engine.weights.eight_bit_floats import dequantise_floats
 from specchat.engine.weights.matrices import reordered
 from specchat.engine.weights.weights import Weights
 from specchat.models.about import about_folder
@@ -191,8 +190,7 @@ def test_the_plan_holds_what_is_read(method: str, tmp_path: Path) -> None:
     stored, _ = packed(tmp_path, *INT4[method], **SHAPE)
     opened = Checkpoint.open(stored)
     held = host_model(opened, 64).memory()
-    assert opened.integers is not None
-    model = Model(opened.config, "cpu", "int4", True, opened.nested, threads=1, integers=opened.integers)
+    model = Model(opened.config, "cpu", "int4", opened.format, threads=1)
     need = plan(model, None, 64).need("cpu")
     assert held <= need.total
     assert need.weights + need.cache == pytest.approx(held, rel=0.001)
@@ -239,7 +237,7 @@ def test_the_quantisation_may_stand_with_the_text_part(tmp_path: Path) -> None:
     settings = json.loads((stored / "config.json").read_text())
     (stored / "config.json").write_text(json.dumps({"model_type": "gemma3", "text_config": settings}))
     opened = Checkpoint.open(stored)
-    assert (opened.quant, opened.integers) == (expected.quant, expected.integers) != (None, None)
+    assert opened.format == expected.format is not None
 
 
 def test_orders_of_inputs_beside_experts_and_later_norms_go_by_transformers(tmp_path: Path) -> None:
@@ -248,7 +246,7 @@ def test_orders_of_inputs_beside_experts_and_later_norms_go_by_transformers(tmp_
         with pytest.raises(ForeignModel, match="its gptq weights have inputs in another order"):
             Checkpoint.open(stored)
         about = about_folder(stored, "m")
-        assert (about.config, about.integers, about.foreign) == (None, None, True)
+        assert (about.config, about.stored, about.foreign) == (None, None, True)
 
 
 def test_matrices_of_unlike_orders_become_dense() -> None:

@@ -14,7 +14,10 @@ from specchat.config.catalog import Pair
 from specchat.config.paths import demo_model
 from specchat.engine.backends import DEFAULT_BACKEND
 from specchat.engine.errors import EngineError
+from specchat.engine.formats import by_quant
+from specchat.engine.formats.bitsandbytes import FourBitFloats
 from specchat.engine.formats.layout import EightBit, FourBit, Weight
+from specchat.engine.formats.mxfp4 import Mxfp4
 from specchat.engine.formats.quantise import fused, quantise
 from specchat.engine.memory.devices import half_on_cpu
 from specchat.engine.memory.draft_quant import MIN_PARAMETERS, drafting
@@ -192,7 +195,7 @@ def test_shipped_needs_agree_with_the_plan(pair: Pair) -> None:
     for place, stated in (("cuda", pair.requires.vram_gib), ("cpu", pair.requires.ram_gib)):
         shapes = [UNLIKE[repo] if (repo := source.repo or "") in UNLIKE else of(SHAPES[repo]) for source in sources]
         models = [
-            Model(c, place, source.quant, half=True, threads=1, packed_experts=source.repo in IN_MXFP4)
+            Model(c, place, source.quant, half=True, threads=1, stored=Mxfp4() if source.repo in IN_MXFP4 else None)
             for c, source in zip(shapes, sources, strict=True)
         ]
         target, draft = (*models, None)[:2]
@@ -255,7 +258,7 @@ def test_the_nearest_setting_is_told(
 
 
 def test_a_quantised_checkpoint_is_not_told_to_be_quantised(shape: Callable[..., ModelConfig]) -> None:
-    planned = plan(Model(shape(**LLAMA), "cpu", "int8", fixed=True), None, 8192)
+    planned = plan(Model(shape(**LLAMA), "cpu", "int8", by_quant("int8")), None, 8192)
     assert "No setting makes it fit" in refusal(planned, cpu=6 * GIB)
 
 
@@ -293,8 +296,9 @@ def test_a_context_is_cut_to_the_targets(shape: Callable[..., ModelConfig]) -> N
 
 
 def test_scales_that_are_not_nested_cost_more(shape: Callable[..., ModelConfig]) -> None:
-    model = Model(shape(**LLAMA), "cuda", "nf4", fixed=True)
-    nested, plain = need(model, 64).weights, need(replace(model, nested=False), 64).weights
+    model = Model(shape(**LLAMA), "cuda", "nf4", by_quant("nf4"))
+    unnested = FourBitFloats("nf4", (), nested=False)
+    nested, plain = (need(replace(model, stored=one), 64).weights for one in (model.stored, unnested))
     layers = 32 * (4096 * 128 * (64 + 16) + 3 * 4096 * 14336)
     assert plain - nested == pytest.approx((0.5625 - 0.516) * layers, rel=0.05)
 
@@ -360,4 +364,6 @@ def test_a_draft_that_goes_to_the_cpu_leaves_there_what_was_chosen_for_the_gpu(
     assert chosen.draft is not None
     asked = replace(chosen, draft=replace(chosen.draft, chosen=False))
     assert kept(asked.on("cpu"))[0] == "int8"
-    assert "for both" in nearest(replace(asked, target=replace(asked.target, fixed=True)), {"cuda": 7 * GIB, "cpu": 1})
+    assert "for both" in nearest(
+        replace(asked, target=replace(asked.target, stored=by_quant("nf4"))), {"cuda": 7 * GIB, "cpu": 1}
+    )

@@ -11,8 +11,8 @@ from transformers import GptOssConfig, GptOssForCausalLM
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 from specchat.engine.errors import ModelError
-from specchat.engine.formats.mxfp4 import by_exponents, mxfp4
-from specchat.engine.formats.quantise import dequantised
+from specchat.engine.formats.mxfp4 import Mxfp4, mxfp4
+from specchat.engine.formats.quantise import by_exponents, dequantised
 from specchat.engine.memory.need import Model, need
 from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.reference.decoder import ReferenceDecoder
@@ -91,7 +91,7 @@ def test_a_derivative_in_16_bits_runs_natively(left: object, saved: Path, tmp_pa
     settings = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(settings | ({"quantization_config": left} if left else {})))
     opened, ids = Checkpoint.open(tmp_path), tokens(40)
-    assert (opened.quant, opened.packed_experts, about_folder(tmp_path, "oss").quant) == (None, False, "bfloat16")
+    assert (opened.quant, opened.format, about_folder(tmp_path, "oss").quant) == (None, None, "bfloat16")
     with torch.no_grad():
         theirs = model.float()(torch.tensor([ids])).logits[0]
     for kind in (ReferenceDecoder, host_model):
@@ -145,9 +145,9 @@ def test_blocks_that_fit_no_matrix_are_refused(saved: Path, tmp_path: Path) -> N
 
 def test_what_it_takes_is_planned(saved: Path, tmp_path: Path) -> None:
     opened = Checkpoint.open(published(saved, tmp_path))
-    assert opened.packed_experts
+    assert opened.format == Mxfp4()
     plain = Model(opened.config, "cpu", threads=1)
-    planned, unaware = (need(model, 256).weights for model in (replace(plain, packed_experts=True), plain))
+    planned, unaware = (need(model, 256).weights for model in (replace(plain, stored=Mxfp4()), plain))
     held = host_model(opened, 256)
     cache = held.cache.memory()
     assert planned == pytest.approx(held.memory() - cache, rel=0.02)

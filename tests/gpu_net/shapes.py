@@ -10,15 +10,16 @@ from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.executor import DeviceExecutor
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.page_locked import PORTABLE_AND_MAPPED
-from specchat.engine.device.weights import ModelWeights, Product
-from specchat.engine.formats.blocks import BLOCK, NESTED_BLOCK
+from specchat.engine.device.weights import ModelWeights, Product, RandomTensors
+from specchat.engine.formats.format import BLOCK, NESTED_BLOCK
 from specchat.engine.formats.layout import EightBit, FourBit, Nested, Weight
 from specchat.engine.kernels.gpu_shapes import VERIFY_ROWS, joined_scores
 from specchat.engine.protocol.pair import Quant
-from specchat.engine.recipe import Matrix, Norm
+from specchat.engine.recipe import Matrix
 from specchat.engine.runners.device import device_runner, prepare
 from specchat.engine.runners.runner import Runner
 from specchat.engine.weights.config import ModelConfig
+from specchat.engine.weights.matrices import walk
 
 DTYPE = torch.bfloat16
 LAYERS = 5
@@ -45,31 +46,24 @@ def weights(
     c: ModelConfig, quant: Quant | None, device: torch.device, head: Quant | None = None, packed: bool = False
 ) -> ModelWeights:
     """Those of a whole model; with `packed` experts have 4 bits whatever `quant` says."""
-    routers = {one.router for one in c.recipe.mixtures}
-
-    def product(matrix: Matrix, count: int, more: Matrix | None) -> Product:
-        outputs = (count + bool(more)) * sum(matrix.outputs)
-        if more and matrix in routers:
-            outputs = joined_scores(sum(matrix.outputs))
-        of_experts: Quant | None = "nf4" if packed and count > 1 else quant
-        return Product(
-            quantised(outputs, matrix.inputs, None if matrix.dense else of_experts, device),
-            torch.empty(outputs, device=device) if matrix.bias else None,
-        )
-
-    def norm(one: Norm) -> torch.Tensor:
-        return torch.empty(one.size, device=device)
-
-    def vector(name: str, *shape: int) -> torch.Tensor:
-        del name
-        return torch.empty(shape, device=device)
-
     embed = torch.empty(c.vocab, c.hidden, dtype=DTYPE, device=device)
     own_head = not c.tied or head is not None
     of_head = quantised(c.vocab, c.hidden, head, device) if own_head else embed
-    return ModelWeights.of(
-        c.recipe, embed, product, norm, vector, of_head, rows=of_inputs(c), joined={} if packed else c.recipe.joined()
-    )
+    joined = {} if packed else c.recipe.joined()
+    routers = {one.router for one in c.recipe.mixtures}
+
+    def product(form: Matrix, count: int, after: Matrix | None, _: object) -> Product:
+        outputs = (count + bool(after)) * sum(form.outputs)
+        if after and form in routers:
+            outputs = joined_scores(sum(form.outputs))
+        of_experts: Quant | None = "nf4" if packed and count > 1 else quant
+        return Product(
+            quantised(outputs, form.inputs, None if form.dense else of_experts, device),
+            torch.empty(outputs, device=device) if form.bias else None,
+        )
+
+    walked = walk(c.recipe, RandomTensors(torch.device("cpu"), DTYPE), product, lambda one: one.to(device), joined)
+    return ModelWeights(embed, *walked, of_head, rows=of_inputs(c), joined=joined)
 
 
 def of_inputs(c: ModelConfig) -> torch.Tensor | None:

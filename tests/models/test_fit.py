@@ -12,6 +12,7 @@ from specchat.bench.published import narrowed
 from specchat.config.catalog import Catalog, Pair, Requires
 from specchat.engine.cpu import compiled as compiled_module
 from specchat.engine.fetch.source import Hub
+from specchat.engine.formats.mxfp4 import Mxfp4
 from specchat.engine.hardware.gpu_counters import ASSUMED_BUS
 from specchat.engine.memory.need import Model
 from specchat.engine.memory.plan import plan
@@ -215,7 +216,7 @@ def test_experts_in_mxfp4_count_as_they_are_stored(tmp_path: Path) -> None:
     save_file(load_file(folder / "model.safetensors") | blocks, folder / "model.safetensors")
     about = about_folder(folder, "oss")
     assert about.config is not None
-    packed = Model(about.config, "cuda", half=True, packed_experts=True)
+    packed = Model(about.config, "cuda", half=True, stored=Mxfp4())
     enough = int(plan(packed, None, about.context).need("cuda").total / 0.95) + 1
     found = fit(pair(folder), about, None, FreeMemory(enough, GIB))
     assert (found.verdict, found.spills) == ("GPU", False)

@@ -13,9 +13,9 @@ from specchat.engine.cpu.packed import Packed, look_up
 from specchat.engine.cpu.padding import pad_norms, pad_out, pad_qkv, pad_rows
 from specchat.engine.model.norm import unscaled
 from specchat.engine.protocol.pair import Quant
-from specchat.engine.recipe import Attention, Norm
+from specchat.engine.recipe import Attention, Layer, Matrix
 from specchat.engine.weights.checkpoint import Checkpoint
-from specchat.engine.weights.matrices import read_matrix, read_norm, read_table, read_vectors
+from specchat.engine.weights.matrices import packing, read_matrix, read_table, walk
 from specchat.engine.weights.weights import Weights
 
 Floats = NDArray[np.float32]
@@ -42,30 +42,27 @@ class Parameters:
         """
         self._recipe = c = checkpoint.config.recipe
         self._packed = Packed()
-        self.norms: dict[Norm, Floats] = {}
-        self.vectors: dict[str, Floats] = {}
         with Weights(checkpoint) as weights:
             weights.check(c)
-            asked = quant if weights.quant is None else None
-            for layer in c.layers:
-                for place, matrix in enumerate(layer.products):
-                    ends = matrix.outputs[:1] if place > 1 and len(matrix.outputs) == 2 else ()
-                    weight, bias = read_matrix(weights, matrix, asked)
-                    if isinstance(layer.mixer, Attention) and place == 0:
-                        weight, bias = pad_qkv(layer.mixer, weight, bias)
-                    elif isinstance(layer.mixer, Attention) and place == 1:
-                        weight = pad_out(layer.mixer, weight)
+            pack = packing(quant if weights.quant is None else None)
+
+            def product(form: Matrix, count: int, _: Matrix | None, layer: Layer | None) -> None:
+                mixer = layer.mixer if layer else None
+                ends = form.outputs[:1] if mixer and form not in mixer.products and len(form.outputs) == 2 else ()
+                for number in range(count):
+                    weight, bias = read_matrix(weights, form.of(number), pack)
+                    if isinstance(mixer, Attention) and form == mixer.qkv:
+                        weight, bias = pad_qkv(mixer, weight, bias)
+                    elif isinstance(mixer, Attention) and form == mixer.out:
+                        weight = pad_out(mixer, weight)
                     self._packed.add(weight, bias, ends)
-                self.norms |= {norm: read_norm(weights, norm).numpy() for norm in layer.norms}
-                self.vectors |= {name: one.numpy() for name, one in read_vectors(weights, layer).items()}
+
+            _, norms, self.vectors = walk(c, weights, product, Tensor.numpy)
             self.layer_rows = None if c.per_layer is None else read_table(weights, c.per_layer.table).clone()
-            if c.per_layer is not None:
-                self._packed.add(*read_matrix(weights, c.per_layer.project, None))
-                self.norms[c.per_layer.norm] = read_norm(weights, c.per_layer.norm).numpy()
-            self.norms = pad_norms(c, self.norms)
+            self.last_norm: Floats = norms.pop(c.norm)
+            self.norms = pad_norms(c, norms)
             embed = pad_rows(read_table(weights, c.embed))
             head = embed if c.tied else pad_rows(read_table(weights, c.head))
-            self.last_norm: Floats = read_norm(weights, c.norm).numpy()
         self.tokens = None if checkpoint.drafts is None else torch.tensor(checkpoint.drafts)
         panels = self._packed.add(head if self.tokens is None else head[self.tokens])
         shared = c.tied and self.tokens is None

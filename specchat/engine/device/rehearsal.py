@@ -8,10 +8,11 @@ from torch import Tensor
 
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.graphs import Graphs
-from specchat.engine.device.weights import ModelWeights, Product
+from specchat.engine.device.weights import ModelWeights, Product, RandomTensors
 from specchat.engine.formats.layout import EightBit, FourBit, Weight, mapped
-from specchat.engine.recipe import Attention, Layer
+from specchat.engine.recipe import Attention, Layer, Matrix
 from specchat.engine.strategies import STRATEGIES
+from specchat.engine.weights.matrices import walk
 
 HOST = torch.device("cpu")
 
@@ -33,15 +34,16 @@ def blank(decoder: DeviceDecoder) -> DeviceDecoder:
     The system allocates memory at the first write, so this decoder needs hardly any.
     """
     weights, recipe = decoder.weights, decoder.config.recipe
-    products = weights.products
     kept = replace(recipe, layers=_sharing(list(_distinct(recipe.layers, weights))))
     head = mapped(weights.head, empty)
-    made = ModelWeights.of(
-        kept,
+
+    def product(form: Matrix, *_: object) -> Product:
+        held = weights.products[form]
+        return Product(mapped(held.weight, empty), _or_none(held.bias))
+
+    made = ModelWeights(
         head if isinstance(head, Tensor) and weights.embed is weights.head else empty(weights.embed),
-        lambda matrix, *_: Product(mapped(products[matrix].weight, empty), _or_none(products[matrix].bias)),
-        lambda norm: empty(weights.norms[norm]),
-        lambda name, *_: empty(weights.vectors[name]),
+        *walk(kept, RandomTensors(HOST, decoder.dtype), product, empty, weights.joined),
         head,
         None if weights.tokens is None else weights.tokens.to(HOST),
         _or_none(weights.rows),

@@ -1,33 +1,22 @@
 """Weights of a model in the device decoder's formats: from a checkpoint, or random at published shapes."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from specchat.engine.device.page_locked import page_locked, values_in_main
-from specchat.engine.formats.blocks import MXFP4_BLOCK
-from specchat.engine.formats.layout import FourBit, Weight, mapped, tensors_of
-from specchat.engine.formats.mxfp4 import by_exponents
-from specchat.engine.formats.quantise import dequantised, fused, quantise
+from specchat.engine.formats.layout import Weight, mapped, tensors_of
+from specchat.engine.formats.quantise import by_exponents, quantise
 from specchat.engine.kernels.gpu_shapes import joined_scores
 from specchat.engine.protocol.pair import Quant
-from specchat.engine.recipe import Matrix, Norm, Recipe
+from specchat.engine.recipe import Layer, Matrix, Norm, Recipe
 from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.engine.weights.config import ModelConfig
-from specchat.engine.weights.matrices import reordered
+from specchat.engine.weights.matrices import TensorSource, packing, read_matrix, read_table, walk
 from specchat.engine.weights.weights import Weights
-
-Read = Callable[[str, int, int], Weight]
-"""(name without ".weight", outputs, inputs) -> the matrix in the checkpoint's format."""
-
-
-class ReadVector(Protocol):
-    """Reads a tensor that is no matrix by its whole name and its shape."""
-
-    def __call__(self, name: str, *shape: int) -> Tensor: ...
 
 
 class Product(NamedTuple):
@@ -62,32 +51,6 @@ class ModelWeights:
     rows: Tensor | None = None
     joined: Mapping[Matrix, Matrix] = field(default_factory=dict)
 
-    @classmethod
-    def of(
-        cls,
-        recipe: Recipe,
-        embed: Tensor,
-        product: Callable[[Matrix, int, Matrix | None], Product],
-        norm: Callable[[Norm], Tensor],
-        vector: ReadVector,
-        head: Weight,
-        tokens: Tensor | None = None,
-        rows: Tensor | None = None,
-        joined: Mapping[Matrix, Matrix] = {},
-    ) -> "ModelWeights":
-        """Build weights, whose products, norms and vectors are read one by one, in the order of the layers.
-
-        `product` is given a form, how many matrices it stands for, and the one after them, if any.
-        """
-        own = recipe.per_layer
-        norms = (*(one for layer in recipe.layers for one in layer.norms), recipe.norm, *([own.norm] if own else []))
-        forms = (*recipe.forms, *([(own.project, 1)] if own else []))
-        moved = frozenset(joined.values())
-        apart = (form for form in forms if form[0] not in moved)
-        products = {matrix: product(matrix, count, joined.get(matrix)) for matrix, count in apart}
-        vectors = {name: vector(name, *shape) for layer in recipe.layers for name, shape in layer.vectors.items()}
-        return cls(embed, products, {one: norm(one) for one in norms}, vectors, head, tokens, rows, joined)
-
 
 def load(
     checkpoint: Checkpoint,
@@ -99,23 +62,18 @@ def load(
 ) -> ModelWeights:
     """Read a checkpoint layer by layer, so that main memory holds at most one unquantised layer.
 
-    `experts_in_main` as in `model.need.Model`.
+    `experts_in_main` as in `memory.need.Model`.
 
     Raises:
         ModelError: weights missing, damaged, of other shapes, or quantised in an unknown format.
         PageLockRefused: the system does not lock main memory for experts or a table of inputs.
     """
     with Weights(checkpoint) as weights:
-        weights.check(checkpoint.config.recipe)
-
-        def vector(name: str, *shape: int) -> Tensor:
-            return weights.get(name, *shape)
-
+        recipe, fixed = checkpoint.config.recipe, checkpoint.quant is not None
+        weights.check(recipe)
         # Matrices that bitsandbytes left dense stay dense.
-        fixed, recipe, drafts = checkpoint.quant is not None, checkpoint.config.recipe, checkpoint.drafts
-        wanted = None if fixed else quant
-        joined = {} if fixed else recipe.joined(experts_in_main)
-        return _assemble(recipe, wanted, head, device, dtype, weights.linear, vector, drafts, experts_in_main, joined)
+        packer = _DevicePacker(weights, recipe, None if fixed else quant, device, dtype, experts_in_main)
+        return packer.weights({} if fixed else recipe.joined(experts_in_main), head, checkpoint.drafts)
 
 
 def random(
@@ -127,96 +85,87 @@ def random(
     head: Quant | None = None,
 ) -> ModelWeights:
     """Return random weights of the right shapes, scaled so that activations stay finite."""
-    generator = torch.Generator(device).manual_seed(seed)
+    packer = _DevicePacker(RandomTensors(device, dtype, seed), config.recipe, quant, device, dtype)
+    return packer.weights(config.recipe.joined(), head)
 
-    def matrix(_: str, outputs: int, inputs: int) -> Tensor:
-        drawn = torch.randn(outputs, inputs, generator=generator, device=device, dtype=torch.float32)
-        return drawn.div_(inputs**0.5).to(dtype)
 
-    def vector(name: str, *shape: int) -> Tensor:
+class RandomTensors:
+    """Random matrices; vectors are zeros or ones."""
+
+    def __init__(self, device: torch.device, dtype: torch.dtype, seed: int = 0) -> None:
+        self.device = device
+        self._dtype = dtype
+        self._generator = torch.Generator(device).manual_seed(seed)
+
+    def linear(self, name: str, outputs: int, inputs: int) -> Tensor:
+        del name
+        drawn = torch.randn(outputs, inputs, generator=self._generator, device=self.device, dtype=torch.float32)
+        return drawn.div_(inputs**0.5).to(self._dtype)
+
+    def get(self, name: str, *shape: int) -> Tensor:
         return torch.zeros(shape) if name.endswith(".bias") else torch.ones(shape)
 
-    return _assemble(config.recipe, quant, head, device, dtype, matrix, vector, joined=config.recipe.joined())
 
+class _DevicePacker:
+    """Packs tensors for `device`; experts of the first `experts_in_main` mixtures stay in main memory."""
 
-def _assemble(
-    recipe: Recipe,
-    quant: Quant | None,
-    of_head: Quant | None,
-    device: torch.device,
-    dtype: torch.dtype,
-    read: Read,
-    vector: ReadVector,
-    drafts: Sequence[int] | None = None,
-    experts_in_main: int = 0,
-    joined: Mapping[Matrix, Matrix] = {},
-) -> ModelWeights:
-    routers = {one.router for one in recipe.mixtures}
-    in_main = {form for one in recipe.mixtures[:experts_in_main] for form in (one.each.gate_up, one.each.down)}
-    tokens = None if drafts is None else torch.tensor(drafts)
+    def __init__(
+        self,
+        source: TensorSource,
+        recipe: Recipe,
+        quant: Quant | None,
+        device: torch.device,
+        dtype: torch.dtype,
+        experts_in_main: int = 0,
+    ) -> None:
+        self._source = source
+        self._recipe = recipe
+        self._quantised = packing(quant)
+        self._device = device
+        self._dtype = dtype
+        first = recipe.mixtures[:experts_in_main]
+        self._in_main = {form for one in first for form in (one.each.gate_up, one.each.down)}
+        self._routers = {one.router for one in recipe.mixtures}
 
-    def dense(matrix: Matrix, rows: Tensor | None = None) -> Tensor:
-        ((name, outputs),) = matrix.parts
-        stored = read(name, outputs, matrix.inputs)
-        weight = stored if isinstance(stored, Tensor) else dequantised(stored, dtype)
-        return (weight if rows is None else weight[rows]).to(device, dtype)
+    def weights(
+        self, joined: Mapping[Matrix, Matrix], of_head: Quant | None, drafts: Sequence[int] | None = None
+    ) -> ModelWeights:
+        recipe, tokens = self._recipe, None if drafts is None else torch.tensor(drafts)
+        embed = self._table(recipe.embed)
+        head = embed if recipe.tied and tokens is None else self._table(recipe.head, tokens)
+        products, norms, vectors = walk(recipe, self._source, self._product, self._vector, joined)
+        of_inputs = read_table(self._source, recipe.per_layer.table) if recipe.per_layer else None
+        return ModelWeights(
+            embed,
+            products,
+            norms,
+            vectors,
+            head if of_head is None else quantise(head, of_head),
+            None if tokens is None else tokens.to(self._device),
+            None if of_inputs is None else page_locked(of_inputs, self._dtype, self._device),
+            joined,
+        )
 
-    def placed(name: str, *shape: int) -> Tensor:
-        return vector(name, *shape).to(device, torch.float32)
+    def _table(self, matrix: Matrix, rows: Tensor | None = None) -> Tensor:
+        table = read_table(self._source, matrix)
+        return (table if rows is None else table[rows]).to(self._device, self._dtype)
 
-    def norm(one: Norm) -> Tensor:
-        if not one.name:
-            return torch.ones(one.size, device=device)
-        weight = placed(f"{one.name}.weight", one.size)
-        weight = weight + 1 if one.plus_one else weight
-        return weight if one.factor == 1 else weight * one.factor
+    def _pack(self, matrix: Matrix, weight: Weight) -> Weight:
+        if isinstance(weight, Tensor):
+            return self._quantised(matrix, weight.to(self._device, self._dtype))
+        return mapped(weight, lambda tensor: tensor.to(self._device))
 
-    def bias(matrix: Matrix, place: int, name: str, outputs: int) -> Tensor:
-        found, order = vector(f"{name}.bias", outputs), matrix.order(place)
-        return found[order] if order else found
+    def _product(self, form: Matrix, count: int, after: Matrix | None, layer: Layer | None) -> Product:
+        del layer
+        scores = sum(form.outputs)
+        zeros = joined_scores(scores) - scores - 1 if after and form in self._routers else 0
+        weight, bias = read_matrix(self._source, form, self._pack, count, after, zeros)
+        weight = by_exponents(weight)
+        weight = values_in_main(weight, self._device) if form in self._in_main else weight
+        return Product(weight, None if bias is None else self._vector(bias))
 
-    def part(matrix: Matrix, place: int, name: str, outputs: int) -> Weight:
-        weight = reordered(read(name, outputs, matrix.inputs), matrix.order(place))
-        if not isinstance(weight, Tensor):
-            return mapped(weight, lambda tensor: tensor.to(device))
-        dense = weight.to(device, dtype)
-        return dense if quant is None or matrix.dense else quantise(dense, quant)
-
-    def product(form: Matrix, count: int, more: Matrix | None) -> Product:
-        matrices = [*(form.of(number) for number in range(count)), *([more] if more else [])]
-        parts = [(matrix, place, *each) for matrix in matrices for place, each in enumerate(matrix.parts)]
-        biases = [bias(*each) for each in parts] if form.bias else []
-        pieces = [part(*each) for each in parts]
-        if more and form in routers:
-            rest = joined_scores(sum(form.outputs)) - sum(form.outputs) - 1
-            pieces.append(torch.zeros(rest, form.inputs, dtype=dtype, device=device))
-        weight = reordered(fused(pieces), form.turns)
-        if isinstance(weight, FourBit) and weight.block == MXFP4_BLOCK:
-            weight = by_exponents(weight)
-        weight = values_in_main(weight, device) if form in in_main else weight
-        whole = reordered(torch.cat(biases), form.turns).to(device, torch.float32) if biases else None
-        return Product(weight, whole)
-
-    def table(matrix: Matrix) -> Tensor:
-        ((name, outputs),) = matrix.parts
-        stored = read(name, outputs, matrix.inputs)
-        if not isinstance(stored, Tensor):
-            raise TypeError(f"{name} is quantised; tables of inputs are not")
-        return page_locked(stored, dtype, device)
-
-    embed = dense(recipe.embed)
-    head = embed if recipe.tied and tokens is None else dense(recipe.head, tokens)
-    return ModelWeights.of(
-        recipe,
-        embed,
-        product,
-        norm,
-        placed,
-        head if of_head is None else quantise(head, of_head),
-        None if tokens is None else tokens.to(device),
-        table(recipe.per_layer.table) if recipe.per_layer else None,
-        joined,
-    )
+    def _vector(self, tensor: Tensor) -> Tensor:
+        return tensor.to(self._device, torch.float32)
 
 
 def held_bytes(weights: ModelWeights) -> int:

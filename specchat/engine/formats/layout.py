@@ -1,7 +1,8 @@
 """Memory layouts of quantised weights: those of bitsandbytes, so that its checkpoints load unchanged."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from torch import Tensor
 
@@ -70,15 +71,16 @@ def values_of(weight: Weight) -> Tensor:
 
 def mapped(weight: Weight, of: Callable[[Tensor], Tensor]) -> Weight:
     """A weight of what `of` makes of each tensor of `weight`."""
-    match weight:
-        case FourBit(packed, scales, code, block, nested, zeros, order):
-            inner = nested and Nested(of(nested.code), of(nested.absmax), of(nested.offset))
-            shifts, places = (None if one is None else of(one) for one in (zeros, order))
-            return FourBit(of(packed), of(scales), of(code), block, inner, shifts, places)
-        case EightBit(values, scales):
-            return EightBit(of(values), of(scales))
-        case _:
-            return of(weight)
+    made: Weight = _mapped(weight, of)
+    return made
+
+
+def _mapped(part: Any, of: Callable[[Tensor], Tensor]) -> Any:
+    if isinstance(part, Tensor):
+        return of(part)
+    return replace(
+        part, **{name: _mapped(one, of) for name, one in vars(part).items() if isinstance(one, Tensor | Nested)}
+    )
 
 
 def tensors_of(weight: Weight) -> list[Tensor]:

@@ -1,67 +1,54 @@
-"""Quantisation of matrices as by bitsandbytes, their concatenation and dequantisation."""
+"""Operations on weights: quantisation, concatenation, dequantisation, and 4-bit values in bytes."""
 
-import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding, pad
 
-from specchat.engine.errors import ModelError
-from specchat.engine.formats.blocks import BLOCK, NESTED_BLOCK
+from specchat.engine.formats import by_quant
+from specchat.engine.formats.format import NESTED_BLOCK
 from specchat.engine.formats.layout import EightBit, FourBit, Nested, Weight
 from specchat.engine.protocol.pair import Quant
 
-# It warns about missing products for some CPUs, which are not used here.
-logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
-
-NF4 = (
-    *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453),
-    *(-0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0.0),
-    *(0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224),
-    *(0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0),
-)
-"""Quantiles of the normal distribution (QLoRA, Dettmers et al. 2023, appendix E)."""
-_FP4_MAGNITUDES = (0.0, 0.0625, 8.0, 12.0, 4.0, 6.0, 2.0, 3.0)
-FP4 = tuple(m / 12 for m in (*_FP4_MAGNITUDES, 0.0, *(-m for m in _FP4_MAGNITUDES[1:])))
-"""Sign, two bits of exponent, one of mantissa, scaled to 1 (bitsandbytes.functional.get_4bit_type)."""
+ROWS = ("packed", "values", "scales", "zeros")
+"""The parts of weights that have a row for each output."""
+EXPONENT_BLOCK, EXPONENT_BIAS = 32, 127
+"""Blocks whose scales may become exponents of a byte, as MXFP4 stores them, and the bias of these."""
 
 
 def code_table(quant: Quant) -> Tensor:
     """The value of each nibble: float32 [16]."""
-    if quant == "int4":
-        return torch.arange(-8.0, 8.0)
-    return torch.tensor(NF4 if quant == "nf4" else FP4)
+    return torch.tensor(by_quant(quant).code)
 
 
 def quantise(matrix: Tensor, quant: Quant) -> Weight:
-    """Quantise a dense matrix float [outputs, inputs] on its device, bit for bit as bitsandbytes stores it.
-
-    Where 64 does not divide the inputs, 4-bit blocks cross rows: such a matrix is returned dense.
+    """Quantise a dense matrix float [outputs, inputs] on its device; dense where its rows do not fill blocks.
 
     Raises:
         ModelError: bitsandbytes is not installed.
     """
-    try:
-        from bitsandbytes import functional
-    except ImportError:
-        raise ModelError(
-            f'quant = "{quant}" needs the package bitsandbytes, which is not installed. Install it, or leave quant out.'
-        ) from None
-    if quant == "int8":
-        # bitsandbytes' Int8Params rounds to float16 first.
-        values, largest, _ = functional.int8_vectorwise_quant(matrix.to(torch.float16).contiguous())
-        return EightBit(values, largest / 127)
-    outputs, inputs = matrix.shape
-    packed, state = functional.quantize_4bit(
-        matrix.contiguous(), blocksize=BLOCK, compress_statistics=True, quant_type=quant
-    )
-    if inputs % BLOCK:
-        nested = Nested(state.state2.code, state.state2.absmax, state.offset.view(1))
-        return across_rows(packed, state.absmax, state.code, BLOCK, nested, matrix.shape, matrix.dtype)
-    nested = Nested(state.state2.code, state.state2.absmax, state.offset.expand(outputs).contiguous())
-    return FourBit(packed.view(outputs, inputs // 2), state.absmax.view(outputs, -1), state.code, BLOCK, nested)
+    return by_quant(quant).pack(matrix)
+
+
+def from_octets(octets: Tensor) -> Tensor:
+    """Pack uint8 [..., inputs / 2], whose low nibbles are the even inputs, as `FourBit`."""
+    return (octets << 4) | (octets >> 4)
+
+
+def nibbles(words: Tensor) -> Tensor:
+    """The nibbles uint8 [..., 8] of int32 [...], the lowest first."""
+    octets = words[..., None].view(torch.uint8)
+    return torch.stack((octets & 15, octets >> 4), -1).flatten(-2)
+
+
+def in_order(packed: Tensor, order: Tensor) -> Tensor:
+    """Columns of `FourBit.packed` in an order of the inputs."""
+    columns = torch.stack((packed >> 4, packed & 15), -1).flatten(1)[:, order]
+    return (columns[:, 0::2] << 4) | columns[:, 1::2]
 
 
 def across_rows(
@@ -132,16 +119,30 @@ def block_scales(weight: FourBit) -> Tensor:
     return read.view(weight.scales.shape) + nested.offset[:, None]
 
 
+def by_exponents(weight: Weight) -> Weight:
+    """The same weight with scales of a byte each, exactly, if it has small blocks and all scales are powers of two."""
+    if not isinstance(weight, FourBit) or weight.block != EXPONENT_BLOCK or weight.nested is not None:
+        return weight
+    mantissas, exponents = torch.frexp(weight.scales)
+    if not bool((mantissas == 0.5).all()):
+        return weight
+    device, (outputs, blocks) = weight.scales.device, weight.scales.shape
+    powers = torch.exp2(torch.arange(256, device=device).float() - EXPONENT_BIAS)
+    ones = torch.ones(-(-outputs * blocks // NESTED_BLOCK), device=device)
+    nested = Nested(powers, ones, torch.zeros(outputs, device=device))
+    # The mantissa of a power of two is a half.
+    stored = (exponents - 1 + EXPONENT_BIAS).to(torch.uint8)
+    return replace(weight, scales=stored, nested=nested)
+
+
 def by_rows(weight: Weight, of: Callable[[Tensor], Tensor]) -> Weight:
     """A weight of what `of` makes of each tensor that has a row for each output; nested scales are dequantised."""
-    match weight:
-        case FourBit(packed, _, code, block, _, zeros, order):
-            shifts = None if zeros is None else of(zeros)
-            return FourBit(of(packed), of(block_scales(weight)), code, block, None, shifts, order)
-        case EightBit(values, scales):
-            return EightBit(of(values), of(scales))
-        case _:
-            return of(weight)
+    if isinstance(weight, Tensor):
+        return of(weight)
+    if isinstance(weight, FourBit):
+        weight = replace(weight, scales=block_scales(weight), nested=None)
+    parts: dict[str, Any] = {name: of(one) for name in ROWS if (one := getattr(weight, name, None)) is not None}
+    return replace(weight, **parts)
 
 
 def dequantised(weight: Weight, dtype: torch.dtype) -> Tensor:

@@ -11,13 +11,14 @@ import torch
 from torch import Tensor
 
 from specchat.engine.errors import EngineError, ModelError
-from specchat.engine.formats.quantise import dequantised, quantise
+from specchat.engine.formats.quantise import dequantised
 from specchat.engine.gguf.library import PACKAGE
 from specchat.engine.gguf.vocabulary import Vocabulary, describe
 from specchat.engine.protocol.pair import Quant
 from specchat.engine.recipe import Experts, Layer, Matrix, Recipe, Rope
 from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.engine.weights.config import ModelConfig
+from specchat.engine.weights.matrices import packing, read_norm
 from specchat.engine.weights.weights import Weights
 from specchat.installing import install_command
 
@@ -186,13 +187,13 @@ class _Tensors:
         self._gguf = gguf
         self._weights = weights
         self._recipe = recipe
-        self._quant: Quant | None = quant
+        self._pack = packing(None if weights.quant else quant)
         self._kind = kind
 
     def add(self) -> None:
         recipe, rope = self._recipe, _rope(self._recipe)
         self._table("token_embd.weight", recipe.embed)
-        self._put("output_norm.weight", self._weights.get(f"{recipe.norm.name}.weight", recipe.norm.size))
+        self._put("output_norm.weight", read_norm(self._weights, recipe.norm))
         if not recipe.tied:
             self._table("output.weight", recipe.head)
         if rope.kind == "llama3":
@@ -211,21 +212,14 @@ class _Tensors:
         for matrix in layer.products:
             for name, outputs in matrix.parts:
                 written = TENSOR_NAMES[_last(name)]
-                weight = self._matrix(name, outputs, matrix.inputs)
+                stored = self._weights.linear(name, outputs, matrix.inputs)
+                weight = dequantised(self._pack(matrix, stored), torch.float32)
                 self._put(f"{theirs}{written}.weight", pairwise(weight, heads.get(written)))
                 if matrix.bias:
                     bias = self._weights.get(f"{name}.bias", outputs)
                     self._put(f"{theirs}{written}.bias", pairwise(bias, heads.get(written)))
         for norm in layer.norms:
-            self._put(
-                f"{theirs}{TENSOR_NAMES[_last(norm.name)]}.weight", self._weights.get(f"{norm.name}.weight", norm.size)
-            )
-
-    def _matrix(self, name: str, outputs: int, inputs: int) -> Tensor:
-        weight = self._weights.linear(name, outputs, inputs)
-        if self._quant is not None and self._weights.quant is None and isinstance(weight, Tensor):
-            weight = quantise(weight, self._quant)
-        return dequantised(weight, torch.float32)
+            self._put(f"{theirs}{TENSOR_NAMES[_last(norm.name)]}.weight", read_norm(self._weights, norm))
 
     def _put(self, name: str, tensor: Tensor) -> None:
         kind = self._kind if tensor.dim() == 2 else "f32"

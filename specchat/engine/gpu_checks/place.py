@@ -5,7 +5,7 @@ import os
 import torch
 from torch import Tensor
 
-from specchat.engine.formats.blocks import BLOCK, NESTED_BLOCK
+from specchat.engine.formats.format import BLOCK, NESTED_BLOCK
 from specchat.engine.formats.layout import EightBit, FourBit, Nested, Weight
 from specchat.engine.formats.quantise import code_table
 from specchat.engine.gpu_checks.notes import Unavailable

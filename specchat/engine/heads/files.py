@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from specchat.engine.files import found, read_json, stored_tensors
-from specchat.engine.formats.blocks import IntegerFormat
+from specchat.engine.formats.format import Format
 from specchat.engine.weights.checkpoint import Checkpoint, weight_files
 
 MEDUSA = "medusa_lm_head.safetensors"
@@ -14,11 +14,11 @@ MEDUSA = "medusa_lm_head.safetensors"
 
 @dataclass(frozen=True)
 class HeadFiles:
-    """Files of a head; `model.weights.Weights` reads their tensors.
+    """Files of a head; `weights.Weights` reads their tensors.
 
     Attributes:
         settings: those of config.json.
-        integers: the storage of 4-bit integers in a target's own files; None: of symmetric ones, if any.
+        format: of the matrices in a target's own files; None: dense, or in a format without settings.
         frequent: the target whose `drafts` alone may be proposed by a head that has no output matrix of its own; None:
             all tokens.
     """
@@ -26,8 +26,7 @@ class HeadFiles:
     folder: Path
     settings: dict[str, Any]
     shards: tuple[Path, ...]
-    quant: None = None
-    integers: IntegerFormat | None = None
+    format: Format | None = None
     frequent: Checkpoint | None = None
 
     @classmethod

@@ -120,18 +120,16 @@ def _placed(device: Device, otherwise: Place) -> Place:
 
 
 def _model(source: ModelSource, checkpoint: Checkpoint, threads: int) -> Model:
-    quant, fixed = checkpoint.kept(source.quant), checkpoint.quant is not None
-    if quant is not None and not fixed and find_spec("bitsandbytes") is None:
+    quant = checkpoint.kept(source.quant)
+    if quant is not None and checkpoint.quant is None and find_spec("bitsandbytes") is None:
         raise ModelError(
             f'{source.label}: quant = "{quant}" needs the package bitsandbytes, which is not installed. '
             "Install it, or leave quant out."
         )
     rows = None if checkpoint.drafts is None else len(checkpoint.drafts)
-    model = Model(checkpoint.config, "cpu", quant, fixed, checkpoint.nested, head_rows=rows, threads=threads)
-    model = replace(model, half=half_on_cpu(checkpoint), packed_experts=checkpoint.packed_experts)
-    if checkpoint.integers is None:
-        return model
-    return replace(model, integers=checkpoint.integers, left=left_dense(checkpoint, checkpoint.config.recipe))
+    stored, half = checkpoint.format, half_on_cpu(checkpoint)
+    left = left_dense(checkpoint, checkpoint.config.recipe) if stored and stored.renames else frozenset()
+    return Model(checkpoint.config, "cpu", quant, stored, half=half, head_rows=rows, threads=threads, left=left)
 
 
 def half_on_cpu(checkpoint: Checkpoint) -> bool:

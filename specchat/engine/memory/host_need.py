@@ -36,7 +36,7 @@ def entries(recipe: Recipe, capacity: int) -> int:
 def buffers(c: ModelConfig, head_rows: int, threads: int, capacity: int, ordered: bool) -> int:
     """Buffers of a compiled pass, as `cpu.decoder` allocates them, with tree KV scratch and logits.
 
-    `ordered` as in `blocks.IntegerFormat`.
+    `ordered` as in `formats.format.StorageLayout`.
     """
     r = c.recipe
     own = r.per_layer

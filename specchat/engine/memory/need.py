@@ -4,7 +4,8 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal
 
-from specchat.engine.formats.blocks import BLOCK, MXFP4_BLOCK, NESTED_BLOCK, SYMMETRIC, IntegerFormat
+from specchat.engine.formats import by_quant
+from specchat.engine.formats.format import NESTED_BLOCK, Format, StorageLayout
 from specchat.engine.kernels.gpu_shapes import PASS_ROWS, PROCESSORS, joined_scores
 from specchat.engine.memory import gpu_need
 from specchat.engine.memory.gpu_buffers import Cuts
@@ -16,39 +17,38 @@ from specchat.engine.recipe import Experts, Matrix, PerLayer
 from specchat.engine.weights.config import ModelConfig
 
 Place = Literal["cpu", "cuda"]
-BITS: dict[Quant | None, int] = {None: 16, "int8": 8, "nf4": 4, "fp4": 4, "int4": 4}
-"""Bits of a value on a GPU, by format."""
 HEAD: Quant = "int8"
 """Format of a quantised draft's head: 4 bits would blur its choice."""
 
 
 @dataclass(frozen=True)
 class Model:
-    """A model and the formats to load it in; with `fixed` the checkpoint itself is quantised to `quant`.
+    """A model and the formats to load it in.
 
-    `integers` is the storage of int4 there, and `left` are the names of matrices that are dense there all the same.
-    `nested` means that the scales of 4-bit weights are quantised too, never on the CPU. `half` means that the CPU holds
-    dense weights in 16 bits, as in the checkpoint. `head` is the format of the head on a GPU, beside a dense embedding;
-    None is dense, as for every target. `chosen` marks a default `quant`, for a GPU alone. `head_rows` are the rows of a
-    head with a draft vocabulary. `threads` are those of a compiled pass on the CPU; 0 without one. `packed_experts`
-    are stored in MXFP4 and stay so. `experts_in_main` are the layers, from the first that has experts, whose experts a
-    GPU reads in main memory.
+    `stored` is the checkpoint's own format, whose `quant` is that of the layers; None: dense. `left` are the names of
+    matrices that are dense there all the same. `half` means that the CPU holds dense weights in 16 bits, as in the
+    checkpoint. `head` is the format of the head on a GPU, beside a dense embedding; None is dense, as for every target.
+    `chosen` marks a default `quant`, for a GPU alone. `head_rows` are the rows of a head with a draft vocabulary.
+    `threads` are those of a compiled pass on the CPU; 0 without one. `experts_in_main` are the layers, from the first
+    that has experts, whose experts a GPU reads in main memory.
     """
 
     config: ModelConfig
     place: Place
     quant: Quant | None = None
-    fixed: bool = False
-    nested: bool = True
+    stored: Format | None = None
     half: bool = False
     head: Quant | None = None
     chosen: bool = False
     head_rows: int | None = None
     threads: int = 0
-    packed_experts: bool = False
     experts_in_main: int = 0
-    integers: IntegerFormat = SYMMETRIC
     left: frozenset[tuple[str, ...]] = frozenset()
+
+    @property
+    def fixed(self) -> bool:
+        """True where the checkpoint itself is quantised to `quant`."""
+        return self.stored is not None and self.stored.quant is not None
 
     @property
     def compiled(self) -> bool:
@@ -62,7 +62,7 @@ class Model:
         Experts that a GPU reads in main memory have none after them: those are read at every step. Nor have those of a
         quantised checkpoint, which may store them in another format.
         """
-        apart = self.place == "cpu" or self.fixed or self.packed_experts
+        apart = self.place == "cpu" or (self.stored is not None and self.stored.stays)
         return {} if apart else self.config.recipe.joined(self.experts_in_main)
 
     @property
@@ -102,7 +102,8 @@ def need(model: Model, context: int, processors: int = PROCESSORS) -> Need:
     c = replace(c, recipe=filled(c.recipe))
     model = replace(model, config=c)
     passing = packing_workspace(c, "quantised" if model.quant else "half" if model.half else "whole")
-    kept = buffers(c, sum(model.head_matrix.outputs), model.threads, capacity, model.integers.ordered)
+    ordered = model.stored is not None and model.stored.ordered
+    kept = buffers(c, sum(model.head_matrix.outputs), model.threads, capacity, ordered)
     return Need(_weights(model), 4 * entries(c.recipe, capacity), kept + passing, passing)
 
 
@@ -111,13 +112,13 @@ def quantised(draft: Model, quant: Quant) -> Model:
     return replace(draft, quant=quant, head=HEAD if draft.place == "cuda" else None)
 
 
-def _kept(model: Model, matrix: Matrix) -> Quant | None:
-    """Format of a matrix; None is dense, also for 4 bits in blocks that no kernel has or that would cross rows."""
-    quant = None if matrix.dense or matrix.names in model.left else model.quant
-    if quant in (None, "int8"):
-        return quant
-    block = model.integers.block(matrix.inputs) if quant == "int4" else BLOCK
-    return quant if block and matrix.inputs % block == 0 else None
+def _layout(model: Model, matrix: Matrix) -> StorageLayout:
+    """The layout of a matrix in memory."""
+    stored, quant = model.stored, None if matrix.dense or matrix.names in model.left else model.quant
+    if stored is None or not ((stored.of_experts and _of_expert(matrix)) or (quant and stored.quant == quant)):
+        stored = by_quant(quant) if quant else None
+    dense = StorageLayout(32 if model.place == "cpu" and not model.half else 16)
+    return (stored.layout(matrix.inputs) if stored else None) or dense
 
 
 def _weights(model: Model) -> int:
@@ -168,28 +169,21 @@ def _outputs(model: Model, matrix: Matrix) -> int:
 
 
 def _matrix(model: Model, matrix: Matrix) -> int:
-    outputs, inputs, on_cpu = _outputs(model, matrix), matrix.inputs, model.place == "cpu"
-    quant = _kept(model, matrix)
-    if _packed(model, matrix):
-        scales = outputs * inputs // MXFP4_BLOCK
-        of_scales = 4 * scales if on_cpu else scales + 4 * -(-scales // NESTED_BLOCK) + 4 * outputs
-        return outputs * inputs // 2 + of_scales
-    if quant is None:
-        return outputs * inputs * (4 if on_cpu and not model.half else 2)
-    if quant == "int8":
-        return outputs * inputs + 4 * outputs
-    blocks = inputs // (model.integers.block(inputs) if quant == "int4" else BLOCK)
-    packed, scales = outputs * inputs // 2, outputs * blocks
-    if quant == "int4":
-        order = 4 * inputs if model.integers.ordered else 0
-        return packed + (5 if model.integers.zeros else 4) * scales + order
+    layout = _layout(model, matrix)
+    in_bytes = model.place == "cuda" and _in_bytes(model, matrix, layout)
+    return layout.bytes(_outputs(model, matrix), matrix.inputs, in_bytes)
+
+
+def _in_bytes(model: Model, matrix: Matrix, layout: StorageLayout) -> bool:
+    """True where the scales of a matrix take a byte each on a GPU."""
+    if layout.scales != "nested":
+        return layout.scales == "exponents"
     # `quantise.fused` drops the nesting if a part with another after it does not fill its last block of scales.
-    aligned = all(part * blocks % NESTED_BLOCK == 0 for _, part in matrix.parts[: None if _of_expert(matrix) else -1])
+    blocks = matrix.inputs // layout.block
+    parts = matrix.parts[: None if _of_expert(matrix) else -1]
     # Rows that are put in another order are so, too (`matrices.reordered`).
     moved = matrix.alternating or (model.fixed and matrix.paired[1])
-    if on_cpu or not model.nested or not aligned or moved:
-        return packed + 4 * scales
-    return packed + scales + 4 * -(-scales // NESTED_BLOCK) + 4 * outputs
+    return not moved and all(part * blocks % NESTED_BLOCK == 0 for _, part in parts)
 
 
 def _of_expert(matrix: Matrix) -> bool:
@@ -197,19 +191,15 @@ def _of_expert(matrix: Matrix) -> bool:
     return "{}" in matrix.names[0]
 
 
-def _packed(model: Model, matrix: Matrix) -> bool:
-    """True for experts that are stored in MXFP4 and stay so."""
-    return model.packed_experts and _of_expert(matrix)
-
-
 def gpu_bits(model: Model, matrix: Matrix) -> int:
     """Bits of a matrix's values on a GPU."""
-    return 4 if _packed(model, matrix) else BITS[_kept(model, matrix)]
+    return _layout(model, matrix).bits
 
 
 def _gpu_workspace(model: Model, capacity: int, processors: int) -> int:
     recipe = model.config.recipe
     forms = *(form for form, _ in recipe.forms), *([recipe.per_layer.project] if recipe.per_layer else [])
     bits = {matrix: gpu_bits(model, matrix) for matrix in forms}
-    cuts = Cuts(bits, model.joined, processors)
-    return gpu_need.workspace(lower(recipe), model.head_matrix, BITS[model.head], cuts, recipe, capacity)
+    head, cuts = model.head_matrix, Cuts(bits, model.joined, processors)
+    of_head = gpu_bits(replace(model, quant=model.head), head)
+    return gpu_need.workspace(lower(recipe), head, of_head, cuts, recipe, capacity)

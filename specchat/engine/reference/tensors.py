@@ -14,7 +14,7 @@ from specchat.engine.model.norm import RMSNorm
 from specchat.engine.protocol.pair import Quant
 from specchat.engine.recipe import Matrix, Norm
 from specchat.engine.weights.checkpoint import Checkpoint
-from specchat.engine.weights.matrices import read_matrix, read_norm, read_table, read_vectors
+from specchat.engine.weights.matrices import packing, read_matrix, read_table, walk
 from specchat.engine.weights.weights import Weights
 
 SLAB = 1 << 20
@@ -62,24 +62,22 @@ class CheckpointTensors:
             ModelError: weights missing, damaged or of other shapes.
         """
         recipe = checkpoint.config.recipe
-        self._norms: dict[Norm, RMSNorm] = {}
         self._matrices: dict[Matrix, tuple[Weight, Tensor | None]] = {}
-        self._vectors: dict[str, Tensor] = {}
         self.head = recipe.head
         """The matrix of the logits, with the rows of a draft vocabulary only, if there is one."""
         with Weights(checkpoint) as weights:
             weights.check(recipe)
-            for matrix in recipe.matrices:
-                weight, bias = read_matrix(weights, matrix, quant if weights.quant is None else None)
-                self._matrices[matrix] = owned(weight), bias
-            own = recipe.per_layer
-            for matrix in {recipe.embed, recipe.head, *((own.table, own.project) if own else ())}:
-                self._matrices[matrix] = read_table(weights, matrix).clone(), None
-            for layer in recipe.layers:
-                self._vectors |= read_vectors(weights, layer)
-            of_layers = (norm for layer in recipe.layers for norm in layer.norms)
-            for norm in (recipe.norm, *of_layers, *([own.norm] if own else [])):
-                self._norms[norm] = RMSNorm(read_norm(weights, norm), norm.eps, norm.centred)
+            pack = packing(quant if weights.quant is None else None)
+
+            def product(form: Matrix, count: int, *_: object) -> None:
+                for matrix in map(form.of, range(count)):
+                    weight, bias = read_matrix(weights, matrix, pack)
+                    self._matrices[matrix] = owned(weight), bias
+
+            _, norms, self._vectors = walk(recipe, weights, product, lambda one: one)
+            self._norms = {norm: RMSNorm(weight, norm.eps, norm.centred) for norm, weight in norms.items()}
+            for table in {recipe.embed, recipe.head, *([recipe.per_layer.table] if recipe.per_layer else [])}:
+                self._matrices[table] = read_table(weights, table).clone(), None
         if checkpoint.drafts is not None:
             kept = self._table(recipe.head)[torch.tensor(checkpoint.drafts)]
             if not recipe.tied:

@@ -9,12 +9,12 @@ import torch
 from specchat.engine.errors import ModelError
 from specchat.engine.files import found, indexed, read_json, stored_tensors
 from specchat.engine.foreign import checked
-from specchat.engine.formats.blocks import MXFP4, IntegerFormat
+from specchat.engine.formats.format import Format
 from specchat.engine.protocol.pair import Quant, Wanted
 from specchat.engine.text.tokenizer import Tokenizer
 from specchat.engine.weights.config import ModelConfig, parse_config
 from specchat.engine.weights.own_head import with_own_head
-from specchat.engine.weights.written import StoredWeights, quantisation_of, stored_quant
+from specchat.engine.weights.written import StoredWeights, stored_format
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
@@ -26,22 +26,18 @@ class Checkpoint:
 
     Attributes:
         dtype: of the unquantised weights; None where it is not float32, float16 or bfloat16.
-        quant: quantisation of the layers' matrices; None: not quantised.
-        nested: double quantisation of 4-bit weights, in the files or at load.
+        format: of the matrices in the files; None: dense.
         shards: the safetensors files.
         settings: config.json, for parts beside the model.
-        integers: the storage of 4-bit integers; None: there are none.
         drafts: token_ids that a draft may propose, ascending; its head keeps their rows only. None: all.
     """
 
     folder: Path
     config: ModelConfig
     dtype: torch.dtype | None
-    quant: Quant | None
-    nested: bool
+    format: Format | None
     shards: tuple[Path, ...]
     settings: dict[str, Any] = field(repr=False, compare=False)
-    integers: IntegerFormat | None = None
     drafts: tuple[int, ...] | None = None
 
     @classmethod
@@ -56,27 +52,25 @@ class Checkpoint:
         config = parse_config(folder, raw)
         written = checked(StoredWeights, raw, str(path))
         settings = written.quantization_config
-        quant = None if settings is None else stored_quant(path, settings, config)
+        format = None if settings is None else stored_format(path, settings, config)
         shards = weight_files(folder)
+        if format is not None and format.of_experts and not any(stored_tensors(shard).packed for shard in shards):
+            format = None  # a 16-bit derivative, whose settings still name one
         may_be_tied = isinstance(raw.get("text_config"), dict) and raw.get("tie_word_embeddings") is not False
         config = replace(config, recipe=with_own_head(config.recipe, shards, may_be_tied))
         return cls(
             folder=folder,
             config=config,
             dtype=DTYPES.get(written.dtype or written.torch_dtype or ""),
-            quant=quant,
-            nested=settings is None or settings.bnb_4bit_use_double_quant,
+            format=format,
             shards=shards,
             settings=raw,
-            integers=None if settings is None else settings.integers,
         )
 
     @property
-    def packed_experts(self) -> bool:
-        """True where experts are stored in MXFP4, which 16-bit derivatives may still name."""
-        told = quantisation_of(self.settings)
-        packed = isinstance(told, dict) and told.get("quant_method") == MXFP4
-        return packed and any(stored_tensors(shard).packed for shard in self.shards)
+    def quant(self) -> Quant | None:
+        """Quantisation of the layers' matrices in the files; None: none."""
+        return self.format.quant if self.format else None
 
     @property
     def also_sees(self) -> bool:

@@ -24,12 +24,11 @@ EPSILON = 1e-6
 
 @dataclass(frozen=True)
 class AdapterFiles:
-    """Files of an adapter; `model.weights.Weights` reads their tensors."""
+    """Files of an adapter; `Weights` reads their tensors."""
 
     folder: Path
     shards: tuple[Path, ...]
-    quant: None = None
-    integers: None = None
+    format: None = None
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
-"""The tensors of a recipe, read from a checkpoint."""
+"""The tensors of a recipe: one walk to all of them, and how each is read from a checkpoint."""
 
-from typing import overload
+from collections.abc import Callable, Iterator, Mapping
+from typing import Generic, NamedTuple, Protocol, TypeVar, overload
 
 import torch
 from torch import Tensor
@@ -8,29 +9,122 @@ from torch import Tensor
 from specchat.engine.formats.layout import Weight
 from specchat.engine.formats.quantise import by_rows, dequantised, fused, quantise
 from specchat.engine.protocol.pair import Quant
-from specchat.engine.recipe import Layer, Matrix, Norm
-from specchat.engine.weights.weights import Weights
+from specchat.engine.recipe import Layer, Matrix, Norm, Recipe
+from specchat.engine.weights.weights import Files, Weights
+
+Product = TypeVar("Product")
+Vector = TypeVar("Vector")
+Pack = Callable[[Matrix, Weight], Weight]
+"""Returns the form in which an executor holds a stored part of a matrix."""
 
 
-def read_matrix(weights: Weights, matrix: Matrix, quant: Quant | None) -> tuple[Weight, Tensor | None]:
-    """Read a matrix and its bias float32 [outputs], if any; quantise it as `quant` where both allow it.
+class TensorSource(Protocol):
+    """TensorSource by name: those of a checkpoint (`Weights`), or others of the same shapes."""
+
+    device: torch.device
+
+    def linear(self, name: str, outputs: int, inputs: int) -> Weight:
+        """Matrix `name`, without ".weight"."""
+        ...
+
+    def get(self, name: str, *shape: int) -> Tensor:
+        """Tensor `name` as float32 of exactly `shape`."""
+        ...
+
+
+class Walked(NamedTuple, Generic[Product, Vector]):
+    """The tensors of a recipe but for its tables; matrices of experts are those of their form."""
+
+    products: dict[Matrix, Product]
+    norms: dict[Norm, Vector]
+    vectors: dict[str, Vector]
+
+
+def walk(
+    recipe: Recipe,
+    source: TensorSource,
+    product: Callable[[Matrix, int, Matrix | None, Layer | None], Product],
+    vector: Callable[[Tensor], Vector],
+    joined: Mapping[Matrix, Matrix] = {},
+) -> Walked[Product, Vector]:
+    """Pack all tensors but the tables of embeddings, logits and inputs of layers, in the order of a pass.
+
+    Args:
+        product: packs a form, the number of its matrices, and the one after them; inputs of layers have no layer.
+        vector: packs float32 tensors that are no matrices.
+        joined: matrices by those that they follow, as rows of one (`recipe.Experts.joined`).
+    """
+    own, moved = recipe.per_layer, frozenset(joined.values())
+    forms = [(*form, layer) for layer in recipe.layers for form in layer.forms if form[0] not in moved]
+    products = {form: product(form, count, joined.get(form), layer) for form, count, layer in forms}
+    norms = [*(norm for layer in recipe.layers for norm in layer.norms), recipe.norm]
+    if own is not None:
+        products[own.project] = product(own.project, 1, None, None)
+        norms.append(own.norm)
+    shapes = {name: shape for layer in recipe.layers for name, shape in layer.vectors.items()}
+    return Walked(
+        products,
+        {norm: vector(read_norm(source, norm)) for norm in norms},
+        {name: vector(source.get(name, *shape)) for name, shape in shapes.items()},
+    )
+
+
+def read_named(checkpoint: Files, *parts: Matrix | Norm | Layer) -> Iterator[tuple[str, Tensor]]:
+    """Read the tensors of parts of a recipe, float32, as they are stored: matrices, then norms, then others.
+
+    Raises:
+        ModelError: one is missing, damaged or of another shape.
+    """
+    layers = [part for part in parts if isinstance(part, Layer)]
+    matrices = [part for part in parts if isinstance(part, Matrix)] + [form for one in layers for form, _ in one.forms]
+    norms = [part for part in parts if isinstance(part, Norm)] + [norm for one in layers for norm in one.norms]
+    shapes: dict[str, tuple[int, ...]] = {}
+    for matrix in matrices:
+        for name, outputs in matrix.parts:
+            shapes |= {f"{name}.weight": (outputs, matrix.inputs)} | (
+                {f"{name}.bias": (outputs,)} if matrix.bias else {}
+            )
+    shapes |= {f"{norm.name}.weight": (norm.size,) for norm in norms if norm.name}
+    for one in layers:
+        shapes |= one.vectors
+    with Weights(checkpoint) as weights:
+        for name, shape in shapes.items():
+            yield name, weights.get(name, *shape).clone()
+
+
+def packing(quant: Quant | None) -> Pack:
+    """Quantise as `quant` where a matrix and its storage allow it."""
+
+    def pack(matrix: Matrix, weight: Weight) -> Weight:
+        wanted = None if matrix.dense else quant
+        return quantise(weight, wanted) if wanted is not None and isinstance(weight, Tensor) else weight
+
+    return pack
+
+
+def read_matrix(
+    source: TensorSource, form: Matrix, pack: Pack, count: int = 1, after: Matrix | None = None, zeros: int = 0
+) -> tuple[Weight, Tensor | None]:
+    """Read `count` matrices of a form and the one after them as one, with `zeros` more rows, and its bias, if any.
+
+    The bias is float32 [outputs].
 
     Raises:
         ModelError: tensors missing, damaged or of other shapes.
     """
-
-    def stored(place: int, name: str, outputs: int) -> Weight:
-        weight = reordered(weights.linear(name, outputs, matrix.inputs), matrix.order(place))
-        wanted = None if matrix.dense else quant
-        return quantise(weight, wanted) if wanted is not None and isinstance(weight, Tensor) else weight
-
-    def bias(place: int, name: str, outputs: int) -> Tensor:
-        found, order = weights.get(f"{name}.bias", outputs), matrix.order(place)
-        return found[order] if order else found
-
-    biases = [bias(place, *part) for place, part in enumerate(matrix.parts)] if matrix.bias else []
-    made = reordered(fused([stored(place, *part) for place, part in enumerate(matrix.parts)]), matrix.turns)
-    return made, reordered(torch.cat(biases), matrix.turns) if biases else None
+    matrices = [*(form.of(number) for number in range(count)), *([after] if after else [])]
+    parts = [(matrix, place, *part) for matrix in matrices for place, part in enumerate(matrix.parts)]
+    biases = [
+        reordered(source.get(f"{name}.bias", outputs), matrix.order(place))
+        for matrix, place, name, outputs in (parts if form.bias else [])
+    ]
+    pieces = [
+        pack(form, reordered(source.linear(name, outputs, matrix.inputs), matrix.order(place)))
+        for matrix, place, name, outputs in parts
+    ]
+    if zeros:
+        pieces.append(pack(form, torch.zeros(zeros, form.inputs)))
+    return reordered(fused(pieces), form.turns), reordered(torch.cat(biases), form.turns) if biases else None
 
 
 @overload
@@ -55,33 +149,24 @@ def reordered(weight: Weight, order: list[int]) -> Weight:
     return by_rows(weight, chosen)
 
 
-def read_table(weights: Weights, matrix: Matrix) -> Tensor:
+def read_table(source: TensorSource, matrix: Matrix) -> Tensor:
     """Read a table of embeddings as stored; float32 where it is quantised, which no known checkpoint does.
 
     Raises:
         ModelError: it is missing, damaged or of another shape.
     """
-    weight, _ = read_matrix(weights, matrix, None)
+    weight, _ = read_matrix(source, matrix, packing(None))
     return weight if isinstance(weight, Tensor) else dequantised(weight, torch.float32)
 
 
-def read_norm(weights: Weights, norm: Norm) -> Tensor:
+def read_norm(source: TensorSource, norm: Norm) -> Tensor:
     """Read the weight of a norm, float32 [size]; ones where it has none.
 
     Raises:
         ModelError: it is missing, damaged or of another shape.
     """
     if not norm.name:
-        return torch.ones(norm.size, device=weights.device)
-    weight = weights.get(f"{norm.name}.weight", norm.size)
+        return torch.ones(norm.size, device=source.device)
+    weight = source.get(f"{norm.name}.weight", norm.size)
     weight = weight + 1 if norm.plus_one else weight
     return weight if norm.factor == 1 else weight * norm.factor
-
-
-def read_vectors(weights: Weights, layer: Layer) -> dict[str, Tensor]:
-    """Read a layer's tensors that are neither matrices nor weights of norms, float32, by name.
-
-    Raises:
-        ModelError: one is missing, damaged or of another shape.
-    """
-    return {name: weights.get(name, *shape) for name, shape in layer.vectors.items()}

@@ -12,14 +12,12 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from specchat.engine.errors import ModelError
-from specchat.engine.formats.blocks import SYMMETRIC, IntegerFormat
-from specchat.engine.formats.integers import has_integers, integers
+from specchat.engine.formats import known
+from specchat.engine.formats.format import Format
 from specchat.engine.formats.layout import Weight
-from specchat.engine.formats.mxfp4 import mxfp4
 from specchat.engine.formats.quantise import dequantised
 from specchat.engine.protocol.pair import Quant
 from specchat.engine.recipe import Recipe
-from specchat.engine.weights.eight_bit_floats import SCALES, STORED, dequantise_floats
 from specchat.engine.weights.stacks import (
     Rows,
     are_transposed,
@@ -31,7 +29,6 @@ from specchat.engine.weights.stacks import (
     renamed,
     unstacked,
 )
-from specchat.engine.weights.stored import Stored, kind_of
 
 HOST = torch.device("cpu")
 DENSE = (torch.float32, torch.float16, torch.bfloat16)
@@ -46,10 +43,7 @@ class Files(Protocol):
     def folder(self) -> Path: ...
 
     @property
-    def quant(self) -> Quant | None: ...
-
-    @property
-    def integers(self) -> IntegerFormat | None: ...
+    def format(self) -> Format | None: ...
 
     @property
     def shards(self) -> tuple[Path, ...]: ...
@@ -86,8 +80,9 @@ class Weights:
         """
         self.folder = checkpoint.folder
         self.device = device
-        self._quant = checkpoint.quant
-        self._integers = checkpoint.integers or SYMMETRIC
+        self.quant: Quant | None = checkpoint.format.quant if checkpoint.format else None
+        own = [checkpoint.format] if checkpoint.format else []
+        self._formats = (*own, *known())
         self._stack = ExitStack()
         self._home: dict[str, Home] = {}
         self._stacks: dict[str, int] = {}
@@ -148,11 +143,11 @@ class Weights:
         """Tensor `name` as float32 of exactly `shape`; on another device a matrix as bfloat16, half the bytes.
 
         Raises:
-            ModelError: the tensor is missing, quantised by bitsandbytes, or has another shape.
+            ModelError: the tensor is missing, has another shape, or is quantised in an unknown way.
         """
         matrix = len(shape) == 2 and self.device.type != "cpu"
         dtype, module = torch.bfloat16 if matrix else torch.float32, name.removesuffix(".weight")
-        if len(shape) == 2 and has_integers(module, self):
+        if len(shape) == 2 and self._format(module) is not None:
             return dequantised(self.linear(module, *shape), dtype).to(self.device)
         return self._dense(name, *shape).to(dtype).to(self.device)
 
@@ -177,46 +172,41 @@ class Weights:
             )
         return tensor.to(self.device, torch.int64)
 
-    @property
-    def quant(self) -> Quant | None:
-        """Quantisation by bitsandbytes, whose dense matrices remain dense; None: not quantised."""
-        return self._quant
-
     def linear(self, name: str, outputs: int, inputs: int) -> Weight:
-        """Matrix `name` (without ".weight") as it is stored: dense in its own dtype, or quantised by bitsandbytes.
+        """Matrix `name` (without ".weight") as it is stored: dense in its own dtype, or in a format.
 
         Raises:
             ModelError: the matrix is missing, of another shape, damaged, or quantised in an unknown way.
         """
-        if f"{name}.blocks" in self:
-            blocks, scales = (self._part(f"{name}.{part}") for part in ("blocks", "scales"))
-            return mxfp4(blocks, scales, (outputs, inputs), f"{self.folder}, {name}")
-        if has_integers(name, self):
-            self._agree(name, "int4")
-            return integers(name, self, self._scaled, (outputs, inputs), self._integers, str(self.folder))
-        tensor = self._read(f"{name}.weight")
-        kind = kind_of(name, self, tensor.dtype)
-        if kind is None:
+        stored = self._format(name)
+        if stored is None:
             return self._dense(f"{name}.weight", outputs, inputs)
-        self._agree(name, kind)
-        stored = Stored(self._part, self, str(self.folder))
-        if kind == "int8":
-            return stored.eight_bit(name, outputs, inputs)
-        return stored.four_bit(name, kind, outputs, inputs)
+        if stored.quant and self.quant not in (None, stored.quant):
+            raise ModelError(f"{self.folder}: {name}.weight is {stored.quant}, but config.json says {self.quant}.")
+        found, whole = stored.read(self, name, (outputs, inputs)), f"{name}.weight"
+        return self._finite(whole, found) if isinstance(found, Tensor) and whole in self else found
 
-    def _agree(self, name: str, kind: Quant) -> None:
-        if self._quant not in (None, kind):
-            raise ModelError(f"{self.folder}: {name}.weight is {kind}, but config.json says {self._quant}.")
+    def stored_dtype(self, name: str) -> str:
+        """The name that safetensors has for the dtype of a tensor; empty where there is none."""
+        home = self._home.get(name)
+        return "" if home is None else str(home.handle.get_slice(home.name).get_dtype())
 
-    def _scaled(self, name: str) -> Tensor:
+    def part(self, name: str) -> Tensor:
+        """A tensor that is a part of a matrix; packed bytes may have any dtype.
+
+        Raises:
+            ModelError: it is missing, cannot be read, or holds NaN or infinity.
+        """
+        if name not in self and not name.endswith(".weight"):
+            raise ModelError(f"{self.folder}: {name} is missing. Download the checkpoint again.")
         tensor = self._read(name)
-        return self._finite(name, tensor) if tensor.dtype in DENSE else tensor
+        return tensor if name.endswith(".weight") or tensor.dtype not in DENSE else self._finite(name, tensor)
+
+    def _format(self, name: str) -> Format | None:
+        return next((one for one in self._formats if one.holds(self, name)), None)
 
     def _dense(self, name: str, *shape: int) -> Tensor:
         tensor = self._read(name)
-        if tensor.dtype == STORED and tensor.dim() == 2:
-            scales = [name + ending for ending in SCALES if name + ending in self]
-            tensor = dequantise_floats(name, tensor, self._read(scales[0]) if scales else None, str(self.folder))
         if tensor.dtype not in DENSE:
             raise ModelError(
                 f"{self.folder}: tensor {name} is {tensor.dtype}, quantised in a way that specchat does not know; it "
@@ -254,11 +244,6 @@ class Weights:
             raise ModelError(
                 f"{home.file}: tensor {home.name} cannot be read ({error}). Download the checkpoint again."
             ) from None
-
-    def _part(self, name: str) -> Tensor:
-        """Read a part of a quantised matrix; packed bytes may have any dtype."""
-        tensor = self._read(name)
-        return tensor if name.endswith(".weight") or tensor.dtype not in DENSE else self._finite(name, tensor)
 
 
 def left_dense(checkpoint: Files, recipe: Recipe) -> frozenset[tuple[str, ...]]:

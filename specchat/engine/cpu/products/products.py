@@ -30,7 +30,7 @@ from specchat.engine.cpu.products.tiles import (
     tile,
 )
 from specchat.engine.cpu.products.unpacked import FOR_MANY, add_block, unpack_block
-from specchat.engine.formats import blocks
+from specchat.engine.formats.format import BLOCK as LOADED_BLOCK
 from specchat.engine.memory.vectors import LANES
 
 
@@ -154,7 +154,7 @@ def _four_bit(form: int, rows: int, panels: int) -> Any:
 
 def _four_bit_for_many(form: int, panels: int) -> Any:
     """Compile a product for any multiple of ROWS up to FOR_MANY."""
-    of_weights, of_out = blocks.BLOCK * panels, FOR_MANY * panels
+    of_weights, of_out = LOADED_BLOCK * panels, FOR_MANY * panels
     shifted, of_totals = form == SHIFTED, max(1, FOR_MANY * MOST_BLOCKS // LANES * (form == SHIFTED))
 
     def columns(x: int, x_row: int, matrix: int, y: int, y_row: int, first: int, last: int, rows: int) -> None:
@@ -192,7 +192,7 @@ def _four_bit_unpacked(form: int, few: int, panels: int) -> Any:
     """Compile a product for `few` rows; TOGETHER stands for any number."""
     few = few % TOGETHER
     most = few or MANY
-    of_x, of_y = most * blocks.BLOCK // LANES, most * panels
+    of_x, of_y = most * LOADED_BLOCK // LANES, most * panels
     shifted, of_totals = form == SHIFTED, max(1, most * MOST_BLOCKS // LANES * (form == SHIFTED))
 
     def columns(x: int, x_row: int, matrix: int, y: int, y_row: int, first: int, last: int, rows: int) -> None:

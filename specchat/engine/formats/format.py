@@ -1,0 +1,133 @@
+"""The interface of a weight format, and the layout of a matrix in memory, both apart from torch."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from specchat.engine.formats.settings import Quantised
+from specchat.engine.protocol.pair import Quant
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from specchat.engine.formats.layout import Weight
+
+BLOCK = 64
+"""Weights per scale in matrices quantised at load."""
+NESTED_BLOCK = 256
+"""Scales per nested scale, in double quantisation."""
+KERNEL_BLOCKS = (64, 32)
+"""Block sizes that the kernels support, where they divide a matrix's inputs."""
+
+
+@dataclass(frozen=True)
+class StorageLayout:
+    """A quantised matrix in memory (`layout.Weight`), or one of `bits` alone.
+
+    Attributes:
+        bits: of a value.
+        block: inputs that share a scale; 0: all of a row.
+        scales: float32; "nested" and "exponents" take a byte each on a GPU, with a float32 for each NESTED_BLOCK and
+            one for each output. Those that are "nested" stay so while rows keep their order and fill their blocks.
+        zeros: True where each scale has a zero point, int8.
+        ordered: True where the inputs of a block may be any of a row, listed as int32.
+    """
+
+    bits: int
+    block: int = 0
+    scales: Literal["none", "float", "nested", "exponents"] = "none"
+    zeros: bool = False
+    ordered: bool = False
+
+    def bytes(self, outputs: int, inputs: int, in_bytes: bool = False) -> int:
+        """Bytes of a matrix, whose scales take a byte each if they are `in_bytes`."""
+        values = outputs * inputs * self.bits // 8
+        if self.scales == "none":
+            return values
+        scales = outputs * (inputs // self.block if self.block else 1)
+        of_scales = scales + 4 * -(-scales // NESTED_BLOCK) + 4 * outputs if in_bytes else 4 * scales
+        return values + of_scales + self.zeros * scales + self.ordered * 4 * inputs
+
+
+class StoredParts(Protocol):
+    """The tensors of a checkpoint in `folder`, by name."""
+
+    @property
+    def folder(self) -> Path: ...
+
+    def __contains__(self, name: object) -> bool: ...
+
+    def stored_dtype(self, name: str) -> str:
+        """The name that safetensors has for the dtype of a tensor; empty where there is none."""
+        ...
+
+    def part(self, name: str) -> "Tensor":
+        """A tensor that is a part of a matrix.
+
+        Raises:
+            ModelError: it is missing, cannot be read, or holds NaN or infinity.
+        """
+        ...
+
+
+class Format(ABC):
+    """The storage of matrices. Names of matrices are without ".weight".
+
+    Attributes:
+        quant: quantisation of the layers' matrices; None: experts alone have it, or memory holds them dense.
+        code: the value of each nibble, where values have 4 bits.
+        of_experts: True where the matrices of experts alone have it.
+        renames: True where matrices are stored under other names than ".weight", which dense ones beside them have.
+        ordered: as in `StorageLayout`.
+    """
+
+    quant: Quant | None = None
+    code: tuple[float, ...] = ()
+    of_experts = False
+    renames = False
+    ordered: bool = False
+
+    @property
+    def stays(self) -> bool:
+        """True where memory holds matrices as the files do; False: dense."""
+        return self.quant is not None or self.of_experts
+
+    @property
+    def name(self) -> str:
+        """The name for users."""
+        return self.quant or ""
+
+    @abstractmethod
+    def stated(self, settings: Quantised) -> "Format | None":
+        """Return this format as "quantization_config" states it; None where that states another."""
+
+    @abstractmethod
+    def holds(self, source: StoredParts, name: str) -> bool:
+        """True where matrix `name` is stored so."""
+
+    @abstractmethod
+    def read(self, source: StoredParts, name: str, shape: tuple[int, int]) -> "Weight":
+        """Read a matrix of a shape (outputs, inputs); dense where no kernel has its blocks.
+
+        Raises:
+            ModelError: a part is missing, or does not fit the others or the settings.
+        """
+
+    @abstractmethod
+    def layout(self, inputs: int) -> StorageLayout | None:
+        """The layout of a matrix of so many inputs in memory; None: dense."""
+
+    def pack(self, matrix: "Tensor") -> "Weight":
+        """Quantise a dense matrix float [outputs, inputs] on its device; dense where its rows do not fill blocks.
+
+        Raises:
+            ModelError: a package is not installed.
+            NotImplementedError: matrices are read in this format alone.
+        """
+        raise NotImplementedError(f"matrices are not quantised to {self.name} here")
+
+
+def block_of(group: int, inputs: int) -> int:
+    """The largest block of the kernels for groups of so many inputs; 0 where there is none."""
+    return next((block for block in KERNEL_BLOCKS if group % block == 0 and inputs % group == 0), 0)
