@@ -11,6 +11,7 @@ from specchat.engine.program.ops import (
     Buffer,
     Convolve,
     Embed,
+    Expand,
     GatedProduct,
     GateInput,
     Half,
@@ -63,6 +64,10 @@ def _mixer(layer: Layer) -> Iterator[Kind]:
     elif isinstance(mixer, ShortConv):
         yield Convolve(mixer, made, mixed)
     else:
+        if mixer.latent:
+            of_heads = Buffer("heads", 3 * mixer.heads * mixer.head_dim, summed=True)
+            yield Expand(mixer.latent, mixer, made, of_heads)
+            made = of_heads
         yield Attend(mixer, made, mixed)
     yield from _added(last, mixed, "mixer's update", layer.post_mixer, layer.residual)
 

@@ -13,6 +13,7 @@ from specchat.engine.recipe import (
     Delta,
     Experts,
     Gated,
+    Latent,
     LayerInput,
     Matrix,
     Norm,
@@ -81,6 +82,18 @@ class GatedProduct:
     pieces: ClassVar = (Gated,)
 
     of: Gated
+    source: Buffer
+    out: Buffer
+
+
+@dataclass(frozen=True)
+class Expand:
+    """out = queries, keys and values of all heads, of the latents in `source`; a head begins with its rotated part."""
+
+    pieces: ClassVar = (Latent,)
+
+    of: Latent
+    attention: Attention
     source: Buffer
     out: Buffer
 
@@ -169,7 +182,7 @@ class Head:
     cap: float = 0.0
 
 
-Kind = Normalise | Multiply | GatedProduct | Attend | Convolve | Advance | Mix | GateInput | Add | Scale
+Kind = Normalise | Multiply | GatedProduct | Expand | Attend | Convolve | Advance | Mix | GateInput | Add | Scale
 """The operations within layers."""
 
 

@@ -10,6 +10,7 @@ from specchat.engine.recipe import Norm
 
 Executor = Literal["the reference", "the compiled pass", "the GPU kernels"]
 _LATER, _CENTRED = "attention to later tokens", "norms of values less their mean"
+_LATENT = "latent attention"
 LACKING: dict[Executor, dict[str, str]] = {
     "the reference": {},
     "the compiled pass": {
@@ -17,8 +18,15 @@ LACKING: dict[Executor, dict[str, str]] = {
         "centred": _CENTRED,
         "score_cap": "a cap on attention scores",
         "parallel": "parallel halves",
+        "latent": _LATENT,
     },
-    "the GPU kernels": {"causal": _LATER, "Attend.centred": _CENTRED, "Add.centred": _CENTRED, "Mix.centred": _CENTRED},
+    "the GPU kernels": {
+        "causal": _LATER,
+        "Attend.centred": _CENTRED,
+        "Add.centred": _CENTRED,
+        "Mix.centred": _CENTRED,
+        "latent": _LATENT,
+    },
 }
 """Features that an executor does not have, with what a person calls them: by name, or by operation and name."""
 

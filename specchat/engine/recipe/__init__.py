@@ -5,7 +5,7 @@ recipes. Torch is not imported here, since the app imports this.
 """
 
 from specchat.engine.recipe.feeds import MOST_EXPERTS, Activation, Apart, Experts, Gated
-from specchat.engine.recipe.mixers import LENGTH_EPS, Attention, Delta, ShortConv
+from specchat.engine.recipe.mixers import LENGTH_EPS, Attention, Delta, Latent, ShortConv
 from specchat.engine.recipe.model import Layer, LayerInput, PerLayer, Recipe
 from specchat.engine.recipe.parts import Matrix, Norm, Rope, Unsupported
 
@@ -18,6 +18,7 @@ __all__ = [
     "Delta",
     "Experts",
     "Gated",
+    "Latent",
     "Layer",
     "LayerInput",
     "Matrix",

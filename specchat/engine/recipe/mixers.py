@@ -9,6 +9,38 @@ LENGTH_EPS = 1e-6
 
 
 @dataclass(frozen=True)
+class Latent:
+    """Latent attention (DeepSeek 2024): queries, keys and values of heads are products of smaller normed vectors.
+
+    The layer's first product gives the latent of the queries, that of keys and values, and a part of the keys that is
+    rotated and the same in all heads. Queries, too, have a rotated part, after the other.
+
+    Attributes:
+        query: queries of their latent; None: the first product gives queries.
+        query_norm: of their latent.
+        key_value: keys without the rotated part, and values, of their latent.
+        key_value_norm: of their latent.
+        interleaved: rotated values are neighbours' pairs.
+    """
+
+    query: Matrix | None
+    query_norm: Norm | None
+    key_value: Matrix
+    key_value_norm: Norm
+    interleaved: bool = True
+
+    @property
+    def products(self) -> tuple[Matrix, ...]:
+        """The products of latents."""
+        return (self.key_value,) if self.query is None else (self.query, self.key_value)
+
+    @property
+    def norms(self) -> tuple[Norm, ...]:
+        """The norms of latents."""
+        return tuple(norm for norm in (self.query_norm, self.key_value_norm) if norm)
+
+
+@dataclass(frozen=True)
 class Attention:
     """Attention of `heads` query heads, groups of which share one of `kv_heads` keys and values.
 
@@ -26,6 +58,8 @@ class Attention:
         score_cap: scaled scores x are score_cap * tanh(x / score_cap) (Gemma team 2024); 0: as they are.
         window: positions that a token attends to, including its own; 0: all.
         causal: a token attends to none after it; else to all of its pass, as in heads that draft a block at once.
+        latent: products between the first one, `qkv`, and queries, keys and values; None: `qkv` gives these.
+        value_dim: values of a value, the others of a head are 0; None: all of them.
         share: the layer before this one whose KV entries are attended to; `qkv` holds queries alone. None: its own.
     """
 
@@ -45,6 +79,8 @@ class Attention:
     score_cap: float = 0.0
     window: int = 0
     causal: bool = True
+    latent: Latent | None = None
+    value_dim: int | None = None
     share: int | None = None
 
     @property
@@ -65,8 +101,8 @@ class Attention:
 
     @property
     def norms(self) -> tuple[Norm | None, ...]:
-        """The norms of heads."""
-        return self.query_norm, self.key_norm, self.value_norm
+        """The norms of heads and latents."""
+        return self.query_norm, self.key_norm, self.value_norm, *(self.latent.norms if self.latent else ())
 
     @property
     def vectors(self) -> dict[str, tuple[int, ...]]:

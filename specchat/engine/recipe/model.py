@@ -98,7 +98,9 @@ class Layer:
         """Forms of matrices and how many there are of each: one stands for those of all experts."""
         feed, mixer = self.feed, self.mixer
         of_feed = feed.forms if isinstance(feed, Experts) else ((feed.gate_up, 1), (feed.down, 1))
-        last = (mixer.gates,) if isinstance(mixer, Delta) else ()
+        last: tuple[Matrix, ...] = (mixer.gates,) if isinstance(mixer, Delta) else ()
+        if isinstance(mixer, Attention) and mixer.latent:
+            last = mixer.latent.products
         of_input = (self.input.gate, self.input.down) if self.input else ()
         return *((matrix, 1) for matrix in mixer.products), *of_feed, *((matrix, 1) for matrix in (*last, *of_input))
 

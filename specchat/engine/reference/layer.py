@@ -15,6 +15,7 @@ from specchat.engine.program.ops import (
     Buffer,
     Convolve,
     Embed,
+    Expand,
     GatedProduct,
     GateInput,
     Half,
@@ -41,6 +42,7 @@ REFERENCE = OpTable(
         Normalise: ops.normalise,
         Multiply: ops.product,
         GatedProduct: ops.gated_product,
+        Expand: ops.expand,
         Attend: ops.attend,
         Convolve: ops.convolve,
         Advance: ops.advance,
@@ -50,9 +52,9 @@ REFERENCE = OpTable(
         Scale: ops.scale,
         Head: ops.head,
     },
-    elsewhere=("causal", "temper", "window"),
+    elsewhere=("causal", "latent", "temper", "window"),
 )
-"""Attention within a window or to later rows, and tempered queries, are in the rows' context."""
+"""Windows, attention to later rows and tempered queries are in the rows' context; latents are another operation's."""
 
 
 def run(program: tuple[Op, ...], rows: LayerRows, *halves: Half) -> Tensor:

@@ -15,6 +15,7 @@ from specchat.engine.program.ops import (
     Attend,
     Convolve,
     Embed,
+    Expand,
     GatedProduct,
     GateInput,
     Head,
@@ -109,6 +110,27 @@ def gated_product(rows: LayerRows, op: GatedProduct, *, activation: Activation) 
     rows.buffers[op.out.name] = GATES[activation](gate, up)
 
 
+def expand(rows: LayerRows, op: Expand, *, interleaved: bool) -> None:
+    of, tensors, heads, size = op.of, rows.tensors, op.attention.heads, op.attention.head_dim
+    rank, rotated = of.key_value.inputs, op.attention.rotary_dim
+    source = rows.buffers[op.source.name]
+    query, latent, shared = source.split([source.shape[-1] - rank - rotated, rank, rotated], -1)
+    if of.query is not None:
+        query = tensors.product(norm(of.query_norm, query, tensors), of.query)
+    parts = tensors.product(norm(of.key_value_norm, latent, tensors), of.key_value)
+    plain, value = parts.split([heads * (size - rotated), parts.shape[-1] - heads * (size - rotated)], -1)
+    query, plain, value = (part.unflatten(-1, (heads, -1)) for part in (query, plain, value))
+    query = torch.cat([_halved(query[..., size - rotated :], interleaved), query[..., : size - rotated]], -1)
+    shared = _halved(shared, interleaved)[..., None, :].expand(*plain.shape[:-1], rotated)
+    whole = query, torch.cat([shared, plain], -1), pad(value, (0, size - value.shape[-1]))
+    rows.buffers[op.out.name] = torch.cat([part.flatten(-2) for part in whole], -1)
+
+
+def _halved(x: Tensor, interleaved: bool) -> Tensor:
+    """Values to rotate [..., values]: of neighbours' pairs the first of all, then the second."""
+    return x.unflatten(-1, (-1, 2)).transpose(-1, -2).flatten(-2) if interleaved else x
+
+
 def attend(
     rows: LayerRows,
     op: Attend,
@@ -119,6 +141,7 @@ def attend(
     sinks: str,
     gated: bool,
     score_cap: float,
+    value_dim: int | None,
     share: int | None,
 ) -> None:
     of, tensors, context, made = op.of, rows.tensors, rows.context, rows.buffers[op.source.name]
@@ -140,7 +163,7 @@ def attend(
         mixed = attended(of, query, keys, values, context.seen, of_sinks, score_cap)
     else:
         mixed = context.attend(of, query, keys, values, context.seen)
-    mixed = mixed.transpose(-2, -3).flatten(-2)
+    mixed = mixed[..., :value_dim].transpose(-2, -3).flatten(-2)
     rows.buffers[op.out.name] = mixed if gate is None else mixed * gate.sigmoid()
 
 
