@@ -14,13 +14,13 @@ import pytest
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.lines import LONGEST
 from specchat.cli.plain_commands import COMMANDS
-from specchat.engine import fake
-from specchat.engine.fake import FakeEngine
 from specchat.engine.protocol.events import Event, Finished, Started
 from specchat.engine.protocol.options import Message, Speculation
 from specchat.engine.protocol.requests import Generate, Load
+from tests import fake
 from tests.cli.conftest import Run, configure
 from tests.cli.test_processes import PATIENCE_S, ROOT, SCRIPTED, Terminal, wait_for, wait_until_pressed, workers
+from tests.fake import FakeEngine
 
 REPLIES = ("One.", "Two \x1b[2Jtwo.", "Three.")
 

@@ -6,14 +6,14 @@ import pytest
 
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply, Turn
-from specchat.engine.fake import INFO as FAKE
-from specchat.engine.fake_steps import compared, steps
 from specchat.engine.protocol.events import Changed, Step
 from specchat.engine.protocol.options import Speculation
 from specchat.engine.protocol.pair import StrategyStatus
 from specchat.insight.diagnosis import Advice, Advisor, Diagnosis, within_reach
 from specchat.insight.ledger import Ledger
 from specchat.insight.projection import project
+from tests.fake import INFO as FAKE
+from tests.fake_steps import compared, steps
 from tests.insight.replies import finished, reply_of, step_of, times_faster
 
 INFO = replace(FAKE, name="demo")

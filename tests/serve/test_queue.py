@@ -6,7 +6,6 @@ from collections.abc import Callable
 import httpx2
 import pytest
 
-from specchat.engine.fake import FakeEngine
 from specchat.engine.protocol.events import Finished, Started
 from specchat.engine.protocol.options import Message
 from specchat.engine.protocol.requests import Cancel, Generate
@@ -15,6 +14,7 @@ from specchat.serve.fields import Chat
 from specchat.serve.generation import each
 from specchat.serve.openai_chat import ChatRequest
 from specchat.serve.queue import FairQueue
+from tests.fake import FakeEngine
 from tests.serve.conftest import SOON_S, Server, serving
 from tests.service.made import Clock
 

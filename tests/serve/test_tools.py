@@ -9,8 +9,6 @@ import httpx2
 import openai
 import pytest
 
-from specchat.engine.fake import FakeEngine
-from specchat.engine.fake_steps import steps
 from specchat.engine.protocol.events import Finished, Started, Step
 from specchat.engine.protocol.options import CallDelta, Message, Speculation, Tool, ToolCall, Written
 from specchat.engine.protocol.stats import Stats
@@ -20,6 +18,8 @@ from specchat.serve.generation import NO_CHAT, ReplyEvent
 from specchat.serve.openai_chat import ChatReply, ChatRequest
 from specchat.serve.response_events import ResponseReply
 from specchat.serve.responses import ApiReply
+from tests.fake import FakeEngine
+from tests.fake_steps import steps
 from tests.serve.conftest import claude, serving
 from tests.serve.test_clients import requested
 
