@@ -2,11 +2,10 @@
 
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
-from typing import Any
+from typing import Any, ClassVar
 
 from specchat.engine.protocol.events import Finished, Started, Step
 from specchat.engine.protocol.options import Message
@@ -15,7 +14,6 @@ from specchat.serve import figures, sse
 from specchat.serve.call_parts import CallPart, CallParts, is_json
 from specchat.serve.errors import ApiError
 from specchat.serve.fields import Chat
-from specchat.serve.generation import ReplyEvent, ReplyEvents, each
 from specchat.serve.logprobs import ChatLogprobs
 from specchat.serve.runs import Runs
 
@@ -45,8 +43,10 @@ _PARTS = {
 """The list of an item that holds its text, and the type of the part there."""
 
 
-class ResponseReply:
-    """A reply as a response: reasoning, a message and calls are its output items."""
+class ResponseWriter:
+    """Writes a reply as a response: reasoning, a message and calls are its output items."""
+
+    alive: ClassVar[str] = sse.ALIVE
 
     def __init__(self, body: Mapping[str, Any], chat: Chat, keep: Keep) -> None:
         """`body` is the request's; `keep` gets the reply once it has ended.
@@ -76,36 +76,36 @@ class ResponseReply:
         self._calls = CallParts(chat.use)
         self._number = -1
 
-    async def whole(self, events: ReplyEvents) -> dict[str, Any]:
-        """The whole reply."""
-        async for event in each(events):
-            if isinstance(event, Finished):
-                list(self._last(event))
-                return self._ended(event)
-            self._take(event)
-        raise ApiError(503, "The engine ended.")
-
-    async def chunks(self, first: list[ReplyEvent], events: ReplyEvents) -> AsyncIterator[str]:
-        """The reply as server-sent events; those that come together are sent together."""
-        async with aclosing(events):
-            try:
-                begun = self._response("in_progress")
-                start = self._event("response.created", response=begun)
-                start += self._event("response.in_progress", response=begun)
-                yield start + "".join(self._take(event) for event in first)
-                async for some in events:
-                    yield "".join(self._take(event) for event in some) or sse.ALIVE
-            except ApiError as error:
-                failed = {"code": error.code or "server_error", "message": error.message}
-                yield self._event("response.failed", response={**self._response("failed"), "error": failed})
-
-    def _take(self, event: ReplyEvent) -> str:
-        """The server-sent events of an event."""
+    def begin(self, event: Started) -> str:
         self._timings.add(event)
-        if isinstance(event, Started):
-            self._head["seed"] = event.seed
-            return ""
-        return "".join(self._of_step(event) if isinstance(event, Step) else self._of_end(event))
+        self._head["seed"] = event.seed
+        begun = self._response("in_progress")
+        return self._event("response.created", response=begun) + self._event("response.in_progress", response=begun)
+
+    def step(self, event: Step) -> str:
+        self._timings.add(event)
+        return "".join(self._of_step(event))
+
+    def end(self, event: Finished) -> str:
+        """Close what is open, with the text of a call that was cut; the reply is kept."""
+        rest = self._calls.calls(whole=False)[1] if event.reason != "stop" else ""
+        parts = [*(self._written("answer", rest) if rest else ()), *self._close()]
+        if not self._output:
+            self._output.append(_text_item("answer", "completed", [_part("answer", "")]))
+        calls = self._chat.use.passed_on(event.written.tool_calls)
+        self._keep(self._head["id"], replace(event.written.message, tool_calls=calls))
+        body = self.body(event)
+        return "".join([*parts, self._event(f"response.{body['status']}", response=body)])
+
+    def failed(self, error: ApiError) -> str:
+        failed = {"code": error.code or "server_error", "message": error.message}
+        return self._event("response.failed", response={**self._response("failed"), "error": failed})
+
+    def body(self, event: Finished) -> dict[str, Any]:
+        made = self._response("completed" if event.reason == "stop" else "incomplete")
+        if event.reason != "stop":
+            made["incomplete_details"] = {"reason": "max_output_tokens"}
+        return {**made, "timings": self._timings.data(), "metrics": figures.metrics(event), **_usage(event.stats)}
 
     def _of_step(self, step: Step) -> Iterator[str]:
         self._logprobs.add(step)
@@ -136,17 +136,6 @@ class ResponseReply:
             tokens = tokens[max(0, len(tokens) - 1 - sum(length < len(text) for length in lengths)) :]
         self._told_tokens += tokens
         return {"logprobs": tokens}
-
-    def _of_end(self, event: Finished) -> Iterator[str]:
-        yield from self._last(event)
-        ended = self._ended(event)
-        yield self._event(f"response.{ended['status']}", response=ended)
-
-    def _last(self, event: Finished) -> Iterator[str]:
-        """Close what is open, with the text of a call that was cut."""
-        if event.reason != "stop" and (rest := self._calls.calls(whole=False)[1]):
-            yield from self._written("answer", rest)
-        yield from self._close()
 
     def _begin(self, kind: str) -> Iterator[str]:
         """Begin an item of text."""
@@ -190,18 +179,6 @@ class ResponseReply:
         yield self._event("response.function_call_arguments.done", **place, **done)
         self._output[-1] = {**item, "arguments": arguments, "status": status}
         yield self._event("response.output_item.done", output_index=self._index, item=self._output[-1])
-
-    def _ended(self, event: Finished) -> dict[str, Any]:
-        """The response once the reply has ended; it is kept."""
-        if not self._output:
-            self._output.append(_text_item("answer", "completed", [_part("answer", "")]))
-        said = event.written
-        calls = self._chat.use.passed_on(said.tool_calls)
-        self._keep(self._head["id"], replace(said.message, tool_calls=calls))
-        made = self._response("completed" if event.reason == "stop" else "incomplete")
-        if event.reason != "stop":
-            made["incomplete_details"] = {"reason": "max_output_tokens"}
-        return {**made, "timings": self._timings.data(), "metrics": figures.metrics(event), **_usage(event.stats)}
 
     @property
     def _index(self) -> int:
