@@ -1,7 +1,7 @@
 """Draw the screenshots from a recorded trace, so that they show what the engine really did.
 
-python screenshots/make.py            # SVG, and PNG where rsvg-convert and Fira Code are installed
-python screenshots/make.py --record   # record screenshots/trace.jsonl anew with the default pair, then draw
+python -m screenshots.make            # SVG, and PNG where rsvg-convert and Fira Code are installed
+python -m screenshots.make --record   # record screenshots/trace.jsonl anew with the default pair, then draw
 """
 
 import argparse
