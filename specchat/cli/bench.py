@@ -37,7 +37,7 @@ LIMIT, REPEATS, TOKENS = 16, 2, 96
 
 
 class Case(NamedTuple):
-    """What is to be measured; None: as many tokens as the pair says, or else as the strategy usually drafts."""
+    """A strategy to measure; a length of None is the pair's, or else the strategy's own."""
 
     strategy: str
     draft_length: int | None

@@ -22,7 +22,7 @@ def check_decide(options: dict[str, Any]) -> None:
 
 
 def decided_of(report: "BenchReport") -> "Decided | None":
-    """What was decided; None, and a note in the report, where what checks cost was not measured."""
+    """The decision; None, and a note in the report, where the cost of checks was not measured."""
     from specchat.bench.decide import decide
 
     if not report.verify_cost:
@@ -32,7 +32,7 @@ def decided_of(report: "BenchReport") -> "Decided | None":
 
 
 def written(report: "BenchReport", decided: "Decided | None") -> str:
-    """What was decided, or the tables of what was measured where nothing was."""
+    """The decision in words, or the tables of measurements without one."""
     from specchat.bench.decide_text import decided_text
 
     return report.text() if decided is None else decided_text(decided, report.head, report.notes)

@@ -79,7 +79,7 @@ def _run(
     out: Output,
     interrupt: Interrupt,
 ) -> bool:
-    """Whether all that was checked is as it should be."""
+    """Compare and report; True if nothing differs."""
     progress = ProgressLine()
     progress.show("starting ...")
     from specchat.engine import check_ratio
@@ -139,7 +139,7 @@ def _run(
 
 
 def _advice(different: list[str], matching: bool, full: bool, exactness: str) -> str:
-    """What to do about the outcome, in a sentence."""
+    """Advice about the outcome, in a sentence."""
     if "plain" in different:
         return "Plain decoding itself writes otherwise after an earlier turn, so no strategy is at fault: report this."
     if different and exactness.startswith(CHECKED):

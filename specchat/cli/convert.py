@@ -105,5 +105,5 @@ def _write(source: "ModelSource", file: Path, kind: "Kind", progress: ProgressLi
 
 
 def _quoted(text: str) -> str:
-    """As a string of TOML."""
+    """A string of TOML."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

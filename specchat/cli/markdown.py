@@ -33,7 +33,7 @@ class MarkdownWriter:
         self._fence = ""
         """Characters that close the open code block; empty outside of code."""
         self._column = self._rows = 0
-        """Where the cursor is, from the block's beginning."""
+        """Row of the cursor, from the block's beginning."""
 
     def put(self, text: str) -> None:
         """Write more of the text."""

@@ -52,7 +52,7 @@ class Configured:
 
     @property
     def places(self) -> "ModelPlaces":
-        """Where this user's models are."""
+        """The folders of this user's models."""
         from specchat.engine.fetch.source import usual_hub
         from specchat.models.library import usual_places
 

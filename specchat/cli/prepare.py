@@ -107,7 +107,7 @@ def _engine_minutes(settings: UserSettings) -> int:
 
 
 def keeps_state(paths: Paths) -> bool:
-    """Whether there is, or could be made, a folder for the engine's log and the prompt history."""
+    """True if there is, or could be made, a folder for the engine's log and the prompt history."""
     try:
         private_folder(paths.state)
     except ConfigError:

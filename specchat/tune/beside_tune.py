@@ -47,7 +47,7 @@ class Tuning(BesideWork):
         self.changed: set[str] = set()
         """Ids of pairs that models.toml gives other parts, to be taken in between replies."""
         self.outcome = ""
-        """What came of the latest one, in a sentence, until something else is asked."""
+        """The outcome of the latest one, in a sentence, until the next request."""
         self._plan: TunePlan | None = None
         self._phase = ""
         self._began = 0.0
