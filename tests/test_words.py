@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 MOST = {
-    "place": 238,
+    "place": 209,
     "own": 160,
     "made": 188,
     "kept": 109,

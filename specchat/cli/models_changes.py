@@ -73,10 +73,10 @@ def _propose(out: Output, known: Here, target: "ModelSource") -> None:
 
 def _holds(found: "FoundModel", source: "ModelSource") -> bool:
     """True if `found` is the model at `source`."""
-    place = found.about.place
+    path = found.about.place
     if source.repo is None:
-        return str(place) == source.path
-    return found.repo == source.repo and (place.name == source.file or source.file is None)
+        return str(path) == source.path
+    return found.repo == source.repo and (path.name == source.file or source.file is None)
 
 
 @click.command()

@@ -116,8 +116,8 @@ class ResponseWriter:
                 yield from self._close()
                 yield from self._begin_call(part)
             self._text.append(part.arguments)
-            place = {"item_id": self._output[-1]["id"], "output_index": self._index}
-            yield self._event("response.function_call_arguments.delta", **place, delta=part.arguments)
+            position = {"item_id": self._output[-1]["id"], "output_index": self._index}
+            yield self._event("response.function_call_arguments.delta", **position, delta=part.arguments)
 
     def _written(self, kind: str, text: str) -> Iterator[str]:
         """Add text of a kind."""
@@ -126,7 +126,7 @@ class ResponseWriter:
             yield from self._begin(kind)
         self._text.append(text)
         more = self._told(text) if kind == "answer" else {}
-        yield self._event(f"response.{_event_of(kind)}.delta", **self._place(), delta=text, **more)
+        yield self._event(f"response.{_event_of(kind)}.delta", **self._position(), delta=text, **more)
 
     def _told(self, text: str) -> dict[str, Any]:
         """The log-probabilities of an answer's new tokens; those of reasoning before it are left out."""
@@ -142,7 +142,7 @@ class ResponseWriter:
         self._open, self._text, self._told_tokens = kind, [], []
         self._output.append(_text_item(kind, "in_progress", []))
         yield self._event("response.output_item.added", output_index=self._index, item=self._output[-1])
-        yield self._event(f"response.{_part_event(kind)}.added", **self._place(), part=_part(kind, ""))
+        yield self._event(f"response.{_part_event(kind)}.added", **self._position(), part=_part(kind, ""))
 
     def _close(self) -> Iterator[str]:
         """End the item that is open."""
@@ -155,11 +155,11 @@ class ResponseWriter:
             return
         if kind == "answer":
             self._told("")
-        place, part = self._place(), _part(kind, text, self._told_tokens)
+        position, part = self._position(), _part(kind, text, self._told_tokens)
         self._open = ""
         more = {"logprobs": self._told_tokens} if kind == "answer" else {}
-        yield self._event(f"response.{_event_of(kind)}.done", **place, text=text, **more)
-        yield self._event(f"response.{_part_event(kind)}.done", **place, part=part)
+        yield self._event(f"response.{_event_of(kind)}.done", **position, text=text, **more)
+        yield self._event(f"response.{_part_event(kind)}.done", **position, part=part)
         self._output[-1] = {**self._output[-1], "status": "completed", _PARTS[kind][0]: [part]}
         yield self._event("response.output_item.done", output_index=self._index, item=self._output[-1])
 
@@ -174,9 +174,9 @@ class ResponseWriter:
         """End the item of a call; one that was cut has no JSON."""
         item = self._output[-1]
         status = "completed" if is_json(arguments) else "incomplete"
-        place = {"item_id": item["id"], "output_index": self._index}
+        position = {"item_id": item["id"], "output_index": self._index}
         done = {"arguments": arguments, "name": item["name"]}
-        yield self._event("response.function_call_arguments.done", **place, **done)
+        yield self._event("response.function_call_arguments.done", **position, **done)
         self._output[-1] = {**item, "arguments": arguments, "status": status}
         yield self._event("response.output_item.done", output_index=self._index, item=self._output[-1])
 
@@ -184,10 +184,10 @@ class ResponseWriter:
     def _index(self) -> int:
         return len(self._output) - 1
 
-    def _place(self) -> dict[str, Any]:
-        """The place of the text that is being written."""
-        place = {"item_id": self._output[-1]["id"], "output_index": self._index}
-        return {**place, f"{_PARTS[self._open][0]}_index": 0}
+    def _position(self) -> dict[str, Any]:
+        """The item and part of the text that is being written."""
+        position = {"item_id": self._output[-1]["id"], "output_index": self._index}
+        return {**position, f"{_PARTS[self._open][0]}_index": 0}
 
     def _response(self, status: str) -> dict[str, Any]:
         return {**self._head, "status": status, "output": self._output}
