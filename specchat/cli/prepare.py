@@ -57,12 +57,12 @@ def prepare(wishes: Wishes, *, otherwise: bool = False) -> Prepared:
     if wishes.strategy and (reason := _unsupported(wishes.strategy, pair)):
         raise click.UsageError(f'--strategy {wishes.strategy} cannot be used with pair "{pair.id}": {reason}.')
     context = wishes.context or settings.context or Limits().context
-    given = {name: value for name in SAMPLING if (value := getattr(wishes, name)) is not None}
+    sampling = {name: value for name in SAMPLING if (value := getattr(wishes, name)) is not None}
     preferences = Preferences(
         strategy=wishes.strategy or _preferred(settings, pair),
         draft_length=wishes.draft_length or settings.draft_length,
         acceptance=wishes.acceptance or settings.acceptance,
-        sampling=pair.sampling.given(**given) if given else None,
+        sampling=pair.sampling.given(**sampling) if sampling else None,
         seed=settings.seed if wishes.seed is None else wishes.seed,
         limits=Limits(wishes.max_tokens or settings.max_tokens, wishes.stop, context),
         system=settings.system or "" if wishes.system is None else wishes.system,

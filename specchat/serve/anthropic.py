@@ -64,10 +64,10 @@ class MessagesRequest(ReplyFields):
     output_format: OutputFormat | None = None
 
     def grammars(self) -> dict[str, Grammar | str]:
-        own = self.output_config.format if self.output_config else None
-        formats = {"output_config.format": own, "output_format": self.output_format}
-        given = {name: form.json_schema for name, form in formats.items() if form is not None}
-        return super().grammars() | {name: Grammar("json_schema", json.dumps(form)) for name, form in given.items()}
+        configured = self.output_config.format if self.output_config else None
+        formats = {"output_config.format": configured, "output_format": self.output_format}
+        schemas = {name: form.json_schema for name, form in formats.items() if form is not None}
+        return super().grammars() | {name: Grammar("json_schema", json.dumps(form)) for name, form in schemas.items()}
 
     def chat(self) -> Chat:
         """The messages, with the system prompt first."""
@@ -203,7 +203,7 @@ class MessageWriter:
         if self._open:
             yield _event("content_block_stop", index=self._index)
 
-    def _message(self, content: list[Any], given: dict[str, int], written: Stats) -> dict[str, Any]:
+    def _message(self, content: list[Any], usage: dict[str, int], written: Stats) -> dict[str, Any]:
         return {
             "id": self._id,
             "type": "message",
@@ -212,13 +212,13 @@ class MessageWriter:
             "content": content,
             "stop_reason": None,
             "stop_sequence": None,
-            "usage": {**given, **_output(written)},
+            "usage": {**usage, **_output(written)},
         }
 
 
-def _used(id: str, name: str, given: dict[str, Any]) -> dict[str, Any]:
-    """A call as a block, with the arguments `given`."""
-    return {"type": "tool_use", "id": id, "name": name, "input": given}
+def _used(id: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """A call as a block."""
+    return {"type": "tool_use", "id": id, "name": name, "input": arguments}
 
 
 def _ended(event: Finished) -> dict[str, str | None]:

@@ -211,8 +211,10 @@ class ChatWriter(OpenAIWriter):
         found: dict[str, Any] = {"content": content, **({"reasoning_content": thoughts} if thoughts else {})}
         if calls:
             functions = [{"name": call.name, "arguments": call.arguments} for call in calls]
-            made = [{"id": c.id, "type": "function", "function": f} for c, f in zip(calls, functions, strict=True)]
-            found |= {"content": content or None, "tool_calls": made}
+            tool_calls = [
+                {"id": c.id, "type": "function", "function": f} for c, f in zip(calls, functions, strict=True)
+            ]
+            found |= {"content": content or None, "tool_calls": tool_calls}
         return found
 
     def _chunk(self, delta: dict[str, Any], reason: str | None = None, more: dict[str, Any] | None = None) -> str:

@@ -78,8 +78,8 @@ class ResponsesRequest(ReplyFields):
         return found
 
     def limits(self) -> Limits:
-        made = super().limits()
-        return replace(made, context="drop-oldest") if self.truncation == "auto" else made
+        limits = super().limits()
+        return replace(limits, context="drop-oldest") if self.truncation == "auto" else limits
 
     @property
     def top(self) -> int | None:

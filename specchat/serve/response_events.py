@@ -71,7 +71,7 @@ class ResponseWriter:
         """The kind of the item that is being written, one of `_PARTS`, or the id of a call."""
         self._text: list[str] = []
         self._logprobs = ChatLogprobs()
-        self._told_tokens: list[dict[str, Any]] = []
+        self._answer_tokens: list[dict[str, Any]] = []
         """Tokens of the answer that is being written, with their log-probabilities."""
         self._calls = CallParts(chat.use)
         self._number = -1
@@ -102,10 +102,10 @@ class ResponseWriter:
         return self._event("response.failed", response={**self._response("failed"), "error": failed})
 
     def body(self, event: Finished) -> dict[str, Any]:
-        made = self._response("completed" if event.reason == "stop" else "incomplete")
+        response = self._response("completed" if event.reason == "stop" else "incomplete")
         if event.reason != "stop":
-            made["incomplete_details"] = {"reason": "max_output_tokens"}
-        return {**made, "timings": self._timings.data(), "metrics": figures.metrics(event), **_usage(event.stats)}
+            response["incomplete_details"] = {"reason": "max_output_tokens"}
+        return {**response, "timings": self._timings.data(), "metrics": figures.metrics(event), **_usage(event.stats)}
 
     def _of_step(self, step: Step) -> Iterator[str]:
         self._logprobs.add(step)
@@ -125,21 +125,21 @@ class ResponseWriter:
             yield from self._close()
             yield from self._begin(kind)
         self._text.append(text)
-        more = self._told(text) if kind == "answer" else {}
+        more = self._logprobs_of(text) if kind == "answer" else {}
         yield self._event(f"response.{_event_of(kind)}.delta", **self._position(), delta=text, **more)
 
-    def _told(self, text: str) -> dict[str, Any]:
+    def _logprobs_of(self, text: str) -> dict[str, Any]:
         """The log-probabilities of an answer's new tokens; those of reasoning before it are left out."""
         tokens = (self._logprobs.take() or {"content": []})["content"]
-        if text and len(self._output) > 1 and not self._told_tokens:
+        if text and len(self._output) > 1 and not self._answer_tokens:
             lengths = accumulate(len(token["token"]) for token in reversed(tokens))
             tokens = tokens[max(0, len(tokens) - 1 - sum(length < len(text) for length in lengths)) :]
-        self._told_tokens += tokens
+        self._answer_tokens += tokens
         return {"logprobs": tokens}
 
     def _begin(self, kind: str) -> Iterator[str]:
         """Begin an item of text."""
-        self._open, self._text, self._told_tokens = kind, [], []
+        self._open, self._text, self._answer_tokens = kind, [], []
         self._output.append(_text_item(kind, "in_progress", []))
         yield self._event("response.output_item.added", output_index=self._index, item=self._output[-1])
         yield self._event(f"response.{_part_event(kind)}.added", **self._position(), part=_part(kind, ""))
@@ -154,10 +154,10 @@ class ResponseWriter:
             yield from self._close_call(text)
             return
         if kind == "answer":
-            self._told("")
-        position, part = self._position(), _part(kind, text, self._told_tokens)
+            self._logprobs_of("")
+        position, part = self._position(), _part(kind, text, self._answer_tokens)
         self._open = ""
-        more = {"logprobs": self._told_tokens} if kind == "answer" else {}
+        more = {"logprobs": self._answer_tokens} if kind == "answer" else {}
         yield self._event(f"response.{_event_of(kind)}.done", **position, text=text, **more)
         yield self._event(f"response.{_part_event(kind)}.done", **position, part=part)
         self._output[-1] = {**self._output[-1], "status": "completed", _PARTS[kind][0]: [part]}
