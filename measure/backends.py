@@ -1,14 +1,9 @@
-"""Writes the table of strategies by backend in docs/backends.md from the code: `python -m measure.backends`."""
+"""The table of strategies by backend in docs/backends.md."""
 
-from pathlib import Path
-
-from measure.marks import marks, rewritten
 from specchat.engine import families
 from specchat.engine.backends import BACKENDS, DEFAULT_BACKEND, GGUF_BACKEND, HF_BACKEND, REMOTE_BACKEND, declared
 from specchat.engine.strategies import HEADS, STRATEGIES
 
-PAGE = Path(__file__).parents[1] / "docs" / "backends.md"
-BEGIN, END = marks("backends")
 SENTENCES = {
     DEFAULT_BACKEND: "specchat's own decoder takes safetensors of {families} and costs nothing to install; "
     'its weights are as stored or in 4 or 8 bits (`quant = "nf4"`), which saves memory and time; '
@@ -34,15 +29,6 @@ def table() -> str:
     return "\n".join([*(f"| {' | '.join(row)} |" for row in rows), "", *sentences, ""])
 
 
-def page(text: str) -> str:
-    """The page's `text` with a new table.
-
-    Raises:
-        ValueError: a mark is missing.
-    """
-    return rewritten(text, PAGE, BEGIN, END, table())
-
-
 def _cell(strategy: str, backend: str) -> str:
     info = STRATEGIES[strategy]
     if reason := info.unsupported(declared(True, HEADS, backend)):
@@ -53,7 +39,3 @@ def _cell(strategy: str, backend: str) -> str:
 def _families() -> str:
     *first, last = (family.name for family in families.known().values())
     return f"{', '.join(first)} and {last}"
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page(PAGE.read_text("utf-8")), "utf-8")

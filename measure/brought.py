@@ -1,4 +1,4 @@
-"""Writes the speedups of the demo pair into docs/strategies.md: `python -m measure.brought`.
+"""The speedups of the demo pair in docs/strategies.md.
 
 Runs `specchat bench --limit 60`, or with other options, and formats its figures; a text that differs from plain
 decoding's is an error.
@@ -7,15 +7,11 @@ decoding's is an error.
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from measure.marks import marks, rewritten
-
-PAGE = Path(__file__).parents[1] / "docs" / "strategies.md"
-BEGIN, END = marks("brought")
 LIMIT = ["--limit", "60"]
 
 
@@ -64,16 +60,11 @@ def _times(rows: list[dict[str, Any]], name: str) -> str:
     return f"{found['median']:.2f}"
 
 
-def main(options: list[str]) -> None:
-    """Measure for some minutes and write the page; a failed measurement leaves it unchanged."""
+def measured(options: Sequence[str]) -> str:
+    """Measure for some minutes; returns the table."""
     command = ["specchat", "bench", *(options or LIMIT)]
     with TemporaryDirectory() as folder:
         file = Path(folder) / "figures.json"
         subprocess.run([sys.executable, "-m", *command, "--json", str(file)], check=True)
         figures = json.loads(file.read_text("utf-8"))
-    made = table(" ".join(command), figures)
-    PAGE.write_text(rewritten(PAGE.read_text("utf-8"), PAGE, BEGIN, END, made), "utf-8")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+    return table(" ".join(command), figures)

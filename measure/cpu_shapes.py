@@ -18,9 +18,7 @@ import llama_cpp
 import torch
 
 from measure import random_gguf
-from measure.cpu_experts import EXPERTS
-from measure.cpu_experts import SHAPE as QWEN3_MOE
-from measure.cpu_recurrent import SHAPE as QWEN35
+from measure.cpu_layers import EXPERTS, QWEN3_MOE, QWEN35
 from specchat.bench.published import shaped
 from specchat.bench.synthetic import write_random
 from specchat.engine.cpu.decoder import CpuDecoder

@@ -1,4 +1,4 @@
-"""Writes the acceptance length of every strategy into docs/demo-model.md: `python -m measure.drafted`.
+"""The acceptance length of every strategy in docs/demo-model.md.
 
 The figures are tokens per step of greedy replies to all held-out prompts, by category. Drafts have their full length
 whatever it costs: no length policy and no clock affects them.
@@ -6,9 +6,7 @@ whatever it costs: no length policy and no clock affects them.
 
 from collections import defaultdict
 from collections.abc import Sequence
-from pathlib import Path
 
-from measure.marks import marks, rewritten
 from specchat.bench import DEMO_PROMPTS
 from specchat.bench.prompts import read_prompts
 from specchat.config.catalog import load_catalog
@@ -18,8 +16,6 @@ from specchat.engine.protocol.options import Limits, Message, Sampling, Speculat
 from specchat.engine.protocol.requests import Generate
 from specchat.engine.session import Session
 
-PAGE = Path(__file__).parents[1] / "docs" / "demo-model.md"
-BEGIN, END = marks("drafted")
 TOKENS = 96
 DRAFTED = {
     "eagle3": (5,),
@@ -54,8 +50,9 @@ def tokens_a_step(
     return {name: tokens / steps for name, (tokens, steps) in counts.items()}
 
 
-def table(session: Session) -> str:
+def measured() -> str:
     """The table, as Markdown."""
+    session = load(load_catalog(None).find("demo").spec, lambda _: None)
     chats = [(p.category, p.messages) for p in read_prompts(DEMO_PROMPTS)]
     session.runner.executor.policies.off = True
     categories = [*dict.fromkeys(category for category, _ in chats), ALL]
@@ -64,8 +61,3 @@ def table(session: Session) -> str:
         found = tokens_a_step(session, Speculation(strategy, length), chats)
         rows.append(f"| {strategy} x{length} | {' | '.join(f'{found[name]:.2f}' for name in categories)} |")
     return "\n".join([*rows, ""])
-
-
-if __name__ == "__main__":
-    loaded = load(load_catalog(None).find("demo").spec, lambda _: None)
-    PAGE.write_text(rewritten(PAGE.read_text("utf-8"), PAGE, BEGIN, END, table(loaded)), "utf-8")

@@ -20,7 +20,7 @@ import click
 
 from measure.terminal import Terminal
 from specchat.bench.machine import describe
-from specchat.engine.fake import INFO
+from tests.fake import INFO
 
 CTRL_T, CTRL_B = "\x14", "\x02"
 

@@ -19,8 +19,6 @@ from specchat.chat.store import Store
 from specchat.config.catalog import load_catalog
 from specchat.config.paths import shipped
 from specchat.config.themes import load_themes
-from specchat.engine.fake import INFO, FakeEngine
-from specchat.engine.fake_steps import count, stats, steps
 from specchat.engine.protocol.events import Finished, Started
 from specchat.engine.protocol.options import Limits, Speculation
 from specchat.engine.protocol.stats import Stats
@@ -28,6 +26,8 @@ from specchat.service.settings import Preferences
 from specchat.tui.app import SpecchatApp
 from specchat.tui.launch import Launch
 from specchat.tui.widgets.sidebar import Sidebar
+from tests.fake import INFO, FakeEngine
+from tests.fake_steps import count, stats, steps
 
 BEAT_S = 0.01
 SETTLED_S = 3.0

@@ -9,7 +9,6 @@ vocabulary: sizes take turns.
 
 import argparse
 from dataclasses import replace
-from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from time import perf_counter
@@ -17,8 +16,7 @@ from time import perf_counter
 import torch
 from safetensors.torch import save_file
 
-from measure.cpu_experts import written
-from measure.cpu_recurrent import SHAPE
+from measure.cpu_layers import QWEN35, opened
 from specchat.bench.summary import Spread
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.hardware.threads import leave_one_core
@@ -30,7 +28,7 @@ from specchat.engine.runners.host import host_model
 from specchat.engine.weights.checkpoint import Checkpoint
 
 PROMPT = 64
-OURS = SHAPE | {"hidden_size": 2560, "intermediate_size": 9216, "vocab_size": 248_320, "num_hidden_layers": 4}
+OURS = QWEN35 | {"hidden_size": 2560, "intermediate_size": 9216, "vocab_size": 248_320, "num_hidden_layers": 4}
 
 
 def layer_of(target: Checkpoint) -> HeadFiles:
@@ -61,7 +59,7 @@ def main() -> None:
     asked = options.parse_args()
     leave_one_core()
     with TemporaryDirectory(prefix="specchat-random-") as folder:
-        target = written(Path(folder) / "target", OURS)
+        target = opened(folder, [OURS])[0]
         model = host_model(target, 2 * PROMPT)
         assert isinstance(model, CachedDecoder)
         files, cached = layer_of(target), CachedModel(model)

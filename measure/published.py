@@ -1,7 +1,4 @@
-"""Compares the cost model with published speedups: `python -m measure.published`.
-
-Writes the tables of docs/cost-model.md from docs/cost-model.toml.
-"""
+"""The cost model beside published speedups: the tables of docs/cost-model.md, from docs/cost-model.toml."""
 
 import tomllib
 from dataclasses import dataclass
@@ -10,9 +7,7 @@ from typing import Any
 
 from specchat.bench.cost_model import speed_up, step_cost
 
-DOCS = Path(__file__).parents[1] / "docs"
-DATA, PAGE = DOCS / "cost-model.toml", DOCS / "cost-model.md"
-MARK = "<!-- below: python -m measure.published -->\n"
+DATA = Path(__file__).parents[1] / "docs" / "cost-model.toml"
 MAX_ERROR = 0.15
 
 
@@ -48,10 +43,8 @@ def tables() -> list[Table]:
     return [_table(entry) for entry in _read()["table"]]
 
 
-def page() -> str:
-    """The page with new tables."""
-    words, mark, _ = PAGE.read_text().partition(MARK)
-    assert mark, f"{PAGE} lacks its mark"
+def tables_shown() -> str:
+    """All tables in Markdown."""
     found = tables()
     rows = [row for table in found for row in table.rows if row.error is not None]
     errors = sorted(abs(row.error or 0.0) for row in rows)
@@ -70,7 +63,7 @@ def page() -> str:
     lines += [f"{table.name}, {row.what}: {row.outside}" for table in found for row in table.rows if row.outside]
     lines += ["", "Not predictable, for want of an input:", "", "| what | date | missing |", "|---|---|---|"]
     lines += [f"| [{e['what']}]({e['url']}) | {e['date']} | {e['missing']} |" for e in _read()["unpredictable"]]
-    return words + mark + "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n"
 
 
 def _read() -> dict[str, Any]:
@@ -126,7 +119,3 @@ def _figures(row: Row) -> str:
     if row.predicted is None or row.error is None:
         return f"{row.what} {row.tokens:.2f}: {row.published:.2f} (calibrates)"
     return f"{row.what} {row.tokens:.2f}: {row.predicted:.2f} / {row.published:.2f}, {row.error:+.0%}"
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page())

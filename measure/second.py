@@ -50,7 +50,7 @@ def started(number: int, loops: int, pairs: int) -> Try:
             report = Path(folder) / "report.json"
             prompts = [SUGGESTIONS[number % 3], SUGGESTIONS[(number + 1) % 3]]
             plan = {"report": str(report), "prompts": prompts, "seed": number, "rest": REST_S, "pairs": pairs}
-            terminal = Terminal(["-m", "measure.second_app", json.dumps(plan)], {"SPECCHAT_HOME": folder})
+            terminal = Terminal(["-m", "measure.inside_app", "second", json.dumps(plan)], {"SPECCHAT_HOME": folder})
             while terminal.watch(1.0):
                 pass
             terminal.close()

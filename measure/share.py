@@ -28,7 +28,7 @@ def measure(pairs: int, strategy: str) -> dict[str, list[dict[str, float]]]:
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
         plan: dict[str, Any] = {"report": str(report), "pairs": pairs, "strategy": strategy}
-        terminal = Terminal(["-m", "measure.share_app", json.dumps(plan)], {"SPECCHAT_HOME": folder})
+        terminal = Terminal(["-m", "measure.inside_app", "share", json.dumps(plan)], {"SPECCHAT_HOME": folder})
         try:
             while terminal.watch(1.0) and not report.exists():
                 pass

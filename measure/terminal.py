@@ -63,11 +63,6 @@ class Terminal:
     def text(self) -> str:
         return ESCAPES.sub(b"", self.seen).decode("utf-8", "replace")
 
-    def processor_s(self) -> float:
-        """Processor seconds of the program without its children; on Linux only."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
     def type(self, keys: str) -> None:
         os.write(self.fd, keys.encode())
 
@@ -78,3 +73,9 @@ class Terminal:
                 pass
         os.waitpid(self.pid, 0)
         os.close(self.fd)
+
+
+def processor_s(pid: int) -> float:
+    """Processor seconds of a process without its children; on Linux only."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -1,7 +1,7 @@
 """Draw the screenshots from a recorded trace, so that they show what the engine really did.
 
-python screenshots/make.py            # SVG, and PNG where rsvg-convert and Fira Code are installed
-python screenshots/make.py --record   # record screenshots/trace.jsonl anew with the default pair, then draw
+python -m screenshots.make            # SVG, and PNG where rsvg-convert and Fira Code are installed
+python -m screenshots.make --record   # record screenshots/trace.jsonl anew with the default pair, then draw
 """
 
 import argparse
@@ -20,8 +20,6 @@ from specchat.chat.rows import ChatRow
 from specchat.chat.store import Store
 from specchat.config.catalog import load_catalog
 from specchat.config.themes import load_themes
-from specchat.engine import trace
-from specchat.engine.fake import FakeEngine
 from specchat.engine.process.client import EngineClient
 from specchat.engine.protocol.events import Event, Failed, Finished, Loaded
 from specchat.engine.protocol.options import Limits, Message, Speculation
@@ -30,6 +28,8 @@ from specchat.service.settings import Preferences
 from specchat.tui.app import SpecchatApp
 from specchat.tui.launch import Launch
 from specchat.tui.screens.race import RaceScreen
+from tests import trace
+from tests.fake import FakeEngine
 
 HERE = Path(__file__).parent
 TRACE = HERE / "trace.jsonl"

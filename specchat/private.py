@@ -24,12 +24,12 @@ def opener(path: str, flags: int) -> int:
     return descriptor
 
 
-def tighten(place: Path | int) -> None:
+def tighten(path: Path | int) -> None:
     """Take the rights of others from a file or folder, by its path or descriptor, where that can be done."""
     with suppress(OSError):
-        mode = os.stat(place).st_mode
+        mode = os.stat(path).st_mode
         if os.name == "posix" and mode & 0o077 and (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-            os.chmod(place, stat.S_IMODE(mode) & ~0o077)
+            os.chmod(path, stat.S_IMODE(mode) & ~0o077)
 
 
 def replace(path: Path, text: str) -> None:

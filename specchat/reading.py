@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 MOST_BYTES = 16 << 20
-"""Of a file of the program's own, such as the history of prompts."""
+"""Bound of a file that the program itself writes, such as the history of prompts."""
 TYPED_BYTES = 4_000_000
-"""Of what is asked at once; that is more than any context holds."""
+"""Bound of one prompt: more than any context holds."""
 
 TOO_LONG = f"Standard input holds over {TYPED_BYTES // 1_000_000} MB. Give the part of it that matters."
 

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from measure.brought import BEGIN, END, PAGE, table
-from specchat.engine.strategies import STRATEGIES
+from measure.brought import table
 
 
 def contender(name: str, times: float | None, identical: int = 3) -> dict[str, Any]:
@@ -51,13 +50,3 @@ def test_another_text_than_plains_makes_no_table() -> None:
     wrong["contenders"][1]["identical"] = 2
     with pytest.raises(ValueError, match="draft x5 wrote another text"):
         table("specchat bench", wrong)
-
-
-def test_the_page_holds_a_measurement() -> None:
-    """Of the demo pair, which has a draft model and heads."""
-    _, _, rest = PAGE.read_text("utf-8").partition(BEGIN)
-    shown, mark, _ = rest.partition(END)
-    assert mark
-    rows = {line.split()[1] for line in shown.splitlines() if line.startswith("| ")} - {"strategy", "---"}
-    assert rows < STRATEGIES.keys()
-    assert rows > {"auto", "draft", "cascade", "lookup", "eagle3", "early-exit"}

@@ -1,8 +1,8 @@
-"""The cost model against what others have published, and the page that shows it."""
+"""The cost model against what others have published."""
 
 import pytest
 
-from measure.published import MAX_ERROR, PAGE, Table, page, tables
+from measure.published import MAX_ERROR, Table, tables
 
 
 def test_speed_ups_are_predicted() -> None:
@@ -29,7 +29,3 @@ def test_the_best_published_draft_length_is_predicted(name: str) -> None:
 
 def test_no_row_is_predicted_from_itself() -> None:
     assert [row.what for row in named("AngelSlim, Qwen3-8B, EAGLE-3").rows if row.predicted is None] == ["MT-Bench"]
-
-
-def test_the_page_is_what_the_data_say() -> None:
-    assert PAGE.read_text() == page(), "run python -m measure.published"

@@ -11,7 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specchat.tune.muon import Muon, half_precision
+from specchat.tune.learner import Rates
+from specchat.tune.muon import half_precision
+from specchat.tune.optimisers import Optimisers
 from training.data import Rows
 from training.model import Llama, Shape
 
@@ -61,14 +63,6 @@ def weighted(logits: Tensor, tokens: Tensor, weights: Tensor) -> Tensor:
     return (losses * mass).sum() / mass.sum()
 
 
-def optimizers(model: Llama, recipe: Recipe) -> list[torch.optim.Optimizer]:
-    """Muon for the layers' matrices, AdamW for embedding and norms."""
-    matrices: list[Tensor] = [p for n, p in model.named_parameters() if p.dim() == 2 and "embed" not in n]
-    others = [p for n, p in model.named_parameters() if p.dim() != 2 or "embed" in n]
-    adam = torch.optim.AdamW(others, lr=recipe.adam_rate, betas=(0.9, 0.95), weight_decay=0.0)
-    return [Muon(matrices, lr=recipe.muon_rate), adam]
-
-
 def batch(rows: Rows, step: int, recipe: Recipe, pad: int) -> tuple[Tensor, Tensor]:
     """Rows of a step in a fixed random order, and token weights."""
     count = max(1, recipe.tokens_a_step // rows.tokens.shape[1])
@@ -112,15 +106,13 @@ def train(
     model = Llama(shape).to(device)
     if first is not None:
         model.load_state_dict(first.state_dict())
-    tools = optimizers(model, recipe)
+    rates = Rates(recipe.muon_rate, recipe.adam_rate)
+    optimisers = Optimisers(model, rates, lambda name: "embed" in name)
     folder.mkdir(parents=True, exist_ok=True)
-    path, step, before = folder / "checkpoint.pt", 0, 0.0
+    path, step, before = folder / "checkpoint.safetensors", 0, 0.0
     if path.exists():
-        stored = torch.load(path, map_location=device, weights_only=True)
-        model.load_state_dict(stored["model"])
-        for tool, state in zip(tools, stored["tools"], strict=True):
-            tool.load_state_dict(state)
-        step, before = stored["step"], stored["seconds"]
+        about = optimisers.load(path)
+        step, before = int(about["step"]), float(about["seconds"])
     log = (folder / "train.log").open("a", buffering=1)
     began, shown, seen, start = time.time(), 0.0, 0, step
     precision = half_precision(device)
@@ -128,15 +120,10 @@ def train(
         late = recipe.decaying(done)
         rows, loss = (lessons.decay, lessons.decay_loss) if late else (lessons.constant, lessons.constant_loss)
         tokens, weights = (part.to(device) for part in batch(rows, step, recipe, pad))
-        for tool, full in zip(tools, (recipe.muon_rate, recipe.adam_rate), strict=True):
-            tool.param_groups[0]["lr"] = full * recipe.rate(step, done)
         with torch.autocast(device, precision, enabled=precision != torch.float32):
             value = loss(model, tokens, weights)
         value.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        for tool in tools:
-            tool.step()
-            tool.zero_grad(set_to_none=True)
+        optimisers.step(recipe.rate(step, done))
         now, seen = value.item(), seen + tokens.numel()
         shown = now if step == start else 0.9 * shown + 0.1 * now
         step += 1
@@ -146,15 +133,7 @@ def train(
         if step % recipe.save_every == 0:
             if step % (2 * recipe.save_every) == 0:
                 log.write(f"step {step} held-out {evaluate(model, lessons.held_out, device):.4f}\n")
-            _save(path, model, tools, step, passed)
+            optimisers.save(path, {"step": str(step), "seconds": repr(passed)})
     log.write(f"step {step} held-out {evaluate(model, lessons.held_out, device):.4f}\n")
-    _save(path, model, tools, step, passed)
+    optimisers.save(path, {"step": str(step), "seconds": repr(passed)})
     return model
-
-
-def _save(path: Path, model: Llama, tools: list[torch.optim.Optimizer], step: int, seconds: float) -> None:
-    """Replace the checkpoint."""
-    states = [tool.state_dict() for tool in tools]
-    new = path.with_name("new.pt")
-    torch.save({"model": model.state_dict(), "tools": states, "step": step, "seconds": seconds}, new)
-    new.replace(path)

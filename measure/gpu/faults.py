@@ -10,7 +10,6 @@ from typing import Any
 
 from measure.gpu.checks import Check, command
 from specchat.config.paths import demo_model
-from specchat.engine import fake
 from specchat.engine.drafters.earlier import Earlier
 from specchat.engine.process.client import EngineClient
 from specchat.engine.protocol.events import Counted, Event, Failed, Finished, Loaded
@@ -19,6 +18,7 @@ from specchat.engine.protocol.pair import ModelSource, PairInfo, PairSpec
 from specchat.engine.protocol.requests import Count, Generate, Load
 from specchat.engine.protocol.stats import Stats
 from specchat.engine.reply.cross_chat import CrossChatIndexer
+from tests import fake
 
 PATIENCE_S = 120.0
 FREE = 200 << 20

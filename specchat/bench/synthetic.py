@@ -25,26 +25,26 @@ from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.engine.weights.config import ModelConfig
 
 
-def check_room(shapes: Shapes, quant: Quant | None, context: int, place: Place, free: int | None) -> None:
-    """Check that the pair fits `free` bytes on `place`; None if unknown.
+def check_room(shapes: Shapes, quant: Quant | None, context: int, device: Place, free: int | None) -> None:
+    """Check that the pair fits `free` bytes on `device`; None if unknown.
 
     Raises:
         EngineError: "memory": it does not fit.
     """
-    wanted = planned(shapes, quant, context, place)
-    if not fits(wanted, {place: free}):
+    wanted = planned(shapes, quant, context, device)
+    if not fits(wanted, {device: free}):
         raise EngineError(
             "memory",
-            f"{shapes.name} with {shapes.target.layers} layers needs {wanted.need(place).total / GIB:.1f} GiB and "
+            f"{shapes.name} with {shapes.target.layers} layers needs {wanted.need(device).total / GIB:.1f} GiB and "
             f"{(free or 0) / GIB:.1f} GiB are free. Ask for fewer with --layers, or for --quant nf4.",
         )
 
 
-def planned(shapes: Shapes, quant: Quant | None, context: int, place: Place) -> Plan:
+def planned(shapes: Shapes, quant: Quant | None, context: int, device: Place) -> Plan:
     """The memory plan with the target quantised as `quant`, and the draft by the default of models.toml."""
-    threads = 0 if place == "cuda" or compiled.unavailable() else CORES
-    target = Model(shapes.target, place, quant, half=True, threads=threads)
-    return drafting(plan(target, Model(shapes.draft, place, half=True, threads=threads), context), {})
+    threads = 0 if device == "cuda" or compiled.unavailable() else CORES
+    target = Model(shapes.target, device, quant, half=True, threads=threads)
+    return drafting(plan(target, Model(shapes.draft, device, half=True, threads=threads), context), {})
 
 
 def on_device(shapes: Shapes, quant: Quant | None, context: int, device: torch.device, dtype: torch.dtype) -> Runner:

@@ -142,8 +142,8 @@ def _json(text: str, name: str) -> object:
     try:
         return json.loads(text, parse_float=_finite, parse_constant=_finite)
     except json.JSONDecodeError as error:
-        place = f"line {error.lineno}, column {error.colno}"
-        raise ChatFileError(f"{name} is damaged or not complete ({place}: {one_line(error.msg)}).") from None
+        position = f"line {error.lineno}, column {error.colno}"
+        raise ChatFileError(f"{name} is damaged or not complete ({position}: {one_line(error.msg)}).") from None
     except RecursionError:
         raise ChatFileError(f"{name} is nested too deeply.") from None
     except ValueError as error:

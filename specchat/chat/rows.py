@@ -173,13 +173,13 @@ def conversation(row: ChatRow, messages: Iterable[MessageRow], record: Recorded)
     waiting: deque[tuple[MessageRow, Turn | Reply | None]] = deque((root, None) for root in children.get(None, ()))
     while waiting:
         message, parent = waiting.popleft()
-        made: Turn | Reply
+        added: Turn | Reply
         if isinstance(parent, Turn):
-            made = _reply(message, record)
-            chat.answer(parent, made)
+            added = _reply(message, record)
+            chat.answer(parent, added)
         else:
-            made = chat.add(_turn(message, parent))
-        waiting += [(child, made) for child in children.get(message.key, ())]
+            added = chat.add(_turn(message, parent))
+        waiting += [(child, added) for child in children.get(message.key, ())]
     leaf = row.view.get("leaf")
     if isinstance(leaf, str) and (shown := chat.find(leaf)) is not None:
         chat.show(shown)
@@ -247,8 +247,8 @@ def renamed(
     new = {message.key: f"{new_key()}{secrets.token_hex(2)}" for message in messages}
     view = dict(chat.view)
     view["leaf"] = new.get(str(view.get("leaf")), "")
-    made = [replace(m, key=new[m.key], parent=new.get(m.parent) if m.parent else None) for m in messages]
-    return replace(chat, key=new_key(), view=view), made, {new[key]: blob for key, blob in traces.items()}
+    added = [replace(m, key=new[m.key], parent=new.get(m.parent) if m.parent else None) for m in messages]
+    return replace(chat, key=new_key(), view=view), added, {new[key]: blob for key, blob in traces.items()}
 
 
 def check_meta(role: Literal["user", "assistant"], text: str) -> None:

@@ -69,10 +69,10 @@ def _going_on(launch: "Launch", prepared: "Prepared", key: str) -> "Launch":
     from specchat.config.errors import ConfigError
 
     row = launch.store.row(key)
-    own = pair_of_chat(row.view) if row is not None and not launch.named else ""
+    declared = pair_of_chat(row.view) if row is not None and not launch.named else ""
     launch = replace(launch, chat=key, again=False)
     with suppress(ConfigError):  # the app says so where something is written in the chat
-        return replace(launch, pair=prepared.named(own)) if own else launch
+        return replace(launch, pair=prepared.named(declared)) if declared else launch
     return launch
 
 

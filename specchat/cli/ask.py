@@ -176,7 +176,7 @@ def _look_at_json(finished: Finished, *, elsewhere: bool) -> None:
 
 
 def _outlet(out: Output, plain: bool) -> Outlet:
-    """Where the answer goes: as it is where `plain`, else drawn as Markdown."""
+    """The outlet of the answer: as it is where `plain`, else drawn as Markdown."""
     if plain:
         return Outlet(out.write, on_terminal)
     from specchat.cli.markdown import MarkdownWriter

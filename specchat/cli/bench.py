@@ -5,13 +5,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
 
 from specchat.bench.peers import PEERS, peer, reason, theirs
 from specchat.bench.prompts import read_prompts, shipped_prompts, spread
-from specchat.cli.bench_decide import DECIDE_OPTIONS, check_decide, decided_of, written
 from specchat.cli.bench_shapes import SHAPES_OPTIONS, check_options, run_shapes
 from specchat.cli.download import ready
 from specchat.cli.exit_codes import ExitCode
@@ -33,11 +32,17 @@ from specchat.engine.strategies import STRATEGIES
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 from specchat.installing import install_command
 
+if TYPE_CHECKING:
+    from specchat.bench.decide import Decided
+    from specchat.bench.report import BenchReport
+
 LIMIT, REPEATS, TOKENS = 16, 2, 96
+STRANGE = {"cases": "--strategy", "against": "--against", "plot_file": "--plot"}
+"""Options that have no meaning with --decide."""
 
 
 class Case(NamedTuple):
-    """What is to be measured; None: as many tokens as the pair says, or else as the strategy usually drafts."""
+    """A strategy to measure; a length of None is the pair's, or else the strategy's own."""
 
     strategy: str
     draft_length: int | None
@@ -86,7 +91,7 @@ class CaseType(click.ParamType[Case]):
 )
 @click.option("--tokens", type=click.IntRange(2), default=TOKENS, show_default=True, help="The longest reply.")
 @click.option("--against", type=Named(list(PEERS)), multiple=True, help="Measure this program too, in the same run.")
-@with_options(DECIDE_OPTIONS)
+@click.option("--decide", is_flag=True, help="Say who should draft here, how far, and when a draft pays.")
 @click.option("--json", "json_file", type=WRITABLE, metavar="FILE", help="Write all figures and replies there.")
 @click.option("--plot", "plot_file", type=WRITABLE, metavar="FILE", help="Draw the speed-ups; .png or .svg.")
 @with_options(SHAPES_OPTIONS)
@@ -103,7 +108,8 @@ def bench(ctx: click.Context, /, **options: Any) -> None:
     from specchat.cli.prepare import prepare
 
     check_options(ctx)
-    check_decide(options)
+    if options["decide"] and (stray := [option for name, option in STRANGE.items() if options[name]]):
+        raise click.UsageError(f"{stray[0]} has no meaning with --decide, which weighs all that the pair has.")
     _check_plot(options["plot_file"])
     if options["shapes"]:
         run_shapes(options["shapes"], options["layers"], options["quant"], options["assumed"], options["json_file"])
@@ -139,8 +145,8 @@ def bench(ctx: click.Context, /, **options: Any) -> None:
         report = measured(session, contenders, fitting, repeats, most, progress.show, lambda: interrupt.pressed, within)
         report.notes += notes
         progress.clear()
-        decided = decided_of(report) if options["decide"] else None
-        Output().write(written(report, decided))
+        decided = _decided(report) if options["decide"] else None
+        Output().write(_written(report, decided))
         if options["json_file"]:
             write_json(report, options["json_file"], decided)
         if options["plot_file"] and report.samples:
@@ -208,3 +214,20 @@ def _check_plot(path: Path | None) -> None:
         raise Problem(f"{path} must end in {' or '.join(ENDINGS)}.", ExitCode.USAGE)
     if importlib.util.find_spec("matplotlib") is None:
         raise Problem(f"--plot needs matplotlib: {install_command('specchat[bench]')}.", ExitCode.USAGE)
+
+
+def _decided(report: "BenchReport") -> "Decided | None":
+    """The decision; None, and a note in the report, where the cost of checks was not measured."""
+    from specchat.bench.decide import decide
+
+    if not report.verify_cost:
+        report.notes.append("nothing is decided: what checks cost was not measured")
+        return None
+    return decide(report.samples, report.verify_cost)
+
+
+def _written(report: "BenchReport", decided: "Decided | None") -> str:
+    """The decision in words, or the tables of measurements without one."""
+    from specchat.bench.decide_text import decided_text
+
+    return report.text() if decided is None else decided_text(decided, report.head, report.notes)

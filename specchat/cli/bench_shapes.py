@@ -37,12 +37,12 @@ SHAPES_OPTIONS = (
 
 def check_options(ctx: click.Context) -> None:
     """Refuse options that have no meaning with --shapes, and those that have none without it."""
-    given = {name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    passed = {name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
     options = {parameter.name: parameter.opts[0] for parameter in ctx.command.params}
-    if "shapes" not in given:
-        if stray := [options[name] for name in OWN if name in given]:
+    if "shapes" not in passed:
+        if stray := [options[name] for name in OWN if name in passed]:
             raise click.UsageError(f"{stray[0]} goes with --shapes.")
-    elif other := [options[name] for name in ctx.params if name in given and name not in (*OWN, "json_file")]:
+    elif other := [options[name] for name in ctx.params if name in passed and name not in (*OWN, "json_file")]:
         raise click.UsageError(f"{other[0]} has no meaning with --shapes, which measures random weights.")
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from specchat import figures
 from specchat.bench import DEMO_PROMPTS
 from specchat.bench.prompts import ChatPrompt, read_prompts, spread
 from specchat.cli.completion import complete_pairs
@@ -78,7 +79,7 @@ def _run(
     out: Output,
     interrupt: Interrupt,
 ) -> bool:
-    """Whether all that was checked is as it should be."""
+    """Compare and report; True if nothing differs."""
     progress = ProgressLine()
     progress.show("starting ...")
     from specchat.engine import check_ratio
@@ -116,7 +117,7 @@ def _run(
         if interrupt.pressed:
             break
     same = sum(result.identical for result in seen)
-    out.write(f"{same} of {len(seen)} replies are identical to plain decoding's.\n")
+    out.write(f"{same} of {len(seen)} replies are identical to plain decoding's.\n{_scope(seen)}")
     begun = len({result.prompt for result in seen})
     if interrupt.pressed:
         out.write(f"Interrupted: {begun} of {len(chats)} prompts were begun, and ratio and block were not checked.\n")
@@ -138,7 +139,7 @@ def _run(
 
 
 def _advice(different: list[str], matching: bool, full: bool, exactness: str) -> str:
-    """What to do about the outcome, in a sentence."""
+    """Advice about the outcome, in a sentence."""
     if "plain" in different:
         return "Plain decoding itself writes otherwise after an earlier turn, so no strategy is at fault: report this."
     if different and exactness.startswith(CHECKED):
@@ -168,6 +169,21 @@ def _line(name: str, results: "list[CheckResult]") -> str:
         for result in different
     ]
     return "\n".join(lines) + "\n"
+
+
+def _scope(results: "list[CheckResult]") -> str:
+    """Two sentences: the strategies, samplings, lengths and ends that were compared, and what was not."""
+    if not results:
+        return ""
+    drafted = [result for result in results if result.draft_length]
+    strategies = ", ".join({result.strategy: None for result in drafted}) or "plain"
+    lengths = ", ".join(map(str, sorted({result.draft_length for result in drafted})))
+    tokens = figures.of(max(result.tokens for result in results), "token")
+    return (
+        f"Compared: {strategies}, drafting {lengths or 0}; {', '.join({result.sampling: None for result in results})}; "
+        f"{figures.of(max(result.turn for result in results), 'turn')} of up to {tokens}, which the model or that "
+        "limit ended. Not compared: stop strings and grammars.\n"
+    )
 
 
 def _how(result: "CheckResult") -> str:

@@ -39,7 +39,7 @@ class Bash(BashComplete):
 
 @add_completion_class
 class Zsh(ZshComplete):
-    """As click's, but completes the value of `--option=value` rather than the whole word."""
+    """Like click's, but completes the value of `--option=value` rather than the whole word."""
 
     source_template = ZshComplete.source_template.replace(
         "    for type key", "    compset -P 1 '--*='\n\n    for type key", 1
@@ -48,7 +48,7 @@ class Zsh(ZshComplete):
 
 @add_completion_class
 class Fish(FishComplete):
-    """As click's, but completes that as well, and what is said of a name does not end at a comma."""
+    """Like click's, but completes that as well, and a description does not end at a comma."""
 
     source_template = (
         FishComplete.source_template.replace('split "," ', 'split -m 1 "," ')

@@ -48,12 +48,12 @@ def convert(what: str, to: str, out: Path | None, kind: "Kind", models: Path | N
         _pair(what, out or Path(), kind, models)
 
 
-def _rewritten(place: Path, out: Path | None) -> None:
+def _rewritten(path: Path, out: Path | None) -> None:
     progress = ProgressLine()
     progress.show("starting ...")
     from specchat.engine.weights.unpickled import pickled_file, rewrite
 
-    file = pickled_file(place)
+    file = pickled_file(path)
     folder = file.parent if out is None else out
     progress.show(f"reading {file.name}")
     try:
@@ -105,5 +105,5 @@ def _write(source: "ModelSource", file: Path, kind: "Kind", progress: ProgressLi
 
 
 def _quoted(text: str) -> str:
-    """As a string of TOML."""
+    """A string of TOML."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

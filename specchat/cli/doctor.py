@@ -191,8 +191,8 @@ def _gpu(path: Path, as_json: bool) -> None:
         progress.clear()
     remember(CHECKS, report)
     sentence = report.finish()
-    told = {**report.summary(), "report": str(report.path)}
-    output.write(json.dumps(told, indent=2) + "\n" if as_json else f"\n{sentence}\n")
+    summary = {**report.summary(), "report": str(report.path)}
+    output.write(json.dumps(summary, indent=2) + "\n" if as_json else f"\n{sentence}\n")
     if report.bad:
         raise click.exceptions.Exit(ExitCode.UNUSABLE)
 

@@ -41,7 +41,7 @@ def ready(pair: "Pair", models: Path | None) -> "Pair":
 
 
 def can_ask() -> bool:
-    """Whether a question is seen and can be answered."""
+    """True if a question is seen and can be answered."""
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
 
 

@@ -75,5 +75,5 @@ def pair_of_chat(view: Mapping[str, Any]) -> str:
 
 
 def _with_pair(key: str, wishes: Wishes, view: Mapping[str, Any]) -> GoingOn:
-    own = "" if wishes.pair or wishes.target else pair_of_chat(view)
-    return GoingOn(key, replace(wishes, pair=own or wishes.pair), bool(own))
+    declared = "" if wishes.pair or wishes.target else pair_of_chat(view)
+    return GoingOn(key, replace(wishes, pair=declared or wishes.pair), bool(declared))

@@ -24,7 +24,7 @@ class Interrupt:
         signal.signal(signal.SIGINT, self._before)
 
     def then(self, act: Callable[[], None]) -> None:
-        """What the first ctrl+c does besides."""
+        """Set a further effect of the first ctrl+c."""
         self._then = act
 
     def _note(self, number: int, frame: FrameType | None) -> None:

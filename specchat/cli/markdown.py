@@ -33,7 +33,7 @@ class MarkdownWriter:
         self._fence = ""
         """Characters that close the open code block; empty outside of code."""
         self._column = self._rows = 0
-        """Where the cursor is, from the block's beginning."""
+        """Row of the cursor, from the block's beginning."""
 
     def put(self, text: str) -> None:
         """Write more of the text."""
@@ -124,5 +124,5 @@ def _drawn(block: str, width: int) -> str:
         document.parsed = parser.parse(block)  # as rich does, but HTML is text like any other
         console.print(document)
     lines = captured.get().splitlines()
-    told = [number for number, line in enumerate(lines) if Text.from_ansi(line).plain.strip()]
-    return "".join(f"{line}\n" for line in lines[told[0] : told[-1] + 1]) if told else ""
+    filled = [number for number, line in enumerate(lines) if Text.from_ansi(line).plain.strip()]
+    return "".join(f"{line}\n" for line in lines[filled[0] : filled[-1] + 1]) if filled else ""

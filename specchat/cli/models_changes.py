@@ -72,11 +72,11 @@ def _propose(out: Output, known: Here, target: "ModelSource") -> None:
 
 
 def _holds(found: "FoundModel", source: "ModelSource") -> bool:
-    """Whether `found` is the model at `source`."""
-    place = found.about.place
+    """True if `found` is the model at `source`."""
+    path = found.about.place
     if source.repo is None:
-        return str(place) == source.path
-    return found.repo == source.repo and (place.name == source.file or source.file is None)
+        return str(path) == source.path
+    return found.repo == source.repo and (path.name == source.file or source.file is None)
 
 
 @click.command()
@@ -159,6 +159,6 @@ def rm(models: Path | None, model: str, yes: bool) -> None:
 
 
 def _keeper(found: "FoundModel") -> str:
-    """What to do about a model that another program or the user keeps."""
+    """Advice about a model that another program or the user keeps."""
     keeper = f"It is kept by {found.origin}: delete it there." if found.origin != "your folder" else "It is yours."
     return f"{keeper} ({found.about.place})"

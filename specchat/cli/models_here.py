@@ -1,4 +1,4 @@
-"""What the `models` commands share: the pairs, the models of this machine, and questions."""
+"""Shared by the `models` commands: the pairs, the models of this machine, and questions."""
 
 import os
 from dataclasses import dataclass

@@ -52,7 +52,7 @@ class Configured:
 
     @property
     def places(self) -> "ModelPlaces":
-        """Where this user's models are."""
+        """The folders of this user's models."""
         from specchat.engine.fetch.source import usual_hub
         from specchat.models.library import usual_places
 
@@ -113,19 +113,19 @@ class Configured:
         drafting = None if draft is None else self._source("--draft", draft)
         return with_published_sampling(local_pair(self._source("--target", target), drafting), self.places.hub)
 
-    def _source(self, option: str, place: Path) -> ModelSource:
+    def _source(self, option: str, path: Path) -> ModelSource:
         """The model that an option names."""
-        if os.path.lexists(place.expanduser()):
-            return folder_source(_model(place))
+        if os.path.lexists(path.expanduser()):
+            return folder_source(_model(path))
         from specchat.models.library import look
         from specchat.models.names import found_model
 
         library = look(self.places)
-        if (found := found_model(str(place), library)) is not None:
+        if (found := found_model(str(path), library)) is not None:
             return found[1].spec.target
-        near = nearest(str(place), [model.about.name for model in library.models])
+        near = nearest(str(path), [model.about.name for model in library.models])
         raise click.UsageError(
-            f"{option}: there is no folder or file {place}, and no model of that name on this machine.{near} "
+            f"{option}: there is no folder or file {path}, and no model of that name on this machine.{near} "
             '"specchat models" lists them.'
         )
 
@@ -164,19 +164,19 @@ def declared_pair(name: str, models: Path | None) -> Pair:
     return pair
 
 
-def _model(place: Path) -> Path:
-    """`place`, or its only GGUF file, as LM Studio keeps them, where it is a folder of such.
+def _model(path: Path) -> Path:
+    """`path`, or its only GGUF file, as LM Studio keeps them, where it is a folder of such.
 
     Raises:
         click.UsageError: it has several.
     """
-    folder = place.expanduser()
+    folder = path.expanduser()
     if not os.path.isdir(folder) or os.path.exists(folder / "config.json"):
-        return place
+        return path
     from specchat.engine.fetch.listing import first_files
 
     files = first_files(sorted(os.listdir(folder)))
     if len(files) > 1:
         some = ", ".join([*files[:4], *["..."] * (len(files) > 4)])
-        raise click.UsageError(f"{place} has {len(files)} GGUF files: {one_line(some, 200)}. Give the path of one.")
-    return folder / files[0] if files else place
+        raise click.UsageError(f"{path} has {len(files)} GGUF files: {one_line(some, 200)}. Give the path of one.")
+    return folder / files[0] if files else path

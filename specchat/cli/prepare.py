@@ -57,12 +57,12 @@ def prepare(wishes: Wishes, *, otherwise: bool = False) -> Prepared:
     if wishes.strategy and (reason := _unsupported(wishes.strategy, pair)):
         raise click.UsageError(f'--strategy {wishes.strategy} cannot be used with pair "{pair.id}": {reason}.')
     context = wishes.context or settings.context or Limits().context
-    given = {name: value for name in SAMPLING if (value := getattr(wishes, name)) is not None}
+    sampling = {name: value for name in SAMPLING if (value := getattr(wishes, name)) is not None}
     preferences = Preferences(
         strategy=wishes.strategy or _preferred(settings, pair),
         draft_length=wishes.draft_length or settings.draft_length,
         acceptance=wishes.acceptance or settings.acceptance,
-        sampling=pair.sampling.given(**given) if given else None,
+        sampling=pair.sampling.given(**sampling) if sampling else None,
         seed=settings.seed if wishes.seed is None else wishes.seed,
         limits=Limits(wishes.max_tokens or settings.max_tokens, wishes.stop, context),
         system=settings.system or "" if wishes.system is None else wishes.system,
@@ -107,7 +107,7 @@ def _engine_minutes(settings: UserSettings) -> int:
 
 
 def keeps_state(paths: Paths) -> bool:
-    """Whether there is, or could be made, a folder for the engine's log and the prompt history."""
+    """True if there is, or could be made, a folder for the engine's log and the prompt history."""
     try:
         private_folder(paths.state)
     except ConfigError:

@@ -122,7 +122,7 @@ def specchat(
     except OSError:
         raise Problem("The current folder is gone. Go to another one first.", ExitCode.USAGE) from None
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # it warns of its own plans, among a command's lines
-    with suppress(ConfigError):  # told by whoever needs the folders
+    with suppress(ConfigError):  # reported by the commands that need the folders
         os.environ.setdefault("NUMBA_CACHE_DIR", str(user_paths().compiled))
         os.environ.setdefault("SPECCHAT_LEARNT_FILE", str(user_paths().learnt))
         os.environ.setdefault("SPECCHAT_GPU_FILE", str(user_paths().gpu))

@@ -46,8 +46,8 @@ def serve_command(
     from specchat.cli.pairs import named_pair
 
     chosen, one = ENGINES[engine], named_pair(pair, models)
-    made = plan(one, chosen.title, tuple(chosen.methods), strategy or one.strategy, draft_length, hosts, gpus)
-    served = chosen.serve(made)
+    planned = plan(one, chosen.title, tuple(chosen.methods), strategy or one.strategy, draft_length, hosts, gpus)
+    served = chosen.serve(planned)
     out = Output()
     for note in served.notes:
         out.write(f"# {note}\n")
@@ -59,7 +59,7 @@ def serve_command(
             out.write(f"# {name}\n{text}\n")
     for where, command in served.commands:
         out.write(f"# {where}\n{as_shell(command)}\n")
-    out.write(f"# {ELSEWHERE.format(port=served.port)}\n\n{as_pair(made, served)}")
+    out.write(f"# {ELSEWHERE.format(port=served.port)}\n\n{as_pair(planned, served)}")
 
 
 def _write(folder: Path, files: Any) -> None:

@@ -31,7 +31,7 @@ class LiveFiles:
         self._seen = self._stamps()
 
     def changed(self) -> bool:
-        """Whether a file changed, came or went since the last call."""
+        """True if a file changed, came or went since the last call."""
         before, self._seen = self._seen, self._stamps()
         return self._seen != before
 

@@ -179,8 +179,10 @@ def _findings(tally: Tally, times: float) -> str:
     words, length = f"{accepted} accepted", tally.acceptance_length
     if not times or not length:
         return words
-    written, cost = figures.per_step(length), figures.per_step(length / times)
-    return f"{words}; a step writes {written} tokens in the time of {cost} plain ones"
+    cost = figures.per_step(length / times)
+    if not tally.accepted:
+        return f"{words}; each step cost as much as {cost} plain tokens"
+    return f"{words}; a step writes {figures.per_step(length)} tokens in the time of {cost} plain ones"
 
 
 def _speedup(reply: Reply) -> Speedup | None:

@@ -77,11 +77,11 @@ def drafts_for(target: About, library: Library) -> DraftProposals:
 
 def source_of(found: FoundModel) -> ModelSource:
     """Place of a found model, for models.toml."""
-    place = found.about.place
+    path = found.about.place
     if found.about.format == "GGUF":
-        at_the_top = found.repo and place.parent.parent.name == "snapshots"
-        return ModelSource(repo=found.repo, file=place.name) if at_the_top else ModelSource(path=str(place))
-    return ModelSource(repo=found.repo) if found.repo else ModelSource(path=str(place))
+        at_the_top = found.repo and path.parent.parent.name == "snapshots"
+        return ModelSource(repo=found.repo, file=path.name) if at_the_top else ModelSource(path=str(path))
+    return ModelSource(repo=found.repo) if found.repo else ModelSource(path=str(path))
 
 
 def too_large(target: About, draft: About) -> str:

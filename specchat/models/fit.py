@@ -79,16 +79,16 @@ def _planned(pair: Pair, target: About, draft: About | None, machine: FreeMemory
 
 def _with_heads(made: Plan, heads: PairHeads, available: Mapping[Place, int | None], otherwise: str = "") -> Fit:
     """A plan that fits with the heads that do so too, as loading makes it; `otherwise` are further words."""
-    place = made.target.place
+    device = made.target.place
     without: set[Head] = set()
-    for head, needed in heads.needs(made.target.config, made.context, place).items():
+    for head, needed in heads.needs(made.target.config, made.context, device).items():
         more = replace(made, besides=made.besides + needed)
         if plan_fits(more, available):
             made = more
         else:
             without.add(head)
     lacks = f"; without {' and '.join(sorted(without))} heads, which do not fit beside it" if without else ""
-    return Fit("GPU" if place == "cuda" else "CPU", f"{_takes(made, place)}{lacks}{otherwise}", frozenset(without))
+    return Fit("GPU" if device == "cuda" else "CPU", f"{_takes(made, device)}{lacks}{otherwise}", frozenset(without))
 
 
 def _model(source: ModelSource, about: About, machine: FreeMemory) -> Model:
@@ -100,9 +100,9 @@ def _model(source: ModelSource, about: About, machine: FreeMemory) -> Model:
     return Model(about.config, "cpu", quant, stored, half=half, threads=machine.threads, left=about.left)
 
 
-def _takes(made: Plan, place: Place) -> str:
-    need = made.need(place).total / GIB
-    if place == "cuda":
+def _takes(made: Plan, device: Place) -> str:
+    need = made.need(device).total / GIB
+    if device == "cuda":
         return f"takes {need:.1f} GiB of GPU memory"
     return f"takes {need:.1f} GiB of memory, and the program itself {PROGRAM_GIB:g}"
 

@@ -35,12 +35,12 @@ class PairHeads:
     missing: tuple[ModelSource, ...] = ()
     size: int = 0
 
-    def needs(self, target: ModelConfig, context: int, place: Place) -> dict[Head, int]:
+    def needs(self, target: ModelConfig, context: int, device: Place) -> dict[Head, int]:
         """Bytes of memory that each takes at most there; unusable settings are left to loading, which reports them."""
         needs: dict[Head, int] = {}
         for head, files in self.here.items():
             with suppress(ModelError):
-                needs[head] = need(head, files, target, context, place)
+                needs[head] = need(head, files, target, context, device)
         return needs
 
 

@@ -148,14 +148,14 @@ def _heads(name: str) -> bool:
     return bool(first_files([name]))
 
 
-def _found(place: Path, name: str, origin: str, repo: str = "", revision: str = "") -> FoundModel | str:
+def _found(path: Path, name: str, origin: str, repo: str = "", revision: str = "") -> FoundModel | str:
     name = one_line(name, 80)
     try:
-        about = about_gguf(place, name) if place.suffix == ".gguf" else about_folder(place, name)
+        about = about_gguf(path, name) if path.suffix == ".gguf" else about_folder(path, name)
     except ModelError as error:
         return error.message
     except OSError as error:
-        return f"{place} cannot be read ({error.strerror})."
+        return f"{path} cannot be read ({error.strerror})."
     except Exception as error:  # whatever it is, it does not hide the other models
-        return f"{place} cannot be read: {one_line(f'{type(error).__name__}: {error}')}."
+        return f"{path} cannot be read: {one_line(f'{type(error).__name__}: {error}')}."
     return FoundModel(about, origin, repo, revision)

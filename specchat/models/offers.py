@@ -69,15 +69,15 @@ def offer_of(pair: Pair, library: Library, machine: FreeMemory) -> Offer:
     return _offer(pair, pair.declared, library, machine)
 
 
-def offer_at(place: Path, library: Library, machine: FreeMemory) -> Offer:
-    """The model in the folder or GGUF file `place`, wherever it lies.
+def offer_at(path: Path, library: Library, machine: FreeMemory) -> Offer:
+    """The model in the folder or GGUF file `path`, wherever it lies.
 
     Raises:
         ModelError: there is none, or it is damaged.
         OSError: it cannot be read.
     """
-    place = place.expanduser().absolute()
-    about = about_gguf(place, place.name) if is_gguf(place.name) else about_folder(place, place.name)
+    path = path.expanduser().absolute()
+    about = about_gguf(path, path.name) if is_gguf(path.name) else about_folder(path, path.name)
     return _offer(found_pair(FoundModel(about, "")), False, library, machine)
 
 
@@ -104,8 +104,8 @@ def found_pairs(library: Library) -> dict[Path, Pair]:
     }
 
 
-def _digest(place: Path) -> str:
-    return sha256(os.fsencode(place)).hexdigest()[:8]
+def _digest(path: Path) -> str:
+    return sha256(os.fsencode(path)).hexdigest()[:8]
 
 
 def _offer(pair: Pair, declared: bool, library: Library, machine: FreeMemory) -> Offer:
@@ -187,8 +187,8 @@ def _about(source: ModelSource, library: Library) -> About | None:
         return None
     if source.repo is not None:
         return next(_of_repo(source, library), None)
-    place = Path(source.path or "").expanduser()
-    return about_gguf(place) if source.is_gguf else about_folder(place, place.name)
+    path = Path(source.path or "").expanduser()
+    return about_gguf(path) if source.is_gguf else about_folder(path, path.name)
 
 
 def _of_repo(source: ModelSource, library: Library) -> Iterator[About]:

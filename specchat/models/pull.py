@@ -107,7 +107,7 @@ class Pull:
 
 
 class Task:
-    """The fetching of a pair's models in threads of its own. Whoever shows it looks at its fields now and then.
+    """The fetching of a pair's models in threads of its own. Its fields are polled by the code that shows it.
 
     `order` is there once the hub has answered, `error` where it failed. Nothing is fetched before `start`.
     """

@@ -29,11 +29,11 @@ def with_published_sampling(pair: Pair, hub: Hub) -> Pair:
     return pair if place is None else with_sampling_of(pair, place)
 
 
-def with_sampling_of(pair: Pair, place: Path) -> Pair:
-    """The same where the target is the folder or GGUF file `place`."""
+def with_sampling_of(pair: Pair, path: Path) -> Pair:
+    """The same where the target is the folder or GGUF file `path`."""
     if pair.sampling_from:
         return pair
-    file = place / FILE if place.is_dir() else place
+    file = path / FILE if path.is_dir() else path
     try:
         known = _published(file)
     except (ModelError, OSError):  # loading reports a damaged file

@@ -72,7 +72,7 @@ def bits(source: ModelSource, about: About | None) -> float:
 
 
 def estimate(
-    pair: Pair, target: About | None, draft: About | None, place: Place, bandwidth: float
+    pair: Pair, target: About | None, draft: About | None, device: Place, bandwidth: float
 ) -> SpeedEstimate | None:
     """Estimated speeds of a pair where `bandwidth` bytes a second are read; None where its size is unknown."""
     big = step_bytes(pair.spec.target, target)
@@ -89,7 +89,7 @@ def estimate(
     times = max(
         speed_up(
             expected_tokens(even_survival(ACCEPTED, length)),
-            step_cost(length, small / big, 1 + VERIFY[place] * length),
+            step_cost(length, small / big, 1 + VERIFY[device] * length),
         )
         for length in range(1, LONGEST + 1)
     )

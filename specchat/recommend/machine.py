@@ -31,19 +31,19 @@ def machine_lines(catalog: "Catalog", library: "Library") -> list[str]:
     machine = this_machine()
     fitting = [o for o in offers(catalog, library, machine) if o.declared and o.fit.verdict in PLACES]
     devices = {PLACES[offer.fit.verdict] for offer in fitting}
-    bandwidth = {place: read_bandwidth(torch.device(place)) for place in devices}
+    bandwidth = {device: read_bandwidth(torch.device(device)) for device in devices}
     estimates = [
-        (offer, estimate(offer.pair, offer.target, offer.draft, place, bandwidth[place]))
+        (offer, estimate(offer.pair, offer.target, offer.draft, device, bandwidth[device]))
         for offer in fitting
-        for place in (PLACES[offer.fit.verdict],)
+        for device in (PLACES[offer.fit.verdict],)
     ]
     rows = [("pair", "runs on", "to fetch", "plain", "drafted")]
     for offer, speed in estimates:
         fetch = words.size(offer.size) if offer.missing else "here"
         rows.append((offer.pair.id, offer.fit.verdict, fetch, *_figures(speed)))
     measured = " and ".join(
-        f"the {'GPU' if place == 'cuda' else 'processor'} reads {found / 1e9:,.0f} GB/s"
-        for place, found in sorted(bandwidth.items())
+        f"the {'GPU' if device == 'cuda' else 'processor'} reads {found / 1e9:,.0f} GB/s"
+        for device, found in sorted(bandwidth.items())
     )
     lines = [
         f"Estimated tokens a second, good to a factor of {INTERVAL:g}: {measured}. A step reads every weight once;",

@@ -147,7 +147,7 @@ class ServerConnection:
                     await asyncio.sleep(pause)
 
     def _moved(self, response: httpx2.Response, url: str, hops: int) -> str:
-        """Where a redirect leads, if that is this server."""
+        """The path that a redirect leads to, if that is this server's."""
         here, place = httpx2.URL(url), response.headers.get("location", "")
         there = here.join(place)
         if hops >= MAX_REDIRECTS or not place:

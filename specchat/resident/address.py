@@ -26,7 +26,7 @@ NAMES = {
     "SPECCHAT_HOME", "SPECCHAT_LEARNT_FILE", "SSL_CERT_DIR", "SSL_CERT_FILE", "XDG_CACHE_HOME", "XDG_CONFIG_HOME",
     "XDG_DATA_HOME", "XDG_STATE_HOME",
 }  # fmt: skip
-"""What an engine reads of its environment."""
+"""Variables of the environment that an engine reads."""
 PACKAGE = Path(__file__).parents[1]
 
 

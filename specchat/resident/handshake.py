@@ -1,4 +1,4 @@
-"""Who is at the other end of a connection, and the first line in each direction.
+"""Identity of the other end of a connection, and the first line in each direction.
 
 That line is JSON, so that engines of other versions understand it too.
 """
@@ -20,7 +20,7 @@ def encoded(**known: object) -> bytes:
 
 
 def parsed(data: bytes) -> dict[str, Any] | None:
-    """What a line tells; None where it is not one of ours."""
+    """The contents of a line; None where it is not one of ours."""
     try:
         found = json.loads(data)
     except ValueError:

@@ -47,7 +47,7 @@ _NUMBERS = count()
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where a resident engine is, and how one is started: `linger_s` is how long it stays after its last client."""
+    """The address of a resident engine, and how one is started: it stays `linger_s` after its last client."""
 
     socket: Path
     log: Path | None
@@ -102,7 +102,7 @@ class SharedEngine(Receiver):
         self._restarting = False
         self._alive = True
         self._told = False
-        """Whether the worker's death was read, and nothing loaded since."""
+        """True if the worker's death was read, and nothing loaded since."""
 
     @property
     def alive(self) -> bool:

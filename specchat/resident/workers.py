@@ -57,11 +57,11 @@ class Client:
     generation: int = 0
     """The one of its worker that it asked for."""
     lost: bool = False
-    """Whether it was told of its worker's end and asked for nothing since."""
+    """True if it was notified of its worker's end and requested nothing since."""
     waiting: dict[int, bool] = field(default_factory=dict)
     """Replies and counts that have not ended, the oldest first; True for replies."""
     watched: Watch | None = None
-    """What it wants to know of others' replies."""
+    """Events of others' replies that it subscribes to."""
 
     def watch(self, request: Watch) -> None:
         """Tell it of others' replies, from the beginning of the one that is written."""

@@ -2,9 +2,8 @@
 
 import json
 import uuid
-from collections.abc import AsyncIterator, Iterator
-from contextlib import aclosing
-from typing import Any, Literal
+from collections.abc import Iterator
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 from starlette.requests import Request
@@ -14,13 +13,13 @@ from specchat.engine.protocol.events import Finished, Started, Step
 from specchat.engine.protocol.options import Grammar, Message, ToolCall
 from specchat.engine.protocol.stats import Stats
 from specchat.serve import sse
+from specchat.serve.api_writer import respond
 from specchat.serve.call_parts import CallParts
 from specchat.serve.errors import ApiError
 from specchat.serve.fields import Chat, ContentPart, ReplyFields, system_text, text_of
-from specchat.serve.generation import ReplyEvent, ReplyEvents, Served, each
+from specchat.serve.generation import Served
 from specchat.serve.lenient import Lenient
 from specchat.serve.reasoning import OutputEffort
-from specchat.serve.responses import respond
 from specchat.serve.runs import Runs
 from specchat.serve.tools import AnthropicChoice, of_anthropic
 from specchat.serve.unsupported import refuse_unsupported
@@ -65,10 +64,10 @@ class MessagesRequest(ReplyFields):
     output_format: OutputFormat | None = None
 
     def grammars(self) -> dict[str, Grammar | str]:
-        own = self.output_config.format if self.output_config else None
-        formats = {"output_config.format": own, "output_format": self.output_format}
-        given = {name: form.json_schema for name, form in formats.items() if form is not None}
-        return super().grammars() | {name: Grammar("json_schema", json.dumps(form)) for name, form in given.items()}
+        configured = self.output_config.format if self.output_config else None
+        formats = {"output_config.format": configured, "output_format": self.output_format}
+        schemas = {name: form.json_schema for name, form in formats.items() if form is not None}
+        return super().grammars() | {name: Grammar("json_schema", json.dumps(form)) for name, form in schemas.items()}
 
     def chat(self) -> Chat:
         """The messages, with the system prompt first."""
@@ -115,10 +114,9 @@ async def messages(served: Served, client: str, request: Request, body: Any) -> 
     refuse_unsupported(body)
     wanted = MessagesRequest.model_validate(body)
     chat = wanted.chat()
-    reply = MessageReply(served.pair.id, chat)
     make = served.request(wanted, chat, grammar=await wanted.checked_grammar())
-    events = served.reply(client, make)
-    return await respond(request, reply, events, chat.use, stream=wanted.stream)
+    writer = MessageWriter(served.pair.id, chat)
+    return await respond(request, writer, served.reply(client, make), chat.use, stream=wanted.stream)
 
 
 async def count_tokens(served: Served, body: Any) -> Response:
@@ -129,12 +127,14 @@ async def count_tokens(served: Served, body: Any) -> Response:
     return JSONResponse({"input_tokens": counted.tokens})
 
 
-class MessageReply:
-    """A reply in Anthropic's words."""
+class MessageWriter:
+    """Writes a reply of `/v1/messages`."""
+
+    alive: ClassVar[str] = sse.event({"type": "ping"}, "ping")
 
     def __init__(self, model: str, chat: Chat) -> None:
         self._model = model
-        self._given = len(chat.prefill)
+        self._prefilled = len(chat.prefill)
         """Characters that were in the request."""
         self._use = chat.use
         self._calls = CallParts(chat.use)
@@ -143,58 +143,43 @@ class MessageReply:
         self._index, self._open = -1, ""
         """Number and kind of the block that is being written."""
 
-    async def whole(self, events: ReplyEvents) -> dict[str, Any]:
-        """The whole reply."""
-        async for event in each(events):
-            if isinstance(event, Step):
-                for _ in self._calls.of(event):
-                    pass
-            elif isinstance(event, Finished):
-                written = event.written
-                thoughts = written.thoughts.strip("\n")
-                blocks: list[dict[str, Any]] = []
-                if thoughts:
-                    blocks.append({"type": "thinking", "thinking": thoughts, "signature": ""})
-                answer = written.answer if written.reasoning else written.answer[self._given :]
-                calls, rest = self._use.passed_on(event.tool_calls), ""
-                if event.reason != "stop":
-                    calls, rest = self._calls.calls(whole=True)
-                answer += rest
-                if answer or not calls:
-                    blocks.append({"type": "text", "text": answer})
-                blocks += [_used(call.id, call.name, json.loads(call.arguments)) for call in calls]
-                made = self._message(blocks, _input(event.stats), event.stats)
-                return {**made, **_ended(event)}
-        raise ApiError(503, "The engine ended.")
+    def begin(self, event: Started) -> str:
+        usage = {"input_tokens": event.prompt_tokens - event.reused, "cache_read_input_tokens": event.reused}
+        return _event("message_start", message=self._message([], usage, Stats()))
 
-    async def chunks(self, first: list[ReplyEvent], events: ReplyEvents) -> AsyncIterator[str]:
-        """The reply as server-sent events; those that come together are sent together."""
-        async with aclosing(events):
-            try:
-                yield "".join(part for event in first for part in self._parts(event)) or PING
-                async for some in events:
-                    yield "".join(part for event in some for part in self._parts(event)) or PING
-            except ApiError as error:
-                yield sse.event(error.anthropic(), "error")
+    def step(self, event: Step) -> str:
+        return "".join(self._of_step(event))
 
-    def _parts(self, event: ReplyEvent) -> Iterator[str]:
-        """The server-sent events of an event."""
-        if isinstance(event, Started):
-            given = {"input_tokens": event.prompt_tokens - event.reused, "cache_read_input_tokens": event.reused}
-            yield _event("message_start", message=self._message([], given, Stats()))
-        elif isinstance(event, Step):
-            for reasoning, text in self._runs.of(event):
-                yield from self._written("thinking" if reasoning else "text", text)
-            for part in self._calls.of(event):
-                if part.begins:
-                    yield from self._begin("tool_use", _used(part.id, part.name, {}))
-                yield self._delta("input_json_delta", partial_json=part.arguments)
-        elif isinstance(event, Finished):
-            if event.reason != "stop" and (rest := self._calls.calls(whole=False)[1]):
-                yield from self._written("text", rest)
-            yield from self._end()
-            yield _event("message_delta", delta=_ended(event), usage=_output(event.stats))
-            yield _event("message_stop")
+    def _of_step(self, step: Step) -> Iterator[str]:
+        for reasoning, text in self._runs.of(step):
+            yield from self._written("thinking" if reasoning else "text", text)
+        for part in self._calls.of(step):
+            if part.begins:
+                yield from self._begin("tool_use", _used(part.id, part.name, {}))
+            yield self._delta("input_json_delta", partial_json=part.arguments)
+
+    def end(self, event: Finished) -> str:
+        rest = self._calls.calls(whole=False)[1] if event.reason != "stop" else ""
+        parts = [*(self._written("text", rest) if rest else ()), *self._end()]
+        last = _event("message_delta", delta=_ended(event), usage=_output(event.stats))
+        return "".join([*parts, last, _event("message_stop")])
+
+    def failed(self, error: ApiError) -> str:
+        return sse.event(error.anthropic(), "error")
+
+    def body(self, event: Finished) -> dict[str, Any]:
+        written = event.written
+        blocks: list[dict[str, Any]] = []
+        if thoughts := written.thoughts.strip("\n"):
+            blocks.append({"type": "thinking", "thinking": thoughts, "signature": ""})
+        answer = written.answer if written.reasoning else written.answer[self._prefilled :]
+        calls, rest = self._use.passed_on(event.tool_calls), ""
+        if event.reason != "stop":
+            calls, rest = self._calls.calls(whole=True)
+        if answer + rest or not calls:
+            blocks.append({"type": "text", "text": answer + rest})
+        blocks += [_used(call.id, call.name, json.loads(call.arguments)) for call in calls]
+        return {**self._message(blocks, _input(event.stats), event.stats), **_ended(event)}
 
     def _written(self, kind: str, text: str) -> Iterator[str]:
         """The events of a text or of thinking."""
@@ -218,7 +203,7 @@ class MessageReply:
         if self._open:
             yield _event("content_block_stop", index=self._index)
 
-    def _message(self, content: list[Any], given: dict[str, int], written: Stats) -> dict[str, Any]:
+    def _message(self, content: list[Any], usage: dict[str, int], written: Stats) -> dict[str, Any]:
         return {
             "id": self._id,
             "type": "message",
@@ -227,13 +212,13 @@ class MessageReply:
             "content": content,
             "stop_reason": None,
             "stop_sequence": None,
-            "usage": {**given, **_output(written)},
+            "usage": {**usage, **_output(written)},
         }
 
 
-def _used(id: str, name: str, given: dict[str, Any]) -> dict[str, Any]:
-    """A call as a block, with the arguments `given`."""
-    return {"type": "tool_use", "id": id, "name": name, "input": given}
+def _used(id: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """A call as a block."""
+    return {"type": "tool_use", "id": id, "name": name, "input": arguments}
 
 
 def _ended(event: Finished) -> dict[str, str | None]:
@@ -259,7 +244,3 @@ def _input(stats: Stats) -> dict[str, int]:
 
 def _event(kind: str, **fields: Any) -> str:
     return sse.event({"type": kind, **fields}, kind)
-
-
-PING = _event("ping")
-"""Keeps a client waiting."""

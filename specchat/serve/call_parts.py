@@ -25,7 +25,7 @@ class CallParts:
     def __init__(self, use: ToolUse) -> None:
         self._use = use
         self._numbers: dict[str, int] = {}
-        self._made: dict[str, ToolCall] = {}
+        self._calls: dict[str, ToolCall] = {}
         """Calls that the client gets, by their names, with the arguments so far."""
         self._open = ""
         """The name of the call that is being written, where its arguments come in parts."""
@@ -35,7 +35,7 @@ class CallParts:
     def of(self, step: Step) -> Iterator[CallPart]:
         """The parts that a step adds."""
         if self._raw and any(piece.text for piece in step.pieces if not piece.reasoning):
-            self._made.pop(self._open, None)  # it cannot be read, and came back as text
+            self._calls.pop(self._open, None)  # it cannot be read, and came back as text
             self._raw = self._open = ""
         self._raw += "".join(piece.text for piece in step.call_pieces)
         for delta in step.call_deltas:
@@ -44,8 +44,8 @@ class CallParts:
         for call in step.tool_calls:
             if call.id not in self._numbers:
                 yield from self._part(call.id, call.name, call.arguments)
-            if call.id in self._made:
-                self._made[call.id] = call
+            if call.id in self._calls:
+                self._calls[call.id] = call
             if self._open in ("", call.id):
                 self._raw = self._open = ""
 
@@ -54,17 +54,17 @@ class CallParts:
 
         That has a part of its arguments; with `whole` it counts only if they are complete.
         """
-        made, last = tuple(self._made.values()), self._made.get(self._open)
+        finished, last = tuple(self._calls.values()), self._calls.get(self._open)
         if last is None:
-            return made, self._raw if self._use.parallel or not made else ""
-        return (made[:-1], self._raw) if whole and not is_json(last.arguments) else (made, "")
+            return finished, self._raw if self._use.parallel or not finished else ""
+        return (finished[:-1], self._raw) if whole and not is_json(last.arguments) else (finished, "")
 
     def _part(self, id: str, name: str, arguments: str) -> Iterator[CallPart]:
         begins = id not in self._numbers
         number = self._numbers.setdefault(id, len(self._numbers))
         if self._use.parallel or not number:
-            before = self._made.get(id)
-            self._made[id] = ToolCall(id, name, (before.arguments if before else "") + arguments)
+            before = self._calls.get(id)
+            self._calls[id] = ToolCall(id, name, (before.arguments if before else "") + arguments)
             yield CallPart(number, id, name, arguments, begins)
 
 

@@ -91,11 +91,11 @@ class ReplyFields(GrammarFields, ReasoningFields):
 
     @model_validator(mode="before")
     @classmethod
-    def _named(cls, given: Any) -> Any:
-        if not isinstance(given, dict):
-            return given
-        others = {new: given[old] for old, new in reversed(OTHER_NAMES.items()) if given.get(old) is not None}
-        return {**given, **others}
+    def _named(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        others = {new: value[old] for old, new in reversed(OTHER_NAMES.items()) if value.get(old) is not None}
+        return {**value, **others}
 
     @field_validator(*SAMPLING)
     @classmethod
@@ -107,10 +107,10 @@ class ReplyFields(GrammarFields, ReasoningFields):
 
     def sampling(self, usual: Sampling) -> Sampling:
         """The sampling of a reply; what is not given is as `usual`, and a seed is drawn."""
-        given = {name: value for name in SAMPLING if (value := getattr(self, name)) is not None}
+        chosen = {name: value for name in SAMPLING if (value := getattr(self, name)) is not None}
         seed = new_seed() if self.seed is None else self.seed % 2**63
         bias = self.logit_bias if self.logit_bias is not None else usual.logit_bias
-        return replace(usual, seed=seed, logit_bias=bias).given(**given)
+        return replace(usual, seed=seed, logit_bias=bias).given(**chosen)
 
     def speculation(self, pair: Pair, usual: Speculation) -> Speculation:
         """The speculation of a reply.

@@ -162,11 +162,3 @@ class Served:
         finally:
             if not ended:
                 self._service.engine.send(Cancel(request.id))
-
-
-async def each(events: ReplyEvents) -> AsyncGenerator[ReplyEvent, None]:
-    """The events one by one."""
-    async with aclosing(events):
-        async for some in events:
-            for event in some:
-                yield event

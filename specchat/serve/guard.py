@@ -1,4 +1,4 @@
-"""Who may ask: hosts, origins, keys and sizes are checked before a request is read."""
+"""Access: hosts, origins, keys and sizes are checked before a request is read."""
 
 import hmac
 import ipaddress

@@ -1,6 +1,8 @@
 """Log-probabilities of a reply's tokens as OpenAI has them, for chats and for completions."""
 
-from collections.abc import Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from typing import Any
 
 from specchat.engine.protocol.events import Step, TokenLogprob
@@ -9,47 +11,53 @@ MAX_TOP = 20
 """Tokens of a place that a request may ask for, as with OpenAI and vLLM."""
 
 
-class ChatLogprobs:
-    """Collects the tokens of steps until a chunk takes them."""
-
-    def __init__(self) -> None:
-        self._tokens: list[dict[str, Any]] = []
-
-    def add(self, step: Step) -> None:
-        """Keep the tokens of a step."""
-        self._tokens += [_entry(token) for token in step.logprobs]
-
-    def take(self) -> dict[str, Any] | None:
-        """The tokens since the last call; None if there are none."""
-        tokens, self._tokens = self._tokens, []
-        return {"content": tokens, "refusal": None} if tokens else None
-
-
-class TextLogprobs:
-    """The same for `/v1/completions`, which has lists by place and counts characters."""
+class LogprobList(ABC):
+    """Collects the tokens of steps; `take` gives those since it was last called."""
 
     def __init__(self) -> None:
         self._tokens: list[TokenLogprob] = []
-        self._offset = 0
+        self._taken = self._offset = 0
 
     def add(self, step: Step) -> None:
-        """Keep the tokens of a step."""
+        """Append the tokens of a step."""
         self._tokens += step.logprobs
 
     def take(self) -> dict[str, Any] | None:
         """The tokens since the last call; None if there are none."""
-        tokens, self._tokens = self._tokens, []
-        if not tokens:
-            return None
-        offsets = []
-        for token in tokens:
-            offsets.append(self._offset)
-            self._offset += len(token.text)
+        new, offset = self._tokens[self._taken :], self._offset
+        self._taken += len(new)
+        self._offset += sum(len(token.text) for token in new)
+        return self._listed(new, offset) if new else None
+
+    def whole(self) -> dict[str, Any] | None:
+        """All tokens; None if there are none."""
+        return self._listed(self._tokens, 0) if self._tokens else None
+
+    @staticmethod
+    @abstractmethod
+    def _listed(tokens: Sequence[TokenLogprob], offset: int) -> dict[str, Any]:
+        """`tokens`, which follow `offset` characters, in the API's words."""
+
+
+class ChatLogprobs(LogprobList):
+    """Tokens as `/v1/chat/completions` lists them."""
+
+    @staticmethod
+    def _listed(tokens: Sequence[TokenLogprob], offset: int) -> dict[str, Any]:
+        del offset
+        return {"content": [_entry(token) for token in tokens], "refusal": None}
+
+
+class TextLogprobs(LogprobList):
+    """Tokens as `/v1/completions` lists them: a list for each figure."""
+
+    @staticmethod
+    def _listed(tokens: Sequence[TokenLogprob], offset: int) -> dict[str, Any]:
         return {
             "tokens": [token.text for token in tokens],
             "token_logprobs": [token.logprob for token in tokens],
             "top_logprobs": [_by_text(token.top) for token in tokens],
-            "text_offset": offsets,
+            "text_offset": list(accumulate((len(token.text) for token in tokens[:-1]), initial=offset)),
         }
 
 

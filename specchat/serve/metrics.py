@@ -18,8 +18,8 @@ class Metrics:
             return Counter(f"vllm:{name}", words, ["model_name", *labels], registry=registry)
 
         def histogram(name: str, words: str) -> Histogram:
-            made = Histogram(f"vllm:{name}", words, ["model_name"], registry=registry, buckets=SECONDS)
-            return made.labels(model)
+            histogram = Histogram(f"vllm:{name}", words, ["model_name"], registry=registry, buckets=SECONDS)
+            return histogram.labels(model)
 
         def gauge(name: str, words: str) -> Gauge:
             return Gauge(f"vllm:{name}", words, ["model_name"], registry=registry).labels(model)

@@ -2,9 +2,8 @@
 
 import time
 import uuid
-from collections.abc import AsyncIterator, Iterator
-from contextlib import aclosing
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 from starlette.requests import Request
@@ -13,13 +12,13 @@ from starlette.responses import Response
 from specchat.engine.protocol.events import Finished, Started, Step
 from specchat.engine.protocol.options import Message, Role, ToolCall
 from specchat.serve import figures, sse
+from specchat.serve.api_writer import respond
 from specchat.serve.call_parts import CallParts
 from specchat.serve.errors import ApiError
 from specchat.serve.fields import Chat, ContentPart, ReplyFields, system_text, text_of
-from specchat.serve.generation import ReplyEvent, ReplyEvents, Served, each
+from specchat.serve.generation import Served
 from specchat.serve.lenient import Lenient
-from specchat.serve.logprobs import MAX_TOP, ChatLogprobs
-from specchat.serve.responses import respond
+from specchat.serve.logprobs import MAX_TOP, ChatLogprobs, LogprobList
 from specchat.serve.runs import Runs
 from specchat.serve.tools import of_chat
 from specchat.serve.unsupported import refuse_unsupported
@@ -115,74 +114,83 @@ async def chat_completions(served: Served, client: str, request: Request, body: 
     wanted = ChatRequest.model_validate(body)
     chat = wanted.chat()
     make = served.request(wanted, chat, grammar=await wanted.checked_grammar(), logprobs=wanted.top)
-    reply = ChatReply(wanted, served.pair.id, chat)
-    events = served.reply(client, make)
-    return await respond(request, reply, events, chat.use, stream=wanted.stream)
+    writer = ChatWriter(wanted, served.pair.id, chat)
+    return await respond(request, writer, served.reply(client, make), chat.use, stream=wanted.stream)
 
 
-class ChatReply:
-    """A reply in OpenAI's words."""
+class OpenAIWriter:
+    """The part of OpenAI's replies that chats and plain prompts share."""
+
+    alive: ClassVar[str] = sse.ALIVE
+
+    def __init__(self, id: str, kind: str, model: str, options: StreamOptions, logprobs: LogprobList) -> None:
+        """Write the reply `id` as chunks of `kind`."""
+        self._head: dict[str, Any] = {"id": f"{id}-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
+        self._kind = kind
+        self._usage = options.include_usage
+        self._timings = figures.Timings()
+        self._logprobs = logprobs
+
+    def begin(self, event: Started) -> str:
+        self._timings.add(event)
+        return ""
+
+    def failed(self, error: ApiError) -> str:
+        return sse.event(error.openai()) + sse.DONE
+
+    def _add(self, event: Step) -> None:
+        self._timings.add(event)
+        self._logprobs.add(event)
+
+    def _last(self, event: Finished) -> str:
+        """The end of a stream."""
+        return (self._event([], self._figures(event)) if self._usage else "") + sse.DONE
+
+    def _figures(self, event: Finished) -> dict[str, Any]:
+        found = {"usage": figures.usage(event.stats), "timings": self._timings.data()}
+        return {**found, "metrics": figures.metrics(event)}
+
+    def _event(self, choices: list[dict[str, Any]], more: dict[str, Any]) -> str:
+        return sse.event({**self._head, "object": self._kind, "choices": choices, **more})
+
+
+class ChatWriter(OpenAIWriter):
+    """Writes a reply of `/v1/chat/completions`."""
 
     def __init__(self, wanted: ChatRequest, model: str, chat: Chat) -> None:
-        self._wanted = wanted
-        self._given = len(chat.prefill)
+        super().__init__("chatcmpl", "chat.completion.chunk", model, wanted.stream_options, ChatLogprobs())
+        self._timed = wanted.timings_per_token
+        self._prefilled = len(chat.prefill)
         """Characters that were in the request."""
         self._use = chat.use
         self._calls = CallParts(chat.use)
-        self._timings = figures.Timings()
         self._runs = Runs()
-        self._logprobs = ChatLogprobs()
-        self._head: dict[str, Any] = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
 
-    async def whole(self, events: ReplyEvents) -> dict[str, Any]:
-        """The whole reply."""
-        async for event in each(events):
-            self._add(event)
-            if isinstance(event, Step):
-                list(self._called(event))
-            elif isinstance(event, Finished):
-                return {
-                    **self._head,
-                    "object": "chat.completion",
-                    "choices": [
-                        {
-                            "index": 0,
-                            "message": {"role": "assistant", **self._content(event)},
-                            "logprobs": self._logprobs.take(),
-                            "finish_reason": finish_reason(event),
-                        }
-                    ],
-                    **self._figures(event),
-                }
-        raise ApiError(503, "The engine ended.")
+    def begin(self, event: Started) -> str:
+        super().begin(event)
+        self._head["seed"] = event.seed
+        return self._chunk({"role": "assistant", "content": ""})
 
-    async def chunks(self, first: list[ReplyEvent], events: ReplyEvents) -> AsyncIterator[str]:
-        """The reply as server-sent events, a chunk a verify step; those that come together are sent together."""
-        async with aclosing(events):
-            try:
-                yield self._chunks(first, self._chunk({"role": "assistant", "content": ""}))
-                async for some in events:
-                    yield self._chunks(some) or sse.ALIVE
-            except ApiError as error:
-                yield sse.event(error.openai())
-        yield sse.DONE
+    def step(self, event: Step) -> str:
+        self._add(event)
+        timings = {"timings": self._timings.data()} if self._timed else {}
+        chunks = [self._chunk({_NAMES[reasoning]: text}, None, timings) for reasoning, text in self._runs.of(event)]
+        return "".join(chunks + [self._chunk({"tool_calls": [delta]}, None, timings) for delta in self._called(event)])
 
-    def _chunks(self, some: list[ReplyEvent], begun: str = "") -> str:
-        chunks = [begun]
-        for event in some:
-            self._add(event)
-            if isinstance(event, Finished):
-                if event.reason != "stop" and (rest := self._calls.calls(whole=False)[1]):
-                    chunks.append(self._chunk({"content": rest}))
-                chunks.append(self._chunk({}, finish_reason(event), self._last(event)))
-                if self._wanted.stream_options.include_usage:
-                    chunks.append(self._event([], self._figures(event)))
-            elif isinstance(event, Step):
-                timings = {"timings": self._timings.data()} if self._wanted.timings_per_token else {}
-                for reasoning, text in self._runs.of(event):
-                    chunks.append(self._chunk({_NAMES[reasoning]: text}, None, timings))
-                chunks += [self._chunk({"tool_calls": [delta]}, None, timings) for delta in self._called(event)]
-        return "".join(chunks)
+    def end(self, event: Finished) -> str:
+        rest = self._calls.calls(whole=False)[1] if event.reason != "stop" else ""
+        timings = {} if self._usage else {"timings": self._timings.data()}
+        return (
+            (self._chunk({"content": rest}) if rest else "")
+            + self._chunk({}, finish_reason(event), timings)
+            + self._last(event)
+        )
+
+    def body(self, event: Finished) -> dict[str, Any]:
+        message = {"role": "assistant", **self._content(event)}
+        choice = {"index": 0, "message": message, "logprobs": self._logprobs.whole()}
+        choices = [{**choice, "finish_reason": finish_reason(event)}]
+        return {**self._head, "object": "chat.completion", "choices": choices, **self._figures(event)}
 
     def _called(self, event: Step) -> Iterator[dict[str, Any]]:
         """A step's calls as deltas: the name, then arguments in parts."""
@@ -192,17 +200,10 @@ class ChatReply:
                 yield {"index": part.number, "id": part.id, "type": "function", "function": function}
             yield {"index": part.number, "function": {"arguments": part.arguments}}
 
-    def _add(self, event: ReplyEvent) -> None:
-        self._timings.add(event)
-        if isinstance(event, Step):
-            self._logprobs.add(event)
-        if isinstance(event, Started):
-            self._head["seed"] = event.seed
-
     def _content(self, event: Finished) -> dict[str, Any]:
         written = event.written
         thoughts = written.thoughts.strip("\n")
-        content = written.answer[self._given :] if not written.reasoning else written.answer
+        content = written.answer[self._prefilled :] if not written.reasoning else written.answer
         calls, rest = self._use.passed_on(written.tool_calls), ""
         if event.reason != "stop":
             calls, rest = self._calls.calls(whole=False)
@@ -210,23 +211,15 @@ class ChatReply:
         found: dict[str, Any] = {"content": content, **({"reasoning_content": thoughts} if thoughts else {})}
         if calls:
             functions = [{"name": call.name, "arguments": call.arguments} for call in calls]
-            made = [{"id": c.id, "type": "function", "function": f} for c, f in zip(calls, functions, strict=True)]
-            found |= {"content": content or None, "tool_calls": made}
+            tool_calls = [
+                {"id": c.id, "type": "function", "function": f} for c, f in zip(calls, functions, strict=True)
+            ]
+            found |= {"content": content or None, "tool_calls": tool_calls}
         return found
-
-    def _figures(self, event: Finished) -> dict[str, Any]:
-        found = {"usage": figures.usage(event.stats), "timings": self._timings.data()}
-        return {**found, "metrics": figures.metrics(event)}
-
-    def _last(self, event: Finished) -> dict[str, Any]:
-        return {} if self._wanted.stream_options.include_usage else {"timings": self._timings.data()}
 
     def _chunk(self, delta: dict[str, Any], reason: str | None = None, more: dict[str, Any] | None = None) -> str:
         choice = {"index": 0, "delta": delta, "logprobs": self._logprobs.take(), "finish_reason": reason}
         return self._event([choice], more or {})
-
-    def _event(self, choices: list[dict[str, Any]], more: dict[str, Any]) -> str:
-        return sse.event({**self._head, "object": "chat.completion.chunk", "choices": choices, **more})
 
 
 def finish_reason(event: Finished) -> Literal["stop", "length", "tool_calls"]:

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from specchat.engine.protocol.options import Grammar, Limits, Message, ToolCall
+from specchat.serve.api_writer import respond
 from specchat.serve.errors import ApiError
 from specchat.serve.fields import Chat, ContentPart, ReplyFields, system_text, text_of
 from specchat.serve.generation import Served
@@ -16,8 +17,7 @@ from specchat.serve.kept_responses import KeptResponses
 from specchat.serve.lenient import Lenient
 from specchat.serve.logprobs import MAX_TOP
 from specchat.serve.openai_chat import ROLES
-from specchat.serve.response_events import ResponseReply
-from specchat.serve.responses import respond
+from specchat.serve.response_events import ResponseWriter
 from specchat.serve.tools import full_name, of_responses
 from specchat.serve.unsupported import refuse_unsupported
 
@@ -78,8 +78,8 @@ class ResponsesRequest(ReplyFields):
         return found
 
     def limits(self) -> Limits:
-        made = super().limits()
-        return replace(made, context="drop-oldest") if self.truncation == "auto" else made
+        limits = super().limits()
+        return replace(limits, context="drop-oldest") if self.truncation == "auto" else limits
 
     @property
     def top(self) -> int | None:
@@ -139,7 +139,6 @@ async def responses(served: Served, kept: KeptResponses, client: str, request: R
         if wanted.store is not False:
             kept.keep(client, response, (*said, reply))
 
-    reply = ResponseReply({**body, "model": served.pair.id}, chat, keep)
+    writer = ResponseWriter({**body, "model": served.pair.id}, chat, keep)
     make = served.request(wanted, chat, grammar=await wanted.checked_grammar(), logprobs=wanted.top)
-    events = served.reply(client, make)
-    return await respond(request, reply, events, use, stream=wanted.stream)
+    return await respond(request, writer, served.reply(client, make), use, stream=wanted.stream)

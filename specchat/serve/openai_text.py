@@ -1,9 +1,5 @@
 """OpenAI's `/v1/completions`, and `/tokenize` as llama.cpp and vLLM have it: prompts without a chat template."""
 
-import time
-import uuid
-from collections.abc import AsyncIterator
-from contextlib import aclosing
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -11,14 +7,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from specchat.engine.protocol.events import Finished, Step
-from specchat.serve import figures, sse
+from specchat.serve.api_writer import respond
 from specchat.serve.errors import ApiError
 from specchat.serve.fields import ReplyFields
-from specchat.serve.generation import ReplyEvent, ReplyEvents, Served, each
+from specchat.serve.generation import Served
 from specchat.serve.lenient import TokenLimit
 from specchat.serve.logprobs import MAX_TOP, TextLogprobs
-from specchat.serve.openai_chat import ChatMessage, ChatRequest, StreamOptions, finish_reason
-from specchat.serve.responses import respond
+from specchat.serve.openai_chat import ChatMessage, ChatRequest, OpenAIWriter, StreamOptions, finish_reason
 from specchat.serve.unsupported import refuse_unsupported
 
 USUAL_TOKENS = 16
@@ -59,11 +54,10 @@ async def completions(served: Served, client: str, request: Request, body: Any) 
     """
     refuse_unsupported(body)
     wanted = TextRequest.model_validate(body)
-    reply = TextReply(wanted, served.pair.id)
     grammar = await wanted.checked_grammar()
     make = served.request(wanted, raw=wanted.text, grammar=grammar, logprobs=wanted.logprobs)
-    events = served.reply(client, make)
-    return await respond(request, reply, events, stream=wanted.stream)
+    writer = TextWriter(wanted, served.pair.id)
+    return await respond(request, writer, served.reply(client, make), stream=wanted.stream)
 
 
 async def tokenize(served: Served, client: str, request: Request, body: Any) -> Response:
@@ -81,62 +75,23 @@ async def tokenize(served: Served, client: str, request: Request, body: Any) -> 
     return JSONResponse(found)
 
 
-class TextReply:
-    """A completion in OpenAI's words."""
+class TextWriter(OpenAIWriter):
+    """Writes a reply of `/v1/completions`."""
 
     def __init__(self, wanted: TextRequest, model: str) -> None:
-        self._wanted = wanted
-        self._timings = figures.Timings()
-        self._logprobs = TextLogprobs()
-        self._head: dict[str, Any] = {
-            "id": f"cmpl-{uuid.uuid4().hex}",
-            "object": "text_completion",
-            "created": int(time.time()),
-            "model": model,
-        }
+        super().__init__("cmpl", "text_completion", model, wanted.stream_options, TextLogprobs())
 
-    async def whole(self, events: ReplyEvents) -> dict[str, Any]:
-        """The whole reply."""
-        async for event in each(events):
-            self._timings.add(event)
-            if isinstance(event, Step):
-                self._logprobs.add(event)
-            if isinstance(event, Finished):
-                choice = _choice(event.text, finish_reason(event), self._logprobs.take())
-                return {**self._head, "choices": [choice], **self._figures(event)}
-        raise ApiError(503, "The engine ended.")
+    def step(self, event: Step) -> str:
+        self._add(event)
+        text = "".join(piece.text for piece in event.pieces)
+        return self._event([_choice(text, None, self._logprobs.take())], {})
 
-    async def chunks(self, first: list[ReplyEvent], events: ReplyEvents) -> AsyncIterator[str]:
-        """The reply as server-sent events, a chunk a verify step; those that come together are sent together."""
-        async with aclosing(events):
-            try:
-                yield self._chunks(first) or sse.ALIVE
-                async for some in events:
-                    yield self._chunks(some) or sse.ALIVE
-            except ApiError as error:
-                yield sse.event(error.openai())
-        yield sse.DONE
+    def end(self, event: Finished) -> str:
+        return self._event([_choice("", finish_reason(event))], {}) + self._last(event)
 
-    def _chunks(self, some: list[ReplyEvent]) -> str:
-        chunks = []
-        for event in some:
-            self._timings.add(event)
-            if isinstance(event, Step):
-                self._logprobs.add(event)
-                text = "".join(piece.text for piece in event.pieces)
-                chunks.append(self._event([_choice(text, None, self._logprobs.take())]))
-            elif isinstance(event, Finished):
-                chunks.append(self._event([_choice("", finish_reason(event))]))
-                if self._wanted.stream_options.include_usage:
-                    chunks.append(self._event([], self._figures(event)))
-        return "".join(chunks)
-
-    def _figures(self, event: Finished) -> dict[str, Any]:
-        found = {"usage": figures.usage(event.stats), "timings": self._timings.data()}
-        return {**found, "metrics": figures.metrics(event)}
-
-    def _event(self, choices: list[dict[str, Any]], more: dict[str, Any] | None = None) -> str:
-        return sse.event({**self._head, "choices": choices, **(more or {})})
+    def body(self, event: Finished) -> dict[str, Any]:
+        choice = _choice(event.text, finish_reason(event), self._logprobs.whole())
+        return {**self._head, "object": self._kind, "choices": [choice], **self._figures(event)}
 
 
 def _choice(text: str, reason: str | None, logprobs: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -2,11 +2,10 @@
 
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
-from typing import Any
+from typing import Any, ClassVar
 
 from specchat.engine.protocol.events import Finished, Started, Step
 from specchat.engine.protocol.options import Message
@@ -15,7 +14,6 @@ from specchat.serve import figures, sse
 from specchat.serve.call_parts import CallPart, CallParts, is_json
 from specchat.serve.errors import ApiError
 from specchat.serve.fields import Chat
-from specchat.serve.generation import ReplyEvent, ReplyEvents, each
 from specchat.serve.logprobs import ChatLogprobs
 from specchat.serve.runs import Runs
 
@@ -45,8 +43,10 @@ _PARTS = {
 """The list of an item that holds its text, and the type of the part there."""
 
 
-class ResponseReply:
-    """A reply as a response: reasoning, a message and calls are its output items."""
+class ResponseWriter:
+    """Writes a reply as a response: reasoning, a message and calls are its output items."""
+
+    alive: ClassVar[str] = sse.ALIVE
 
     def __init__(self, body: Mapping[str, Any], chat: Chat, keep: Keep) -> None:
         """`body` is the request's; `keep` gets the reply once it has ended.
@@ -71,41 +71,41 @@ class ResponseReply:
         """The kind of the item that is being written, one of `_PARTS`, or the id of a call."""
         self._text: list[str] = []
         self._logprobs = ChatLogprobs()
-        self._told_tokens: list[dict[str, Any]] = []
+        self._answer_tokens: list[dict[str, Any]] = []
         """Tokens of the answer that is being written, with their log-probabilities."""
         self._calls = CallParts(chat.use)
         self._number = -1
 
-    async def whole(self, events: ReplyEvents) -> dict[str, Any]:
-        """The whole reply."""
-        async for event in each(events):
-            if isinstance(event, Finished):
-                list(self._last(event))
-                return self._ended(event)
-            self._take(event)
-        raise ApiError(503, "The engine ended.")
-
-    async def chunks(self, first: list[ReplyEvent], events: ReplyEvents) -> AsyncIterator[str]:
-        """The reply as server-sent events; those that come together are sent together."""
-        async with aclosing(events):
-            try:
-                begun = self._response("in_progress")
-                start = self._event("response.created", response=begun)
-                start += self._event("response.in_progress", response=begun)
-                yield start + "".join(self._take(event) for event in first)
-                async for some in events:
-                    yield "".join(self._take(event) for event in some) or sse.ALIVE
-            except ApiError as error:
-                failed = {"code": error.code or "server_error", "message": error.message}
-                yield self._event("response.failed", response={**self._response("failed"), "error": failed})
-
-    def _take(self, event: ReplyEvent) -> str:
-        """The server-sent events of an event."""
+    def begin(self, event: Started) -> str:
         self._timings.add(event)
-        if isinstance(event, Started):
-            self._head["seed"] = event.seed
-            return ""
-        return "".join(self._of_step(event) if isinstance(event, Step) else self._of_end(event))
+        self._head["seed"] = event.seed
+        begun = self._response("in_progress")
+        return self._event("response.created", response=begun) + self._event("response.in_progress", response=begun)
+
+    def step(self, event: Step) -> str:
+        self._timings.add(event)
+        return "".join(self._of_step(event))
+
+    def end(self, event: Finished) -> str:
+        """Close what is open, with the text of a call that was cut; the reply is kept."""
+        rest = self._calls.calls(whole=False)[1] if event.reason != "stop" else ""
+        parts = [*(self._written("answer", rest) if rest else ()), *self._close()]
+        if not self._output:
+            self._output.append(_text_item("answer", "completed", [_part("answer", "")]))
+        calls = self._chat.use.passed_on(event.written.tool_calls)
+        self._keep(self._head["id"], replace(event.written.message, tool_calls=calls))
+        body = self.body(event)
+        return "".join([*parts, self._event(f"response.{body['status']}", response=body)])
+
+    def failed(self, error: ApiError) -> str:
+        failed = {"code": error.code or "server_error", "message": error.message}
+        return self._event("response.failed", response={**self._response("failed"), "error": failed})
+
+    def body(self, event: Finished) -> dict[str, Any]:
+        response = self._response("completed" if event.reason == "stop" else "incomplete")
+        if event.reason != "stop":
+            response["incomplete_details"] = {"reason": "max_output_tokens"}
+        return {**response, "timings": self._timings.data(), "metrics": figures.metrics(event), **_usage(event.stats)}
 
     def _of_step(self, step: Step) -> Iterator[str]:
         self._logprobs.add(step)
@@ -116,8 +116,8 @@ class ResponseReply:
                 yield from self._close()
                 yield from self._begin_call(part)
             self._text.append(part.arguments)
-            place = {"item_id": self._output[-1]["id"], "output_index": self._index}
-            yield self._event("response.function_call_arguments.delta", **place, delta=part.arguments)
+            position = {"item_id": self._output[-1]["id"], "output_index": self._index}
+            yield self._event("response.function_call_arguments.delta", **position, delta=part.arguments)
 
     def _written(self, kind: str, text: str) -> Iterator[str]:
         """Add text of a kind."""
@@ -125,35 +125,24 @@ class ResponseReply:
             yield from self._close()
             yield from self._begin(kind)
         self._text.append(text)
-        more = self._told(text) if kind == "answer" else {}
-        yield self._event(f"response.{_event_of(kind)}.delta", **self._place(), delta=text, **more)
+        more = self._logprobs_of(text) if kind == "answer" else {}
+        yield self._event(f"response.{_event_of(kind)}.delta", **self._position(), delta=text, **more)
 
-    def _told(self, text: str) -> dict[str, Any]:
+    def _logprobs_of(self, text: str) -> dict[str, Any]:
         """The log-probabilities of an answer's new tokens; those of reasoning before it are left out."""
         tokens = (self._logprobs.take() or {"content": []})["content"]
-        if text and len(self._output) > 1 and not self._told_tokens:
+        if text and len(self._output) > 1 and not self._answer_tokens:
             lengths = accumulate(len(token["token"]) for token in reversed(tokens))
             tokens = tokens[max(0, len(tokens) - 1 - sum(length < len(text) for length in lengths)) :]
-        self._told_tokens += tokens
+        self._answer_tokens += tokens
         return {"logprobs": tokens}
-
-    def _of_end(self, event: Finished) -> Iterator[str]:
-        yield from self._last(event)
-        ended = self._ended(event)
-        yield self._event(f"response.{ended['status']}", response=ended)
-
-    def _last(self, event: Finished) -> Iterator[str]:
-        """Close what is open, with the text of a call that was cut."""
-        if event.reason != "stop" and (rest := self._calls.calls(whole=False)[1]):
-            yield from self._written("answer", rest)
-        yield from self._close()
 
     def _begin(self, kind: str) -> Iterator[str]:
         """Begin an item of text."""
-        self._open, self._text, self._told_tokens = kind, [], []
+        self._open, self._text, self._answer_tokens = kind, [], []
         self._output.append(_text_item(kind, "in_progress", []))
         yield self._event("response.output_item.added", output_index=self._index, item=self._output[-1])
-        yield self._event(f"response.{_part_event(kind)}.added", **self._place(), part=_part(kind, ""))
+        yield self._event(f"response.{_part_event(kind)}.added", **self._position(), part=_part(kind, ""))
 
     def _close(self) -> Iterator[str]:
         """End the item that is open."""
@@ -165,12 +154,12 @@ class ResponseReply:
             yield from self._close_call(text)
             return
         if kind == "answer":
-            self._told("")
-        place, part = self._place(), _part(kind, text, self._told_tokens)
+            self._logprobs_of("")
+        position, part = self._position(), _part(kind, text, self._answer_tokens)
         self._open = ""
-        more = {"logprobs": self._told_tokens} if kind == "answer" else {}
-        yield self._event(f"response.{_event_of(kind)}.done", **place, text=text, **more)
-        yield self._event(f"response.{_part_event(kind)}.done", **place, part=part)
+        more = {"logprobs": self._answer_tokens} if kind == "answer" else {}
+        yield self._event(f"response.{_event_of(kind)}.done", **position, text=text, **more)
+        yield self._event(f"response.{_part_event(kind)}.done", **position, part=part)
         self._output[-1] = {**self._output[-1], "status": "completed", _PARTS[kind][0]: [part]}
         yield self._event("response.output_item.done", output_index=self._index, item=self._output[-1])
 
@@ -185,32 +174,20 @@ class ResponseReply:
         """End the item of a call; one that was cut has no JSON."""
         item = self._output[-1]
         status = "completed" if is_json(arguments) else "incomplete"
-        place = {"item_id": item["id"], "output_index": self._index}
+        position = {"item_id": item["id"], "output_index": self._index}
         done = {"arguments": arguments, "name": item["name"]}
-        yield self._event("response.function_call_arguments.done", **place, **done)
+        yield self._event("response.function_call_arguments.done", **position, **done)
         self._output[-1] = {**item, "arguments": arguments, "status": status}
         yield self._event("response.output_item.done", output_index=self._index, item=self._output[-1])
-
-    def _ended(self, event: Finished) -> dict[str, Any]:
-        """The response once the reply has ended; it is kept."""
-        if not self._output:
-            self._output.append(_text_item("answer", "completed", [_part("answer", "")]))
-        said = event.written
-        calls = self._chat.use.passed_on(said.tool_calls)
-        self._keep(self._head["id"], replace(said.message, tool_calls=calls))
-        made = self._response("completed" if event.reason == "stop" else "incomplete")
-        if event.reason != "stop":
-            made["incomplete_details"] = {"reason": "max_output_tokens"}
-        return {**made, "timings": self._timings.data(), "metrics": figures.metrics(event), **_usage(event.stats)}
 
     @property
     def _index(self) -> int:
         return len(self._output) - 1
 
-    def _place(self) -> dict[str, Any]:
-        """The place of the text that is being written."""
-        place = {"item_id": self._output[-1]["id"], "output_index": self._index}
-        return {**place, f"{_PARTS[self._open][0]}_index": 0}
+    def _position(self) -> dict[str, Any]:
+        """The item and part of the text that is being written."""
+        position = {"item_id": self._output[-1]["id"], "output_index": self._index}
+        return {**position, f"{_PARTS[self._open][0]}_index": 0}
 
     def _response(self, status: str) -> dict[str, Any]:
         return {**self._head, "status": status, "output": self._output}

@@ -18,7 +18,7 @@ class SavedReplies:
         self._engine = engine
         self._store = store
         self.wanted = wanted
-        """Whether the engine may copy from saved chats."""
+        """True if the engine may copy from saved chats."""
         self._explained = False
 
     def loaded(self) -> str:

@@ -39,13 +39,13 @@ class Launch:
     draft: Path | None = None
     """File of what was typed and not sent; None keeps nothing."""
     copies_saved: bool = True
-    """Whether drafts may copy from the replies of saved chats."""
+    """True if drafts may copy from the replies of saved chats."""
     settings_file: Path | None = None
     """The user's config.toml."""
     remember: Callable[[str, str | bool], None] | None = None
     """Saves a setting by key and value for the next start; raises an exception with a sentence where it cannot."""
     store: Store = field(default_factory=Store)
-    """Where chats are kept."""
+    """The store of chats."""
     chat: str = ""
     """The key of the chat to open first; empty for a new one."""
     named: bool = False
@@ -55,7 +55,7 @@ class Launch:
     models: "Callable[[], ModelPlaces] | None" = None
     """Tells where models are and come from; None leaves downloads to the engine."""
     used: UsedPairs | None = None
-    """Where loaded pairs are kept."""
+    """The store of loaded pairs."""
     again: bool = False
     """True if `pair` is the one that was chosen last."""
     add: "Callable[[Named, Named | None], DeclaredPair] | None" = None
@@ -67,7 +67,7 @@ class Launch:
     tools_file: Path | None = None
     """The file that names the servers."""
     tuning: TuningPlaces | None = None
-    """Where pairs are tuned; None tunes nothing."""
+    """The folders and commands of tunes; None tunes nothing."""
     live: LiveFiles | None = None
     warnings: tuple[str, ...] = ()
     """Sentences to show once the window is up, such as a theme file that could not be read."""

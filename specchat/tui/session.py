@@ -49,7 +49,7 @@ class AppSession(ChatService):
 
     @property
     def diagnosis(self) -> Diagnosis:
-        """Whether drafting pays, and what would pay more."""
+        """The verdict on drafting, and advice."""
         return self._advisor.diagnose(self.last_reply, self.loaded.info, self.settings.speculation, self.loaded.lengths)
 
     def words(self, update: Update) -> str:

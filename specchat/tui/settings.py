@@ -154,7 +154,7 @@ FIELDS: tuple[Field, ...] = (
         lambda s: s.limits.context,
         _store_context,
     ),
-    Field("stop", "stop at", "ends a reply before these; | between them", _show_stop, _store_stop),
+    Field("stop", "stop at", "ends a reply before any; separate with |", _show_stop, _store_stop),
     Field(
         "draft_length",
         "draft length",

@@ -47,7 +47,7 @@ class Tuning(BesideWork):
         self.changed: set[str] = set()
         """Ids of pairs that models.toml gives other parts, to be taken in between replies."""
         self.outcome = ""
-        """What came of the latest one, in a sentence, until something else is asked."""
+        """The outcome of the latest one, in a sentence, until the next request."""
         self._plan: TunePlan | None = None
         self._phase = ""
         self._began = 0.0
@@ -85,8 +85,8 @@ class Tuning(BesideWork):
         if self.places is None:
             return "", False
         try:
-            told = json.loads(self.places.order.read_bytes())
-            pair, on_cpu = told["pair"], told.get("on_cpu", False)
+            order = json.loads(self.places.order.read_bytes())
+            pair, on_cpu = order["pair"], order.get("on_cpu", False)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return "", False
         return (pair, on_cpu is True) if isinstance(pair, str) else ("", False)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # the app starts sooner without
 
 @dataclass(frozen=True)
 class TuningPlaces:
-    """Where what is tuned beside the chat goes, and how commands for it are run."""
+    """The folder of drafts tuned beside the chat, and how commands for them are run."""
 
     shelf: Path
     """Folder of what was tuned."""

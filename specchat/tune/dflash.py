@@ -117,7 +117,7 @@ class DFlashTrainee(Trainee):
         return self._target.logits(batch.states[self._config.layers][row, at - 1]).softmax(-1)
 
     def published(self) -> Published:
-        told = {
+        keys = {
             "architectures": ["DFlashDraftModel"],
             **self._settings,
             "attention_bias": False,
@@ -126,14 +126,14 @@ class DFlashTrainee(Trainee):
             "block_size": BLOCK,
             "dflash_config": {"mask_token_id": self._mask, "target_layer_ids": [number - 1 for number in self.layers]},
         }
-        return Published(told, {name.replace(f"{STACK}.", "layers."): part for name, part in self.state_dict().items()})
+        return Published(keys, {name.replace(f"{STACK}.", "layers."): part for name, part in self.state_dict().items()})
 
 
 def _stack(c: ModelConfig) -> tuple[dict[str, object], tuple[Layer, ...]]:
     """Settings and layers of a head for a target `c`."""
     family = families.head_normed()
-    told = settings(c, family, depth(c.layers))
-    return told, layers(family.recipe(family.settings.model_validate(told)), STACK)
+    keys = settings(c, family, depth(c.layers))
+    return keys, layers(family.recipe(family.settings.model_validate(keys)), STACK)
 
 
 def _attended(

@@ -108,10 +108,10 @@ class Distilling:
     def _chosen(self) -> Divergence | None:
         """The divergence that an earlier run chose."""
         try:
-            told = json.loads((self._folder / CHOICE).read_bytes())["divergence"]
+            divergence = json.loads((self._folder / CHOICE).read_bytes())["divergence"]
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return None
-        return next((one for one in DIVERGENCES if one == told), None)
+        return next((one for one in DIVERGENCES if one == divergence), None)
 
     def _held_out(self, learner: DraftLearner) -> HeldOut:
         return held_out(learner, self._judged, self._length)

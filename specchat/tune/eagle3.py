@@ -113,7 +113,7 @@ class Eagle3Trainee(Trainee):
         return logits[:, self.tokens].softmax(-1) * proposes[logits.argmax(-1)].unsqueeze(1)
 
     def published(self) -> Published:
-        told = {
+        keys = {
             "architectures": ["LlamaForCausalLMEagle3"],
             **self._settings,
             "draft_vocab_size": len(self.tokens),
@@ -125,15 +125,15 @@ class Eagle3Trainee(Trainee):
         if len(tokens := self.tokens.cpu()) < (vocab := self._config.vocab):
             tensors["d2t"] = tokens - torch.arange(len(tokens))
             tensors["t2d"] = torch.zeros(vocab, dtype=torch.bool).index_fill_(0, tokens, True)
-        return Published(told, tensors)
+        return Published(keys, tensors)
 
 
 def _layer(c: ModelConfig) -> tuple[dict[str, object], Layer]:
     """Settings and layer of a head for a target `c`."""
     family = families.plain()
-    told = settings(c, family, 1)
-    (layer,) = layers(family.recipe(family.settings.model_validate(told)), "midlayer")
-    return told, renamed(joined(layer, 2 * c.hidden), "midlayer.0.", "midlayer.")
+    keys = settings(c, family, 1)
+    (layer,) = layers(family.recipe(family.settings.model_validate(keys)), "midlayer")
+    return keys, renamed(joined(layer, 2 * c.hidden), "midlayer.0.", "midlayer.")
 
 
 def _chosen(target: FrozenTarget, replies: Sequence[Sequence[int]], proposed: int) -> Tensor:

@@ -146,9 +146,9 @@ def compared(
     gc.collect()  # the session that was trained for is not needed beside these
     first = load(before.spec, show)
     prompts = held_out_prompts(first, questions)
-    place = first.runner.place
-    free = free_bytes(CHOSEN.device if place == "cuda" else torch.device("cpu"))
-    after = replace(after, spec=_placed(after.spec, place))
+    device = first.runner.place
+    free = free_bytes(CHOSEN.device if device == "cuda" else torch.device("cpu"))
+    after = replace(after, spec=_placed(after.spec, device))
     # Beside each other they are measured in the same seconds.
     if free is None or free > 2 * first.info.memory:
         second = load(after.spec, show)
@@ -166,9 +166,9 @@ def compared(
     return _comparison(found, len(old))
 
 
-def _placed(spec: PairSpec, place: Place) -> PairSpec:
+def _placed(spec: PairSpec, device: Place) -> PairSpec:
     """The pair on the device where the other one runs: alone it might fit another one."""
-    return replace(spec, target=replace(spec.target, device=place)) if spec.target.device == "auto" else spec
+    return replace(spec, target=replace(spec.target, device=device)) if spec.target.device == "auto" else spec
 
 
 def gain(before: HeldOutSpeed, after: HeldOutSpeed) -> Gain:

@@ -22,20 +22,20 @@ def register(made: Tuned, finished: Path | None, shelf: Path, toml: Path) -> Tun
         ConfigError: `toml` is wrong or cannot be written, or has no such pair.
         OSError: a file cannot be written.
     """
-    place = free_folder(private_folder(shelf), made.id)
+    folder = free_folder(private_folder(shelf), made.id)
     begun = shelf / f".{made.id}.new"
     shutil.rmtree(begun, ignore_errors=True)  # of a killed process
     try:
         private_folder(begun)
         if finished is not None:
             install(finished, begun)
-        laid = replace(made, id=place.name, folder=begun, replaced=setting_of(toml, made.pair, made.key))
+        laid = replace(made, id=folder.name, folder=begun, replaced=setting_of(toml, made.pair, made.key))
         laid.note()
-        begun.rename(place)
-        laid = replace(laid, folder=place)
+        begun.rename(folder)
+        laid = replace(laid, folder=folder)
         set_setting(toml, laid.pair, laid.key, _setting(laid))
     except BaseException:
-        for half in (begun, place):
+        for half in (begun, folder):
             shutil.rmtree(half, ignore_errors=True)
         raise
     return laid

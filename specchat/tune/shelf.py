@@ -54,9 +54,9 @@ class Tuned:
         Raises:
             OSError: it cannot be written.
         """
-        told = asdict(self)
-        del told["folder"], told["id"]
-        private.replace(self.folder / NOTE, json.dumps(told, indent=1) + "\n")
+        note = asdict(self)
+        del note["folder"], note["id"]
+        private.replace(self.folder / NOTE, json.dumps(note, indent=1) + "\n")
 
 
 def shelved(shelf: Path) -> Iterator[Tuned]:
@@ -67,8 +67,8 @@ def shelved(shelf: Path) -> Iterator[Tuned]:
         if folder.name.startswith("."):
             continue
         try:
-            told = json.loads((folder / NOTE).read_bytes())
-            made = Tuned(id=folder.name, folder=folder, **told)
+            note = json.loads((folder / NOTE).read_bytes())
+            made = Tuned(id=folder.name, folder=folder, **note)
         except (OSError, ValueError, TypeError):
             continue
         yield made

@@ -1,4 +1,4 @@
-"""What training takes from a target: its tables and what it makes of states, as tensors that gradients may pass."""
+"""A target as training uses it: its tables and scores, as tensors that gradients may pass."""
 
 import torch
 from torch import Tensor

@@ -22,7 +22,7 @@ PLACE_WEIGHT = 0.8
 MUON_RATE = 0.02
 
 EVEN = 0.3
-"""What the target's scores are multiplied by where heads begin with them: sure ones would be wrong."""
+"""Factor on the target's scores where heads begin with them: sure ones would be wrong."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Trainee(Learner):
 
     @torch.no_grad()
     def right(self, batch: Batch) -> Tensor:
-        """Whether the likeliest guess for a place, from a slot, is the text's own: bool [rows, slots, places]."""
+        """True if the likeliest token at a position, from a slot, is the text's: bool [rows, slots, places]."""
         rows, length = batch.tokens.shape
         found = torch.zeros(rows, length, self.places, dtype=torch.bool, device=self.device)
         everywhere = torch.ones(rows, length - 2, dtype=torch.bool, device=self.device)

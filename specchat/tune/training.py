@@ -8,13 +8,11 @@ from time import monotonic
 from typing import Generic, TypeVar
 
 import torch
-from torch import Tensor
-from torch.nn.utils import clip_grad_norm_
 
 from specchat.engine.errors import ModelError
-from specchat.tune.files import damaged, get_tensors, put_tensors
+from specchat.tune.files import damaged
 from specchat.tune.learner import Learner
-from specchat.tune.muon import Muon
+from specchat.tune.optimisers import Optimisers
 from specchat.tune.rows import Batch, TrainingText
 
 Trained = TypeVar("Trained", bound=Learner)
@@ -27,12 +25,9 @@ WARM_UP = 20
 """Steps in which the rate rises."""
 DECAY = 0.3
 """The share of all steps in which it falls."""
-BETAS, CLIP = (0.9, 0.95), 1.0
 SEED = 7
 SAVE_S = 20.0
 """Seconds of work that are lost at most when the process is killed."""
-OF = " of "
-"""Stands between the name of a moment and that of its parameter."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +40,7 @@ class TrainingProgress:
 
 
 class Training(Generic[Trained]):
-    """A trainee, its optimisers, and the file that they are kept in."""
+    """A trainee, its optimisers, and the file that holds them."""
 
     def __init__(self, trainee: Trained, path: Path) -> None:
         """Begin, or go on from `path` if it is there.
@@ -54,18 +49,7 @@ class Training(Generic[Trained]):
             OSError: the file is damaged, or of another trainee.
         """
         self.trainee, self._path = trainee, path
-        self._parameters = {name: part for name, part in trainee.named_parameters() if part.requires_grad}
-        self._frozen = dict(trainee.named_parameters()).keys() - self._parameters.keys()
-        inner = {n: p for n, p in self._parameters.items() if p.dim() == 2 and not n.endswith(trainee.scoring)}
-        outer = [p for name, p in self._parameters.items() if name not in inner]
-        muon, adam = trainee.rates
-        self._tools: list[tuple[torch.optim.Optimizer, float]] = []
-        if inner:
-            self._tools.append((Muon(list(inner.values()), lr=muon), muon))
-        if outer:
-            # On a GPU it would otherwise update all tensors together, with a copy of all of them beside.
-            adamw = torch.optim.AdamW(outer, lr=adam, betas=BETAS, weight_decay=0.0, foreach=False)
-            self._tools.append((adamw, adam))
+        self._optimisers = Optimisers(trainee, trainee.rates, lambda name: name.endswith(trainee.scoring))
         self.step = 0
         self._loss = 0.0
         if path.exists():
@@ -103,31 +87,14 @@ class Training(Generic[Trained]):
         Raises:
             OSError: it cannot be written; it is as it was.
         """
-        tensors = {name: part for name, part in self.trainee.state_dict().items() if name not in self._frozen}
-        for name, parameter in self._parameters.items():
-            for key, value in self._tool_of(parameter).state[parameter].items():
-                tensors[f"{key}{OF}{name}"] = value
-        put_tensors(self._path, tensors, {"step": str(self.step), "loss": repr(self._loss)})
+        self._optimisers.save(self._path, {"step": str(self.step), "loss": repr(self._loss)})
 
     def _load(self) -> None:
-        tensors, about = get_tensors(self._path)
+        about = self._optimisers.load(self._path)
         try:
             self.step, self._loss = int(about["step"]), float(about["loss"])
-            learnt = {name: part for name, part in tensors.items() if OF not in name}
-            missing = self.trainee.load_state_dict(learnt, strict=False)
-            if missing.unexpected_keys or set(missing.missing_keys) != self._frozen:
-                raise ValueError("it is of another model")
-            for key, of, name in (name.partition(OF) for name in tensors):
-                if of:
-                    parameter = self._parameters[name]
-                    moment = tensors[key + OF + name]
-                    # AdamW counts its steps on the host.
-                    self._tool_of(parameter).state[parameter][key] = moment if key == "step" else moment.to(parameter)
-        except (RuntimeError, KeyError, ValueError) as error:
+        except (KeyError, ValueError) as error:
             raise damaged(self._path, error) from None
-
-    def _tool_of(self, parameter: Tensor) -> torch.optim.Optimizer:
-        return next(t for t, _ in self._tools if any(parameter is p for p in t.param_groups[0]["params"]))
 
     def _train(self, batch: Batch, share: float) -> None:
         value, tokens = 0.0, len(batch.replied()[0])
@@ -142,11 +109,7 @@ class Training(Generic[Trained]):
                     f"{self._path.parent} to begin anew."
                 )
             loss.backward()
-        clip_grad_norm_(self._parameters.values(), CLIP)
-        for tool, rate in self._tools:
-            tool.param_groups[0]["lr"] = rate * share
-            tool.step()
-            tool.zero_grad()
+        self._optimisers.step(share)
         self._loss = value if self.step == 0 else 0.9 * self._loss + 0.1 * value
         self.step += 1
 

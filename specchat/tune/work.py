@@ -105,14 +105,14 @@ def _failing(folder: Path) -> Iterator[None]:
     except EngineError:
         raise
     except OSError as error:
-        place = error.filename or folder
+        path = error.filename or folder
         if not error.errno:
             raise EngineError(
-                "request", f"{place} cannot be read ({error.strerror}). Delete it, and start again."
+                "request", f"{path} cannot be read ({error.strerror}). Delete it, and start again."
             ) from None
         raise EngineError(
             "request",
-            f"{place} cannot be written ({error.strerror}). What was trained so far is kept in {folder}; when there is "
+            f"{path} cannot be written ({error.strerror}). What was trained so far is kept in {folder}; when there is "
             "room, the same command goes on from there. Nothing was registered.",
         ) from None
     except Exception as error:

@@ -11,7 +11,6 @@ from specchat.bench.contender import BenchPrompt, Contender, Material, Run
 from specchat.bench.ours import Ours
 from specchat.bench.peers.transformers import Transformers, contenders
 from specchat.bench.verify_cost import verify_cost
-from specchat.engine.fake_steps import stats, steps
 from specchat.engine.loading import load
 from specchat.engine.protocol.events import Event, Finished
 from specchat.engine.protocol.options import Message, Sampling, Speculation
@@ -20,6 +19,7 @@ from specchat.engine.protocol.requests import Generate
 from specchat.engine.reply.control import UNCONTROLLED, Control
 from specchat.engine.session import Session
 from tests.engine.tiny import checkpoint, on_cpu, perturbed
+from tests.fake_steps import stats, steps
 
 TEXT = (Message("user", "one two one two one"),)
 MOST = 20

@@ -9,8 +9,8 @@ import pytest
 from specchat.bench.report import BenchReport, write_json, write_plot
 from specchat.bench.summary import Spread
 from specchat.bench.verify_cost import VerifyCost
-from specchat.engine import fake
 from specchat.engine.protocol.stats import Stats
+from tests import fake
 from tests.bench.samples import STATS, sample
 
 

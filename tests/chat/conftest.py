@@ -10,9 +10,9 @@ from specchat.attachments import Attachment
 from specchat.chat.store import Store
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply, Turn
-from specchat.engine.fake import stats, steps
 from specchat.engine.protocol.events import Changed, Finished, Started
 from specchat.engine.protocol.options import Sampling, Speculation
+from tests.fake import stats, steps
 
 
 def answer(

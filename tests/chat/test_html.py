@@ -10,9 +10,9 @@ from specchat.chat.html_format import as_html
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply
 from specchat.clean import clean
-from specchat.engine.fake_steps import stats, steps
 from specchat.engine.protocol.events import Changed, Finished, Started
 from specchat.engine.protocol.options import Sampling, Speculation
+from tests.fake_steps import stats, steps
 
 HOSTILE = "<script>alert(1)</script> & \"q\" 'p' <img src=x onerror=y> </div></body><!-- \x1b[2J"
 KNOWN = {"html", "head", "meta", "title", "style", "body", "h1", "h2", "p", "div", "span"}

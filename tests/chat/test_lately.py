@@ -5,9 +5,9 @@ from dataclasses import replace
 from specchat.chat.lately import speedup_lately
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply
-from specchat.engine.fake_steps import compared, steps
 from specchat.engine.protocol.events import Started
 from specchat.engine.protocol.options import Sampling, Speculation
+from tests.fake_steps import compared, steps
 
 SPECULATION = Speculation.of("draft")
 SHORT = "One two three four five six seven eight nine ten eleven twelve. " * 2

@@ -8,9 +8,9 @@ from specchat.chat.store import Store
 from specchat.chat.tool_results import ToolResult, unanswered
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply, Turn
-from specchat.engine.fake_steps import stats, steps
 from specchat.engine.protocol.events import Finished, Piece, Started, Step
 from specchat.engine.protocol.options import Message, Sampling, Speculation, ToolCall, Written
+from tests.fake_steps import stats, steps
 
 from .conftest import save
 

@@ -11,9 +11,9 @@ from specchat.chat.record import Record
 from specchat.chat.trace import _ELSEWHERE as ELSEWHERE
 from specchat.chat.trace import _SEVERAL as SEVERAL
 from specchat.chat.trace import columns, pack, record_of, unpack
-from specchat.engine.fake_steps import steps
 from specchat.engine.protocol.events import Changed, PlainKnown, Step
 from specchat.engine.protocol.options import Speculation
+from tests.fake_steps import steps
 
 
 def a_record(words: int = 40, candidates: int = 1) -> Record:

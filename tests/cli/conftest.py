@@ -7,11 +7,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from specchat.cli.root import specchat
-from specchat.engine.fake import FakeEngine
 from specchat.engine.fetch import source, transfer
 from specchat.engine.fetch.source import Hub
 from specchat.engine.protocol.events import Event
 from tests.engine.tiny import SPECIAL, checkpoint
+from tests.fake import FakeEngine
 from tests.hub.server import LoopbackHub, loopback_hub, of_folder
 from tests.models.made import no_home
 

@@ -9,13 +9,13 @@ import pytest
 
 from specchat.cli.exit_codes import BY_KIND, ExitCode
 from specchat.config.catalog import folder_source, local_pair
-from specchat.engine import fake
 from specchat.engine.errors import ErrorKind
-from specchat.engine.fake import FakeEngine
 from specchat.engine.protocol.events import Event, Finished, FinishReason, Started
 from specchat.engine.protocol.options import Grammar, Message, Sampling, Speculation
 from specchat.engine.protocol.requests import Generate, Load
+from tests import fake
 from tests.cli.conftest import REPLIES, Run, configure
+from tests.fake import FakeEngine
 
 
 def asked(engines: list[FakeEngine]) -> Generate:

@@ -56,7 +56,9 @@ def test_what_was_not_checked_is_said(
     monkeypatch.setattr(check, "QUICK_TOKENS", 12)
     result = run("check", *folders, "--prompts", prompts)
     assert result.exit_code == ExitCode.INTERRUPTED
-    assert result.stdout.splitlines()[-2:] == [
+    first, compared, last = result.stdout.splitlines()[-3:]
+    assert re.fullmatch(r"Compared: .+, drafting 5; greedy; [12] turns? of up to \d+ tokens, which .*\.", compared)
+    assert [first, last] == [
         "4 of 4 replies are identical to plain decoding's.",
         "Interrupted: 1 of 2 prompts were begun, and ratio and block were not checked.",
     ]
@@ -67,13 +69,16 @@ def test_every_prompt_is_reported(run: Run, folders: list[str], prompts: str, mo
     result = run("check", *folders, "--prompts", prompts)
     assert result.exit_code == 0, result.output
     drafting = [name for name in STRATEGIES if name != "plain" and name not in HEADED]
-    *lines, last, by_ratio, by_block, advice = result.stdout.splitlines()
+    *lines, last, compared, by_ratio, by_block, advice = result.stdout.splitlines()
     assert [re.sub(r"\d+ replies", "N replies", line) for line in lines] == [
         "hi  identical: yes  (N replies)",
         "81  identical: yes  (N replies)",
     ]
     same, of = map(int, re.findall(r"\d+", last))
     assert same == of == 2 * (2 * len(drafting) + 1)
+    assert compared.startswith(
+        f"Compared: {', '.join(drafting)}, drafting 5; greedy, T=0.7 top-p 0.9; 2 turns of up to 12 "
+    )
     for line, acceptance in ((by_ratio, "ratio"), (by_block, "block")):
         assert line == f"{acceptance}, draft  matches the model's own distribution: yes  (20 replies)"
     assert advice.startswith("There is nothing to do: drafting does not change the text here; specchat check --full")
@@ -93,11 +98,13 @@ def test_a_difference_is_told_and_has_its_own_code(
     monkeypatch.setattr(check, "run", different)
     result = run("check", "--full", *folders, "--prompts", prompts)
     assert result.exit_code == ExitCode.DIFFERENT
-    assert result.stdout.splitlines()[:4] == [
+    assert result.stdout.splitlines()[:5] == [
         "hi  identical: yes  (2 replies)",
         "81  identical: no  (2 replies)",
         "  swift x4, greedy, second turn: first difference at token 3, margin 0.00125",
         "3 of 4 replies are identical to plain decoding's.",
+        "Compared: draft, swift, drafting 4, 5; greedy; 2 turns of up to 10 tokens, which the model or that limit "
+        "ended. Not compared: stop strings and grammars.",
     ]
     assert result.stdout.splitlines()[-1].startswith("Do not use swift with this pair until that is fixed")
 

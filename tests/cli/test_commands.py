@@ -12,10 +12,10 @@ from specchat.cli import main
 from specchat.cli.exit_codes import BY_KIND, MEANINGS, ExitCode
 from specchat.config.settings import UserSettings
 from specchat.config.tables import ThemeFile
-from specchat.engine.fake import FakeEngine
 from specchat.engine.protocol.requests import Generate
 from specchat.engine.strategies import STRATEGIES
 from tests.cli.conftest import Run, configure
+from tests.fake import FakeEngine
 
 COMMANDS = (
     "ask",

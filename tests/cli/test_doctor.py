@@ -9,9 +9,9 @@ import pytest
 from specchat.cli.exit_codes import ExitCode
 from specchat.config.catalog import load_catalog
 from specchat.doctor.finding import Finding
-from specchat.engine.fake import FakeEngine
 from specchat.engine.protocol.requests import Load
 from tests.cli.conftest import Run, configure
+from tests.fake import FakeEngine
 from tests.models.made import gguf, no_home
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from specchat.cli import download
 from specchat.cli.exit_codes import ExitCode
-from specchat.engine.fake import FakeEngine
 from specchat.engine.protocol.requests import Load
 from tests.cli.conftest import BIG, SMALL, Run, configure
+from tests.fake import FakeEngine
 from tests.hub.server import LoopbackHub
 
 WEIGHTS = "model.safetensors"

@@ -15,11 +15,11 @@ from specchat.cli.client import load
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.interrupt import Interrupt
 from specchat.config.catalog import Pair
-from specchat.engine.fake import FakeEngine
 from specchat.engine.protocol.events import Event
 from specchat.engine.protocol.pair import ModelSource, PairSpec
 from specchat.service.chat_service import ChatService
 from specchat.service.settings import Preferences
+from tests.fake import FakeEngine
 
 
 def test_the_first_is_noted_and_the_second_ends_at_once() -> None:

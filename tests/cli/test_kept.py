@@ -18,13 +18,13 @@ from specchat.chat.store import Store
 from specchat.chat.tree import Conversation
 from specchat.cli.exit_codes import ExitCode
 from specchat.config.catalog import folder_source, local_pair
-from specchat.engine.fake import FakeEngine
 from specchat.engine.protocol.options import Message
 from specchat.engine.protocol.requests import Generate, Load, Request
 from tests.chat.conftest import a_chat, save
 from tests.cli.conftest import Run, configure
 from tests.cli.test_imports import imported
 from tests.cli.test_processes import PATIENCE_S, ROOT, SCRIPTED, wait_for, wait_until_logged
+from tests.fake import FakeEngine
 from tests.models.made import gguf, no_home
 
 REPLIES = ("One.", "Two.", "Three.")

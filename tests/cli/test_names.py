@@ -10,11 +10,11 @@ from specchat.cli.prepare import prepare
 from specchat.cli.wishes import Wishes
 from specchat.config.paths import user_paths
 from specchat.config.used_pairs import UsedPairs
-from specchat.engine.fake import FakeEngine
 from specchat.engine.fetch.source import Hub
 from specchat.engine.protocol.requests import Load
 from tests.cli.conftest import Run, configure
 from tests.engine.tiny import checkpoint
+from tests.fake import FakeEngine
 from tests.models.made import gguf, in_cache, no_home, ollama
 
 MAKERS = {"do_sample": True, "temperature": 0.6}

@@ -14,13 +14,14 @@ import pytest
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.lines import LONGEST
 from specchat.cli.plain_commands import COMMANDS
-from specchat.engine import fake
-from specchat.engine.fake import FakeEngine
 from specchat.engine.protocol.events import Event, Finished, Started
 from specchat.engine.protocol.options import Message, Speculation
 from specchat.engine.protocol.requests import Generate, Load
+from specchat.tui.actions.table import ACTIONS
+from tests import fake
 from tests.cli.conftest import Run, configure
 from tests.cli.test_processes import PATIENCE_S, ROOT, SCRIPTED, Terminal, wait_for, wait_until_pressed, workers
+from tests.fake import FakeEngine
 
 REPLIES = ("One.", "Two \x1b[2Jtwo.", "Three.")
 
@@ -117,6 +118,10 @@ def test_another_pair_can_be_loaded(run: Run, home: Path, engine: FakeEngine) ->
     assert asked(engine)[1].speculation.strategy == "auto"
     assert asked(engine)[1].sampling.temperature == 0.125
     assert len(asked(engine)[1].messages) == 3
+
+
+def test_commands_are_called_as_in_the_app() -> None:
+    assert COMMANDS.keys() - {action.slash for action in ACTIONS} == {"stats"}, "the app shows figures all the time"
 
 
 @pytest.mark.usefixtures("engine")

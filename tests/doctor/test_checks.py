@@ -13,10 +13,10 @@ from specchat.doctor.engine import engine
 from specchat.doctor.finding import Finding
 from specchat.doctor.folders import folder
 from specchat.doctor.terminal import clipboard, terminal
-from specchat.engine import fake
-from specchat.engine.fake import FakeEngine
 from specchat.engine.protocol.pair import ModelSource, PairSpec, StrategyStatus
 from specchat.service.loading import Stopped
+from tests import fake
+from tests.fake import FakeEngine
 from tests.fake_nvml import GPU, FakeNvml, NVMLError
 
 GOOD = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "de_DE.UTF-8"}

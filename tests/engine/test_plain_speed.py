@@ -8,11 +8,11 @@ import pytest
 
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.outcome import StepOutcome
-from specchat.engine.fake import INFO
 from specchat.engine.protocol.options import Sampling
 from specchat.engine.protocol.tally import Tally
 from specchat.engine.reply.measure import REPLY_TOKENS
 from specchat.engine.reply.plain_speed import WEIGHT, PlainSpeed
+from tests.fake import INFO
 
 GREEDY, DRAWN = Sampling(), Sampling(temperature=0.7)
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from specchat.chat.turn import Reply
-from specchat.engine.fake_steps import compared, stats, steps
 from specchat.engine.protocol.events import Finished, Piece, Started, Step
 from specchat.engine.protocol.options import Sampling, Speculation
+from tests.fake_steps import compared, stats, steps
 
 
 def finished(accepted: tuple[int, ...], strategy: str = "draft", plain: float = 100.0, text: str = "") -> Reply:

@@ -6,14 +6,14 @@ import pytest
 
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply, Turn
-from specchat.engine.fake import INFO as FAKE
-from specchat.engine.fake_steps import compared, steps
 from specchat.engine.protocol.events import Changed, Step
 from specchat.engine.protocol.options import Speculation
 from specchat.engine.protocol.pair import StrategyStatus
 from specchat.insight.diagnosis import Advice, Advisor, Diagnosis, within_reach
 from specchat.insight.ledger import Ledger
 from specchat.insight.projection import project
+from tests.fake import INFO as FAKE
+from tests.fake_steps import compared, steps
 from tests.insight.replies import finished, reply_of, step_of, times_faster
 
 INFO = replace(FAKE, name="demo")
@@ -100,7 +100,7 @@ def test_nothing_is_claimed_before_it_was_measured() -> None:
 
 def test_drafts_that_are_never_accepted_are_told_so() -> None:
     vain = reply_of([step_of(0, 5, check_ms=(10, 3))] * 60, Speculation.of("draft", 5))
-    assert diagnose(vain).words.startswith("slower than plain: no draft was accepted; a step writes 1.0 tokens in the")
+    assert diagnose(vain).words.startswith("slower than plain: no draft was accepted; each step cost as much as")
 
 
 def test_a_running_reply_is_judged_since_its_latest_change() -> None:

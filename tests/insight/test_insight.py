@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from specchat import figures
 from specchat.chat.record import Record, speculation_label
 from specchat.chat.turn import Reply
-from specchat.engine.fake import steps
 from specchat.engine.protocol.events import Changed, Drafted, Finished, Started, Step
 from specchat.engine.protocol.options import Sampling, Speculation
 from specchat.engine.protocol.stats import Stats
@@ -22,6 +21,7 @@ from specchat.insight.projection import Survival, outlook, project, survival
 from specchat.insight.replay import PACES, Playback, Timeline
 from specchat.tui.screens.ledger import ledger_rows
 from specchat.tui.screens.what_if import source_words
+from tests.fake import steps
 from tests.insight.replies import finished, reply_of, step_of, times_faster
 
 DRAFT, FIRST, MORE, OTHER = 2.0, 10.0, 1.0, 0.5

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from specchat.engine import fake
 from specchat.engine.drafters.earlier import Earlier
 from specchat.engine.errors import ContextError, ModelError
 from specchat.engine.hardware.gpu_failure import GpuLost
@@ -19,6 +18,7 @@ from specchat.engine.protocol.pair import PairInfo, PairSpec
 from specchat.engine.protocol.requests import Cancel, Count, Generate
 from specchat.engine.reply.control import Control
 from specchat.engine.reply.cross_chat import CrossChatIndexer
+from tests import fake
 
 STEP_S = 0.02
 

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specchat.engine import fake
-from specchat.engine.fake import FakeEngine
 from specchat.engine.protocol.events import Changed, Counted, Event, Failed, Finished, Loaded, Started, Step
 from specchat.engine.protocol.options import Limits, Message, Speculation
 from specchat.engine.protocol.pair import ModelSource, PairSpec
 from specchat.engine.protocol.requests import Cancel, Change, Count, Generate, Load
 from specchat.engine.strategies import STRATEGIES, delegates
+from tests import fake
+from tests.fake import FakeEngine
 
 PAIR = PairSpec("pair", "Pair", ModelSource(path="x"))
 DRAFT = Speculation.of("draft")

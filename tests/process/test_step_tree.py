@@ -2,9 +2,9 @@
 
 import pytest
 
-from specchat.engine.fake_steps import steps
 from specchat.engine.protocol.events import Drafted, Step
 from specchat.engine.protocol.step_tree import PENDING, StepTree, branched, likeliest, ranks
+from tests.fake_steps import steps
 
 
 def drafts(*parents: int | None) -> tuple[Drafted, ...]:

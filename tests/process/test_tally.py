@@ -1,9 +1,9 @@
 """The figures of a reply, summed from its steps."""
 
-from specchat.engine.fake_steps import stats, steps
 from specchat.engine.protocol.events import Step
 from specchat.engine.protocol.step_tree import branched
 from specchat.engine.protocol.tally import Tally
+from tests.fake_steps import stats, steps
 
 
 def step(drafted: int, tested: int, accepted: int, emitted: int) -> Step:

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specchat.engine import fake, trace
 from specchat.engine.protocol.events import Changed, Drafted, Event, Failed, Finished, Loaded, Started, Step
 from specchat.engine.protocol.options import Message, Speculation
 from specchat.engine.protocol.pair import ModelSource, PairSpec
 from specchat.engine.protocol.requests import Cancel, Generate, Load
 from specchat.engine.protocol.stats import Stats
+from tests import fake, trace
 
 SCREENSHOTS = Path(__file__).parents[2] / "screenshots" / "trace.jsonl"
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

@@ -7,7 +7,6 @@ import pytest
 
 from specchat.chat.store import Store
 from specchat.config.catalog import Pair
-from specchat.engine.fake import FakeEngine
 from specchat.engine.protocol.events import Event, Failed, Finished, Loaded
 from specchat.engine.protocol.options import Limits
 from specchat.engine.protocol.pair import ModelSource, PairSpec
@@ -20,6 +19,7 @@ from specchat.service import loading
 from specchat.service.chat_service import ChatService
 from specchat.service.dispatch import Update
 from specchat.service.settings import Preferences
+from tests.fake import FakeEngine
 from tests.remote.conftest import PATIENCE_S, QUESTION, spec
 from tests.remote.server import CHAT, Call, delta, serving
 from tests.remote.test_steps import CHAT_KEY, LLAMA

@@ -10,7 +10,6 @@ import uvicorn
 
 from specchat.chat.store import Store
 from specchat.config.catalog import Pair
-from specchat.engine.fake import FakeEngine
 from specchat.engine.protocol.port import EnginePort
 from specchat.serve import listening
 from specchat.serve.app import make_app
@@ -18,6 +17,7 @@ from specchat.serve.generation import Served
 from specchat.serve.guard import AccessCheck
 from specchat.service.chat_service import ChatService
 from specchat.service.settings import Preferences
+from tests.fake import FakeEngine
 from tests.service.made import CATALOG
 
 SOON_S = 60.0

@@ -10,8 +10,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from specchat.engine.fake import FakeEngine
 from specchat.engine.protocol.options import ToolCall, Written
+from tests.fake import FakeEngine
 from tests.serve.conftest import Server, serving
 from tests.serve.test_agents import model, real
 from tests.serve.test_tools import ANTHROPIC, FUNCTION, OPENAI

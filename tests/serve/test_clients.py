@@ -3,9 +3,9 @@
 import openai
 import pytest
 
-from specchat.engine.fake import FakeEngine
 from specchat.engine.protocol.options import Message, Written
 from specchat.engine.protocol.requests import Generate
+from tests.fake import FakeEngine
 from tests.serve.conftest import claude, serving
 
 TEXT = "Once there was a fox who kept a lamp."

@@ -6,8 +6,8 @@ import httpx2
 import openai
 import pytest
 
-from specchat.engine.fake import FakeEngine
 from specchat.engine.protocol.requests import Generate
+from tests.fake import FakeEngine
 from tests.serve.conftest import serving
 
 HI = {"role": "user", "content": "hi", "name": None, "tool_call_id": None, "tool_calls": None}

@@ -6,11 +6,11 @@ from dataclasses import replace
 import openai
 import pytest
 
-from specchat.engine.fake import FakeEngine
-from specchat.engine.fake_steps import steps
 from specchat.engine.protocol.events import Event, Finished, Started, Step, TokenLogprob
 from specchat.engine.protocol.options import Speculation, Written
 from specchat.engine.protocol.stats import Stats
+from tests.fake import FakeEngine
+from tests.fake_steps import steps
 from tests.serve.conftest import serving
 from tests.serve.test_clients import ASK, requested
 

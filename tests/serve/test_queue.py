@@ -6,15 +6,14 @@ from collections.abc import Callable
 import httpx2
 import pytest
 
-from specchat.engine.fake import FakeEngine
 from specchat.engine.protocol.events import Finished, Started
 from specchat.engine.protocol.options import Message
 from specchat.engine.protocol.requests import Cancel, Generate
 from specchat.serve.errors import ApiError
 from specchat.serve.fields import Chat
-from specchat.serve.generation import each
 from specchat.serve.openai_chat import ChatRequest
 from specchat.serve.queue import FairQueue
+from tests.fake import FakeEngine
 from tests.serve.conftest import SOON_S, Server, serving
 from tests.service.made import Clock
 
@@ -118,8 +117,8 @@ async def test_a_client_that_reads_nothing_holds_nobody() -> None:
         seen = await anext(stalled)
         assert isinstance(seen[0], Started)
         async with asyncio.timeout(SOON_S):
-            assert isinstance([event async for event in each(other)][-1], Finished)
-            assert isinstance([*seen, *[event async for event in each(stalled)]][-1], Finished)
+            assert isinstance([some async for some in other][-1][-1], Finished)
+            assert isinstance([*seen, *[event async for some in stalled for event in some]][-1], Finished)
 
 
 async def test_the_counters_are_those_of_the_replies() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from specchat.engine.fake import FakeEngine
+from tests.fake import FakeEngine
 from tests.serve.conftest import SOON_S, serving
 from tests.service.made import Clock
 

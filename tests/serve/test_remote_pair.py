@@ -2,12 +2,12 @@
 
 import asyncio
 
-from specchat.engine.fake import FakeEngine
 from specchat.engine.protocol.events import Finished, Step
 from specchat.engine.protocol.options import Message, Sampling
 from specchat.engine.protocol.requests import Generate
 from specchat.remote.engine import RemoteEngine
 from specchat.remote.server_replies import ServerReplies
+from tests.fake import FakeEngine
 from tests.remote.conftest import Chatting, spec
 from tests.remote.server import Call
 from tests.remote.server import serving as scripted

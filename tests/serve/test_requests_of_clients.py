@@ -9,13 +9,13 @@ import httpx2
 import openai
 import pytest
 
-from specchat.engine.fake import INFO, FakeEngine
-from specchat.engine.fake_steps import steps
 from specchat.engine.protocol.events import Event, Finished, Piece, Started
 from specchat.engine.protocol.options import CallDelta, Grammar, Message, Speculation, ToolCall, Written
 from specchat.engine.protocol.stats import Stats
 from specchat.serve import generation
-from specchat.serve.responses import LEFT_OUT
+from specchat.serve.api_writer import LEFT_OUT
+from tests.fake import INFO, FakeEngine
+from tests.fake_steps import steps
 from tests.serve.conftest import SOON_S, Server, claude, serving
 from tests.serve.test_clients import requested
 from tests.serve.test_tools import ANTHROPIC, FUNCTION, OPENAI

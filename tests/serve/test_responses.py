@@ -7,10 +7,10 @@ import httpx2
 import openai
 import pytest
 
-from specchat.engine.fake import FakeEngine
 from specchat.engine.protocol.options import Grammar, Message, Written
 from specchat.serve.errors import ApiError
 from specchat.serve.kept_responses import KeptResponses
+from tests.fake import FakeEngine
 from tests.serve.conftest import serving
 from tests.serve.test_clients import TEXT, requested
 from tests.serve.test_tools import CALLING, CALLS, FUNCTION, TOOL

@@ -6,9 +6,9 @@ from typing import Any
 import openai
 import pytest
 
-from specchat.engine.fake import FakeEngine
 from specchat.engine.grammar.source import MAX_CHARACTERS, check
 from specchat.engine.protocol.options import Grammar
+from tests.fake import FakeEngine
 from tests.serve.conftest import claude, serving
 from tests.serve.test_clients import requested
 from tests.serve.test_refusals import GOOD, HI, post

@@ -9,17 +9,16 @@ import httpx2
 import openai
 import pytest
 
-from specchat.engine.fake import FakeEngine
-from specchat.engine.fake_steps import steps
 from specchat.engine.protocol.events import Finished, Started, Step
 from specchat.engine.protocol.options import CallDelta, Message, Speculation, Tool, ToolCall, Written
 from specchat.engine.protocol.stats import Stats
-from specchat.serve import sse
-from specchat.serve.anthropic import PING, MessageReply
+from specchat.serve.anthropic import MessageWriter
+from specchat.serve.api_writer import ApiWriter, chunks, whole
 from specchat.serve.generation import NO_CHAT, ReplyEvent
-from specchat.serve.openai_chat import ChatReply, ChatRequest
-from specchat.serve.response_events import ResponseReply
-from specchat.serve.responses import ApiReply
+from specchat.serve.openai_chat import ChatRequest, ChatWriter
+from specchat.serve.response_events import ResponseWriter
+from tests.fake import FakeEngine
+from tests.fake_steps import steps
 from tests.serve.conftest import claude, serving
 from tests.serve.test_clients import requested
 
@@ -160,13 +159,13 @@ async def test_a_reply_of_calls_alone_has_no_text() -> None:
 @pytest.mark.parametrize(
     "reply",
     [
-        ChatReply(ChatRequest(messages=[]), "demo", NO_CHAT),
-        MessageReply("demo", NO_CHAT),
-        ResponseReply({"model": "demo"}, NO_CHAT, lambda *_: None),
+        ChatWriter(ChatRequest(messages=[]), "demo", NO_CHAT),
+        MessageWriter("demo", NO_CHAT),
+        ResponseWriter({"model": "demo"}, NO_CHAT, lambda *_: None),
     ],
     ids=lambda reply: type(reply).__name__,
 )
-async def test_a_stream_says_something_while_a_call_is_written(reply: ApiReply) -> None:
+async def test_a_stream_says_something_while_a_call_is_written(reply: ApiWriter) -> None:
     writing, calling = steps(CALLING)[-2:]
 
     async def events() -> AsyncGenerator[list[ReplyEvent], None]:
@@ -174,10 +173,10 @@ async def test_a_stream_says_something_while_a_call_is_written(reply: ApiReply) 
         yield [calling]
         yield [Finished.of(1, "stop", CALLING, (), Stats())]
 
-    chunks = [chunk async for chunk in reply.chunks([Started(1, 3, 0, 0, Speculation())], events())]
-    assert chunks[1] in (sse.ALIVE, PING)
-    assert CALLS[1].id in chunks[2]
-    assert all(chunks)
+    sent = [chunk async for chunk in chunks(reply, [Started(1, 3, 0, 0, Speculation())], events())]
+    assert sent[1] == reply.alive
+    assert CALLS[1].id in sent[2]
+    assert all(sent)
 
 
 async def test_arguments_come_in_parts(engine: FakeEngine) -> None:
@@ -206,25 +205,25 @@ async def test_arguments_come_in_parts(engine: FakeEngine) -> None:
 
 async def test_a_call_that_is_cut_is_told_as_incomplete() -> None:
     part = replace(steps(CALLING)[-1], tool_calls=(), call_deltas=(CallDelta("abcdefgh1", "look", '{"pa'),))
-    reply = ResponseReply({"model": "m"}, NO_CHAT, lambda *_: None)
+    reply = ResponseWriter({"model": "m"}, NO_CHAT, lambda *_: None)
 
     async def events() -> AsyncGenerator[list[ReplyEvent], None]:
         yield [Started(1, 3, 0, 0, Speculation()), part, Finished.of(1, "length", Written(), (), Stats())]
 
-    item = (await reply.whole(events()))["output"][-1]
+    item = (await whole(reply, events()))["output"][-1]
     assert (item["type"], item["arguments"], item["status"]) == ("function_call", '{"pa', "incomplete")
 
 
 async def test_calls_that_cannot_be_followed_come_whole() -> None:
     whole = [replace(step, call_deltas=()) for step in steps(CALLING)[-2:]]
-    reply = ChatReply(ChatRequest.model_validate({"messages": HI}), "m", NO_CHAT)
+    reply = ChatWriter(ChatRequest.model_validate({"messages": HI}), "m", NO_CHAT)
 
     async def events() -> AsyncGenerator[list[ReplyEvent], None]:
         yield [*whole, Finished.of(1, "stop", CALLING, (), Stats())]
 
-    text = "".join([chunk async for chunk in reply.chunks([Started(1, 3, 0, 0, Speculation())], events())])
-    chunks = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
-    calls = [call for chunk in chunks for call in chunk["choices"][0]["delta"].get("tool_calls", ())]
+    text = "".join([chunk async for chunk in chunks(reply, [Started(1, 3, 0, 0, Speculation())], events())])
+    sent = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
+    calls = [call for chunk in sent for call in chunk["choices"][0]["delta"].get("tool_calls", ())]
     told = [call["function"]["arguments"] for call in calls if call["function"]["arguments"]]
     assert told == [call.arguments for call in CALLS]
 

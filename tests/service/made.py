@@ -4,12 +4,12 @@ from typing import Any
 
 from specchat.chat.store import Store
 from specchat.config.catalog import Catalog, Pair, Requires
-from specchat.engine.fake import FakeEngine
 from specchat.engine.protocol.options import Sampling
 from specchat.engine.protocol.pair import ModelSource, PairSpec
 from specchat.engine.protocol.requests import Generate
 from specchat.service.chat_service import ChatService
 from specchat.service.settings import Preferences
+from tests.fake import FakeEngine
 
 
 class Clock:

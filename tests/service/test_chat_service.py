@@ -10,7 +10,6 @@ from specchat.chat.rows import INTERRUPTED
 from specchat.chat.store import Store
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply, Turn
-from specchat.engine.fake import INFO, FakeEngine
 from specchat.engine.protocol.events import AwaitingClient, Failed, Finished, Started
 from specchat.engine.protocol.options import Limits, Message, Sampling, Span, Speculation, Written
 from specchat.engine.protocol.pair import NO_SYSTEM_ROLE, StrategyStatus
@@ -19,6 +18,7 @@ from specchat.engine.protocol.stats import Stats
 from specchat.service.chat_service import ChatService
 from specchat.service.dispatch import Update
 from specchat.service.settings import Preferences
+from tests.fake import INFO, FakeEngine
 from tests.service.made import CATALOG, Clock, flush, paced, ready, requested, service_of, start
 
 

@@ -10,7 +10,6 @@ from specchat.chat.exporting import export
 from specchat.chat.importing import import_file
 from specchat.chat.store import Store
 from specchat.chat.tool_results import NOT_MADE, ToolResult
-from specchat.engine.fake import INFO, FakeEngine
 from specchat.engine.protocol.events import Failed, Finished
 from specchat.engine.protocol.options import Message, Tool, ToolCall
 from specchat.engine.protocol.requests import Cancel, Count, Generate
@@ -19,6 +18,7 @@ from specchat.mcp_tools.link import CallOutcome
 from specchat.service.calls import DECLINED, LONGEST, MOST_ROUNDS, SHORTEST, STOPPED
 from specchat.service.chat_service import ChatService
 from specchat.service.settings import Preferences
+from tests.fake import INFO, FakeEngine
 from tests.service.made import CATALOG, flush, requested, service_of
 from tests.service.tool_servers import READ, WRITE, ScriptedServers, calling, offered
 

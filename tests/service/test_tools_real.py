@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from specchat.engine.fake import FakeEngine
 from specchat.mcp_tools.servers import ToolServers
 from specchat.mcp_tools.servers_file import ServerEntry
 from specchat.remote.engine import RemoteEngine
 from specchat.service.chat_service import ChatService
+from tests.fake import FakeEngine
 from tests.remote.conftest import spec
 from tests.remote.server import CHAT, delta, serving
 from tests.service.made import CATALOG, service_of

@@ -6,10 +6,10 @@ from threading import Thread
 
 import pytest
 
-from specchat.engine.fake import FakeEngine
 from specchat.engine.protocol.events import Event
 from specchat.service import chat_service
 from specchat.service.dispatch import Update
+from tests.fake import FakeEngine
 from tests.service.made import CATALOG, service_of
 
 SOON_S = 20.0

@@ -7,6 +7,7 @@ import torch
 from specchat.config.paths import demo_model
 from specchat.engine.runners.host import host_model
 from specchat.engine.weights.checkpoint import Checkpoint
+from specchat.tune.files import get_tensors
 from specchat.tune.muon import orthogonal
 from training import data, measure
 from training.data import Rows, pack_encoded
@@ -67,9 +68,8 @@ def test_a_schedule_by_time_does_not_count_steps(tmp_path, monkeypatch):
     monkeypatch.setattr("training.train.time.time", lambda: float(next(clock)))
     recipe = Recipe(steps=1, tokens_a_step=128, seconds=10, save_every=1000)
     train(TINY, recipe, Lessons(rows(), rows(), rows()), tmp_path, "cpu", 5)
-    stored = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
-    assert stored["step"] == 9
-    assert stored["seconds"] == 10
+    _, stored = get_tensors(tmp_path / "checkpoint.safetensors")
+    assert stored == {"step": "9", "seconds": "10.0"}
 
 
 def test_muon_makes_singular_values_near_one():

@@ -19,13 +19,13 @@ from textual.pilot import Pilot
 from specchat.chat.store import Store
 from specchat.config.catalog import Catalog, Pair, Requires
 from specchat.config.themes import load_themes
-from specchat.engine.fake import FakeEngine
 from specchat.engine.protocol.options import Sampling
 from specchat.engine.protocol.pair import ModelSource, PairSpec
 from specchat.tui import in_turn, notice
 from specchat.tui.app import SpecchatApp
 from specchat.tui.composing import listing
 from specchat.tui.launch import Launch
+from tests.fake import FakeEngine
 
 ROOT = Path(__file__).parents[2]
 

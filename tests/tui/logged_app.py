@@ -21,8 +21,8 @@ from time import clock_gettime, monotonic, pthread_getcpuclockid
 from conftest import LAUNCH, make_app
 
 from specchat.chat.store import Store
-from specchat.engine.fake import FakeEngine
 from specchat.tui.app import SpecchatApp
+from tests.fake import FakeEngine
 
 WORD = re.compile(r"P\d+Q")
 """What marks a prompt."""

@@ -12,11 +12,11 @@ from textual.widgets import Input
 
 from specchat.config.paths import shipped
 from specchat.config.presets import load_presets
-from specchat.engine.fake import FakeEngine
 from specchat.tui.app import SpecchatApp
 from specchat.tui.widgets.choice import Choice
 from specchat.tui.widgets.find_bar import FindBar
 from specchat.tui.widgets.panel import EnginePanel
+from tests.fake import FakeEngine
 
 
 def press(app: SpecchatApp, key: str) -> None:

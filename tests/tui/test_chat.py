@@ -13,7 +13,6 @@ from textual import events
 from textual.pilot import Pilot
 from textual.widgets import OptionList
 
-from specchat.engine.fake import INFO, FakeEngine
 from specchat.engine.protocol.events import Failed, Started
 from specchat.engine.protocol.options import Speculation
 from specchat.engine.protocol.pair import StrategyStatus
@@ -34,6 +33,7 @@ from specchat.tui.widgets.choice import Choice
 from specchat.tui.widgets.field import FieldInput, FieldNote
 from specchat.tui.widgets.panel import EngineLine, EnginePanel
 from specchat.tui.widgets.rows import TwoSided
+from tests.fake import INFO, FakeEngine
 from tests.service.made import Clock
 
 STORY = "Once there was a small fox.\n\nShe kept a lamp.\n\n```python\nprint('lamp')\n```\n\n- one\n- two"

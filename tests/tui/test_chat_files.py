@@ -7,8 +7,8 @@ import pytest
 from conftest import LAUNCH, ask, loaded, make_app, wait_until
 
 from specchat.chat.store import Store
-from specchat.engine.fake import FakeEngine
 from specchat.tui.app import SpecchatApp
+from tests.fake import FakeEngine
 
 REPLY = "A fox \x1b[2Jand a lamp."
 

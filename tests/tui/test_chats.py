@@ -15,7 +15,6 @@ from textual.widgets import Input
 from specchat.chat.rows import ChatEntry
 from specchat.chat.search import Hit
 from specchat.chat.store import Store
-from specchat.engine.fake import FakeEngine
 from specchat.engine.protocol.requests import Load
 from specchat.tui.actions.models import use_pair
 from specchat.tui.actions.speculation import use_strategy
@@ -23,6 +22,7 @@ from specchat.tui.app import SpecchatApp
 from specchat.tui.chat_list import by_date, of_hits, period
 from specchat.tui.screens.ask import AskScreen
 from specchat.tui.widgets.sidebar import Search
+from tests.fake import FakeEngine
 from tests.service.made import Clock
 
 COUNTED = "one two three four five six seven eight nine ten"

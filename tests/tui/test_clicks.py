@@ -8,11 +8,11 @@ from textual.app import App
 from textual.pilot import Pilot
 from textual.widgets import OptionList
 
-from specchat.engine.fake import FakeEngine
 from specchat.tui.composing.suggestions import SUGGESTIONS
 from specchat.tui.screens.models import ModelsScreen
 from specchat.tui.screens.palette import Palette
 from specchat.tui.screens.settings import SettingsScreen
+from tests.fake import FakeEngine
 
 REPLY = "Once there was a fox who kept a lamp in her den. " * 3
 

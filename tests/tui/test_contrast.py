@@ -12,8 +12,8 @@ from textual.color import Color
 from textual.filter import dim_color
 from textual.geometry import Region
 
-from specchat.engine.fake import FakeEngine
 from specchat.tui.themes import RULE, TEXT, contrast, shades, textual_theme
+from tests.fake import FakeEngine
 
 MIXED = [theme for theme in THEMES if not theme.ansi]
 """All but the one of the terminal's own colours, which nobody knows here."""

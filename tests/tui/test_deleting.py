@@ -5,8 +5,8 @@ from pathlib import Path
 from conftest import ask, loaded, make_app, wait_until
 from tunes import Jobs, tunes
 
-from specchat.engine.fake import FakeEngine
 from specchat.tune.shelf import Tuned
+from tests.fake import FakeEngine
 
 
 async def test_deleting_a_chat_names_what_learnt_from_it(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from conftest import LAUNCH, ask, loaded, make_app, screen_text, wait_until
 from textual.pilot import Pilot
 
 from specchat.chat.sources import rejected_text
-from specchat.engine.fake import FakeEngine
 from specchat.engine.protocol.events import Drafted, Piece, Step
 from specchat.engine.protocol.options import Speculation
 from specchat.tui.app import SpecchatApp
@@ -17,6 +16,7 @@ from specchat.tui.text.draft_rows import tree_rows
 from specchat.tui.text.inspect import inspected
 from specchat.tui.text.tokens import TokenSection, TokenView
 from specchat.tui.widgets.rows import Inspector
+from tests.fake import FakeEngine
 from tests.insight.replies import reply_of
 
 TEXT = "Once there was a small fox who kept a lamp, and read from a book."

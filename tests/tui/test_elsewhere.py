@@ -6,7 +6,7 @@ from pathlib import Path
 from conftest import LAUNCH, ask, loaded, make_app, screen_text, wait_until
 
 from specchat.chat.store import Store
-from specchat.engine.fake import FakeEngine
+from tests.fake import FakeEngine
 
 
 async def test_what_another_window_wrote_shows_and_what_is_typed_stays(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from textual.pilot import Pilot
 
 from specchat.config.personas import Persona
 from specchat.config.presets import Preset
-from specchat.engine.fake import FakeEngine
 from specchat.engine.protocol.options import Sampling
 from specchat.engine.protocol.requests import Generate
 from specchat.engine.strategies import STRATEGIES
@@ -26,6 +25,7 @@ from specchat.tui.screens.settings import SettingsScreen
 from specchat.tui.widgets.choice import Choice
 from specchat.tui.widgets.completions import Completions
 from specchat.tui.widgets.field import FieldInput
+from tests.fake import FakeEngine
 
 NAMED = replace(
     LAUNCH,

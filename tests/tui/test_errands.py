@@ -15,7 +15,7 @@ sys.path.insert(0, sys.argv[1])
 from asyncio import sleep
 from threading import Event
 from conftest import make_app
-from specchat.engine.fake import FakeEngine
+from tests.fake import FakeEngine
 app = make_app(FakeEngine(("No.",)))
 
 begun = Event()

@@ -91,7 +91,7 @@ def test_on_a_terminal_without_colours(tmp_path: Path) -> None:
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 120, 0, 0))
     command = [sys.executable, str(PROGRAM), str(tmp_path / "chats.db"), str(log := os.open(os.devnull, os.O_WRONLY))]
-    size = {"TERM": "xterm-256color", "LINES": "30", "COLUMNS": "120"}
+    size = {"TERM": "xterm-256color", "LINES": "30", "COLUMNS": "120", "PYTHONPATH": str(PROGRAM.parents[2])}
     environment = os.environ | size | {"COLORTERM": "truecolor", "NO_COLOR": "1"}
     process = subprocess.Popen(
         command, stdin=follower, stdout=follower, stderr=follower, env=environment, pass_fds=[log]

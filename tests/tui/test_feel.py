@@ -14,9 +14,9 @@ from measure.feel_app import events, fill, long_reply
 from specchat.chat.store import Store
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply
-from specchat.engine.fake import FakeEngine
 from specchat.engine.protocol.events import Finished, Started
 from specchat.engine.protocol.options import Sampling, Speculation
+from tests.fake import FakeEngine
 
 EARLY, LATE = 2, 10
 """Tenths of a reply that are compared."""

@@ -8,12 +8,12 @@ from time import monotonic
 import pytest
 from conftest import ask, loaded, make_app, screen_text, wait_until
 
-from specchat.engine import fake
-from specchat.engine.fake import FakeEngine
 from specchat.engine.hardware.gpu_counters import Counters, Reading
 from specchat.insight.gpu_use import NO_USE, GpuUse, GpuWatch
 from specchat.tui.app import SpecchatApp
 from specchat.tui.screens import feed
+from tests import fake
+from tests.fake import FakeEngine
 from tests.fake_nvml import GPU, FakeNvml, NVMLError
 
 SIZE = (130, 40)

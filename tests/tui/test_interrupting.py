@@ -10,10 +10,10 @@ from textual.app import App
 from textual.drivers.headless_driver import HeadlessDriver
 from textual.pilot import Pilot
 
-from specchat.engine.fake import FakeEngine
 from specchat.engine.protocol.requests import Cancel
 from specchat.tui.app import SpecchatApp
 from specchat.tui.screens.help import HelpScreen
+from tests.fake import FakeEngine
 from tests.service.made import Clock
 
 

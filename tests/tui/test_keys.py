@@ -9,7 +9,6 @@ from test_chat import slow, until_shown
 from textual.events import Key
 
 from specchat.config.keymap import read_keymap
-from specchat.engine.fake import INFO, FakeEngine
 from specchat.engine.protocol.options import Speculation
 from specchat.insight.diagnosis import Advice, Diagnosis
 from specchat.insight.gauges import gauges
@@ -23,6 +22,7 @@ from specchat.tui.screens.settings import SettingsScreen
 from specchat.tui.widgets.panel import EnginePanel
 from specchat.tui.widgets.rows import Hints
 from specchat.tui.widgets.sidebar import Search
+from tests.fake import INFO, FakeEngine
 
 
 @pytest.mark.parametrize(

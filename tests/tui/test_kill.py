@@ -98,7 +98,8 @@ def live(database: Path, chance: random.Random, typist: Typist) -> Life:
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 120, 0, 0))
     log, written = os.pipe()
-    environment = os.environ | {"TERM": "xterm-256color", "LINES": "30", "COLUMNS": "120"}
+    terminal = {"TERM": "xterm-256color", "LINES": "30", "COLUMNS": "120"}
+    environment = os.environ | terminal | {"PYTHONPATH": str(PROGRAM.parents[2])}
     command = [sys.executable, str(PROGRAM), str(database), str(written)]
     begun = time.monotonic()
     process = subprocess.Popen(

@@ -12,7 +12,6 @@ from textual.widgets import OptionList
 
 from specchat.config.paths import shipped
 from specchat.config.presets import load_presets
-from specchat.engine.fake import FakeEngine
 from specchat.insight.footer import whole_footer
 from specchat.tui.text.code_wrap import wrapped
 from specchat.tui.widgets import rows
@@ -20,6 +19,7 @@ from specchat.tui.widgets.chat_view import WIDEST
 from specchat.tui.widgets.panel import EngineLine, EnginePanel
 from specchat.tui.widgets.rows import Hints, hinted
 from specchat.tui.widgets.sidebar import Sidebar
+from tests.fake import FakeEngine
 
 LONG = "word " * 60
 

@@ -3,8 +3,8 @@
 import pytest
 from conftest import answered, ask, loaded, make_app, screen_text, wait_until
 
-from specchat.engine.fake import FakeEngine
 from specchat.tui.widgets.find_bar import FindBar
+from tests.fake import FakeEngine
 
 LINES = "\n".join(f"This is line {n} of them." for n in range(60))
 

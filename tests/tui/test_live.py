@@ -10,9 +10,9 @@ from conftest import CATALOG, LAUNCH, loaded, make_app, screen_text, wait_until
 from specchat.config.catalog import Catalog
 from specchat.config.live import LiveFiles
 from specchat.config.paths import user_paths
-from specchat.engine.fake import FakeEngine
 from specchat.tui import live as live_module
 from specchat.tui.themes import textual_theme
+from tests.fake import FakeEngine
 
 THEME = 'name = "mine"\ndark = true\nprimary = "{colour}"\nbackground = "#101010"\n'
 PAIR = 'schema = 1\n[[pair]]\nid = "{id}"\nname = "Mine"\ntarget = {{ path = "/models/x" }}\n'

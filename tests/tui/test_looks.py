@@ -7,12 +7,12 @@ import pytest
 from conftest import LAUNCH, ask, loaded, make_app, screen_text
 from textual.pilot import Pilot
 
-from specchat.engine.fake import FakeEngine
 from specchat.engine.protocol.options import Written
 from specchat.service.settings import Preferences
 from specchat.tui import chat_list
 from specchat.tui.app import SpecchatApp
 from specchat.tui.screens.board import Board
+from tests.fake import FakeEngine
 from tests.service.tool_servers import ScriptedServers, calling
 
 REPLY = """Once there was a small **fox** who kept a lamp, and read from `book.txt` (see [here](https://x.y)).

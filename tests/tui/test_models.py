@@ -14,7 +14,6 @@ from textual.widgets import OptionList
 
 from specchat.chat.store import Store
 from specchat.config.catalog import Catalog, Pair, load_catalog
-from specchat.engine.fake import FakeEngine
 from specchat.engine.fetch import download, transfer
 from specchat.engine.fetch.source import Hub
 from specchat.engine.process.client import EngineClient
@@ -26,6 +25,7 @@ from specchat.tui.launch import Launch
 from specchat.tui.screens.download import DownloadScreen
 from specchat.tui.screens.models import ModelsScreen
 from tests.engine.tiny import checkpoint
+from tests.fake import FakeEngine
 from tests.hub.server import LoopbackHub, loopback_hub, of_folder
 from tests.models.made import gguf
 

@@ -16,13 +16,13 @@ from textual.widgets import OptionList
 from specchat.cli import app as cli_app
 from specchat.config.catalog import Catalog, folder_source, load_catalog, local_pair
 from specchat.config.paths import Paths, user_paths
-from specchat.engine.fake import FakeEngine
 from specchat.engine.fetch.source import Hub
 from specchat.models.library import ModelPlaces
 from specchat.tui.actions.models import model_values
 from specchat.tui.app import SpecchatApp
 from specchat.tui.screens.models import ModelsScreen
 from tests.engine.tiny import SPECIAL, checkpoint
+from tests.fake import FakeEngine
 from tests.models.made import gguf
 
 

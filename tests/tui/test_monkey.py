@@ -20,11 +20,11 @@ from textual.pilot import Pilot
 
 from specchat.chat.store import Store
 from specchat.clean import clean
-from specchat.engine.fake import FakeEngine
 from specchat.engine.protocol.options import Written
 from specchat.tui.actions.models import use_pair
 from specchat.tui.actions.table import ACTIONS
 from specchat.tui.app import SpecchatApp
+from tests.fake import FakeEngine
 from tests.service.made import Clock
 
 KEYS = [

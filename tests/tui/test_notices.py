@@ -7,11 +7,11 @@ from conftest import CATALOG, LAUNCH, ask, loaded, make_app, screen_text, wait_u
 from test_chat import LONG, being_answered, status
 from textual.widgets._toast import Toast
 
-from specchat.engine.fake import INFO, FakeEngine
 from specchat.engine.protocol.events import AwaitingClient
 from specchat.service.settings import Preferences
 from specchat.tui import notice
 from specchat.tui.actions.models import use_pair
+from tests.fake import INFO, FakeEngine
 
 
 async def test_after_a_while_in_which_it_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:

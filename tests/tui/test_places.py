@@ -4,8 +4,8 @@ import pytest
 from conftest import ask, loaded, make_app, screen_text, wait_until
 from test_chat import LONG, being_answered
 
-from specchat.engine.fake import FakeEngine
 from specchat.tui.text.chat_rows import Said
+from tests.fake import FakeEngine
 
 LINES = "\n".join(f"This is line {n} of them." for n in range(60))
 

@@ -8,12 +8,12 @@ import pytest
 from conftest import LAUNCH, ask, loaded, make_app, screen_text, wait_until
 from test_chat import LONG, being_answered, status
 
-from specchat.engine.fake import INFO, FakeEngine
 from specchat.engine.protocol.events import Counted, Failed, Started
 from specchat.engine.protocol.options import Limits, Speculation
 from specchat.engine.protocol.requests import Generate
 from specchat.service.settings import Preferences
 from specchat.tui.draft import UnsentFile, UnsentText
+from tests.fake import INFO, FakeEngine
 
 BIG = "a line of it\n" * 400
 

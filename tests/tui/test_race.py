@@ -7,7 +7,6 @@ import pytest
 from conftest import CATALOG, LAUNCH
 
 from specchat.chat.store import Store
-from specchat.engine.fake import INFO, FakeEngine
 from specchat.engine.protocol.events import Event, Failed, Finished, Started
 from specchat.engine.protocol.options import Limits, Message, Sampling, Speculation
 from specchat.engine.protocol.pair import StrategyStatus
@@ -18,6 +17,7 @@ from specchat.service.chat_service import ChatService
 from specchat.service.settings import Preferences
 from specchat.tui.screens.race import _lane_rows
 from specchat.tui.session import AppSession
+from tests.fake import INFO, FakeEngine
 from tests.insight.replies import step_of
 
 TEXT = "one two three four five six seven eight nine ten"

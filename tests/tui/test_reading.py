@@ -10,13 +10,13 @@ from textual.pilot import Pilot
 
 from specchat.attachments import Attachment
 from specchat.chat.tree import Conversation
-from specchat.engine.fake import FakeEngine
 from specchat.engine.protocol.options import Written
 from specchat.tui.app import SpecchatApp
 from specchat.tui.editor import EditorError
 from specchat.tui.screens.messages import MessagesScreen
 from specchat.tui.widgets.find_bar import FindBar
 from specchat.tui.widgets.rows import Hints, Inspector
+from tests.fake import FakeEngine
 
 STORY = (
     "Once there was a small fox.\n\nShe kept a lamp ([here](https://x.y/z)).\n\n```python\nprint('lamp')\n```\n\nEnd."

@@ -10,7 +10,6 @@ from textual.pilot import Pilot
 from tunes import SIZE, Jobs, chatting, models_toml
 
 from specchat.config.catalog import load_catalog
-from specchat.engine.fake import INFO, FakeEngine
 from specchat.engine.protocol.requests import Load
 from specchat.models import words
 from specchat.tui.app import SpecchatApp
@@ -18,6 +17,7 @@ from specchat.tui.screens import beside_dialog
 from specchat.tune.plan import recommend_memory
 from specchat.tune.registry import give_back, register
 from specchat.tune.shelf import Tuned
+from tests.fake import INFO, FakeEngine
 
 ROWS = [["draft x10", 2.1, 1.9, 2.3, 12], ["lookup x4", 1.2, 1.1, 1.3, 6], ["no row"], "nor this"]
 LINES = [

@@ -8,11 +8,11 @@ from conftest import LAUNCH, THEMES, ask, loaded, screen_text, wait_until
 
 from specchat.chat.store import Store
 from specchat.config.catalog import Catalog, Pair
-from specchat.engine.fake import FakeEngine
 from specchat.engine.protocol.pair import Server
 from specchat.remote.engine import RemoteEngine
 from specchat.remote.routing import RoutingEngine
 from specchat.tui.app import SpecchatApp
+from tests.fake import FakeEngine
 from tests.remote.conftest import spec
 from tests.remote.server import CHAT, Scripted, serving
 from tests.remote.test_steps import CHAT_KEY, LLAMA, recorded

@@ -8,12 +8,12 @@ import pytest
 from conftest import LAUNCH, flush, loaded, make_app
 
 from specchat.chat.store import Store
-from specchat.engine.fake import FakeEngine
 from specchat.engine.protocol.requests import Forget, Generate, Remember
 from specchat.service import saved_replies
 from specchat.tui.screens.settings import SettingsScreen
 from specchat.tui.session import AppSession
 from specchat.tui.widgets.choice import Choice
+from tests.fake import FakeEngine
 from tests.tui.test_session import ready
 
 

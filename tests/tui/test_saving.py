@@ -11,10 +11,10 @@ from specchat.chat.rows import INTERRUPTED
 from specchat.chat.saving import FLUSH_S
 from specchat.chat.store import Store
 from specchat.chat.titles import LONGEST, make_title
-from specchat.engine.fake import FakeEngine
 from specchat.engine.protocol.options import Message
 from specchat.engine.protocol.requests import Generate
 from specchat.tui.session import AppSession
+from tests.fake import FakeEngine
 from tests.service.made import Clock, paced
 
 

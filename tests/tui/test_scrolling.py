@@ -11,8 +11,8 @@ from textual.widgets import OptionList
 
 from specchat.config.paths import shipped
 from specchat.config.presets import load_presets
-from specchat.engine.fake import INFO, FakeEngine
 from specchat.tui.app import SpecchatApp
+from tests.fake import INFO, FakeEngine
 
 SIZES = [(40, 12), (80, 24)]
 MANY = replace(CATALOG, pairs=(*CATALOG.pairs, *(pair(f"pair{n}", f"Pair {n}") for n in range(12))))

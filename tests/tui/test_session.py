@@ -7,7 +7,6 @@ import pytest
 from conftest import CATALOG, LAUNCH
 
 from specchat.chat.store import Store
-from specchat.engine.fake import INFO, FakeEngine
 from specchat.engine.protocol.events import Finished, FinishReason, Started
 from specchat.engine.protocol.options import ContextPolicy, Limits, Speculation
 from specchat.engine.protocol.pair import StrategyStatus
@@ -19,6 +18,7 @@ from specchat.tui.launch import Launch
 from specchat.tui.screens.about import about
 from specchat.tui.session import AppSession
 from specchat.tui.status import header_sides, status_sides
+from tests.fake import INFO, FakeEngine
 from tests.service.made import paced
 
 

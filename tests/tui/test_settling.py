@@ -7,7 +7,7 @@ from rich.segment import Segment
 from textual.strip import Strip
 from textual.widget import Widget
 
-from specchat.engine.fake import FakeEngine
+from tests.fake import FakeEngine
 
 
 class Counted(Widget):

@@ -13,8 +13,6 @@ from hypothesis import strategies as st
 
 from specchat import figures
 from specchat.chat.sources import LEGEND, REJECTED, source_of
-from specchat.engine.fake import INFO
-from specchat.engine.fake_steps import compared, steps
 from specchat.engine.protocol.comparison import Comparison
 from specchat.engine.protocol.events import Changed
 from specchat.engine.protocol.options import Speculation
@@ -30,6 +28,8 @@ from specchat.tui.settings import FIELDS, InvalidValue, nudged
 from specchat.tui.text.bars import columns
 from specchat.tui.themes import SPEC_DEFAULTS, textual_theme
 from specchat.tui.widgets.panel import WIDTH, one_row, panel_rows
+from tests.fake import INFO
+from tests.fake_steps import compared, steps
 from tests.insight.replies import finished, reply_of, step_of
 
 

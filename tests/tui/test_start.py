@@ -17,7 +17,7 @@ from textual.css import stylesheet
 from textual.dom import DOMNode
 from textual.widget import Widget
 
-from specchat.engine.fake import FakeEngine
+from tests.fake import FakeEngine
 
 ROOT = Path(__file__).parents[2]
 
@@ -71,7 +71,7 @@ def test_the_first_frame_is_drawn_soon() -> None:
     """From process start to the prompt on a terminal; the bound is loose because test machines are busy."""
     code = (
         "import sys; sys.path.insert(0, 'tests/tui');"
-        "from conftest import make_app; from specchat.engine.fake import FakeEngine; make_app(FakeEngine()).run()"
+        "from conftest import make_app; from tests.fake import FakeEngine; make_app(FakeEngine()).run()"
     )
     leader, follower = pty.openpty()
     begin = time.monotonic()

@@ -8,7 +8,7 @@ from conftest import THEMES, ask, loaded, make_app
 from textual.css.stylesheet import Stylesheet
 from textual.dom import DOMNode
 
-from specchat.engine.fake import FakeEngine
+from tests.fake import FakeEngine
 
 
 def found_anew(sheet: Stylesheet, node: DOMNode, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:

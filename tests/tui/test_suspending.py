@@ -56,7 +56,8 @@ def test_the_whole_window_is_drawn_again_after_a_stop(outside: bool, tmp_path: P
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 120, 0, 0))
     before = termios.tcgetattr(follower)
     command = [sys.executable, str(PROGRAM), str(tmp_path / "chats.db"), str(log := os.open(os.devnull, os.O_WRONLY))]
-    environment = os.environ | {"TERM": "xterm-256color", "LINES": "30", "COLUMNS": "120"}
+    terminal = {"TERM": "xterm-256color", "LINES": "30", "COLUMNS": "120"}
+    environment = os.environ | terminal | {"PYTHONPATH": str(PROGRAM.parents[2])}
     process = subprocess.Popen(
         command, stdin=follower, stdout=follower, stderr=follower, env=environment, pass_fds=[log]
     )

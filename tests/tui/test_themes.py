@@ -7,10 +7,10 @@ from conftest import LAUNCH, THEMES, ask, loaded, make_app
 from textual.color import Color
 from textual.content import Content
 
-from specchat.engine.fake import FakeEngine
 from specchat.tui.app import SpecchatApp
 from specchat.tui.themes import textual_theme
 from specchat.tui.widgets.choice import Choice
+from tests.fake import FakeEngine
 
 SHOWN = [theme.name for theme in THEMES if theme.ansi or theme.name == "contrast"]
 """The terminal's own, whose colours are of another kind; the others are all shown in `test_contrast.py`."""

@@ -13,7 +13,6 @@ from textual.pilot import Pilot
 from textual.widgets import OptionList
 
 from specchat.chat.store import Store
-from specchat.engine.fake import FakeEngine
 from specchat.engine.protocol.options import Written
 from specchat.mcp_tools.link import CallOutcome
 from specchat.mcp_tools.servers import ToolServers
@@ -24,6 +23,7 @@ from specchat.tui.screens.messages import MessagesScreen
 from specchat.tui.screens.permission import PermissionScreen
 from specchat.tui.screens.tools import ToolsScreen
 from specchat.tui.widgets.plain import FactRows
+from tests.fake import FakeEngine
 from tests.service.tool_servers import READ, ScriptedServers, calling
 
 ASKS = calling(("read", '{"path": "notes.txt"}'), text="Let me see.")

@@ -17,7 +17,7 @@ from measure.terminal import Terminal
 from specchat.chat import writer
 from specchat.chat.rows import ChatRow
 from specchat.chat.store import Store
-from specchat.engine.fake import FakeEngine
+from tests.fake import FakeEngine
 
 SAID = "there was a fox"
 """What the scripted session answers."""

@@ -9,10 +9,10 @@ from test_chat import LONG, slow
 from tunes import SIZE, Jobs, chatting, models_toml
 
 from specchat.config.catalog import load_catalog
-from specchat.engine.fake import FakeEngine
 from specchat.engine.protocol.requests import Load
 from specchat.tune.registry import register
 from specchat.tune.shelf import Tuned
+from tests.fake import FakeEngine
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from textual.pilot import Pilot
 from tunes import SIZE, Jobs, chatting, models_toml, tunes
 
 from specchat.config.catalog import Catalog
-from specchat.engine.fake import INFO, FakeEngine
 from specchat.engine.protocol.pair import PairInfo
 from specchat.engine.protocol.requests import Load
 from specchat.models.declare import set_setting
@@ -23,6 +22,7 @@ from specchat.tui.screens.models import ModelsScreen
 from specchat.tui.screens.tune import TuneScreen
 from specchat.tune import BEGUN_WITH
 from specchat.tune.beside_tune import Tuning
+from tests.fake import INFO, FakeEngine
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from conftest import LAUNCH, ask, loaded, make_app, screen_text, wait_until
 from textual.pilot import Pilot
 from textual.widgets import OptionList
 
-from specchat.engine.fake import INFO, FakeEngine
 from specchat.engine.protocol.options import Speculation
 from specchat.engine.protocol.requests import Cancel, Change, Generate
 from specchat.insight import replay
@@ -21,6 +20,7 @@ from specchat.tui.screens.ledger import LedgerScreen
 from specchat.tui.screens.race import RaceScreen
 from specchat.tui.screens.replay import ReplayScreen
 from specchat.tui.screens.what_if import WhatIfScreen
+from tests.fake import INFO, FakeEngine
 
 LONG = " ".join(f"word{n}" for n in range(400))
 SIZES = [(120, 36), (60, 15), (40, 12)]

@@ -8,13 +8,13 @@ import pytest
 from conftest import ask, loaded, make_app, screen_text, wait_until
 from textual.pilot import Pilot
 
-from specchat.engine.fake import FakeEngine
-from specchat.engine.fake_steps import stats, steps
 from specchat.engine.protocol.events import Elsewhere, Failed, Finished, OtherClient, Started, Step
 from specchat.engine.protocol.options import Speculation, Written
 from specchat.engine.protocol.requests import Request, Watch
 from specchat.tui.app import SpecchatApp
 from specchat.tui.screens.watch import WatchScreen
+from tests.fake import FakeEngine
+from tests.fake_steps import stats, steps
 
 TEXT = "Once there was a fox who kept a lamp."
 FOREIGN = 1 << 40

@@ -7,7 +7,6 @@ import pytest
 from conftest import CATALOG, LAUNCH, ask, loaded, make_app, screen_text, wait_until
 from test_chat import LONG, being_answered, status
 
-from specchat.engine.fake import FakeEngine
 from specchat.engine.protocol.options import Limits
 from specchat.service.settings import Preferences
 from specchat.tui.actions.table import ACTIONS
@@ -15,6 +14,7 @@ from specchat.tui.composing.suggestions import SUGGESTIONS
 from specchat.tui.keys import Keys
 from specchat.tui.screens.about import AboutScreen
 from specchat.tui.widgets.welcome import Welcome
+from tests.fake import FakeEngine
 
 DEMO = replace(LAUNCH, fallback=CATALOG.pairs[0])
 

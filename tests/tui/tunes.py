@@ -12,11 +12,11 @@ from textual.pilot import Pilot
 from specchat.chat.store import Store
 from specchat.chat.tree import Conversation
 from specchat.config.catalog import load_catalog
-from specchat.engine.fake import FakeEngine
 from specchat.tui.app import SpecchatApp
 from specchat.tui.launch import Launch
 from specchat.tune.beside_work import TuningPlaces
 from tests.chat.conftest import answer
+from tests.fake import FakeEngine
 
 SIZE = (120, 36)
 

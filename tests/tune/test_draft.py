@@ -16,7 +16,7 @@ from specchat.engine.session import Session
 from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.tune import draft as draft_module
 from specchat.tune import learner as learner_module
-from specchat.tune import training as training_module
+from specchat.tune import optimisers
 from specchat.tune.distilling import Distilling
 from specchat.tune.draft import DIVERGENCES, LOSSES, Divergence, DraftLearner, HeldOut, activations, held_out, stepped
 from specchat.tune.replies import collect, questions
@@ -223,7 +223,7 @@ def test_a_step_in_parts_has_the_gradients_of_the_whole(
         seen.append([part.grad.clone() for part in parameters if part.grad is not None])
 
     monkeypatch.setattr(DraftLearner, "loss", counted)
-    monkeypatch.setattr(training_module, "clip_grad_norm_", noted)
+    monkeypatch.setattr(optimisers, "clip_grad_norm_", noted)
     for most in (1 << 30, texts * of_a_text):
         monkeypatch.setattr(draft_module, "PART", most)
         learner = DraftLearner(target, draft, "forward", adapted=False)

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from specchat.bench.published import narrowed
-from specchat.engine.fake import INFO
 from specchat.engine.protocol.pair import PairInfo
 from specchat.engine.weights.config import ModelConfig, parse_config
 from specchat.tune import exits
 from specchat.tune.families import FAMILIES
 from specchat.tune.plan import LARGEST_WHOLE, TunePlan, recommend_memory, training_plan, tune_plan, unsupported
+from tests.fake import INFO
 
 
 def target(hidden: int, layers: int, vocab: int = 3072) -> ModelConfig:

@@ -1,4 +1,4 @@
-"""What the launches of a pass share, and the residual stream between them.
+"""State that the launches of a pass share, and the residual stream between them.
 
 An update of the stream waits until an operation reads the stream. It joins the launch of the norms before that
 operation.

@@ -42,12 +42,12 @@ def embed(run: Launches, tokens: Tensor, _: Embed, *, scale: float, eps: float |
 
 def token_inputs(run: Launches, tokens: Tensor, op: MakeInputs) -> None:
     model, of, rows = run.model, op.of, run.at.rows
-    sums, made = (model.buffers.before[name] for name in ("projected inputs", "token inputs"))
+    sums, inputs = (model.buffers.before[name] for name in ("projected inputs", "token inputs"))
     assert model.weights.rows is not None
     run.normalise(None, model.buffers.x)
     run.flush()
     multiply(model.buffers.x, *model.weights.products[of.project], sums, rows)
-    make_inputs(tokens, model.weights.rows, sums, model.weights.norms[of.norm], of.norm.eps, of.scale, made, rows)
+    make_inputs(tokens, model.weights.rows, sums, model.weights.norms[of.norm], of.norm.eps, of.scale, inputs, rows)
 
 
 def normalise(run: Launches, op: Normalise) -> None:
@@ -55,9 +55,9 @@ def normalise(run: Launches, op: Normalise) -> None:
 
 
 def product(run: Launches, op: Multiply) -> None:
-    made = run.model.weights.products[op.matrix]
-    run.flush(made.weight)
-    multiply(run.views[op.source.name], *made, run.views[op.out.name], run.at.rows, run.skip)
+    weight, bias = run.model.weights.products[op.matrix]
+    run.flush(weight)
+    multiply(run.views[op.source.name], weight, bias, run.views[op.out.name], run.at.rows, run.skip)
 
 
 def gated_product(run: Launches, op: GatedProduct, *, activation: Activation) -> None:

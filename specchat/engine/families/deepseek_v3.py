@@ -10,7 +10,7 @@ from specchat.engine.foreign import Count, MaybeCount, Number, Switch
 from specchat.engine.recipe import Attention, Latent, Layer, Matrix, Norm, Recipe
 
 EPS = 1e-6
-"""Of the norms of latents, whatever config.json says."""
+"""The eps of the norms of latents, whatever config.json says."""
 
 
 class DeepseekV3Settings(GroupedSettings):

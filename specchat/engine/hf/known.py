@@ -52,12 +52,12 @@ def unsupported(settings: Mapping[str, Any]) -> str:
 
 def unknown_quantisation(settings: Mapping[str, Any], known: Collection[str]) -> str:
     """The words for a quantisation by none of the `known` methods, which transformers would pass over; else empty."""
-    told = quantisation_of(settings)
-    told = told if isinstance(told, dict) else {"quant_method": told}
-    method = told.get("quant_method")
+    message = quantisation_of(settings)
+    message = message if isinstance(message, dict) else {"quant_method": message}
+    method = message.get("quant_method")
     if method in (None, "bitsandbytes") or method in known:
         return ""
-    named = one_line(" ".join(str(name) for name in (method, told.get("quant_algo")) if name), 40)
+    named = one_line(" ".join(str(name) for name in (method, message.get("quant_algo")) if name), 40)
     return (
         f"it is quantised with {named}, which neither specchat's decoder nor transformers {version('transformers')} "
         "reads. Take the unquantised checkpoint, or a GGUF file of the model, which llama.cpp runs"

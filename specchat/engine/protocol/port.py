@@ -1,4 +1,4 @@
-"""The interface of an engine: a worker process, a scripted fake or a replayed trace."""
+"""The interface of an engine: a worker process, or a script in tests."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol

@@ -73,10 +73,10 @@ def unattached(prompt: str) -> str:
 def _existing(name: str, *, quoted: bool) -> str | None:
     """`name`, without what punctuation follows it, where that is there and no folder."""
     while name:
-        place = os.path.expanduser(name)
+        path = os.path.expanduser(name)
         try:
-            if os.path.lexists(place):
-                return None if os.path.isdir(place) else name
+            if os.path.lexists(path):
+                return None if os.path.isdir(path) else name
         except ValueError:
             return None
         if quoted or name[-1] not in _AROUND:

@@ -12,7 +12,7 @@ from specchat.tui.screens.window import ChatWindow
 _TEXT_HZ = 15
 _GAUGES_HZ = 5
 _SHARE = min(0.03 * (os.cpu_count() or 1), 0.2)
-"""Of one processor core, spent on drawing a running reply: the engine may need all the others."""
+"""Share of one processor core spent on drawing a running reply: the engine may need all the others."""
 _SLOWEST = 0.25
 """Seconds between draws when that share would ask for more."""
 _IDLE_CHECK = 1.0
@@ -29,7 +29,7 @@ class Feed:
         self._took = took
         self._text_at = self._gauges_at = self._worked = 0.0
         self._put_off = False
-        """Whether steps are to be drawn later."""
+        """True if steps are to be drawn later."""
         self._unsaved = ""
         self._collector = Collector()
 

@@ -1,4 +1,4 @@
-"""What was tuned: on which data, when, how large, and its held-out figures; used, given up or deleted from here."""
+"""Tuned drafts: data, date, size and held-out figures of each; used, given up or deleted from here."""
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime

@@ -87,7 +87,7 @@ class ChatWindow(Screen[None]):
 
     @property
     def place(self) -> Where:
-        """Where the focus is."""
+        """The part of the window that has the focus."""
         if self.sidebar.has_focus_within:
             return "chats"
         return "transcript" if self.transcript.has_focus else "prompt"
@@ -153,7 +153,7 @@ class ChatWindow(Screen[None]):
         self._hints.show_for(here, self._facts(here))
 
     def _facts(self, here: Where) -> frozenset[When]:
-        """What is so now, of what a hint may depend on."""
+        """The conditions of hints that hold now."""
         session, transcript = self.session, self.transcript
         reply, read = session.last_reply, here == "transcript"
         facts: dict[When, bool] = {

@@ -111,7 +111,7 @@ class ChatRows:
         self._known = len(self.conversation.turns)
 
     def _some(self, numbers: Iterable[int]) -> list[TurnView]:
-        """As many of the turns `numbers` as are taken in at a time."""
+        """The first of the turns `numbers`: those that are taken in at a time."""
         views: list[TurnView] = []
         size = 0
         for number in numbers:

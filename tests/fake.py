@@ -9,7 +9,6 @@ from threading import Thread
 from typing import Any
 
 from specchat.engine.errors import ErrorKind
-from specchat.engine.fake_steps import compared, count, stats, steps, written_in
 from specchat.engine.protocol.events import (
     AwaitingClient,
     Changed,
@@ -29,6 +28,7 @@ from specchat.engine.protocol.requests import Cancel, Change, Count, Generate, L
 from specchat.engine.protocol.stats import Stats
 from specchat.engine.reply.context_policy import fit
 from specchat.engine.strategies import STRATEGIES
+from tests.fake_steps import compared, count, stats, steps, written_in
 
 INFO = PairInfo(
     id="fake",

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from specchat.chat.checkup import Checkup, look_into
 from specchat.chat.schema import MIGRATIONS, StoreError
 from specchat.chat.store import Store
+from specchat.doctor.chats import Checkup, look_into
 from tests.chat.conftest import a_chat, flush, save
 
 

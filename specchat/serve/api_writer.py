@@ -1,0 +1,88 @@
+"""Answers to a request, whole or as a stream, whatever API they are in."""
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import aclosing
+from typing import Any, ClassVar, Protocol
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from specchat.engine.protocol.events import Finished, Started, Step
+from specchat.serve import sse
+from specchat.serve.errors import ApiError
+from specchat.serve.generation import ReplyEvent, ReplyEvents
+from specchat.serve.tools import NO_TOOLS, ToolUse
+
+LEFT_OUT = "x-specchat-left-out-tools"
+
+
+class ApiWriter(Protocol):
+    """Writes one reply in an API's words: server-sent events as it grows, and its body once it has ended."""
+
+    alive: ClassVar[str]
+    """Keeps a client waiting that gets nothing else."""
+
+    def begin(self, event: Started) -> str: ...
+    def step(self, event: Step) -> str: ...
+    def end(self, event: Finished) -> str: ...
+    def failed(self, error: ApiError) -> str: ...
+
+    def body(self, event: Finished) -> dict[str, Any]:
+        """The whole reply, after `end`."""
+        ...
+
+
+async def respond(
+    request: Request, writer: ApiWriter, events: ReplyEvents, use: ToolUse = NO_TOOLS, *, stream: bool
+) -> Response:
+    """Answer `request`; a header names the tools that the model does not see.
+
+    A stream begins once the prompt was read, so that a refusal has its status, or after the wait of `Served.reply`.
+
+    Raises:
+        ApiError: it cannot be answered, or the client left.
+    """
+    headers = {LEFT_OUT: ", ".join(use.left_out)} if use.left_out else {}
+    if not stream:
+        return JSONResponse(await sse.while_connected(request, whole(writer, events)), headers=headers)
+    first = await sse.while_connected(request, anext(events))
+    headers |= sse.HEADERS
+    return StreamingResponse(chunks(writer, first, events), media_type="text/event-stream", headers=headers)
+
+
+async def whole(writer: ApiWriter, events: ReplyEvents) -> dict[str, Any]:
+    """The body of a reply.
+
+    Raises:
+        ApiError: the engine failed or ended.
+    """
+    async with aclosing(events):
+        async for some in events:
+            _written(writer, some)
+            if some and isinstance(last := some[-1], Finished):
+                return writer.body(last)
+    raise ApiError(503, "The engine ended.")
+
+
+async def chunks(writer: ApiWriter, first: list[ReplyEvent], events: ReplyEvents) -> AsyncIterator[str]:
+    """The reply as server-sent events; those that come together are sent together."""
+    async with aclosing(events):
+        try:
+            yield _written(writer, first) or writer.alive
+            async for some in events:
+                yield _written(writer, some) or writer.alive
+        except ApiError as error:
+            yield writer.failed(error)
+
+
+def _written(writer: ApiWriter, events: Iterable[ReplyEvent]) -> str:
+    parts = []
+    for event in events:
+        match event:
+            case Started():
+                parts.append(writer.begin(event))
+            case Step():
+                parts.append(writer.step(event))
+            case Finished():
+                parts.append(writer.end(event))
+    return "".join(parts)
