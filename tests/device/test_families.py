@@ -29,7 +29,7 @@ from specchat.engine.memory.plan import GPU_RUNTIME, plan
 from specchat.engine.model.decoder import Skip
 from specchat.engine.protocol.options import Sampling
 from specchat.engine.protocol.pair import Quant
-from specchat.engine.recipe import Delta, Experts, Layer, ShortConv
+from specchat.engine.recipe import Attention, Delta, Experts, Layer, ShortConv
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.host import host_model
@@ -63,11 +63,13 @@ BEFORE, ROWS = 9, 12
 """Tokens before those whose logits are compared: queries that grow do so from position 16 on."""
 RUN = [family for family in MORE if not unsupported(parse_config(Path(), config(**FAMILIES[family])))]
 """Families that the kernels take."""
+PLAIN = "gemma2", "cohere2", "deepseek_v3"
+"""Families with a feature of their own: a cap on scores, parallel halves, latents."""
 FEW = "gemma4_moe", "gemma4_e", "gpt_oss", "qwen3_next"
 """Families with most features between them."""
-BRIEF = (*FEW, "muse", "lfm2", "granite", "glm4", "smollm3", "olmo3", "phi3", "glm4_moe", "ministral3")
+BRIEF = (*FEW, "muse", "lfm2", "granite", "glm4", "smollm3", "olmo3", "phi3", "glm4_moe", "ministral3", *PLAIN)
 """Families that have every feature of the others between them."""
-MIXED = (*FEW, "muse", "lfm2", "glm4_moe")
+MIXED = (*FEW, "muse", "lfm2", "glm4_moe", "deepseek_v3")
 """Families in which one row could learn of another by each way that there is."""
 
 
@@ -145,13 +147,13 @@ def test_heads_that_want_rows_of_the_table_get_them_without_the_norm(tmp_path: P
 def launched(layer: Layer, apart: int) -> int:
     """Launches of a layer, with activations apart or not: Llama's nine, or those of a mixture in place of two.
 
-    The gates of a recurrent layer take one more, a short convolution two fewer.
+    The gates of a recurrent layer take one more, a short convolution two fewer. Heads of latents take one to be put
+    together, and two for each latent: its norm and its product.
     """
-    feed, of_gated, of_mixer = (
-        layer.feed,
-        2 + apart,
-        7 + isinstance(layer.mixer, Delta) - 2 * isinstance(layer.mixer, ShortConv),
-    )
+    feed, mixer, of_gated = layer.feed, layer.mixer, 2 + apart
+    of_mixer = 7 + isinstance(mixer, Delta) - 2 * isinstance(mixer, ShortConv)
+    if isinstance(mixer, Attention) and mixer.latent:
+        of_mixer += 1 + 2 * len(mixer.latent.products)
     if not isinstance(feed, Experts):
         return of_mixer + of_gated
     beside = 0 if feed.joined else of_gated * bool(feed.shared) + bool(feed.shared_gate)

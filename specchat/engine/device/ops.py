@@ -8,6 +8,8 @@ from specchat.engine.device.mixture import gated_mlp, mix
 from specchat.engine.kernels import ahead
 from specchat.engine.kernels.attention import attend as attend_rows
 from specchat.engine.kernels.embed import embed as embed_rows
+from specchat.engine.kernels.latent import expand as expand_heads
+from specchat.engine.kernels.latent import norm_latent
 from specchat.engine.kernels.layer_inputs import gate_input as gate_rows
 from specchat.engine.kernels.layer_inputs import make_inputs
 from specchat.engine.kernels.products import multiply
@@ -19,6 +21,7 @@ from specchat.engine.program.ops import (
     Attend,
     Convolve,
     Embed,
+    Expand,
     GatedProduct,
     GateInput,
     Head,
@@ -65,6 +68,25 @@ def gated_product(run: Launches, op: GatedProduct, *, activation: Activation) ->
     gated_mlp(run, op.of.gate_up, run.views[op.source.name], run.views[op.out.name], activation)
 
 
+def expand(run: Launches, op: Expand, *, interleaved: bool) -> None:
+    of, weights, rows, views = op.of, run.model.weights, run.at.rows, run.views
+    first = views[op.source.name]
+    rank, rotated = of.key_value.inputs, op.attention.rotary_dim
+    queries, latent, shared = first.split([first.shape[2] - rank - rotated, rank, rotated], -1)
+    if of.query and of.query_norm:
+        norm_latent(queries, _norm_of(run, of.query_norm), views["latent of queries"], rows, run.skip)
+        queries = views["queries of latents"]
+        multiply(views["latent of queries"], *weights.products[of.query], queries, rows, run.skip)
+    norm_latent(latent, _norm_of(run, of.key_value_norm), views["latent of keys"], rows, run.skip)
+    multiply(views["latent of keys"], *weights.products[of.key_value], views["parts of heads"], rows, run.skip)
+    heads, out = op.attention.heads, views[op.out.name]
+    expand_heads(queries, shared, views["parts of heads"], out, heads, rows, interleaved, run.skip)
+
+
+def _norm_of(run: Launches, norm: Norm) -> NormOf:
+    return run.model.weights.norms[norm], norm.eps
+
+
 def attend(
     run: Launches,
     op: Attend,
@@ -83,13 +105,13 @@ def attend(
     keys, values = caches.entries[run.layer if share is None else share]
     projected, query = views[op.source.name], views["queries"]
 
-    def norm(one: Norm | None) -> NormOf | None:
-        return None if one is None else (model.weights.norms[one], one.eps)
-
+    query_of, key_of, value_of = (
+        None if one is None else _norm_of(run, one) for one in (query_norm, key_norm, value_norm)
+    )
     cos, sin = caches.turns[turn(of)]
     rope_and_write(
-        projected, norm(query_norm), norm(key_norm), cos, sin, at.start, at.offsets, query, keys, values, at.rows,
-        run.skip, norm(value_norm), caches.tempers.get(temper), gated,
+        projected, query_of, key_of, cos, sin, at.start, at.offsets, query, keys, values, at.rows,
+        run.skip, value_of, caches.tempers.get(temper), gated,
         ahead.of_weight(model.weights.products[of.out].weight, LAUNCHES),
     )  # fmt: skip
     attend_rows(
@@ -145,6 +167,7 @@ GPU = OpTable(
         Normalise: normalise,
         Multiply: product,
         GatedProduct: gated_product,
+        Expand: expand,
         Attend: attend,
         Convolve: convolve,
         Advance: advance,
@@ -154,4 +177,6 @@ GPU = OpTable(
         Scale: scale,
         Head: head,
     },
+    elsewhere=("latent", "value_dim"),
 )
+"""Latents have an operation of their own, and the width of the output says how many numbers a value has."""

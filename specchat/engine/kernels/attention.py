@@ -171,7 +171,7 @@ def attend(
         length: int32 [1], KV entries before the first row.
         tree: None for a chain: row r attends to KV entries up to length + r. Otherwise int64 [R]: row r attends to all
             KV entries before length, and to length + j for each set bit j of tree[r]: its own and its ancestors'.
-        out: compute dtype [R, heads * D], written.
+        out: compute dtype [R, heads * value], written: the first `value` numbers of each head's D.
         rows: 1 to R, at most 64 of a tree.
         skip: int32 [1]; non-zero skips the kernels.
         scale: factor on the scores, D ** -0.5 if None.
@@ -227,7 +227,7 @@ def attend(
         maxnreg=registers(dim),
         enable_fp_fusion=True,
     )
-    combine(workspace, length, tree, skip, out, rows, dim, capacity, window, sinks, gates)
+    combine(workspace, length, tree, skip, out, rows, heads, dim, capacity, window, sinks, gates)
 
 
 def reference_attend(

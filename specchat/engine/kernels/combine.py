@@ -30,6 +30,7 @@ def _combine(
     gates_split: tl.tensor,
     gates_row: tl.tensor,
     DIM: tl.constexpr,
+    VALUE: tl.constexpr,
     PADDED: tl.constexpr,
     SPLIT: tl.constexpr,
     CHUNK: tl.constexpr,
@@ -78,7 +79,7 @@ def _combine(
     if gates is not None:
         gate = summed(gates + row * gates_row + (2 * head + 1) * DIM + d, d < DIM, gates_split, GATE_SPLITS)
         y = y * tl.sigmoid(gate)
-    tl.store(out + (row * heads + head) * DIM + d, y.to(out.dtype.element_ty), mask=d < DIM)
+    tl.store(out + (row * heads + head) * VALUE + d, y.to(out.dtype.element_ty), mask=d < VALUE)
 
 
 def combine(
@@ -88,6 +89,7 @@ def combine(
     skip: Tensor | None,
     out: Tensor,
     rows: int,
+    heads: int,
     dim: int,
     capacity: int,
     window: int,
@@ -97,10 +99,9 @@ def combine(
     """Add the partial sums of each row and head in index order; the arguments are those of `attention.attend`.
 
     Args:
-        out: compute dtype [R, heads * dim], written.
+        out: compute dtype [R, heads * value], written; `value` are as many of a value's `dim` numbers.
         capacity: positions of the cache.
     """
-    heads = out.shape[1] // dim
     gates_split, gates_row = (None, None) if gates is None else gates.stride()[:2]
     _combine[(rows, heads)](
         workspace.best,
@@ -119,6 +120,7 @@ def combine(
         gates_split,
         gates_row,
         DIM=dim,
+        VALUE=out.shape[1] // heads,
         PADDED=padded(dim),
         SPLIT=workspace.split,
         CHUNK=CHUNK,

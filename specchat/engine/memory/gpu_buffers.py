@@ -6,8 +6,8 @@ from math import prod
 from typing import Any, NamedTuple
 
 from specchat.engine.kernels.gpu_shapes import PASS_ROWS, activates, joined_scores, tiling
-from specchat.engine.program.ops import Attend, GatedProduct, GateInput, MakeInputs, Mix, Multiply, Program
-from specchat.engine.recipe import Experts, Gated, Matrix
+from specchat.engine.program.ops import Attend, Expand, GatedProduct, GateInput, MakeInputs, Mix, Multiply, Program
+from specchat.engine.recipe import Experts, Gated, Latent, Matrix
 
 
 class Shape(NamedTuple):
@@ -61,6 +61,8 @@ def shapes(op: Any, cuts: Cuts) -> Iterator[tuple[str, Shape]]:
     elif isinstance(op, MakeInputs):
         yield "projected inputs", cuts.sums(op.of.project)
         yield "token inputs", Shape((PASS_ROWS, op.of.width // op.of.norm.size, op.of.norm.size))
+    elif isinstance(op, Expand):
+        yield from _of_latents(op, op.of, cuts)
     elif hasattr(op, "out"):
         yield op.out.name, Shape((PASS_ROWS, op.out.width), single=False)
     if isinstance(op, GatedProduct):
@@ -69,6 +71,15 @@ def shapes(op: Any, cuts: Cuts) -> Iterator[tuple[str, Shape]]:
         yield "input gates", cuts.sums(op.of.gate)
     elif isinstance(op, Attend):
         yield "queries", Shape((PASS_ROWS, op.of.heads, op.of.head_dim), single=False)
+
+
+def _of_latents(op: Expand, of: Latent, cuts: Cuts) -> Iterator[tuple[str, Shape]]:
+    yield op.out.name, Shape((1, PASS_ROWS, op.out.width))
+    yield "latent of keys", Shape((PASS_ROWS, of.key_value.inputs), single=False)
+    yield "parts of heads", cuts.sums(of.key_value)
+    if of.query:
+        yield "latent of queries", Shape((PASS_ROWS, of.query.inputs), single=False)
+        yield "queries of latents", cuts.sums(of.query)
 
 
 def _of_mixture(op: Mix, of: Experts, cuts: Cuts) -> Iterator[tuple[str, Shape]]:

@@ -25,7 +25,6 @@ LACKING: dict[Executor, dict[str, str]] = {
         "Attend.centred": _CENTRED,
         "Add.centred": _CENTRED,
         "Mix.centred": _CENTRED,
-        "latent": _LATENT,
     },
 }
 """Features that an executor does not have, with what a person calls them: by name, or by operation and name."""
