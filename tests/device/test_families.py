@@ -63,8 +63,8 @@ BEFORE, ROWS = 9, 12
 """Tokens before those whose logits are compared: queries that grow do so from position 16 on."""
 RUN = [family for family in MORE if not unsupported(parse_config(Path(), config(**FAMILIES[family])))]
 """Families that the kernels take."""
-PLAIN = "gemma2", "cohere2", "deepseek_v3"
-"""Families with a feature of their own: a cap on scores, parallel halves, latents."""
+PLAIN = "gemma2", "cohere2", "deepseek_v3", "hunyuan"
+"""Families with a feature of their own: a cap on scores, parallel halves, latents, late norms."""
 FEW = "gemma4_moe", "gemma4_e", "gpt_oss", "qwen3_next"
 """Families with most features between them."""
 BRIEF = (*FEW, "muse", "lfm2", "granite", "glm4", "smollm3", "olmo3", "phi3", "glm4_moe", "ministral3", *PLAIN)

@@ -168,6 +168,12 @@ MORE: dict[str, dict[str, Any]] = {
         "moe_intermediate_size": 32,
         "tie_word_embeddings": False,
     },
+    "hunyuan": {
+        "model_type": "hunyuan_v1_dense",
+        "num_key_value_heads": 2,
+        "head_dim": 32,
+        "rope_parameters": {"rope_type": "dynamic", "rope_theta": 10000.0, "alpha": 20.0, "factor": 1.0},
+    },
     "gemma2": {
         "model_type": "gemma2",
         "num_key_value_heads": 2,

@@ -35,6 +35,7 @@ OF_LAYERS: dict[str, Callable[[Layer], object]] = {
     "keys as values": attends(lambda mixer: len(set(mixer.qkv.names)) < len(mixer.qkv.names)),
     "queries that grow": attends(lambda mixer: mixer.temper[0]),
     "sinks": attends(lambda mixer: mixer.sinks),
+    "norms after the rotation": attends(lambda mixer: mixer.late_norms),
     "latent attention": attends(lambda mixer: mixer.latent),
     "a cap on scores": attends(lambda mixer: mixer.score_cap),
     "shared KV entries": attends(lambda mixer: mixer.share is not None),

@@ -94,6 +94,7 @@ def attend(
     query_norm: Norm | None,
     key_norm: Norm | None,
     value_norm: Norm | None,
+    late_norms: bool,
     temper: tuple[float, float],
     sinks: str,
     gated: bool,
@@ -112,7 +113,7 @@ def attend(
     rope_and_write(
         projected, query_of, key_of, cos, sin, at.start, at.offsets, query, keys, values, at.rows,
         run.skip, value_of, caches.tempers.get(temper), gated,
-        ahead.of_weight(model.weights.products[of.out].weight, LAUNCHES),
+        ahead.of_weight(model.weights.products[of.out].weight, LAUNCHES), late_norms,
     )  # fmt: skip
     attend_rows(
         query, keys, values, at.length, at.path, model.buffers.attention, views[op.out.name], at.rows, run.skip,

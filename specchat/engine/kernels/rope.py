@@ -49,6 +49,7 @@ def _rope_and_write(
     STEP: tl.constexpr,
     ALL_QUERIES: tl.constexpr,
     ALL_KEYS: tl.constexpr,
+    LATE: tl.constexpr,
     CHUNK: tl.constexpr,
 ) -> None:
     if skip is not None:  # noqa: SIM102
@@ -86,6 +87,8 @@ def _rope_and_write(
         turned = d < WIDTH
         opposite = tl.where(turned, (d + WIDTH // 2) % WIDTH, d)
         swapped = summed(first + opposite, inside, stride_split, SPLITS)
+        # The rotation keeps lengths, so that after it a norm differs by the places of its weights alone.
+        of_swapped = d if LATE else opposite
         if head < heads:
             if query_norm is not None:
                 scale = _scale(
@@ -93,14 +96,14 @@ def _rope_and_write(
                 )
                 norm = query_norm + (head * DIM if ALL_QUERIES else 0)
                 x = x * scale * tl.load(norm + d, mask=inside, other=0.0).to(tl.float32)
-                swapped = swapped * scale * tl.load(norm + opposite, mask=inside, other=0.0).to(tl.float32)
+                swapped = swapped * scale * tl.load(norm + of_swapped, mask=inside, other=0.0).to(tl.float32)
         else:
             if key_norm is not None:
                 own = head - heads
                 scale = _scale(x, first, own, kv_heads, key_eps, stride_split, SPLITS, DIM, PADDED, 1, ALL_KEYS, CHUNK)
                 norm = key_norm + (own * DIM if ALL_KEYS else 0)
                 x = x * scale * tl.load(norm + d, mask=inside, other=0.0).to(tl.float32)
-                swapped = swapped * scale * tl.load(norm + opposite, mask=inside, other=0.0).to(tl.float32)
+                swapped = swapped * scale * tl.load(norm + of_swapped, mask=inside, other=0.0).to(tl.float32)
         angle = first_slot + tl.load(offsets + row)
         known = turned & (angle < capacity)
         # Values that are not turned are multiplied by 1, and 0 is added.
@@ -166,6 +169,7 @@ def rope_and_write(
     temper: Tensor | None = None,
     gated: bool = False,
     ahead: Ahead | None = None,
+    late_norms: bool = False,
 ) -> None:
     """Turn the fused product into rotated queries and KV entries (RoPE: Su et al. 2021).
 
@@ -187,6 +191,7 @@ def rope_and_write(
         temper: float32 [capacity], factors on the rotated queries at each position (`model.rope.tempers`).
         gated: each query in `partials` is followed by a gate of D values, which is not read.
         ahead: of the product after attention, to be asked for meanwhile.
+        late_norms: norms of single heads come after the rotation, which keeps lengths: no `cos` has a factor.
     """
     (_, held, dim), capacity = keys.shape, len(cos)
     heads = query.shape[1]
@@ -223,6 +228,7 @@ def rope_and_write(
         STEP=1 + gated,
         ALL_QUERIES=all_queries,
         ALL_KEYS=all_keys,
+        LATE=late_norms,
         CHUNK=CHUNK,
         num_warps=warps(all_queries or all_keys),
         enable_fp_fusion=True,

@@ -19,6 +19,7 @@ LACKING: dict[Executor, dict[str, str]] = {
         "score_cap": "a cap on attention scores",
         "parallel": "parallel halves",
         "latent": _LATENT,
+        "late_norms": "norms of heads after their rotation",
     },
     "the GPU kernels": {
         "causal": _LATER,

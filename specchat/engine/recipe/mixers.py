@@ -50,6 +50,7 @@ class Attention:
         rope: rotation of queries and keys; None: not rotated.
         query_norm, key_norm: before the rotation, over each head or over all heads together (see `Norm.size`).
         value_norm: over each head.
+        late_norms: the norms of queries and keys, each over a head, come after the rotation.
         temper: (beta, length): queries at position p are multiplied by 1 + beta * ln(1 + floor(p / length)), as in
             Llama 4 and Ministral 3; beta 0: by 1.
         sinks: name of the tensor [heads] of scores, scaled already, that a value of zeros has beside the others
@@ -73,6 +74,7 @@ class Attention:
     query_norm: Norm | None = None
     key_norm: Norm | None = None
     value_norm: Norm | None = None
+    late_norms: bool = False
     temper: tuple[float, float] = (0.0, 1.0)
     sinks: str = ""
     gated: bool = False

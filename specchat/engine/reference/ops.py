@@ -138,6 +138,7 @@ def attend(
     query_norm: Norm | None,
     key_norm: Norm | None,
     value_norm: Norm | None,
+    late_norms: bool,
     sinks: str,
     gated: bool,
     score_cap: float,
@@ -150,13 +151,15 @@ def attend(
     query, gate = made.narrow(-1, 0, size), None
     if gated:
         query, gate = (part.flatten(-2) for part in query.unflatten(-1, (of.heads, -1)).chunk(2, -1))
-    query = _heads(of, norm(query_norm, query, tensors))
-    if context.rotation is not None:
-        query = turned(query, *context.rotation)
+    query = _rotated(of, query, tensors, context.rotation, query_norm, late_norms)
     if context.temper is not None:
         query = query * context.temper
     entries = made.narrow(-1, size, made.shape[-1] - size)
-    own = () if share is not None else _entries(of, entries, tensors, context.rotation, key_norm, value_norm)
+    own = (
+        ()
+        if share is not None
+        else _entries(of, entries, tensors, context.rotation, (key_norm, value_norm), late_norms)
+    )
     keys, values = context.entries(*own)
     if sinks or score_cap or context.attend is None:
         of_sinks = tensors.vector(sinks) if sinks else None
@@ -251,20 +254,35 @@ def keys_and_values(
     of: Attention, x: Tensor, tensors: Tensors, rotation: tuple[Tensor, Tensor] | None
 ) -> tuple[Tensor, Tensor]:
     """The entries float32 [..., kv_heads, rows, head_dim] of rows float32 [..., rows, inputs] that ask nothing."""
-    return _entries(of, tensors.product(x, of.key_value), tensors, rotation, of.key_norm, of.value_norm)
+    return _entries(
+        of, tensors.product(x, of.key_value), tensors, rotation, (of.key_norm, of.value_norm), of.late_norms
+    )
 
 
 def _entries(
     of: Attention,
-    made: Tensor,
+    projected: Tensor,
     tensors: Tensors,
     rotation: tuple[Tensor, Tensor] | None,
-    key_norm: Norm | None,
-    value_norm: Norm | None,
+    norms: tuple[Norm | None, Norm | None],
+    late: bool,
 ) -> tuple[Tensor, Tensor]:
-    key, value = made.chunk(2, -1)
-    key = _heads(of, norm(key_norm, key, tensors))
-    return key if rotation is None else turned(key, *rotation), _heads(of, norm(value_norm, value, tensors))
+    (key, value), (key_norm, value_norm) = projected.chunk(2, -1), norms
+    return _rotated(of, key, tensors, rotation, key_norm, late), _heads(of, norm(value_norm, value, tensors))
+
+
+def _rotated(
+    of: Attention,
+    x: Tensor,
+    tensors: Tensors,
+    rotation: tuple[Tensor, Tensor] | None,
+    of_heads: Norm | None,
+    late: bool,
+) -> Tensor:
+    """Heads of queries or keys, float32 [..., rows, heads * head_dim], normed and rotated."""
+    heads = _heads(of, x if late else norm(of_heads, x, tensors))
+    heads = heads if rotation is None else turned(heads, *rotation)
+    return norm(of_heads, heads, tensors) if late else heads
 
 
 def _heads(of: Attention, x: Tensor) -> Tensor:
