@@ -16,7 +16,7 @@ import torch
 from numba import types
 
 from specchat.engine.cpu.description.buffers import pass_buffers
-from specchat.engine.cpu.layers.passes import CODES
+from specchat.engine.cpu.layers.passes import HEAD as HEAD_CODE
 from specchat.engine.cpu.packed import Packed
 from specchat.engine.cpu.primitives.records import HEAD, PASS, Structure
 from specchat.engine.cpu.primitives.simd import python_callable
@@ -52,7 +52,9 @@ class Multiplication:
         out = np.zeros((rows, LANES * int(self._table[0]["panels"])), np.float32)
         own, scores = np.zeros((1, 2, rows, self._inputs), np.float32), np.zeros((1, 1), np.float32)
         head = Structure(HEAD, matrix=self._table, norm=self._norm, logits=out, logits_row=out.shape[1])
-        run = Structure(PASS, x=x, rows=rows, hidden=self._inputs, head=head, **pass_buffers(out, own, scores), **CODES)
+        run = Structure(
+            PASS, x=x, rows=rows, hidden=self._inputs, head=head, head_code=HEAD_CODE, **pass_buffers(out, own, scores)
+        )
         started = process_time()
         gathered(rows, x.ctypes.data, self._table.ctypes.data, own[0, 1].ctypes.data, self._inputs)
         lead(self._board, run.address, 1)

@@ -40,7 +40,7 @@ def buffers(c: ModelConfig, head_rows: int, threads: int, capacity: int, ordered
     """
     r = c.recipe
     own = r.per_layer
-    after = any(layer.post_mixer or layer.post_feed or layer.input for layer in r.layers)
+    after = any(layer.post_norms or layer.input or layer.parallel for layer in r.layers)
     products = *r.forms, *([(own.project, 1)] if own else [])
     gates = max((sum(map(panels_for, mixer.gates.outputs)) for mixer in r.recurrent), default=0)
     panels = max(panels_for(sum(m.outputs)) for m, _ in products) + gates + after * panels_for(r.hidden)

@@ -1,10 +1,11 @@
 """Vector sizes of the compiled pass, apart from numba, which plans do without."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from specchat.engine.program.lower import lower
 from specchat.engine.program.table import unsupported as lacking
-from specchat.engine.recipe import Attention, Delta, Experts, Layer, Recipe, ShortConv
+from specchat.engine.recipe import Attention, Delta, Experts, Layer, Norm, Recipe, ShortConv
 from specchat.engine.weights.config import ModelConfig
 
 LANES = 16
@@ -32,8 +33,8 @@ def unsupported(recipe: Recipe) -> str:
             return f"{what} of {odd[0]} values, not a multiple of {LANES}: not in the compiled pass"
     if any(layer.post_mixer and isinstance(layer.mixer, Delta) for layer in recipe.layers):
         return "a norm after recurrent layers: not in the compiled pass"
-    if any(len(eps) > 1 for layer in recipe.layers for eps in _alike(layer)):
-        return "norms of unlike eps in a layer: not in the compiled pass"
+    if any(len({norm.eps for norm in norms if norm}) > 1 for layer in recipe.layers for norms in _alike(layer)):
+        return "norms of unlike eps in attention or a mixture: not in the compiled pass"
     if any(one.shared and one.shared.activation != one.each.activation for one in mixtures):
         return "a shared MLP with another gate than the experts: not in the compiled pass"
     if any(len(_norms_over_heads(mixer)) > 1 for mixer in recipe.attentions):
@@ -41,10 +42,11 @@ def unsupported(recipe: Recipe) -> str:
     return lacking(lower(recipe), "the compiled pass")
 
 
-def _alike(layer: Layer) -> tuple[set[float], ...]:
-    """The eps of norms that must have one in common."""
-    inner, post = ({norm.eps for norm in norms} for norms in (layer.inner_norms, layer.post_norms))
-    return (inner | post,) if isinstance(layer.feed, Experts) else (inner, post)
+def _alike(layer: Layer) -> Iterator[tuple[Norm | None, ...]]:
+    """Norms that must have one eps in common."""
+    yield layer.mixer.norms
+    if isinstance(layer.feed, Experts) and layer.feed.apart:
+        yield layer.feed.apart.all
 
 
 def _norms_over_heads(mixer: Attention) -> set[bool]:

@@ -15,10 +15,11 @@ LACKING: dict[Executor, dict[str, str]] = {
     "the reference": {},
     "the compiled pass": {
         "causal": _LATER,
-        "centred": _CENTRED,
-        "score_cap": "a cap on attention scores",
-        "parallel": "parallel halves",
+        "Attend.centred": _CENTRED,
+        "Add.centred": _CENTRED,
+        "Mix.centred": _CENTRED,
         "latent": _LATENT,
+        "value_dim": _LATENT,
     },
     "the GPU kernels": {
         "causal": _LATER,
@@ -26,6 +27,7 @@ LACKING: dict[Executor, dict[str, str]] = {
         "Add.centred": _CENTRED,
         "Mix.centred": _CENTRED,
         "latent": _LATENT,
+        "value_dim": _LATENT,
     },
 }
 """Features that an executor does not have, with what a person calls them: by name, or by operation and name."""
