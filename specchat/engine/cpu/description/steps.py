@@ -52,7 +52,7 @@ class Arrays:
 
 
 def product_addresses(layers: Sequence[Layer], table: NDArray[Any]) -> dict[Matrix, int]:
-    """Address of the PRODUCT of each matrix of `layers`, whose products `table` begins with; its owner keeps it alive."""
+    """Address of the PRODUCT of each matrix of `layers`, whose products a `table` that stays begins with."""
     matrices = (matrix for layer in layers for matrix in layer.products)
     return {matrix: table.ctypes.data + PRODUCT_BYTES * index for index, matrix in enumerate(matrices)}
 
