@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import accumulate
 
 from specchat.engine.program.lower import lower
 from specchat.engine.program.table import unsupported as lacking
@@ -26,6 +27,7 @@ def unsupported(recipe: Recipe) -> str:
     sizes = {
         "recurrent heads": {size for mixer in recipe.recurrent for size in (mixer.key_dim, mixer.value_dim)},
         "halves of convolutions": {mixer.head_dim for mixer in recipe.cached if isinstance(mixer, ShortConv)},
+        "latent attention": {size for mixer in recipe.attentions if mixer.latent for size in _of_latents(mixer)},
         "inputs of layers": {recipe.per_layer.norm.size} if recipe.per_layer else set(),
     }
     for what, found in sizes.items():
@@ -44,9 +46,29 @@ def unsupported(recipe: Recipe) -> str:
 
 def _alike(layer: Layer) -> Iterator[tuple[Norm | None, ...]]:
     """Norms that must have one eps in common."""
-    yield layer.mixer.norms
+    if isinstance(layer.mixer, Attention):
+        yield layer.mixer.query_norm, layer.mixer.key_norm, layer.mixer.value_norm
     if isinstance(layer.feed, Experts) and layer.feed.apart:
         yield layer.feed.apart.all
+
+
+def _of_latents(mixer: Attention) -> Iterator[int]:
+    """Sizes of latents, of heads and of their parts."""
+    assert mixer.latent
+    yield from (matrix.inputs for matrix in mixer.latent.products)
+    yield from (mixer.head_dim, mixer.rotary_dim, mixer.value_dim or LANES)
+
+
+def latent_places(mixer: Attention) -> tuple[int, ...]:
+    """Elements of a row at which the first product and those of latents, queries, keys and values, begin, and the end.
+
+    Heads come before them.
+    """
+    latent = mixer.latent
+    assert latent
+    outputs = sum(mixer.qkv.outputs), sum(latent.query.outputs) if latent.query else 0, *latent.key_value.outputs
+    spans = (LANES * panels_for(one) if one else 0 for one in outputs)
+    return tuple(accumulate(spans, initial=3 * mixer.heads * mixer.head_dim))
 
 
 def _norms_over_heads(mixer: Attention) -> set[bool]:

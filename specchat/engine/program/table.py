@@ -18,8 +18,6 @@ LACKING: dict[Executor, dict[str, str]] = {
         "Attend.centred": _CENTRED,
         "Add.centred": _CENTRED,
         "Mix.centred": _CENTRED,
-        "latent": _LATENT,
-        "value_dim": _LATENT,
     },
     "the GPU kernels": {
         "causal": _LATER,

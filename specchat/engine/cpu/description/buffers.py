@@ -8,10 +8,9 @@ from numpy.typing import NDArray
 
 from specchat.engine.cpu.primitives.records import PASS, Structure
 from specchat.engine.cpu.products.shared import LINE
-from specchat.engine.memory.host_need import mixture_need
-from specchat.engine.memory.state_need import room as state_room
+from specchat.engine.memory.host_need import mixture_need, pass_shape
 from specchat.engine.memory.state_need import width
-from specchat.engine.memory.vectors import FEW, LANES, attention_room, filled, panels_for
+from specchat.engine.memory.vectors import LANES, filled
 from specchat.engine.model.rows import PREFILL_ROWS
 from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout
 from specchat.engine.program.lower import lower
@@ -43,15 +42,11 @@ class PassBuffers:
     def __init__(self, config: ModelConfig, table: NDArray[Any], threads: int, capacity: int) -> None:
         """Make buffers for products of `table`, for `threads` threads and a cache of `capacity` positions."""
         self._recipe = recipe = filled(config.recipe)
-        after = any(layer.post_norms or layer.input or layer.parallel for layer in recipe.layers)
-        gates = max((sum(map(panels_for, mixer.gates.outputs)) for mixer in recipe.recurrent), default=0)
-        widest = panels_for(recipe.hidden) * after + gates + int(table[:-1]["panels"].max())
+        shape = pass_shape(recipe, capacity, bool(table["order"].any()))
         self.x: Floats = np.zeros((PREFILL_ROWS, recipe.hidden), np.float32)
-        self.wide: Floats = np.zeros((PREFILL_ROWS, LANES * widest), np.float32)
-        ordered = int(table["inputs"][table["order"] != 0].max(initial=0))
-        self.own: Floats = np.zeros((threads, 2, PREFILL_ROWS, max(recipe.hidden, FEW * LANES, ordered)), np.float32)
-        most = max([attention_room(capacity, recipe.deepest), *map(state_room, recipe.recurrent)])
-        self.scores: Floats = np.zeros((threads, most), np.float32)
+        self.wide: Floats = np.zeros((PREFILL_ROWS, shape.wide), np.float32)
+        self.own: Floats = np.zeros((threads, 2, PREFILL_ROWS, shape.own), np.float32)
+        self.scores: Floats = np.zeros((threads, shape.scores), np.float32)
         self.token_ids = np.zeros(capacity + 1, np.int64)
         self.logits: Floats = np.zeros((0, LANES * int(table[-1]["panels"])), np.float32)
         self.tree_scratch: list[Floats] = []

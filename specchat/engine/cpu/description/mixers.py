@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 from specchat.engine.cpu.description.steps import Floats, Steps
 from specchat.engine.cpu.layers import attention
 from specchat.engine.cpu.padding import padded_eps
-from specchat.engine.cpu.primitives.records import ATTENTION, DELTA, SHORT_CONV, Structure
+from specchat.engine.cpu.primitives.records import ATTENTION, DELTA, LATENT, SHORT_CONV, Structure
 from specchat.engine.memory.state_need import SLOTS, width
-from specchat.engine.memory.vectors import LANES, panels_for
+from specchat.engine.memory.vectors import LANES, latent_places, panels_for
 from specchat.engine.model.rope import tempers
-from specchat.engine.program.ops import Advance, Attend, Convolve
+from specchat.engine.program.ops import Advance, Attend, Convolve, Expand
 from specchat.engine.recipe import LENGTH_EPS, Norm
 from specchat.engine.strategy import resolved
 
@@ -28,6 +28,7 @@ def attend(
     sinks: str,
     gated: bool,
     score_cap: float,
+    value_dim: int | None,
     window: int,
     share: int | None,
 ) -> None:
@@ -54,6 +55,7 @@ def attend(
         window=window,
         gated=gated,
         shared=share is not None,
+        value_dim=value_dim or 0,
         temper=None if factors is None else factors.numpy(),
         sinks=arrays.vectors[sinks] if sinks else None,
         eps=padded_eps(eps, of.head_dim, size),
@@ -63,6 +65,42 @@ def attend(
     )
     steps.mixers.append(record)
     steps.step(attention.ADDRESS, record)
+
+
+def expand(steps: Steps, op: Expand, *, interleaved: bool) -> None:
+    """Heads begin a row; the first product and those of latents follow them."""
+    of, attention, arrays = op.of, op.attention, steps.arrays
+    first, queries, keys, values, _ = latent_places(attention)
+    steps.flush(first)
+    size, turned, rank, query_rank = attention.head_dim, attention.rotary_dim, of.key_value.inputs, 0
+    if of.query:
+        query_rank = of.query.inputs
+    latent = first + (query_rank or attention.heads * size)
+    weights = {"norm": arrays.norms[of.key_value_norm], "eps": of.key_value_norm.eps}
+    if of.query_norm:
+        weights |= {"query_norm": arrays.norms[of.query_norm], "query_eps": of.query_norm.eps}
+    record = Structure(
+        LATENT,
+        heads=attention.heads,
+        plain=size - turned,
+        turned=turned,
+        value_dim=attention.value_dim or size,
+        rank=rank,
+        query_rank=query_rank,
+        query_latent=first,
+        latent=latent,
+        queries=queries if of.query else first,
+        keys=keys,
+        values=values,
+        interleaved=interleaved,
+        **weights,
+    )
+    steps.step(resolved("specchat.engine.cpu.layers.latent:NORM"), record)
+    if of.query:
+        steps.multiply(of.query, first, queries, meets=False)
+    steps.multiply(of.key_value, latent, keys)
+    steps.step(resolved("specchat.engine.cpu.layers.latent:EXPAND"), record)
+    steps.places[op.out.name] = 0
 
 
 def convolve(steps: Steps, op: Convolve) -> None:

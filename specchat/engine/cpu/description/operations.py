@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from specchat.engine.cpu.description.mixers import advance, attend, convolve
+from specchat.engine.cpu.description.mixers import advance, attend, convolve, expand
 from specchat.engine.cpu.description.mixtures import mix
 from specchat.engine.cpu.description.steps import Floats, Steps
 from specchat.engine.cpu.layers import passes
@@ -17,6 +17,7 @@ from specchat.engine.program.ops import (
     Attend,
     Convolve,
     Embed,
+    Expand,
     GatedProduct,
     GateInput,
     Head,
@@ -108,6 +109,7 @@ CPU = OpTable(
         Normalise: normalise,
         Multiply: multiply,
         GatedProduct: gated_product,
+        Expand: expand,
         Attend: attend,
         Convolve: convolve,
         Advance: advance,
@@ -117,4 +119,6 @@ CPU = OpTable(
         Scale: scale,
         Head: head,
     },
+    elsewhere=("latent",),
 )
+"""Latents are another operation's."""

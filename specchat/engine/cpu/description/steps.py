@@ -88,19 +88,23 @@ class Steps:
         """Add a step of the operation's half, or of another one."""
         self.made.append((3 * self.layer + PARTS[half or self.half], code, own))
 
-    def flush(self, meets: bool = True) -> None:
+    def flush(self, first: int = 0, meets: bool = True) -> None:
         """Add the product that waits; with `meets` threads meet after it.
 
-        A product of the rows' inputs begins a row of `wide`, another one ends it.
+        A product of the rows' inputs goes to element `first` of a row of `wide`, another one ends the row.
         """
         if self.product is None:
             return
         (op, half), self.product = self.product, None
         source = self.places.get(op.source.name, INPUTS)
-        out = 0 if source == INPUTS else self.arrays.row - LANES * panels_for(sum(op.matrix.outputs))
+        out = first if source == INPUTS else self.arrays.row - LANES * panels_for(sum(op.matrix.outputs))
         self.places[op.out.name] = out
-        matrix = self.arrays.products[op.matrix]
-        self.step(passes.MULTIPLY, Structure(MULTIPLY, matrix=matrix, source=source, out=out, meets=meets), half)
+        self.multiply(op.matrix, source, out, meets, half)
+
+    def multiply(self, matrix: Matrix, source: int, out: int, meets: bool = True, half: Half | None = None) -> None:
+        """Add a product; arguments are as in MULTIPLY."""
+        product = self.arrays.products[matrix]
+        self.step(passes.MULTIPLY, Structure(MULTIPLY, matrix=product, source=source, out=out, meets=meets), half)
 
     def read(self, source: Buffer) -> int:
         """Add the steps that a buffer waits for, and return its place."""

@@ -18,7 +18,7 @@ from specchat.engine.cpu.layers.passes import HEAD as HEAD_CODE
 from specchat.engine.cpu.packed import Packed
 from specchat.engine.cpu.primitives.records import HEAD, PASS, Structure
 from specchat.engine.cpu.threads.dispatch import board, lead
-from specchat.engine.memory.vectors import FEW, LANES, attention_room
+from specchat.engine.memory.vectors import FEW, LANES, attention_room, panels_for
 from specchat.engine.model.chain_parameters import ChainParameters
 from specchat.engine.model.rows import TILE
 from specchat.engine.model.tree_layout import chain as chain_layout
@@ -52,7 +52,7 @@ class CompiledLayer:
         hidden, (_, capacity, size) = len(products[-1][0]), cache[0].shape
         weights = {norm: weight.numpy() for norm, weight in norms.items()}
         (keys, values), (cos, sin) = ([one.numpy() for one in pair] for pair in (cache, rope))
-        wide = np.zeros((TILE, LANES * int(table["panels"].max())), np.float32)
+        wide = np.zeros((TILE, LANES * (int(table["panels"].max()) + panels_for(hidden))), np.float32)
         own = np.zeros((1, 2, TILE, max(hidden, FEW * LANES)), np.float32)
         buffers = pass_buffers(wide, own, np.zeros((1, attention_room(capacity, size)), np.float32))
         arrays = Arrays(product_addresses([layer], table), weights, [(keys, values)], [(cos, sin)], wide.shape[1])

@@ -244,8 +244,8 @@ def _sums(builder: Any, vectors: list[Any]) -> Any:
 def attend(run: Any, own: int) -> None:
     """Run the attention at address `own` over queries, keys and values in rows of `wide`; results replace the queries.
 
-    Threads take key-value heads in turn and meet at a barrier after them, with gates and with norms over all heads at
-    one more each.
+    Threads take key-value heads in turn and meet at a barrier after them, with gates, shorter values and norms
+    over all heads at one more each.
     """
     a = attention_at(own)
     if a.whole_query_norm or a.whole_key_norm:
@@ -269,6 +269,12 @@ def attend(run: Any, own: int) -> None:
             for h in range(a.heads):
                 mixed = row + 8 * h * a.size
                 close_gate(mixed, mixed + 4 * a.size, row + 4 * h * a.size, a.size)
+        barrier(run)
+    if a.value_dim:
+        for r in range(run.thread, run.rows, run.threads):
+            row = run.wide + 4 * r * run.wide_row
+            for h in range(1, a.heads):
+                copy_vector(row + 4 * h * a.size, row + 4 * h * a.value_dim, a.value_dim)
         barrier(run)
 
 

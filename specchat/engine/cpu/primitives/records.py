@@ -43,13 +43,22 @@ ADD = _kind("matrix source post", "factor eps")
 """An update of the rows: values from element `source` on of a row of `wide`, by a `matrix` or a norm `post`, if any."""
 ATTENTION = _kind(
     "heads kv_heads size capacity keys values tree_scratch values_offset cos sin turned query_norm key_norm value_norm"
-    " whole_query_norm whole_key_norm window temper sinks shared gated",
+    " whole_query_norm whole_key_norm window temper sinks shared gated value_dim",
     "eps scale score_cap",
 )
 """Attention: `keys` and `values` are the addresses of position 0, `values_offset` leads from a tree's key to its value.
 
 The first `turned` values of a head are rotated. The whole norms are over all heads. With `gated` gates follow queries;
-with `shared` the KV entries are those of an earlier layer. A `score_cap` of 0 is none.
+with `shared` the KV entries are those of an earlier layer. A `score_cap` of 0 is none. Values
+end with zeros after `value_dim`, which leave the results, if it is not 0.
+"""
+LATENT = _kind(
+    "heads plain turned value_dim rank query_rank norm query_norm query_latent latent queries keys values interleaved",
+    "eps query_eps",
+)
+"""Latent attention: elements of a row of `wide` at which the latents, of `rank` and `query_rank`, and their products begin.
+
+Heads have `plain` values and `turned` ones to rotate: queries end with theirs, those of all keys follow the latent.
 """
 DELTA = _kind(
     "key_heads sharing key_dim value_dim taps channels mixed gates states entries entry held positions weights rates"
@@ -126,7 +135,7 @@ def _reader(kind: np.dtype[Any]) -> Any:
 
 
 product_at, step_at, normalise_at, multiply_at = map(_reader, (PRODUCT, STEP, NORMALISE, MULTIPLY))
-gated_at, add_at, attention_at, delta_at = map(_reader, (GATED, ADD, ATTENTION, DELTA))
+gated_at, add_at, attention_at, latent_at, delta_at = map(_reader, (GATED, ADD, ATTENTION, LATENT, DELTA))
 short_conv_at, mixture_at, inputs_at, input_at = map(_reader, (SHORT_CONV, MIXTURE, INPUTS, INPUT))
 head_at, pass_at = map(_reader, (HEAD, PASS))
 
