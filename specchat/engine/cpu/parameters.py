@@ -44,6 +44,8 @@ class Parameters:
         """
         self._recipe = c = checkpoint.config.recipe
         self._packed = Packed()
+        op = lower(c).embed
+        self._embedded = {normed: CPU.run(op if normed else replace(op, eps=None)) for normed in (True, False)}
         with Weights(checkpoint) as weights:
             weights.check(c)
             pack = packing(quant if weights.quant is None else None)
@@ -79,8 +81,7 @@ class Parameters:
             rows = embedding(torch.tensor(known), self.embeddings).float()
         else:
             rows = torch.from_numpy(look_up(self.embeddings, known))
-        op = lower(self._recipe).embed
-        embedded: Tensor = CPU.run(op if normed else replace(op, eps=None), rows[:, : self._recipe.hidden])
+        embedded: Tensor = self._embedded[normed](rows[:, : self._recipe.hidden])
         return embedded
 
     def scatter(self, scores: Tensor) -> Tensor:

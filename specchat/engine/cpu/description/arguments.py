@@ -52,7 +52,7 @@ class PassArguments:
         parts[layers.start : layers.stop] = 1
         parts[list(skip.attention - self._config.recipe.shared), MIXER] = 0
         parts[list(skip.mlp), FEED] = 0
-        parts[:, EITHER] = parts[:, :EITHER].any(1)
+        np.maximum(parts[:, MIXER], parts[:, FEED], out=parts[:, EITHER])
         parts[-1] = 1
         return parts
 

@@ -1,5 +1,7 @@
 """The operations of a pass as steps: each function writes the records of the compiled functions that run one."""
 
+from collections.abc import Callable
+
 from torch import Tensor
 
 from specchat.engine.cpu.description.mixers import advance, attend, convolve, expand
@@ -32,9 +34,9 @@ from specchat.engine.recipe import Activation, Norm
 from specchat.engine.strategy import resolved
 
 
-def embed(rows: Tensor, _: Embed, *, scale: float, eps: float | None) -> Tensor:
-    """The residual stream float32 [tokens, hidden] of rows of the table."""
-    return unscaled(rows if scale == 1 else rows * scale, eps)
+def embed(_: Embed, *, scale: float, eps: float | None) -> Callable[[Tensor], Tensor]:
+    """Function from rows of the table to the residual stream, float32 [tokens, hidden]."""
+    return lambda rows: unscaled(rows if scale == 1 else rows * scale, eps)
 
 
 def make_inputs(steps: Steps, _: MakeInputs) -> None:

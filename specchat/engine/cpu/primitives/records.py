@@ -56,7 +56,7 @@ LATENT = _kind(
     "heads plain turned value_dim rank query_rank norm query_norm query_latent latent queries keys values interleaved",
     "eps query_eps",
 )
-"""Latent attention: elements of a row of `wide` at which the latents, of `rank` and `query_rank`, and their products begin.
+"""Latent attention: elements of a row of `wide` at which latents, of `rank` and `query_rank`, and products begin.
 
 Heads have `plain` values and `turned` ones to rotate: queries end with theirs, those of all keys follow the latent.
 """
