@@ -69,23 +69,20 @@ def attend(
 
 def expand(steps: Steps, op: Expand, *, interleaved: bool) -> None:
     """Heads begin a row; the first product and those of latents follow them."""
-    of, attention, arrays = op.of, op.attention, steps.arrays
+    of, attention = op.of, op.attention
     first, queries, keys, values, _ = latent_places(attention)
     steps.flush(first)
-    size, turned, rank, query_rank = attention.head_dim, attention.rotary_dim, of.key_value.inputs, 0
-    if of.query:
-        query_rank = of.query.inputs
+    size, turned = attention.head_dim, attention.rotary_dim
+    query_rank = of.query.inputs if of.query else 0
     latent = first + (query_rank or attention.heads * size)
-    weights = {"norm": arrays.norms[of.key_value_norm], "eps": of.key_value_norm.eps}
-    if of.query_norm:
-        weights |= {"query_norm": arrays.norms[of.query_norm], "query_eps": of.query_norm.eps}
+    norms = steps.norm(of.key_value_norm, "norm") | steps.norm(of.query_norm, "query_norm", "query_eps")
     record = Structure(
         LATENT,
         heads=attention.heads,
         plain=size - turned,
         turned=turned,
         value_dim=attention.value_dim or size,
-        rank=rank,
+        rank=of.key_value.inputs,
         query_rank=query_rank,
         query_latent=first,
         latent=latent,
@@ -93,7 +90,7 @@ def expand(steps: Steps, op: Expand, *, interleaved: bool) -> None:
         keys=keys,
         values=values,
         interleaved=interleaved,
-        **weights,
+        **norms,
     )
     steps.step(resolved("specchat.engine.cpu.layers.latent:NORM"), record)
     if of.query:

@@ -3,7 +3,6 @@
 import numpy as np
 
 from specchat.engine.cpu.description.steps import Steps
-from specchat.engine.cpu.padding import padded_eps
 from specchat.engine.cpu.primitives.records import MIXTURE, Structure
 from specchat.engine.cpu.primitives.rowwise import CODES
 from specchat.engine.memory.vectors import LANES, panels_for
@@ -58,5 +57,5 @@ def mix(
     if apart:
         names = ("router_norm", "pre_experts", "post_experts", "pre_shared", "post_shared")
         record.set(**{name: arrays.norms[norm] for name, norm in zip(names, apart.all, strict=True)})
-        record.set(eps=padded_eps(apart.router.eps, apart.router.size, len(arrays.norms[apart.router])))
+        record.set(**steps.norm(apart.router, "router_norm"))
     steps.mixture = record

@@ -6,9 +6,9 @@ from torch import Tensor
 
 from specchat.engine.cpu.description.mixers import advance, attend, convolve, expand
 from specchat.engine.cpu.description.mixtures import mix
-from specchat.engine.cpu.description.steps import Floats, Steps
+from specchat.engine.cpu.description.steps import Floats, Steps, centred_values, norm_fields
 from specchat.engine.cpu.layers import passes
-from specchat.engine.cpu.padding import pad_norm, padded_eps
+from specchat.engine.cpu.padding import pad_norm
 from specchat.engine.cpu.primitives import records
 from specchat.engine.cpu.primitives.records import Structure
 from specchat.engine.cpu.primitives.rowwise import CODES
@@ -74,8 +74,7 @@ def gate_input(steps: Steps, op: GateInput) -> None:
 def add(steps: Steps, op: Add, *, post: Norm | None, factor: float) -> None:
     waiting = steps.product and steps.product[0]
     if steps.mixture is not None:
-        of_post = steps.norm(post, "post")
-        steps.mixture.set(factor=factor, post=of_post.get("post"), post_eps=of_post.get("eps", 0.0))
+        steps.mixture.set(factor=factor, **steps.norm(post, "post", "post_eps"))
         steps.step(resolved("specchat.engine.cpu.layers.experts:ADDRESS"), steps.mixture)
         steps.mixture = None
     elif waiting and waiting.out == op.source and post is None:
@@ -83,9 +82,8 @@ def add(steps: Steps, op: Add, *, post: Norm | None, factor: float) -> None:
         fields = {"matrix": steps.arrays.products[waiting.matrix], "source": steps.places[waiting.source.name]}
         steps.step(passes.ADD_PRODUCT, Structure(records.ADD, factor=factor, **fields))
     else:
-        source, of_post = steps.read(op.source), steps.norm(post, "post")
-        of_post.pop("count", None)
-        steps.step(passes.ADD, Structure(records.ADD, source=source, factor=factor, **of_post))
+        fields = {"source": steps.read(op.source), **steps.norm(post, "post")}
+        steps.step(passes.ADD, Structure(records.ADD, factor=factor, **fields))
 
 
 def scale(steps: Steps, op: Scale) -> None:
@@ -97,10 +95,8 @@ def scale(steps: Steps, op: Scale) -> None:
 def head(matrix: int, weight: Floats, logits: Floats, op: Head, *, scale: float, cap: float) -> Structure:
     """The record of the head, for `logits` float32 [rows, width of the head]."""
     # A factor on the logits equals a factor on the inputs of the head.
-    norm = pad_norm(weight * scale)
-    eps = padded_eps(op.norm.eps, op.norm.size, len(norm))
-    fields = {"norm": norm, "count": op.norm.size if op.norm.centred else 0, "eps": eps}
-    return Structure(records.HEAD, matrix=matrix, cap=cap, logits=logits, logits_row=logits.shape[1], **fields)
+    fields = {"logits": logits, "logits_row": logits.shape[1], "count": centred_values(op.norm), "cap": cap}
+    return Structure(records.HEAD, matrix=matrix, **fields, **norm_fields(op.norm, pad_norm(weight * scale), "norm"))
 
 
 CPU = OpTable(

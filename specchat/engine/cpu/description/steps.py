@@ -111,13 +111,20 @@ class Steps:
         self.flush()
         if source.name in self.norms:
             norm, half = self.norms.pop(source.name)
-            self.step(passes.NORMALISE, Structure(NORMALISE, **self.norm(norm)), half)
+            record = Structure(NORMALISE, count=centred_values(norm), **self.norm(norm, "weight"))
+            self.step(passes.NORMALISE, record, half)
         return self.places.get(source.name, INPUTS)
 
-    def norm(self, norm: Norm | None, name: str = "weight") -> dict[str, Any]:
-        """Fields of a norm of the rows."""
-        if norm is None:
-            return {}
-        weight = self.arrays.norms[norm]
-        eps = padded_eps(norm.eps, norm.size, len(weight))
-        return {name: weight, "count": norm.size if norm.centred else 0, "eps": eps}
+    def norm(self, norm: Norm | None, name: str, eps: str = "eps") -> dict[str, Any]:
+        """Fields of a norm of rows: its weight by `name`, and its `eps`."""
+        return {} if norm is None else norm_fields(norm, self.arrays.norms[norm], name, eps)
+
+
+def norm_fields(norm: Norm, weight: Floats, name: str, eps: str = "eps") -> dict[str, Any]:
+    """Fields of a norm with a `weight` in whole vectors."""
+    return {name: weight, eps: padded_eps(norm.eps, norm.size, len(weight))}
+
+
+def centred_values(norm: Norm | None) -> int:
+    """Values of which a norm subtracts the mean; 0 where it does not."""
+    return norm.size if norm and norm.centred else 0
