@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specchat.engine.cpu.description.operations import CPU
-from specchat.engine.cpu.description.steps import EITHER, Arrays, Floats, Steps
+from specchat.engine.cpu.description.steps import EITHER, Arrays, Floats, StepList
 from specchat.engine.cpu.layers import passes
 from specchat.engine.cpu.primitives.records import STEP, Structure
 from specchat.engine.model.tree_layout import Layout
@@ -26,7 +26,7 @@ class Layers:
 
     def __init__(self, layers: Sequence[Sequence[Op]], arrays: Arrays, inputs: MakeInputs | None = None) -> None:
         """Describe the operations of `layers`, and compile their code; `inputs` makes those of all layers by token."""
-        made = Steps(arrays)
+        made = StepList(arrays)
         made.layer = len(layers)  # the row of parts that every pass has
         if inputs:
             CPU.run(inputs, made)

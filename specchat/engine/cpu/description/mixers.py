@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from specchat.engine.cpu.description.steps import Floats, Steps
+from specchat.engine.cpu.description.steps import Floats, StepList
 from specchat.engine.cpu.layers import attention
 from specchat.engine.cpu.padding import padded_eps
 from specchat.engine.cpu.primitives.records import ATTENTION, DELTA, LATENT, SHORT_CONV, Structure
@@ -18,7 +18,7 @@ from specchat.engine.strategy import resolved
 
 
 def attend(
-    steps: Steps,
+    steps: StepList,
     op: Attend,
     *,
     query_norm: Norm | None,
@@ -67,7 +67,7 @@ def attend(
     steps.step(attention.ADDRESS, record)
 
 
-def expand(steps: Steps, op: Expand, *, interleaved: bool) -> None:
+def expand(steps: StepList, op: Expand, *, interleaved: bool) -> None:
     """Heads begin a row; the first product and those of latents follow them."""
     of, attention = op.of, op.attention
     first, queries, keys, values, _ = latent_places(attention)
@@ -100,7 +100,7 @@ def expand(steps: Steps, op: Expand, *, interleaved: bool) -> None:
     steps.places[op.out.name] = 0
 
 
-def convolve(steps: Steps, op: Convolve) -> None:
+def convolve(steps: StepList, op: Convolve) -> None:
     """Results replace C."""
     of, arrays = op.of, steps.arrays
     steps.places[op.out.name] = steps.read(op.source) + 2 * of.head_dim
@@ -111,7 +111,7 @@ def convolve(steps: Steps, op: Convolve) -> None:
     steps.step(resolved("specchat.engine.cpu.layers.short_conv:ADDRESS"), record)
 
 
-def advance(steps: Steps, op: Advance) -> None:
+def advance(steps: StepList, op: Advance) -> None:
     """Results replace z. Threads multiply the gates as they begin, and meet after that."""
     of, arrays, log = op.of, steps.arrays, steps.arrays.logs[steps.layer]
     assert log is not None

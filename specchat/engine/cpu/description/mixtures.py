@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from specchat.engine.cpu.description.steps import Steps
+from specchat.engine.cpu.description.steps import StepList
 from specchat.engine.cpu.primitives.records import MIXTURE, Structure
 from specchat.engine.cpu.primitives.rowwise import CODES
 from specchat.engine.memory.vectors import LANES, panels_for
@@ -11,7 +11,7 @@ from specchat.engine.recipe import Activation, Apart, Gated, Matrix
 
 
 def mix(
-    steps: Steps,
+    steps: StepList,
     op: Mix,
     *,
     activation: Activation,

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from specchat.engine.cpu.description.mixers import advance, attend, convolve, expand
 from specchat.engine.cpu.description.mixtures import mix
-from specchat.engine.cpu.description.steps import Floats, Steps, centred_values, norm_fields
+from specchat.engine.cpu.description.steps import Floats, StepList, centred_values, norm_fields
 from specchat.engine.cpu.layers import passes
 from specchat.engine.cpu.padding import pad_norm
 from specchat.engine.cpu.primitives import records
@@ -39,30 +39,30 @@ def embed(_: Embed, *, scale: float, eps: float | None) -> Callable[[Tensor], Te
     return lambda rows: unscaled(rows if scale == 1 else rows * scale, eps)
 
 
-def make_inputs(steps: Steps, _: MakeInputs) -> None:
+def make_inputs(steps: StepList, _: MakeInputs) -> None:
     inputs = steps.arrays.inputs
     assert inputs is not None
     steps.step(resolved("specchat.engine.cpu.layers.per_layer:MAKE"), inputs.record)
 
 
-def normalise(steps: Steps, op: Normalise) -> None:
+def normalise(steps: StepList, op: Normalise) -> None:
     steps.norms[op.out.name] = op.norm, steps.half
 
 
-def multiply(steps: Steps, op: Multiply) -> None:
+def multiply(steps: StepList, op: Multiply) -> None:
     steps.flush(meets=False)  # what reads two products has threads meet after the second
     steps.read(op.source)
     steps.product = op, steps.half
 
 
-def gated_product(steps: Steps, op: GatedProduct, *, activation: Activation) -> None:
+def gated_product(steps: StepList, op: GatedProduct, *, activation: Activation) -> None:
     steps.read(op.source)
     steps.places[op.out.name] = 0
     matrix = steps.arrays.products[op.of.gate_up]
     steps.step(passes.GATED, Structure(records.GATED, matrix=matrix, activation=CODES[activation]))
 
 
-def gate_input(steps: Steps, op: GateInput) -> None:
+def gate_input(steps: StepList, op: GateInput) -> None:
     inputs, gate = steps.arrays.inputs, steps.arrays.products[op.of.gate]
     assert inputs is not None
     fields = {"inputs": inputs.record, "gate": gate, "first": steps.layer * inputs.size}
@@ -71,7 +71,7 @@ def gate_input(steps: Steps, op: GateInput) -> None:
     steps.step(resolved("specchat.engine.cpu.layers.per_layer:GATE"), record)
 
 
-def add(steps: Steps, op: Add, *, post: Norm | None, factor: float) -> None:
+def add(steps: StepList, op: Add, *, post: Norm | None, factor: float) -> None:
     waiting = steps.product and steps.product[0]
     if steps.mixture is not None:
         steps.mixture.set(factor=factor, **steps.norm(post, "post", "post_eps"))
@@ -86,7 +86,7 @@ def add(steps: Steps, op: Add, *, post: Norm | None, factor: float) -> None:
         steps.step(passes.ADD, Structure(records.ADD, factor=factor, **fields))
 
 
-def scale(steps: Steps, op: Scale) -> None:
+def scale(steps: StepList, op: Scale) -> None:
     vector = steps.arrays.vectors[op.vector]
     if vector[0] != 1:
         steps.step(passes.SCALE, vector.ctypes.data)

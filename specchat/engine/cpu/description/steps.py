@@ -57,7 +57,7 @@ def product_addresses(layers: Sequence[Layer], table: NDArray[Any]) -> dict[Matr
     return {matrix: table.ctypes.data + PRODUCT_BYTES * index for index, matrix in enumerate(matrices)}
 
 
-class Steps:
+class StepList:
     """The steps of a program, as its operations are described one after another.
 
     A norm waits for the first operation that reads it, and a product for the next operation: the two may be one step.
