@@ -119,8 +119,10 @@ def test_a_tree_grown_level_by_level_is_the_tree_at_once(tmp_path: Path) -> None
     assert torch.equal(torch.stack(decoder.cache.keys)[:, :, 60:64], kept)
 
 
-def test_layers_that_are_left_out_are_those_of_the_reference(tmp_path: Path) -> None:
-    opened = Checkpoint.open(checkpoint(tmp_path / "m"))
+@pytest.mark.parametrize("family", ["llama", "cohere2"])
+def test_layers_that_are_left_out_are_those_of_the_reference(family: str, tmp_path: Path) -> None:
+    """Of parallel halves the inputs of both stay."""
+    opened = Checkpoint.open(checkpoint(tmp_path / "m", **FAMILIES[family]))
     decoder, plain, ids = CpuDecoder(opened), ReferenceDecoder(opened), tokens(20)
     skip = Skip(frozenset({1}), frozenset({0, 2}))
     mine, theirs = (one.logits(one.forward(ids, 0, skip)) for one in (decoder, plain))
@@ -172,8 +174,13 @@ def test_the_number_of_threads_changes_no_bit() -> None:
         assert torch.equal(one_by_one(several, ids[:20]), expected[:20])
 
 
-def test_so_with_inputs_of_layers_and_shared_entries(tmp_path: Path) -> None:
-    shape = FAMILIES["gemma4_e"] | {"hidden_size": 128, "hidden_size_per_layer_input": 144, "intermediate_size": 320}
+WIDE = {"hidden_size": 128, "intermediate_size": 320}
+
+
+@pytest.mark.parametrize("family", ["gemma2", "gemma4_e", "cohere2", "deepseek_v3", "glm4_moe_lite"])
+def test_so_where_layers_have_more_steps(family: str, tmp_path: Path) -> None:
+    """With inputs of layers, shared entries, norms of updates, parallel halves and latents."""
+    shape = FAMILIES[family] | WIDE | ({"hidden_size_per_layer_input": 144} if family == "gemma4_e" else {})
     opened, ids, tree = Checkpoint.open(checkpoint(tmp_path / "m", **shape)), tokens(150), depth_first(PARENTS)
     one, several = CpuDecoder(opened, 200, threads=1), CpuDecoder(opened, 200, threads=3)
     expected, nodes = whole(one, ids), tokens(11, seed=1)

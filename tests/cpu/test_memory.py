@@ -44,6 +44,9 @@ def arrays(value: Any, seen: set[int]) -> Iterator[tuple[int, int]]:
         case list() | tuple():
             for part in value:
                 yield from arrays(part, seen)
+        case dict():
+            for part in value.values():
+                yield from arrays(part, seen)
         case _ if type(value).__module__.startswith("specchat."):
             for part in vars(value).values():
                 yield from arrays(part, seen)

@@ -26,8 +26,8 @@ ODD: dict[str, Any] = {
     "moe_intermediate_size": 20,
     "shared_expert_intermediate_size": 20,
 }
-KINDS = ["llama-bias", "qwen3", "olmo2", "smollm3", "gemma4_e", "qwen3_5_moe", "gpt_oss"]
-"""With biases, norms of heads and over all heads, no rope, norms of values and shared entries, gates, sinks."""
+KINDS = ["llama-bias", "qwen3", "olmo2", "smollm3", "gemma2", "gemma4_e", "cohere2", "qwen3_5_moe", "gpt_oss"]
+"""Biases, norms of heads and over all heads, no rope, norms of values and shared entries, LayerNorm, gates, sinks."""
 
 
 def odd(folder: Path, family: str, **changes: Any) -> Checkpoint:

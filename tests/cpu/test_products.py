@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from specchat.engine.cpu.description.buffers import pass_buffers
-from specchat.engine.cpu.layers.passes import CODES
+from specchat.engine.cpu.layers.passes import HEAD as HEAD_CODE
 from specchat.engine.cpu.packed import Packed, format_of, look_up
 from specchat.engine.cpu.primitives.records import HEAD, PASS, Structure
 from specchat.engine.cpu.products.products import MOST_BLOCKS
@@ -65,7 +65,11 @@ def product(packed: Packed, x: NDArray[np.float32], cap: float = 0.0) -> NDArray
     head = Structure(HEAD, matrix=table, norm=np.ones(inputs, np.float32), cap=cap, logits=out, logits_row=out.shape[1])
     own, scores = np.zeros((1, 2, rows, max(inputs, 128)), np.float32), np.zeros((1, 1), np.float32)
     buffers = pass_buffers(out, own, scores)
-    lead(board(1), Structure(PASS, x=unit, rows=rows, hidden=inputs, head=head, **buffers, **CODES).address, 1)
+    lead(
+        board(1),
+        Structure(PASS, x=unit, rows=rows, hidden=inputs, head=head, head_code=HEAD_CODE, **buffers).address,
+        1,
+    )
     return out
 
 

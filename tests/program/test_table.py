@@ -59,6 +59,20 @@ def test_a_feature_that_an_executor_lacks_is_told(monkeypatch: pytest.MonkeyPatc
     assert isinstance(capped.head, Head)
 
 
+def test_models_are_refused_by_the_executors_that_lack_a_feature() -> None:
+    assert unsupported(lowered("deepseek_v3"), "the GPU kernels") == "latent attention: not in the GPU kernels"
+    program = lowered("gemma2")
+    assert all(unsupported(program, executor) == "" for executor in table.LACKING)
+    ((*ops, last), *others) = program.layers
+    assert isinstance(last.kind, Add)
+    assert last.kind.post
+    add = replace(last.kind, post=replace(last.kind.post, centred=True))
+    centred = replace(program, layers=((*ops, replace(last, kind=add)), *others))
+    told = "norms of values less their mean: not in the compiled pass"
+    assert unsupported(centred, "the compiled pass") == told
+    assert unsupported(centred, "the reference") == ""
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_programs_of_every_family_are_connected(family: str) -> None:
     """Each buffer that an operation reads has been written by one before it in the same layer."""

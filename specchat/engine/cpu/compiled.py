@@ -27,7 +27,7 @@ PASSES, CHOICE = "specchat.engine.cpu.decoder", "specchat.engine.cpu.drafting.ch
 """Modules that are compiled when imported."""
 _FIRST = "specchat.engine.cpu.layers.passes"
 """Module compiled in this process while `compile_rest` compiles the others."""
-STEPS = 756
+STEPS = 837
 """numba's passes over what this process compiles for a pair, with an empty cache."""
 _OUTSIDE = tuple(Path(__file__).parents[1] / name for name in ("memory/vectors.py", "kernels/streams.py"))
 """Source of what kernels take from elsewhere; its module, which needs families, is not imported before a pair loads."""

@@ -14,10 +14,11 @@ from specchat.engine.cpu.description.arguments import AuxFields, PassArguments
 from specchat.engine.cpu.description.buffers import PassBuffers
 from specchat.engine.cpu.description.inputs import LayerInputs
 from specchat.engine.cpu.description.layers import Layers, PassSpans, pass_spans
+from specchat.engine.cpu.description.steps import Arrays, product_addresses
 from specchat.engine.cpu.drafting.chain import Chains
 from specchat.engine.cpu.drafting.nested_speculation import LONG_PROPOSAL
-from specchat.engine.cpu.padding import pad_norm, pad_rows
-from specchat.engine.cpu.parameters import Floats, Parameters
+from specchat.engine.cpu.padding import pad_rows
+from specchat.engine.cpu.parameters import Parameters
 from specchat.engine.cpu.threads.crew import Crew
 from specchat.engine.cpu.threads.tuning import ByRows
 from specchat.engine.hardware.threads import CORES
@@ -30,6 +31,7 @@ from specchat.engine.model.norm import RMSNorm, capped
 from specchat.engine.model.rope import turned
 from specchat.engine.model.rows import PREFILL_ROWS, TILE
 from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout, chain
+from specchat.engine.program.lower import lower
 from specchat.engine.protocol.pair import Quant
 from specchat.engine.weights.checkpoint import Checkpoint
 
@@ -75,9 +77,20 @@ class CpuDecoder(CachedDecoder):
             product, norm = weights.table[-2:].ctypes.data, weights.norms[c.recipe.per_layer.norm]
             self._inputs = LayerInputs(c.recipe.per_layer, whole.hidden, weights.layer_rows, product, norm)
         rotations, logs = turned(c.recipe, self.cache.capacity), self.cache.logs
-        described = weights.table, weights.norms, self._entries, rotations, weights.vectors, logs
-        self._layers = Layers(c.recipe.layers, *described, self._space.mixtures, self._inputs)
-        self._arguments = PassArguments(c, weights, self._space, self._layers, self._inputs)
+        arrays = Arrays(
+            product_addresses(c.recipe.layers, weights.table),
+            weights.norms,
+            self._entries,
+            rotations,
+            self._space.wide.shape[1],
+            weights.vectors,
+            logs,
+            self._space.mixtures,
+            self._inputs,
+        )
+        program = lower(c.recipe)
+        self._layers = Layers(program.layers, arrays, program.inputs)
+        self._arguments = PassArguments(c, weights, self._space, self._layers)
         self._layouts: dict[int, PassSpans] = {}
         self._chains: Chains | None = None
         self._skipped = NOTHING
@@ -193,7 +206,7 @@ class CpuDecoder(CachedDecoder):
             logits = np.zeros((1 + LONG_PROPOSAL, self._space.logits.shape[1]), np.float32)
             self._chains = Chains(
                 args.chain_pass(args.parts(layers, skip)),
-                args.head(args.head_norm, recipe.cap, logits),
+                args.head(logits),
                 embed,
                 recipe.vocab,
                 nested=LONG_PROPOSAL,
@@ -220,7 +233,7 @@ class CpuDecoder(CachedDecoder):
 
         The next call overwrites them.
         """
-        return self._headed(hidden, self._arguments.head_norm, self.config.recipe.cap)
+        return self._headed(hidden)
 
     def kv_entries(self, layer: int, first: int, last: int) -> tuple[Tensor, Tensor]:
         attention, (keys, values) = self.config.recipe.layers[layer].attention, super().kv_entries(layer, first, last)
@@ -229,20 +242,19 @@ class CpuDecoder(CachedDecoder):
         return keys[..., head_places(attention)], values[..., : attention.head_dim]
 
     def final_norm(self, hidden: Tensor) -> Tensor:
-        return RMSNorm(torch.from_numpy(self._parameters.last_norm), self.config.recipe.norm.eps)(hidden)
+        norm = self.config.recipe.norm
+        return RMSNorm(torch.from_numpy(self._parameters.last_norm), norm.eps, norm.centred)(hidden)
 
     def project(self, hidden: Tensor) -> Tensor:
-        # A norm of equal weights divides each row by its length; multiply by the length again.
         recipe = self.config.recipe
         lengths = hidden.square().mean(-1, keepdim=True).add(recipe.norm.eps).sqrt()
-        scale = pad_norm(np.full(recipe.hidden, recipe.logit_scale, np.float32))
-        return capped(self._headed(hidden, scale, 0.0) * lengths, recipe.cap)
+        return capped(self._headed(hidden, bare=True) * lengths, recipe.cap)
 
-    def _headed(self, hidden: Tensor, norm: Floats, cap: float) -> Tensor:
+    def _headed(self, hidden: Tensor, bare: bool = False) -> Tensor:
         rows = hidden.shape[0]
         if rows > PREFILL_ROWS:
             raise ValueError(f"{rows} rows of logits are more than {PREFILL_ROWS}")
-        self._arguments.begin_head(hidden, norm, cap)
+        self._arguments.begin_head(hidden, bare)
         self._crew.run(self._arguments.record)
         return self._parameters.scatter(torch.from_numpy(self._space.logits[:rows]))
 

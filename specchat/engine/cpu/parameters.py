@@ -1,6 +1,7 @@
 """Weights of a compiled decoder: packed products, norms and embeddings, read once."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import embedding
 
+from specchat.engine.cpu.description.operations import CPU
 from specchat.engine.cpu.packed import Packed, look_up
 from specchat.engine.cpu.padding import pad_norms, pad_out, pad_qkv, pad_rows
-from specchat.engine.model.norm import unscaled
+from specchat.engine.program.lower import lower
 from specchat.engine.protocol.pair import Quant
 from specchat.engine.recipe import Attention, Layer, Matrix
 from specchat.engine.weights.checkpoint import Checkpoint
@@ -42,6 +44,8 @@ class Parameters:
         """
         self._recipe = c = checkpoint.config.recipe
         self._packed = Packed()
+        op = lower(c).embed
+        self._embedded = {normed: CPU.run(op if normed else replace(op, eps=None)) for normed in (True, False)}
         with Weights(checkpoint) as weights:
             weights.check(c)
             pack = packing(quant if weights.quant is None else None)
@@ -77,9 +81,8 @@ class Parameters:
             rows = embedding(torch.tensor(known), self.embeddings).float()
         else:
             rows = torch.from_numpy(look_up(self.embeddings, known))
-        scale = self._recipe.embed_scale
-        rows = rows[:, : self._recipe.hidden]
-        return unscaled(rows if scale == 1 else rows * scale, self._recipe.embed_eps if normed else None)
+        embedded: Tensor = self._embedded[normed](rows[:, : self._recipe.hidden])
+        return embedded
 
     def scatter(self, scores: Tensor) -> Tensor:
         """Scatter the head's logits over the whole vocabulary, float32 [rows, vocab]: -inf for tokens without a row."""

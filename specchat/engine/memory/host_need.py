@@ -1,10 +1,10 @@
 """Bytes that a model on the CPU takes beside its weights and its cache."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from specchat.engine.memory.state_need import held, room
-from specchat.engine.memory.vectors import FEW, LANES, attention_room, panels_for, workers
+from specchat.engine.memory.vectors import FEW, LANES, attention_room, latent_places, panels_for, workers
 from specchat.engine.recipe import Attention, Recipe, ShortConv
 from specchat.engine.weights.config import ModelConfig
 
@@ -33,26 +33,42 @@ def entries(recipe: Recipe, capacity: int) -> int:
     return of_entries + sum(map(held, recipe.recurrent))
 
 
+class PassShape(NamedTuple):
+    """Values of a row of the `wide` buffer of a compiled pass and of each thread's `own` two, and of its `scores`."""
+
+    wide: int
+    own: int
+    scores: int
+
+
+def pass_shape(recipe: Recipe, capacity: int, ordered: bool) -> PassShape:
+    """The buffers for a cache of `capacity` positions; `ordered` as in `formats.format.StorageLayout`."""
+    matrices = [matrix for matrix, _ in recipe.forms] + ([recipe.per_layer.project] if recipe.per_layer else [])
+    widest = max(LANES * sum(map(panels_for, matrix.outputs)) for matrix in matrices)
+    latents = (latent_places(mixer)[-1] for mixer in recipe.attentions if mixer.latent)
+    gates = max((sum(map(panels_for, mixer.gates.outputs)) for mixer in recipe.recurrent), default=0)
+    after = any(layer.post_norms or layer.input or layer.parallel for layer in recipe.layers)
+    moved = max(matrix.inputs for matrix in matrices) if ordered else 0
+    return PassShape(
+        max(widest, *latents, 0) + LANES * (gates + after * panels_for(recipe.hidden)),
+        max(recipe.hidden, FEW * LANES, moved),
+        max([attention_room(capacity, recipe.deepest), *map(room, recipe.recurrent)]),
+    )
+
+
 def buffers(c: ModelConfig, head_rows: int, threads: int, capacity: int, ordered: bool) -> int:
     """Buffers of a compiled pass, as `cpu.decoder` allocates them, with tree KV scratch and logits.
 
     `ordered` as in `formats.format.StorageLayout`.
     """
-    r = c.recipe
+    r, shape = c.recipe, pass_shape(c.recipe, capacity, ordered)
     own = r.per_layer
-    after = any(layer.post_mixer or layer.post_feed or layer.input for layer in r.layers)
-    products = *r.forms, *([(own.project, 1)] if own else [])
-    gates = max((sum(map(panels_for, mixer.gates.outputs)) for mixer in r.recurrent), default=0)
-    panels = max(panels_for(sum(m.outputs)) for m, _ in products) + gates + after * panels_for(r.hidden)
-    widest = LANES * panels
     inputs = ROWS * (c.hidden + own.width + LANES * panels_for(own.width)) if own else 0
-    scores = max([attention_room(capacity, r.deepest), *map(room, r.recurrent)])
-    moved = max(m.inputs for m, _ in products) if ordered else 0
-    for_one = 2 * ROWS * max(c.hidden, FEW * LANES, moved) + scores
+    for_one = 2 * ROWS * shape.own + shape.scores
     working = workers(c, threads, VERIFY_ROWS)
     logits = VERIFY_ROWS * LANES * panels_for(head_rows)
     turns = 2 * capacity * r.deepest * len(r.ropes)
-    held = 4 * (turns + ROWS * (c.hidden + widest) + working * for_one + TREE_ROWS * r.entry + logits + inputs)
+    held = 4 * (turns + ROWS * (c.hidden + shape.wide) + working * for_one + TREE_ROWS * r.entry + logits + inputs)
     return held + mixture_need(r, ROWS).bytes(working)
 
 

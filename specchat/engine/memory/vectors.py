@@ -1,10 +1,12 @@
 """Vector sizes of the compiled pass, apart from numba, which plans do without."""
 
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import accumulate
 
 from specchat.engine.program.lower import lower
 from specchat.engine.program.table import unsupported as lacking
-from specchat.engine.recipe import Attention, Delta, Experts, Layer, Recipe, ShortConv
+from specchat.engine.recipe import Attention, Delta, Experts, Layer, Norm, Recipe, ShortConv
 from specchat.engine.weights.config import ModelConfig
 
 LANES = 16
@@ -25,6 +27,7 @@ def unsupported(recipe: Recipe) -> str:
     sizes = {
         "recurrent heads": {size for mixer in recipe.recurrent for size in (mixer.key_dim, mixer.value_dim)},
         "halves of convolutions": {mixer.head_dim for mixer in recipe.cached if isinstance(mixer, ShortConv)},
+        "latent attention": {size for mixer in recipe.attentions if mixer.latent for size in _of_latents(mixer)},
         "inputs of layers": {recipe.per_layer.norm.size} if recipe.per_layer else set(),
     }
     for what, found in sizes.items():
@@ -32,8 +35,8 @@ def unsupported(recipe: Recipe) -> str:
             return f"{what} of {odd[0]} values, not a multiple of {LANES}: not in the compiled pass"
     if any(layer.post_mixer and isinstance(layer.mixer, Delta) for layer in recipe.layers):
         return "a norm after recurrent layers: not in the compiled pass"
-    if any(len(eps) > 1 for layer in recipe.layers for eps in _alike(layer)):
-        return "norms of unlike eps in a layer: not in the compiled pass"
+    if any(len({norm.eps for norm in norms if norm}) > 1 for layer in recipe.layers for norms in _alike(layer)):
+        return "norms of unlike eps in attention or a mixture: not in the compiled pass"
     if any(one.shared and one.shared.activation != one.each.activation for one in mixtures):
         return "a shared MLP with another gate than the experts: not in the compiled pass"
     if any(len(_norms_over_heads(mixer)) > 1 for mixer in recipe.attentions):
@@ -41,10 +44,31 @@ def unsupported(recipe: Recipe) -> str:
     return lacking(lower(recipe), "the compiled pass")
 
 
-def _alike(layer: Layer) -> tuple[set[float], ...]:
-    """The eps of norms that must have one in common."""
-    inner, post = ({norm.eps for norm in norms} for norms in (layer.inner_norms, layer.post_norms))
-    return (inner | post,) if isinstance(layer.feed, Experts) else (inner, post)
+def _alike(layer: Layer) -> Iterator[tuple[Norm | None, ...]]:
+    """Norms that must have one eps in common."""
+    if isinstance(layer.mixer, Attention):
+        yield layer.mixer.query_norm, layer.mixer.key_norm, layer.mixer.value_norm
+    if isinstance(layer.feed, Experts) and layer.feed.apart:
+        yield layer.feed.apart.all
+
+
+def _of_latents(mixer: Attention) -> Iterator[int]:
+    """Sizes of latents, of heads and of their parts."""
+    assert mixer.latent
+    yield from (matrix.inputs for matrix in mixer.latent.products)
+    yield from (mixer.head_dim, mixer.rotary_dim, mixer.value_dim or LANES)
+
+
+def latent_places(mixer: Attention) -> tuple[int, ...]:
+    """Elements of a row at which the first product and those of latents, queries, keys and values, begin, and the end.
+
+    Heads come before them.
+    """
+    latent = mixer.latent
+    assert latent
+    outputs = sum(mixer.qkv.outputs), sum(latent.query.outputs) if latent.query else 0, *latent.key_value.outputs
+    spans = (LANES * panels_for(one) if one else 0 for one in outputs)
+    return tuple(accumulate(spans, initial=3 * mixer.heads * mixer.head_dim))
 
 
 def _norms_over_heads(mixer: Attention) -> set[bool]:

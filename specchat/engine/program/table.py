@@ -10,15 +10,13 @@ from specchat.engine.recipe import Norm
 
 Executor = Literal["the reference", "the compiled pass", "the GPU kernels"]
 _LATER, _CENTRED = "attention to later tokens", "norms of values less their mean"
-_LATENT = "latent attention"
 LACKING: dict[Executor, dict[str, str]] = {
     "the reference": {},
     "the compiled pass": {
         "causal": _LATER,
-        "centred": _CENTRED,
-        "score_cap": "a cap on attention scores",
-        "parallel": "parallel halves",
-        "latent": _LATENT,
+        "Attend.centred": _CENTRED,
+        "Add.centred": _CENTRED,
+        "Mix.centred": _CENTRED,
         "late_norms": "norms of heads after their rotation",
     },
     "the GPU kernels": {

@@ -8,15 +8,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from specchat.engine.cpu.description.buffers import PassBuffers
-from specchat.engine.cpu.description.inputs import LayerInputs
-from specchat.engine.cpu.description.layers import Floats, Layers, PassSpans
-from specchat.engine.cpu.layers.passes import CODES
-from specchat.engine.cpu.padding import pad_norm, pad_rows, padded_eps
+from specchat.engine.cpu.description.layers import Layers, PassSpans
+from specchat.engine.cpu.description.operations import CPU
+from specchat.engine.cpu.description.steps import EITHER, FEED, MIXER, Floats
+from specchat.engine.cpu.layers.passes import HEAD
+from specchat.engine.cpu.padding import pad_norm, pad_rows
 from specchat.engine.cpu.parameters import Parameters
-from specchat.engine.cpu.primitives.records import HEAD, Structure
+from specchat.engine.cpu.primitives.records import Structure
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.hidden_states import AuxHiddenStates
 from specchat.engine.model.tree_layout import Layout
+from specchat.engine.program.lower import lower
 from specchat.engine.weights.config import ModelConfig
 
 AuxFields = Mapping[str, Any]
@@ -32,24 +34,26 @@ class PassArguments:
         parameters: Parameters,
         space: PassBuffers,
         layers: Layers,
-        inputs: LayerInputs | None,
     ) -> None:
         self._config, self._parameters, self._space, self._layers = config, parameters, space, layers
         self.record = space.pass_record()
-        self.record.set(inputs=inputs.record if inputs else None, **CODES)
+        self.record.set(steps=layers.steps, step_count=len(layers.steps), head_code=HEAD)
         self._states: dict[range, AuxFields] = {}
-        # A factor on the logits equals a factor on the inputs of the head.
-        self.head_norm = pad_norm(parameters.last_norm * np.float32(config.recipe.logit_scale))
-        self._head = self.head(self.head_norm, config.recipe.cap, space.logits_of(0))
+        self._head = self.head(space.logits_of(0))
+        # A norm of equal weights divides each row by its length.
+        self._bare = self._head.copy()
+        self._bare.set(norm=pad_norm(np.full(config.hidden, config.recipe.logit_scale, np.float32)), count=0, cap=0.0)
 
     def parts(self, layers: range, skip: Skip) -> NDArray[np.int64]:
-        """Enabled mixers and MLPs, int64 [layers, 2]."""
+        """The `parts` of a pass over `layers` without those to `skip`."""
         if skip is NOTHING and len(layers) == self._config.layers:
             return self._space.all_parts
         parts = np.zeros_like(self._space.all_parts)
         parts[layers.start : layers.stop] = 1
-        parts[list(skip.attention - self._config.recipe.shared), 0] = 0
-        parts[list(skip.mlp), 1] = 0
+        parts[list(skip.attention - self._config.recipe.shared), MIXER] = 0
+        parts[list(skip.mlp), FEED] = 0
+        np.maximum(parts[:, MIXER], parts[:, FEED], out=parts[:, EITHER])
+        parts[-1] = 1
         return parts
 
     def kept_states(self, recorded: AuxHiddenStates | None, layers: range) -> AuxFields:
@@ -84,7 +88,7 @@ class PassArguments:
             self._layers.use_tree_scratch(self._space.make_tree_scratch())
         self._space.counters[:] = 0
         if scoring:
-            self._set_head(self.head_norm, self._config.recipe.cap, spans.rows)
+            self._head.set(logits=self._space.logits_of(spans.rows))
         self.record.set(
             x=self._space.x,
             rows=spans.rows,
@@ -94,28 +98,31 @@ class PassArguments:
             ancestors=spans.ancestors,
             scratch_row=-1 if layout is None else layout.scratch_row,
             parts=parts,
-            layers=self._layers.table,
+            steps=self._layers.steps,
             head=self._head if scoring else None,
             **kept_states,
         )
 
-    def begin_head(self, hidden: Tensor, norm: Floats, cap: float) -> None:
-        """Describe a pass over the head alone for rows of `hidden`, float32 [rows, hidden]."""
-        self._space.counters[:] = 0
-        self._set_head(norm, cap, len(hidden))
-        self.record.set(x=pad_rows(hidden).contiguous().numpy(), rows=len(hidden), layers=None, head=self._head)
+    def begin_head(self, hidden: Tensor, bare: bool = False) -> None:
+        """Describe a pass over the head alone for rows of `hidden`, float32 [rows, hidden].
 
-    def _set_head(self, norm: Floats, cap: float, rows: int) -> None:
-        self._head.set(norm=norm, cap=cap, logits=self._space.logits_of(rows))
+        A `bare` head divides rows by their lengths instead of the norm, and has no cap.
+        """
+        space, rows = self._space, len(hidden)
+        space.counters[:] = 0
+        space.x[:rows] = pad_rows(hidden).numpy()
+        head = self._bare if bare else self._head
+        head.set(logits=space.logits_of(rows))
+        self.record.set(x=space.x, rows=rows, steps=None, head=head)
 
-    def head(self, norm: Floats, cap: float, logits: Floats) -> Structure:
-        """Describe the head with a norm, and its `logits`, float32 [rows, width of the head]."""
-        eps = padded_eps(self._config.recipe.norm.eps, self._config.hidden, len(self.head_norm))
-        fields = {"matrix": self._parameters.table[-1:].ctypes.data, "norm": norm, "logits": logits}
-        return Structure(HEAD, eps=eps, cap=cap, logits_row=logits.shape[1], **fields)
+    def head(self, logits: Floats) -> Structure:
+        """Describe the head with its `logits`, float32 [rows, width of the head]."""
+        matrix = self._parameters.table[-1:].ctypes.data
+        described: Structure = CPU.run(lower(self._config.recipe).head, matrix, self._parameters.last_norm, logits)
+        return described
 
     def chain_pass(self, parts: NDArray[np.int64]) -> Structure:
         """Return the record of passes for chains, over the layers' enabled `parts`."""
         run = self.record.copy()
-        run.set(x=self._space.x, parts=parts, layers=self._layers.table, kept=None, scratch_row=-1)
+        run.set(x=self._space.x, parts=parts, steps=self._layers.steps, kept=None, scratch_row=-1)
         return run

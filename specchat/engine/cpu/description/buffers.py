@@ -6,18 +6,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from specchat.engine.cpu.description.mixtures import Mixtures
 from specchat.engine.cpu.primitives.records import PASS, Structure
 from specchat.engine.cpu.products.shared import LINE
-from specchat.engine.memory.state_need import room as state_room
+from specchat.engine.memory.host_need import mixture_need, pass_shape
 from specchat.engine.memory.state_need import width
-from specchat.engine.memory.vectors import FEW, LANES, attention_room, filled, panels_for
+from specchat.engine.memory.vectors import LANES, filled
 from specchat.engine.model.rows import PREFILL_ROWS
 from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout
-from specchat.engine.recipe import Attention, Delta, Layer
+from specchat.engine.program.lower import lower
+from specchat.engine.recipe import Attention, Delta, Layer, Recipe
 from specchat.engine.weights.config import ModelConfig
 
 Floats = NDArray[np.float32]
+TURNS = 2
+"""Most products that threads share in an operation, with their barrier."""
 
 
 class PassBuffers:
@@ -32,30 +34,25 @@ class PassBuffers:
         tree_scratch: for each layer float32 [2, MAX_TREE_NODES, kv_heads, head_dim], keys and values of a tree, its own
             or those that it shares, or [MAX_TREE_NODES, key_heads, values], entries of recurrent states; empty until
             `make_tree_scratch`.
-        mixtures: buffers of experts.
+        mixtures: of `mixture_buffers`.
         counters: int64, of `together.py`; zero before a pass.
-        all_parts: int64 [layers, 2], the parts of a whole pass.
+        all_parts: int64 [layers + 1, 3], the parts of a whole pass.
     """
 
     def __init__(self, config: ModelConfig, table: NDArray[Any], threads: int, capacity: int) -> None:
         """Make buffers for products of `table`, for `threads` threads and a cache of `capacity` positions."""
         self._recipe = recipe = filled(config.recipe)
-        after = any(layer.post_mixer or layer.post_feed or layer.input for layer in recipe.layers)
-        gates = max((sum(map(panels_for, mixer.gates.outputs)) for mixer in recipe.recurrent), default=0)
-        widest = panels_for(recipe.hidden) * after + gates + int(table[:-1]["panels"].max())
+        shape = pass_shape(recipe, capacity, bool(table["order"].any()))
         self.x: Floats = np.zeros((PREFILL_ROWS, recipe.hidden), np.float32)
-        self.wide: Floats = np.zeros((PREFILL_ROWS, LANES * widest), np.float32)
-        ordered = int(table["inputs"][table["order"] != 0].max(initial=0))
-        self.own: Floats = np.zeros((threads, 2, PREFILL_ROWS, max(recipe.hidden, FEW * LANES, ordered)), np.float32)
-        most = max([attention_room(capacity, recipe.deepest), *map(state_room, recipe.recurrent)])
-        self.scores: Floats = np.zeros((threads, most), np.float32)
+        self.wide: Floats = np.zeros((PREFILL_ROWS, shape.wide), np.float32)
+        self.own: Floats = np.zeros((threads, 2, PREFILL_ROWS, shape.own), np.float32)
+        self.scores: Floats = np.zeros((threads, shape.scores), np.float32)
         self.token_ids = np.zeros(capacity + 1, np.int64)
         self.logits: Floats = np.zeros((0, LANES * int(table[-1]["panels"])), np.float32)
         self.tree_scratch: list[Floats] = []
-        self.mixtures = Mixtures(recipe, threads)
-        of_inputs = 1 + 2 * config.layers if recipe.per_layer else 0
-        self.counters = np.zeros(LINE * (2 + 5 * config.layers + of_inputs), np.int64)
-        self.all_parts = np.ones((config.layers, 2), np.int64)
+        self.mixtures = mixture_buffers(recipe, threads)
+        self.counters = np.zeros(LINE * TURNS * len(lower(recipe).kinds), np.int64)
+        self.all_parts = np.ones((config.layers + 1, 3), np.int64)
 
     def pass_record(self) -> Structure:
         """Describe a pass in these buffers, over all layers."""
@@ -65,7 +62,6 @@ class PassBuffers:
             x=self.x,
             hidden=self.x.shape[1],
             counters=self.counters,
-            layer_count=len(self.all_parts),
             parts=self.all_parts,
             scratch_row=-1,
         )
@@ -95,6 +91,25 @@ def pass_buffers(wide: Floats, own: Floats, scores: Floats) -> dict[str, Any]:
     """Fields of a pass's record for buffers, as in `PassBuffers`."""
     sizes = {"wide_row": wide.shape[1], "own_row": own.shape[3], "own_size": own[0].size, "scores_row": scores.shape[1]}
     return {"wide": wide, "own": own, "scores": scores, **sizes}
+
+
+def mixture_buffers(recipe: Recipe, threads: int) -> dict[str, NDArray[Any]]:
+    """Buffers of mixtures for passes of up to `threads` threads: fields of MIXTURE, and `wide` for the others.
+
+    Empty for a model without experts.
+    """
+    if not recipe.mixtures:
+        return {}
+    need = mixture_need(recipe, PREFILL_ROWS)
+    return {
+        "between": np.zeros(need.between, np.float32),
+        "beside": np.zeros(need.beside, np.float32),
+        "gates": np.zeros(need.gates, np.float32),
+        "shares": np.zeros(need.pairs, np.float32),
+        "chosen": np.zeros(need.pairs, np.int64),
+        "order": np.zeros((threads, need.order), np.int64),
+        "wide": np.zeros(need.rows, np.float32).reshape(-1, PREFILL_ROWS * recipe.hidden),
+    }
 
 
 def _of_tree(layer: Layer) -> tuple[int, ...]:

@@ -12,7 +12,6 @@ from specchat.engine.cpu.primitives.records import INPUTS, Structure
 from specchat.engine.memory.vectors import LANES, panels_for
 from specchat.engine.model.rows import PREFILL_ROWS
 from specchat.engine.recipe import PerLayer
-from specchat.engine.strategy import resolved
 
 
 class LayerInputs:
@@ -24,7 +23,7 @@ class LayerInputs:
     """
 
     def __init__(self, inputs: PerLayer, hidden: int, table: Tensor, product: int, norm: NDArray[np.float32]) -> None:
-        """Describe `inputs`, for hidden states of `hidden` values; compile `per_layer.py`.
+        """Describe `inputs`, for hidden states of `hidden` values.
 
         `table` [tokens, width] is as stored, `product` the address of a PRODUCT.
         """
@@ -43,7 +42,6 @@ class LayerInputs:
             rows=self._rows,
             made=np.zeros((PREFILL_ROWS, row), np.float32),
             made_row=row,
-            **resolved("specchat.engine.cpu.layers.per_layer:ADDRESSES"),
         )
 
     def put(self, tokens: Sequence[int], embedded: Tensor) -> None:

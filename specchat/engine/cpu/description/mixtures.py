@@ -1,74 +1,61 @@
-"""Mixtures of experts described to the compiled pass, and the buffers that they share."""
-
-from collections.abc import Mapping
-from typing import Any
+"""Mixtures of experts described to the compiled pass."""
 
 import numpy as np
-from numpy.typing import NDArray
 
-from specchat.engine.cpu.primitives.records import MIXTURE, PRODUCT_BYTES, Structure
-from specchat.engine.memory.host_need import mixture_need
+from specchat.engine.cpu.description.steps import StepList
+from specchat.engine.cpu.primitives.records import MIXTURE, Structure
+from specchat.engine.cpu.primitives.rowwise import CODES
 from specchat.engine.memory.vectors import LANES, panels_for
-from specchat.engine.model.rows import PREFILL_ROWS
-from specchat.engine.recipe import Experts, Norm, Recipe
-from specchat.engine.strategy import resolved
-
-Floats = NDArray[np.float32]
-ROUTER = 2
-"""Products of a layer before its router."""
+from specchat.engine.program.ops import Mix
+from specchat.engine.recipe import Activation, Apart, Gated, Matrix
 
 
-class Mixtures:
-    """Buffers of the mixtures of a model, for passes of up to `threads` threads."""
-
-    def __init__(self, recipe: Recipe, threads: int) -> None:
-        need = mixture_need(recipe, PREFILL_ROWS)
-        self._layers = recipe.layers
-        self._buffers: dict[str, NDArray[Any]] = {
-            "between": np.zeros(need.between, np.float32),
-            "beside": np.zeros(need.beside, np.float32),
-            "gates": np.zeros(need.gates, np.float32),
-            "shares": np.zeros(need.pairs, np.float32),
-            "chosen": np.zeros(need.pairs, np.int64),
-            "order": np.zeros((threads, need.order), np.int64),
-        }
-        self._wide = np.zeros(need.rows, np.float32).reshape(-1, PREFILL_ROWS * recipe.hidden)
-
-    def described(
-        self, index: int, layer: Structure, norms: Mapping[Norm, Floats], vectors: Mapping[str, Floats]
-    ) -> Structure | None:
-        """Describe the experts of a layer, whose record has the rest; None without. Compile `experts.py`."""
-        mixture = self._layers[index].feed
-        if not isinstance(mixture, Experts):
-            return None
-        factors = vectors[mixture.factors] if mixture.factors else None
-        if mixture.factor != 1:
-            factors = (np.ones(mixture.count, np.float32) if factors is None else factors) * np.float32(mixture.factor)
-        # Without norms of its own the shared MLP adds to the same sums.
-        wide = self._wide if mixture.apart else [self._wide[0]] * 2
-        record = Structure(
-            MIXTURE,
-            code=resolved("specchat.engine.cpu.layers.experts:ADDRESS"),
-            products=layer["products"] + ROUTER * PRODUCT_BYTES,
-            activation=layer["activation"],
-            post=layer["post_feed"],
-            eps=layer["eps"],
-            residual=layer["residual"],
-            count=mixture.count,
-            top=mixture.top,
-            renormalised=mixture.renormalised,
-            sigmoid=mixture.sigmoid,
-            groups=mixture.groups[0],
-            kept_groups=mixture.groups[1],
-            shared_row=2 * LANES * panels_for(mixture.shared.width) if mixture.shared else 0,
-            shared_gate=mixture.shared_gate is not None,
-            order_row=self._buffers["order"].shape[1],
-            correction=vectors[mixture.correction] if mixture.correction else None,
-            factors=factors,
-            **self._buffers,
-            **dict(zip(("sums", "shared_sums", "inputs", "shared_inputs"), wide, strict=False)),
-        )
-        if mixture.apart:
-            names = ("router_norm", "pre_experts", "post_experts", "pre_shared", "post_shared")
-            record.set(**{name: norms[norm] for name, norm in zip(names, mixture.apart.all, strict=True)})
-        return record
+def mix(
+    steps: StepList,
+    op: Mix,
+    *,
+    activation: Activation,
+    sigmoid: bool,
+    correction: str,
+    groups: tuple[int, int],
+    factor: float,
+    factors: str,
+    shared: Gated | None,
+    shared_gate: Matrix | None,
+    apart: Apart | None,
+) -> None:
+    """The mixture waits for its addition, which is its last part. It applies norms apart itself."""
+    of, arrays = op.of, steps.arrays
+    if apart:
+        steps.norms = {op.source.name: (None, steps.half)}
+    steps.read(op.source)
+    shares = arrays.vectors[factors] if factors else None
+    if factor != 1:
+        shares = (np.ones(of.count, np.float32) if shares is None else shares) * np.float32(factor)
+    buffers = dict(arrays.mixtures)
+    wide = buffers.pop("wide")
+    # Without norms of its own the shared MLP adds to the same sums.
+    rows = wide if apart else [wide[0]] * 2
+    record = Structure(
+        MIXTURE,
+        products=arrays.products[of.router],
+        activation=CODES[activation],
+        count=of.count,
+        top=of.top,
+        renormalised=of.renormalised,
+        sigmoid=sigmoid,
+        groups=groups[0],
+        kept_groups=groups[1],
+        shared_row=2 * LANES * panels_for(shared.width) if shared else 0,
+        shared_gate=shared_gate is not None,
+        order_row=buffers["order"].shape[1],
+        correction=arrays.vectors[correction] if correction else None,
+        factors=shares,
+        **buffers,
+        **dict(zip(("sums", "shared_sums", "inputs", "shared_inputs"), rows, strict=False)),
+    )
+    if apart:
+        names = ("router_norm", "pre_experts", "post_experts", "pre_shared", "post_shared")
+        record.set(**{name: arrays.norms[norm] for name, norm in zip(names, apart.all, strict=True)})
+        record.set(**steps.norm(apart.router, "router_norm"))
+    steps.mixture = record

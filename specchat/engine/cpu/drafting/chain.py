@@ -68,8 +68,8 @@ class ChainModel(NamedTuple):
     """A model that drafts, or a head.
 
     Attributes:
-        run: address of the PASS of one thread, without layers and head, over one span.
-        layers, head: addresses for it; the head's logits have 1 + `nested` rows.
+        run: address of the PASS of one thread, without steps and head, over one span.
+        steps, head: addresses for it; the head's logits have 1 + `nested` rows.
         nested: most proposed tokens that go along in a pass; see `nested_speculation.py`. 0 for a head.
         embed: address of the packed embeddings, stored as `form` and multiplied by `embed_scale`.
         token_ids: int64 [capacity + 1], by position; filled with proposed and drafted tokens.
@@ -85,7 +85,7 @@ class ChainModel(NamedTuple):
     """
 
     run: int
-    layers: int
+    steps: int
     head: int
     nested: int
     embed: int
@@ -153,7 +153,7 @@ def draft_chain(model: Any, draft: Any) -> int:
     tokens, confidence, temperature = draft.tokens, draft.confidence, np.float32(draft.temperature)
     rows, start, limit, prefix_acceptance = draft.rows, draft.start, draft.limit, draft.prefix_acceptance
     embed_scale, eps = np.float32(model.embed_scale), np.float32(model.eps)
-    layers, head, span = model.layers, model.head, model.span
+    steps, head, span = model.steps, model.head, model.span
     hidden, headed = x.shape[1], len(inputs) > 0
     to, width = (address(inputs), 8 * hidden) if headed else (address(x), 4 * hidden)
     run, n = pass_at(model.run), 0
@@ -172,9 +172,9 @@ def draft_chain(model: Any, draft: Any) -> int:
                 if model.onto_normed:
                     copy_vector(feature, row, hidden)
         span[0, 1] = rows + proposed
-        run.x, run.rows, run.start, run.layers, run.head = address(x), rows + proposed, start - headed, layers, 0
+        run.x, run.rows, run.start, run.steps, run.head = address(x), rows + proposed, start - headed, steps, 0
         run_pass(run, 0, 1)
-        run.x, run.rows, run.layers, run.head = address(x) + 4 * (rows - 1) * hidden, 1 + proposed, 0, head
+        run.x, run.rows, run.steps, run.head = address(x) + 4 * (rows - 1) * hidden, 1 + proposed, 0, head
         run_pass(run, 0, 1)
         if headed:
             copy_vector(address(x), address(model.made) + 4 * start * hidden, rows * hidden)
@@ -223,8 +223,8 @@ class Chains:
         `run` is a whole pass over the rows of `ChainModel.x`; `fields` are others of `ChainModel`.
         """
         span = np.zeros((1, 4), np.int64)
-        layers = int(run["layers"])
-        run.set(spans=span, span_count=1, ancestors=None, layers=0)
+        steps = int(run["steps"])
+        run.set(spans=span, span_count=1, ancestors=None, steps=0)
         self._held = run, head, embed
         self._last = vocab - 1
         self.acceptance = initial_acceptance()
@@ -237,7 +237,7 @@ class Chains:
         }
         self._model = ChainModel(
             run=run.address,
-            layers=layers,
+            steps=steps,
             head=head.address,
             embed=embed.ctypes.data,
             form=form_of(embed),

@@ -12,15 +12,17 @@ from torch import Tensor
 
 from specchat.engine.cpu.description.buffers import pass_buffers
 from specchat.engine.cpu.description.layers import Layers, pass_spans
+from specchat.engine.cpu.description.steps import Arrays, product_addresses
 from specchat.engine.cpu.drafting.chain import Chains
-from specchat.engine.cpu.layers.passes import CODES, GATE_UP
+from specchat.engine.cpu.layers.passes import HEAD as HEAD_CODE
 from specchat.engine.cpu.packed import Packed
 from specchat.engine.cpu.primitives.records import HEAD, PASS, Structure
 from specchat.engine.cpu.threads.dispatch import board, lead
-from specchat.engine.memory.vectors import FEW, LANES, attention_room
+from specchat.engine.memory.vectors import FEW, LANES, attention_room, panels_for
 from specchat.engine.model.chain_parameters import ChainParameters
 from specchat.engine.model.rows import TILE
 from specchat.engine.model.tree_layout import chain as chain_layout
+from specchat.engine.program.lower import lower_layer
 from specchat.engine.recipe import Layer, Norm
 
 
@@ -45,18 +47,20 @@ class CompiledLayer:
         """
         self._packed = Packed()
         for index, (matrix, bias) in enumerate(products):
-            self._packed.add(matrix, bias, (len(matrix) // 2,) if index == GATE_UP else ())
-        table = self._packed.table
+            self._packed.add(matrix, bias, (len(matrix) // 2,) if layer.products[index] == layer.gated.gate_up else ())
+        self._table = table = self._packed.table
         hidden, (_, capacity, size) = len(products[-1][0]), cache[0].shape
         weights = {norm: weight.numpy() for norm, weight in norms.items()}
         (keys, values), (cos, sin) = ([one.numpy() for one in pair] for pair in (cache, rope))
-        self._layers = Layers([layer], table, weights, [(keys, values)], [(cos, sin)], {})
-        wide = np.zeros((TILE, LANES * int(table["panels"].max())), np.float32)
+        wide = np.zeros((TILE, LANES * (int(table["panels"].max()) + panels_for(hidden))), np.float32)
         own = np.zeros((1, 2, TILE, max(hidden, FEW * LANES)), np.float32)
         buffers = pass_buffers(wide, own, np.zeros((1, attention_room(capacity, size)), np.float32))
-        parts = np.ones((1, 2), np.int64)
-        self._run = Structure(PASS, hidden=hidden, scratch_row=-1, layer_count=1, parts=parts, **buffers, **CODES)
-        self._run.set(layers=self._layers.table)
+        arrays = Arrays(product_addresses([layer], table), weights, [(keys, values)], [(cos, sin)], wide.shape[1])
+        _, *rest = lower_layer(layer)  # the inputs are given, in place of the norm
+        self._layers = Layers([rest], arrays)
+        steps, parts = self._layers.steps, np.ones((2, 3), np.int64)
+        self._run = Structure(PASS, hidden=hidden, scratch_row=-1, parts=parts, head_code=HEAD_CODE, **buffers)
+        self._run.set(steps=steps, step_count=len(steps), input_row=int(table[0]["inputs"]))
         self._layouts = [pass_spans(chain_layout(max(1, rows))) for rows in range(TILE + 1)]
         self._board = board(1)
 
@@ -69,7 +73,7 @@ class CompiledLayer:
         x, attended = residual.clone(), inputs.contiguous()
         layout = self._layouts[len(x)]
         self._run.set(
-            x=x.numpy(), rows=len(x), start=start, spans=layout.spans, span_count=1, given=attended.data_ptr()
+            x=x.numpy(), rows=len(x), start=start, spans=layout.spans, span_count=1, input=attended.data_ptr()
         )
         lead(self._board, self._run.address, 1)
         return x
@@ -116,7 +120,7 @@ class HeadChain:
         )
         head = Structure(HEAD, matrix=table, norm=norms[2].numpy(), eps=eps, logits=logits, logits_row=logits.shape[1])
         run = layer.pass_record()
-        run.set(given=inputs)
+        run.set(input=inputs)
         self._features = np.zeros((TILE, hidden), np.float32)
         self._chains = Chains(
             run,

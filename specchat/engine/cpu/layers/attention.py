@@ -13,6 +13,7 @@ from numba.core import cgutils
 from specchat.engine.cpu.primitives.atomics import code_address, word
 from specchat.engine.cpu.primitives.records import OPERATION, attention_at
 from specchat.engine.cpu.primitives.rowwise import (
+    cap_vector,
     close_gate,
     copy_vector,
     entry,
@@ -127,7 +128,7 @@ def rotate_head(a: Any, x: int, position: int, out: int) -> None:
 
 @inner
 def _attend(a: Any, count: int, first: int, visible: int, sinks: int, queries: int, keys: int, values: int) -> None:
-    """softmax(scale * query keys^T) values for `count` queries, 1 or QUERIES of them.
+    """softmax(cap(scale * query keys^T)) values for `count` queries, 1 or QUERIES of them.
 
     Args:
         first: index of the first query. The first group of queries attends to `visible` KV entries, the next group to
@@ -149,7 +150,13 @@ def _attend(a: Any, count: int, first: int, visible: int, sinks: int, queries: i
         _dots(QUERIES, queries, keys, size, -(-most // KEYS) * KEYS, scores, row)
     else:
         _dots(1, queries, keys, size, -(-most // KEYS) * KEYS, scores, row)
-    padded = -(-most // LANES) * LANES
+    padded, scale = -(-most // LANES) * LANES, a.scale
+    if a.score_cap > 0.0:
+        for j in range(count):
+            own = scores + 4 * j * row
+            multiply_by(own, padded, scale)
+            cap_vector(own, padded, a.score_cap)
+        scale = np.float32(1.0)
     for j in range(count):
         own = scores + 4 * j * row
         behind = visible + (first + j) // group
@@ -157,10 +164,10 @@ def _attend(a: Any, count: int, first: int, visible: int, sinks: int, queries: i
         fill(own, 0, unseen, -np.inf)
         fill(own, behind, padded, -np.inf)
         most_of = peak(own, padded)
-        exponentials(own, padded, most_of, a.scale)
+        exponentials(own, padded, most_of, scale)
         if sinks:
             # In the spare slot after the scores.
-            put_sink(sinks, (first + j) % group, most_of * a.scale, own, row - LANES)
+            put_sink(sinks, (first + j) % group, most_of * scale, own, row - LANES)
         fill(own, 0, unseen, 0.0)
         fill(own, behind, padded, 0.0)
     d = 0
@@ -237,11 +244,10 @@ def _sums(builder: Any, vectors: list[Any]) -> Any:
 def attend(run: Any, own: int) -> None:
     """Run the attention at address `own` over queries, keys and values in rows of `wide`; results replace the queries.
 
-    Threads take key-value heads in turn and meet at a barrier before and after, with gates and with norms over all
-    heads at one more each.
+    Threads take key-value heads in turn and meet at a barrier after them, with gates, shorter values and norms
+    over all heads at one more each.
     """
     a = attention_at(own)
-    barrier(run)
     if a.whole_query_norm or a.whole_key_norm:
         for r in range(run.thread, run.rows, run.threads):
             query = run.wide + 4 * r * run.wide_row
@@ -263,6 +269,12 @@ def attend(run: Any, own: int) -> None:
             for h in range(a.heads):
                 mixed = row + 8 * h * a.size
                 close_gate(mixed, mixed + 4 * a.size, row + 4 * h * a.size, a.size)
+        barrier(run)
+    if a.value_dim:
+        for r in range(run.thread, run.rows, run.threads):
+            row = run.wide + 4 * r * run.wide_row
+            for h in range(1, a.heads):
+                copy_vector(row + 4 * h * a.size, row + 4 * h * a.value_dim, a.value_dim)
         barrier(run)
 
 

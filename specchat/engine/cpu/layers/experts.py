@@ -27,7 +27,7 @@ def experts(run: Any, own: int) -> None:
     """
     m = mixture_at(own)
     rows, thread, threads, hidden, y = run.rows, run.thread, run.threads, run.hidden, run.x
-    top, count, apart, shared_row, factor = m.top, m.count, m.router_norm, m.shared_row, m.residual
+    top, count, apart, shared_row, factor = m.top, m.count, m.router_norm, m.shared_row, m.factor
     scratch = RowSpan(run.scratch, run.own_row)
     begun, ended = rows * thread // threads, rows * (thread + 1) // threads
     if begun < ended:
@@ -121,7 +121,7 @@ def experts(run: Any, own: int) -> None:
             norm(shared_update, m.post_shared, shared_update, hidden, m.eps)
             add_vector(shared_update, update, hidden)
         if m.post:
-            norm(update, m.post, update, hidden, m.eps)
+            norm(update, m.post, update, hidden, m.post_eps)
         add_scaled(update, y + 4 * r * hidden, hidden, factor)
     barrier(run)
 

@@ -1,31 +1,47 @@
-"""A whole pass over the layers in one function, run by one thread or by several at once.
+"""The steps that layers of all kinds have, and the head, run by one thread or by several at once.
 
-The pass computes the same as `reference/`, with other orders of sums.
+A pass computes the same as `reference/`, with other orders of sums. Each function is called by its address.
 """
 
 from typing import Any
 
+import numpy as np
+
 from specchat.engine.cpu.primitives.atomics import code_address, word
 from specchat.engine.cpu.primitives.records import (
     OPERATION,
-    PRODUCT_BYTES,
+    add_at,
+    gated_at,
     head_at,
-    inputs_at,
-    layer_at,
-    mixture_at,
+    multiply_at,
+    normalise_at,
     product_at,
-    run_operation,
 )
-from specchat.engine.cpu.primitives.rowwise import copy_vector, multiply_by, norm
+from specchat.engine.cpu.primitives.rowwise import (
+    add_scaled,
+    centre,
+    copy_vector,
+    fill,
+    multiply_by_entry,
+    norm,
+)
 from specchat.engine.cpu.primitives.simd import by_address, inner
-from specchat.engine.cpu.products.products import RowSpan
-from specchat.engine.cpu.products.shared import NO_CAP, add_product, barrier, gated_product, in_order, multiply_shared
+from specchat.engine.cpu.products.products import RowSpan, min_panels, multiply
+from specchat.engine.cpu.products.shared import (
+    NO_CAP,
+    barrier,
+    gated_piece,
+    in_order,
+    multiply_shared,
+    next_piece,
+    next_turn,
+    piece_end,
+    piece_size,
+)
+from specchat.engine.memory.vectors import LANES
 
-OUT, GATE_UP, DOWN = range(1, 4)
-"""Products of a layer after that of its mixer; a layer with experts has its router at GATE_UP."""
 
-
-@inner
+@by_address(OPERATION)
 def keep_states(run: Any, index: int) -> None:
     """Keep the hidden states after `index` layers, if wanted: other threads only read x until the next barrier."""
     if run.thread or not run.kept or word(run.kept, index) < 0:
@@ -40,85 +56,108 @@ def keep_states(run: Any, index: int) -> None:
 
 
 @inner
-def normed(run: Any, weight: int, eps: Any) -> Any:
-    """Rows of x through a norm, if any."""
+def normed(run: Any, weight: int, count: int, eps: Any) -> Any:
+    """Rows of x through a norm, if any, each thread's own; the norm is as in NORMALISE."""
     if not weight:
         return RowSpan(run.x, run.hidden)
     for r in range(run.rows):
-        norm(run.x + 4 * r * run.hidden, weight, run.normed + 4 * r * run.own_row, run.hidden, eps)
+        x, out = run.x + 4 * r * run.hidden, run.normed + 4 * r * run.own_row
+        if count:
+            centre(x, out, run.hidden, count)
+            fill(out, count, run.hidden, np.float32(0.0))
+            x = out
+        norm(x, weight, out, run.hidden, eps)
     return RowSpan(run.normed, run.own_row)
 
 
-@inner
-def add_last(run: Any, y: Any, matrix: int, layer: Any, post: int) -> None:
-    """Add a sub-layer's last product to x."""
-    y = in_order(run.rows, y, matrix, RowSpan(run.normed, run.own_row))
-    add_product(run, y, matrix, layer.residual, post, layer.post_eps)
-
-
-@inner
-def mix(run: Any, layer: Any) -> None:
-    """Run a layer's mixer between its first two products, and add the result."""
-    own = RowSpan(run.scratch, run.own_row)
-    x = RowSpan(run.given, product_at(layer.products).inputs) if run.given else normed(run, layer.pre_mixer, layer.eps)
-    x = in_order(run.rows, x, layer.products, own)
-    multiply_shared(run, x, layer.products, RowSpan(run.wide, run.wide_row), NO_CAP)
+@by_address(OPERATION)
+def normalise(run: Any, own: int) -> None:
+    """Let the inputs of products be rows of x by a NORMALISE."""
+    of = normalise_at(own)
+    x = normed(run, of.weight, of.count, of.eps)
     run.input, run.input_row = x.at, x.row
-    run_operation(layer.mixer_code, run, layer.mixer)
-    add_last(
-        run,
-        RowSpan(run.wide + 4 * layer.result, run.wide_row),
-        layer.products + PRODUCT_BYTES * OUT,
-        layer,
-        layer.post_mixer,
-    )
-
-
-@inner
-def feed(run: Any, layer: Any) -> None:
-    """Run a layer's MLP or experts, and add the result."""
-    x = normed(run, layer.pre_feed, layer.eps)
-    if layer.mixture:
-        run.input, run.input_row = x.at, x.row
-        run_operation(mixture_at(layer.mixture).code, run, layer.mixture)
-        return
-    gate_up, y = layer.products + PRODUCT_BYTES * GATE_UP, RowSpan(run.wide, run.wide_row)
-    x = in_order(run.rows, x, gate_up, RowSpan(run.scratch, run.own_row))
-    gated_product(run, x, gate_up, layer.activation, y)
-    barrier(run)
-    add_last(run, y, layer.products + PRODUCT_BYTES * DOWN, layer, layer.post_feed)
 
 
 @by_address(OPERATION)
-def layers(run: Any, table: int) -> None:
-    """Run all layers over the rows of a pass, in place; `table` has the address of each layer's record."""
-    if run.inputs:
-        run_operation(inputs_at(run.inputs).make, run, run.inputs)
-    for index in range(run.layer_count):
-        keep_states(run, index)
-        layer, mixes, feeds = layer_at(word(table, index)), word(run.parts, 2 * index), word(run.parts, 2 * index + 1)
-        if mixes:
-            mix(run, layer)
-        if feeds:
-            feed(run, layer)
-        if not (mixes or feeds):
-            continue
-        if layer.input:
-            run_operation(inputs_at(run.inputs).add, run, layer.input)
-        if layer.scalar != 1.0:
-            for r in range(run.thread, run.rows, run.threads):
-                multiply_by(run.x + 4 * r * run.hidden, run.hidden, layer.scalar)
-            barrier(run)
-    keep_states(run, run.layer_count)
+def multiply_rows(run: Any, own: int) -> None:
+    """Put a product into rows of `wide` by a MULTIPLY."""
+    of = multiply_at(own)
+    x = RowSpan(run.input, run.input_row)
+    if of.source >= 0:
+        x = RowSpan(run.wide + 4 * of.source, run.wide_row)
+    x = in_order(run.rows, x, of.matrix, RowSpan(run.scratch, run.own_row))
+    multiply_shared(run, x, of.matrix, RowSpan(run.wide + 4 * of.out, run.wide_row), NO_CAP)
+    if of.meets:
+        barrier(run)
+
+
+@by_address(OPERATION)
+def gated_product(run: Any, own: int) -> None:
+    """Put the gate of the inputs times up into rows of `wide` by a GATED; threads meet at a barrier."""
+    of = gated_at(own)
+    x = in_order(run.rows, RowSpan(run.input, run.input_row), of.matrix, RowSpan(run.scratch, run.own_row))
+    y = RowSpan(run.wide, run.wide_row)
+    panels, few, turn = product_at(of.matrix).panels // 2, min_panels(of.matrix), next_turn(run)
+    size, index = piece_size(panels, few, run.threads), next_piece(run, turn, 0)
+    last = piece_end(index, panels, few, size)
+    while last:
+        gated_piece(run.rows, x, of.matrix, of.activation, y, index * size, last)
+        index = next_piece(run, turn, index + 1)
+        last = piece_end(index, panels, few, size)
+    barrier(run)
+
+
+@by_address(OPERATION)
+def add_product(run: Any, own: int) -> None:
+    """x = x + factor * (y W^T + b) by an ADD, y in rows of `wide`; threads meet at a barrier."""
+    of, scratch, hidden = add_at(own), RowSpan(run.scratch, run.own_row), run.hidden
+    matrix, factor = of.matrix, of.factor
+    y = in_order(run.rows, RowSpan(run.wide + 4 * of.source, run.wide_row), matrix, RowSpan(run.normed, run.own_row))
+    panels, few, turn = product_at(matrix).panels, min_panels(matrix), next_turn(run)
+    size, index = piece_size(panels, few, run.threads), next_piece(run, turn, 0)
+    last = piece_end(index, panels, few, size)
+    while last:
+        first = index * size
+        multiply(run.rows, y, matrix, scratch, first, last)
+        begin, stop = first * LANES, min(last * LANES, hidden)
+        for r in range(run.rows):
+            update = scratch.at + 4 * (r * scratch.row + begin)
+            add_scaled(update, run.x + 4 * (r * hidden + begin), stop - begin, factor)
+        index = next_piece(run, turn, index + 1)
+        last = piece_end(index, panels, few, size)
+    barrier(run)
+
+
+@by_address(OPERATION)
+def add(run: Any, own: int) -> None:
+    """x = x + factor * post(y) by an ADD, y in rows of `wide`; threads meet at a barrier."""
+    of, hidden = add_at(own), run.hidden
+    for r in range(run.thread, run.rows, run.threads):
+        update = run.wide + 4 * (r * run.wide_row + of.source)
+        if of.post:
+            norm(update, of.post, run.scratch, hidden, of.eps)
+            update = run.scratch
+        add_scaled(update, run.x + 4 * r * hidden, hidden, of.factor)
+    barrier(run)
+
+
+@by_address(OPERATION)
+def scale(run: Any, own: int) -> None:
+    """x = x * the float32 at address `own`; threads meet at a barrier."""
+    for r in range(run.thread, run.rows, run.threads):
+        multiply_by_entry(run.x + 4 * r * run.hidden, run.hidden, own, 0)
+    barrier(run)
 
 
 @by_address(OPERATION)
 def head(run: Any, own: int) -> None:
-    """Write logits of the rows of a pass by the record `own` of the head."""
+    """Write logits of the rows of a pass by a HEAD."""
     last = head_at(own)
-    x = normed(run, last.norm, last.eps)
+    x = normed(run, last.norm, last.count, last.eps)
     multiply_shared(run, x, last.matrix, RowSpan(last.logits, last.logits_row), last.cap)
 
 
-CODES = {"layers_code": code_address(layers), "head_code": code_address(head)}
-"""Fields of the record of a pass: addresses of the compiled functions."""
+KEEP_STATES, NORMALISE, MULTIPLY, GATED, ADD_PRODUCT, ADD, SCALE, HEAD = map(
+    code_address, (keep_states, normalise, multiply_rows, gated_product, add_product, add, scale, head)
+)
+"""Addresses of the functions."""

@@ -1,17 +1,14 @@
-"""Inputs of each layer by token: made before the first layer, and added at the end of each."""
+"""Inputs of each layer by token: made before the first layer, and gated at the end of each."""
 
 from typing import Any
 
-import numpy as np
-
 from specchat.engine.cpu.primitives.atomics import code_address
-from specchat.engine.cpu.primitives.records import OPERATION, PRODUCT_BYTES, input_at, inputs_at, product_at
+from specchat.engine.cpu.primitives.records import OPERATION, input_at, inputs_at, product_at
 from specchat.engine.cpu.primitives.rowwise import add_vector, gate_by, norm
 from specchat.engine.cpu.primitives.simd import by_address
 from specchat.engine.cpu.products.products import RowSpan, min_panels, multiply
 from specchat.engine.cpu.products.shared import (
     NO_CAP,
-    add_product,
     barrier,
     multiply_shared,
     next_piece,
@@ -38,13 +35,13 @@ def make_inputs(run: Any, own: int) -> None:
 
 
 @by_address(OPERATION)
-def add_input(run: Any, own: int) -> None:
-    """x = x + norm(down(gate(x) by the layer's input)), x the rows of the pass (`recipe.LayerInput`).
+def gate_input(run: Any, own: int) -> None:
+    """Put the gate of x times a layer's input by INPUT (`recipe.LayerInput`) into rows of `wide`.
 
-    Threads meet at three barriers. Before the first piece all have written what they add to x.
+    Threads meet at a barrier.
     """
     layer_input, x, y = input_at(own), RowSpan(run.x, run.hidden), RowSpan(run.wide, run.wide_row)
-    inputs, gate = inputs_at(layer_input.inputs), layer_input.products
+    inputs, gate = inputs_at(layer_input.inputs), layer_input.gate
     values, panels, few = inputs.made + 4 * layer_input.first, product_at(gate).panels, min_panels(gate)
     turn = next_turn(run)
     size, index = piece_size(panels, few, run.threads), next_piece(run, turn, 0)
@@ -59,8 +56,7 @@ def add_input(run: Any, own: int) -> None:
         index = next_piece(run, turn, index + 1)
         last = piece_end(index, panels, few, size)
     barrier(run)
-    add_product(run, y, gate + PRODUCT_BYTES, np.float32(1.0), layer_input.norm, layer_input.eps)
 
 
-ADDRESSES = {"make": code_address(make_inputs), "add": code_address(add_input)}
-"""Fields of INPUTS."""
+MAKE, GATE = code_address(make_inputs), code_address(gate_input)
+"""Addresses of the functions."""

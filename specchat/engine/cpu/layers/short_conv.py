@@ -21,12 +21,11 @@ PIECE = 8 * LANES
 def convolve(run: Any, own: int) -> None:
     """Convolve rows of `wide`, which hold B, C and z of `recipe.ShortConv`, by a SHORT_CONV; results replace C.
 
-    Threads meet at a barrier before and after. `room` has PIECE elements. It is called by its address, so only a model
-    with such layers has it compiled.
+    Threads meet at a barrier. `room` has PIECE elements. It is called by its address, so only a model with such layers
+    has it compiled.
     """
     conv = short_conv_at(own)
     taps, half, weights, y, y_row, room = conv.taps, conv.half, conv.weights, run.wide, run.wide_row, run.room
-    barrier(run)
     turn = next_turn(run)
     of_half = -(-half // PIECE)
     piece = next_piece(run, turn, 0)

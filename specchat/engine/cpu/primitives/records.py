@@ -1,4 +1,4 @@
-"""Records that Python writes and compiled functions read by address: products, layers, their parts, and a pass.
+"""Records that Python writes and compiled functions read by address: products, the steps of a pass, and a pass.
 
 An address of 0 stands for an absent tensor or part. Numbers are int64, but for the float32 fields at the end.
 """
@@ -27,23 +27,38 @@ PRODUCT = _kind("address form panels inputs scales bias code block zeros order f
 the inputs of a `block`, and `zeros` for SHIFTED; `order` is the permutation of its inputs. `functions` has the compiled
 products of its format (`products.kernels`).
 """
-LAYER = _kind(
-    "products pre_mixer post_mixer pre_feed post_feed mixer mixer_code result activation mixture input",
-    "eps post_eps residual scalar",
-)
-"""A layer: its first product, norms, mixer, and mixture or input if any.
+STEP = _kind("part code own")
+"""A step of a pass: it runs where `part` is not 0 among the `parts` of the pass. `code` is the address of an OPERATION,
+`own` that of its record, or a number."""
+NORMALISE = _kind("weight count", "eps")
+"""The norm of the rows; of their first `count` values less their mean, if it is not 0."""
+MULTIPLY = _kind("matrix source out meets")
+"""A product of `source` in rows of `wide`, or of the rows' inputs where it is -1; threads meet after it if `meets`.
 
-`result` is the element at which the mixer leaves its result in a row. `activation` is a code of `gates.CODES`.
+`source` and `out` are elements of a row.
 """
+GATED = _kind("matrix activation")
+"""The first product of a gated MLP; `activation` is a code of `rowwise.CODES`."""
+ADD = _kind("matrix source post", "factor eps")
+"""An update of the rows: values from element `source` on of a row of `wide`, by a `matrix` or a norm `post`, if any."""
 ATTENTION = _kind(
     "heads kv_heads size capacity keys values tree_scratch values_offset cos sin turned query_norm key_norm value_norm"
-    " whole_query_norm whole_key_norm window temper sinks shared gated",
-    "eps scale",
+    " whole_query_norm whole_key_norm window temper sinks shared gated value_dim",
+    "eps scale score_cap",
 )
 """Attention: `keys` and `values` are the addresses of position 0, `values_offset` leads from a tree's key to its value.
 
 The first `turned` values of a head are rotated. The whole norms are over all heads. With `gated` gates follow queries;
-with `shared` the KV entries are those of an earlier layer.
+with `shared` the KV entries are those of an earlier layer. A `score_cap` of 0 is none. Values
+end with zeros after `value_dim`, which leave the results, if it is not 0.
+"""
+LATENT = _kind(
+    "heads plain turned value_dim rank query_rank norm query_norm query_latent latent queries keys values interleaved",
+    "eps query_eps",
+)
+"""Latent attention: elements of a row of `wide` at which latents, of `rank` and `query_rank`, and products begin.
+
+Heads have `plain` values and `turned` ones to rotate: queries end with theirs, those of all keys follow the latent.
 """
 DELTA = _kind(
     "key_heads sharing key_dim value_dim taps channels mixed gates states entries entry held positions weights rates"
@@ -60,26 +75,26 @@ value heads.
 SHORT_CONV = _kind("taps half weights keys values tree_scratch values_offset")
 """A short convolution: `weights` float32 [taps, channels]; `half` of the channels are a key."""
 MIXTURE = _kind(
-    "code products activation post count top renormalised sigmoid groups kept_groups shared_row shared_gate between"
+    "products activation post count top renormalised sigmoid groups kept_groups shared_row shared_gate between"
     " beside gates shares chosen order order_row sums shared_sums inputs shared_inputs correction factors router_norm"
     " pre_experts post_experts pre_shared post_shared",
-    "eps residual",
+    "eps factor post_eps",
 )
 """A mixture of experts: the router is the first of `products`, `shared_row` is 0 without a shared MLP.
 
 The products of gate and up and those of down follow, by expert, then gate and up, down and score of the shared MLP.
-The norms exist if `router_norm` does. `code` is the address of `experts.experts`.
+The norms exist if `router_norm` does. The update is normed by `post`, if any.
 """
-INPUTS = _kind("make add product norm size width embedded rows made made_row", "eps")
-"""Inputs of all layers by token, and the code of `per_layer.py`."""
-INPUT = _kind("inputs products norm activation first", "eps")
-"""A layer's input: values from `first` on of a row of the inputs; gate and down are its `products`."""
-HEAD = _kind("matrix norm logits logits_row", "eps cap")
-"""The last norm, the product of the logits, and where they go; a `cap` of 0 is none."""
+INPUTS = _kind("product norm size width embedded rows made made_row", "eps")
+"""Inputs of all layers by token."""
+INPUT = _kind("inputs gate activation first")
+"""A layer's input: values from `first` on of a row of the inputs."""
+HEAD = _kind("matrix norm count logits logits_row", "eps cap")
+"""The last norm as in NORMALISE, the product of the logits, and where they go; a `cap` of 0 is none."""
 PASS = _kind(
     "rows start spans span_count ancestors scratch_row x hidden parts wide wide_row own own_row own_size scores"
-    " scores_row given kept states states_rows tree_states tree_rows counters inputs layers layer_count layers_code"
-    " head head_code thread threads passed turns normed scratch room input input_row",
+    " scores_row kept states states_rows tree_states tree_rows counters steps step_count head head_code thread threads"
+    " passed turns normed scratch room input input_row",
 )
 """A pass over `rows` rows of `x`, float32 [rows, hidden], from position `start` on.
 
@@ -88,21 +103,21 @@ Args:
         `model/tree_layout.py`.
     ancestors: int64, rows of the tree scratch whose KV entries are put right before a span.
     scratch_row: first row of the tree scratch to fill; -1 without trees.
-    parts: int64 [layers, 2]: 1 for enabled mixers and MLPs.
+    parts: int64 [layers + 1, 3]: 1 for enabled mixers, MLPs, and layers where one of them is; 1 in the last row.
     wide: float32 [rows, wide_row], shared: outputs of the widest product, plus hidden with post-norms.
     own: float32 [threads, own_size], for each thread two buffers [rows, own_row].
     scores: float32 [threads, scores_row].
-    given: inputs of the only layer's attention, float32 [rows, inputs]; 0 to use the norm of x.
     kept: int64 [layers + 1]: index into `states` and `tree_states` of the hidden states after so many layers; -1 for
         none. An address of 0 keeps none.
     states, tree_states: float32 [kept layers, states_rows or tree_rows, hidden], as in `model/hidden_states.py`.
     counters: int64, LINE words for the barrier and for each product that threads share; zeros.
-    layers, head: addresses of descriptions; 0 to leave them out. Codes are those of `passes.CODES`.
+    steps, head: addresses of STEP [step_count] and HEAD; 0 to leave them out. `head_code` is `passes.HEAD_CODE`.
 
 Each thread has a copy, in which `thread` is its number, `passed` the barriers so far, `turns` the products so far;
-`normed` and `scratch` are its buffers, `room` its scores, `input` rows of the current operation's inputs.
+`normed` and `scratch` are its buffers, `room` its scores, `input` float32 [rows, input_row], inputs of products. A pass
+without a norm before its first product begins with its `input`.
 """
-PRODUCT_BYTES = PRODUCT.itemsize
+PRODUCT_BYTES, STEP_BYTES = PRODUCT.itemsize, STEP.itemsize
 
 
 def _reader(kind: np.dtype[Any]) -> Any:
@@ -119,13 +134,14 @@ def _reader(kind: np.dtype[Any]) -> Any:
     return read
 
 
-product_at, layer_at, attention_at, delta_at = map(_reader, (PRODUCT, LAYER, ATTENTION, DELTA))
+product_at, step_at, normalise_at, multiply_at = map(_reader, (PRODUCT, STEP, NORMALISE, MULTIPLY))
+gated_at, add_at, attention_at, latent_at, delta_at = map(_reader, (GATED, ADD, ATTENTION, LATENT, DELTA))
 short_conv_at, mixture_at, inputs_at, input_at = map(_reader, (SHORT_CONV, MIXTURE, INPUTS, INPUT))
 head_at, pass_at = map(_reader, (HEAD, PASS))
 
 _RUN = from_dtype(PASS)
 OPERATION = types.void(_RUN, types.int64)
-"""Signature of a compiled part of a layer: a thread's record of the pass, and the address of the part's record."""
+"""Signature of a step's function: a thread's record of the pass, and the address of the step's own record."""
 
 
 @typed_primitive

@@ -44,6 +44,14 @@ def norm(builder: Any, x: Address, weight: Address, out: Address, size: Count, e
 
 
 @primitive
+def centre(builder: Any, x: Address, out: Address, size: Count, count: Count) -> None:
+    """out = x less the sum of x over `count`; float32 [size], a multiple of LANES."""
+    mean = builder.fdiv(_reduced(builder, x, size, 0.0, builder.fadd), builder.sitofp(count, F32))
+    less = broadcast(builder, mean)
+    map_vectors(builder, size, lambda x: builder.fsub(x, less), out, x)
+
+
+@primitive
 def rotate(builder: Any, x: Address, cos: Address, sin: Address, out: Address, size: Count) -> None:
     """out = x rotated by a row of `rope.tables`, cos and sin (Su 2021); float32 [size], a multiple of LANES."""
     kind, half = ir.VectorType(F32, HALF), builder.sdiv(size, constant(2))

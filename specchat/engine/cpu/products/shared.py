@@ -9,9 +9,9 @@ import numpy as np
 
 from specchat.engine.cpu.primitives.atomics import atomic_load, fetch_add, pause, relax
 from specchat.engine.cpu.primitives.records import product_at
-from specchat.engine.cpu.primitives.rowwise import add_scaled, cap_vector, gate_by, gather, norm
+from specchat.engine.cpu.primitives.rowwise import cap_vector, gate_by, gather
 from specchat.engine.cpu.primitives.simd import inner
-from specchat.engine.cpu.products.products import RowSpan, min_panels, multiply
+from specchat.engine.cpu.products.products import min_panels, multiply
 from specchat.engine.memory.vectors import LANES
 
 LINE = 8
@@ -100,50 +100,11 @@ def multiply_shared(run: Any, x: Any, matrix: int, y: Any, cap: np.float32) -> N
 
 
 @inner
-def add_product(run: Any, y: Any, matrix: int, factor: np.float32, post: int, eps: np.float32) -> None:
-    """x = x + factor * (y W^T + b), x the rows of the pass; `post` normalises the update, if any.
-
-    All threads then meet at a barrier. With a norm, rows of y end with room for the product.
-    """
-    panels, few, hidden = product_at(matrix).panels, min_panels(matrix), run.hidden
-    if post:
-        update = RowSpan(y.at + 4 * (y.row - LANES * panels), y.row)
-        multiply_shared(run, y, matrix, update, NO_CAP)
-        barrier(run)
-        for r in range(run.thread, run.rows, run.threads):
-            norm(update.at + 4 * r * y.row, post, run.scratch, hidden, eps)
-            add_scaled(run.scratch, run.x + 4 * r * hidden, hidden, factor)
-        barrier(run)
-        return
-    turn, own = next_turn(run), RowSpan(run.scratch, run.own_row)
-    size, index = piece_size(panels, few, run.threads), next_piece(run, turn, 0)
-    last = piece_end(index, panels, few, size)
-    while last:
-        first = index * size
-        multiply(run.rows, y, matrix, own, first, last)
-        begin, stop = first * LANES, min(last * LANES, hidden)
-        for r in range(run.rows):
-            add_scaled(own.at + 4 * (r * own.row + begin), run.x + 4 * (r * hidden + begin), stop - begin, factor)
-        index = next_piece(run, turn, index + 1)
-        last = piece_end(index, panels, few, size)
-    barrier(run)
-
-
-@inner
-def gated_product(run: Any, x: Any, matrix: int, activation: int, y: Any) -> None:
-    """First half of y = gate(x G^T, x U^T) by `activation`, a code of `gates.CODES`; `matrix` is G followed by U."""
-    panels, few, turn = product_at(matrix).panels // 2, min_panels(matrix), next_turn(run)
-    size, index = piece_size(panels, few, run.threads), next_piece(run, turn, 0)
-    last = piece_end(index, panels, few, size)
-    while last:
-        gated_piece(run.rows, x, matrix, activation, y, index * size, last)
-        index = next_piece(run, turn, index + 1)
-        last = piece_end(index, panels, few, size)
-
-
-@inner
 def gated_piece(rows: int, x: Any, matrix: int, activation: int, y: Any, first: int, last: int) -> None:
-    """Panels `first`, ..., `last` - 1 of `gated_product`, for one thread."""
+    """Panels `first`, ..., `last` - 1 of y = gate(x G^T, x U^T), for one thread.
+
+    `activation` is a code of `rowwise.CODES`; `matrix` is G followed by U.
+    """
     panels = product_at(matrix).panels // 2
     for part in (0, panels):
         multiply(rows, x, matrix, y, part + first, part + last)

@@ -10,8 +10,8 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from specchat.engine.cpu.primitives.atomics import address, atomic_load, exchange, fetch_add
-from specchat.engine.cpu.primitives.records import copy_pass, pass_at, run_operation
+from specchat.engine.cpu.primitives.atomics import address, atomic_load, exchange, fetch_add, word
+from specchat.engine.cpu.primitives.records import STEP_BYTES, copy_pass, pass_at, run_operation, step_at
 from specchat.engine.cpu.primitives.simd import inner, python_callable
 from specchat.engine.cpu.products.shared import LINE, spin
 
@@ -32,17 +32,19 @@ def board(threads: int) -> NDArray[np.int64]:
 
 @inner
 def run_pass(shared: Any, thread: int, threads: int) -> None:
-    """Run the layers and the head of a pass, each if it has one, as thread number `thread` of `threads`.
+    """Run the steps and the head of a pass, each if it has one, as thread number `thread` of `threads`.
 
-    The layers end with a barrier, so the head reads the final x.
+    The steps end with a barrier, so the head reads the final x.
     """
     run = copy_pass(shared)
     run.thread, run.threads, run.passed, run.turns = thread, threads, 0, 0
     run.normed = run.own + 4 * thread * run.own_size
     run.scratch = run.normed + 2 * run.own_size
     run.room = run.scores + 4 * thread * run.scores_row
-    if run.layers:
-        run_operation(run.layers_code, run, run.layers)
+    for index in range(run.step_count if run.steps else 0):
+        step = step_at(run.steps + STEP_BYTES * index)
+        if word(run.parts, step.part):
+            run_operation(step.code, run, step.own)
     if run.head:
         run_operation(run.head_code, run, run.head)
 

@@ -1,0 +1,157 @@
+"""Mixers described to the compiled pass: attention, short convolutions and recurrent states."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specchat.engine.cpu.description.steps import Floats, StepList
+from specchat.engine.cpu.layers import attention
+from specchat.engine.cpu.padding import padded_eps
+from specchat.engine.cpu.primitives.records import ATTENTION, DELTA, LATENT, SHORT_CONV, Structure
+from specchat.engine.memory.state_need import SLOTS, width
+from specchat.engine.memory.vectors import LANES, latent_places, panels_for
+from specchat.engine.model.rope import tempers
+from specchat.engine.program.ops import Advance, Attend, Convolve, Expand
+from specchat.engine.recipe import LENGTH_EPS, Norm
+from specchat.engine.strategy import resolved
+
+
+def attend(
+    steps: StepList,
+    op: Attend,
+    *,
+    query_norm: Norm | None,
+    key_norm: Norm | None,
+    value_norm: Norm | None,
+    temper: tuple[float, float],
+    sinks: str,
+    gated: bool,
+    score_cap: float,
+    value_dim: int | None,
+    window: int,
+    share: int | None,
+) -> None:
+    """Results replace the queries."""
+    of, arrays = op.of, steps.arrays
+    steps.places[op.out.name] = steps.read(op.source)
+    keys, values = arrays.cache[steps.layer]
+    cos, sin = arrays.rotations[steps.layer]
+    (kv_heads, capacity, size), factors = keys.shape, tempers(of, len(cos)) if temper[0] else None
+    whole = "whole_" if any(one and one.size > of.head_dim for one in (query_norm, key_norm)) else ""
+    norms = {f"{whole}query_norm": query_norm, f"{whole}key_norm": key_norm, "value_norm": value_norm}
+    eps = next((one.eps for one in norms.values() if one), 0.0)
+    record = Structure(
+        ATTENTION,
+        heads=of.heads,
+        kv_heads=kv_heads,
+        size=size,
+        capacity=capacity,
+        keys=keys,
+        values=values,
+        cos=cos,
+        sin=sin,
+        turned=cos.shape[1],
+        window=window,
+        gated=gated,
+        shared=share is not None,
+        value_dim=value_dim or 0,
+        temper=None if factors is None else factors.numpy(),
+        sinks=arrays.vectors[sinks] if sinks else None,
+        eps=padded_eps(eps, of.head_dim, size),
+        scale=of.scale,
+        score_cap=score_cap,
+        **{name: arrays.norms[one] for name, one in norms.items() if one},
+    )
+    steps.mixers.append(record)
+    steps.step(attention.ADDRESS, record)
+
+
+def expand(steps: StepList, op: Expand, *, interleaved: bool) -> None:
+    """Heads begin a row; the first product and those of latents follow them."""
+    of, attention = op.of, op.attention
+    first, queries, keys, values, _ = latent_places(attention)
+    steps.flush(first)
+    size, turned = attention.head_dim, attention.rotary_dim
+    query_rank = of.query.inputs if of.query else 0
+    latent = first + (query_rank or attention.heads * size)
+    norms = steps.norm(of.key_value_norm, "norm") | steps.norm(of.query_norm, "query_norm", "query_eps")
+    record = Structure(
+        LATENT,
+        heads=attention.heads,
+        plain=size - turned,
+        turned=turned,
+        value_dim=attention.value_dim or size,
+        rank=of.key_value.inputs,
+        query_rank=query_rank,
+        query_latent=first,
+        latent=latent,
+        queries=queries if of.query else first,
+        keys=keys,
+        values=values,
+        interleaved=interleaved,
+        **norms,
+    )
+    steps.step(resolved("specchat.engine.cpu.layers.latent:NORM"), record)
+    if of.query:
+        steps.multiply(of.query, first, queries, meets=False)
+    steps.multiply(of.key_value, latent, keys)
+    steps.step(resolved("specchat.engine.cpu.layers.latent:EXPAND"), record)
+    steps.places[op.out.name] = 0
+
+
+def convolve(steps: StepList, op: Convolve) -> None:
+    """Results replace C."""
+    of, arrays = op.of, steps.arrays
+    steps.places[op.out.name] = steps.read(op.source) + 2 * of.head_dim
+    keys, values = arrays.cache[steps.layer]
+    weights = _floats(arrays.vectors[of.convolution][:, 0].T)
+    record = Structure(SHORT_CONV, taps=of.taps, half=of.head_dim, weights=weights, keys=keys, values=values)
+    steps.mixers.append(record)
+    steps.step(resolved("specchat.engine.cpu.layers.short_conv:ADDRESS"), record)
+
+
+def advance(steps: StepList, op: Advance) -> None:
+    """Results replace z. Threads multiply the gates as they begin, and meet after that."""
+    of, arrays, log = op.of, steps.arrays, steps.arrays.logs[steps.layer]
+    assert log is not None
+    steps.product = None
+    steps.places[op.out.name] = steps.places[op.source.name] + of.channels
+    keys, vectors = of.key_heads * of.key_dim, arrays.vectors
+    taps = vectors[of.convolution][:, 0].T
+    kinds = [kind.reshape(of.taps, of.key_heads, -1) for kind in np.split(taps, [keys, 2 * keys], 1)]
+    of_keys = np.full(of.key_dim, of.key_dim**-0.5, np.float32)
+    rates, shifts = (
+        _floats(np.pad(values, (0, -of.value_heads % LANES)))
+        for values in (np.exp(vectors[of.decay]), vectors[of.shift])
+    )
+    record = Structure(
+        DELTA,
+        key_heads=of.key_heads,
+        sharing=of.sharing,
+        key_dim=of.key_dim,
+        value_dim=of.value_dim,
+        taps=of.taps,
+        channels=of.channels,
+        mixed=LANES * panels_for(sum(of.mix.outputs)),
+        gates=arrays.products[of.gates],
+        states=log.states.numpy(),
+        entries=log.entries.numpy(),
+        entry=width(of),
+        held=SLOTS,
+        positions=log.positions,
+        weights=_floats(np.concatenate(kinds, 2).transpose(1, 0, 2)),
+        rates=rates,
+        shifts=shifts,
+        query_length=_floats(of_keys * of.key_dim**-0.5),
+        key_length=of_keys,
+        norm=arrays.norms[of.norm],
+        length_eps=LENGTH_EPS / of.key_dim,
+        eps=of.norm.eps,
+    )
+    steps.mixers.append(record)
+    steps.step(resolved("specchat.engine.cpu.layers.delta:ADDRESS"), record)
+
+
+def _floats(values: NDArray[Any]) -> Floats:
+    return np.ascontiguousarray(values, np.float32)

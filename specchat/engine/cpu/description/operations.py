@@ -1,0 +1,122 @@
+"""The operations of a pass as steps: each function writes the records of the compiled functions that run one."""
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from specchat.engine.cpu.description.mixers import advance, attend, convolve, expand
+from specchat.engine.cpu.description.mixtures import mix
+from specchat.engine.cpu.description.steps import Floats, StepList, centred_values, norm_fields
+from specchat.engine.cpu.layers import passes
+from specchat.engine.cpu.padding import pad_norm
+from specchat.engine.cpu.primitives import records
+from specchat.engine.cpu.primitives.records import Structure
+from specchat.engine.cpu.primitives.rowwise import CODES
+from specchat.engine.model.norm import unscaled
+from specchat.engine.program.ops import (
+    Add,
+    Advance,
+    Attend,
+    Convolve,
+    Embed,
+    Expand,
+    GatedProduct,
+    GateInput,
+    Head,
+    MakeInputs,
+    Mix,
+    Multiply,
+    Normalise,
+    Scale,
+)
+from specchat.engine.program.table import OpTable
+from specchat.engine.recipe import Activation, Norm
+from specchat.engine.strategy import resolved
+
+
+def embed(_: Embed, *, scale: float, eps: float | None) -> Callable[[Tensor], Tensor]:
+    """Function from rows of the table to the residual stream, float32 [tokens, hidden]."""
+    return lambda rows: unscaled(rows if scale == 1 else rows * scale, eps)
+
+
+def make_inputs(steps: StepList, _: MakeInputs) -> None:
+    inputs = steps.arrays.inputs
+    assert inputs is not None
+    steps.step(resolved("specchat.engine.cpu.layers.per_layer:MAKE"), inputs.record)
+
+
+def normalise(steps: StepList, op: Normalise) -> None:
+    steps.norms[op.out.name] = op.norm, steps.half
+
+
+def multiply(steps: StepList, op: Multiply) -> None:
+    steps.flush(meets=False)  # what reads two products has threads meet after the second
+    steps.read(op.source)
+    steps.product = op, steps.half
+
+
+def gated_product(steps: StepList, op: GatedProduct, *, activation: Activation) -> None:
+    steps.read(op.source)
+    steps.places[op.out.name] = 0
+    matrix = steps.arrays.products[op.of.gate_up]
+    steps.step(passes.GATED, Structure(records.GATED, matrix=matrix, activation=CODES[activation]))
+
+
+def gate_input(steps: StepList, op: GateInput) -> None:
+    inputs, gate = steps.arrays.inputs, steps.arrays.products[op.of.gate]
+    assert inputs is not None
+    fields = {"inputs": inputs.record, "gate": gate, "first": steps.layer * inputs.size}
+    record = Structure(records.INPUT, activation=CODES[op.activation], **fields)
+    steps.places[op.out.name] = 0
+    steps.step(resolved("specchat.engine.cpu.layers.per_layer:GATE"), record)
+
+
+def add(steps: StepList, op: Add, *, post: Norm | None, factor: float) -> None:
+    waiting = steps.product and steps.product[0]
+    if steps.mixture is not None:
+        steps.mixture.set(factor=factor, **steps.norm(post, "post", "post_eps"))
+        steps.step(resolved("specchat.engine.cpu.layers.experts:ADDRESS"), steps.mixture)
+        steps.mixture = None
+    elif waiting and waiting.out == op.source and post is None:
+        steps.product = None
+        fields = {"matrix": steps.arrays.products[waiting.matrix], "source": steps.places[waiting.source.name]}
+        steps.step(passes.ADD_PRODUCT, Structure(records.ADD, factor=factor, **fields))
+    else:
+        fields = {"source": steps.read(op.source), **steps.norm(post, "post")}
+        steps.step(passes.ADD, Structure(records.ADD, factor=factor, **fields))
+
+
+def scale(steps: StepList, op: Scale) -> None:
+    vector = steps.arrays.vectors[op.vector]
+    if vector[0] != 1:
+        steps.step(passes.SCALE, vector.ctypes.data)
+
+
+def head(matrix: int, weight: Floats, logits: Floats, op: Head, *, scale: float, cap: float) -> Structure:
+    """The record of the head, for `logits` float32 [rows, width of the head]."""
+    # A factor on the logits equals a factor on the inputs of the head.
+    fields = {"logits": logits, "logits_row": logits.shape[1], "count": centred_values(op.norm), "cap": cap}
+    return Structure(records.HEAD, matrix=matrix, **fields, **norm_fields(op.norm, pad_norm(weight * scale), "norm"))
+
+
+CPU = OpTable(
+    "the compiled pass",
+    {
+        Embed: embed,
+        MakeInputs: make_inputs,
+        Normalise: normalise,
+        Multiply: multiply,
+        GatedProduct: gated_product,
+        Expand: expand,
+        Attend: attend,
+        Convolve: convolve,
+        Advance: advance,
+        Mix: mix,
+        GateInput: gate_input,
+        Add: add,
+        Scale: scale,
+        Head: head,
+    },
+    elsewhere=("latent",),
+)
+"""Latents are another operation's."""
