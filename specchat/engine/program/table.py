@@ -17,7 +17,6 @@ LACKING: dict[Executor, dict[str, str]] = {
         "Attend.centred": _CENTRED,
         "Add.centred": _CENTRED,
         "Mix.centred": _CENTRED,
-        "late_norms": "norms of heads after their rotation",
     },
     "the GPU kernels": {
         "causal": _LATER,

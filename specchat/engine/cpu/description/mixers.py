@@ -24,6 +24,7 @@ def attend(
     query_norm: Norm | None,
     key_norm: Norm | None,
     value_norm: Norm | None,
+    late_norms: bool,
     temper: tuple[float, float],
     sinks: str,
     gated: bool,
@@ -38,8 +39,9 @@ def attend(
     keys, values = arrays.cache[steps.layer]
     cos, sin = arrays.rotations[steps.layer]
     (kv_heads, capacity, size), factors = keys.shape, tempers(of, len(cos)) if temper[0] else None
-    whole = "whole_" if any(one and one.size > of.head_dim for one in (query_norm, key_norm)) else ""
-    norms = {f"{whole}query_norm": query_norm, f"{whole}key_norm": key_norm, "value_norm": value_norm}
+    whole = any(one and one.size > of.head_dim for one in (query_norm, key_norm))
+    kind = "late_" if late_norms else "whole_" if whole else ""
+    norms = {f"{kind}query_norm": query_norm, f"{kind}key_norm": key_norm, "value_norm": value_norm}
     eps = next((one.eps for one in norms.values() if one), 0.0)
     record = Structure(
         ATTENTION,

@@ -88,6 +88,8 @@ def attend_head(run: Any, a: Any, head: int) -> None:
                 norm(key, a.key_norm, one, size, a.eps)
                 key = one
             rotate_head(a, key, position + i, entry)
+            if a.late_key_norm:
+                norm(entry, a.late_key_norm, entry, size, a.eps)
             if a.value_norm:
                 norm(value, a.value_norm, one, size, a.eps)
                 value = one
@@ -106,6 +108,8 @@ def attend_head(run: Any, a: Any, head: int) -> None:
                     norm(query, a.query_norm, one, size, a.eps)
                     query = one
                 rotate_head(a, query, position + j // group, own)
+                if a.late_query_norm:
+                    norm(own, a.late_query_norm, own, size, a.eps)
                 if a.temper:
                     multiply_by_entry(own, size, a.temper, position + j // group)
             sinks = a.sinks + 4 * head * group if a.sinks else 0
