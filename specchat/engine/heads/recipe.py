@@ -90,9 +90,9 @@ def shape_by(files: Given, model_type: str, settings: dict[str, Any]) -> ModelCo
     shape = parse_config(files.folder, {"model_type": model_type, "head_dim": None, **settings, "layer_types": None})
     if any(isinstance(layer.feed, Experts) for layer in shape.recipe.layers):
         raise ModelError(f"{files.folder}: the head's layers are mixtures of experts, and no such head is run.")
-    attentions = shape.recipe.attentions
-    if len(attentions) < shape.layers or any(mixer.gated for mixer in attentions):
-        raise ModelError(f"{files.folder}: the head's layers are gated or have no attention, and no such head is run.")
+    mixers = [None if layer.input else layer.mixer for layer in shape.recipe.layers]
+    if not all(isinstance(mixer, Attention) and not mixer.gated and not mixer.latent for mixer in mixers):
+        raise ModelError(f"{files.folder}: the head's layers are not of plain attention, and no other head is run.")
     return shape
 
 
