@@ -49,7 +49,7 @@ def test_rows_come_out_as_in_the_reference(
     for rows in (1, 16, 1, 5, 20, 3):  # 20 rows are more than the compiled one takes at a time
         x, residual = torch.randn(rows, inputs, generator=g), torch.randn(rows, HIDDEN, generator=g)
         kept = residual.clone()
-        following = chain(at, rows, x.device)
+        following = chain(at, rows)
         found = compiled(residual, following, x)
         assert torch.equal(residual, kept)
         assert torch.allclose(found, plain(residual, following, x), rtol=1e-4, atol=1e-4), (rows, at)

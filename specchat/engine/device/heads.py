@@ -65,7 +65,7 @@ class FeatureDrafts(CapturedHead[FeatureHead]):
     def __init__(self, head: FeatureHead, target: DeviceModel, state: VerifyState, recent: Tensor) -> None:
         super().__init__(head, target, state, recent)
         self._attention = HeadAttention(target.decoder.buffers.attention)
-        self._mix = HeadExperts().run
+        self._mix = HeadExperts(head.tensors).run
         self._before = torch.arange(-len(recent), 0, device=recent.device)
         self._width = torch.arange(WIDTH, device=recent.device)
         self._alone = torch.ones(1, dtype=torch.int64, device=recent.device)

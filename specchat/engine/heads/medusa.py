@@ -51,7 +51,7 @@ class MedusaHeads(DraftHead):
             # Published settings name fewer heads than the files hold.
             self._heads: list[Head] = []
             while f"{len(self._heads)}.{blocks}.weight" in weights:
-                self._heads.append(_head(weights, self._tensors, len(self._heads), blocks, model.config))
+                self._heads.append(_head(weights, self.tensors, len(self._heads), blocks, model.config))
             if not self._heads:
                 raise ModelError(
                     f"{files.folder} holds no Medusa heads with {blocks} block{'s' * (blocks != 1)} each: tensor "
@@ -78,8 +78,8 @@ class MedusaHeads(DraftHead):
         """Logits float32 [1, vocab] of head `place`, from the target's last hidden state float32 [1, hidden]."""
         hidden, (blocks, scores) = self.target.model.final_norm(state), self._heads[place]
         for matrix in blocks:
-            hidden = hidden + silu(self._tensors.product(hidden, matrix))
-        return self._tensors.product(hidden, scores)
+            hidden = hidden + silu(self.tensors.product(hidden, matrix))
+        return self.tensors.product(hidden, scores)
 
     def write(self, tokens: Sequence[int], start: int) -> None:
         """Do nothing: heads use only the target's hidden states."""

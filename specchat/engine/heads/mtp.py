@@ -44,7 +44,7 @@ class MtpHead(FeatureHead):
         with Weights(files, model.device) as weights:
             super().__init__(target, recipe, given.parameters)
             _agree(files, weights, layout)
-            tensors, like = self._tensors, given.shape.recipe.norm
+            tensors, like = self.tensors, given.shape.recipe.norm
             self._of_state, self._of_token, self._final = (
                 tensors.read(weights, replace(like, name=name))
                 for name in (layout.of_state, layout.of_token, layout.final)
@@ -59,7 +59,7 @@ class MtpHead(FeatureHead):
         return self.target.model.final_norm(states) if self._normed else states
 
     def step(self, embedded: Tensor, features: Tensor, rows: HeadRows) -> Tensor:
-        tensors = self._tensors
+        tensors = self.tensors
         both = [norm(self._of_state, features, tensors), norm(self._of_token, embedded, tensors)]
         ordered = torch.cat(both[::-1] if self._token_first else both, -1)
         return self._layer(tensors.product(ordered, self._joined), rows, wanted=rows.wanted)
@@ -71,10 +71,10 @@ class MtpHead(FeatureHead):
         self._extend(tokens, start, wanted=1 if known else 0)
 
     def next_features(self, hidden: Tensor) -> Tensor:
-        return norm(self._final, hidden, self._tensors) if self._normed else hidden
+        return norm(self._final, hidden, self.tensors) if self._normed else hidden
 
     def logits(self, hidden: Tensor) -> Tensor:
-        return self._scores(norm(self._final, hidden, self._tensors))
+        return self._scores(norm(self._final, hidden, self.tensors))
 
 
 def _agree(files: HeadFiles, weights: Weights, layout: MtpLayout) -> None:

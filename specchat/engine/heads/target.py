@@ -92,7 +92,7 @@ class DraftHead(ABC):
     def __init__(self, target: CachedModel[Target], recipe: HeadRecipe, parameters: int) -> None:
         """Initialise with the number of weights, `parameters`."""
         self.target, self.recipe = target, recipe
-        self._tensors = HeadTensors()
+        self.tensors = HeadTensors()
         self._parameters = parameters
         self._held: dict[str, Tensor] = {}
         self.vocab, self.context = target.model.vocab, target.model.context
@@ -117,7 +117,7 @@ class DraftHead(ABC):
 
     def memory(self) -> int:
         """Bytes held."""
-        return self._tensors.memory() + sum(one.nbytes for one in self._held.values())
+        return self.tensors.memory() + sum(one.nbytes for one in self._held.values())
 
     def _keep(self, name: str, made: Tensor) -> Tensor:
         """Return `made`; on a GPU in memory that stays, as each place of a draft is a graph of its own."""
