@@ -10,8 +10,7 @@ from safetensors.torch import save_file
 
 from specchat.bench.synthetic import drawn, shapes_of
 from specchat.engine import families
-from specchat.engine.heads.families import FoundHeads
-from specchat.engine.heads.files import MEDUSA, HeadFiles
+from specchat.engine.heads.files import MEDUSA, FoundHeads, HeadFiles
 from specchat.engine.heads.recipe import HeadRecipe
 from specchat.engine.recipe import Matrix, Norm
 from specchat.engine.strategies import HEADS

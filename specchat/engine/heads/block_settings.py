@@ -6,7 +6,8 @@ from typing import Any
 from specchat.engine import families
 from specchat.engine.errors import ModelError
 from specchat.engine.foreign import shown
-from specchat.engine.heads.recipe import Given, HeadRecipe, layers, shape_by
+from specchat.engine.heads.files import HeadFiles
+from specchat.engine.heads.recipe import HeadRecipe, layers, shape_by
 from specchat.engine.heads.settings import HeadKeys, HeadSettings, agree, number, proposing, read_keys
 from specchat.engine.strategy import Head
 from specchat.engine.weights.config import ModelConfig
@@ -20,7 +21,7 @@ DEFAULTS = {"block_size": 16, "mask_token_id": 201818, "target_layer_ids": [1, 1
 """Defaults of keys that their files may omit."""
 
 
-def block(files: Given, target: ModelConfig, family: Head) -> HeadSettings:
+def block(files: HeadFiles, target: ModelConfig, family: Head) -> HeadSettings:
     """Settings of a head of `family` that drafts a block.
 
     Raises:
@@ -49,7 +50,7 @@ def block(files: Given, target: ModelConfig, family: Head) -> HeadSettings:
     return HeadSettings(path, shape, recipe, keys, proposing(keys, shape, target, path), speculators)
 
 
-def block_recipe(files: Given, target: ModelConfig, family: Head) -> HeadRecipe:
+def block_recipe(files: HeadFiles, target: ModelConfig, family: Head) -> HeadRecipe:
     """Recipe of a head that drafts a block, as `block`."""
     return block(files, target, family).recipe
 

@@ -7,7 +7,8 @@ from pydantic import Field
 
 from specchat.engine.errors import ModelError
 from specchat.engine.foreign import Count, Foreign, Switch, checked
-from specchat.engine.heads.recipe import Given, HeadRecipe
+from specchat.engine.heads.files import HeadFiles
+from specchat.engine.heads.recipe import HeadRecipe
 from specchat.engine.heads.settings import agree
 from specchat.engine.recipe import Attention, Layer
 from specchat.engine.strategy import Head
@@ -36,7 +37,7 @@ class KvMtpSettings:
     known: KvMtpKeys
 
     @classmethod
-    def read(cls, files: Given, target: ModelConfig) -> "KvMtpSettings":
+    def read(cls, files: HeadFiles, target: ModelConfig) -> "KvMtpSettings":
         """Parse the settings of `files`.
 
         Raises:
@@ -56,7 +57,7 @@ class KvMtpSettings:
         return cls(shape, layers, known)
 
 
-def kv_mtp_recipe(files: Given, target: ModelConfig, _: Head) -> HeadRecipe:
+def kv_mtp_recipe(files: HeadFiles, target: ModelConfig, _: Head) -> HeadRecipe:
     """Recipe of a head by `KvMtpSettings.read`."""
     return HeadRecipe(KvMtpSettings.read(files, target).layers, (target.layers,))
 

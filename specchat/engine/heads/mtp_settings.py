@@ -8,7 +8,8 @@ from pydantic import Field
 from specchat.engine import families
 from specchat.engine.errors import ModelError
 from specchat.engine.foreign import Foreign, checked, shown
-from specchat.engine.heads.recipe import Given, HeadRecipe, full_attention, renamed
+from specchat.engine.heads.files import HeadFiles
+from specchat.engine.heads.recipe import HeadRecipe, full_attention, renamed
 from specchat.engine.heads.settings import on_features
 from specchat.engine.recipe import Attention, Layer
 from specchat.engine.strategy import Head
@@ -121,7 +122,7 @@ class MtpSettings:
     rows: int = 0
 
     @classmethod
-    def read(cls, files: Given, target: ModelConfig) -> "MtpSettings":
+    def read(cls, files: HeadFiles, target: ModelConfig) -> "MtpSettings":
         """Parse the settings of `files`, which are `target`'s own or of its shape.
 
         Raises:
@@ -173,7 +174,7 @@ class MtpSettings:
         return self.layer.parameters + 2 * hidden * hidden + 3 * hidden
 
 
-def mtp_recipe(files: Given, target: ModelConfig, _: Head) -> HeadRecipe:
+def mtp_recipe(files: HeadFiles, target: ModelConfig, _: Head) -> HeadRecipe:
     """Recipe of a layer for multi-token prediction, as `MtpSettings.read`."""
     return MtpSettings.read(files, target).recipe(target)
 

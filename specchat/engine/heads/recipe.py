@@ -1,10 +1,10 @@
 """Recipes of heads: their layers and memory needs. The app imports this module, so it does not import torch."""
 
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from specchat.engine.errors import ModelError
+from specchat.engine.heads.files import HeadFiles
 from specchat.engine.memory.need import Place
 from specchat.engine.memory.vectors import brief, filled, fits
 from specchat.engine.model.tree_layout import MAX_TREE_NODES
@@ -14,23 +14,6 @@ from specchat.engine.strategy import resolved
 from specchat.engine.weights.config import ModelConfig, parse_config
 
 Part = TypeVar("Part")
-
-
-class Given(Protocol):
-    """A folder with heads, its config.json as `settings`, the number of `values` in its tensors, and that of `rows` of
-    the target's output matrix that a head without its own holds."""
-
-    @property
-    def folder(self) -> Path: ...
-
-    @property
-    def settings(self) -> dict[str, Any]: ...
-
-    @property
-    def values(self) -> int: ...
-
-    @property
-    def rows(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -51,7 +34,7 @@ class HeadRecipe:
     doubled: int = 0
     parameters: int | None = None
 
-    def need(self, files: Given, target: ModelConfig, context: int, place: Place) -> int:
+    def need(self, files: HeadFiles, target: ModelConfig, context: int, place: Place) -> int:
         """Upper bound of bytes for a `target` at `place` with `context` tokens of cache.
 
         Weights and hidden states have 16 bits on a GPU, at most 32 on a CPU.
@@ -65,7 +48,7 @@ class HeadRecipe:
         return 4 * (parameters + self.doubled + (states + own) * positions)
 
 
-def need(head: str, files: Given, target: ModelConfig, context: int, place: Place) -> int:
+def need(head: str, files: HeadFiles, target: ModelConfig, context: int, place: Place) -> int:
     """Upper bound of bytes of a family's heads, for a target at `place` with `context` tokens of cache.
 
     Raises:
@@ -75,12 +58,12 @@ def need(head: str, files: Given, target: ModelConfig, context: int, place: Plac
     return recipe.need(files, target, context, place)
 
 
-def on_last_state(_: Given, target: ModelConfig, __: str) -> HeadRecipe:
+def on_last_state(_: HeadFiles, target: ModelConfig, __: str) -> HeadRecipe:
     """Recipe of heads without layers, which use only the target's last hidden state."""
     return HeadRecipe((), (target.layers,))
 
 
-def shape_by(files: Given, model_type: str, settings: dict[str, Any]) -> ModelConfig:
+def shape_by(files: HeadFiles, model_type: str, settings: dict[str, Any]) -> ModelConfig:
     """Shape of a head's layers, of family `model_type` unless the settings name one.
 
     Raises:

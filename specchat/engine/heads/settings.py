@@ -11,7 +11,8 @@ from pydantic import Field
 from specchat.engine import families
 from specchat.engine.errors import ModelError
 from specchat.engine.foreign import Count, Foreign, MaybeCount, Switch, Table, checked, shown
-from specchat.engine.heads.recipe import Given, HeadRecipe, compiles, joined, layers, shape_by
+from specchat.engine.heads.files import HeadFiles
+from specchat.engine.heads.recipe import HeadRecipe, compiles, joined, layers, shape_by
 from specchat.engine.recipe import Layer
 from specchat.engine.strategy import Head
 from specchat.engine.weights.config import ModelConfig
@@ -115,7 +116,7 @@ class HeadSettings:
         return number(self.keys, key, least, most, self.path)
 
 
-def shape_of(files: Given, settings: dict[str, Any]) -> ModelConfig:
+def shape_of(files: HeadFiles, settings: dict[str, Any]) -> ModelConfig:
     """Shape of a head's layers, all alike.
 
     Raises:
@@ -132,7 +133,7 @@ def on_features(
     return HeadRecipe(own, aux_layers, shape.hidden, doubled)
 
 
-def eagle(files: Given, target: ModelConfig) -> tuple[ModelConfig, HeadRecipe]:
+def eagle(files: HeadFiles, target: ModelConfig) -> tuple[ModelConfig, HeadRecipe]:
     """The shape and the recipe of an EAGLE head: one layer, without a norm before its attention.
 
     Raises:
@@ -147,7 +148,7 @@ def eagle(files: Given, target: ModelConfig) -> tuple[ModelConfig, HeadRecipe]:
     return shape, on_features(shape, (joined(layers(shape.recipe)[0], shape.hidden),), (target.layers,))
 
 
-def eagle3(files: Given, target: ModelConfig, family: Head) -> HeadSettings:
+def eagle3(files: HeadFiles, target: ModelConfig, family: Head) -> HeadSettings:
     """Settings of an EAGLE-3 or P-EAGLE head, whose first layer takes token and feature side by side.
 
     Raises:
@@ -174,12 +175,12 @@ def eagle3(files: Given, target: ModelConfig, family: Head) -> HeadSettings:
     return HeadSettings(path, shape, recipe, keys, proposing(keys, shape, target, path), speculators)
 
 
-def eagle_recipe(files: Given, target: ModelConfig, _: Head) -> HeadRecipe:
+def eagle_recipe(files: HeadFiles, target: ModelConfig, _: Head) -> HeadRecipe:
     """Recipe of an EAGLE head, as `eagle`."""
     return eagle(files, target)[1]
 
 
-def eagle3_recipe(files: Given, target: ModelConfig, family: Head) -> HeadRecipe:
+def eagle3_recipe(files: HeadFiles, target: ModelConfig, family: Head) -> HeadRecipe:
     """Recipe of an EAGLE-3 or P-EAGLE head, as `eagle3`."""
     return eagle3(files, target, family).recipe
 
@@ -194,7 +195,7 @@ def agree(path: str, key: str, theirs: int, ours: int) -> None:
         raise ModelError(f"{path}: this head is for another target: {key} is {theirs}, not {ours}.")
 
 
-def read_keys(files: Given, raw: dict[str, Any], family: Head) -> tuple[str, dict[str, Any], HeadKeys, str]:
+def read_keys(files: HeadFiles, raw: dict[str, Any], family: Head) -> tuple[str, dict[str, Any], HeadKeys, str]:
     """Path of a config.json, settings of the layers, other keys, and `speculators` as in `HeadSettings`."""
     path = str(files.folder / "config.json")
     parts = checked(HeadParts, raw, path)

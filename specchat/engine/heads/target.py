@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import embedding
 
-from specchat.engine.decoding.cached import CachedModel, Decoder
+from specchat.engine.decoding.cached import CachedModel, Decoder, HostModel
 from specchat.engine.errors import ModelError
+from specchat.engine.heads.files import FoundHeads
 from specchat.engine.heads.recipe import HeadRecipe
 from specchat.engine.heads.tensors import HeadTensors, draft_vocabulary, scatter
 from specchat.engine.model.decoder import NOTHING, Skip
@@ -18,6 +19,8 @@ from specchat.engine.model.norm import capped
 from specchat.engine.model.rows import PREFILL_ROWS
 from specchat.engine.model.tree_layout import Layout
 from specchat.engine.recipe import Matrix
+from specchat.engine.strategies import HEADS
+from specchat.engine.strategy import resolved
 from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.engine.weights.config import ModelConfig
 from specchat.engine.weights.matrices import read_table
@@ -146,6 +149,18 @@ class DraftHead(ABC):
     def keep(self, rows: Sequence[int], start: int) -> None:
         """Keep nothing of a tree: accepted tokens are read again, with the target's own states."""
         return
+
+
+def read_heads(found: FoundHeads, target: CachedModel[Target]) -> tuple[dict[str, CachedModel[HostModel]], FoundHeads]:
+    """Read the weights of heads for `target`. Heads that fail to load are left out, with the reason."""
+    models: dict[str, CachedModel[HostModel]] = {}
+    unsupported: dict[str, str] = {}
+    for head, files in found.files.items():
+        try:
+            models[head] = CachedModel(resolved(HEADS[head].reads)(files, target))
+        except ModelError as error:
+            unsupported[head] = error.message
+    return models, found.without(unsupported)
 
 
 class Embedding:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from specchat.engine.errors import ModelError
-from specchat.engine.files import found, indexed, read_json, stored_tensors
+from specchat.engine.files import read_json, stored_tensors, weight_files
 from specchat.engine.foreign import checked
 from specchat.engine.formats.format import Format
 from specchat.engine.protocol.pair import Quant, Wanted
@@ -17,7 +17,6 @@ from specchat.engine.weights.own_head import with_own_head
 from specchat.engine.weights.written import StoredWeights, stored_format
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
 
 @dataclass(frozen=True)
@@ -96,31 +95,3 @@ class Checkpoint:
                 f"{self.folder} is quantised as {self.quant} already and cannot become {asked}. Leave quant out."
             )
         return self.quant or (None if asked == "none" else asked)
-
-
-def weight_files(folder: Path) -> tuple[Path, ...]:
-    """The safetensors files of a checkpoint; like transformers, prefer a single file to an index.
-
-    Raises:
-        ModelError: some are missing, or its weights are pickled.
-    """
-    single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
-    if found(single):
-        return (single,)
-    if found(index):
-        shards = indexed(index)
-        for shard in shards:
-            if not found(shard):
-                raise ModelError(f"{shard} is named in {index.name} but missing. Download the checkpoint again.")
-        return tuple(shards)
-    pickled = next((p for pattern in PICKLES for p in sorted(folder.glob(pattern))), None)
-    if pickled is not None:
-        raise ModelError(
-            f"{pickled} holds pickled weights, which can run code when loaded. Use a checkpoint with "
-            f'model.safetensors, or write one: specchat convert "{folder}" --to safetensors.'
-        )
-    if any(folder.glob("*.safetensors")):
-        raise ModelError(
-            f"{folder} holds neither model.safetensors nor {index.name}, which says what its parts hold. Download it."
-        )
-    raise ModelError(f"{folder} holds no model.safetensors. Give the folder of a complete checkpoint.")
