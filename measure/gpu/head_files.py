@@ -95,7 +95,7 @@ def _fc(c: ModelConfig, states: int) -> Matrix:
 
 def _layers(head: Head, told: dict[str, Any], c: ModelConfig) -> Shapes:
     """Tensors of the head's own layers, by its recipe."""
-    recipe: HeadRecipe = resolved(HEADS[head].recipe)(HeadFiles(Path(), told, ()), c, head)
+    recipe: HeadRecipe = resolved(HEADS[head].settings)(HeadFiles(Path(), told, ()), c, head).recipe
     shapes: Shapes = {}
     for layer in recipe.layers:
         shapes |= shapes_of(layer.products, layer.norms)

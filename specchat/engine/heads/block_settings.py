@@ -50,11 +50,6 @@ def block(files: HeadFiles, target: ModelConfig, family: Head) -> HeadSettings:
     return HeadSettings(path, shape, recipe, keys, proposing(keys, shape, target, path), speculators)
 
 
-def block_recipe(files: HeadFiles, target: ModelConfig, family: Head) -> HeadRecipe:
-    """Recipe of a head that drafts a block, as `block`."""
-    return block(files, target, family).recipe
-
-
 def _of_transformers(raw: dict[str, Any], target: ModelConfig) -> dict[str, Any]:
     """The settings of a head that transformers wrote, in the keys of other layouts.
 

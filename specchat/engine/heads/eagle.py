@@ -32,7 +32,8 @@ class EagleHead(FeatureHead):
             ModelError: settings or weights missing, damaged, unknown, or for another target.
         """
         model = target.model
-        shape, recipe = settings.eagle(files, model.config)
+        given = settings.eagle(files, model.config, "eagle")
+        shape, recipe = given.shape, given.recipe
         with Weights(files, model.device) as weights:
             super().__init__(target, recipe, weights.count())
             tensors, hidden = self.tensors, shape.hidden

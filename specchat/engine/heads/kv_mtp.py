@@ -18,7 +18,7 @@ from torch import Tensor
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.errors import ModelError
 from specchat.engine.heads.files import HeadFiles
-from specchat.engine.heads.kv_mtp_settings import KvMtpSettings, kv_mtp_recipe
+from specchat.engine.heads.kv_mtp_settings import kv_mtp
 from specchat.engine.heads.target import DraftHead, Target
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.rope import tables
@@ -42,14 +42,14 @@ class KvMtpHead(DraftHead):
             ModelError: settings or weights missing, damaged, unknown, or for another target.
         """
         model = target.model
-        given = KvMtpSettings.read(files, model.config)
-        recipe, known = given.shape.recipe, given.known
+        given = kv_mtp(files, model.config, "kv-mtp")
+        recipe, known = given.shape.recipe, given.keys
         with Weights(files, model.device) as weights:
-            super().__init__(target, kv_mtp_recipe(files, model.config, ""), weights.count())
+            super().__init__(target, given.recipe, weights.count())
             tensors, hidden = self.tensors, recipe.hidden
             self._before = tensors.read(weights, Matrix(("pre_projection",), (hidden,), 2 * model.config.hidden))
             self._after = tensors.read(weights, Matrix(("post_projection",), (model.config.hidden,), hidden))
-            self._layers = [tensors.read_layer(weights, one) for one in given.layers]
+            self._layers = [tensors.read_layer(weights, one) for one in given.recipe.layers]
             self._norm = tensors.read(weights, recipe.norm)
             self._head = Matrix((TABLE,), (recipe.vocab,), hidden)
             self._centroids: Matrix | None = None

@@ -20,7 +20,7 @@ from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.errors import ModelError
 from specchat.engine.heads.feature import FeatureHead
 from specchat.engine.heads.files import HeadFiles
-from specchat.engine.heads.mtp_settings import MtpLayout, MtpSettings
+from specchat.engine.heads.mtp_settings import MtpLayout, mtp
 from specchat.engine.heads.recipe import compiles
 from specchat.engine.heads.rows import HeadRows
 from specchat.engine.heads.target import FrequentScores, Target
@@ -39,8 +39,8 @@ class MtpHead(FeatureHead):
             ModelError: settings or weights missing, damaged, unknown, or for another target.
         """
         model = target.model
-        given = MtpSettings.read(files, model.config)
-        recipe, hidden, layout = given.recipe(model.config), given.shape.hidden, given.layout
+        given = mtp(files, model.config, "mtp")
+        recipe, hidden, layout = given.recipe, given.shape.hidden, given.layout
         with Weights(files, model.device) as weights:
             super().__init__(target, recipe, given.parameters)
             _agree(files, weights, layout)
@@ -50,7 +50,7 @@ class MtpHead(FeatureHead):
                 for name in (layout.of_state, layout.of_token, layout.final)
             )
             self._joined = tensors.read(weights, Matrix((layout.joined,), (hidden,), 2 * hidden))
-            self._layer = self._read_layer(weights, given.layer, compiles(given.of_one))
+            self._layer = self._read_layer(weights, recipe.layers[0], compiles(given.of_one))
         self._scores = model.project if files.frequent is None else FrequentScores(files.frequent, model, tensors)
         self._normed, self._token_first = given.normed, layout.token_first
         model.record_states(recipe.aux_layers)

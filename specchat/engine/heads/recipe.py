@@ -54,13 +54,8 @@ def need(head: str, files: HeadFiles, target: ModelConfig, context: int, place: 
     Raises:
         ModelError: the settings are not of this family.
     """
-    recipe: HeadRecipe = resolved(HEADS[head].recipe)(files, target, head)
+    recipe: HeadRecipe = resolved(HEADS[head].settings)(files, target, head).recipe
     return recipe.need(files, target, context, place)
-
-
-def on_last_state(_: HeadFiles, target: ModelConfig, __: str) -> HeadRecipe:
-    """Recipe of heads without layers, which use only the target's last hidden state."""
-    return HeadRecipe((), (target.layers,))
 
 
 def shape_by(files: HeadFiles, model_type: str, settings: dict[str, Any]) -> ModelConfig:

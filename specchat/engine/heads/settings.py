@@ -1,4 +1,4 @@
-"""config.json of trained heads, in the published layouts; here those that continue from features.
+"""config.json of trained heads: one reader of all keys, and the settings of heads that continue from features.
 
 The app imports this module too, so it does not import torch.
 """
@@ -73,15 +73,26 @@ class HeadKeys(Foreign):
     xpress_rank: Count = 256
     xpress_mlp_ratio: Count = 2
     xpress_mlp_hidden: MaybeCount = None
+    # Medusa
+    medusa_num_layers: int = Field(1, ge=0, le=16, description="a number up to 16")
+    # layers for multi-token prediction
+    num_nextn_predict_layers: int | None = Field(None, description="a number of layers")
+    mtp_num_hidden_layers: int | None = Field(None, description="a number of layers")
+    num_speculative_steps: int | None = Field(None, description=_NUMBER)
+    # heads that attend to the target's KV entries
+    backbone_hidden_size: MaybeCount = None
+    use_ordered_embeddings: Switch = False
+    num_centroids: Count = 2048
+    centroid_intermediate_top_k: Count = 32
 
 
 @dataclass(frozen=True)
 class HeadSettings:
-    """Settings of a head of EAGLE-3's kind or one that drafts a block.
+    """Settings of a head.
 
     Attributes:
         path: the config.json.
-        shape: shape of the layers, all alike.
+        shape: shape of the layers as those of a model; the target's where heads have none.
         recipe: the layers, each with its attention mask, and the states it reads.
         proposes: number of tokens that the head's own output matrix scores.
         speculators: family that speculators wrote the files for; empty: others did.
@@ -91,8 +102,8 @@ class HeadSettings:
     shape: ModelConfig
     recipe: HeadRecipe
     keys: HeadKeys
-    proposes: int
-    speculators: str
+    proposes: int = 0
+    speculators: str = ""
 
     @property
     def norm_before_residual(self) -> bool:
@@ -133,19 +144,31 @@ def on_features(
     return HeadRecipe(own, aux_layers, shape.hidden, doubled)
 
 
-def eagle(files: HeadFiles, target: ModelConfig) -> tuple[ModelConfig, HeadRecipe]:
-    """The shape and the recipe of an EAGLE head: one layer, without a norm before its attention.
+def medusa(files: HeadFiles, target: ModelConfig, family: Head) -> HeadSettings:
+    """Settings of Medusa's heads, which have no layers and use only the target's last hidden state.
+
+    Raises:
+        ModelError: a key is wrong.
+    """
+    path, _, keys, _ = read_keys(files, files.settings, family)
+    return HeadSettings(path, target, HeadRecipe((), (target.layers,)), keys)
+
+
+def eagle(files: HeadFiles, target: ModelConfig, family: Head) -> HeadSettings:
+    """Settings of an EAGLE head: one layer, without a norm before its attention.
 
     Raises:
         ModelError: a key is missing or wrong, or there are more layers.
     """
+    path, _, keys, _ = read_keys(files, files.settings, family)
     shape = shape_of(files, files.settings)
     if shape.layers != 1:
         raise ModelError(
             f"{files.folder}: the head has {shape.layers} layers (num_hidden_layers), and EAGLE has one. "
             "Name the folder under heads.eagle3 if it is of EAGLE-3."
         )
-    return shape, on_features(shape, (joined(layers(shape.recipe)[0], shape.hidden),), (target.layers,))
+    own = joined(layers(shape.recipe)[0], shape.hidden)
+    return HeadSettings(path, shape, on_features(shape, (own,), (target.layers,)), keys)
 
 
 def eagle3(files: HeadFiles, target: ModelConfig, family: Head) -> HeadSettings:
@@ -175,17 +198,7 @@ def eagle3(files: HeadFiles, target: ModelConfig, family: Head) -> HeadSettings:
     return HeadSettings(path, shape, recipe, keys, proposing(keys, shape, target, path), speculators)
 
 
-def eagle_recipe(files: HeadFiles, target: ModelConfig, _: Head) -> HeadRecipe:
-    """Recipe of an EAGLE head, as `eagle`."""
-    return eagle(files, target)[1]
-
-
-def eagle3_recipe(files: HeadFiles, target: ModelConfig, family: Head) -> HeadRecipe:
-    """Recipe of an EAGLE-3 or P-EAGLE head, as `eagle3`."""
-    return eagle3(files, target, family).recipe
-
-
-def agree(path: str, key: str, theirs: int, ours: int) -> None:
+def agree(path: str, key: str, theirs: int | None, ours: int) -> None:
     """Check a size of the head against the target's.
 
     Raises:
