@@ -8,9 +8,8 @@ import torch
 
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.layer import HeadLayer
-from specchat.engine.heads.recipe import compiles, joined, layers
+from specchat.engine.heads.recipe import compiles, joined, layers, shape_of
 from specchat.engine.heads.rows import chain, nodes
-from specchat.engine.heads.settings import shape_of
 from specchat.engine.heads.tensors import HeadTensors, as_stored
 from specchat.engine.weights.weights import Weights
 from tests.engine.published_heads import HIDDEN, layer, settings, written

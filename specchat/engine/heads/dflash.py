@@ -60,7 +60,7 @@ class DFlashHead(DraftHead):
             fits_family(files, weights, self.family)
             fc, of_text = ENCODER if f"{ENCODER[0]}.weight" in weights else ("fc", "hidden_norm")
             fits_target(files, weights, model.config.hidden, hidden, inputs, fc)
-            self._block_size = given.number("block_size", 2, MOST_BLOCK)
+            self._block_size = given.keys.number("block_size", 2, MOST_BLOCK)
             tensors, eps = self.tensors, given.shape.recipe.norm.eps
             self._fc = tensors.read(weights, Matrix((fc,), (hidden,), inputs))
             self._text_norm, self._norm = (tensors.read(weights, Norm(name, hidden, eps)) for name in (of_text, "norm"))
@@ -74,7 +74,7 @@ class DFlashHead(DraftHead):
             """Draft tokens of a block at most, and number wanted from the next pass."""
             self._more(weights)
         model.record_states(given.recipe.aux_layers)
-        self._mask = given.number("mask_token_id", 0, model.vocab - 1)
+        self._mask = given.keys.number("mask_token_id", 0, model.vocab - 1)
         self._before: list[int] = []
         """The pending token and the draft tokens before the position being scored."""
 
@@ -85,10 +85,10 @@ class DFlashHead(DraftHead):
             ModelError: they are missing or out of range, or the group does not divide the channels.
         """
         given = self._given
-        taps = given.number("conv_kernel_size", 1, self._block_size)
-        group = given.number("conv_group_size", 1, hidden)
+        taps = given.keys.number("conv_kernel_size", 1, self._block_size)
+        group = given.keys.number("conv_group_size", 1, hidden)
         if hidden % group:
-            raise ModelError(f"{given.path}: conv_group_size {group} does not divide hidden_size.")
+            raise ModelError(f"{given.keys.path}: conv_group_size {group} does not divide hidden_size.")
         return taps, group
 
     def _more(self, weights: Weights) -> None:

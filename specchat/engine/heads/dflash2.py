@@ -25,8 +25,8 @@ class DFlash2Head(DFlashHead):
     convolved: ClassVar[bool] = True
 
     def _more(self, weights: Weights) -> None:
-        given, shape = self._given, self._given.shape
-        rank, self._best = given.number("selector_rank", 1, MOST_RANK), given.number("selector_top_k", 1, shape.vocab)
+        keys, shape = self._given.keys, self._given.shape
+        rank, self._best = keys.number("selector_rank", 1, MOST_RANK), keys.number("selector_top_k", 1, shape.vocab)
         prefix = "candidate_selector."
         self._after = self.tensors.table(weights, f"{prefix}predecessor_codebook", shape.vocab, rank)
         self._next = self.tensors.table(weights, f"{prefix}successor_codebook", shape.vocab, rank)

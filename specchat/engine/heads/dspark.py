@@ -32,10 +32,10 @@ class DSparkHead(DFlashHead):
     family: ClassVar[Head] = "dspark"
 
     def _more(self, weights: Weights) -> None:
-        given, known, shape = self._given, self._given.keys, self._given.shape
-        rank, self._kind = given.number("markov_rank", 0, MOST_RANK), known.markov_head_type
+        known, shape = self._given.keys, self._given.shape
+        rank, self._kind = known.number("markov_rank", 0, MOST_RANK), known.markov_head_type
         if self._kind not in INNER:
-            raise ModelError(f"{given.path}: markov_head_type is {self._kind[:40]}, not one of {', '.join(INNER)}.")
+            raise ModelError(f"{known.path}: markov_head_type is {self._kind[:40]}, not one of {', '.join(INNER)}.")
 
         def matrix(name: str, outputs: int, inputs: int, bias: bool = True) -> Matrix:
             return self.tensors.read(weights, Matrix((name,), (outputs,), inputs, bias))

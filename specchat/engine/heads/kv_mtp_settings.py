@@ -6,7 +6,7 @@ from specchat.engine.errors import ModelError
 from specchat.engine.foreign import shown
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.recipe import HeadRecipe
-from specchat.engine.heads.settings import HeadSettings, agree, read_keys
+from specchat.engine.heads.settings import HeadSettings, read_keys
 from specchat.engine.recipe import Attention, Layer
 from specchat.engine.strategy import Head
 from specchat.engine.weights.config import ModelConfig, parse_config
@@ -18,18 +18,19 @@ def kv_mtp(files: HeadFiles, target: ModelConfig, family: Head) -> HeadSettings:
     Raises:
         ModelError: a key is missing, wrong or unsupported, or the head is for another target.
     """
-    path, _, keys, _ = read_keys(files, files.settings, family)
+    _, keys = read_keys(files, files.settings, family)
+    path = keys.path
     text = files.settings.get("text_config")
     if not isinstance(text, dict):
         raise ModelError(f"{path}: text_config is {shown(text)}, not an object.")
     shape = parse_config(files.folder, {**text, "model_type": target.family, "num_kv_shared_layers": 0})
-    agree(path, "backbone_hidden_size", keys.backbone_hidden_size, target.hidden)
-    agree(path, "vocab_size", shape.vocab, target.vocab)
+    keys.agree("backbone_hidden_size", keys.backbone_hidden_size, target.hidden)
+    keys.agree("vocab_size", shape.vocab, target.vocab)
     count, top = keys.num_centroids, keys.centroid_intermediate_top_k
     if keys.use_ordered_embeddings and (shape.vocab % count or top > count):
         raise ModelError(f"{path}: num_centroids is {count}, of {shape.vocab} tokens and {top} to choose.")
     layers = tuple(_reading(layer, target, path) for layer in shape.recipe.layers)
-    return HeadSettings(path, shape, HeadRecipe(layers, (target.layers,)), keys)
+    return HeadSettings(shape, HeadRecipe(layers, (target.layers,)), keys)
 
 
 def _reading(layer: Layer, target: ModelConfig, path: str) -> Layer:

@@ -128,7 +128,8 @@ def mtp(files: HeadFiles, target: ModelConfig, family: Head) -> MtpSettings:
             "state in another order."
         )
     shape = parse_config(files.folder, raw)
-    path, _, keys, _ = read_keys(files, with_text(raw), family)
+    _, keys = read_keys(files, with_text(raw), family)
+    path = keys.path
     layout = _layout(shape.family)
     if layout is None:
         names = ", ".join(kind for kind in families.known() if _layout(kind))
@@ -153,7 +154,7 @@ def mtp(files: HeadFiles, target: ModelConfig, family: Head) -> MtpSettings:
     parameters = layer.parameters + 2 * hidden * hidden + 3 * hidden
     of_one = replace(shape, recipe=replace(shape.recipe, layers=(layer,)))
     recipe = replace(on_features(of_one, (layer,), (target.layers,)), parameters=parameters + files.rows * hidden)
-    return MtpSettings(path, shape, recipe, keys, layout=layout, normed=normed, parameters=parameters)
+    return MtpSettings(shape, recipe, keys, layout=layout, normed=normed, parameters=parameters)
 
 
 def _layout(model_type: str) -> MtpLayout | None:

@@ -3,7 +3,9 @@
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
+from specchat.engine import families
 from specchat.engine.errors import ModelError
+from specchat.engine.families.parts.family import Family
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.memory.need import Place
 from specchat.engine.memory.vectors import brief, filled, fits
@@ -58,14 +60,15 @@ def need(head: str, files: HeadFiles, target: ModelConfig, context: int, place: 
     return recipe.need(files, target, context, place)
 
 
-def shape_by(files: HeadFiles, model_type: str, settings: dict[str, Any]) -> ModelConfig:
-    """Shape of a head's layers, of family `model_type` unless the settings name one.
+def shape_of(files: HeadFiles, settings: dict[str, Any], family: Family | None = None) -> ModelConfig:
+    """Shape of a head's layers, of a `family` of models unless the settings name one; None: of plain layers.
 
     Raises:
         ModelError: a key is missing or wrong, or the layers are mixtures of experts or recurrent.
     """
     # Which layers have a window the head's own settings say; no family's default is the size of its attention heads.
-    shape = parse_config(files.folder, {"model_type": model_type, "head_dim": None, **settings, "layer_types": None})
+    usual = {"model_type": (family or families.plain()).model_type, "head_dim": None}
+    shape = parse_config(files.folder, {**usual, **settings, "layer_types": None})
     if any(isinstance(layer.feed, Experts) for layer in shape.recipe.layers):
         raise ModelError(f"{files.folder}: the head's layers are mixtures of experts, and no such head is run.")
     mixers = [None if layer.input else layer.mixer for layer in shape.recipe.layers]

@@ -37,9 +37,9 @@ class XPressHead(DFlashHead):
 
     def _more(self, weights: Weights) -> None:
         given, shape, block, tensors = self._given, self._given.shape, self._block_size, self.tensors
-        rank, ratio = given.number("xpress_rank", 1, MOST_RANK), given.number("xpress_mlp_ratio", 1, 16)
+        rank, ratio = given.keys.number("xpress_rank", 1, MOST_RANK), given.keys.number("xpress_mlp_ratio", 1, 16)
         named = given.keys.xpress_mlp_hidden is not None
-        inner = given.number("xpress_mlp_hidden", 1, 16 * MOST_RANK) if named else ratio * rank
+        inner = given.keys.number("xpress_mlp_hidden", 1, 16 * MOST_RANK) if named else ratio * rank
         prefix, w1, mixer, gate, up, down, w2 = PUBLISHED if "xpress_head.w1.weight" in weights else SPECULATORS
 
         def matrix(name: str, outputs: int, inputs: int) -> Matrix:
