@@ -53,7 +53,7 @@ class CapturedHead(ABC, Generic[H]):
     @property
     def chance(self) -> Tensor | None:
         """Probability that the last token of `node` is accepted, float32 [1], where the head tells one."""
-        return None
+        return getattr(self._head, "chance", None)
 
 
 class FeatureDrafts(CapturedHead[FeatureHead]):
@@ -151,10 +151,6 @@ class BlockDrafts(CapturedHead[DFlashHead | PEagleHead]):
 
     def _rows(self, slots: Tensor) -> HeadRows:
         return HeadRows(slots % self._head.capacity, self._attention.after(slots[:1], len(slots)))
-
-    @property
-    def chance(self) -> Tensor | None:
-        return getattr(self._head, "chance", None)
 
 
 class LevelDrafts(CapturedHead[MedusaHeads]):

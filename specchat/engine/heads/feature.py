@@ -18,7 +18,7 @@ from specchat.engine.heads.target import DraftHead, Embedding, Target
 from specchat.engine.memory.vectors import LANES
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout
-from specchat.engine.recipe import Gated, Layer
+from specchat.engine.recipe import Layer
 from specchat.engine.weights.weights import Weights
 
 
@@ -46,12 +46,6 @@ class FeatureHead(DraftHead):
         layer = HeadLayer(weights, self.tensors, of, self.capacity, compiled and self.target.model.compiled)
         self._layers.append(layer)
         return layer
-
-    @property
-    def capturable(self) -> bool:
-        """True if every pass launches the same work, as a captured graph needs: experts only where they are stacked."""
-        feeds = [layer.feed for layer in self.recipe.layers]
-        return all(isinstance(of, Gated) or self.tensors.stack(of.each.down) is not None for of in feeds)
 
     @abstractmethod
     def feature(self, states: Tensor) -> Tensor:

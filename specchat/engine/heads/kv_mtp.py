@@ -88,7 +88,7 @@ class KvMtpHead(DraftHead):
 
     @property
     def capturable(self) -> bool:
-        """True if every pass launches the same work, as a captured graph needs: experts depend on the tokens."""
+        """As of other heads, but without experts: captured passes here have no kernels for them."""
         return all(isinstance(one.feed, Gated) for one in self._layers)
 
     @property
