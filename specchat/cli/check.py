@@ -16,7 +16,6 @@ from specchat.cli.interrupt import Interrupt
 from specchat.cli.options import FOLDER, PAIR_OPTIONS, with_options
 from specchat.cli.output import Output, Problem, ProgressLine, reports_errors
 from specchat.cli.wishes import Wishes
-from specchat.engine.decoding.row_invariance import CHECKED
 from specchat.engine.protocol.options import Acceptance
 from specchat.engine.protocol.pair import PairSpec
 from specchat.engine.protocol.requests import Count
@@ -142,6 +141,8 @@ def _advice(different: list[str], matching: bool, full: bool, exactness: str) ->
     """Advice about the outcome, in a sentence."""
     if "plain" in different:
         return "Plain decoding itself writes otherwise after an earlier turn, so no strategy is at fault: report this."
+    from specchat.engine.decoding.row_invariance import CHECKED  # imports torch
+
     if different and exactness.startswith(CHECKED):
         return (
             f"No strategy is at fault: with this pair rounding depends on how many tokens a pass has ({exactness}). "

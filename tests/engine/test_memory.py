@@ -22,8 +22,8 @@ SETTLED = len(WITHOUT_HEADS)
 TURNS = 2 * SETTLED
 WINDOW = 5
 """Messages that are sent: a random model's bytes take three times their tokens when read back as text."""
-BYTES_A_TOKEN = 600
-"""Room for a token's id, its text, its place in the lookup index and the record of its step."""
+BYTES_A_TOKEN = 650
+"""Room for a token's id, text, place in the lookup index and record of its step, and for times of the last steps."""
 
 
 def tensor_bytes() -> int:

@@ -386,8 +386,8 @@ OTHERS: list[tuple[Callable[[Path], Path], str]] = [
     (lambda folder: mtp(folder, speculators_model_type="mtp"), "is of speculators, whose MTP layers are not run"),
     (lambda folder: mtp(folder, layers=0), "num_nextn_predict_layers is 0, and only one such layer is run"),
     (
-        lambda folder: Path(change(mtp(folder), told(model_type="gpt2")).path or ""),
-        "model_type 'gpt2' is not one that",
+        lambda folder: Path(change(mtp(folder), told(model_type="stablelm")).path or ""),
+        "model_type 'stablelm' is not one that",
     ),
 ]
 

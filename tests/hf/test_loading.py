@@ -61,7 +61,7 @@ def refusal(spec: PairSpec) -> str:
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     root = tmp_path_factory.mktemp("hf")
-    made = network("gemma2")
+    made = network("stablelm")
     return saved(made, root / "target"), saved(perturbed(made), root / "draft")
 
 
@@ -125,7 +125,7 @@ def test_stop_conditions_hold_within_a_draft(
 def test_a_pair_without_backend_goes_to_transformers_where_our_decoder_cannot(folders: tuple[Path, Path]) -> None:
     told = loaded(pair(folders[0], backend="native")).info
     assert told.device.startswith("transformers")
-    assert told.note.startswith("transformers runs this pair: model_type 'gemma2' needs a cap on attention scores")
+    assert told.note.startswith("transformers runs this pair: model_type 'stablelm' is not one")
 
 
 FOREIGN: dict[str, tuple[dict[str, object], str]] = {
@@ -232,10 +232,10 @@ def test_a_known_architecture_ignores_the_programs_beside_it(folders: tuple[Path
 
 
 OWN = """
-from transformers import Gemma2Config, Gemma2ForCausalLM
-class Own(Gemma2Config):
+from transformers import StableLmConfig, StableLmForCausalLM
+class Own(StableLmConfig):
     model_type = "own"
-class OwnModel(Gemma2ForCausalLM):
+class OwnModel(StableLmForCausalLM):
     config_class = Own
 """
 

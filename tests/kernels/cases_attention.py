@@ -9,7 +9,7 @@ def _absent(tree: bool, windowed: bool) -> dict[str, None]:
     return ({} if tree else {"tree": None}) | ({} if windowed else {"window": None, "ring": None})
 
 
-def _partial(name: str, group: int, dim: int, tree: bool, windowed: bool = False) -> Case:
+def _partial(name: str, group: int, dim: int, tree: bool, windowed: bool = False, capped: bool = False) -> Case:
     pointers = {"query": "*bf16", "keys": "*bf16", "values": "*bf16", "length": "*i32"}
     pointers |= {"tree": "*i64"} if tree else {}
     pointers |= {"skip": "*i32", "best_out": "*fp32", "total_out": "*fp32", "mixed_out": "*fp32"}
@@ -22,12 +22,14 @@ def _partial(name: str, group: int, dim: int, tree: bool, windowed: bool = False
         "KEYS": workspace.keys_at_once(dim),
         "SPLIT": gpu_shapes.SPLIT,
     } | _absent(tree, windowed)
+    constants |= {} if capped else {"cap": None}
     return Case(
         name=name,
         kernel=attention._partial,
         signature=pointers
         | dict.fromkeys(integers, "i32")
         | {"scale": "fp32"}
+        | ({"cap": "fp32"} if capped else {})
         | ({"window": "i32", "ring": "i32"} if windowed else {})
         | dict.fromkeys(constants, "constexpr"),
         constants=constants,
@@ -48,6 +50,7 @@ def _combine(name: str, dim: int, tree: bool, windowed: bool = False, further: b
     strides = ("gates_split", "gates_row") if further else ()
     constants = {
         "DIM": dim,
+        "VALUE": dim,
         "PADDED": workspace.padded(dim),
         "SPLIT": gpu_shapes.SPLIT,
         "CHUNK": combine.CHUNK,
@@ -71,6 +74,8 @@ CASES = [
     _partial("chain, 80 a head", 1, 80, tree=False),
     _partial("chain, 256 a head", 2, 256, tree=False),
     _partial("tree, 256 a head", 2, 256, tree=True),
+    _partial("chain, 256 a head, capped", 2, 256, tree=False, capped=True),
+    _partial("tree, 256 a head, capped", 2, 256, tree=True, capped=True),
     _partial("chain, 256 a head, window", 2, 256, tree=False, windowed=True),
     _partial("tree, 256 a head, window", 2, 256, tree=True, windowed=True),
     _partial("chain, 128 a head, window", 4, 128, tree=False, windowed=True),

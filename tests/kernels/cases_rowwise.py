@@ -62,8 +62,9 @@ CASES = [
                 **dict.fromkeys(("second_eps", "third_eps"), "fp32" if others else "constexpr"),
                 "SPLITS": "constexpr",
                 "COLUMNS": "constexpr",
+                "CENTRED": "constexpr",
             },
-            constants={"SPLITS": splits, "COLUMNS": columns}
+            constants={"SPLITS": splits, "COLUMNS": columns, "CENTRED": "centred" in name}
             | ({} if splits else {"partials": None, "skip": None})
             | ({"weight": None} if after else {"after": None, "after_eps": None})
             | ({} if factor else {"factor": None})
@@ -83,6 +84,7 @@ CASES = [
             ("norm", HIDDEN, SPLITS, False, False, False, False),
             ("norm without partials", HIDDEN, 0, False, False, False, False),
             ("norm, widest", WIDEST, SPLITS, False, False, False, False),
+            ("norm, centred", HIDDEN, SPLITS, False, False, False, False),
             ("norm, weights ahead", HIDDEN, SPLITS, False, False, False, False),
             ("norm, scaled", HIDDEN, SPLITS, False, True, False, False),
             ("norm and two others", HIDDEN, SPLITS, False, False, False, True),
@@ -127,6 +129,7 @@ CASES = [
                 "STEP": "constexpr",
                 "ALL_QUERIES": "constexpr",
                 "ALL_KEYS": "constexpr",
+                "LATE": "constexpr",
                 "CHUNK": "constexpr",
             },
             constants={
@@ -137,6 +140,7 @@ CASES = [
                 "STEP": 2 if "gate" in name else 1,
                 "ALL_QUERIES": together,
                 "ALL_KEYS": together,
+                "LATE": False,
                 "CHUNK": rope.CHUNK,
             }
             | ({} if normed else dict.fromkeys(("query_norm", "key_norm", "query_eps", "key_eps")))

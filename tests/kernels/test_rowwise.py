@@ -201,6 +201,7 @@ def test_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> 
         "norm": (56, 8192),
         "norm without partials": (40, 64),
         "norm, widest": (56, 16384),
+        "norm, centred": (56, 8192),
         "norm, weights ahead": (56, 8192),
         "norm, scaled": (56, 8192),
         "norm and two others": (56, 8192),

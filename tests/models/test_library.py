@@ -174,9 +174,9 @@ def test_checkpoints_that_are_not_whole_are_reported(spoil: object, words: str, 
 
 def test_an_architecture_that_transformers_runs_is_described_all_the_same(tmp_path: Path) -> None:
     folder = checkpoint(tmp_path / "model")
-    set_config(folder, model_type="gemma3")
+    set_config(folder, model_type="stablelm")
     about = about_folder(folder, "x")
-    assert (about.architecture, about.config, about.layers) == ("gemma3", None, 4)
+    assert (about.architecture, about.config, about.layers) == ("stablelm", None, 4)
     assert about.foreign
     assert about.parameters > 100_000
     pair = found_pair(FoundModel(about, "folder"))

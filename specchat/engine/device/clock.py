@@ -79,3 +79,24 @@ class Clock:
             self._events[index].record(torch.cuda.current_stream(self._device))
         else:
             self._times[index] = perf_counter()
+
+
+class Clocks:
+    """The clocks of two steps: one may be read while the other runs.
+
+    Attributes:
+        turn: index of the clock and report of the step begun last.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._clocks = Clock(device), Clock(device)
+        self.turn = 0
+
+    @property
+    def last(self) -> Clock:
+        """The clock of the step begun last."""
+        return self._clocks[self.turn]
+
+    def swap(self) -> None:
+        """Begin another step."""
+        self.turn = 1 - self.turn

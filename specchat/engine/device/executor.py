@@ -1,6 +1,7 @@
 """Step on a GPU: captured draft passes and verify pass; one copy to the host a step."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 import torch
@@ -11,7 +12,7 @@ from specchat.engine.decoding.length_policy import LengthPolicies
 from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.decoding.reply_rules import ReplyRules
 from specchat.engine.device.beside import LoopsBeside, Picker
-from specchat.engine.device.clock import Clock
+from specchat.engine.device.clock import Clocks
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.drafting import CapturedDrafts
 from specchat.engine.device.graphs import Graphs
@@ -22,6 +23,37 @@ from specchat.engine.kernels.transfer import send
 from specchat.engine.kernels.verify_state import Scored, VerifyState
 from specchat.engine.protocol.options import Acceptance
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
+
+
+@dataclass
+class StepOnDevice:
+    """A step under way: its proposal, and the draft that the target verifies.
+
+    Attributes:
+        drafted: number of draft tokens.
+        drafting: captured passes draft, and their tokens are on the device alone.
+    """
+
+    proposal: Proposal = field(default_factory=lambda: Copy(strategy="plain"))
+    kind: Kind = "chain"
+    confidence: tuple[float, ...] = ()
+    parents: tuple[int, ...] = ()
+    drafted: int = 0
+    drafting: bool = False
+
+
+@dataclass
+class ReplyOnDevice:
+    """Rules of a reply, as the device has them.
+
+    Attributes:
+        prompt: length of the prompt.
+        loops: its different host loops.
+    """
+
+    prompt: int = 0
+    greedy: bool = False
+    loops: Sequence[LoopsBeside] = ()
 
 
 class DeviceExecutor:
@@ -44,21 +76,18 @@ class DeviceExecutor:
         """Distributions that the draft tokens were sampled from."""
         self._verifier = Verifier(target, state, self._drawn, vocab, device)
         self._acceptance: Acceptance = "coupled"
-        self._clocks = Clock(device), Clock(device)
-        self._turn = 0
-        """Index of the clock and report of the last step begun: the other's step may still be read."""
-        self._trees = DeviceTrees(state, self._drawn)
+        self._reply, self._step = ReplyOnDevice(), StepOnDevice()
+        self._clocks = Clocks(device)
+        self._trees = trees = DeviceTrees(state, self._drawn)
         self._branched = False
         """True if the state describes a draft tree."""
         tail, recent = self._verifier.tail, self._verifier.recent
-        self.graphs = graphs(device, [*state.tensors(), *self._trees.tensors(), tail, recent], captured)
+        self.graphs = graphs(device, [*state.tensors(), *trees.tensors(), tail, recent], captured)
         self.costs = StepCosts()
         self.policies = LengthPolicies(self.costs)
-        self.drafts = CapturedDrafts(dict(models), vocab, state, self._drawn, tail, recent, self._trees, self.graphs)
+        self.drafts = CapturedDrafts(dict(models), vocab, state, self._drawn, tail, recent, trees, self.graphs)
         self.beside: dict[Role, LoopsBeside] = {}
         """Host loops, by the models that they draft with."""
-        self._loops: list[LoopsBeside] = []
-        """The different host loops of the reply."""
         self.pick_from = Picker(state, self._drawn, vocab, target.config.vocab, self.graphs)
 
     def begin(self, rules: ReplyRules, prompt: list[int]) -> None:
@@ -70,13 +99,13 @@ class DeviceExecutor:
         # Other replies are the stepwise executor's.
         assert rules.constraint is None
         assert rules.top is None
-        self._prompt, self._greedy = len(prompt) - rules.begun, rules.sampling.greedy
+        loops = list({id(one): one for one in self.beside.values()}.values())
+        self._reply = ReplyOnDevice(len(prompt) - rules.begun, rules.sampling.greedy, loops)
         self._state.set_sampling(rules.sampling)
-        self._state.begin(prompt, rules.eos, self._prompt)
+        self._state.begin(prompt, rules.eos, self._reply.prompt)
         self._verifier.place(prompt)
-        self._loops = list({id(loops): loops for loops in self.beside.values()}.values())
-        for loops in self._loops:
-            loops.begin(rules, prompt)
+        for one in loops:
+            one.begin(rules, prompt)
 
     def supports(self, proposal: Proposal) -> bool:
         """Return True: all proposals run here."""
@@ -84,12 +113,8 @@ class DeviceExecutor:
         return True
 
     def start(self, acceptance: Acceptance) -> None:
-        self._clocks[self._turn].start()
-        self._proposal: Proposal = Copy(strategy="plain")
-        self._confidence: tuple[float, ...] = ()
-        self._parents: tuple[int, ...] = ()
-        self._drafted, self._drafting = 0, False
-        self._kind: Kind = "chain"
+        self._clocks.last.start()
+        self._step = StepOnDevice()
         self.policies.start()
         if self._branched:
             self._state.set_tree(())
@@ -97,61 +122,65 @@ class DeviceExecutor:
         if acceptance != self._acceptance:
             self._state.set_acceptance(acceptance)
             self._acceptance = acceptance
-        for loops in self._loops:
+        for loops in self._reply.loops:
             loops.start(acceptance)
 
     def verify(self, proposal: Proposal) -> None:
-        self._proposal = proposal
+        step = self._step
+        step.proposal = proposal
         match proposal:
             case Copy():
                 self._send(proposal)
             case Tree() if self.drafts.runs(proposal):
-                self._drafting, self._kind, self._branched = True, "tree", True
+                step.drafting, step.kind, self._branched = True, "tree", True
                 self.drafts.start(proposal, None)
             case Chain() if self.drafts.runs(proposal):
-                self._kind = "sampled block" if self._acceptance == "block" and not self._greedy else "sampled chain"
+                blocks = self._acceptance == "block" and not self._reply.greedy
+                step.kind = "sampled block" if blocks else "sampled chain"
                 self._draft(proposal)
             case Tree() | Chain():
-                made = self.beside[proposal.model].make(proposal).draft
-                self._send(Copy(made.tokens, made.parents, confidence=made.confidence))
+                draft = self.beside[proposal.model].make(proposal).draft
+                self._send(Copy(draft.tokens, draft.parents, confidence=draft.confidence))
             case Then():
                 raise ValueError("captured passes begin at the end of the text: nothing goes on after a copy")
 
     def outcome(self, follow: bool = False) -> StepOutcome:
-        drafting = self._drafting
+        step = self._step
+        drafting = step.drafting
         if drafting:
-            self._drafted = self.drafts.finish()
+            step.drafted = self.drafts.finish()
             self._start_verify()
-        turn, clock = self._turn, self._clocks[self._turn]
+        clocks = self._clocks
+        turn, clock = clocks.turn, clocks.last
         if follow:
-            self._turn = 1 - turn
-            self._clocks[self._turn].start()
+            clocks.swap()
+            clocks.last.start()
             if drafting:
-                assert isinstance(self._proposal, Chain)
-                self._draft(self._proposal)
+                assert isinstance(step.proposal, Chain)
+                self._draft(step.proposal)
             else:
                 self._start_verify()
-        for loops in self._loops:
+        for loops in self._reply.loops:
             loops.draft_ahead(clock.passed)
         draft_ms, verify_ms = clock.wait()
         report = self._verifier.report(turn)
         if drafting:
-            self._confidence = self._verifier.confidence(turn, len(report.drafts))
-            self._parents = report.parents if self._kind == "tree" else ()
-        for loops in self._loops:
+            step.confidence = self._verifier.confidence(turn, len(report.drafts))
+            step.parents = report.parents if step.kind == "tree" else ()
+        for loops in self._reply.loops:
             loops.commit(report.tokens, report.path)
         outcome = StepOutcome(
             tokens=report.tokens,
             drafts=report.drafts,
-            confidence=self._confidence,
+            confidence=step.confidence,
             tested=report.tested,
             path=report.path,
             draft_ms=draft_ms,
             verify_ms=verify_ms,
-            parents=self._parents,
-            strategy=self._proposal.strategy,
-            sources=(self._proposal.strategy,),
-            likeliest=report.likeliest if self._kind == "tree" else (),
+            parents=step.parents,
+            strategy=step.proposal.strategy,
+            sources=(step.proposal.strategy,),
+            likeliest=report.likeliest if step.kind == "tree" else (),
         )
         self.policies.observe(outcome)
         return outcome
@@ -159,12 +188,12 @@ class DeviceExecutor:
     @property
     def timed(self) -> bool:
         """True if drafts may depend on timing, because the text is the same for every draft."""
-        return self._acceptance == "coupled" or self._greedy
+        return self._acceptance == "coupled" or self._reply.greedy
 
     def rewind(self, token_ids: list[int]) -> None:
-        self._state.place(token_ids, self._prompt)
+        self._state.place(token_ids, self._reply.prompt)
         self._verifier.place(token_ids)
-        for loops in self._loops:
+        for loops in self._reply.loops:
             loops.rewind(token_ids)
 
     def capture_verify(self) -> None:
@@ -185,30 +214,32 @@ class DeviceExecutor:
 
     def _draft(self, chain: Chain) -> None:
         """Have a model draft a chain."""
-        self._drafting = True
+        self._step.drafting = True
         self.drafts.start(chain, self.policies.begin(chain.strategy, self.timed, isinstance(chain, Block)))
 
     def _send(self, copy: Copy) -> None:
         """Have the target verify known tokens."""
+        step = self._step
         if copy.tokens:
             send(copy.tokens, self._state.fed[1 : len(copy.tokens) + 1])
-        self._parents, self._confidence, self._drafted = tuple(copy.parents), tuple(copy.confidence), len(copy.tokens)
+        step.parents, step.confidence, step.drafted = tuple(copy.parents), tuple(copy.confidence), len(copy.tokens)
         # Chains carry no likeliest tokens.
         if copy.likeliest or any(parent != i for i, parent in enumerate(copy.parents)):
-            self._state.set_tree(self._parents)
-            self._kind, self._branched = "tree", True
+            self._state.set_tree(step.parents)
+            step.kind, self._branched = "tree", True
         self._start_verify()
 
     def _start_verify(self) -> None:
-        drafting, self._drafting = self._drafting, False
-        if self._kind != "tree" or not drafting:
-            self._state.drafted.fill_(self._drafted)
-        self._clocks[self._turn].drafted()
-        self._run_verify(next(rows for rows in BUCKETS[self._kind] if rows > self._drafted), self._kind)
+        step, clock = self._step, self._clocks.last
+        drafting, step.drafting = step.drafting, False
+        if step.kind != "tree" or not drafting:
+            self._state.drafted.fill_(step.drafted)
+        clock.drafted()
+        self._run_verify(next(rows for rows in BUCKETS[step.kind] if rows > step.drafted), step.kind)
         if drafting:
             self.drafts.kept()
-        self._verifier.copy_report(self._turn, drafting)
-        self._clocks[self._turn].verified()
+        self._verifier.copy_report(self._clocks.turn, drafting)
+        clock.verified()
 
     def _run_verify(self, rows: int, kind: Kind) -> None:
         self.graphs.run(("verify", rows, kind), partial(self._verifier.run, rows, kind))
