@@ -22,7 +22,7 @@ from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.hardware.threads import leave_one_core
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.mtp import MtpHead
-from specchat.engine.heads.mtp_settings import MtpSettings
+from specchat.engine.heads.mtp_settings import mtp
 from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.runners.host import host_model
 from specchat.engine.weights.checkpoint import Checkpoint
@@ -35,11 +35,11 @@ def layer_of(target: Checkpoint) -> HeadFiles:
     """Random weights of the layer, in a file of their own."""
     path = target.folder / "layer.safetensors"
     files = HeadFiles(target.folder, target.settings, (path,))
-    given = MtpSettings.read(files, target.config)
-    layout, hidden = given.layout, target.config.hidden
+    given = mtp(files, target.config, "mtp")
+    layout, hidden, (layer,) = given.layout, target.config.hidden, given.recipe.layers
     shapes: dict[str, tuple[int, ...]]
-    shapes = {f"{name}.weight": (rows, m.inputs) for m in given.layer.products for name, rows in m.parts}
-    shapes |= {f"{norm.name}.weight": (norm.size,) for norm in given.layer.norms}
+    shapes = {f"{name}.weight": (rows, m.inputs) for m in layer.products for name, rows in m.parts}
+    shapes |= {f"{norm.name}.weight": (norm.size,) for norm in layer.norms}
     shapes |= {f"{name}.weight": (hidden,) for name in (layout.of_state, layout.of_token, layout.final)}
     shapes[f"{layout.joined}.weight"] = (hidden, 2 * hidden)
     save_file({name: torch.randn(shape).mul(0.02).half() for name, shape in shapes.items()}, path)

@@ -10,8 +10,7 @@ from safetensors.torch import save_file
 
 from specchat.bench.synthetic import drawn, shapes_of
 from specchat.engine import families
-from specchat.engine.heads.families import FoundHeads
-from specchat.engine.heads.files import MEDUSA, HeadFiles
+from specchat.engine.heads.files import MEDUSA, FoundHeads, HeadFiles
 from specchat.engine.heads.recipe import HeadRecipe
 from specchat.engine.recipe import Matrix, Norm
 from specchat.engine.strategies import HEADS
@@ -96,7 +95,7 @@ def _fc(c: ModelConfig, states: int) -> Matrix:
 
 def _layers(head: Head, told: dict[str, Any], c: ModelConfig) -> Shapes:
     """Tensors of the head's own layers, by its recipe."""
-    recipe: HeadRecipe = resolved(HEADS[head].recipe)(HeadFiles(Path(), told, ()), c, head)
+    recipe: HeadRecipe = resolved(HEADS[head].settings)(HeadFiles(Path(), told, ()), c, head).recipe
     shapes: Shapes = {}
     for layer in recipe.layers:
         shapes |= shapes_of(layer.products, layer.norms)

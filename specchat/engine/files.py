@@ -22,6 +22,7 @@ LONGEST_HEADER = 32 << 20
 """Limit of a safetensors header, in bytes; the largest published have 10 MB."""
 LAYER = re.compile(r"layers\.([0-9]{1,6})\.")
 """Number of a layer in the name of a tensor."""
+PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
 
 def found(path: Path) -> bool:
@@ -108,6 +109,34 @@ def indexed(path: Path) -> list[Path]:
         if Path(name).name != name or not name.isprintable() or len(name.encode()) > LONGEST_NAME:
             raise ModelError(f"{path} names {one_line(name, 60)!a}, which is no file beside it. Download it again.")
     return [path.with_name(name) for name in names]
+
+
+def weight_files(folder: Path) -> tuple[Path, ...]:
+    """The safetensors files of a checkpoint; like transformers, prefer a single file to an index.
+
+    Raises:
+        ModelError: some are missing, or its weights are pickled.
+    """
+    single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    if found(single):
+        return (single,)
+    if found(index):
+        shards = indexed(index)
+        for shard in shards:
+            if not found(shard):
+                raise ModelError(f"{shard} is named in {index.name} but missing. Download the checkpoint again.")
+        return tuple(shards)
+    pickled = next((p for pattern in PICKLES for p in sorted(folder.glob(pattern))), None)
+    if pickled is not None:
+        raise ModelError(
+            f"{pickled} holds pickled weights, which can run code when loaded. Use a checkpoint with "
+            f'model.safetensors, or write one: specchat convert "{folder}" --to safetensors.'
+        )
+    if any(folder.glob("*.safetensors")):
+        raise ModelError(
+            f"{folder} holds neither model.safetensors nor {index.name}, which says what its parts hold. Download it."
+        )
+    raise ModelError(f"{folder} holds no model.safetensors. Give the folder of a complete checkpoint.")
 
 
 class StoredTensors(NamedTuple):

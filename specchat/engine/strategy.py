@@ -25,14 +25,14 @@ class HeadFamily(NamedTuple):
     Attributes:
         name: the key there.
         reads: "module:class" that reads and runs the head.
-        recipe: "module:function" that makes a `heads.recipe.HeadRecipe` of its files, without torch.
+        settings: "module:function" that reads the `heads.settings.HeadSettings` of its files, without torch.
         in_target: "module:function" that reports from config.json if a target includes it; "" where none does.
         marks: tensors that tell it from families whose tensors it has besides.
     """
 
     name: str
     reads: str
-    recipe: str
+    settings: str
     in_target: str = ""
     marks: tuple[str, ...] = ()
 

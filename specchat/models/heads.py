@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from specchat.engine.errors import ModelError
-from specchat.engine.files import found, read_json, stored_tensors
+from specchat.engine.files import found, read_json
+from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.recipe import need
 from specchat.engine.memory.need import Place
 from specchat.engine.protocol.pair import ModelSource, PairSpec
@@ -18,20 +18,10 @@ from specchat.models.about import About
 
 
 @dataclass(frozen=True)
-class HeadsHere:
-    """Heads in `folder`, with the settings of config.json and so many values in the tensors there."""
-
-    folder: Path
-    settings: dict[str, Any]
-    values: int
-    rows: int = 0
-
-
-@dataclass(frozen=True)
 class PairHeads:
     """Heads `here`, sources `missing` until they are fetched, and bytes of the files that are here."""
 
-    here: Mapping[Head, HeadsHere] = field(default_factory=dict)
+    here: Mapping[Head, HeadFiles] = field(default_factory=dict)
     missing: tuple[ModelSource, ...] = ()
     size: int = 0
 
@@ -39,7 +29,7 @@ class PairHeads:
         """Bytes of memory that each takes at most there; unusable settings are left to loading, which reports them."""
         needs: dict[Head, int] = {}
         for head, files in self.here.items():
-            with suppress(ModelError):
+            with suppress(ModelError, OSError):
                 needs[head] = need(head, files, target, context, device)
         return needs
 
@@ -49,7 +39,7 @@ def look(spec: PairSpec, target: About | None, about: Callable[[ModelSource], Ab
 
     `about` gives the facts about a source, None where it is not here. Damaged ones are left out.
     """
-    here: dict[Head, HeadsHere] = {}
+    here: dict[Head, HeadFiles] = {}
     missing: list[ModelSource] = []
     size = 0
     for head, source in spec.heads.items():
@@ -67,6 +57,6 @@ def look(spec: PairSpec, target: About | None, about: Callable[[ModelSource], Ab
     return PairHeads(here, tuple(missing), size)
 
 
-def _heads_in(folder: Path) -> HeadsHere:
-    stored = sum(stored_tensors(file).values for file in folder.glob("*.safetensors") if found(file))
-    return HeadsHere(folder, read_json(folder / "config.json"), stored)
+def _heads_in(folder: Path) -> HeadFiles:
+    shards = tuple(file for file in folder.glob("*.safetensors") if found(file))
+    return HeadFiles(folder, read_json(folder / "config.json"), shards)

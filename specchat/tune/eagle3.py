@@ -16,7 +16,7 @@ from specchat.engine import families
 from specchat.engine.heads.recipe import joined, layers, renamed
 from specchat.engine.model.rope import tables
 from specchat.engine.recipe import Attention, Layer, Matrix, Norm
-from specchat.engine.reference.layer import after_feed, after_mixer
+from specchat.engine.reference.layer import layer
 from specchat.engine.reference.ops import Context, norm
 from specchat.engine.weights.config import ModelConfig
 from specchat.tune.frequent_tokens import always, frequent
@@ -100,7 +100,7 @@ class Eagle3Trainee(Trainee):
             at, features = slice(place, place + slots), features[:, :slots]
             context = Context((cos[at], sin[at]), entries, attend=attend)
             inputs = torch.cat([embedded[:, at], norm(self._feature_norm, features, tensors)], -1)
-            features = after_feed(self._layer, after_mixer(self._layer, features, tensors, context, inputs), tensors)
+            features = layer(self._layer, features, tensors, context, inputs=inputs)
             yield features
 
     def scores(self, place: int, hidden: Tensor) -> Tensor:

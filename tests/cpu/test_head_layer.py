@@ -8,9 +8,8 @@ import torch
 
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.layer import HeadLayer
-from specchat.engine.heads.recipe import compiles, joined, layers
+from specchat.engine.heads.recipe import compiles, joined, layers, shape_of
 from specchat.engine.heads.rows import chain, nodes
-from specchat.engine.heads.settings import shape_of
 from specchat.engine.heads.tensors import HeadTensors, as_stored
 from specchat.engine.weights.weights import Weights
 from tests.engine.published_heads import HIDDEN, layer, settings, written
@@ -49,7 +48,7 @@ def test_rows_come_out_as_in_the_reference(
     for rows in (1, 16, 1, 5, 20, 3):  # 20 rows are more than the compiled one takes at a time
         x, residual = torch.randn(rows, inputs, generator=g), torch.randn(rows, HIDDEN, generator=g)
         kept = residual.clone()
-        following = chain(at, rows, x.device)
+        following = chain(at, rows)
         found = compiled(residual, following, x)
         assert torch.equal(residual, kept)
         assert torch.allclose(found, plain(residual, following, x), rtol=1e-4, atol=1e-4), (rows, at)

@@ -11,8 +11,7 @@ from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.weights import load, random
 from specchat.engine.gpu_checks.demo import write as reply
 from specchat.engine.hardware.gpu_counters import Counters
-from specchat.engine.heads.families import FoundHeads
-from specchat.engine.heads.files import HeadFiles
+from specchat.engine.heads.files import FoundHeads, HeadFiles
 from specchat.engine.protocol.options import Sampling
 from specchat.engine.protocol.pair import Quant
 from specchat.engine.runners.device import device_runner

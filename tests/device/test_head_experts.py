@@ -46,12 +46,13 @@ class Random(HeadTensors):
 def test_a_head_s_mixture_is_the_reference_s(family: str, tmp_path: Path) -> None:
     """With an MLP beside the experts, gated or not, and with none."""
     of = Checkpoint.open(checkpoint(tmp_path / family, **FAMILIES[family])).config.recipe.mixtures[-1]
-    tensors, kernels = Random(of), HeadExperts()
+    tensors = Random(of)
+    kernels = HeadExperts(tensors)
     x = torch.randn(17, of.router.inputs, generator=torch.Generator().manual_seed(4)).to(DEVICE)
     rows, source, out = LayerRows(x, tensors), Buffer("inputs", x.shape[1]), Buffer("mixture", x.shape[1])
     rows.buffers[source.name] = x
     REFERENCE.run(Mix(of, source, source, source, out), rows)
     truth = rows.buffers[out.name]
     for count in (1, 3, 17):
-        made = kernels.run(of, x[:count], tensors)
+        made = kernels.run(of, x[:count])
         torch.testing.assert_close(made, truth[:count], **({"atol": 0.05, "rtol": 0.05} if ON_GPU else {}))

@@ -16,8 +16,7 @@ from specchat.engine.device.states import States
 from specchat.engine.drafters import eagle as eagle_drafters
 from specchat.engine.drafters import medusa as medusa_drafter
 from specchat.engine.drafters.draft_model import DraftModelDrafter
-from specchat.engine.heads.families import FoundHeads
-from specchat.engine.heads.files import HeadFiles
+from specchat.engine.heads.files import FoundHeads, HeadFiles
 from specchat.engine.kernels.gpu_shapes import PASS_ROWS, VERIFY_ROWS
 from specchat.engine.kernels.verify_state import VerifyState
 from specchat.engine.model.decoder import CachedDecoder, Skip

@@ -9,8 +9,7 @@ import torch
 from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.device.weights import held_bytes
 from specchat.engine.formats.layout import FourBit
-from specchat.engine.heads.families import FoundHeads
-from specchat.engine.heads.files import HeadFiles
+from specchat.engine.heads.files import FoundHeads, HeadFiles
 from specchat.engine.memory.need import Model
 from specchat.engine.memory.plan import plan
 from specchat.engine.reference.decoder import ReferenceDecoder

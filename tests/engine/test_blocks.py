@@ -136,6 +136,7 @@ BAD: list[tuple[Spoil, str]] = [
     (told(num_hidden_layers=10**9), "num_hidden_layers is 1000000000, not a number of layers up to 1024"),
     (told(num_hidden_layers=65), "num_hidden_layers is 65, and a head has 64 at most"),
     (told(model_type="stablelm"), "model_type 'stablelm'"),
+    (told(model_type="gemma4"), "the head's layers are not of plain attention"),
     (told(speculators_model_type="mtp"), "speculators_model_type is 'mtp', not dflash"),
     (told(dflash_config=[1]), "dflash_config is [1], not an object"),
     (told(logit_scale=0.5), "logit_scale is 0.5, and no head with it is run"),

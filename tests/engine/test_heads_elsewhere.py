@@ -15,10 +15,10 @@ from specchat.engine.decoding.cached import CachedModel, HostModel
 from specchat.engine.heads import dspark as dspark_module
 from specchat.engine.heads import eagle3
 from specchat.engine.heads import target as target_module
-from specchat.engine.heads.families import FoundHeads, read
-from specchat.engine.heads.files import HeadFiles
+from specchat.engine.heads.files import FoundHeads, HeadFiles
 from specchat.engine.heads.peagle import PEagleHead
 from specchat.engine.heads.recipe import need
+from specchat.engine.heads.target import read_heads
 from specchat.engine.model.rows import Linear
 from specchat.engine.model.tree_layout import Levels
 from specchat.engine.strategy import Head
@@ -118,7 +118,7 @@ def heads(
     target.tokens = list(range(KNOWN))
     head, write = WRITE[request.param]
     with OneDevice():
-        models, found = read(FoundHeads({head: HeadFiles.open(write(tmp_path / "h"))}), target)  # type: ignore[arg-type]
+        models, found = read_heads(FoundHeads({head: HeadFiles.open(write(tmp_path / "h"))}), target)  # type: ignore[arg-type]
         assert not found.unsupported
         yield models[head]
 

@@ -23,7 +23,7 @@ from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.protocol.events import Step
 from specchat.engine.protocol.options import Limits, Sampling, Speculation
 from specchat.engine.protocol.pair import ModelSource, PairSpec
-from specchat.engine.reference.layer import after_feed
+from specchat.engine.reference.layer import run
 from specchat.engine.runners.host import host_model
 from specchat.engine.session import Session
 from specchat.engine.text.draft_vocabulary import write
@@ -148,9 +148,9 @@ def check_write(head: MtpHead, target: CachedModel[Any]) -> None:
     whole = head.forward(text, 0)[-1].clone()
     head.write(text[:11], 0)
     head.write(text[11:-1], 11)
-    with patch("specchat.engine.heads.layer.after_feed", side_effect=after_feed) as fed:
+    with patch("specchat.engine.heads.layer.run", side_effect=run) as runs:
         head.write(text[11:-1], 11)
-    assert [len(call.args[1]) for call in fed.call_args_list] == [1]
+    assert [len(call.args[1].residual) for call in runs.call_args_list if "feed" in call.args] == [1]
     torch.testing.assert_close(head.forward(text[-1:], len(text) - 1)[0], whole)
 
 

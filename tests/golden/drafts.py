@@ -14,8 +14,7 @@ from torch import Tensor
 
 from specchat.config.catalog import load_catalog
 from specchat.config.paths import demo_model
-from specchat.engine.heads.families import FoundHeads
-from specchat.engine.heads.files import HeadFiles
+from specchat.engine.heads.files import FoundHeads, HeadFiles
 from specchat.engine.protocol.options import Acceptance, Sampling
 from specchat.engine.runners.host import host_model, host_runner
 from specchat.engine.runners.runner import Runner

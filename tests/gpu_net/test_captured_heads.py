@@ -18,8 +18,7 @@ from specchat.engine.drafters import eagle as eagle_drafters
 from specchat.engine.drafters import medusa as medusa_drafter
 from specchat.engine.heads import eagle3 as eagle3_module
 from specchat.engine.heads import target as target_module
-from specchat.engine.heads.families import FoundHeads
-from specchat.engine.heads.files import HeadFiles
+from specchat.engine.heads.files import FoundHeads, HeadFiles
 from specchat.engine.model.rows import Linear
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.runner import Runner

@@ -8,8 +8,7 @@ import torch
 from specchat.engine.decoding.length_policy import LengthPolicy
 from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.drafters import draft_model, eagle
-from specchat.engine.heads.families import FoundHeads
-from specchat.engine.heads.files import HeadFiles
+from specchat.engine.heads.files import FoundHeads, HeadFiles
 from specchat.engine.protocol.options import Acceptance, Sampling
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.runner import Runner

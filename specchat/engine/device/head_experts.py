@@ -16,14 +16,16 @@ from specchat.engine.reference.ops import gated_mlp
 class HeadExperts:
     """The mixtures of a head's layers."""
 
-    def __init__(self) -> None:
+    def __init__(self, tensors: HeadTensors) -> None:
+        self._tensors = tensors
         self._pairs: dict[tuple[int, int], Pairs] = {}
 
-    def run(self, of: Experts, x: Tensor, tensors: HeadTensors) -> Tensor:
+    def run(self, of: Experts, x: Tensor) -> Tensor:
         """Return a mixture's output float32 [rows, hidden] of its inputs x of that shape, up to PASS_ROWS rows.
 
         The experts' inputs are rounded as their weights are.
         """
+        tensors = self._tensors
         gate_up, down = tensors.stack(of.each.gate_up), tensors.stack(of.each.down)
         assert gate_up is not None
         assert down is not None

@@ -53,7 +53,7 @@ class CapturedHead(ABC, Generic[H]):
     @property
     def chance(self) -> Tensor | None:
         """Probability that the last token of `node` is accepted, float32 [1], where the head tells one."""
-        return None
+        return getattr(self._head, "chance", None)
 
 
 class FeatureDrafts(CapturedHead[FeatureHead]):
@@ -65,7 +65,7 @@ class FeatureDrafts(CapturedHead[FeatureHead]):
     def __init__(self, head: FeatureHead, target: DeviceModel, state: VerifyState, recent: Tensor) -> None:
         super().__init__(head, target, state, recent)
         self._attention = HeadAttention(target.decoder.buffers.attention)
-        self._mix = HeadExperts().run
+        self._mix = HeadExperts(head.tensors).run
         self._before = torch.arange(-len(recent), 0, device=recent.device)
         self._width = torch.arange(WIDTH, device=recent.device)
         self._alone = torch.ones(1, dtype=torch.int64, device=recent.device)
@@ -151,10 +151,6 @@ class BlockDrafts(CapturedHead[DFlashHead | PEagleHead]):
 
     def _rows(self, slots: Tensor) -> HeadRows:
         return HeadRows(slots % self._head.capacity, self._attention.after(slots[:1], len(slots)))
-
-    @property
-    def chance(self) -> Tensor | None:
-        return getattr(self._head, "chance", None)
 
 
 class LevelDrafts(CapturedHead[MedusaHeads]):

@@ -43,7 +43,5 @@ STRATEGY = block_strategy(
     """A few layers fill in a block of masked tokens. They attend to the target's hidden states (DFlash, 2026):
 [heads.md](heads.md). *Parameters*: `[pair.heads] dflash`. *Pays* where verifying many tokens costs little more than
 verifying one.""",
-    HeadFamily(
-        "dflash", "specchat.engine.heads.dflash:DFlashHead", "specchat.engine.heads.block_settings:block_recipe"
-    ),
+    HeadFamily("dflash", "specchat.engine.heads.dflash:DFlashHead", "specchat.engine.heads.block_settings:block"),
 )

@@ -12,7 +12,7 @@ STRATEGY = block_strategy(
     HeadFamily(
         "dflash2",
         "specchat.engine.heads.dflash2:DFlash2Head",
-        "specchat.engine.heads.block_settings:block_recipe",
+        "specchat.engine.heads.block_settings:block",
         marks=("candidate_selector.hidden_projection.weight",),
     ),
 )

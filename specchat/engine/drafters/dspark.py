@@ -16,7 +16,7 @@ between easy and hard.""",
     HeadFamily(
         "dspark",
         "specchat.engine.heads.dspark:DSparkHead",
-        "specchat.engine.heads.block_settings:block_recipe",
+        "specchat.engine.heads.block_settings:block",
         marks=("markov_head.markov_w1.weight", "confidence_head.proj.weight"),
     ),
 )

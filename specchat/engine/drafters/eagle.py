@@ -28,7 +28,7 @@ class EagleTreeDrafter(EagleDrafter):
         return Tree(self.name, self.role, limit, LEAST)
 
 
-HEAD = HeadFamily("eagle", "specchat.engine.heads.eagle:EagleHead", "specchat.engine.heads.settings:eagle_recipe")
+HEAD = HeadFamily("eagle", "specchat.engine.heads.eagle:EagleHead", "specchat.engine.heads.settings:eagle")
 EAGLE = headed(
     HEAD,
     "EAGLE",

@@ -3,7 +3,7 @@
 from specchat.engine.drafters.eagle import EagleDrafter, EagleTreeDrafter
 from specchat.engine.strategy import HeadFamily, headed
 
-HEAD = HeadFamily("eagle3", "specchat.engine.heads.eagle3:Eagle3Head", "specchat.engine.heads.settings:eagle3_recipe")
+HEAD = HeadFamily("eagle3", "specchat.engine.heads.eagle3:Eagle3Head", "specchat.engine.heads.settings:eagle3")
 CHAIN = headed(
     HEAD,
     "EAGLE-3",

@@ -6,7 +6,7 @@ from specchat.engine.strategy import HeadFamily, headed
 HEAD = HeadFamily(
     "kv-mtp",
     "specchat.engine.heads.kv_mtp:KvMtpHead",
-    "specchat.engine.heads.kv_mtp_settings:kv_mtp_recipe",
+    "specchat.engine.heads.kv_mtp_settings:kv_mtp",
     marks=("pre_projection.weight",),
 )
 STRATEGY = headed(

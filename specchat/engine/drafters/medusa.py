@@ -41,7 +41,7 @@ class MedusaDrafter(ModelDrafter):
         return Tree(self.name, HEAD.name, limit, LEAST, self._heads.model.places)
 
 
-HEAD = HeadFamily("medusa", "specchat.engine.heads.medusa:MedusaHeads", "specchat.engine.heads.recipe:on_last_state")
+HEAD = HeadFamily("medusa", "specchat.engine.heads.medusa:MedusaHeads", "specchat.engine.heads.settings:medusa")
 STRATEGY = headed(
     HEAD,
     "Medusa",

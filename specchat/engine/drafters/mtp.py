@@ -6,7 +6,7 @@ from specchat.engine.strategy import HeadFamily, headed
 HEAD = HeadFamily(
     "mtp",
     "specchat.engine.heads.mtp:MtpHead",
-    "specchat.engine.heads.mtp_settings:mtp_recipe",
+    "specchat.engine.heads.mtp_settings:mtp",
     "specchat.engine.heads.mtp_settings:has_mtp",
 )
 STRATEGY = headed(

@@ -12,7 +12,7 @@ class PEagleDrafter(EagleDrafter):
         return Block(self.name, self.role, limit)
 
 
-HEAD = HeadFamily("peagle", "specchat.engine.heads.peagle:PEagleHead", "specchat.engine.heads.settings:eagle3_recipe")
+HEAD = HeadFamily("peagle", "specchat.engine.heads.peagle:PEagleHead", "specchat.engine.heads.settings:eagle3")
 STRATEGY = headed(
     HEAD,
     "P-EAGLE",

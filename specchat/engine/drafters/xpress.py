@@ -12,7 +12,7 @@ STRATEGY = block_strategy(
     HeadFamily(
         "xpress",
         "specchat.engine.heads.xpress:XPressHead",
-        "specchat.engine.heads.block_settings:block_recipe",
+        "specchat.engine.heads.block_settings:block",
         marks=("xpress_head.w1.weight", "refiner_head.token_embed.weight"),
     ),
 )

@@ -14,8 +14,7 @@ from specchat.engine.device.page_locked import page_locked
 from specchat.engine.device.weights import load
 from specchat.engine.gpu_checks import place
 from specchat.engine.gpu_checks.notes import Notes
-from specchat.engine.heads.families import FoundHeads
-from specchat.engine.heads.files import HeadFiles
+from specchat.engine.heads.files import FoundHeads, HeadFiles
 from specchat.engine.protocol.options import Acceptance, Sampling
 from specchat.engine.protocol.pair import Quant
 from specchat.engine.runners.device import device_runner

@@ -6,8 +6,9 @@ from typing import Any
 from specchat.engine import families
 from specchat.engine.errors import ModelError
 from specchat.engine.foreign import shown
-from specchat.engine.heads.recipe import Given, HeadRecipe, layers, shape_by
-from specchat.engine.heads.settings import HeadKeys, HeadSettings, agree, number, proposing, read_keys
+from specchat.engine.heads.files import HeadFiles
+from specchat.engine.heads.recipe import HeadRecipe, layers, shape_of
+from specchat.engine.heads.settings import HeadKeys, HeadSettings, proposing, read_keys
 from specchat.engine.strategy import Head
 from specchat.engine.weights.config import ModelConfig
 
@@ -20,7 +21,7 @@ DEFAULTS = {"block_size": 16, "mask_token_id": 201818, "target_layer_ids": [1, 1
 """Defaults of keys that their files may omit."""
 
 
-def block(files: Given, target: ModelConfig, family: Head) -> HeadSettings:
+def block(files: HeadFiles, target: ModelConfig, family: Head) -> HeadSettings:
     """Settings of a head of `family` that drafts a block.
 
     Raises:
@@ -29,16 +30,17 @@ def block(files: Given, target: ModelConfig, family: Head) -> HeadSettings:
     raw = files.settings
     if str(raw.get("model_type")).endswith(ASSISTANT):
         raw = _of_transformers(raw, target)
-    path, inner, keys, speculators = read_keys(files, raw, family)
-    shape = shape_by(files, families.head_normed().model_type, inner)
+    inner, keys = read_keys(files, raw, family)
+    path, speculators = keys.path, keys.speculators_model_type
+    shape = shape_of(files, inner, families.head_normed())
     if shape.layers > MOST_LAYERS:
         raise ModelError(f"{path}: num_hidden_layers is {shape.layers}, and a head has {MOST_LAYERS} at most.")
     for key in UNKNOWN:
         if (value := {**inner, **raw, **(raw.get("dflash_config") or {})}.get(key)) not in (None, 0, 1):
             raise ModelError(f"{path}: {key} is {shown(value)}, and no head with it is run.")
-    agree(path, "vocab_size", shape.vocab, target.vocab)
-    agree(path, "num_target_layers", keys.num_target_layers or target.layers, target.layers)
-    number(keys, "mask_token_id", 0, target.vocab - 1, path)
+    keys.agree("vocab_size", shape.vocab, target.vocab)
+    keys.agree("num_target_layers", keys.num_target_layers or target.layers, target.layers)
+    keys.number("mask_token_id", 0, target.vocab - 1)
     own = tuple(
         replace(layer, mixer=replace(layer.attention, window=window, causal=causal))
         for layer, (window, causal) in zip(
@@ -46,12 +48,7 @@ def block(files: Given, target: ModelConfig, family: Head) -> HeadSettings:
         )
     )
     recipe = HeadRecipe(own, _aux_layers(keys, bool(speculators), shape.layers, target.layers, path))
-    return HeadSettings(path, shape, recipe, keys, proposing(keys, shape, target, path), speculators)
-
-
-def block_recipe(files: Given, target: ModelConfig, family: Head) -> HeadRecipe:
-    """Recipe of a head that drafts a block, as `block`."""
-    return block(files, target, family).recipe
+    return HeadSettings(shape, recipe, keys, proposing(keys, shape, target))
 
 
 def _of_transformers(raw: dict[str, Any], target: ModelConfig) -> dict[str, Any]:

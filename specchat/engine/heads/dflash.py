@@ -60,8 +60,8 @@ class DFlashHead(DraftHead):
             fits_family(files, weights, self.family)
             fc, of_text = ENCODER if f"{ENCODER[0]}.weight" in weights else ("fc", "hidden_norm")
             fits_target(files, weights, model.config.hidden, hidden, inputs, fc)
-            self._block_size = given.number("block_size", 2, MOST_BLOCK)
-            tensors, eps = self._tensors, given.shape.recipe.norm.eps
+            self._block_size = given.keys.number("block_size", 2, MOST_BLOCK)
+            tensors, eps = self.tensors, given.shape.recipe.norm.eps
             self._fc = tensors.read(weights, Matrix((fc,), (hidden,), inputs))
             self._text_norm, self._norm = (tensors.read(weights, Norm(name, hidden, eps)) for name in (of_text, "norm"))
             convolved = self.convolved or CONVOLVED in weights
@@ -74,7 +74,7 @@ class DFlashHead(DraftHead):
             """Draft tokens of a block at most, and number wanted from the next pass."""
             self._more(weights)
         model.record_states(given.recipe.aux_layers)
-        self._mask = given.number("mask_token_id", 0, model.vocab - 1)
+        self._mask = given.keys.number("mask_token_id", 0, model.vocab - 1)
         self._before: list[int] = []
         """The pending token and the draft tokens before the position being scored."""
 
@@ -85,10 +85,10 @@ class DFlashHead(DraftHead):
             ModelError: they are missing or out of range, or the group does not divide the channels.
         """
         given = self._given
-        taps = given.number("conv_kernel_size", 1, self._block_size)
-        group = given.number("conv_group_size", 1, hidden)
+        taps = given.keys.number("conv_kernel_size", 1, self._block_size)
+        group = given.keys.number("conv_group_size", 1, hidden)
         if hidden % group:
-            raise ModelError(f"{given.path}: conv_group_size {group} does not divide hidden_size.")
+            raise ModelError(f"{given.keys.path}: conv_group_size {group} does not divide hidden_size.")
         return taps, group
 
     def _more(self, weights: Weights) -> None:
@@ -110,7 +110,7 @@ class DFlashHead(DraftHead):
             self._write_text(start, known)
             device = self.target.model.device
             last_two = torch.tensor([*self.target.tokens[-1:], *tokens[-1:]], device=device)
-            self._predict(last_two, chain(known, self._block_size, device), self.wanted)
+            self._predict(last_two, chain(known, self._block_size), self.wanted)
         self._before[place:] = tokens[-1:]
         return self._rows[place : place + 1]
 
@@ -141,11 +141,11 @@ class DFlashHead(DraftHead):
         """Write the KV entries of positions first, ..., last - 1 from the target's hidden states."""
         if first < last:  # a product takes at least one row
             states = [self.target.model.states(layer, first, last) for layer in self.aux_layers]
-            self._write(states, chain(first, last - first, states[0].device))
+            self._write(states, chain(first, last - first))
 
     def _write(self, states: Sequence[Tensor], rows: HeadRows) -> None:
         """Write the KV entries that belong to `states`."""
-        text = norm(self._text_norm, self._tensors.product(torch.cat(list(states), -1), self._fc), self._tensors)
+        text = norm(self._text_norm, self.tensors.product(torch.cat(list(states), -1), self._fc), self.tensors)
         for layer in self._layers:
             layer.write_entries(text, rows)
 
@@ -156,7 +156,7 @@ class DFlashHead(DraftHead):
         x = self._embedding(torch.cat([last_two[-1:], masks]))
         for layer in self._layers:
             x = layer(x, rows)
-        block = norm(self._norm, x, self._tensors)
+        block = norm(self._norm, x, self.tensors)
         self._rows = self._keep("rows", block[self._given.first :])
         """Rows that predict, by position in the draft."""
         self._base = self._keep("base", self._scores(self._rows[:wanted]))

@@ -25,17 +25,17 @@ class DFlash2Head(DFlashHead):
     convolved: ClassVar[bool] = True
 
     def _more(self, weights: Weights) -> None:
-        given, shape = self._given, self._given.shape
-        rank, self._best = given.number("selector_rank", 1, MOST_RANK), given.number("selector_top_k", 1, shape.vocab)
+        keys, shape = self._given.keys, self._given.shape
+        rank, self._best = keys.number("selector_rank", 1, MOST_RANK), keys.number("selector_top_k", 1, shape.vocab)
         prefix = "candidate_selector."
-        self._after = self._tensors.table(weights, f"{prefix}predecessor_codebook", shape.vocab, rank)
-        self._next = self._tensors.table(weights, f"{prefix}successor_codebook", shape.vocab, rank)
-        self._projection = self._tensors.read(weights, Matrix((f"{prefix}hidden_projection",), (rank,), shape.hidden))
+        self._after = self.tensors.table(weights, f"{prefix}predecessor_codebook", shape.vocab, rank)
+        self._next = self.tensors.table(weights, f"{prefix}successor_codebook", shape.vocab, rank)
+        self._projection = self.tensors.read(weights, Matrix((f"{prefix}hidden_projection",), (rank,), shape.hidden))
 
     def logits_at(self, place: Tensor, token: Tensor) -> Tensor:
         base = super().logits_at(place, token)
         scores, tokens = base.topk(self._best)
-        of_row = self._tensors.product(self._rows.index_select(0, place), self._projection)
+        of_row = self.tensors.product(self._rows.index_select(0, place), self._projection)
         edge = self._after.index_select(0, token).float() * of_row
         whole = torch.full_like(base, float("-inf"))
         return whole.scatter_(1, tokens, scores + edge @ self._next.index_select(0, tokens[0]).float().T)

@@ -32,16 +32,16 @@ class DSparkHead(DFlashHead):
     family: ClassVar[Head] = "dspark"
 
     def _more(self, weights: Weights) -> None:
-        given, known, shape = self._given, self._given.keys, self._given.shape
-        rank, self._kind = given.number("markov_rank", 0, MOST_RANK), known.markov_head_type
+        known, shape = self._given.keys, self._given.shape
+        rank, self._kind = known.number("markov_rank", 0, MOST_RANK), known.markov_head_type
         if self._kind not in INNER:
-            raise ModelError(f"{given.path}: markov_head_type is {self._kind[:40]}, not one of {', '.join(INNER)}.")
+            raise ModelError(f"{known.path}: markov_head_type is {self._kind[:40]}, not one of {', '.join(INNER)}.")
 
         def matrix(name: str, outputs: int, inputs: int, bias: bool = True) -> Matrix:
-            return self._tensors.read(weights, Matrix((name,), (outputs,), inputs, bias))
+            return self.tensors.read(weights, Matrix((name,), (outputs,), inputs, bias))
 
         prefix = "markov_head."
-        self._w1 = self._tensors.table(weights, f"{prefix}markov_w1.weight", shape.vocab, rank) if rank else None
+        self._w1 = self.tensors.table(weights, f"{prefix}markov_w1.weight", shape.vocab, rank) if rank else None
         self._w2 = self._inner = self._chances = None
         if rank:
             self._w2 = matrix(f"{prefix}markov_w2", self._given.proposes, rank, bias=False)
@@ -62,19 +62,19 @@ class DSparkHead(DFlashHead):
         known = h[:, :0] if self._w1 is None else self._w1.index_select(0, token).float()
         if self._chances is not None:
             of = torch.cat([h, known], -1) if self._sees_token else h
-            self.chance = self._keep("chance", self._tensors.product(of, self._chances).sigmoid()[0])
+            self.chance = self._keep("chance", self.tensors.product(of, self._chances).sigmoid()[0])
         base = super().logits_at(place, token)
         if self._w2 is None:
             return base
-        return base + self._scores.scatter(self._tensors.product(self._latent(place, h, known), self._w2), 0.0)
+        return base + self._scores.scatter(self.tensors.product(self._latent(place, h, known), self._w2), 0.0)
 
     def _latent(self, place: Tensor, h: Tensor, token: Tensor) -> Tensor:
         """The vector z float32 [1, rank], after W1[p] `token`."""
         if self._inner is None:
             return token
         if self._kind == "gated":
-            return self._tensors.product(torch.cat([h, token], -1), self._inner).sigmoid() * token
+            return self.tensors.product(torch.cat([h, token], -1), self._inner).sigmoid() * token
         state = self._states.index_select(0, place)
-        gate, new, out = self._tensors.product(torch.cat([state, token, h], -1), self._inner).chunk(3, -1)
+        gate, new, out = self.tensors.product(torch.cat([state, token, h], -1), self._inner).chunk(3, -1)
         self._states.index_copy_(0, place + 1, gate.sigmoid() * state + (1 - gate.sigmoid()) * new.tanh())
         return out.tanh()

@@ -32,10 +32,11 @@ class EagleHead(FeatureHead):
             ModelError: settings or weights missing, damaged, unknown, or for another target.
         """
         model = target.model
-        shape, recipe = settings.eagle(files, model.config)
+        given = settings.eagle(files, model.config, "eagle")
+        shape, recipe = given.shape, given.recipe
         with Weights(files, model.device) as weights:
             super().__init__(target, recipe, weights.count())
-            tensors, hidden = self._tensors, shape.hidden
+            tensors, hidden = self.tensors, shape.hidden
             fits_target(files, weights, model.config.hidden, hidden, hidden + model.config.hidden)
             self._fc = tensors.read(weights, with_bias(weights, Matrix(("fc",), (hidden,), 2 * hidden)))
             self._layer = self._read_layer(weights, as_stored(weights, recipe.layers[0]), compiles(shape))
@@ -46,7 +47,7 @@ class EagleHead(FeatureHead):
         return self.target.model.final_norm(states)
 
     def step(self, embedded: Tensor, features: Tensor, rows: HeadRows) -> Tensor:
-        x = self._tensors.product(torch.cat([embedded, features], -1), self._fc)
+        x = self.tensors.product(torch.cat([embedded, features], -1), self._fc)
         return self._layer(x, rows, x)
 
     def next_features(self, hidden: Tensor) -> Tensor:

@@ -57,7 +57,7 @@ class Eagle3Head(FeatureHead):
         with Weights(files, model.device) as weights:
             first = "midlayer." if "midlayer.hidden_norm.weight" in weights else "layers.0."
             super().__init__(target, given.recipe, weights.count())
-            shape, state, tensors = given.shape, model.config.hidden, self._tensors
+            shape, state, tensors = given.shape, model.config.hidden, self.tensors
             hidden, inputs = shape.hidden, len(self.aux_layers) * state
             fits_target(files, weights, state, hidden, inputs)
             _agree(files, weights, given, self.kind)
@@ -123,7 +123,7 @@ class Eagle3Head(FeatureHead):
         return self._chain.draft_chain(tokens, start, features, chain)
 
     def feature(self, states: Tensor) -> Tensor:
-        tensors = self._tensors
+        tensors = self.tensors
         states = norm(self._before, states, tensors)
         if self._each:
             parts = states.chunk(len(self._each), -1)
@@ -131,8 +131,8 @@ class Eagle3Head(FeatureHead):
         return tensors.product(states, self._fc)
 
     def step(self, embedded: Tensor, features: Tensor, rows: HeadRows) -> Tensor:
-        normed = norm(self._feature_norm, features, self._tensors)
-        inputs = torch.cat([norm(self._token_norm, embedded, self._tensors), normed], -1)
+        normed = norm(self._feature_norm, features, self.tensors)
+        inputs = torch.cat([norm(self._token_norm, embedded, self.tensors), normed], -1)
         first, *further = self._layers
         hidden = first(normed if self._given.norm_before_residual else features, rows, inputs)
         for layer in further:
@@ -140,10 +140,10 @@ class Eagle3Head(FeatureHead):
         return hidden
 
     def next_features(self, hidden: Tensor) -> Tensor:
-        return norm(self._norm, hidden, self._tensors) if self._given.keys.norm_output else hidden
+        return norm(self._norm, hidden, self.tensors) if self._given.keys.norm_output else hidden
 
     def logits(self, hidden: Tensor) -> Tensor:
-        scores = self._tensors.product(norm(self._norm, hidden, self._tensors), self._head)
+        scores = self.tensors.product(norm(self._norm, hidden, self.tensors), self._head)
         return scatter(scores, self._tokens, self.vocab)
 
     def memory(self) -> int:

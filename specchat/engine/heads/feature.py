@@ -18,7 +18,7 @@ from specchat.engine.heads.target import DraftHead, Embedding, Target
 from specchat.engine.memory.vectors import LANES
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout
-from specchat.engine.recipe import Gated, Layer
+from specchat.engine.recipe import Layer
 from specchat.engine.weights.weights import Weights
 
 
@@ -43,15 +43,9 @@ class FeatureHead(DraftHead):
 
     def _read_layer(self, weights: Weights, of: Layer, compiled: bool) -> HeadLayer:
         """Read one of the layers; `compiled` is true if its shape allows a compiled function."""
-        layer = HeadLayer(weights, self._tensors, of, self.capacity, compiled and self.target.model.compiled)
+        layer = HeadLayer(weights, self.tensors, of, self.capacity, compiled and self.target.model.compiled)
         self._layers.append(layer)
         return layer
-
-    @property
-    def capturable(self) -> bool:
-        """True if every pass launches the same work, as a captured graph needs: experts only where they are stacked."""
-        feeds = [layer.feed for layer in self.recipe.layers]
-        return all(isinstance(of, Gated) or self._tensors.stack(of.each.down) is not None for of in feeds)
 
     @abstractmethod
     def feature(self, states: Tensor) -> Tensor:
@@ -93,7 +87,7 @@ class FeatureHead(DraftHead):
             return self._made[:0]
         known = max(first, min(last, len(self.target.tokens)))
         features = torch.cat([self.features(first, known), self._made[known:last]])
-        hidden, after = self.run(tokens, features, chain(first, len(tokens), self._made.device, wanted))
+        hidden, after = self.run(tokens, features, chain(first, len(tokens), wanted))
         self._made[last + 1 - len(hidden) : last + 1] = after
         return hidden
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.errors import ModelError
 from specchat.engine.heads.files import HeadFiles
-from specchat.engine.heads.kv_mtp_settings import KvMtpSettings, kv_mtp_recipe
+from specchat.engine.heads.kv_mtp_settings import kv_mtp
 from specchat.engine.heads.target import DraftHead, Target
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.rope import tables
@@ -42,14 +42,14 @@ class KvMtpHead(DraftHead):
             ModelError: settings or weights missing, damaged, unknown, or for another target.
         """
         model = target.model
-        given = KvMtpSettings.read(files, model.config)
-        recipe, known = given.shape.recipe, given.known
+        given = kv_mtp(files, model.config, "kv-mtp")
+        recipe, known = given.shape.recipe, given.keys
         with Weights(files, model.device) as weights:
-            super().__init__(target, kv_mtp_recipe(files, model.config, ""), weights.count())
-            tensors, hidden = self._tensors, recipe.hidden
+            super().__init__(target, given.recipe, weights.count())
+            tensors, hidden = self.tensors, recipe.hidden
             self._before = tensors.read(weights, Matrix(("pre_projection",), (hidden,), 2 * model.config.hidden))
             self._after = tensors.read(weights, Matrix(("post_projection",), (model.config.hidden,), hidden))
-            self._layers = [tensors.read_layer(weights, one) for one in given.layers]
+            self._layers = [tensors.read_layer(weights, one) for one in given.recipe.layers]
             self._norm = tensors.read(weights, recipe.norm)
             self._head = Matrix((TABLE,), (recipe.vocab,), hidden)
             self._centroids: Matrix | None = None
@@ -88,7 +88,7 @@ class KvMtpHead(DraftHead):
 
     @property
     def capturable(self) -> bool:
-        """True if every pass launches the same work, as a captured graph needs: experts depend on the tokens."""
+        """As of other heads, but without experts: captured passes here have no kernels for them."""
         return all(isinstance(one.feed, Gated) for one in self._layers)
 
     @property
@@ -111,15 +111,15 @@ class KvMtpHead(DraftHead):
             known: int64 [1], tokens of the text, on the device.
             entries: KV entries for each layer, as `attend` takes them; without it those attended to.
         """
-        x = self._tensors.product(torch.cat([self.target.model.embed(token), state], -1), self._before)
+        x = self.tensors.product(torch.cat([self.target.model.embed(token), state], -1), self._before)
         for of, held in zip(self._layers, entries, strict=True):
             rotation = None
             if (rope := of.attention.rope) is not None:
                 cos, sin = (table.index_select(0, known) for table in self._turns[rope])
                 rotation = cos, sin
-            x = layer(of, x, self._tensors, Context(rotation, partial(_same, held), attend=attend))
-        x = norm(self._norm, x, self._tensors)
-        return x, self._tensors.product(x, self._after)
+            x = layer(of, x, self.tensors, Context(rotation, partial(_same, held), attend=attend))
+        x = norm(self._norm, x, self.tensors)
+        return x, self.tensors.product(x, self._after)
 
     def _of_text(self, of: Attention, known: int) -> tuple[Tensor, Tensor]:
         """KV entries that a layer attends to, from the position after `known` tokens."""
@@ -131,9 +131,9 @@ class KvMtpHead(DraftHead):
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
         if self._centroids is None:
-            return self._tensors.product(hidden, self._head)
+            return self.tensors.product(hidden, self._head)
         whole = hidden.new_full((len(hidden), self.vocab), float("-inf"))
-        best = self._tensors.product(hidden, self._centroids).topk(self._top).indices
+        best = self.tensors.product(hidden, self._centroids).topk(self._top).indices
         for row, chosen in enumerate(best):
             tokens = self._order.index_select(0, chosen).flatten()
             whole[row].index_copy_(0, tokens, self._rows.index_select(0, tokens).float() @ hidden[row])

@@ -1,64 +1,36 @@
 """config.json of a head whose layers attend to the target's own KV entries. The app imports this: no torch here."""
 
-from dataclasses import dataclass, replace
-from typing import Any
-
-from pydantic import Field
+from dataclasses import replace
 
 from specchat.engine.errors import ModelError
-from specchat.engine.foreign import Count, Foreign, Switch, checked
-from specchat.engine.heads.recipe import Given, HeadRecipe
-from specchat.engine.heads.settings import agree
+from specchat.engine.foreign import shown
+from specchat.engine.heads.files import HeadFiles
+from specchat.engine.heads.recipe import HeadRecipe
+from specchat.engine.heads.settings import HeadSettings, read_keys
 from specchat.engine.recipe import Attention, Layer
 from specchat.engine.strategy import Head
 from specchat.engine.weights.config import ModelConfig, parse_config
 
 
-class KvMtpKeys(Foreign):
-    backbone_hidden_size: Count
-    text_config: dict[str, Any] = Field(description="an object")
-    use_ordered_embeddings: Switch = False
-    num_centroids: Count = 2048
-    centroid_intermediate_top_k: Count = 32
+def kv_mtp(files: HeadFiles, target: ModelConfig, family: Head) -> HeadSettings:
+    """Settings of a head whose layers have queries alone; `Attention.share` is the target's layer that they attend to.
 
-
-@dataclass(frozen=True)
-class KvMtpSettings:
-    """Settings of such a head.
-
-    Attributes:
-        shape: that of its layers as a model of the target's family.
-        layers: the layers, which have queries alone; `Attention.share` is the target's layer that they attend to.
+    Raises:
+        ModelError: a key is missing, wrong or unsupported, or the head is for another target.
     """
-
-    shape: ModelConfig
-    layers: tuple[Layer, ...]
-    known: KvMtpKeys
-
-    @classmethod
-    def read(cls, files: Given, target: ModelConfig) -> "KvMtpSettings":
-        """Parse the settings of `files`.
-
-        Raises:
-            ModelError: a key is missing, wrong or unsupported, or the head is for another target.
-        """
-        path = str(files.folder / "config.json")
-        known = checked(KvMtpKeys, files.settings, path)
-        own = {"model_type": target.family, "num_kv_shared_layers": 0}
-        shape = parse_config(files.folder, {**known.text_config, **own})
-        agree(path, "backbone_hidden_size", known.backbone_hidden_size, target.hidden)
-        agree(path, "vocab_size", shape.vocab, target.vocab)
-        if known.use_ordered_embeddings:
-            count, top = known.num_centroids, known.centroid_intermediate_top_k
-            if shape.vocab % count or top > count:
-                raise ModelError(f"{path}: num_centroids is {count}, of {shape.vocab} tokens and {top} to choose.")
-        layers = tuple(_reading(layer, target, path) for layer in shape.recipe.layers)
-        return cls(shape, layers, known)
-
-
-def kv_mtp_recipe(files: Given, target: ModelConfig, _: Head) -> HeadRecipe:
-    """Recipe of a head by `KvMtpSettings.read`."""
-    return HeadRecipe(KvMtpSettings.read(files, target).layers, (target.layers,))
+    _, keys = read_keys(files, files.settings, family)
+    path = keys.path
+    text = files.settings.get("text_config")
+    if not isinstance(text, dict):
+        raise ModelError(f"{path}: text_config is {shown(text)}, not an object.")
+    shape = parse_config(files.folder, {**text, "model_type": target.family, "num_kv_shared_layers": 0})
+    keys.agree("backbone_hidden_size", keys.backbone_hidden_size, target.hidden)
+    keys.agree("vocab_size", shape.vocab, target.vocab)
+    count, top = keys.num_centroids, keys.centroid_intermediate_top_k
+    if keys.use_ordered_embeddings and (shape.vocab % count or top > count):
+        raise ModelError(f"{path}: num_centroids is {count}, of {shape.vocab} tokens and {top} to choose.")
+    layers = tuple(_reading(layer, target, path) for layer in shape.recipe.layers)
+    return HeadSettings(shape, HeadRecipe(layers, (target.layers,)), keys)
 
 
 def _reading(layer: Layer, target: ModelConfig, path: str) -> Layer:

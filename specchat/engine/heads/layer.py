@@ -3,19 +3,21 @@
 Chains of small heads use a compiled function instead.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from specchat.engine.heads.rows import HeadRows, MixStacks
+from specchat.engine.heads.rows import Entries, HeadRows
 from specchat.engine.heads.tensors import HeadTensors, as_stored, read_linear
 from specchat.engine.model.rows import TILE
-from specchat.engine.recipe import Experts, Layer, Matrix
-from specchat.engine.reference.layer import after_feed, after_mixer, attention
-from specchat.engine.reference.ops import Context, gated_mlp, keys_and_values, norm
+from specchat.engine.program.lower import lower_layer
+from specchat.engine.program.ops import Add, Normalise, Op
+from specchat.engine.recipe import Layer, Matrix
+from specchat.engine.reference.layer import REFERENCE, begun, run
+from specchat.engine.reference.ops import Context, LayerRows, keys_and_values, norm
 from specchat.engine.weights.matrices import read_norm
 from specchat.engine.weights.weights import Weights
 
@@ -43,11 +45,12 @@ class HeadLayer:
             ModelError: weights missing, damaged or of other shapes.
         """
         self.of = tensors.read_layer(weights, of, apart)
-        self._tensors, mixer = tensors, of.attention
+        self._tensors, self._program, mixer = tensors, lower_layer(of), of.attention
         self._rotations = tensors.rotations(mixer, slots, weights.device)
         dtype = torch.float32 if weights.device.type == "cpu" else torch.bfloat16
         shape = mixer.kv_heads, slots, mixer.head_dim
-        self._keys, self._values = (torch.zeros(shape, device=weights.device, dtype=dtype) for _ in range(2))
+        keys, values = (torch.zeros(shape, device=weights.device, dtype=dtype) for _ in range(2))
+        self._cache = keys, values
         self.compiled: CompiledLayer | None = None
         if compiled:
             from specchat.engine.cpu.drafting import heads
@@ -55,8 +58,7 @@ class HeadLayer:
             of = replace(of, pre_mixer=None)  # its input is already normed
             products = [read_linear(weights, matrix) for matrix in of.products]
             norms = {one: read_norm(weights, one) for one in of.norms}
-            cache = self._keys, self._values
-            self.compiled = heads.CompiledLayer(of, products, norms, cache, self._rotations)
+            self.compiled = heads.CompiledLayer(of, products, norms, self._cache, self._rotations)
 
     def __call__(self, x: Tensor, rows: HeadRows, inputs: Tensor | None = None, wanted: int = 0) -> Tensor:
         """Run the layer on x float32 [rows, hidden], with attention input `inputs` float32 [rows, its inputs].
@@ -64,33 +66,28 @@ class HeadLayer:
         `inputs` default to the normed x. The rows' keys and values go into the cache. Of a last layer the results may
         be of the last `wanted` rows alone; 0: all.
         """
-        inputs = norm(self.of.pre_mixer, x, self._tensors) if inputs is None else inputs
         if self.compiled is not None and rows.first is not None and len(x) <= TILE:
+            inputs = norm(self.of.pre_mixer, x, self._tensors) if inputs is None else inputs
             return self.compiled(inputs, x, rows.first)
-        mixed = after_mixer(self.of, x, self._tensors, self._context(rows), inputs)[-wanted:]
-        mix = None if rows.mix is None else partial(self._mix, rows.mix)
-        return after_feed(self.of, mixed, self._tensors, mix)
+        state = self._state(x, rows)
+        program = begun(self._program, state, inputs)
+        run(program, state, "start", "mixer")
+        state.residual = state.residual[-wanted:]
+        return run(program, state, "feed", "end")
 
-    def _context(self, rows: HeadRows) -> Context:
-        """Attention context of rows, which writes their keys and values."""
+    def _state(self, x: Tensor, rows: HeadRows) -> LayerRows:
+        """Rows x at the beginning of the layer, whose attention writes their keys and values."""
 
-        def entries(key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-            self._write(rows, key, value)
-            return self._keys, self._values
+        def entries(key: Tensor, value: Tensor) -> Entries:
+            rows.write(self._cache, (key, value))
+            return self._cache
 
-        return Context(rows.rotation(self._rotations), entries, attend=rows.attend)
-
-    def _write(self, rows: HeadRows, key: Tensor, value: Tensor) -> None:
-        """Write keys and values float32 [kv_heads, rows, head_dim]."""
-        self._keys.index_copy_(1, rows.slots, key.to(self._keys.dtype))
-        self._values.index_copy_(1, rows.slots, value.to(self._values.dtype))
-
-    def _mix(self, mix: MixStacks, of: Experts, inputs: Tensor) -> Tensor:
-        return mix(of, inputs, self._tensors)
+        context = Context(rows.rotation(self._rotations), entries, attend=rows.attend)
+        return LayerRows(x, self._tensors, context, mix=rows.mix)
 
     def memory(self) -> int:
         """Bytes of the cache and of weights copied for the compiled function."""
-        return self._keys.nbytes + self._values.nbytes + (0 if self.compiled is None else self.compiled.memory())
+        return sum(one.nbytes for one in self._cache) + (0 if self.compiled is None else self.compiled.memory())
 
 
 class BlockLayer(HeadLayer):
@@ -116,21 +113,16 @@ class BlockLayer(HeadLayer):
 
     def write_entries(self, x: Tensor, rows: HeadRows) -> None:
         """Write the KV entries of x float32 [rows, hidden], rows of the text."""
-        self._write(rows, *keys_and_values(self.of.attention, x, self._tensors, rows.rotation(self._rotations)))
+        rows.write(self._cache, keys_and_values(self.of.attention, x, self._tensors, rows.rotation(self._rotations)))
 
     def __call__(self, x: Tensor, rows: HeadRows, inputs: Tensor | None = None, wanted: int = 0) -> Tensor:
         """Run the layer on a block x float32 [rows, hidden]."""
         if not self._around:
             return super().__call__(x, rows, inputs, wanted)
-        of, tensors = self.of, self._tensors
-        around_mixer, around_feed = self._around
-        normed = norm(of.pre_mixer, x, tensors)
-        before, after = around_mixer.kernels(normed)
-        mixed = attention(of.attention, convolve(normed, before), tensors, self._context(rows))
-        x = x + convolve(mixed, after)
-        normed = norm(of.pre_feed, x, tensors)
-        before, after = around_feed.kernels(normed)
-        return x + convolve(gated_mlp(of.gated, convolve(normed, before), tensors), after)
+        state, halves = self._state(x, rows), ("mixer", "feed")
+        for half, around in zip(halves, self._around, strict=True):
+            around.run([op for op in self._program if op.half == half], state)
+        return state.residual
 
 
 class Convolution:
@@ -155,11 +147,20 @@ class Convolution:
         made = Matrix((f"{prefix}kernel_projection",), (2 * taps * (hidden // group),), hidden)
         self._projection = tensors.read(weights, made)
 
-    def kernels(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Kernels before and after a half, float32 [rows, size, hidden], from its input float32 [rows, hidden]."""
+    def run(self, half: Sequence[Op], rows: LayerRows) -> None:
+        """Run a half of a layer, from its norm to its sum, with its input and its output convolved."""
+        first, *between, last = (op.kind for op in half)
+        assert isinstance(first, Normalise)
+        assert isinstance(last, Add)
+        REFERENCE.run(first, rows)
+        x = rows.buffers[first.out.name]
         made = self._tensors.product(x, self._projection).view(len(x), 2, self._taps, -1)
         before, after = (self._base + made.repeat_interleave(self._group, -1)).unbind(1)
-        return before, after
+        rows.buffers[first.out.name] = convolve(x, before)
+        for op in between:
+            REFERENCE.run(op, rows)
+        rows.buffers[last.source.name] = convolve(rows.buffers[last.source.name], after)
+        REFERENCE.run(last, rows)
 
 
 def convolve(x: Tensor, kernel: Tensor) -> Tensor:

@@ -9,15 +9,13 @@ i + 1 positions after the pending one:
 
 from collections.abc import Sequence
 
-from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import silu
 
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.errors import ModelError
-from specchat.engine.foreign import Foreign, checked
 from specchat.engine.heads.files import HeadFiles
-from specchat.engine.heads.recipe import HeadRecipe
+from specchat.engine.heads.settings import medusa
 from specchat.engine.heads.target import DraftHead, Target
 from specchat.engine.heads.tensors import HeadTensors
 from specchat.engine.model.decoder import NOTHING, Skip
@@ -30,10 +28,6 @@ Head = tuple[list[Matrix], Matrix]
 """Blocks of a head, and its output matrix."""
 
 
-class MedusaKeys(Foreign):
-    medusa_num_layers: int = Field(1, ge=0, le=16, description="a number up to 16")
-
-
 class MedusaHeads(DraftHead):
     """All heads of a target as a draft model: a pass over the i-th draft token runs head i."""
 
@@ -44,14 +38,15 @@ class MedusaHeads(DraftHead):
             ModelError: weights missing, damaged, or for another target.
         """
         model = target.model
-        blocks = checked(MedusaKeys, files.settings, str(files.folder / "config.json")).medusa_num_layers
+        given = medusa(files, model.config, "medusa")
+        blocks = given.keys.medusa_num_layers
         self._last = model.config.layers
         with Weights(files, model.device) as weights:
-            super().__init__(target, HeadRecipe((), (self._last,)), weights.count())
+            super().__init__(target, given.recipe, weights.count())
             # Published settings name fewer heads than the files hold.
             self._heads: list[Head] = []
             while f"{len(self._heads)}.{blocks}.weight" in weights:
-                self._heads.append(_head(weights, self._tensors, len(self._heads), blocks, model.config))
+                self._heads.append(_head(weights, self.tensors, len(self._heads), blocks, model.config))
             if not self._heads:
                 raise ModelError(
                     f"{files.folder} holds no Medusa heads with {blocks} block{'s' * (blocks != 1)} each: tensor "
@@ -78,8 +73,8 @@ class MedusaHeads(DraftHead):
         """Logits float32 [1, vocab] of head `place`, from the target's last hidden state float32 [1, hidden]."""
         hidden, (blocks, scores) = self.target.model.final_norm(state), self._heads[place]
         for matrix in blocks:
-            hidden = hidden + silu(self._tensors.product(hidden, matrix))
-        return self._tensors.product(hidden, scores)
+            hidden = hidden + silu(self.tensors.product(hidden, matrix))
+        return self.tensors.product(hidden, scores)
 
     def write(self, tokens: Sequence[int], start: int) -> None:
         """Do nothing: heads use only the target's hidden states."""

@@ -20,7 +20,7 @@ from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.errors import ModelError
 from specchat.engine.heads.feature import FeatureHead
 from specchat.engine.heads.files import HeadFiles
-from specchat.engine.heads.mtp_settings import MtpLayout, MtpSettings
+from specchat.engine.heads.mtp_settings import MtpLayout, mtp
 from specchat.engine.heads.recipe import compiles
 from specchat.engine.heads.rows import HeadRows
 from specchat.engine.heads.target import FrequentScores, Target
@@ -39,18 +39,18 @@ class MtpHead(FeatureHead):
             ModelError: settings or weights missing, damaged, unknown, or for another target.
         """
         model = target.model
-        given = MtpSettings.read(files, model.config)
-        recipe, hidden, layout = given.recipe(model.config), given.shape.hidden, given.layout
+        given = mtp(files, model.config, "mtp")
+        recipe, hidden, layout = given.recipe, given.shape.hidden, given.layout
         with Weights(files, model.device) as weights:
             super().__init__(target, recipe, given.parameters)
             _agree(files, weights, layout)
-            tensors, like = self._tensors, given.shape.recipe.norm
+            tensors, like = self.tensors, given.shape.recipe.norm
             self._of_state, self._of_token, self._final = (
                 tensors.read(weights, replace(like, name=name))
                 for name in (layout.of_state, layout.of_token, layout.final)
             )
             self._joined = tensors.read(weights, Matrix((layout.joined,), (hidden,), 2 * hidden))
-            self._layer = self._read_layer(weights, given.layer, compiles(given.of_one))
+            self._layer = self._read_layer(weights, recipe.layers[0], compiles(given.of_one))
         self._scores = model.project if files.frequent is None else FrequentScores(files.frequent, model, tensors)
         self._normed, self._token_first = given.normed, layout.token_first
         model.record_states(recipe.aux_layers)
@@ -59,7 +59,7 @@ class MtpHead(FeatureHead):
         return self.target.model.final_norm(states) if self._normed else states
 
     def step(self, embedded: Tensor, features: Tensor, rows: HeadRows) -> Tensor:
-        tensors = self._tensors
+        tensors = self.tensors
         both = [norm(self._of_state, features, tensors), norm(self._of_token, embedded, tensors)]
         ordered = torch.cat(both[::-1] if self._token_first else both, -1)
         return self._layer(tensors.product(ordered, self._joined), rows, wanted=rows.wanted)
@@ -71,10 +71,10 @@ class MtpHead(FeatureHead):
         self._extend(tokens, start, wanted=1 if known else 0)
 
     def next_features(self, hidden: Tensor) -> Tensor:
-        return norm(self._final, hidden, self._tensors) if self._normed else hidden
+        return norm(self._final, hidden, self.tensors) if self._normed else hidden
 
     def logits(self, hidden: Tensor) -> Tensor:
-        return self._scores(norm(self._final, hidden, self._tensors))
+        return self._scores(norm(self._final, hidden, self.tensors))
 
 
 def _agree(files: HeadFiles, weights: Weights, layout: MtpLayout) -> None:

@@ -3,14 +3,13 @@
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from pydantic import Field
-
 from specchat.engine import families
 from specchat.engine.errors import ModelError
-from specchat.engine.foreign import Foreign, checked, shown
-from specchat.engine.heads.recipe import Given, HeadRecipe, full_attention, renamed
-from specchat.engine.heads.settings import on_features
-from specchat.engine.recipe import Attention, Layer
+from specchat.engine.foreign import shown
+from specchat.engine.heads.files import HeadFiles
+from specchat.engine.heads.recipe import full_attention, renamed
+from specchat.engine.heads.settings import HeadSettings, on_features, read_keys
+from specchat.engine.recipe import Attention
 from specchat.engine.strategy import Head
 from specchat.engine.weights.config import ModelConfig, parse_config, with_text
 
@@ -89,12 +88,6 @@ LAYOUTS = {layout.prefix: layout for layout in (MIMO, QWEN, GLM)}
 """By the beginnings of their names, as families have them."""
 
 
-class MtpKeys(Foreign):
-    num_nextn_predict_layers: int | None = Field(None, description="a number of layers")
-    mtp_num_hidden_layers: int | None = Field(None, description="a number of layers")
-    num_speculative_steps: int | None = Field(None, description="a whole number")
-
-
 def has_mtp(settings: dict[str, Any]) -> bool:
     """True if a target of these settings should hold layers for multi-token prediction."""
     whole = with_text(settings)
@@ -104,78 +97,64 @@ def has_mtp(settings: dict[str, Any]) -> bool:
 
 
 @dataclass(frozen=True)
-class MtpSettings:
-    """Settings of a layer for multi-token prediction.
+class MtpSettings(HeadSettings):
+    """Settings of a layer for multi-token prediction; its files may hold the whole target, of the same `shape`.
 
     Attributes:
-        shape: the target's, and that of the whole model that the files may hold.
-        layer: the layer, by the names of its layout.
         normed: as in `MtpLayout`.
-        rows: rows of the target's output matrix that it holds itself: those of a draft vocabulary.
+        parameters: number of weights, without tables that the files may hold once more.
     """
 
-    shape: ModelConfig
-    layout: MtpLayout
-    layer: Layer
-    normed: bool
-    rows: int = 0
-
-    @classmethod
-    def read(cls, files: Given, target: ModelConfig) -> "MtpSettings":
-        """Parse the settings of `files`, which are `target`'s own or of its shape.
-
-        Raises:
-            ModelError: a key is missing, wrong or unsupported, or the files are for another target.
-        """
-        raw, path = files.settings, files.folder / "config.json"
-        if "speculators_model_type" in raw:
-            raise ModelError(
-                f"{path} is of speculators, whose MTP layers are not run: they take token and state in another order."
-            )
-        shape = parse_config(files.folder, raw)
-        layout = _layout(shape.family)
-        if layout is None:
-            names = ", ".join(kind for kind in families.known() if _layout(kind))
-            raise ModelError(f"{path}: layers for multi-token prediction are read of {names}, not of {shape.family}.")
-        known = checked(MtpKeys, with_text(raw), str(path))
-        count = getattr(known, layout.told)
-        if count not in (None, 1):
-            raise ModelError(f"{path}: {layout.told} is {shown(count)}, and only one such layer is run.")
-        if (shape.vocab, shape.hidden) != (target.vocab, target.hidden):
-            raise ModelError(
-                f"{path}: this layer is for another target, of {shape.vocab} tokens and a hidden size of "
-                f"{shape.hidden}; this one has {target.vocab} and {target.hidden}."
-            )
-        # The first layers of some targets have no experts, and such a layer has.
-        layers = reversed([*enumerate(shape.recipe.layers)])
-        number, like = next((one for one in layers if isinstance(one[1].mixer, Attention)), (0, None))
-        if like is None:
-            raise ModelError(f"{path}: no layer of the target has attention, as one for multi-token prediction has.")
-        layout = layout.of(shape.layers)
-        layer = renamed(full_attention(like), f"model.layers.{number}.", f"{layout.layer}.")
-        normed = bool(known.num_speculative_steps) if layout.normed is None else layout.normed
-        return cls(shape, layout, layer, normed, files.rows)
+    layout: MtpLayout = MIMO
+    normed: bool = False
+    parameters: int = 0
 
     @property
     def of_one(self) -> ModelConfig:
         """The shape of a model of this layer alone."""
-        return replace(self.shape, recipe=replace(self.shape.recipe, layers=(self.layer,)))
-
-    def recipe(self, target: ModelConfig) -> HeadRecipe:
-        """Recipe of the layer and the matrix that joins state and token. Its files may hold the whole target."""
-        held = self.parameters + self.rows * self.shape.hidden
-        return replace(on_features(self.of_one, (self.layer,), (target.layers,)), parameters=held)
-
-    @property
-    def parameters(self) -> int:
-        """Number of weights, without tables that the files may hold once more."""
-        hidden = self.shape.hidden
-        return self.layer.parameters + 2 * hidden * hidden + 3 * hidden
+        return replace(self.shape, recipe=replace(self.shape.recipe, layers=self.recipe.layers))
 
 
-def mtp_recipe(files: Given, target: ModelConfig, _: Head) -> HeadRecipe:
-    """Recipe of a layer for multi-token prediction, as `MtpSettings.read`."""
-    return MtpSettings.read(files, target).recipe(target)
+def mtp(files: HeadFiles, target: ModelConfig, family: Head) -> MtpSettings:
+    """Settings of a layer for multi-token prediction, by files which are `target`'s own or of its shape.
+
+    Raises:
+        ModelError: a key is missing, wrong or unsupported, or the files are for another target.
+    """
+    raw = files.settings
+    if "speculators_model_type" in raw:
+        raise ModelError(
+            f"{files.folder / 'config.json'} is of speculators, whose MTP layers are not run: they take token and "
+            "state in another order."
+        )
+    shape = parse_config(files.folder, raw)
+    _, keys = read_keys(files, with_text(raw), family)
+    path = keys.path
+    layout = _layout(shape.family)
+    if layout is None:
+        names = ", ".join(kind for kind in families.known() if _layout(kind))
+        raise ModelError(f"{path}: layers for multi-token prediction are read of {names}, not of {shape.family}.")
+    count = getattr(keys, layout.told)
+    if count not in (None, 1):
+        raise ModelError(f"{path}: {layout.told} is {shown(count)}, and only one such layer is run.")
+    hidden = shape.hidden
+    if (shape.vocab, hidden) != (target.vocab, target.hidden):
+        raise ModelError(
+            f"{path}: this layer is for another target, of {shape.vocab} tokens and a hidden size of {hidden}; this "
+            f"one has {target.vocab} and {target.hidden}."
+        )
+    # The first layers of some targets have no experts, and such a layer has.
+    found = reversed([*enumerate(shape.recipe.layers)])
+    number, like = next((one for one in found if isinstance(one[1].mixer, Attention)), (0, None))
+    if like is None:
+        raise ModelError(f"{path}: no layer of the target has attention, as one for multi-token prediction has.")
+    layout = layout.of(shape.layers)
+    layer = renamed(full_attention(like), f"model.layers.{number}.", f"{layout.layer}.")
+    normed = bool(keys.num_speculative_steps) if layout.normed is None else layout.normed
+    parameters = layer.parameters + 2 * hidden * hidden + 3 * hidden
+    of_one = replace(shape, recipe=replace(shape.recipe, layers=(layer,)))
+    recipe = replace(on_features(of_one, (layer,), (target.layers,)), parameters=parameters + files.rows * hidden)
+    return MtpSettings(shape, recipe, keys, layout=layout, normed=normed, parameters=parameters)
 
 
 def _layout(model_type: str) -> MtpLayout | None:

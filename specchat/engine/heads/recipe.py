@@ -1,10 +1,12 @@
 """Recipes of heads: their layers and memory needs. The app imports this module, so it does not import torch."""
 
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
+from specchat.engine import families
 from specchat.engine.errors import ModelError
+from specchat.engine.families.parts.family import Family
+from specchat.engine.heads.files import HeadFiles
 from specchat.engine.memory.need import Place
 from specchat.engine.memory.vectors import brief, filled, fits
 from specchat.engine.model.tree_layout import MAX_TREE_NODES
@@ -14,23 +16,6 @@ from specchat.engine.strategy import resolved
 from specchat.engine.weights.config import ModelConfig, parse_config
 
 Part = TypeVar("Part")
-
-
-class Given(Protocol):
-    """A folder with heads, its config.json as `settings`, the number of `values` in its tensors, and that of `rows` of
-    the target's output matrix that a head without its own holds."""
-
-    @property
-    def folder(self) -> Path: ...
-
-    @property
-    def settings(self) -> dict[str, Any]: ...
-
-    @property
-    def values(self) -> int: ...
-
-    @property
-    def rows(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -51,7 +36,7 @@ class HeadRecipe:
     doubled: int = 0
     parameters: int | None = None
 
-    def need(self, files: Given, target: ModelConfig, context: int, place: Place) -> int:
+    def need(self, files: HeadFiles, target: ModelConfig, context: int, place: Place) -> int:
         """Upper bound of bytes for a `target` at `place` with `context` tokens of cache.
 
         Weights and hidden states have 16 bits on a GPU, at most 32 on a CPU.
@@ -65,34 +50,30 @@ class HeadRecipe:
         return 4 * (parameters + self.doubled + (states + own) * positions)
 
 
-def need(head: str, files: Given, target: ModelConfig, context: int, place: Place) -> int:
+def need(head: str, files: HeadFiles, target: ModelConfig, context: int, place: Place) -> int:
     """Upper bound of bytes of a family's heads, for a target at `place` with `context` tokens of cache.
 
     Raises:
         ModelError: the settings are not of this family.
     """
-    recipe: HeadRecipe = resolved(HEADS[head].recipe)(files, target, head)
+    recipe: HeadRecipe = resolved(HEADS[head].settings)(files, target, head).recipe
     return recipe.need(files, target, context, place)
 
 
-def on_last_state(_: Given, target: ModelConfig, __: str) -> HeadRecipe:
-    """Recipe of heads without layers, which use only the target's last hidden state."""
-    return HeadRecipe((), (target.layers,))
-
-
-def shape_by(files: Given, model_type: str, settings: dict[str, Any]) -> ModelConfig:
-    """Shape of a head's layers, of family `model_type` unless the settings name one.
+def shape_of(files: HeadFiles, settings: dict[str, Any], family: Family | None = None) -> ModelConfig:
+    """Shape of a head's layers, of a `family` of models unless the settings name one; None: of plain layers.
 
     Raises:
         ModelError: a key is missing or wrong, or the layers are mixtures of experts or recurrent.
     """
     # Which layers have a window the head's own settings say; no family's default is the size of its attention heads.
-    shape = parse_config(files.folder, {"model_type": model_type, "head_dim": None, **settings, "layer_types": None})
+    usual = {"model_type": (family or families.plain()).model_type, "head_dim": None}
+    shape = parse_config(files.folder, {**usual, **settings, "layer_types": None})
     if any(isinstance(layer.feed, Experts) for layer in shape.recipe.layers):
         raise ModelError(f"{files.folder}: the head's layers are mixtures of experts, and no such head is run.")
-    attentions = shape.recipe.attentions
-    if len(attentions) < shape.layers or any(mixer.gated for mixer in attentions):
-        raise ModelError(f"{files.folder}: the head's layers are gated or have no attention, and no such head is run.")
+    mixers = [None if layer.input else layer.mixer for layer in shape.recipe.layers]
+    if not all(isinstance(mixer, Attention) and not mixer.gated and not mixer.latent for mixer in mixers):
+        raise ModelError(f"{files.folder}: the head's layers are not of plain attention, and no other head is run.")
     return shape
 
 

@@ -3,21 +3,17 @@
 The caller of a head gives the attention: torch's own over the text here, the kernels in captured graphs.
 """
 
-from collections.abc import Callable
-from functools import cached_property
-
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from specchat.engine.heads.tensors import HeadTensors
-from specchat.engine.recipe import Attention, Experts
-from specchat.engine.reference.ops import Attended
+from specchat.engine.recipe import Attention
+from specchat.engine.reference.ops import Attended, Mixture
 
+Entries = tuple[Tensor, Tensor]
+"""Keys and values."""
 Rotations = tuple[Tensor, Tensor]
 """Cosines and signed sines by position."""
-MixStacks = Callable[[Experts, Tensor, HeadTensors], Tensor]
-"""(experts, inputs float32 [rows, inputs], their tensors) -> the mixture's output float32 [rows, hidden]."""
 
 
 class HeadRows:
@@ -25,45 +21,45 @@ class HeadRows:
 
     def __init__(
         self,
-        slots: Tensor | range,
+        slots: Tensor | slice,
         attend: Attended,
         positions: Tensor | None = None,
-        mix: MixStacks | None = None,
+        mix: Mixture | None = None,
         wanted: int = 0,
-        device: torch.device | None = None,
     ) -> None:
         """Initialise.
 
         Args:
-            slots: int64 [rows], where their KV entries go; a range for a chain that the host knows the place of.
+            slots: int64 [rows], where their KV entries go; a slice for a chain that the host knows the place of.
             attend: attention over a whole cache, keys and values [kv_heads, capacity, head_dim].
             positions: int64 [rows], which rotate queries and keys; None: the slots.
             mix: runs mixtures of experts; None: the reference.
             wanted: number of last rows of which results are needed; 0: of all.
-            device: of slots given as a range.
         """
         self.attend, self.mix, self.wanted = attend, mix, wanted
-        self.first = slots.start if isinstance(slots, range) else None
-        """Slot of the first row of a chain, for compiled layers, which need no tensor of them."""
-        self._given, self._positions, self._device = slots, positions, device
+        self.first = slots.start if isinstance(slots, slice) and positions is None else None
+        """Slot of the first row of a chain, for compiled layers."""
+        self._slots, self._positions = slots, slots if positions is None else positions
         self._rotations: dict[int, tuple[Rotations, Rotations]] = {}
-
-    @cached_property
-    def slots(self) -> Tensor:
-        """Slots of the rows, int64 [rows]."""
-        given = self._given
-        return torch.arange(given.start, given.stop, device=self._device) if isinstance(given, range) else given
 
     def rotation(self, tables: Rotations) -> Rotations:
         """Rows of `tables` at the positions, the same tensors for each layer with these tables."""
         if id(tables) not in self._rotations:
-            positions = self.slots if self._positions is None else self._positions
-            cos, sin = (table.index_select(0, positions) for table in tables)
+            at = self._positions
+            cos, sin = (table[at] if isinstance(at, slice) else table.index_select(0, at) for table in tables)
             self._rotations[id(tables)] = tables, (cos, sin)
         return self._rotations[id(tables)][1]
 
+    def write(self, caches: Entries, entries: Entries) -> None:
+        """Write keys and values float32 [kv_heads, rows, head_dim] to caches [kv_heads, capacity, head_dim]."""
+        for cache, made in zip(caches, entries, strict=True):
+            if isinstance(self._slots, slice):
+                cache[:, self._slots] = made
+            else:
+                cache.index_copy_(1, self._slots, made.to(cache.dtype))
 
-def chain(first: int, rows: int, device: torch.device, wanted: int = 0) -> HeadRows:
+
+def chain(first: int, rows: int, wanted: int = 0) -> HeadRows:
     """Rows in slots first, first + 1, ..., after a text of `first` KV entries."""
     last = first + rows
 
@@ -71,12 +67,12 @@ def chain(first: int, rows: int, device: torch.device, wanted: int = 0) -> HeadR
         since = max(0, first + 1 - of.window) if of.window else 0
         seen = None
         if of.window or (of.causal and rows > 1):
-            seen = torch.ones(rows, last - since, dtype=torch.bool, device=device)
+            seen = torch.ones(rows, last - since, dtype=torch.bool, device=query.device)
             seen = seen.triu(first - since + 1 - of.window) if of.window else seen
             seen = seen.tril(first - since) if of.causal else seen
         return fused(of, query, keys[:, since:last], values[:, since:last], seen)
 
-    return HeadRows(range(first, last), attend, wanted=wanted, device=device)
+    return HeadRows(slice(first, last), attend, wanted=wanted)
 
 
 def nodes(first: int, positions: Tensor, seen: Tensor) -> HeadRows:
@@ -88,7 +84,7 @@ def nodes(first: int, positions: Tensor, seen: Tensor) -> HeadRows:
     def attend(of: Attention, query: Tensor, keys: Tensor, values: Tensor, _: Tensor | None) -> Tensor:
         return fused(of, query, keys[:, : seen.shape[1]], values[:, : seen.shape[1]], seen)
 
-    return HeadRows(torch.arange(first, seen.shape[1], device=seen.device), attend, positions)
+    return HeadRows(slice(first, seen.shape[1]), attend, positions)
 
 
 def fused(of: Attention, query: Tensor, keys: Tensor, values: Tensor, seen: Tensor | None) -> Tensor:

@@ -9,15 +9,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import embedding
 
-from specchat.engine.decoding.cached import CachedModel, Decoder
+from specchat.engine.decoding.cached import CachedModel, Decoder, HostModel
 from specchat.engine.errors import ModelError
+from specchat.engine.heads.files import FoundHeads
 from specchat.engine.heads.recipe import HeadRecipe
 from specchat.engine.heads.tensors import HeadTensors, draft_vocabulary, scatter
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.norm import capped
 from specchat.engine.model.rows import PREFILL_ROWS
 from specchat.engine.model.tree_layout import Layout
-from specchat.engine.recipe import Matrix
+from specchat.engine.recipe import Gated, Matrix
+from specchat.engine.strategies import HEADS
+from specchat.engine.strategy import resolved
 from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.engine.weights.config import ModelConfig
 from specchat.engine.weights.matrices import read_table
@@ -92,7 +95,7 @@ class DraftHead(ABC):
     def __init__(self, target: CachedModel[Target], recipe: HeadRecipe, parameters: int) -> None:
         """Initialise with the number of weights, `parameters`."""
         self.target, self.recipe = target, recipe
-        self._tensors = HeadTensors()
+        self.tensors = HeadTensors()
         self._parameters = parameters
         self._held: dict[str, Tensor] = {}
         self.vocab, self.context = target.model.vocab, target.model.context
@@ -104,8 +107,9 @@ class DraftHead(ABC):
 
     @property
     def capturable(self) -> bool:
-        """True if every pass launches the same work, as a captured graph needs."""
-        return True
+        """True if every pass launches the same work, as a captured graph needs: experts only where they are stacked."""
+        feeds = [layer.feed for layer in self.recipe.layers]
+        return all(isinstance(of, Gated) or self.tensors.stack(of.each.down) is not None for of in feeds)
 
     @abstractmethod
     def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, layout: Layout | None = None) -> Tensor:
@@ -117,7 +121,7 @@ class DraftHead(ABC):
 
     def memory(self) -> int:
         """Bytes held."""
-        return self._tensors.memory() + sum(one.nbytes for one in self._held.values())
+        return self.tensors.memory() + sum(one.nbytes for one in self._held.values())
 
     def _keep(self, name: str, made: Tensor) -> Tensor:
         """Return `made`; on a GPU in memory that stays, as each place of a draft is a graph of its own."""
@@ -146,6 +150,18 @@ class DraftHead(ABC):
     def keep(self, rows: Sequence[int], start: int) -> None:
         """Keep nothing of a tree: accepted tokens are read again, with the target's own states."""
         return
+
+
+def read_heads(found: FoundHeads, target: CachedModel[Target]) -> tuple[dict[str, CachedModel[HostModel]], FoundHeads]:
+    """Read the weights of heads for `target`. Heads that fail to load are left out, with the reason."""
+    models: dict[str, CachedModel[HostModel]] = {}
+    unsupported: dict[str, str] = {}
+    for head, files in found.files.items():
+        try:
+            models[head] = CachedModel(resolved(HEADS[head].reads)(files, target))
+        except ModelError as error:
+            unsupported[head] = error.message
+    return models, found.without(unsupported)
 
 
 class Embedding:

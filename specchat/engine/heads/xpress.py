@@ -36,10 +36,10 @@ class XPressHead(DFlashHead):
     family: ClassVar[Head] = "xpress"
 
     def _more(self, weights: Weights) -> None:
-        given, shape, block, tensors = self._given, self._given.shape, self._block_size, self._tensors
-        rank, ratio = given.number("xpress_rank", 1, MOST_RANK), given.number("xpress_mlp_ratio", 1, 16)
+        given, shape, block, tensors = self._given, self._given.shape, self._block_size, self.tensors
+        rank, ratio = given.keys.number("xpress_rank", 1, MOST_RANK), given.keys.number("xpress_mlp_ratio", 1, 16)
         named = given.keys.xpress_mlp_hidden is not None
-        inner = given.number("xpress_mlp_hidden", 1, 16 * MOST_RANK) if named else ratio * rank
+        inner = given.keys.number("xpress_mlp_hidden", 1, 16 * MOST_RANK) if named else ratio * rank
         prefix, w1, mixer, gate, up, down, w2 = PUBLISHED if "xpress_head.w1.weight" in weights else SPECULATORS
 
         def matrix(name: str, outputs: int, inputs: int) -> Matrix:
@@ -56,7 +56,7 @@ class XPressHead(DFlashHead):
         self._w2 = matrix(w2, self._given.proposes, rank)
 
     def _predict(self, last_two: Tensor, rows: HeadRows, wanted: int) -> Tensor:
-        block, product = super()._predict(last_two, rows, wanted), self._tensors.product
+        block, product = super()._predict(last_two, rows, wanted), self.tensors.product
         of_block = product(block.mean(0, keepdim=True), self._of_block).expand(len(block), -1)
         without = product(torch.cat([product(block, self._of_row), of_block], -1), self._fused)
         self._without = self._keep("without", without)
@@ -68,7 +68,7 @@ class XPressHead(DFlashHead):
 
     def _tell(self, row: Tensor, token: Tensor) -> None:
         """Complete x of a row, now that the token before it is known."""
-        of_token = self._tensors.product(self._w1.index_select(0, token).float(), self._of_token)
+        of_token = self.tensors.product(self._w1.index_select(0, token).float(), self._of_token)
         self._x.index_copy_(0, row, self._without.index_select(0, row) + of_token)
 
     def logits_at(self, place: Tensor, token: Tensor) -> Tensor:
@@ -76,5 +76,5 @@ class XPressHead(DFlashHead):
         self._tell(row, token)
         # Rows that are not complete yet are zeros.
         y = self._x.index_select(0, row) + (self._mixer.index_select(1, row)[:, 0] * self._x.T).sum(1)
-        z = y + gated_mlp(self._mlp, y, self._tensors)
-        return super().logits_at(place, token) + self._scores.scatter(self._tensors.product(z, self._w2), 0.0)
+        z = y + gated_mlp(self._mlp, y, self.tensors)
+        return super().logits_at(place, token) + self._scores.scatter(self.tensors.product(z, self._w2), 0.0)

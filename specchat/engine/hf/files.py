@@ -16,7 +16,7 @@ from transformers.utils import logging
 from specchat.clean import one_line
 from specchat.engine.errors import ModelError
 from specchat.engine.families.parts.settings import Ends
-from specchat.engine.files import read_json
+from specchat.engine.files import read_json, weight_files
 from specchat.engine.foreign import Count, MaybeCount, checked, shown
 from specchat.engine.hardware.out_of_memory import ran_out
 from specchat.engine.hf.known import unknown_quantisation, unknown_type
@@ -24,7 +24,6 @@ from specchat.engine.hf.positions import reach_of
 from specchat.engine.memory.plan import DEFAULT_CONTEXT
 from specchat.engine.protocol.pair import QUANT_BITS, Wanted
 from specchat.engine.text.tokenizer import Tokenizer
-from specchat.engine.weights.checkpoint import weight_files
 from specchat.engine.weights.written import quantisation_of
 
 MAX_MESSAGE = 300

@@ -7,8 +7,7 @@ from specchat.engine.errors import EngineError
 from specchat.engine.fetch.hub import locate
 from specchat.engine.hardware.free_memory import free_memory
 from specchat.engine.hardware.gpu import Gpu, find_gpu
-from specchat.engine.heads.families import FoundHeads
-from specchat.engine.heads.files import HeadFiles
+from specchat.engine.heads.files import FoundHeads, HeadFiles
 from specchat.engine.heads.recipe import need
 from specchat.engine.memory.plan import GIB, Plan, fits
 from specchat.engine.protocol.events import Loading

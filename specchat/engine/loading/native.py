@@ -21,7 +21,7 @@ from specchat.engine.hardware.gpu_failure import GpuLost, first_line, is_gpu_fai
 from specchat.engine.hardware.gpu_record import GpuRecord
 from specchat.engine.hardware.out_of_memory import ran_out
 from specchat.engine.hardware.threads import CORES, leave_one_core
-from specchat.engine.heads.families import FoundHeads
+from specchat.engine.heads.files import FoundHeads
 from specchat.engine.loading import heads
 from specchat.engine.loading.drafting import noted, on_the_host, unrestricted, vocabulary_map_of, words_of
 from specchat.engine.loading.next_best import KernelsUnsupported

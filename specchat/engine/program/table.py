@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields
+from functools import cache
 from inspect import Parameter, signature
 from typing import Any, Literal
 
@@ -69,7 +70,7 @@ def unsupported(program: Program, executor: Executor) -> str:
         for piece in (*_pieces(op), *_norms(op)):
             for name, value in _values(piece):
                 words = lacking.get(name) or lacking.get(f"{type(op).__name__}.{name}")
-                if words and value != _features(type(piece))[name]:
+                if words and value != _features(piece.__class__)[name]:
                     return f"{words}: not in {executor}"
     return ""
 
@@ -79,13 +80,14 @@ def _norms(op: Any) -> Iterator[Any]:
     return (value for piece in _pieces(op) for value in vars(piece).values() if isinstance(value, Norm))
 
 
+@cache
 def _features(piece: type) -> dict[str, Any]:
     """Defaults of the features of an operation or of a piece of a recipe, by name."""
     return {one.name: one.default for one in fields(piece) if one.default is not MISSING}
 
 
 def _values(piece: Any) -> Iterator[tuple[str, Any]]:
-    return ((name, getattr(piece, name)) for name in _features(type(piece)))
+    return ((name, getattr(piece, name)) for name in _features(piece.__class__))
 
 
 def _pieces(op: Any) -> Iterable[Any]:

@@ -1,7 +1,7 @@
 """Layers of a recipe in plain torch, over any number of rows together; `decoder.py` runs each row alone."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
@@ -12,7 +12,6 @@ from specchat.engine.program.ops import (
     Add,
     Advance,
     Attend,
-    Buffer,
     Convolve,
     Embed,
     Expand,
@@ -31,7 +30,7 @@ from specchat.engine.program.table import OpTable
 from specchat.engine.recipe import Attention, Delta, Layer, Recipe, ShortConv
 from specchat.engine.reference import mixture, ops
 from specchat.engine.reference.delta import Past, empty
-from specchat.engine.reference.ops import Context, LayerRows, Mixture
+from specchat.engine.reference.ops import Context, LayerRows
 from specchat.engine.reference.protocols import ModelTensors, Tensors
 
 REFERENCE = OpTable(
@@ -56,6 +55,8 @@ REFERENCE = OpTable(
 )
 """Windows, attention to later rows and tempered queries are in the rows' context; latents are another operation's."""
 
+HALVES: tuple[Half, ...] = get_args(Half)
+
 
 def run(program: tuple[Op, ...], rows: LayerRows, *halves: Half) -> Tensor:
     """The residual stream float32 [..., rows, hidden] after a layer's operations of `halves`."""
@@ -65,39 +66,30 @@ def run(program: tuple[Op, ...], rows: LayerRows, *halves: Half) -> Tensor:
     return rows.residual
 
 
-def layer(of: Layer, x: Tensor, tensors: Tensors, context: Context | Past, own: Tensor | None = None) -> Tensor:
-    """The hidden states float32 [..., rows, hidden] after a layer, with its `own` inputs by token, if it has any."""
-    return run(lower_layer(of), LayerRows(x, tensors, context, own), "start", "mixer", "feed", "end")
-
-
-def after_mixer(
-    of: Layer, x: Tensor, tensors: Tensors, context: Context | Past, inputs: Tensor | None = None
+def layer(
+    of: Layer,
+    x: Tensor,
+    tensors: Tensors,
+    context: Context | Past,
+    own: Tensor | None = None,
+    inputs: Tensor | None = None,
 ) -> Tensor:
-    """The hidden states after the first half of a layer; the mixer may be given other `inputs` than x with its norm."""
-    rows, program = LayerRows(x, tensors, context), lower_layer(of)
-    if inputs is not None:
-        first, *rest = program
-        assert isinstance(first.kind, Normalise)
-        rows.buffers[first.kind.out.name], program = inputs, tuple(rest)
-    return run(program, rows, "mixer")
+    """The hidden states float32 [..., rows, hidden] after a layer, with its `own` inputs by token, if it has any.
+
+    `inputs` as in `begun`.
+    """
+    rows = LayerRows(x, tensors, context, own)
+    return run(begun(lower_layer(of), rows, inputs), rows, *HALVES)
 
 
-def after_feed(of: Layer, x: Tensor, tensors: Tensors, mix: Mixture | None = None) -> Tensor:
-    """The hidden states after the second half of a layer, before its end; `mix` replaces the reference's mixture."""
-    return run(lower_layer(of), LayerRows(x, tensors, mix=mix), "feed")
-
-
-def at_end(of: Layer, x: Tensor, tensors: Tensors, own: Tensor | None = None) -> Tensor:
-    """The hidden states at the end of a layer, with its `own` inputs float32 [..., rows, values], if any."""
-    return run(lower_layer(of), LayerRows(x, tensors, inputs=own), "end")
-
-
-def attention(of: Attention, x: Tensor, tensors: Tensors, context: Context) -> Tensor:
-    """Attention of rows float32 [..., rows, inputs] over the KV entries of `context`: float32 [..., rows, hidden]."""
-    op = Attend(of, Buffer("projected", sum(of.qkv.outputs), summed=True), Buffer("mixed", of.out.inputs))
-    rows = LayerRows(x, tensors, context, buffers={op.source.name: tensors.product(x, of.qkv)})
-    REFERENCE.run(op, rows)
-    return tensors.product(rows.buffers[op.out.name], of.out)
+def begun(program: tuple[Op, ...], rows: LayerRows, inputs: Tensor | None) -> tuple[Op, ...]:
+    """The operations of a layer without its first norm, instead of which the mixer has `inputs`; None: all of them."""
+    if inputs is None:
+        return program
+    first, *rest = program
+    assert isinstance(first.kind, Normalise)
+    rows.buffers[first.kind.out.name] = inputs
+    return tuple(rest)
 
 
 def embed(of: Recipe, tokens: Tensor, tensors: ModelTensors) -> Tensor:

@@ -23,7 +23,8 @@ from specchat.engine.device.stepwise import StepwiseExecutor
 from specchat.engine.drafters.parts import Parts, TargetLayers
 from specchat.engine.drafters.skip_search import WINDOW
 from specchat.engine.hardware.threads import free_cores
-from specchat.engine.heads.families import FoundHeads, read
+from specchat.engine.heads.files import FoundHeads
+from specchat.engine.heads.target import read_heads
 from specchat.engine.kernels.ahead import as_of, memory_of
 from specchat.engine.kernels.processors import as_with, processors
 from specchat.engine.protocol.options import Sampling
@@ -63,7 +64,7 @@ def device_runner(
         small = on_host = CachedModel(draft)
         executor.beside["draft"] = LoopsAhead({"draft": on_host}, vocab, executor.policies)
     beside: dict[Role, CachedModel[HostModel]] = {} if small is None or "draft" in cached else {"draft": small}
-    heads, found = read(found, cached["target"])
+    heads, found = read_heads(found, cached["target"])
     loops = LoopsBeside(heads, vocab, executor.policies, executor.pick_from)
     for role, head in heads.items():
         if not executor.drafts.add_head(role, head, cached["target"].model):

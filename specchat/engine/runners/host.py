@@ -14,7 +14,8 @@ from specchat.engine.decoding.guard import Guard
 from specchat.engine.decoding.host import HostExecutor
 from specchat.engine.drafters.parts import Parts, TargetLayers
 from specchat.engine.hardware.threads import free_cores
-from specchat.engine.heads.families import FoundHeads, read
+from specchat.engine.heads.files import FoundHeads
+from specchat.engine.heads.target import read_heads
 from specchat.engine.memory.need import Place
 from specchat.engine.memory.vectors import fits
 from specchat.engine.model.decoder import CachedDecoder
@@ -108,7 +109,7 @@ def assembled(target: HostModel, draft: HostModel | None, info: TargetInfo, foun
     heads: Mapping[str, CachedModel[HostModel]] = {}
     if isinstance(target, CachedDecoder):
         cached["target"] = own = CachedModel(target)
-        heads, found = read(found, own)
+        heads, found = read_heads(found, own)
         cached.update(heads)
     else:
         cached["target"] = CachedModel(target)

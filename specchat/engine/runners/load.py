@@ -9,7 +9,7 @@ from specchat.engine.cross_tokenizer.vocabulary_map import VocabularyMap
 from specchat.engine.decoding.cached import HostModel
 from specchat.engine.errors import EngineError
 from specchat.engine.hardware.gpu import CHOSEN
-from specchat.engine.heads.families import FoundHeads
+from specchat.engine.heads.files import FoundHeads
 from specchat.engine.memory.need import Model
 from specchat.engine.memory.plan import Plan
 from specchat.engine.protocol.pair import PairSpec

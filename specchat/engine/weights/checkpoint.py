@@ -1,23 +1,32 @@
 """A checkpoint's folder; its settings are read and checked once."""
 
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
 
 from specchat.engine.errors import ModelError
-from specchat.engine.files import found, indexed, read_json, stored_tensors
+from specchat.engine.files import read_json, stored_tensors, weight_files
 from specchat.engine.foreign import checked
 from specchat.engine.formats.format import Format
 from specchat.engine.protocol.pair import Quant, Wanted
+from specchat.engine.recipe import Recipe
 from specchat.engine.text.tokenizer import Tokenizer
 from specchat.engine.weights.config import ModelConfig, parse_config
-from specchat.engine.weights.own_head import with_own_head
 from specchat.engine.weights.written import StoredWeights, stored_format
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
+BEGINNINGS = ("", "model.", "language_model.", "model.language_model.", "language_model.model.")
+"""Beginnings of the names of heads and embeddings."""
+HEAD, TABLE = "lm_head", "embed_tokens"
+PARTS = ("weight", "qweight", "weight_packed")
+"""Ends of a matrix's name, of which the last ones are quantised."""
+ROWS = 4096
+"""Rows that are compared at a time."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +66,7 @@ class Checkpoint:
         if format is not None and format.of_experts and not any(stored_tensors(shard).packed for shard in shards):
             format = None  # a 16-bit derivative, whose settings still name one
         may_be_tied = isinstance(raw.get("text_config"), dict) and raw.get("tie_word_embeddings") is not False
-        config = replace(config, recipe=with_own_head(config.recipe, shards, may_be_tied))
+        config = replace(config, recipe=_with_own_head(config.recipe, shards, may_be_tied))
         return cls(
             folder=folder,
             config=config,
@@ -98,29 +107,33 @@ class Checkpoint:
         return self.quant or (None if asked == "none" else asked)
 
 
-def weight_files(folder: Path) -> tuple[Path, ...]:
-    """The safetensors files of a checkpoint; like transformers, prefer a single file to an index.
+def _with_own_head(recipe: Recipe, shards: Sequence[Path], may_be_tied: bool) -> Recipe:
+    """`recipe` with the head that the safetensors files have; without one a model that `may_be_tied` is.
+
+    As in transformers, a head that is stored counts.
 
     Raises:
-        ModelError: some are missing, or its weights are pickled.
+        ModelError: a file is damaged or cut short.
     """
-    single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
-    if found(single):
-        return (single,)
-    if found(index):
-        shards = indexed(index)
+    wanted = {f"{begin}{name}.{part}" for begin in BEGINNINGS for name in (HEAD, TABLE) for part in PARTS}
+    with ExitStack() as stack:
+        found: dict[str, Any] = {}
         for shard in shards:
-            if not found(shard):
-                raise ModelError(f"{shard} is named in {index.name} but missing. Download the checkpoint again.")
-        return tuple(shards)
-    pickled = next((p for pattern in PICKLES for p in sorted(folder.glob(pattern))), None)
-    if pickled is not None:
-        raise ModelError(
-            f"{pickled} holds pickled weights, which can run code when loaded. Use a checkpoint with "
-            f'model.safetensors, or write one: specchat convert "{folder}" --to safetensors.'
-        )
-    if any(folder.glob("*.safetensors")):
-        raise ModelError(
-            f"{folder} holds neither model.safetensors nor {index.name}, which says what its parts hold. Download it."
-        )
-    raise ModelError(f"{folder} holds no model.safetensors. Give the folder of a complete checkpoint.")
+            try:
+                file = stack.enter_context(safe_open(shard, framework="pt"))
+            except (SafetensorError, OSError) as error:
+                raise ModelError(f"{shard} is damaged or cut short ({error}). Download the checkpoint again.") from None
+            found |= {name: file.get_slice(name) for name in wanted.intersection(file.keys())}
+        heads = [part for name, part in found.items() if HEAD in name]
+        tables = [part for name, part in found.items() if TABLE in name]
+        if recipe.tied and heads and not (tables and _same(heads[0], tables[0])):
+            return replace(recipe, head=replace(recipe.embed, names=(HEAD,)))
+    return replace(recipe, head=recipe.embed) if may_be_tied and not heads else recipe
+
+
+def _same(one: Any, other: Any) -> bool:
+    """True if two stored matrices have the same values."""
+    if one.get_shape() != other.get_shape() or one.get_dtype() != other.get_dtype():
+        return False
+    count = (one.get_shape() or [0])[0]
+    return all(torch.equal(one[n : n + ROWS], other[n : n + ROWS]) for n in range(0, count, ROWS))

@@ -13,8 +13,7 @@ from torch import Tensor
 from torch.nn.functional import linear, silu
 
 from specchat.engine.errors import ModelError
-from specchat.engine.files import read_json
-from specchat.engine.weights.checkpoint import weight_files
+from specchat.engine.files import read_json, weight_files
 from specchat.engine.weights.config import ModelConfig
 from specchat.engine.weights.weights import Weights
 

@@ -12,8 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from specchat.engine.errors import ModelError
-from specchat.engine.files import found, read_json
-from specchat.engine.weights.checkpoint import PICKLES
+from specchat.engine.files import PICKLES, found, read_json
 
 MEDUSA = "medusa_lm_head"
 USUAL = ("pytorch_model.bin", f"{MEDUSA}.pt")
