@@ -48,9 +48,9 @@ ATTENTION = _kind(
 )
 """Attention: `keys` and `values` are the addresses of position 0, `values_offset` leads from a tree's key to its value.
 
-The first `turned` values of a head are rotated. The whole norms are over all heads, the late ones come after the rotation. With `gated` gates follow queries;
-with `shared` the KV entries are those of an earlier layer. A `score_cap` of 0 is none. Values
-end with zeros after `value_dim`, which leave the results, if it is not 0.
+The first `turned` values of a head are rotated. The whole norms are over all heads, the late ones come after the
+rotation. With `gated` gates follow queries; with `shared` the KV entries are those of an earlier layer. A `score_cap`
+of 0 is none. Values end with zeros after `value_dim`, which leave the results, if it is not 0.
 """
 LATENT = _kind(
     "heads plain turned value_dim rank query_rank norm query_norm query_latent latent queries keys values interleaved",
