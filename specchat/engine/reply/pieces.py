@@ -7,7 +7,8 @@ from typing import NamedTuple
 import regex
 
 from specchat.engine.protocol.events import Piece
-from specchat.engine.protocol.options import CallDelta, Span, ToolCall, Written
+from specchat.engine.protocol.options import CallDelta, Span, ToolCall, Written, all_reasoning
+from specchat.engine.text.marks import begun_mark
 from specchat.engine.text.spans import ReplySpans
 
 _GRAPHEMES = regex.compile(r"\X")
@@ -80,7 +81,7 @@ class ReplyText:
         self._spans.called()
         self.turned = self._spans.turned
         for text, reasoning in begun.spans[-1:]:
-            self._known = self._may_become_stop(text)
+            self._known = begun_mark(text, self._stop)
             self._text = text[len(text) - self._known :]
             self._held = [Piece(self._text, self._last_source, reasoning)] if self._text else []
 
@@ -93,8 +94,11 @@ class ReplyText:
         self.reasoning_tokens += thinking or self.thinking
         if self._spans.turned and not self.turned:
             self.reasoning_tokens = self.tokens
-            spans = [(text, True) for text, _ in spans]
-            self._turn()
+            spans = all_reasoning(spans)
+            self.turned = True
+            self._ready = [replace(piece, reasoning=True) for piece in self._ready]
+            self._held = [replace(piece, reasoning=True) for piece in self._held]
+            self._released = all_reasoning(self._released)
         self._call()
         return self._add(spans)
 
@@ -114,7 +118,7 @@ class ReplyText:
     def take(self) -> tuple[Piece, ...]:
         """Release the pieces that are final."""
         held = self._text
-        safe = len(held) - self._may_become_stop(held)
+        safe = len(held) - begun_mark(held, self._stop)
         if safe and not held[safe - 1].isascii():
             safe = [match.start() for match in _GRAPHEMES.finditer(held[:safe])][-1]
         released = self._release(safe)
@@ -145,19 +149,6 @@ class ReplyText:
                 self._held, self._text = _head(self._held, first), self._text[:first]
                 return True
         return False
-
-    def _turn(self) -> None:
-        """Turn all text so far into reasoning."""
-        self.turned = True
-        self._ready = [replace(piece, reasoning=True) for piece in self._ready]
-        self._held = [replace(piece, reasoning=True) for piece in self._held]
-        self._released = [(text, True) for text, _ in self._released]
-
-    def _may_become_stop(self, held: str) -> int:
-        """Length of the longest end of `held` that begins a stop string."""
-        return max(
-            (n for s in self._stop for n in range(1, min(len(s), len(held) + 1)) if held.endswith(s[:n])), default=0
-        )
 
     def _release(self, length: int) -> tuple[Piece, ...]:
         """Release the ready pieces, and the first `length` characters of the held text."""
