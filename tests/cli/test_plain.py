@@ -18,6 +18,7 @@ from specchat.engine import fake
 from specchat.engine.fake import FakeEngine
 from specchat.engine.protocol.events import Event, Finished, Started
 from specchat.engine.protocol.options import Message, Speculation
+from specchat.engine.protocol.pair import DraftFacts
 from specchat.engine.protocol.requests import Generate, Load
 from tests.cli.conftest import Run, configure
 from tests.cli.test_processes import PATIENCE_S, ROOT, SCRIPTED, Terminal, wait_for, wait_until_pressed, workers
@@ -280,7 +281,7 @@ def test_mistakes_and_failures_leave_the_chat_open() -> None:
 def test_a_draft_that_is_too_short_for_a_chat_is_told_once(
     run: Run, engine: FakeEngine, strategy: str, told: int
 ) -> None:
-    engine.info = replace(fake.INFO, draft_context=2)
+    engine.info = replace(fake.INFO, draft=DraftFacts(1_000_000, context=2))
     words = "The draft model holds 2 tokens: in a longer chat it drafts nothing.\n"
     assert run("--plain", "--strategy", strategy, input="a b c\nd\n").stderr == words * told
     assert run("ask", "--strategy", strategy, "a b c").stderr == words * told
