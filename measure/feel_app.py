@@ -75,7 +75,7 @@ def long_reply(tokens: int) -> str:
 def events(text: str, strategy: str) -> Sequence[Started | Finished]:
     """The recorded reply."""
     made = steps(text, strategy=strategy, length=5)
-    figures: Stats = stats(made, 20, INFO.plain_tokens_per_second)
+    figures: Stats = stats(made, 20, INFO.plain.tokens_per_second)
     began = Started(0, 20, 0, 1, Speculation.of(strategy))
     return [began, *made, Finished(0, "stop", text, (), figures)]  # type: ignore[list-item]
 

@@ -23,7 +23,7 @@ from specchat.engine.protocol.events import (
     Step,
 )
 from specchat.engine.protocol.options import Message, Speculation, Written
-from specchat.engine.protocol.pair import PairInfo, StrategyStatus
+from specchat.engine.protocol.pair import DraftFacts, PairInfo, PlainFacts, StrategyStatus, TargetFacts, TemplateFacts
 from specchat.engine.protocol.requests import Cancel, Change, Count, Generate, Load, Request, Shutdown
 from specchat.engine.protocol.stats import Stats
 from specchat.engine.reply.context_policy import fit
@@ -36,16 +36,15 @@ INFO = PairInfo(
     device="none",
     context=1024,
     vocab_size=3072,
-    target_parameters=10_000_000,
-    draft_parameters=1_000_000,
     memory=64 << 20,
     strategies=tuple(StrategyStatus(name, True) for name in STRATEGIES),
-    plain_tokens_per_second=100.0,
-    draft_cost=0.13,
     load_seconds=0.5,
     exactness="nothing is computed",
     note="",
-    tools=True,
+    target=TargetFacts(10_000_000),
+    draft=DraftFacts(1_000_000, cost=0.13),
+    plain=PlainFacts(100.0),
+    template=TemplateFacts(tools=True),
 )
 ReplyEvent = Started | Step | Changed | AwaitingClient | Finished | Failed
 LOOK_S = 0.005
@@ -249,7 +248,7 @@ class FakeEngine:
     def _made(self, text: str | Written, speculation: Speculation, used: int) -> list[Step]:
         length = speculation.draft_length or 5
         made = steps(text, strategy=speculation.strategy, length=length, used=used, candidates=self._candidates)
-        return compared(made, self.info.plain_tokens_per_second)
+        return compared(made, self.info.plain.tokens_per_second)
 
     def _schedule(self, script: Sequence[ReplyEvent]) -> None:
         begin, pace = self._clock(), self.tokens_per_second
@@ -293,7 +292,7 @@ class FakeEngine:
         written = Written.of([*self._beginning.spans, *added.spans])
         last = [piece for step in self._steps for piece in step.pieces][-1:]
         thinking = any(piece.reasoning for piece in last)
-        figures = stats(self._steps, self._reply.prompt_tokens, self.info.plain_tokens_per_second)
+        figures = stats(self._steps, self._reply.prompt_tokens, self.info.plain.tokens_per_second)
         tokens = tuple(range(figures.completion_tokens))
         reply, self._reply = self._reply.id, None
         written = replace(written, thinking=thinking, tool_calls=added.tool_calls)

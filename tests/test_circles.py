@@ -1,4 +1,4 @@
-"""No file of the package imports itself by way of others, not even in a function or for its types alone."""
+"""No file of the package imports itself by way of others, and tests import only what the package has."""
 
 import ast
 from collections.abc import Iterator
@@ -65,3 +65,24 @@ def test_circles_are_found(back: str, tmp_path: Path) -> None:
     assert circle(package) == []
     (package / "inner" / "deep.py").write_text("from .. import two")
     assert set(circle(package)) == {"made.one", "made.inner.deep", "made.two"}
+
+
+def missing(tests: Path, package: Path) -> list[str]:
+    """Modules and names that the files in `tests` import from `package`, and that no file of it has."""
+    names = {package.name: {path.name for path in package.iterdir() if path.is_dir()}}
+    for name, path in modules(package).items():
+        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        above, _, last = name.rpartition(".")
+        names.setdefault(above, set()).add(last)
+        made = {node.name for node in nodes if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)}
+        assigned = {node.id for node in nodes if isinstance(node, ast.Name)}
+        given = {each.asname or each.name for node in nodes if isinstance(node, ast.ImportFrom) for each in node.names}
+        names.setdefault(name, set()).update(made, assigned, given)
+    sources = [(path, node) for path in tests.rglob("*.py") for node in ast.walk(ast.parse(path.read_text("utf-8")))]
+    froms = [(path.name, node) for path, node in sources if isinstance(node, ast.ImportFrom) and node.module]
+    used = [(file, node.module, each.name) for file, node in froms for each in node.names]
+    return [f"{file}: {m}.{n}" for file, m, n in used if m.split(".")[0] == package.name and n not in names.get(m, ())]
+
+
+def test_tests_import_only_what_the_package_has() -> None:
+    assert missing(ROOT / "tests", ROOT / "specchat") == []

@@ -12,9 +12,10 @@ from typing import Any, TextIO, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
-from specchat.engine.protocol.events import Changed, Elsewhere, Event, Failed, Finished, Started, Step
+from specchat.engine.protocol.events import Changed, Elsewhere, Event, Failed, Finished, Loaded, Started, Step
 from specchat.engine.protocol.step_tree import StepTree
 
+_RENAMED = {"template": "template_habits", "system_role": "template_system_role", "tools": "template_tools"}
 _TYPES: dict[str, type[Any]] = {event.__name__: event for event in get_args(Event)}
 
 
@@ -48,10 +49,24 @@ def _event(fields: dict[str, Any]) -> Event:
     name = fields.pop("event")
     if name == Elsewhere.__name__:
         fields = {"event": _event(fields.pop("of")), **fields}
+    if name == Loaded.__name__ and not isinstance(fields["info"].get("template"), dict):
+        fields["info"] = _grouped(fields["info"])
     event: Event = _adapter(name).validate_python(fields)
     if isinstance(event, Step):
         StepTree.of(event.drafts)
     return event
+
+
+def _grouped(info: dict[str, Any]) -> dict[str, Any]:
+    """The facts of a `PairInfo` in its groups; earlier traces have them side by side."""
+    found: dict[str, Any] = {}
+    for name, value in info.items():
+        group, _, fact = _RENAMED.get(name, name).partition("_")
+        if group in ("target", "draft", "plain", "template"):
+            found.setdefault(group, {})[fact] = value
+        else:
+            found[name] = value
+    return found
 
 
 @cache

@@ -75,7 +75,7 @@ class BenchReport:
     def head(self) -> str:
         """Description of the measurement and the machine."""
         i = self.info
-        cost = f"; a draft step costs {i.draft_cost:.3f} of a target step" if i.draft_cost else ""
+        cost = f"; a draft step costs {i.draft.cost:.3f} of a target step" if i.draft.cost else ""
         prompts = len({sample.prompt.id for sample in self.samples})
         return (
             f"{self.machine}\n{i.name} on {i.device}; {i.memory / GIB:.2f} GiB{cost}\n{i.exactness}\n"

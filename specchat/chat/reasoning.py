@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 from specchat.chat.turn import Reply
 from specchat.engine.protocol.options import Span, Written
-from specchat.engine.text.marks import MARKS
+from specchat.engine.text.marks import MARKS, closes_unopened
 
 FENCE = re.compile(r"( {0,3})(`{3,}(?=[^`]*$)|~{3,})[ \t]*(.*)$")
 """The opening line of a fenced block of code, or its closing one."""
-_SENTENCE_END = ".!?…"
 
 
 @dataclass(frozen=True)
@@ -126,6 +125,6 @@ def _lone_closings(text: str) -> Iterator[tuple[int, int]]:
         else:
             for marks in MARKS:
                 found = line.find(marks.closing)
-                if found >= 0 and (not line[:found].strip() or line[found - 1] in _SENTENCE_END):
+                if found >= 0 and closes_unopened(line[:found]):
                     yield at + found, at + found + len(marks.closing)
         at += len(line)

@@ -1,7 +1,7 @@
 """The text of a reply as its pieces come: cleaned for the screen, and as the model wrote it."""
 
 from specchat.clean import clean
-from specchat.engine.protocol.options import Span, Written
+from specchat.engine.protocol.options import Span, Written, all_reasoning
 
 
 class TranscriptText:
@@ -58,5 +58,5 @@ class TranscriptText:
 
     def turn(self) -> None:
         """Take all text so far for reasoning."""
-        self._spans = [(text, True) for text, _ in self._spans]
+        self._spans = all_reasoning(self._spans)
         self.reasoning = [(0, self.length)] if self.length else []

@@ -30,13 +30,13 @@ def engine(
 
 
 def _loaded(info: PairInfo) -> list[Finding]:
-    cost = "" if info.draft_cost is None else f"; a drafted token costs {info.draft_cost:.2f} of that time"
+    cost = "" if info.draft.cost is None else f"; a drafted token costs {info.draft.cost:.2f} of that time"
     missing = [f"{strategy.name} ({strategy.reason})" for strategy in info.strategies if not strategy.available]
     there = ", ".join(strategy.name for strategy in info.strategies if strategy.available)
     strategies = note("strategies", f"{there}; not {', '.join(missing)}") if missing else ok("strategies", there)
     return [
         ok("engine", f"{info.name} on {info.device}, {info.memory / (1 << 20):.0f} MiB, in {info.load_seconds:.1f} s"),
-        ok("plain speed", f"{info.plain_tokens_per_second:.0f} tok/s{cost}"),
+        ok("plain speed", f"{info.plain.tokens_per_second:.0f} tok/s{cost}"),
         strategies,
         ok("exactness", info.exactness),
         *([note("device", info.note)] if info.note else []),

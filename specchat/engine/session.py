@@ -13,7 +13,7 @@ from specchat.engine.errors import ContextError, EngineError
 from specchat.engine.grammar.compiler import Grammars
 from specchat.engine.protocol.events import Changed, Counted, Event, Finished, Started
 from specchat.engine.protocol.options import Speculation
-from specchat.engine.protocol.pair import PairInfo, PairSpec
+from specchat.engine.protocol.pair import PairInfo, PairSpec, TemplateFacts
 from specchat.engine.protocol.requests import Count, Generate
 from specchat.engine.reply.context_policy import longest
 from specchat.engine.reply.control import UNCONTROLLED, Control
@@ -40,30 +40,25 @@ class Session:
         self.cross_chat = CrossChatIndexer(runner.earlier, tokenizer.encode)
         runner.fences.know(backquotes(tokenizer.vocabulary))
         self.eos = runner.eos | tokenizer.eos
+        chat = tokenizer.format
         self.info = PairInfo(
             id=pair.id,
             name=pair.name,
             device=runner.device,
             context=runner.context,
             vocab_size=runner.vocab,
-            target_parameters=runner.target_parameters,
-            draft_parameters=runner.draft_parameters,
-            target_tables=runner.target_tables,
-            draft_tables=runner.draft_tables,
+            target=runner.target_facts,
+            draft=runner.draft_facts,
             memory=runner.memory(),
             strategies=runner.statuses,
-            plain_tokens_per_second=0.0,
-            draft_cost=None,
             load_seconds=0.0,
             exactness=runner.exactness,
             note=note,
             gpu=runner.gpu,
             warning=_without_template(tokenizer),
-            template=habits(tokenizer),
-            system_role=tokenizer.format.system,
-            template_choices=tokenizer.format.choices,
-            tools=tokenizer.format.tools is not None,
-            draft_context=runner.draft_context,
+            template=TemplateFacts(
+                habits(tokenizer), chat.choices, system_role=chat.system, tools=chat.tools is not None
+            ),
         )
         self._prompts = Prompts(tokenizer, runner.context, runner.vocab)
         self._grammars = Grammars(tokenizer)
@@ -86,7 +81,7 @@ class Session:
         checks, drafts = check_costs(self.runner), draft_costs(self.runner)
         if "draft" in drafts and 1 in checks:
             length, ms = max(drafts["draft"].items())
-            self.info = replace(self.info, draft_cost=ms / length / checks[1])
+            self.info = replace(self.info, draft=replace(self.info.draft, cost=ms / length / checks[1]))
         with suppress(EngineError):
             rehearse(self.generate, self.drafters.get("auto"))
             # A model's first steps are several times slower than later ones.

@@ -99,7 +99,7 @@ class Advisor:
         words, pays = _verdict(reply)
         if info is None or reply.name != one_line(info.name, 40):
             return Diagnosis(words, pays)
-        if info.plain_server:
+        if info.plain.server:
             words = words.replace(UNMEASURED, "a race tells whether it pays")
         short = info.undrafted(used.strategy, reply.steps[-1].context_used) if reply.steps else ""
         if short and used.strategy != "auto":
@@ -122,9 +122,9 @@ class Advisor:
 def _idle(info: PairInfo | None) -> str:
     if info is None:
         return "no model is loaded"
-    if not info.plain_tokens_per_second:
+    if not info.plain.tokens_per_second:
         return ""
-    return f"without drafting: {figures.per_second(info.plain_tokens_per_second)} tok/s"
+    return f"without drafting: {figures.per_second(info.plain.tokens_per_second)} tok/s"
 
 
 # What was measured

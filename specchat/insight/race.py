@@ -250,7 +250,7 @@ def rival(chosen: Speculation, preferred: str, lengths: Mapping[str, int], info:
     A server's own if the same model writes without drafting somewhere.
     """
     if info.server:
-        return Speculation(SERVER) if info.plain_server else None
+        return Speculation(SERVER) if info.plain.server else None
     if chosen.strategy != "plain":
         return chosen
     usable = [status.name for status in info.strategies if status.available and status.name in STRATEGIES]

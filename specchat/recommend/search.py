@@ -183,7 +183,7 @@ class RecommendSearch:
         info = self.session.info
         if shared_target(self.session, self._pair.spec, variant.spec) is None:
             return info.memory
-        return info.draft_parameters * WHOLE_BYTES if variant.tuned is None else 2 * variant.tuned.size
+        return info.draft.parameters * WHOLE_BYTES if variant.tuned is None else 2 * variant.tuned.size
 
     def _race(
         self,

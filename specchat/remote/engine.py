@@ -12,7 +12,7 @@ from specchat.engine.backends import REMOTE_BACKEND, declared
 from specchat.engine.errors import EngineError
 from specchat.engine.process.channel import Receiver
 from specchat.engine.protocol.events import Counted, Event, Failed, Finished, Loaded, Loading
-from specchat.engine.protocol.pair import PairInfo, PairSpec, StrategyStatus
+from specchat.engine.protocol.pair import PairInfo, PairSpec, PlainFacts, StrategyStatus, TargetFacts, TemplateFacts
 from specchat.engine.protocol.requests import Cancel, Count, Generate, Load, Request, Shutdown
 from specchat.engine.strategies import STRATEGIES
 from specchat.remote.connection import PATIENCE_S
@@ -232,20 +232,17 @@ def _info(pair: PairSpec, link: FoundServer, seconds: float) -> PairInfo:
         device=f"{found.dialect.title} at {place}",
         context=found.known.context or pair.context or 0,
         vocab_size=0,
-        target_parameters=found.known.parameters,
-        draft_parameters=0,
         memory=0,
         strategies=tuple(StrategyStatus(name, not reason, reason) for name, reason in reasons.items()),
-        plain_tokens_per_second=0.0,
-        draft_cost=None,
         load_seconds=seconds,
         exactness=EXACTNESS,
         note=f"{one_line(found.model, 80)}: {found.known.note}",
         warning=CLEAR_KEY if connection.reveals_key else "",
         server=found.dialect.title,
-        tools=found.dialect.takes_tools,
         continues=found.dialect.continues,
-        plain_server=_plain_server(pair, link),
+        target=TargetFacts(found.known.parameters),
+        plain=PlainFacts(server=_plain_server(pair, link)),
+        template=TemplateFacts(tools=found.dialect.takes_tools),
     )
 
 

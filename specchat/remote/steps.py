@@ -6,7 +6,7 @@ from dataclasses import replace
 import regex
 
 from specchat.engine.protocol.events import Drafted, Piece, Step
-from specchat.engine.protocol.options import Span, ToolCall, Written
+from specchat.engine.protocol.options import Span, ToolCall, Written, all_reasoning
 from specchat.engine.protocol.stats import Stats
 from specchat.engine.protocol.tally import Tally
 from specchat.engine.strategies import SERVER
@@ -59,7 +59,7 @@ class Steps:
 
     def turn(self) -> None:
         """Make reasoning of all text so far."""
-        self._spans = [(text, True) for text, _ in self._spans]
+        self._spans = all_reasoning(self._spans)
         self._parts = [(at, text, True) for at, text, _ in self._parts]
         self._held = replace(self._held, reasoning=True)
         self._turned = True

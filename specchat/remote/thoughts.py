@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from specchat.engine.text.marks import MARKS, SENTENCE_ENDS
+from specchat.engine.text.marks import MARKS, begun_mark, closes_unopened
 
 LONGEST = max(len(marks.opening) for marks in MARKS)
 _OPENED = {marks.opening: marks.closing for marks in MARKS}
@@ -60,7 +60,7 @@ class ThoughtSplitter:
         held = self._trimmed(held)
         at, closing = _first(held, self._closings)
         if not closing:
-            keep = _partial(held, self._closings)
+            keep = begun_mark(held, self._closings)
             self._held = held[len(held) - keep :]
             return SplitText(thought=held[: len(held) - keep])
         self._state, self._trim = "answer", True
@@ -70,13 +70,12 @@ class ThoughtSplitter:
         if self._state == "answer":
             return SplitText(answer=self._trimmed(held))
         at, closing = _first(held, _CLOSINGS)
-        before = (self._last + held[:at]).rstrip(" ")
-        if closing and before[-1:] and before[-1] in SENTENCE_ENDS:
+        if closing and closes_unopened(self._last + held[:at]):
             self._state, self._trim = "answer", True
             return SplitText(held[:at], self._trimmed(held[at + len(closing) :]), turned=True)
-        keep = _partial(held, _CLOSINGS)
+        keep = begun_mark(held, _CLOSINGS)
         self._held, told = held[len(held) - keep :], held[: len(held) - keep]
-        self._last = (self._last + told).rstrip(" ")[-1:]
+        self._last = (self._last + told).rstrip(" \t")[-1:]
         return SplitText(answer=told)
 
     def _trimmed(self, text: str) -> str:
@@ -89,9 +88,3 @@ class ThoughtSplitter:
 def _first(text: str, marks: tuple[str, ...]) -> tuple[int, str]:
     """The place of the first mark, and the mark; empty if there is none."""
     return min(((text.find(mark), mark) for mark in marks if mark in text), default=(len(text), ""))
-
-
-def _partial(text: str, marks: tuple[str, ...]) -> int:
-    """Length of the longest end of a text that begins a mark."""
-    ends = (n for mark in marks for n in range(1, min(len(mark), len(text) + 1)) if text.endswith(mark[:n]))
-    return max(ends, default=0)

@@ -122,7 +122,7 @@ class Served:
             sampling=wanted.sampling(self.usual.sampling),
             limits=wanted.limits(),
             speculation=wanted.speculation(self.pair, self.usual.speculation),
-            template=wanted.template(dict(self.loaded().template_choices)),
+            template=wanted.template(dict(self.loaded().template.choices)),
             raw=raw,
             grammar=grammar,
             tools=chat.use.tools,
@@ -136,7 +136,7 @@ class Served:
         Raises:
             ApiError: the engine cannot count it.
         """
-        template = wanted.template(dict(self.loaded().template_choices))
+        template = wanted.template(dict(self.loaded().template.choices))
         id = self._service.listeners.new_id()
         arrived: asyncio.Queue[Event] = asyncio.Queue()
         request = Count(id, chat.messages, Limits(context="refuse"), chat.prefill, template, raw, True, chat.use.tools)

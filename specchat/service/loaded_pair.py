@@ -65,12 +65,12 @@ class LoadedPair:
 
     def arguments(self, chosen: Arguments) -> Arguments:
         """Return the chosen arguments that the pair's chat template offers with the chosen value."""
-        offered = dict(self.info.template_choices) if self.info else {}
+        offered = dict(self.info.template.choices) if self.info else {}
         return tuple((name, value) for name, value in chosen if value in offered.get(name, ()))
 
     def about_system(self) -> str:
         """A sentence, once for each pair that is loaded, where its model has no system role."""
-        if self.info is None or self.info.system_role or self._system_explained == self.info.id:
+        if self.info is None or self.info.template.system_role or self._system_explained == self.info.id:
             return ""
         self._system_explained = self.info.id
         return NO_SYSTEM_ROLE
@@ -78,7 +78,7 @@ class LoadedPair:
     @property
     def calls_tools(self) -> bool:
         """True if the model can be shown tools and calls of it be read."""
-        return self.info is not None and self.info.tools
+        return self.info is not None and self.info.template.tools
 
     @property
     def continues(self) -> bool:
@@ -87,7 +87,7 @@ class LoadedPair:
 
     def about_tools(self) -> str:
         """A sentence, once for each pair that is loaded, where its model calls no tools."""
-        if self.info is None or self.info.tools or self._tools_explained == self.info.id:
+        if self.info is None or self.info.template.tools or self._tools_explained == self.info.id:
             return ""
         self._tools_explained = self.info.id
         why = "its server takes none" if self.info.server else "its chat template shows none"

@@ -81,10 +81,10 @@ def tune_plan(
 
     It is on the target's GPU unless `on_cpu`, or else on `cores`, by default all.
     """
-    operations = _STEP_TOKENS * _OPERATIONS * info.draft_parameters
-    whole = info.draft_parameters <= LARGEST_WHOLE if adapted is None else not adapted
-    weights = info.draft_parameters * (_WHOLE_BYTES if whole else _ADAPTED_BYTES)
-    in_layers = info.draft_parameters - info.draft_tables
+    operations = _STEP_TOKENS * _OPERATIONS * info.draft.parameters
+    whole = info.draft.parameters <= LARGEST_WHOLE if adapted is None else not adapted
+    weights = info.draft.parameters * (_WHOLE_BYTES if whole else _ADAPTED_BYTES)
+    in_layers = info.draft.parameters - info.draft.tables
     texts = min(_MOST_TEXT_BYTES, max(_LEAST_TEXT_BYTES, in_layers * _TEXT_BYTES))
     texts += min(_MOST_SCORE_BYTES, info.vocab_size * _SCORE_BYTES)
     return _plan(info, weights + texts, weights, _TRIALS * steps, operations, replies, cores, on_cpu)
@@ -110,18 +110,18 @@ def _plan(
     on_cpu: bool,
 ) -> TunePlan:
     """Plan `steps` of so many `operations` by a `trainer` of so many bytes, of which `kept` are written to a file."""
-    speed = max(info.plain_tokens_per_second, 1.0)
+    speed = max(info.plain.tokens_per_second, 1.0)
     replies_s, measuring_s = (replies + _HELD_OUT) * _REPLY_TOKENS / speed, _MEASURED_TOKENS / speed
     if info.gpu and not on_cpu:
-        states = 2 * _STATES * info.context * info.target_tables // max(1, info.vocab_size)
+        states = 2 * _STATES * info.context * info.target.tables // max(1, info.vocab_size)
         # Once replies are written, of the target its tables stay alone.
-        gpu = _GPU_PROCESS + max(info.memory + states, trainer + _TABLE_BYTES * info.target_tables + _SLAB)
+        gpu = _GPU_PROCESS + max(info.memory + states, trainer + _TABLE_BYTES * info.target.tables + _SLAB)
         step_s = _STEP_S + operations / _GPU_OPERATIONS_S
         return TunePlan(replies_s, steps * step_s, measuring_s, PROCESS + _GPU_HOST + kept, gpu)
     rate = _OPERATIONS_S * (cores or os.cpu_count() or 1)
     if info.gpu:
         # The GPU writes, and the target in main memory reads it all once more.
-        replies_s += (replies + _HELD_OUT) * _TEXT_TOKENS * 2 * info.target_parameters / rate
+        replies_s += (replies + _HELD_OUT) * _TEXT_TOKENS * 2 * info.target.parameters / rate
     return TunePlan(
         replies_s,
         steps * (_STEP_S + operations / rate),
@@ -139,6 +139,6 @@ def unsupported(info: PairInfo) -> str:
     """The reason why the draft of a loaded pair cannot be trained, as a sentence; empty if that is not known."""
     if info.server:
         return "A server runs this pair, and drafts as it was started."
-    if not info.draft_parameters:
+    if not info.draft.parameters:
         return "This pair has no draft model to train."
     return ""

@@ -16,6 +16,7 @@ from specchat.cli.lines import LONGEST
 from specchat.cli.plain_commands import COMMANDS
 from specchat.engine.protocol.events import Event, Finished, Started
 from specchat.engine.protocol.options import Message, Speculation
+from specchat.engine.protocol.pair import DraftFacts
 from specchat.engine.protocol.requests import Generate, Load
 from specchat.tui.actions.table import ACTIONS
 from tests import fake
@@ -285,7 +286,7 @@ def test_mistakes_and_failures_leave_the_chat_open() -> None:
 def test_a_draft_that_is_too_short_for_a_chat_is_told_once(
     run: Run, engine: FakeEngine, strategy: str, told: int
 ) -> None:
-    engine.info = replace(fake.INFO, draft_context=2)
+    engine.info = replace(fake.INFO, draft=DraftFacts(1_000_000, context=2))
     words = "The draft model holds 2 tokens: in a longer chat it drafts nothing.\n"
     assert run("--plain", "--strategy", strategy, input="a b c\nd\n").stderr == words * told
     assert run("ask", "--strategy", strategy, "a b c").stderr == words * told

@@ -105,7 +105,7 @@ def test_the_head_has_the_rows_of_its_tokens(tied: bool, tmp_path: Path) -> None
 
 
 def test_a_draft_proposes_only_what_its_vocabulary_has(restricted: Session) -> None:
-    assert restricted.info.draft_tokens == len(EVEN)
+    assert restricted.info.draft.tokens == len(EVEN)
     assert restricted.info.warning == ""
     texts = {restricted.tokenizer.text_of(token) for token in EVEN}
     drafted: set[str] = set()
@@ -129,7 +129,7 @@ def test_a_draft_proposes_only_what_its_vocabulary_has(restricted: Session) -> N
 def test_a_pair_whose_file_cannot_be_used_loads_without_it(tiny_pair: PairSpec, tmp_path: Path) -> None:
     path = str(tmp_path / "v.json")
     info = load(replace(tiny_pair, draft_vocabulary=path), lambda _: None).info
-    assert info.draft_tokens is None
+    assert info.draft.tokens is None
     assert info.warning == (
         f'tiny drafts with its whole vocabulary: {path} is missing. "specchat tune vocabulary tiny" makes it anew.'
     )

@@ -107,4 +107,4 @@ def test_a_machine_too_slow_to_read_the_prompt_loads_a_pair(
 ) -> None:
     monkeypatch.setattr(measure, "BUDGET_S", 0.0)
     monkeypatch.setattr(measure, "REPLY", replace(measure.REPLY, messages=(Message("user", "ab" * 110),)))
-    assert load(PairSpec("tiny", "Tiny", tiny_pair.target), lambda _: None).info.plain_tokens_per_second > 0
+    assert load(PairSpec("tiny", "Tiny", tiny_pair.target), lambda _: None).info.plain.tokens_per_second > 0

@@ -237,7 +237,7 @@ def test_a_copy_of_qwen_that_lost_the_layer_says_so(tmp_path: Path) -> None:
     status = session.info.strategy("mtp")
     assert not status.available
     assert "holds no layer for multi-token prediction (mtp.*): this copy was made without it" in status.reason
-    assert (session.info.warning, session.info.draft_tokens) == ("", None)
+    assert (session.info.warning, session.info.draft.tokens) == ("", None)
 
 
 @pytest.mark.parametrize("tied", [False, True])
@@ -265,7 +265,7 @@ def test_a_draft_vocabulary_changes_no_text_of_the_layer(tmp_path: Path) -> None
     tokenizer = Tokenizer.read(folder)
     write(path, tokenizer, EVEN)
     session = load(replace(pair, draft_vocabulary=str(path)), lambda _: None)
-    assert (session.info.draft_tokens, session.info.warning) == (len(EVEN), "")
+    assert (session.info.draft.tokens, session.info.warning) == (len(EVEN), "")
     check_drafts(session)
     steps = reply(session, "abcab", Sampling(), Limits(40), Speculation("mtp", 3))
     texts = {tokenizer.text_of(token) for token in EVEN}
@@ -279,7 +279,7 @@ def test_a_draft_vocabulary_that_nothing_uses_is_told(tmp_path: Path) -> None:
     assert session.info.warning == (
         "p has neither a draft model nor a layer of its target that draft_vocabulary would restrict."
     )
-    assert session.info.draft_tokens is None
+    assert session.info.draft.tokens is None
 
 
 @pytest.fixture(scope="module")

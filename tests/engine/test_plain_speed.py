@@ -22,7 +22,7 @@ def seen(speed: PlainSpeed, tokens_per_second: float, sampling: Sampling, **tall
     cast("Any", speed).yardstick = SimpleNamespace(usual_speed=tokens_per_second, bare_share=1.0)
     speed.observe(replace(Tally(steps=9, tokens=REPLY_TOKENS), **cast("Any", tally)), sampling)
     info = speed.described(INFO)
-    return info.plain_tokens_per_second, info.plain_sampled_tokens_per_second
+    return info.plain.tokens_per_second, info.plain.sampled_tokens_per_second
 
 
 def test_each_plain_reply_counts_by_half_and_for_its_kind_alone() -> None:
@@ -65,9 +65,9 @@ def test_a_short_reply_and_one_with_drafts_tell_nothing(tally: dict[str, int]) -
 def test_the_load_while_loading_is_taken_out_and_bare_steps_count_where_no_reply_did() -> None:
     speed = PlainSpeed(StepCosts())
     speed.fall_back(200.0)
-    assert speed.described(INFO).plain_tokens_per_second == 200.0
+    assert speed.described(INFO).plain.tokens_per_second == 200.0
     speed.forget()
     seen(speed, 100.0, GREEDY)
     speed.settle([(0.5, 1.0)])
     speed.fall_back(300.0)
-    assert speed.described(INFO).plain_tokens_per_second == 200.0
+    assert speed.described(INFO).plain.tokens_per_second == 200.0

@@ -113,6 +113,7 @@ def test_a_closing_mark_that_nothing_opened_makes_reasoning_of_what_was_an_answe
     tokenizer = made(PLAIN, ["[THINK]", "[/THINK]"], VISIBLE)
     assert parts(tokenizer, "I think.\n</think>\n\nMice.") == ("I think.\n", "Mice.", False)
     assert parts(tokenizer, "I think.</think>Mice.</think>") == ("I think.", "Mice.</think>", False)
+    assert parts(tokenizer, "I think. </think>Mice.") == ("I think. ", "Mice.", False)
     assert parts(tokenizer, "I think[/THINK]Mice") == ("I think", "Mice", False)
     assert parts(tokenizer, "The mark </think> ends it.") == ("", "The mark </think> ends it.", False)
     assert read(tokenizer, "I think.\n</think>Mice.", every=every) == Written("I think.\nMice.", ((0, 9),))

@@ -54,7 +54,9 @@ def figures(events: list[Event]) -> list[tuple[int, int, int, tuple[Drafted, ...
 
 
 def test_a_temperature_that_draws_nothing_is_compared_with_greedy_speed(session: Session) -> None:
-    info = replace(session.info, plain_tokens_per_second=2.0, plain_sampled_tokens_per_second=1.0)
+    info = replace(
+        session.info, plain=replace(session.info.plain, tokens_per_second=2.0, sampled_tokens_per_second=1.0)
+    )
     assert [info.plain_speed(Sampling(temperature=t)) for t in (0.0, 1e-6, 0.7)] == [2.0, 2.0, 1.0]
 
 
@@ -390,8 +392,8 @@ def test_it_is_that_of_a_machine_that_is_not_slow(tiny_pair: PairSpec, monkeypat
     monkeypatch.setattr(Yardstick, "usual_speed", 300.0)
     monkeypatch.setattr(Yardstick, "slowed", 1.0)
     session = load(replace(tiny_pair, heads={}), lambda _: None)
-    assert session.info.plain_tokens_per_second == 300.0
-    assert session.info.plain_sampled_tokens_per_second == 300.0
+    assert session.info.plain.tokens_per_second == 300.0
+    assert session.info.plain.sampled_tokens_per_second == 300.0
 
 
 def test_a_slow_model_is_measured_for_a_second_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -438,7 +440,7 @@ def test_a_draft_of_a_shorter_context_drafts_until_its_end_and_is_told_of(tmp_pa
     target = checkpoint(tmp_path / "target", tie_word_embeddings=False)
     draft = checkpoint(tmp_path / "draft", tie_word_embeddings=False, max_position_embeddings=64)
     session = load(PairSpec("p", "P", on_cpu(target), on_cpu(draft)), lambda _: None)
-    assert session.info.draft_context == 64
+    assert session.info.draft.context == 64
     request = Generate(1, (Message("user", "x" * 30),), Sampling(), Limits(60), Speculation("draft", 4))
     steps = [event for event in session.generate(request) if isinstance(event, Step)]
     beyond = [step for step in steps if step.context_used - step.emitted >= 64]

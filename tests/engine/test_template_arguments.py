@@ -62,7 +62,7 @@ def test_without_a_template_there_are_none(folder: Path) -> None:
 def test_a_reply_may_have_others_than_the_pair(folder: Path) -> None:
     session = load(PairSpec("p", "P", on_cpu(folder), template={"enable_thinking": True}), lambda _: None)
     # `thinking` changes nothing.
-    assert session.info.template_choices == (("enable_thinking", (True, False)),)
+    assert session.info.template.choices == (("enable_thinking", (True, False)),)
     off: Arguments = (("enable_thinking", False), ("no_such", True))
     asked = Count(0, (Message("user", "hi"),))
     more = session.count(replace(asked, template=off)).tokens - session.count(asked).tokens
@@ -100,5 +100,5 @@ def test_efforts_are_offered_that_the_template_tells_apart(case: str, folder: Pa
     told = json.loads((folder / "tokenizer_config.json").read_text())
     written = "{% set reasoning_effort = reasoning_effort | default('') %}" + TEMPLATE + source
     (folder / "tokenizer_config.json").write_text(json.dumps(told | {"chat_template": written}))
-    found = dict(load(PairSpec("p", "P", on_cpu(folder)), lambda _: None).info.template_choices)
+    found = dict(load(PairSpec("p", "P", on_cpu(folder)), lambda _: None).info.template.choices)
     assert found.get("reasoning_effort") == offered

@@ -78,7 +78,7 @@ def test_the_demo_is_written_and_loaded_by_the_lines_that_are_printed(
     info = load(pair.spec, lambda _: None).info
     assert info.strategy("draft").available
     config = Checkpoint.open(demo_model("target")).config
-    assert info.target_parameters == pytest.approx(config.parameters(), rel=0.01)
+    assert info.target.parameters == pytest.approx(config.parameters(), rel=0.01)
     small = (out / f"demo-target-{kind}.gguf").stat().st_size / config.parameters()
     assert small == pytest.approx({"f32": 4.0, "q4_0": 0.62}[kind], rel=0.1)
 

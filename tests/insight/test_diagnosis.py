@@ -8,7 +8,7 @@ from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply, Turn
 from specchat.engine.protocol.events import Changed, Step
 from specchat.engine.protocol.options import Speculation
-from specchat.engine.protocol.pair import StrategyStatus
+from specchat.engine.protocol.pair import DraftFacts, PlainFacts, StrategyStatus
 from specchat.insight.diagnosis import Advice, Advisor, Diagnosis, within_reach
 from specchat.insight.ledger import Ledger
 from specchat.insight.projection import project
@@ -91,11 +91,11 @@ def test_nothing_is_claimed_before_it_was_measured() -> None:
     assert diagnose(few) == Diagnosis("speed-up unknown: reply too short to measure")
     few.state = "writing"
     assert diagnose(few) == Diagnosis("measuring whether drafting pays")
-    unknown = diagnose(finished((4, 5), plain=0.0), plain_tokens_per_second=0.0)
+    unknown = diagnose(finished((4, 5), plain=0.0), plain=PlainFacts())
     assert unknown.words.startswith("plain was not measured, so no verdict: 89 % of drafts accepted")
     assert (unknown.pays, unknown.advice) == (None, None)
     assert diagnose(None).words == "without drafting: 100 tok/s"
-    assert diagnose(None, plain_tokens_per_second=0.0).words == ""
+    assert diagnose(None, plain=PlainFacts()).words == ""
 
 
 def test_drafts_that_are_never_accepted_are_told_so() -> None:
@@ -259,7 +259,7 @@ def test_advice_follows_a_growing_reply() -> None:
 )
 def test_a_draft_that_a_chat_is_too_long_for_is_named(strategy: str, held: int, told: bool) -> None:
     steps = [replace(step_of(0, 0, strategy="plain"), context_used=100 + at) for at in range(8)]
-    found = diagnose(reply_of(steps, Speculation.of(strategy)), draft_context=held)
+    found = diagnose(reply_of(steps, Speculation.of(strategy)), draft=DraftFacts(1_000_000, context=held))
     assert found.words.startswith("the draft model holds 40 tokens: in a longer chat it drafts nothing") == told
 
 

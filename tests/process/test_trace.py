@@ -72,7 +72,10 @@ def test_the_recording_behind_the_screenshots_can_be_played() -> None:
     events = list(trace.read(SCREENSHOTS))
     replies = trace.replies(events)
     steps = [event for event in events if isinstance(event, Step)]
-    assert any(isinstance(event, Loaded) for event in events)
+    (info,) = (event.info for event in events if isinstance(event, Loaded))  # of facts that stood side by side
+    assert (info.target.parameters, info.draft.parameters) == (6_689_024, 795_264)
+    assert info.template.habits
+    assert info.plain.tokens_per_second > 0
     assert len(replies) > 1
     assert all(len(step.drafts) == step.drafted for step in steps)
     assert any(step.accepted < step.drafted for step in steps)

@@ -33,7 +33,7 @@ def test_llama_cpp_tells_each_step(drafted: str, chatting: Chatting) -> None:
     ) as one:
         info = chatting.load(one.url)
         events = chatting.ask()
-    assert (info.server, info.context, info.target_parameters) == ("llama.cpp's server", 1024, 6_689_024)
+    assert (info.server, info.context, info.target.parameters) == ("llama.cpp's server", 1024, 6_689_024)
     started, finished = events[0], events[-1]
     assert isinstance(started, Started)
     assert isinstance(finished, Finished)

@@ -18,6 +18,8 @@ TEXTS = {
     "<think>No end, < nor an answer </thin": ("No end, < nor an answer </thin", "", False),
     "<thinkers>I am <b>bold</b>.": ("", "<thinkers>I am <b>bold</b>.", False),
     "So it is 2.\n</think>\n\nTwo.": ("So it is 2.\n", "Two.", True),
+    "So it is 2. </think>Two.": ("So it is 2. ", "Two.", True),
+    "</think>\n\nTwo.": ("", "Two.", True),
     "The mark </think> ends it.": ("", "The mark </think> ends it.", False),
     "a < b </thi": ("", "a < b </thi", False),
     "  Plain.": ("", "  Plain.", False),

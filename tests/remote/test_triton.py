@@ -152,7 +152,7 @@ def test_an_option_that_would_be_left_out_is_refused(chatting: Chatting) -> None
 
 def test_tools_and_schemas_are_refused(chatting: Chatting) -> None:
     with serving(**recorded("words")) as one:
-        assert not chatting.load(one.url, tokenizer=DEMO).tools
+        assert not chatting.load(one.url, tokenizer=DEMO).template.tools
         asked = [{"tools": (Tool("look"),)}, {"grammar": Grammar("json_object")}]
         refused = [chatting.ask(number, **fields)[-1] for number, fields in enumerate(asked)]
         assert prompts(one, "words") == []

@@ -20,7 +20,7 @@ def answering(text: str, **pages: object) -> dict[str, object]:
 def test_the_other_server_writes_it(chatting: Chatting) -> None:
     with serving(**answering("Fast.")) as one, serving(**answering("Slow.")) as other:
         info = chatting.load(one.url, undrafted=Server(other.url))
-        assert info.plain_server == other.url
+        assert info.plain.server == other.url
         assert other.calls == []
         for number, (undrafted, text) in enumerate(((True, "Slow."), (False, "Fast."), (True, "Slow."))):
             events = chatting.ask(number, undrafted=undrafted)
@@ -34,7 +34,7 @@ def test_the_other_server_writes_it(chatting: Chatting) -> None:
 def test_a_server_may_turn_drafting_off_itself(chatting: Chatting) -> None:
     models = {"data": [{"id": "m", "owned_by": "specchat", "max_model_len": 512}]}
     with serving(**answering("Yes.", v1__models=models, tokenize={"count": 9})) as one:
-        assert chatting.load(one.url).plain_server == one.url
+        assert chatting.load(one.url).plain.server == one.url
         chatting.ask(1)
         chatting.ask(2, undrafted=True)
         asked = [call.body.get("strategy") for call in one.of(CHAT)]
@@ -49,7 +49,7 @@ def test_one_that_drafts_all_the_same_is_refused(named: bool, chatting: Chatting
         (event,) = chatting.ask(undrafted=True)
     words = f"{other.url}, which plain names, drafts too. Start it without drafting."
     assert event == Failed(1, "request", words if named else "This server decides by itself whether it drafts.")
-    assert bool(info.plain_server) == named
+    assert bool(info.plain.server) == named
 
 
 def test_one_that_is_gone_fails_the_reply_alone(chatting: Chatting) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from specchat.engine.protocol.events import Event, Finished, Piece, Started
 from specchat.engine.protocol.options import CallDelta, Grammar, Message, Speculation, ToolCall, Written
+from specchat.engine.protocol.pair import TemplateFacts
 from specchat.engine.protocol.stats import Stats
 from specchat.serve import generation
 from specchat.serve.api_writer import LEFT_OUT
@@ -220,7 +221,7 @@ OFF, LOW = {"enable_thinking": False, "reasoning_effort": "low"}, {"enable_think
     ],
 )
 async def test_fields_about_reasoning_become_arguments_of_the_template(fields: Any, expected: dict[str, Any]) -> None:
-    engine = FakeEngine(info=replace(INFO, template_choices=CHOICES))
+    engine = FakeEngine(info=replace(INFO, template=TemplateFacts(choices=CHOICES)))
     async with serving(engine) as server:
         for path in ("chat/completions", "responses", "messages"):
             found = await post(server, path, on(path, **fields))

@@ -12,7 +12,7 @@ from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply, Turn
 from specchat.engine.protocol.events import AwaitingClient, Failed, Finished, Started
 from specchat.engine.protocol.options import Limits, Message, Sampling, Span, Speculation, Written
-from specchat.engine.protocol.pair import NO_SYSTEM_ROLE, StrategyStatus
+from specchat.engine.protocol.pair import NO_SYSTEM_ROLE, StrategyStatus, TemplateFacts
 from specchat.engine.protocol.requests import Cancel, Change, Count, Generate, Load
 from specchat.engine.protocol.stats import Stats
 from specchat.service.chat_service import ChatService
@@ -226,14 +226,14 @@ def test_a_reply_of_an_older_chat_goes_on_in_the_part_where_it_was_cut(text: str
 
 
 def test_a_system_prompt_without_a_role_is_told_once() -> None:
-    engine = FakeEngine(info=replace(INFO, system_role=False))
+    engine = FakeEngine(info=replace(INFO, template=TemplateFacts(system_role=False)))
     session = ready(engine, Preferences(system="Be kind."))
     told: list[Update] = []
     for prompt in ("one", "two"):
         session.send(prompt)
         told += [update for update in session.poll() if update.kind == "notice"]
     assert told == [Update("notice", NO_SYSTEM_ROLE)]
-    plain = ready(FakeEngine(info=replace(INFO, system_role=False)))
+    plain = ready(FakeEngine(info=replace(INFO, template=TemplateFacts(system_role=False))))
     plain.send("one")
     assert not [update for update in plain.poll() if update.kind == "notice"]
 
@@ -370,7 +370,7 @@ def test_a_load_that_fails_says_why_and_the_pair_before_is_used_again() -> None:
 
 def test_arguments_go_to_a_template_that_offers_such_a_value_alone() -> None:
     """What was chosen for another pair's is kept for it, and not sent."""
-    engine = FakeEngine(info=replace(INFO, template_choices=(("reasoning_effort", ("high",)),)))
+    engine = FakeEngine(info=replace(INFO, template=TemplateFacts(choices=(("reasoning_effort", ("high",)),))))
     session = ready(engine)
     for chosen, sent in (("low", ()), ("high", (("reasoning_effort", "high"),))):
         engine.requests.clear()

@@ -12,6 +12,7 @@ from specchat.chat.store import Store
 from specchat.chat.tool_results import NOT_MADE, ToolResult
 from specchat.engine.protocol.events import Failed, Finished
 from specchat.engine.protocol.options import Message, Tool, ToolCall
+from specchat.engine.protocol.pair import TemplateFacts
 from specchat.engine.protocol.requests import Cancel, Count, Generate
 from specchat.engine.protocol.stats import Stats
 from specchat.mcp_tools.link import CallOutcome
@@ -434,7 +435,7 @@ def test_a_failed_reply_to_results_leaves_the_results() -> None:
 
 
 def test_a_model_that_calls_no_tools_is_offered_none_and_starts_no_server() -> None:
-    servers, engine = ScriptedServers(), FakeEngine(info=replace(INFO, tools=False))
+    servers, engine = ScriptedServers(), FakeEngine(info=replace(INFO, template=TemplateFacts(tools=False)))
     service = using(engine, servers)
     said = []
     for prompt in ("hi", "again"):

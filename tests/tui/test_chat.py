@@ -15,7 +15,7 @@ from textual.widgets import OptionList
 
 from specchat.engine.protocol.events import Failed, Started
 from specchat.engine.protocol.options import Speculation
-from specchat.engine.protocol.pair import StrategyStatus
+from specchat.engine.protocol.pair import StrategyStatus, TemplateFacts
 from specchat.engine.protocol.requests import Cancel, Change, Count, Generate
 from specchat.engine.strategies import STRATEGIES
 from specchat.insight.footer import footer
@@ -237,7 +237,7 @@ async def test_settings_fields_take_numbers_and_say_what_is_wrong() -> None:
 async def test_arguments_of_the_template_are_chosen_where_it_has_them() -> None:
     switch = (True, False)
     choices = (("enable_thinking", switch), ("thinking", switch), ("reasoning_effort", ("low", "high")))
-    engine = FakeEngine(info=replace(INFO, template_choices=choices))
+    engine = FakeEngine(info=replace(INFO, template=TemplateFacts(choices=choices)))
     app = make_app(engine)
     async with app.run_test(size=(100, 40)) as pilot:
         await loaded(app, pilot)

@@ -8,6 +8,7 @@ from test_chat import LONG, being_answered, status
 from textual.widgets._toast import Toast
 
 from specchat.engine.protocol.events import AwaitingClient
+from specchat.engine.protocol.pair import DraftFacts
 from specchat.service.settings import Preferences
 from specchat.tui import notice
 from specchat.tui.actions.models import use_pair
@@ -119,7 +120,7 @@ async def test_warnings_at_the_start_fit_the_window(size: tuple[int, int]) -> No
 
 async def test_a_draft_that_is_too_short_for_a_chat_is_told_once() -> None:
     app = make_app(
-        FakeEngine(("One two three.",), info=replace(INFO, draft_context=5)),
+        FakeEngine(("One two three.",), info=replace(INFO, draft=DraftFacts(1_000_000, context=5))),
         replace(LAUNCH, preferences=Preferences(strategy="draft")),
     )
     async with app.run_test(size=(120, 36)) as pilot:

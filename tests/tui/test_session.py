@@ -9,7 +9,7 @@ from conftest import CATALOG, LAUNCH
 from specchat.chat.store import Store
 from specchat.engine.protocol.events import Finished, FinishReason, Started
 from specchat.engine.protocol.options import ContextPolicy, Limits, Speculation
-from specchat.engine.protocol.pair import StrategyStatus
+from specchat.engine.protocol.pair import DraftFacts, StrategyStatus
 from specchat.engine.protocol.stats import Stats
 from specchat.service.dispatch import Update
 from specchat.tui.actions.table import ACTIONS
@@ -39,7 +39,9 @@ def test_what_a_pair_does_not_get_is_said_when_it_is_loaded() -> None:
     session = start(FakeEngine(info=replace(INFO, warning="It drafts\x1b[2J otherwise.")))
     assert session.poll()[-1] == Update("loaded", "It drafts␛[2J otherwise.")
     assert ("note", "It drafts otherwise.") in about(replace(INFO, warning="It drafts otherwise."))
-    assert ("draft", "1.0 M parameters, proposes 512 of 3,072 tokens") in about(replace(INFO, draft_tokens=512))
+    assert ("draft", "1.0 M parameters, proposes 512 of 3,072 tokens") in about(
+        replace(INFO, draft=DraftFacts(1_000_000, tokens=512))
+    )
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from textual.pilot import Pilot
 from tunes import SIZE, Jobs, chatting, models_toml, tunes
 
 from specchat.config.catalog import Catalog
-from specchat.engine.protocol.pair import PairInfo
+from specchat.engine.protocol.pair import DraftFacts, PairInfo
 from specchat.engine.protocol.requests import Load
 from specchat.models.declare import set_setting
 from specchat.tui.app import SpecchatApp
@@ -204,7 +204,7 @@ async def test_an_order_that_makes_no_sense_begins_nothing(toml: Path, jobs: Job
     [
         (INFO, 12, "Your saved chats have 12 prompts with a reply. It takes 16 at least: chat a while first."),
         (INFO, 0, "Your saved chats have 0 prompts with a reply."),
-        (replace(INFO, draft_parameters=0), 20, "This pair has no draft model to train."),
+        (replace(INFO, draft=DraftFacts()), 20, "This pair has no draft model to train."),
         (replace(INFO, memory=1 << 50), 20, "are free. Close other programs, or choose a smaller pair."),
     ],
 )

@@ -11,6 +11,7 @@ from textual.pilot import Pilot
 from textual.widgets import OptionList
 
 from specchat.engine.protocol.options import Speculation
+from specchat.engine.protocol.pair import PlainFacts
 from specchat.engine.protocol.requests import Cancel, Change, Generate
 from specchat.insight import replay
 from specchat.service.settings import Preferences
@@ -61,7 +62,7 @@ def rests(app: SpecchatApp) -> bool:
 
 
 async def test_one_key_applies_the_advice() -> None:
-    slow = FakeEngine((LONG,), info=replace(INFO, plain_tokens_per_second=600.0))
+    slow = FakeEngine((LONG,), info=replace(INFO, plain=PlainFacts(600.0)))
 
     async def test(app: SpecchatApp, pilot: Pilot[None]) -> None:
         await shown(pilot, app, "slower than plain", "F4: turn drafting off", "lost")
@@ -78,7 +79,7 @@ async def test_one_key_applies_the_advice() -> None:
 async def test_advice_is_taken_at_the_next_step_of_a_running_reply() -> None:
     clock = [0.0]
     engine = FakeEngine((LONG,), tokens_per_second=1, clock=lambda: clock[0],
-                        info=replace(INFO, plain_tokens_per_second=600.0))  # fmt: skip
+                        info=replace(INFO, plain=PlainFacts(600.0)))  # fmt: skip
     app = make_app(engine)
     async with app.run_test(size=(80, 24)) as pilot:
         await loaded(app, pilot)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from specchat.bench.published import narrowed
-from specchat.engine.protocol.pair import PairInfo
+from specchat.engine.protocol.pair import DraftFacts, PairInfo, PlainFacts
 from specchat.engine.weights.config import ModelConfig, parse_config
 from specchat.tune import exits
 from specchat.tune.families import FAMILIES
@@ -48,9 +48,9 @@ PEAKS = (
 
 def test_faster_pairs_more_cores_and_smaller_drafts_take_less_time() -> None:
     plan = tune_plan(INFO, 2)
-    assert tune_plan(replace(INFO, plain_tokens_per_second=200.0), 2).replies_s == plan.replies_s / 2
+    assert tune_plan(replace(INFO, plain=PlainFacts(200.0)), 2).replies_s == plan.replies_s / 2
     assert tune_plan(INFO, 8).training_s < plan.training_s
-    assert tune_plan(replace(INFO, draft_parameters=10**8), 2).training_s > 2 * plan.training_s
+    assert tune_plan(replace(INFO, draft=DraftFacts(10**8)), 2).training_s > 2 * plan.training_s
     assert plan.seconds == plan.replies_s + plan.training_s + plan.measuring_s
 
 
@@ -66,7 +66,7 @@ def test_memory_holds_what_trainings_took() -> None:
         (27_530_000, 24_576_000, 32_000, 251_000_000, False, 2_063_000_000),
         (27_530_000, 24_576_000, 32_000, 251_000_000, True, 1_981_000_000),
     ):
-        of = replace(INFO, draft_parameters=weights, draft_tables=tables, vocab_size=vocab, memory=loaded)
+        of = replace(INFO, draft=DraftFacts(weights, tables=tables), vocab_size=vocab, memory=loaded)
         plan = tune_plan(of, adapted=adapted)
         assert peak <= plan.memory <= 1.5 * peak, (weights, adapted, plan.memory / peak)
 
@@ -94,15 +94,15 @@ def test_a_large_vocabulary_takes_more_memory_and_a_slow_target_more_time() -> N
     wide = narrowed(TARGET, vocab=150_000)
     for kind, family in FAMILIES.items():
         assert family.size(wide).step_bytes > 2 * 8 * 256 * 150_000 * 4
-        assert planned(kind, replace(MADE, plain_tokens_per_second=1.0)).seconds > 2 * planned(kind).seconds
+        assert planned(kind, replace(MADE, plain=PlainFacts(1.0))).seconds > 2 * planned(kind).seconds
 
 
 def test_a_draft_that_is_trained_whole_takes_sixteen_bytes_a_weight_beside_the_pair() -> None:
-    whole = tune_plan(replace(INFO, draft_parameters=LARGEST_WHOLE))
-    adapted = tune_plan(replace(INFO, draft_parameters=LARGEST_WHOLE + 1))
+    whole = tune_plan(replace(INFO, draft=DraftFacts(LARGEST_WHOLE)))
+    adapted = tune_plan(replace(INFO, draft=DraftFacts(LARGEST_WHOLE + 1)))
     assert whole.memory - adapted.memory == pytest.approx(12 * LARGEST_WHOLE, rel=0.01)
     # What a step computes grows with a draft up to a bound.
-    small, large = (tune_plan(replace(INFO, draft_parameters=count)).memory for count in (10**7, 2 * 10**7))
+    small, large = (tune_plan(replace(INFO, draft=DraftFacts(count))).memory for count in (10**7, 2 * 10**7))
     assert large - small == pytest.approx(91 * 10**7, rel=0.01)
     assert tune_plan(replace(INFO, memory=INFO.memory + 1000)).memory > tune_plan(INFO).memory
 
@@ -112,7 +112,7 @@ def test_a_draft_that_is_trained_whole_takes_sixteen_bytes_a_weight_beside_the_p
     [
         (INFO, ""),
         (replace(INFO, server="vLLM"), "A server runs this pair"),
-        (replace(INFO, draft_parameters=0), "no draft model"),
+        (replace(INFO, draft=DraftFacts()), "no draft model"),
         (replace(INFO, gpu="GPU-1"), ""),
     ],
 )
@@ -122,7 +122,13 @@ def test_a_pair_that_cannot_be_tuned_says_why(info: PairInfo, words: str) -> Non
 
 
 ON_GPU = replace(
-    INFO, gpu="GPU-1", memory=6 * 10**9, draft_parameters=10**8, target_tables=10**9, vocab_size=128_000, context=8192
+    INFO,
+    gpu="GPU-1",
+    memory=6 * 10**9,
+    draft=DraftFacts(10**8),
+    target=replace(INFO.target, tables=10**9),
+    vocab_size=128_000,
+    context=8192,
 )
 
 

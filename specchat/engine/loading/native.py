@@ -185,7 +185,7 @@ def _read(files: _Files, plan: Plan, note: str, bar: _Bar, shared: NativeModel |
     note = noted(note, words_of(files.vocabulary_map), TEXT_ALONE * target.also_sees)
     session = Session(pair, files.tokenizer, runner, started, note)
     if files.frequent and (draft is not None or heads.own_layer_drafts(runner.statuses)):
-        session.info = replace(session.info, draft_tokens=len(files.frequent))
+        session.info = replace(session.info, draft=replace(session.info.draft, tokens=len(files.frequent)))
     short = shortened(pair.context, target.config.longest, pair.target.label)
     price = expert_price.described(plan.target, bus_rate(runner.gpu))
     session.warn(short, files.warning, heads.unused_heads(pair, runner.statuses), price)

@@ -88,6 +88,11 @@ Ranges = tuple[tuple[int, int], ...]
 """Start and end of runs in a text, in characters."""
 
 
+def all_reasoning(spans: Iterable[Span]) -> list[Span]:
+    """The spans of a text that a closing mark after it made reasoning."""
+    return [(text, True) for text, _ in spans]
+
+
 @dataclass(frozen=True)
 class Written:
     """A reply's text without marks.

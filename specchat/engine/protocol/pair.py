@@ -153,67 +153,98 @@ TemplateChoices = tuple[tuple[str, tuple[str | bool, ...]], ...]
 
 
 @dataclass(frozen=True)
+class TargetFacts:
+    """Weights of a model, and of its embeddings and head among them; 0 if unknown."""
+
+    parameters: int = 0
+    tables: int = 0
+
+
+@dataclass(frozen=True)
+class DraftFacts(TargetFacts):
+    """The weights of a draft, and what limits it.
+
+    Attributes:
+        cost: time of its step over that of a target step, measured at load.
+        tokens: size of the draft vocabulary, if there is one.
+        context: its context, if the target's is larger.
+    """
+
+    cost: float | None = None
+    tokens: int | None = None
+    context: int | None = None
+
+
+@dataclass(frozen=True)
+class PlainFacts:
+    """Speed of plain decoding, measured at load; 0 if not measured. Sampling costs a small model much of a step.
+
+    `server` is the one where the same model writes without drafting, in words; empty if there is none.
+    """
+
+    tokens_per_second: float = 0.0
+    sampled_tokens_per_second: float = 0.0
+    server: str = ""
+
+
+@dataclass(frozen=True)
+class TemplateFacts:
+    """Properties of a chat template.
+
+    Attributes:
+        habits: names and descriptions.
+        choices: arguments that users choose, with their values.
+        system_role: False without one: a system prompt then precedes the first message.
+        tools: True if it shows tools, and calls that can be read.
+    """
+
+    habits: tuple[tuple[str, str], ...] = ()
+    choices: TemplateChoices = ()
+    system_role: bool = True
+    tools: bool = False
+
+
+@dataclass(frozen=True)
 class PairInfo:
-    """The loaded pair. `memory` is in bytes; plain speeds were measured at load."""
+    """The loaded pair. `memory` is in bytes."""
 
     id: str
     name: str
     device: str
     context: int
     vocab_size: int
-    target_parameters: int
-    draft_parameters: int
     memory: int
     strategies: tuple[StrategyStatus, ...]
-    plain_tokens_per_second: float
-    draft_cost: float | None
-    """Time of a draft step over that of a target step, measured at load."""
     load_seconds: float
     exactness: str
     """The guarantee of equality with plain decoding, as a sentence."""
     note: str
     """The reason if a pair runs differently than expected, such as on the CPU beside a GPU; else ""."""
-    plain_sampled_tokens_per_second: float = 0.0
-    """Plain speed with sampling, which costs a small model much of a step; 0 if not measured."""
-    target_tables: int = 0
-    """Weights of the target's embeddings and head, among its parameters; 0 if unknown."""
-    draft_tables: int = 0
-    """The same of the draft."""
+    target: TargetFacts = TargetFacts()
+    draft: DraftFacts = DraftFacts()
+    plain: PlainFacts = PlainFacts()
+    template: TemplateFacts = TemplateFacts()
     gpu: str = ""
     """NVML's UUID of the target's GPU; empty on the CPU."""
-    draft_tokens: int | None = None
-    """Size of the draft vocabulary, if there is one."""
     warning: str = ""
     """Settings of the pair that do not take effect, as sentences; else empty."""
-    template: tuple[tuple[str, str], ...] = ()
-    """Properties of the target's chat template, as names and descriptions."""
-    template_choices: TemplateChoices = ()
-    """Arguments of that template that users choose, with their values."""
-    system_role: bool = True
-    """False if that template has no system role: a system prompt then precedes the first message."""
-    tools: bool = False
-    """True if that template shows tools, and calls that can be read."""
-    draft_context: int | None = None
-    """The draft's context, if the target's is larger."""
     server: str = ""
     """The server that runs the pair and drafts as it was started, in words; empty for a pair of this machine."""
     continues: bool = True
     """False if it cannot go on from the beginning of a reply, as some servers cannot."""
-    plain_server: str = ""
-    """The server where the same model writes without drafting, in words; empty if there is none."""
 
     def plain_speed(self, sampling: Sampling) -> float:
         """The plain speed with these options, in tokens per second."""
-        drawn = self.plain_sampled_tokens_per_second if not sampling.greedy else 0.0
-        return drawn or self.plain_tokens_per_second
+        drawn = self.plain.sampled_tokens_per_second if not sampling.greedy else 0.0
+        return drawn or self.plain.tokens_per_second
 
     def undrafted(self, strategy: str, tokens: int) -> str:
         """A warning if a chat of `tokens` is too long for the draft of a `strategy`; else ""."""
-        if self.draft_context is None or tokens < self.draft_context:
+        if self.draft.context is None or tokens < self.draft.context:
             return ""
         if strategy != "auto" and not STRATEGIES[strategy].needs_draft:
             return ""
-        return f"the draft model holds {self.draft_context:,} tokens: in a longer chat it drafts nothing"
+        return f"the draft model holds {self.draft.context:,} tokens: in a longer chat it drafts nothing"
 
     def strategy(self, name: str) -> StrategyStatus:
         return next(s for s in self.strategies if s.name == name)

@@ -44,7 +44,7 @@ class Generate:
         raw: a prompt as it stands, in place of `messages`: without the chat template, with its special tokens.
         tools: functions that the reply may call, as `tool_choice` says.
         grammar: holds the answer; None leaves it free.
-        undrafted: of a pair on a server, write the reply without drafting, see `PairInfo.plain_server`.
+        undrafted: of a pair on a server, write the reply without drafting, see `PlainFacts.server`.
         logprobs: has steps tell log-probabilities of their tokens, and of as many of the likeliest ones of each place.
     """
 

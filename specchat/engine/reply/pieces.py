@@ -1,13 +1,14 @@
 """Turns a reply's tokens into pieces of whole graphemes with their sources, and cuts at stop strings."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import regex
 
 from specchat.engine.protocol.events import Piece
-from specchat.engine.protocol.options import CallDelta, Span, ToolCall, Written
+from specchat.engine.protocol.options import CallDelta, Span, ToolCall, Written, all_reasoning
+from specchat.engine.text.marks import begun_mark
 from specchat.engine.text.spans import ReplySpans
 
 _GRAPHEMES = regex.compile(r"\X")
@@ -16,9 +17,9 @@ _GRAPHEMES = regex.compile(r"\X")
 class StepCalls(NamedTuple):
     """Calls of a step: pieces of their text as it is written, complete calls, and parts of arguments."""
 
-    pieces: tuple[Piece, ...]
-    complete: tuple[ToolCall, ...]
-    deltas: tuple[CallDelta, ...]
+    pieces: tuple[Piece, ...] = ()
+    complete: tuple[ToolCall, ...] = ()
+    deltas: tuple[CallDelta, ...] = ()
 
 
 class ReplyText:
@@ -34,24 +35,18 @@ class ReplyText:
         self._ready: list[Piece] = []
         """Pieces to release."""
         self._held: list[Piece] = []
-        self._text = ""
-        """Text of all held segments."""
         self._known = 0
         """Characters at the front of the held text that precede this continuation."""
         self.taken_back = 0
         """Characters at the end of the text before that belong to a stop string."""
-        self.turned = False
-        """True once released answer text turned out to be reasoning."""
         self.stopped_by = ""
         """The stop string that ended the reply."""
         self.tokens = self.reasoning_tokens = 0
         """Tokens pushed, and those of reasoning with its marks."""
-        self._last_source = "plain"
-        self._last_position: int | None = None
+        self._last = Piece("", "plain")
+        """Source and position of the last token."""
         self._released: list[Span] = []
-        self._call_pieces: list[Piece] = []
-        self._new_calls: list[ToolCall] = []
-        self._deltas: list[CallDelta] = []
+        self._calls = StepCalls()
 
     @property
     def written(self) -> Written:
@@ -69,6 +64,11 @@ class ReplyText:
         return self.written.text
 
     @property
+    def turned(self) -> bool:
+        """True once released answer text turned out to be reasoning."""
+        return self._spans.turned
+
+    @property
     def thinking(self) -> bool:
         """True while the reply is reasoning."""
         return self._spans.thinking
@@ -78,43 +78,40 @@ class ReplyText:
         for token in tokens:
             self._spans.push(token)
         self._spans.called()
-        self.turned = self._spans.turned
         for text, reasoning in begun.spans[-1:]:
-            self._known = self._may_become_stop(text)
-            self._text = text[len(text) - self._known :]
-            self._held = [Piece(self._text, self._last_source, reasoning)] if self._text else []
+            self._known = begun_mark(text, self._stop)
+            self._held = [Piece(text[len(text) - self._known :], "plain", reasoning)] if self._known else []
 
     def push(self, token: int, source: str, position: int | None = None) -> bool:
         """Add the token at `position` of a step; True if it completes a stop string, which ends the text before it."""
-        self._last_source, self._last_position = source, position
-        thinking = self.thinking
+        self._last = Piece("", source, position=position)
+        thinking, turned = self.thinking, self.turned
         spans = self._spans.push(token)
         self.tokens += 1
         self.reasoning_tokens += thinking or self.thinking
-        if self._spans.turned and not self.turned:
+        if self.turned != turned:
             self.reasoning_tokens = self.tokens
-            spans = [(text, True) for text, _ in spans]
-            self._turn()
+            spans = all_reasoning(spans)
+            self._ready = [replace(piece, reasoning=True) for piece in self._ready]
+            self._held = [replace(piece, reasoning=True) for piece in self._held]
+            self._released = all_reasoning(self._released)
         self._call()
         return self._add(spans)
 
     def take_calls(self) -> StepCalls:
         """Calls since the last time."""
-        taken = StepCalls(_merge(self._call_pieces), tuple(self._new_calls), tuple(self._deltas))
-        self._call_pieces, self._new_calls, self._deltas = [], [], []
-        return taken
+        taken, self._calls = self._calls, StepCalls()
+        return taken._replace(pieces=_merge(taken.pieces))
 
     def _call(self) -> None:
-        text, calls, deltas = self._spans.called()
-        self._new_calls += calls
-        self._deltas += deltas
-        if text:
-            self._call_pieces.append(Piece(text, self._last_source, False, self._last_position))
+        (text, calls, deltas), before = self._spans.called(), self._calls
+        pieces = (*before.pieces, replace(self._last, text=text)) if text else before.pieces
+        self._calls = StepCalls(pieces, before.complete + calls, before.deltas + deltas)
 
     def take(self) -> tuple[Piece, ...]:
         """Release the pieces that are final."""
         held = self._text
-        safe = len(held) - self._may_become_stop(held)
+        safe = len(held) - begun_mark(held, self._stop)
         if safe and not held[safe - 1].isascii():
             safe = [match.start() for match in _GRAPHEMES.finditer(held[:safe])][-1]
         released = self._release(safe)
@@ -131,33 +128,25 @@ class ReplyText:
             self._call()
         return self._release(len(self._text))
 
+    @property
+    def _text(self) -> str:
+        """Text of all held pieces."""
+        return "".join(piece.text for piece in self._held)
+
     def _add(self, spans: list[Span]) -> bool:
         for text, reasoning in spans:
             if self._held and self._held[-1].reasoning != reasoning:
                 self._ready += self._pieces(len(self._text))
-            self._held.append(Piece(text, self._last_source, reasoning, self._last_position))
-            self._text += text
-            new = ((self._text.find(s, max(0, self._known - len(s) + 1)), s) for s in self._stop)
+            self._held.append(replace(self._last, text=text, reasoning=reasoning))
+            held = self._text
+            new = ((held.find(s, max(0, self._known - len(s) + 1)), s) for s in self._stop)
             if found := [(at, stop) for at, stop in new if at >= 0]:
                 first, self.stopped_by = min(found)
                 self.taken_back = max(0, self._known - first)
                 self._known = min(self._known, first)
-                self._held, self._text = _head(self._held, first), self._text[:first]
+                self._held = _head(self._held, first)
                 return True
         return False
-
-    def _turn(self) -> None:
-        """Turn all text so far into reasoning."""
-        self.turned = True
-        self._ready = [replace(piece, reasoning=True) for piece in self._ready]
-        self._held = [replace(piece, reasoning=True) for piece in self._held]
-        self._released = [(text, True) for text, _ in self._released]
-
-    def _may_become_stop(self, held: str) -> int:
-        """Length of the longest end of `held` that begins a stop string."""
-        return max(
-            (n for s in self._stop for n in range(1, min(len(s), len(held) + 1)) if held.endswith(s[:n])), default=0
-        )
 
     def _release(self, length: int) -> tuple[Piece, ...]:
         """Release the ready pieces, and the first `length` characters of the held text."""
@@ -166,14 +155,9 @@ class ReplyText:
 
     def _pieces(self, length: int) -> tuple[Piece, ...]:
         """Take the first `length` characters of the held text, which is all reasoning or all answer."""
-        held, head = self._text, self._held
-        text, self._text = held[:length], held[length:]
-        if self._text:
-            head, self._held = _head(head, length), _tail(head, length)
-        else:
-            self._held = []
+        held, head, self._held = self._text, _head(self._held, length), _tail(self._held, length)
         known, self._known = min(length, self._known), max(0, self._known - length)
-        head, text = _tail(head, known), text[known:]
+        head, text = _tail(head, known), held[known:length]
         if text:
             self._released.append((text, head[0].reasoning))
         if not held.isascii():
@@ -204,7 +188,7 @@ def _tail(pieces: list[Piece], length: int) -> list[Piece]:
     return tail
 
 
-def _merge(pieces: list[Piece]) -> tuple[Piece, ...]:
+def _merge(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
     """The pieces with text, neighbours of one token in one."""
     merged: list[Piece] = []
     for piece in pieces:

@@ -10,7 +10,7 @@ from specchat.engine.decoding.means import Mean
 from specchat.engine.decoding.plain_ratio import OFF
 from specchat.engine.decoding.yardstick import Yardstick
 from specchat.engine.protocol.options import Sampling
-from specchat.engine.protocol.pair import PairInfo
+from specchat.engine.protocol.pair import PairInfo, PlainFacts
 from specchat.engine.protocol.tally import Tally
 from specchat.engine.reply.measure import REPLY_TOKENS
 
@@ -67,4 +67,4 @@ class PlainSpeed:
 
     def described(self, info: PairInfo) -> PairInfo:
         """Return `info` with these speeds."""
-        return replace(info, plain_tokens_per_second=self._greedy, plain_sampled_tokens_per_second=self._sampled)
+        return replace(info, plain=PlainFacts(self._greedy, self._sampled))

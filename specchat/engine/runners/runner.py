@@ -13,7 +13,7 @@ from specchat.engine.drafters.earlier import Earlier
 from specchat.engine.drafters.fences import Fences
 from specchat.engine.memory.need import Place
 from specchat.engine.protocol.options import Sampling
-from specchat.engine.protocol.pair import StrategyStatus
+from specchat.engine.protocol.pair import DraftFacts, StrategyStatus, TargetFacts
 from specchat.engine.weights.config import ModelConfig
 
 
@@ -60,28 +60,16 @@ class Runner:
         return self.target.model.context
 
     @property
-    def draft_context(self) -> int | None:
-        """Limit of the draft, in tokens, if it is lower."""
-        held = self.draft.model.context if self.draft is not None else self.context
-        return held if held < self.context else None
+    def target_facts(self) -> TargetFacts:
+        return TargetFacts(self.target.model.parameters(), _tables(self.target.model))
 
     @property
-    def target_parameters(self) -> int:
-        return self.target.model.parameters()
-
-    @property
-    def draft_parameters(self) -> int:
-        return self.draft.model.parameters() if self.draft is not None else 0
-
-    @property
-    def target_tables(self) -> int:
-        """Weights of the target's embeddings and head; 0 if unknown."""
-        return _tables(self.target.model)
-
-    @property
-    def draft_tables(self) -> int:
-        """Weights of the draft's embeddings and head; 0 if unknown, and without a draft."""
-        return 0 if self.draft is None else _tables(self.draft.model)
+    def draft_facts(self) -> DraftFacts:
+        if self.draft is None:
+            return DraftFacts()
+        model = self.draft.model
+        context = model.context if model.context < self.context else None
+        return DraftFacts(model.parameters(), _tables(model), context=context)
 
     def executor_of(self, constraint: Constraint | None, top: int | None) -> Executor:
         """The executor of a reply."""

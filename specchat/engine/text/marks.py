@@ -1,6 +1,6 @@
 """Marks of reasoning and channels in the replies of published chat models."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 
@@ -58,10 +58,6 @@ TOOL_MARKS = frozenset(
 )
 
 
-SENTENCE_ENDS = "\n.!?…"
-"""After these characters a closing mark without an opening one counts as a mark, not as text about one."""
-
-
 @dataclass(frozen=True)
 class ReplyMarks:
     """Marks in a model's replies.
@@ -99,3 +95,14 @@ def closing_of(opening: str) -> str:
                     return opening.replace(begin, end)
             return ""
     return ""
+
+
+def begun_mark(text: str, marks: Iterable[str]) -> int:
+    """Characters at the end of `text` with which one of `marks` may begin; the most there are."""
+    ends = (n for mark in marks for n in range(1, min(len(mark), len(text) + 1)) if text.endswith(mark[:n]))
+    return max(ends, default=0)
+
+
+def closes_unopened(before: str) -> bool:
+    """True if a closing mark that none opened makes reasoning of the text `before` it; within a sentence it is text."""
+    return before.rstrip(" \t")[-1:] in ("", *"\n.!?…")

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from copy import copy
 from typing import Literal
 
-from specchat.engine.protocol.options import Span, ToolCall
+from specchat.engine.protocol.options import Span, ToolCall, all_reasoning
 from specchat.engine.text.chat_format import ChatFormat
-from specchat.engine.text.marks import REASONING_CHANNELS, SENTENCE_ENDS, ReplyMarks
+from specchat.engine.text.marks import REASONING_CHANNELS, ReplyMarks, begun_mark, closes_unopened
 from specchat.engine.text.text_stream import TextStream
 from specchat.engine.tool_calls.reader import CallProgress, CallReader
 
@@ -52,7 +52,7 @@ class ReplySpans:
         self._unmarked = not begun and chat.opened is None and marks.channels is None
         """True before the first mark, when a closing one turns all text before it into reasoning."""
         self._last = ""
-        """The last character of the answer."""
+        """The last character of the answer that is no space."""
         self.turned = False
         """True once a closing mark turned the text before it into reasoning."""
         self.reasoned = begun == "thinking"
@@ -175,7 +175,7 @@ class ReplySpans:
         if self.thinking:
             return mark == self._closing or (mark in self._closings and not self._thought)
         if self._unmarked and mark in self._closings.values():
-            return mark in self._marks.special or self._last in SENTENCE_ENDS
+            return mark in self._marks.special or closes_unopened(self._last)
         return mark in self._closings and (self._state == "start" or mark in self._marks.special)
 
     def _take(self, mark: str) -> list[Span]:
@@ -228,8 +228,7 @@ class ReplySpans:
             return self._heading(text)
         if self.thinking:
             return self._reasoning(text)
-        self._last = text[-1]
-        return [(text, False)]
+        return self._answering(text)
 
     def _starting(self, text: str) -> list[Span]:
         if self._recipient and len(text) < len(self._recipient) and self._recipient.startswith(text):
@@ -247,7 +246,11 @@ class ReplySpans:
         if not begun or any(pair.opening.startswith(begun) for pair in self._spelt):
             self._held = text
             return []
-        self._state, self._last = "answer", text[-1]
+        self._state = "answer"
+        return self._answering(text)
+
+    def _answering(self, text: str) -> list[Span]:
+        self._last = (self._last + text).rstrip(" \t")[-1:]
         return [(text, False)]
 
     def _heading(self, text: str) -> list[Span]:
@@ -270,7 +273,7 @@ class ReplySpans:
             if found:
                 self._state = "start"
                 return [*self._thoughts(before), *self._split(after)]
-            end = next((n for n in range(len(closing) - 1, 0, -1) if text.endswith(closing[:n])), 0)
+            end = begun_mark(text, (closing,))
             text, self._held = text[: len(text) - end], text[len(text) - end :]
         return self._thoughts(text)
 
@@ -290,5 +293,5 @@ def read(spans: ReplySpans, tokens: Iterable[int]) -> list[Span]:
         before = spans.turned
         found += spans.push(token)
         if spans.turned != before:
-            found = [(text, True) for text, _ in found]
+            found = all_reasoning(found)
     return found

@@ -40,13 +40,13 @@ def about(info: PairInfo | None, loading: str = "", choose: str = "", sampling: 
         words = f"{loading} is being loaded" if loading else f"no model is loaded: {choose} chooses one"
         return [*rows, ("pair", words)]
     usable = [status.name for status in info.strategies if status.available and status.name != "plain"]
-    plain = info.plain_tokens_per_second
+    plain = info.plain.tokens_per_second
     if info.server:
         return [*rows, *_remote(info)]
     return [
         *rows,
         ("pair", info.name),
-        ("target", f"{_parameters(info.target_parameters)} parameters"),
+        ("target", f"{_parameters(info.target.parameters)} parameters"),
         ("draft", _draft(info)),
         ("device", info.device),
         *(("note", words) for words in (info.note, info.warning) if words),
@@ -55,14 +55,14 @@ def about(info: PairInfo | None, loading: str = "", choose: str = "", sampling: 
         ("memory", f"{figures.count(info.memory >> 20)} MiB"),
         ("plain speed", f"{figures.per_second(plain)} tok/s, measured here at load" if plain else "not measured"),
         ("drafting", ", ".join(usable) or "no drafting for this pair"),
-        *info.template,
+        *info.template.habits,
         ("exactness", f"Drafting cannot change the text: {info.exactness}."),
     ]
 
 
 def _remote(info: PairInfo) -> list[tuple[str, str]]:
     """Rows of a pair that a server runs."""
-    size = f"{_parameters(info.target_parameters)} parameters" if info.target_parameters else "not told by the server"
+    size = f"{_parameters(info.target.parameters)} parameters" if info.target.parameters else "not told by the server"
     return [
         ("pair", info.name),
         ("runs on", info.device),
@@ -76,17 +76,17 @@ def _remote(info: PairInfo) -> list[tuple[str, str]]:
 
 
 def _plain_speed(info: PairInfo) -> str:
-    if info.plain_server:
-        return f"measured by a race, without drafting at {info.plain_server}"
+    if info.plain.server:
+        return f"measured by a race, without drafting at {info.plain.server}"
     return "not measured: no speed-up is shown"
 
 
 def _draft(info: PairInfo) -> str:
-    model = f"{_parameters(info.draft_parameters)} parameters" if info.draft_parameters else "no draft model"
-    if info.draft_tokens is None:
+    model = f"{_parameters(info.draft.parameters)} parameters" if info.draft.parameters else "no draft model"
+    if info.draft.tokens is None:
         return model
-    who = "" if info.draft_parameters else "the target's own layer "
-    return f"{model}, {who}proposes {figures.count(info.draft_tokens)} of {figures.count(info.vocab_size)} tokens"
+    who = "" if info.draft.parameters else "the target's own layer "
+    return f"{model}, {who}proposes {figures.count(info.draft.tokens)} of {figures.count(info.vocab_size)} tokens"
 
 
 def _parameters(count: int) -> str:

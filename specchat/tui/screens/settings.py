@@ -114,7 +114,7 @@ class SettingsScreen(Dialog[str]):
         Some templates take the same switch by an older name too.
         """
         info = self._session.loaded.info
-        found = info.template_choices if info is not None else ()
+        found = info.template.choices if info is not None else ()
         first = {_LABELS[name]: name for name, _ in reversed(found)}
         return tuple((name, values) for name, values in found if first[_LABELS[name]] == name)
 
