@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from specchat.engine.gpu_checks.layers import masks_of
 from specchat.engine.gpu_checks.states import LONG, RecurrentLayer
 from specchat.engine.kernels.delta_state import (
     BASE,
@@ -128,10 +129,6 @@ def test_a_text_begins_anew(alone: Tensor) -> None:
     layer = RecurrentLayer(*SMALL)
     layer.read(TOKENS[:90], (50,))
     assert torch.equal(layer.read(TOKENS[:20], (3, 9)), alone[:20])
-
-
-def masks_of(nodes: list[list[int]]) -> Tensor:
-    return torch.tensor([sum(1 << j for j in path) for path in nodes], device=DEVICE)
 
 
 @pytest.mark.parametrize("start", [0, 2, 131])

@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from specchat.engine.gpu_checks.layers import masks_of
 from specchat.engine.gpu_checks.short_convs import RING, TOKENS, ShortConvLayer
 from tests.kernels import compiled
-from tests.kernels.test_rowwise import CLEAR, DEVICE, DTYPES, SET, TOLERANCE
+from tests.kernels.test_rowwise import CLEAR, DTYPES, SET, TOLERANCE
 from tests.kernels.test_trees import TREE, paths
 
 TEXT = [(7 * i) % TOKENS for i in range(150)]
@@ -45,10 +46,6 @@ def test_rejected_rows_leave_nothing_behind(stored: torch.dtype) -> None:
         block = [*kept, *[(31 * step + i) % TOKENS for i in range(9)]]
         assert torch.equal(layer.run(block, at)[: len(kept)], expected[at : at + len(kept)]), step
         at, step = at + len(kept), step + 1
-
-
-def masks_of(made: list[list[int]]) -> Tensor:
-    return torch.tensor([sum(1 << node for node in path) for path in made], device=DEVICE)
 
 
 @pytest.mark.parametrize("start", [0, 1, 5, RING - 4])

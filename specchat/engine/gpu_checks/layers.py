@@ -4,6 +4,7 @@ from collections.abc import Callable
 from itertools import cycle
 
 import torch
+from torch import Tensor
 
 from specchat.engine.gpu_checks import place
 from specchat.engine.gpu_checks.notes import Notes
@@ -52,11 +53,15 @@ def company(notes: Notes, what: str) -> None:
 
 def nodes(notes: Notes, what: str) -> None:
     """Nodes of a tree against the ends of chains along their paths."""
-    masks = torch.tensor([sum(1 << node for node in path) for path in PATHS], device=place.device())
     layer, tokens = LAYERS[what][0](place.dtype()), [7 * node + 3 for node in range(len(PATHS))]
     layer.read(list(range(START)), (50,))
-    made = layer.run(tokens, START, None, masks)
+    made = layer.run(tokens, START, None, masks_of(PATHS))
     ends = [layer.run([tokens[node] for node in path], START)[-1] for path in PATHS]
     unlike = [node for node, end in enumerate(ends) if not torch.equal(made[node], end)]
     notes.row(what=f"tree of a {what}", unlike=unlike)
     notes.expect(not unlike, f"tree of a {what}: nodes {unlike} differ from the ends of their chains")
+
+
+def masks_of(paths: list[list[int]]) -> Tensor:
+    """Nodes of each path as bits: int64 [paths]."""
+    return torch.tensor([sum(1 << node for node in path) for path in paths], device=place.device())
