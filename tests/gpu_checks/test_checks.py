@@ -15,6 +15,7 @@ from specchat.engine.gpu_checks import (
     environment,
     experts,
     kernels,
+    layers,
     remembered,
     rows,
     short_convs,
@@ -129,29 +130,28 @@ def test_a_row_that_knows_its_company_is_found(monkeypatch: pytest.MonkeyPatch) 
     ]
 
 
-def test_recurrent_layers_are_looked_at() -> None:
-    for check in (states.outputs, states.company, states.nodes):
-        notes = run(check)
+CHECKS = layers.outputs, layers.company, layers.nodes
+
+
+@pytest.mark.parametrize("what", layers.LAYERS)
+def test_layers_with_a_state_are_looked_at(what: str) -> None:
+    for check in CHECKS:
+        notes = run(check, what)
         assert notes.rows
         assert notes.wrong == []
 
 
-def test_short_convolutions_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    checks = short_convs.outputs, short_convs.company, short_convs.nodes
-    for check in checks:
-        notes = run(check)
-        assert notes.rows or check is short_convs.outputs
-        assert notes.wrong == []
+def test_a_convolution_that_knows_its_company_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     convolve = short_convs.short_conv
 
     def otherwise(partials: Tensor, *rest: Any) -> None:
         """As where rows are added up in another order in company."""
         convolve(partials, *rest)
-        if partials.shape[1] > 1:
+        if rest[7] > 1:
             rest[6][0] = torch.nextafter(rest[6][0], torch.full((), torch.inf))
 
     monkeypatch.setattr(short_convs, "short_conv", otherwise)
-    assert [len(run(check).wrong) for check in checks] == [0, 2, 1]
+    assert [len(run(check, "short convolution").wrong) for check in CHECKS] == [0, 2, 1]
 
 
 def test_a_state_that_is_replayed_otherwise_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,8 +163,8 @@ def test_a_state_that_is_replayed_otherwise_is_found(monkeypatch: pytest.MonkeyP
         state.states[1] = torch.nextafter(state.states[1], torch.full((), torch.inf))
 
     monkeypatch.setattr(states, "step", otherwise)
-    assert len(run(states.company).wrong) == 2
-    assert run(states.outputs).wrong == []
+    assert len(run(layers.company, "recurrent layer").wrong) == 2
+    assert run(layers.outputs, "recurrent layer").wrong == []
 
 
 def test_a_tree_that_rounds_otherwise_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

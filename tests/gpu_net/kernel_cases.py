@@ -10,6 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from specchat.engine.gpu_checks.short_convs import RING, ShortConvLayer
+from specchat.engine.gpu_checks.states import RecurrentLayer
 from specchat.engine.kernels.gpu_shapes import STATE_SLOTS
 from specchat.engine.kernels.verify_state import BLOCK
 from specchat.engine.protocol.options import Acceptance, Sampling
@@ -38,7 +40,7 @@ complete()
 FLOAT, HALF = torch.float32, torch.bfloat16
 THREE_BLOCKS = 2 * BLOCK + 90
 """Tokens of a vocabulary whose blocks are no power of two."""
-NEARLY_A_LOG, NEARLY_A_RING, OVER = STATE_SLOTS - 9, test_short_conv.RING - 9, 14
+NEARLY_A_LOG, NEARLY_A_RING, OVER = STATE_SLOTS - 9, RING - 9, 14
 """Tokens that a recurrent layer's log and a convolution's ring nearly end with, and those of the pass over the end."""
 
 
@@ -117,9 +119,9 @@ def given() -> None:
 
 
 @cache
-def recurrent_so_far() -> tuple[test_delta.Recurrent, Tensor]:
+def recurrent_so_far() -> tuple[RecurrentLayer, Tensor]:
     """A layer that has read a text nearly as long as its log, and the outputs of that text and what comes after."""
-    layer, tokens = test_delta.Recurrent(*test_delta.SHAPES[2], tokens=NEARLY_A_LOG + OVER), range(NEARLY_A_LOG + OVER)
+    layer, tokens = RecurrentLayer(*test_delta.SHAPES[2], tokens=NEARLY_A_LOG + OVER), range(NEARLY_A_LOG + OVER)
     layer.read(list(tokens)[:NEARLY_A_LOG], (31,))
     return layer, layer.reference(list(tokens))
 
@@ -134,9 +136,9 @@ def recurrent() -> None:
 
 
 @cache
-def convolved_so_far() -> test_short_conv.Layer:
+def convolved_so_far() -> ShortConvLayer:
     """A layer that has read a text nearly as long as its ring."""
-    layer = test_short_conv.Layer(HALF)
+    layer = ShortConvLayer(HALF)
     layer.read(test_short_conv.TEXT[:NEARLY_A_RING], (30,))
     return layer
 

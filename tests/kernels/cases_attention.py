@@ -1,101 +1,68 @@
 """Attention as a step launches it: Qwen3-8B (32 heads, 8 kv, 128 a head), a head of 80, chains and trees."""
 
-from specchat.engine.kernels import attention, combine, gpu_shapes, workspace
-from tests.kernels.compiled import Case
+from collections.abc import Callable
+from dataclasses import replace
+
+from torch import bfloat16, empty, int32, int64
+
+from specchat.engine.kernels.attention import _partial, attend
+from specchat.engine.kernels.combine import _combine
+from specchat.engine.kernels.workspace import keys_at_once, workspace
+from tests.kernels.compiled import Case, launched
+
+ROWS, HEADS, CAPACITY, HELD, WINDOW = 16, 32, 4096, 1088, 1000
+POSITION = empty(1, dtype=int32)
+CAPPED = 2 * keys_at_once(256) * 256
+"""Values of keys and values that a pass of the loop over heads of 256 reads."""
 
 
-def _absent(tree: bool, windowed: bool) -> dict[str, None]:
-    """The arguments that are not given. Caches of layers with a window are rings."""
-    return ({} if tree else {"tree": None}) | ({} if windowed else {"window": None, "ring": None})
+def _attended(
+    group: int, dim: int, tree: bool, windowed: bool = False, further: bool = False, cap: float = 0.0
+) -> Callable[[], None]:
+    """A launch over a cache, or over a ring with a window; `further` with sinks and with gates, of 4 partial sums."""
+    query, out = empty(ROWS, HEADS, dim, dtype=bfloat16), empty(ROWS, HEADS * dim, dtype=bfloat16)
+    cache = empty(HEADS // group, HELD if windowed else CAPACITY, dim, dtype=bfloat16)
+    space, paths = workspace(ROWS, HEADS, dim, CAPACITY, "cpu"), empty(ROWS, dtype=int64) if tree else None
+    more = (empty(HEADS), empty(4, ROWS, 2 * HEADS * dim)) if further else (None, None)
+    rest = POSITION, paths, space, out, ROWS, POSITION, None, WINDOW if windowed else 0, *more, CAPACITY
+    return lambda: attend(query, cache, cache, *rest, cap=cap)
 
 
-def _partial(name: str, group: int, dim: int, tree: bool, windowed: bool = False, capped: bool = False) -> Case:
-    pointers = {"query": "*bf16", "keys": "*bf16", "values": "*bf16", "length": "*i32"}
-    pointers |= {"tree": "*i64"} if tree else {}
-    pointers |= {"skip": "*i32", "best_out": "*fp32", "total_out": "*fp32", "mixed_out": "*fp32"}
-    integers = ("rows", "shared_tiles", "heads", "capacity", "stride_split")
-    constants = {
-        "GROUP": group,
-        "DIM": dim,
-        "PADDED": workspace.padded(dim),
-        "TILE": attention.TILE,
-        "KEYS": workspace.keys_at_once(dim),
-        "SPLIT": gpu_shapes.SPLIT,
-    } | _absent(tree, windowed)
-    constants |= {} if capped else {"cap": None}
-    return Case(
-        name=name,
-        kernel=attention._partial,
-        signature=pointers
-        | dict.fromkeys(integers, "i32")
-        | {"scale": "fp32"}
-        | ({"cap": "fp32"} if capped else {})
-        | ({"window": "i32", "ring": "i32"} if windowed else {})
-        | dict.fromkeys(constants, "constexpr"),
-        constants=constants,
-        aligned=(*pointers, "heads", "capacity", "stride_split"),
-        num_warps=4,
-        num_stages=2,
-        weights=2 * workspace.keys_at_once(dim) * dim,
-        options={"maxnreg": workspace.registers(dim)},
-    )
-
-
-def _combine(name: str, dim: int, tree: bool, windowed: bool = False, further: bool = False) -> Case:
-    """The combination of partial sums; `further` with sinks and with gates, of 4 partial sums."""
-    pointers = {"best_in": "*fp32", "total_in": "*fp32", "mixed_in": "*fp32", "length": "*i32"}
-    pointers |= {"tree": "*i64"} if tree else {}
-    pointers |= {"sinks": "*fp32", "gates": "*fp32"} if further else {}
-    pointers |= {"skip": "*i32", "out": "*bf16"}
-    strides = ("gates_split", "gates_row") if further else ()
-    constants = {
-        "DIM": dim,
-        "VALUE": dim,
-        "PADDED": workspace.padded(dim),
-        "SPLIT": gpu_shapes.SPLIT,
-        "CHUNK": combine.CHUNK,
-        "GATE_SPLITS": 4 if further else 0,
-    } | {name: None for name in _absent(tree, windowed) if name != "ring"}
-    constants |= {} if further else dict.fromkeys(("sinks", "gates", "gates_split", "gates_row"))
-    integers = ("heads", "capacity", "stride_split", *strides, *(("window",) if windowed else ()))
-    return Case(
-        name=name,
-        kernel=combine._combine,
-        signature=pointers | dict.fromkeys(integers, "i32") | dict.fromkeys(constants, "constexpr"),
-        constants=constants,
-        aligned=(*pointers, "heads", "capacity", "stride_split", *strides),
-        num_warps=1,
-    )
+def _of_kind(kind: str, dim: int, windowed: bool) -> list[Case]:
+    """Both kernels of a chain or a tree, but no combination of heads of 80."""
+    launch = _attended({80: 1, 128: 4, 256: 2, 512: 8}[dim], dim, kind == "tree", windowed)
+    window = ", window" if windowed else ""
+    combined = f"combine a {kind}{window}" if dim == 128 else f"combine a {kind}, {dim} a head{window}"
+    partial = launched(f"{kind}, {dim} a head{window}", _partial, launch, 2 * keys_at_once(dim) * dim)
+    return [partial] if dim == 80 else [partial, launched(combined, _combine, launch)]
 
 
 CASES = [
-    _partial("chain, 128 a head", 4, 128, tree=False),
-    _partial("tree, 128 a head", 4, 128, tree=True),
-    _partial("chain, 80 a head", 1, 80, tree=False),
-    _partial("chain, 256 a head", 2, 256, tree=False),
-    _partial("tree, 256 a head", 2, 256, tree=True),
-    _partial("chain, 256 a head, capped", 2, 256, tree=False, capped=True),
-    _partial("tree, 256 a head, capped", 2, 256, tree=True, capped=True),
-    _partial("chain, 256 a head, window", 2, 256, tree=False, windowed=True),
-    _partial("tree, 256 a head, window", 2, 256, tree=True, windowed=True),
-    _partial("chain, 128 a head, window", 4, 128, tree=False, windowed=True),
-    _partial("tree, 128 a head, window", 4, 128, tree=True, windowed=True),
-    _partial("chain, 512 a head", 8, 512, tree=False),
-    _partial("tree, 512 a head", 8, 512, tree=True),
-    _partial("chain, 512 a head, window", 8, 512, tree=False, windowed=True),
-    _partial("tree, 512 a head, window", 8, 512, tree=True, windowed=True),
-    _combine("combine a chain", 128, tree=False),
-    _combine("combine a tree", 128, tree=True),
-    _combine("combine a chain, window", 128, tree=False, windowed=True),
-    _combine("combine a tree, window", 128, tree=True, windowed=True),
-    _combine("combine a chain, 256 a head", 256, tree=False),
-    _combine("combine a tree, 256 a head", 256, tree=True),
-    _combine("combine a chain, 256 a head, window", 256, tree=False, windowed=True),
-    _combine("combine a tree, 256 a head, window", 256, tree=True, windowed=True),
-    _combine("combine a chain, 512 a head", 512, tree=False),
-    _combine("combine a tree, 512 a head", 512, tree=True),
-    _combine("combine a chain, 512 a head, window", 512, tree=False, windowed=True),
-    _combine("combine a tree, 512 a head, window", 512, tree=True, windowed=True),
-    _combine("combine a chain, 256 a head, sinks and gates", 256, tree=False, further=True),
-    _combine("combine a tree, 256 a head, sinks and gates", 256, tree=True, further=True),
+    *_of_kind("chain", 80, windowed=False),
+    *(
+        case
+        for dim in (128, 256, 512)
+        for kind in ("chain", "tree")
+        for windowed in (False, True)
+        for case in _of_kind(kind, dim, windowed)
+    ),
+    *(
+        launched(
+            f"combine a {kind}, 256 a head, sinks and gates",
+            _combine,
+            _attended(2, 256, kind == "tree", further=True),
+        )
+        for kind in ("chain", "tree")
+    ),
+    *(
+        launched(f"{kind}, 256 a head, capped", _partial, _attended(2, 256, kind == "tree", cap=50.0), CAPPED)
+        for kind in ("chain", "tree")
+    ),
 ]
+
+PLANTED = [
+    replace(case, name=f"{case.name}: not fused", options={**case.options, "enable_fp_fusion": False})
+    for case in CASES
+    if case.name in ("tree, 128 a head", "combine a tree")
+]
+"""Programs that round otherwise than those beside them."""

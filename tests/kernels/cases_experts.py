@@ -2,109 +2,68 @@
 
 from dataclasses import replace
 
-import triton
+from torch import bfloat16, empty, uint8
 
-from specchat.engine.kernels.gpu_shapes import expert_tiles, tiling
-from specchat.engine.kernels.mix import _add_mixture, warps
-from specchat.engine.kernels.route import _route
-from specchat.engine.kernels.route import warps as route_warps
-from tests.kernels.cases_products import case
-from tests.kernels.compiled import Case
+from specchat.engine.formats.layout import Weight
+from specchat.engine.kernels import expert_products
+from specchat.engine.kernels.activation import Activation
+from specchat.engine.kernels.ahead import Ahead
+from specchat.engine.kernels.gpu_shapes import AHEAD_PART
+from specchat.engine.kernels.mix import MixtureOutput, _add_mixture, add_mixture
+from specchat.engine.kernels.route import Rule, _route, allocated, route
+from tests.kernels.cases_products import FLAG, dense, eight_bit, four_bit, of_weights
+from tests.kernels.compiled import Case, launched
 
-COUNT, TOP, HIDDEN, WIDTH = 128, 8, 2048, 768
-
-
-def pointers(kinds: dict[str, str]) -> tuple[str, ...]:
-    """Arguments that point to tensors."""
-    return tuple(name for name, kind in kinds.items() if kind.startswith("*"))
-
-
-def routed(
-    name: str,
-    rows: int,
-    count: int = COUNT,
-    top: int = TOP,
-    sigmoid: bool = False,
-    groups: int = 1,
-    shared: str | None = None,
-) -> Case:
-    experts = triton.next_power_of_2(count)
-    tile, _ = expert_tiles(rows, count, top)
-    kinds = {"scores": "*fp32", "correction": "*fp32" if sigmoid else "constexpr", "factors": "constexpr"}
-    integers = ("places", "of_row", "used", "experts", "begins", "ends")
-    kinds |= {"last": "*i32", "skip": "*i32", "shares": "*fp32", **dict.fromkeys(integers, "*i32")}
-    kinds |= {
-        "rows": "i32",
-        "count": "i32",
-        "stride_split": "i32",
-        "stride_row": "i32",
-        "factor": "fp32" if sigmoid else "constexpr",
-    }
-    constants = {
-        "SPLITS": 8, "TOP": top, "SHARED": shared, "SIGMOID": sigmoid, "RENORMALISED": True,
-        "GROUPS": groups, "KEPT": 1 + groups // 2,
-        "ROWS": rows, "EXPERTS": experts, "LEVELS": experts.bit_length() - 1, "TILE": tile,
-        "MOST": max(1, rows // tile),
-    }  # fmt: skip
-    signature = kinds | dict.fromkeys(constants, "constexpr")
-    missing = {n: None for n, kind in kinds.items() if kind == "constexpr"}
-    aligned = (*pointers(kinds), "count", "stride_split", "stride_row")
-    options = {"enable_fp_fusion": False}
-    return Case(name, _route, signature, missing | constants, aligned, route_warps(rows, experts), options=options)
+COUNT, TOP, HIDDEN, WIDTH, ROWS = 128, 8, 2048, 768, 16
+SOFTMAX = Rule(renormalised=True, sigmoid=False, groups=(1, 1), factor=1.0)
+SIGMOIDS = Rule(renormalised=True, sigmoid=True, groups=(8, 5), factor=2.5, correction=empty(256))
+SHARED = replace(SOFTMAX, shared="gated")
 
 
-def mixed(name: str, beside: bool, norms: bool, ahead: bool = False) -> Case:
-    kinds = {"residual": "*fp32", "made": "*fp32", "shares": "*fp32", "places": "*i32"}
-    kinds |= dict.fromkeys(("beside", "gate"), "*fp32" if beside else "constexpr")
-    kinds |= dict.fromkeys(("after_made", "after_beside", "after"), "*fp32" if norms else "constexpr")
-    kinds |= {"weight": "*fp32", "out": "*bf16", "last": "*i32", "skip": "*i32"}
-    kinds |= {"scalar": "*fp32", "earlier": "*i32"} if norms else {"scalar": "constexpr", "earlier": "constexpr"}
-    kinds["ahead"] = "*u8" if ahead else "constexpr"
-    kinds |= dict.fromkeys(("rows", "stride_split", "stride_beside", "stride_gate", "hidden"), "i32")
-    kinds |= dict.fromkeys(("eps_made", "eps_beside", "after_eps"), "fp32" if norms else "constexpr")
-    kinds |= {"eps": "fp32", "factor": "constexpr"}
-    constants = {"TOP": TOP, "SPLITS": 2, "BESIDE": 2 * beside, "GATE": 8 * beside, "COLUMNS": HIDDEN}
-    signature = kinds | dict.fromkeys(constants, "constexpr")
-    missing = {n: None for n, kind in kinds.items() if kind == "constexpr"}
-    aligned = (*pointers(kinds), "stride_split", "stride_beside", "hidden")
-    return Case(name, _add_mixture, signature, missing | constants, aligned, warps(HIDDEN))
+def routed(name: str, rows: int, count: int = COUNT, rule: Rule = SOFTMAX) -> Case:
+    own = rule.shared is not None
+    scores, pairs = empty(8, rows, count + own), allocated(count + own, TOP + own, empty(0).device)
+    return launched(name, _route, lambda: route(scores, rule, pairs, rows, FLAG, FLAG))
 
 
-def product(
-    name: str,
-    outputs: int,
-    inputs: int,
-    bits: int,
-    tiles: int,
-    nested: bool = False,
-    activation: str | None = None,
-    block: int = 64,
-) -> Case:
+def mixed(name: str, beside: bool = False, norms: bool = False, ahead: Ahead | None = None) -> Case:
+    weight = empty(HIDDEN)
+    norm = (weight, 1e-6) if norms else None
+    more = (empty(2, ROWS, HIDDEN), empty(8, ROWS, 1)) if beside else (None, None)
+    made = empty(2, ROWS * TOP, HIDDEN)
+    of = MixtureOutput(made, allocated(COUNT, TOP, made.device), *more, FLAG, norm, norm)
+    residual, out = empty(ROWS, HIDDEN), empty(ROWS, HIDDEN, dtype=bfloat16)
+    rest = norm, 1.0, *((empty(1), FLAG) if norms else (None, None)), ahead
+    return launched(name, _add_mixture, lambda: add_mixture(residual, of, weight, 1e-6, out, ROWS, FLAG, *rest))
+
+
+def product(name: str, weight: Weight, rows: int, gates: Activation | None = None) -> Case:
     """A product of experts; their inputs are gathered where the outputs are gates."""
-    cut = tiling(outputs, inputs, bits, alike=TOP)
-    made = case(name, outputs, inputs, bits, tiles, nested, block, activation, cut)
-    kinds = dict.fromkeys(("used", "experts", "begins", "ends"), "*i32")
-    kinds["source"] = "*i32" if activation else "constexpr"
-    given = pointers(kinds)
-    constants = {n: value for n, value in made.constants.items() if n not in given}
-    return replace(made, signature={**made.signature, **kinds}, constants=constants, aligned=(*made.aligned, *given))
+    pairs, gathered = allocated(COUNT, TOP, FLAG.device), gates is not None
+    outputs, inputs = weight.shape[0] // COUNT, weight.shape[1]
+    x, act = (empty(rows * TOP, width, dtype=bfloat16) for width in (inputs, outputs // 2))
+    out = act if gates else empty(expert_products.splits(weight, COUNT, TOP, x.device), rows * TOP, outputs)
+    return of_weights(name, lambda: expert_products.multiply(x, weight, None, out, pairs, rows, gathered, FLAG, gates))
 
 
+GATES, LAST = (COUNT * 2 * WIDTH, HIDDEN), (COUNT * HIDDEN, WIDTH)
 CASES = [
     *(routed(f"route of {rows} rows", rows) for rows in (1, 2, 4, 8, 16, 64)),
     routed("route of 16 rows, 256 experts", 16, 256),
-    routed("route of 1 rows and a shared expert", 1, 256, shared="gated"),
-    routed("route of 16 rows and a shared expert", 16, 256, shared="gated"),
-    routed("route by sigmoids of groups, 16 rows", 16, 256, sigmoid=True, groups=8),
-    mixed("mix", beside=False, norms=False),
-    mixed("mix, weights ahead", beside=False, norms=False, ahead=True),
-    mixed("mix with an MLP beside", beside=True, norms=False),
+    routed("route of 1 rows and a shared expert", 1, 256, rule=SHARED),
+    routed("route of 16 rows and a shared expert", 16, 256, rule=SHARED),
+    routed("route by sigmoids of groups, 16 rows", 16, 256, rule=SIGMOIDS),
+    mixed("mix"),
+    mixed("mix, weights ahead", ahead=Ahead(empty(4 * AHEAD_PART, dtype=uint8), 4)),
+    mixed("mix with an MLP beside", beside=True),
     mixed("mix of norms", beside=True, norms=True),
-    *(product(f"nf4 nested gates, {8 * tiles} rows", 2 * WIDTH, HIDDEN, 4, tiles, nested=True, activation="silu")
-      for tiles in (1, 2)),
-    product("mxfp4 gates, 8 rows", 5760, 2880, 4, 1, nested=True, activation="clamped_swiglu", block=32),
-    product("nf4 nested, 8 rows", HIDDEN, WIDTH, 4, 1, nested=True),
-    product("int8 gates, 8 rows", 2 * WIDTH, HIDDEN, 8, 1, activation="silu"),
-    product("bf16 gates, 8 rows", 2 * WIDTH, HIDDEN, 16, 1, activation="silu"),
-    product("bf16, 8 rows", HIDDEN, WIDTH, 16, 1),
-]  # fmt: skip
+    *(
+        product(f"nf4 nested gates, {tile} rows", four_bit(*GATES, nested=True), rows, "silu")
+        for tile, rows in ((8, 64), (16, 256))
+    ),
+    product("mxfp4 gates, 8 rows", four_bit(COUNT * 5760, 2880, nested=True, block=32), 8, "clamped_swiglu"),
+    product("nf4 nested, 8 rows", four_bit(*LAST, nested=True), 8),
+    product("int8 gates, 8 rows", eight_bit(*GATES), 8, "silu"),
+    product("bf16 gates, 8 rows", dense(*GATES), 8, "silu"),
+    product("bf16, 8 rows", dense(*LAST), 8),
+]

@@ -1,26 +1,9 @@
-"""Programs with a planted fault: those that round otherwise than those beside them, and loops that ask for too much."""
-
-from dataclasses import replace
+"""Loops with a planted fault: they ask for too much."""
 
 import triton
 import triton.language as tl
 
-from tests.kernels.cases_attention import CASES
-from tests.kernels.cases_products import case
 from tests.kernels.compiled import Case
-
-WIDE = case("bf16, 32 rows", 4096, 4096, 16, 4)
-BY_BYTES = case("int8, 32 rows", 4096, 4096, 8, 4)
-
-PRODUCTS = [
-    replace(WIDE, name="bf16, 32 rows: shorter blocks", constants={**WIDE.constants, "BK": 32}),
-    replace(BY_BYTES, name="int8, 32 rows: more warps", num_warps=8),
-]
-ATTENTION = [
-    replace(case, name=f"{case.name}: not fused", options={"enable_fp_fusion": False})
-    for case in CASES
-    if case.name in ("tree, 128 a head", "combine a tree")
-]
 
 
 @triton.jit

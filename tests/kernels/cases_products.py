@@ -1,109 +1,95 @@
 """The products as a step of Qwen3-8B launches them, for the compile-only suite."""
 
-import triton
-import triton.language as tl
+from collections.abc import Callable
+from dataclasses import replace
 
-from specchat.engine.kernels.gpu_shapes import TILE_ROWS, Tiling, stages, tiling
-from specchat.engine.kernels.products import _multiply
-from tests.kernels.compiled import Case
+from torch import bfloat16, empty, float32, int8, int32, uint8
+
+from specchat.engine.formats.layout import EightBit, FourBit, Nested, Weight
+from specchat.engine.kernels.activation import Activation
+from specchat.engine.kernels.gpu_shapes import PROCESSORS
+from specchat.engine.kernels.processors import as_with
+from specchat.engine.kernels.products import _multiply, multiply, splits
+from tests.kernels.compiled import Case, launched
+
+FLAG = empty(1, dtype=int32)
 
 
-def case(
-    name: str,
-    outputs: int,
-    inputs: int,
-    bits: int,
-    tiles: int,
-    nested: bool = False,
-    block: int = 64,
-    activation: str | None = None,
-    cut: Tiling | None = None,
-    zeros: bool = False,
-    order: bool = False,
-) -> Case:
-    cut = cut or tiling(outputs, inputs, bits)
-    values = {4: "*u8", 8: "*i8", 16: "*bf16"}[bits]
-    signature = {
-        "x": "*bf16",
-        "weight": values,
-        "scales": "constexpr" if bits == 16 else "*u8" if nested else "*fp32",
-        "nested_code": "*fp32" if nested else "constexpr",
-        "nested_absmax": "*fp32" if nested else "constexpr",
-        "nested_offset": "*fp32" if nested else "constexpr",
-        "zeros": "*i8" if zeros else "constexpr",
-        "order": "*i32" if order else "constexpr",
-        "code": "*fp32" if bits == 4 else "constexpr",
-        "bias": "constexpr",
-        "skip": "*i32",
-        **dict.fromkeys(("used", "experts", "begins", "ends", "source"), "constexpr"),
-        "out": "*bf16" if activation else "*fp32",
-        "rows": "i32",
-        "outputs": "i32",
-        "inputs": "i32",
-        "stride_split": "i32",
-        "stride_weight": "i32",
-        "stride_scales": "i32",
-        **dict.fromkeys(
-            ("BITS", "BLOCK", "ROWS", "TILES", "BN", "BK", "SPLIT", "WHOLE", "TYPE", "ACTIVATION"), "constexpr"
-        ),
-    }  # fmt: skip
-
-    whole = outputs % cut.outputs == 0 and inputs % cut.inputs == 0
-    span = triton.cdiv(triton.cdiv(inputs, cut.inputs), 1 if activation else cut.splits) * cut.inputs
-    constants = {
-        "BITS": bits,
-        "BLOCK": block if bits == 4 else 0,
-        "ROWS": TILE_ROWS,
-        "TILES": tiles,
-        "BN": cut.outputs,
-        "BK": cut.inputs,
-        "SPLIT": span,
-        "WHOLE": whole,
-        "TYPE": tl.bfloat16,
-        "ACTIVATION": activation,
-        **{n: None for n, kind in signature.items() if kind == "constexpr" and n.islower()},
-    }
-    aligned = [n for n, kind in signature.items() if kind.startswith("*")]
-    aligned += [n for n, size in (("outputs", outputs), ("inputs", inputs)) if size % 16 == 0]
-    aligned += ["stride_split", "stride_weight", "stride_scales"]
-    return Case(
-        name,
-        _multiply,
-        signature,
-        constants,
-        tuple(aligned),
-        cut.warps,
-        stages(tiles, chained=nested and whole),
-        weights=cut.outputs * cut.inputs,
-        options={"enable_fp_fusion": False},
+def four_bit(
+    outputs: int, inputs: int, nested: bool = False, block: int = 64, zeros: bool = False, order: bool = False
+) -> FourBit:
+    blocks = outputs, inputs // block
+    return FourBit(
+        empty(outputs, inputs // 2, dtype=uint8),
+        empty(blocks, dtype=uint8 if nested else float32),
+        empty(16),
+        block,
+        Nested(empty(256), empty(outputs * blocks[1] // 256), empty(outputs)) if nested else None,
+        empty(blocks, dtype=int8) if zeros else None,
+        empty(inputs, dtype=int32) if order else None,
     )
 
 
-WIDE = Tiling(128, 256, 4, 8)
-"""What `gpu_shapes.widened` makes of a cut."""
+def eight_bit(outputs: int, inputs: int) -> EightBit:
+    return EightBit(empty(outputs, inputs, dtype=int8), empty(outputs))
+
+
+def dense(outputs: int, inputs: int) -> Weight:
+    return empty(outputs, inputs, dtype=bfloat16)
+
+
+def of_weights(name: str, launch: Callable[[], None]) -> Case:
+    """The product that `launch` launches; a pass of its loop takes a block of the weight."""
+    case = launched(name, _multiply, launch)
+    constants = {case.kernel.arg_names[at]: value for (at,), value in case.constants.items()}
+    return replace(case, weights=constants["BN"] * constants["BK"])
+
+
+def product(name: str, weight: Weight, rows: int, activation: Activation | None = None, wide: bool = False) -> Case:
+    """A product of so many rows; `wide`: on so few multiprocessors that its programs are widened."""
+    outputs, inputs = weight.shape
+    # One row takes the program of 8, and never a wide one.
+    count = 1 if rows == 8 and not wide else rows
+    x, gates = empty(count, inputs, dtype=bfloat16), empty(count, outputs // 2, dtype=bfloat16)
+    with as_with(1 if wide else PROCESSORS):
+        out = gates if activation else empty(splits(weight), count, outputs)
+        return of_weights(name, lambda: multiply(x, weight, None, out, count, FLAG, activation))
+
 
 CASES = [
-    *(case(f"nf4 nested, {8 * tiles} rows", 6144, 4096, 4, tiles, nested=True) for tiles in (1, 2, 4, 8)),
+    *(product(f"nf4 nested, {rows} rows", four_bit(6144, 4096, nested=True), rows) for rows in (8, 16, 32, 64)),
     *(
-        case(f"{name}, 8 rows in wide programs", *shape, 4, 1, nested, block, activation, cut=WIDE)
-        for name, shape, nested, block, activation in (
-            ("nf4 nested", (6144, 4096), True, 64, None),
-            ("nf4 nested with silu", (28672, 4096), True, 64, "silu"),
-            ("nf4", (4096, 12288), False, 64, None),
-            ("nf4, block 32", (4096, 4096), False, 32, None),
+        product(f"{name}, 8 rows in wide programs", weight, 8, activation, wide=True)
+        for name, weight, activation in (
+            ("nf4 nested", four_bit(6144, 4096, nested=True), None),
+            ("nf4 nested with silu", four_bit(28672, 4096, nested=True), "silu"),
+            ("nf4", four_bit(4096, 12288), None),
+            ("nf4, block 32", four_bit(4096, 4096, block=32), None),
         )
     ),
-    *(case(f"int4 with zeros, {8 * tiles} rows", 4096, 12288, 4, tiles, zeros=True) for tiles in (1, 8)),
-    case("int4 in order, 8 rows", 4096, 12288, 4, 1, order=True),
-    case("nf4, 8 rows", 4096, 12288, 4, 1),
-    case("nf4, block 32, 8 rows", 4096, 4096, 4, 1, block=32),
-    case("nf4 nested of 896 inputs, 8 rows", 4864, 896, 4, 1, nested=True),
+    *(product(f"int4 with zeros, {rows} rows", four_bit(4096, 12288, zeros=True), rows) for rows in (8, 64)),
+    product("int4 in order, 8 rows", four_bit(4096, 12288, order=True), 8),
+    product("nf4, 8 rows", four_bit(4096, 12288), 8),
+    product("nf4, block 32, 8 rows", four_bit(4096, 4096, block=32), 8),
+    product("nf4 nested of 896 inputs, 8 rows", four_bit(4864, 896, nested=True), 8),
     *(
-        case(f"nf4 nested with silu, {8 * tiles} rows", 28672, 4096, 4, tiles, nested=True, activation="silu")
-        for tiles in (1, 2, 8)
+        product(f"nf4 nested with silu, {rows} rows", four_bit(28672, 4096, nested=True), rows, "silu")
+        for rows in (8, 16, 64)
     ),
-    case("int8 with silu, 8 rows", 16384, 2048, 8, 1, activation="silu"),
-    *(case(f"int8, {8 * tiles} rows", 4096, 4096, 8, tiles) for tiles in (1, 2, 4, 8)),
-    case("bf16 head, 8 rows", 151936, 4096, 16, 1),
-    *(case(f"bf16, {8 * tiles} rows", 4096, 4096, 16, tiles) for tiles in (2, 4, 8)),
+    product("int8 with silu, 8 rows", eight_bit(16384, 2048), 8, "silu"),
+    *(product(f"int8, {rows} rows", eight_bit(4096, 4096), rows) for rows in (8, 16, 32, 64)),
+    product("bf16 head, 8 rows", dense(151936, 4096), 8),
+    *(product(f"bf16, {rows} rows", dense(4096, 4096), rows) for rows in (16, 32, 64)),
 ]
+
+_BY_NAME = {case.name: case for case in CASES}
+_WIDE = _BY_NAME["bf16, 32 rows"]
+PLANTED = [
+    replace(
+        _WIDE,
+        name=f"{_WIDE.name}: shorter blocks",
+        constants={**_WIDE.constants, (_multiply.arg_names.index("BK"),): 32},
+    ),
+    replace(_BY_NAME["int8, 32 rows"], name="int8, 32 rows: more warps", num_warps=8),
+]
+"""Programs that multiply otherwise than those beside them."""

@@ -1,36 +1,25 @@
 """The kernel of short convolutions as a step launches it, at LFM2-1.2B's shapes: 2,048 channels, 3 taps."""
 
-from specchat.engine.kernels import short_conv
-from tests.kernels.compiled import Case
+from torch import bfloat16, empty, int32, int64
 
-SPLITS = 4
+from specchat.engine.kernels.short_conv import _short_conv, short_conv
+from tests.kernels.compiled import Case, launched
 
-CASES = [
-    Case(
-        name=name,
-        kernel=short_conv._short_conv,
-        signature={
-            "partials": "*fp32",
-            "weights": "*fp32",
-            "start": "*i32",
-            "length": "*i32",
-            "tree": "*i64" if tree else "constexpr",
-            "keys": "*bf16",
-            "values": "*bf16",
-            "out": "*bf16",
-            "skip": "*i32",
-            "stride_split": "i32",
-            "stride_row": "i32",
-            "half": "i32",
-            "capacity": "i32",
-            "held": "i32",
-            "TAPS": "constexpr",
-            "SPLITS": "constexpr",
-            "COLUMNS": "constexpr",
-        },
-        constants={"TAPS": 3, "SPLITS": SPLITS, "COLUMNS": short_conv.COLUMNS} | ({} if tree else {"tree": None}),
-        aligned=("partials", "weights", "keys", "values", "out", "stride_split", "stride_row", "half"),
-        num_warps=2,
+ROWS, CHANNELS, CAPACITY = 16, 2048, 4099
+
+
+def _convolved(name: str, tree: bool) -> Case:
+    position = empty(1, dtype=int32)
+    cache = empty(1, CAPACITY, CHANNELS // 2, dtype=bfloat16)
+    return launched(
+        name,
+        _short_conv,
+        lambda: short_conv(
+            *(empty(4, ROWS, 3 * CHANNELS), empty(CHANNELS, 1, 3), position, position),
+            *(empty(ROWS, dtype=int64) if tree else None, cache, cache, empty(ROWS, CHANNELS, dtype=bfloat16)),
+            *(ROWS, position, CAPACITY),
+        ),
     )
-    for name, tree in (("short convolution", False), ("short convolution of a tree", True))
-]
+
+
+CASES = [_convolved("short convolution", tree=False), _convolved("short convolution of a tree", tree=True)]

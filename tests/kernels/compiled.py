@@ -94,7 +94,8 @@ def launched(name: str, wanted: Any, launch: Callable[[], object], weights: int 
         bound, kinds, given = bind(*arguments, **options)
         _, signature, constants, attributes = kernel._pack_args(backend, options, bound, kinds, given)
         aligned = tuple(at for at, found in attributes.items() if found)
-        made.append(Case(name, kernel, signature, constants, aligned, given["num_warps"], weights=weights))
+        own = {option: value for option, value in options.items() if option not in (*kernel.arg_names, "num_warps")}
+        made.append(Case(name, kernel, signature, constants, aligned, given["num_warps"], 3, weights, own))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(JITFunction, "run", run)

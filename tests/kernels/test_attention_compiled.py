@@ -3,7 +3,7 @@
 from tests.kernels import compiled
 
 CASES = "tests.kernels.cases_attention"
-PLANTED = "tests.kernels.cases_planted:ATTENTION"
+PLANTED = "tests.kernels.cases_attention:PLANTED"
 
 
 @compiled.NEWEST

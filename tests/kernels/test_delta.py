@@ -1,34 +1,27 @@
 """Recurrent layers against plain torch, row by row, in trees and after rollbacks, and what their kernels compile to."""
 
 from copy import deepcopy
-from itertools import cycle, pairwise
+from itertools import pairwise
 
 import pytest
 import torch
 from torch import Tensor
 
-from specchat.engine.kernels.delta import step
-from specchat.engine.kernels.delta_outputs import finish, reference_delta
-from specchat.engine.kernels.delta_rows import convolve
+from specchat.engine.gpu_checks.layers import masks_of
+from specchat.engine.gpu_checks.states import LONG, RecurrentLayer
 from specchat.engine.kernels.delta_state import (
     BASE,
-    DeltaState,
-    LogEntries,
-    chain_paths,
     keep_entries,
-    slices,
 )
 from specchat.engine.kernels.gpu_shapes import PASS_ROWS, STATE_BACK, STATE_SLOTS
 from specchat.engine.kernels.verify_state import VerifyState
 from tests.kernels import compiled
-from tests.kernels.test_rowwise import CLEAR, COUNTS, DEVICE, DTYPES, GPU, SET, TOLERANCE, random
+from tests.kernels.test_rowwise import CLEAR, COUNTS, DEVICE, DTYPES, GPU, SET, TOLERANCE
 from tests.kernels.test_trees import TREE, paths
 
-EPS = 1e-6
 SMALL, WIDE = (1, 2, 16, 8, 4), (1, 1, 128, 32, 4)
 """Key and value heads, their widths, and taps. Of the second two programs share a head's state."""
 SHAPES = [SMALL, WIDE, (2, 4, 8, 16, 3)]
-LONG = STATE_SLOTS + 70
 SLACK = 1e-3 if GPU else 1e-4
 """Of sums over a whole text; a GPU's exponentials round in their last bits."""
 
@@ -38,93 +31,9 @@ def dtype(request: pytest.FixtureRequest) -> torch.dtype:
     return request.param
 
 
-def number(value: int) -> Tensor:
-    return torch.tensor([value], dtype=torch.int32, device=DEVICE)
-
-
-class Recurrent:
-    """A layer that forgets slowly, with what its products give for each of some tokens.
-
-    All that it holds begins as NaN, and what a pass puts between its kernels is NaN before each.
-    """
-
-    def __init__(
-        self, key_heads: int, value_heads: int, key_dim: int, value_dim: int, taps: int, tokens: int = LONG
-    ) -> None:
-        self.shape, self.taps = (key_heads, key_dim, value_heads, value_dim), taps
-        keys, values = key_heads * key_dim, value_heads * value_dim
-        channels = 2 * keys + values
-        self.products, self.gates = random(2, tokens, channels + values), random(3, tokens, 2 * value_heads, seed=1)
-        self.weights = random(channels, 1, taps, seed=2)
-        self.rates, self.shifts = random(value_heads, seed=3) - 3, random(value_heads, seed=4)
-        self.norm = 1 + random(value_dim, seed=5) / 4, EPS
-        width = -(-(channels + keys + values + value_heads) // 4) * 4
-        programs = slices(key_dim, value_dim)
-        self.log = self._empty(1, STATE_SLOTS, width)
-        self.state = DeltaState(
-            self._empty(2, value_heads, key_dim, value_dim),
-            torch.full((value_heads, programs, 2), 123_456, dtype=torch.int32, device=DEVICE),
-            LogEntries.of(self.log[0], *self.shape),
-        )
-        self._width = width
-
-    def _empty(self, *shape: int) -> Tensor:
-        return torch.full(shape, torch.nan, device=DEVICE)
-
-    def run(
-        self,
-        tokens: list[int],
-        start: int,
-        length: int | None = None,
-        masks: Tensor | None = None,
-        skip: Tensor | None = None,
-        dtype: torch.dtype = torch.float32,
-    ) -> Tensor:
-        """Outputs of rows, given by what their products are those of; a chain from `start` on unless told otherwise."""
-        key_heads, key_dim, value_heads, value_dim = self.shape
-        rows = len(tokens)
-        entries = LogEntries.of(self._empty(PASS_ROWS, self._width), *self.shape)
-        between = (
-            self._empty(PASS_ROWS, key_heads, key_dim),
-            self._empty(PASS_ROWS, value_heads, value_dim),
-            self._empty(PASS_ROWS, value_heads),
-        )
-        partials, gates = (self._padded(part[:, tokens]) for part in (self.products, self.gates))
-        first, text = number(start), number(start if length is None else length)
-        masks = chain_paths(PASS_ROWS, DEVICE) if masks is None else masks
-        convolve(
-            partials, gates, self.weights, self.rates, self.shifts, first, text, masks, self.state.log, entries,
-            *between, rows, skip, EPS,
-        )  # fmt: skip
-        step(self.state, entries, *between, first, text, masks, rows, skip, self.taps)
-        out = torch.full((PASS_ROWS, value_heads * value_dim), torch.nan, device=DEVICE, dtype=dtype)
-        finish(partials, between[1], self.norm, entries, self.state.log, first, out, rows, skip)
-        assert out[rows:].isnan().all(), "a row beyond the count was written"
-        return out[:rows]
-
-    def _padded(self, rows: Tensor) -> Tensor:
-        made = self._empty(rows.shape[0], PASS_ROWS, rows.shape[2])
-        made[:, : rows.shape[1]] = rows
-        return made
-
-    def read(self, tokens: list[int], cuts: tuple[int, ...], start: int = 0) -> Tensor:
-        """Outputs of a text in passes of `cuts` tokens, over and over."""
-        made, at, sizes = [self._empty(0, self.shape[2] * self.shape[3])], 0, cycle(cuts)
-        while at < len(tokens):
-            size = next(sizes)
-            made.append(self.run(tokens[at : at + size], start + at))
-            at += size
-        return torch.cat(made)
-
-    def base(self) -> int:
-        """The position that the log begins with."""
-        return int(self.state.positions[..., BASE].max())
-
-    def reference(self, tokens: list[int]) -> Tensor:
-        """Outputs float64 of a text."""
-        mixed, gates = (part[:, tokens].double().sum(0) for part in (self.products, self.gates))
-        used = self.weights, self.rates, self.shifts, self.norm
-        return reference_delta(mixed, gates, *used, self.shape[0], EPS)
+def base(layer: RecurrentLayer) -> int:
+    """The position that the log begins with."""
+    return int(layer.state.positions[..., BASE].max())
 
 
 TOKENS = list(range(LONG))
@@ -133,25 +42,25 @@ TOKENS = list(range(LONG))
 @pytest.fixture(scope="module")
 def alone() -> Tensor:
     """The outputs of the tokens of a text as long as the log and more, each read alone."""
-    return Recurrent(*SMALL).read(TOKENS, (1,))
+    return RecurrentLayer(*SMALL).read(TOKENS, (1,))
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_is_plain_torchs(shape: tuple[int, ...], dtype: torch.dtype) -> None:
-    layer = Recurrent(*shape)
-    found = torch.cat([layer.run(TOKENS[a:b], a, dtype=dtype) for a, b in pairwise((0, 1, 3, 20, 36))])
+    layer = RecurrentLayer(*shape, dtype=dtype)
+    found = torch.cat([layer.run(TOKENS[a:b], a) for a, b in pairwise((0, 1, 3, 20, 36))])
     truth = layer.reference(TOKENS[:36])
     assert truth.abs().mean() > 0.1
     torch.testing.assert_close(found.double(), truth, rtol=TOLERANCE[dtype], atol=SLACK)
 
 
 def test_long_texts_are_plain_torchs(alone: Tensor) -> None:
-    torch.testing.assert_close(alone.double(), Recurrent(*SMALL).reference(TOKENS), rtol=SLACK, atol=SLACK)
+    torch.testing.assert_close(alone.double(), RecurrentLayer(*SMALL).reference(TOKENS), rtol=SLACK, atol=SLACK)
 
 
 def test_slow_decays_are_not_rounded_away() -> None:
     """Of a forget gate far below zero: what 1 + e**x has lost would be multiplied by a large rate."""
-    layer = Recurrent(*SMALL)
+    layer = RecurrentLayer(*SMALL)
     layer.rates += 6.0
     layer.shifts -= 14.0
     layer.run(TOKENS[:40], 0)
@@ -163,22 +72,22 @@ def test_slow_decays_are_not_rounded_away() -> None:
 
 @pytest.mark.parametrize("cuts", [(64,), (5, 1, 17, 17), (3, 16)], ids=str)
 def test_cuts_change_no_bit(cuts: tuple[int, ...], alone: Tensor) -> None:
-    assert torch.equal(Recurrent(*SMALL).read(TOKENS, cuts), alone)
+    assert torch.equal(RecurrentLayer(*SMALL).read(TOKENS, cuts), alone)
 
 
 def test_parts_of_a_wide_state_change_no_bit() -> None:
-    single = Recurrent(*WIDE).read(TOKENS[:24], (1,))
-    assert torch.equal(Recurrent(*WIDE).read(TOKENS[:24], (24,)), single)
+    single = RecurrentLayer(*WIDE).read(TOKENS[:24], (1,))
+    assert torch.equal(RecurrentLayer(*WIDE).read(TOKENS[:24], (24,)), single)
 
 
 def test_a_row_does_not_depend_on_its_company(alone: Tensor) -> None:
     for rows in COUNTS[::3]:
-        assert torch.equal(Recurrent(*SMALL).run(TOKENS[:rows], 0), alone[:rows]), rows
+        assert torch.equal(RecurrentLayer(*SMALL).run(TOKENS[:rows], 0), alone[:rows]), rows
 
 
 def test_rejected_tokens_leave_nothing_behind(alone: Tensor) -> None:
     """In passes as wide as those of a prompt too, whose last rows are of no text."""
-    layer, at = Recurrent(*SMALL), 0
+    layer, at = RecurrentLayer(*SMALL), 0
     for turn in range(60):
         accepted, drafted = 1 + turn % 6, (3 + turn % 7) if turn % 9 else PASS_ROWS - 6
         wrong = [(17 * turn + i) % LONG for i in range(drafted)]
@@ -191,14 +100,14 @@ def test_rejected_tokens_leave_nothing_behind(alone: Tensor) -> None:
 
 
 def test_a_text_is_rolled_back_bit_by_bit(alone: Tensor) -> None:
-    layer = Recurrent(*SMALL)
+    layer = RecurrentLayer(*SMALL)
     layer.read(TOKENS[:70], (17, 5))
     at = 70
     for back in (1, 2, 16, 17, 33, STATE_BACK, 5):
         length = min(LONG - 3, at + back + 13)
         layer.read(TOKENS[at:length], (17, 1, 1, 1), at)
         at = length - back
-        assert layer.base() <= at
+        assert base(layer) <= at
         assert torch.equal(layer.run(TOKENS[at : at + 3], at), alone[at : at + 3]), back
         at += 3
     assert at > STATE_SLOTS
@@ -207,30 +116,26 @@ def test_a_text_is_rolled_back_bit_by_bit(alone: Tensor) -> None:
 @pytest.mark.parametrize("cuts", [(29,), (64, 1)], ids=str)
 def test_a_text_is_rolled_back_to_the_beginning_of_the_log(cuts: tuple[int, ...], alone: Tensor) -> None:
     """Whose convolution reads what lies before it."""
-    layer, at = Recurrent(*SMALL), 0
+    layer, at = RecurrentLayer(*SMALL), 0
     for length in (90, 151, 187):
         layer.read(TOKENS[at:length], cuts, at)
-        at = layer.base()
+        at = base(layer)
         assert 0 < at < length - STATE_BACK // 2
         assert torch.equal(layer.run(TOKENS[at : at + 3], at), alone[at : at + 3]), length
         at += 3
 
 
 def test_a_text_begins_anew(alone: Tensor) -> None:
-    layer = Recurrent(*SMALL)
+    layer = RecurrentLayer(*SMALL)
     layer.read(TOKENS[:90], (50,))
     assert torch.equal(layer.read(TOKENS[:20], (3, 9)), alone[:20])
-
-
-def masks_of(nodes: list[list[int]]) -> Tensor:
-    return torch.tensor([sum(1 << j for j in path) for path in nodes], device=DEVICE)
 
 
 @pytest.mark.parametrize("start", [0, 2, 131])
 def test_a_row_of_a_tree_is_a_row_of_a_chain(start: int) -> None:
     """At once, and where the tree grows by a few nodes a pass; then the text goes on from one of its paths."""
     nodes, after, all_paths = [50 + 3 * i for i in range(len(TREE) + 1)], TOKENS[100:109], paths(TREE)
-    text = Recurrent(*SMALL)
+    text = RecurrentLayer(*SMALL)
     text.read(TOKENS[:start], (17, 5))
 
     def chained(tokens: list[int]) -> Tensor:
@@ -253,7 +158,7 @@ def test_a_row_of_a_tree_is_a_row_of_a_chain(start: int) -> None:
 
 def test_a_tree_of_all_the_nodes_that_a_draft_model_runs_over(alone: Tensor) -> None:
     """Fifteen levels of four, after a text as long as the log holds."""
-    start, layer, path = 127, Recurrent(*SMALL), [0]
+    start, layer, path = 127, RecurrentLayer(*SMALL), [0]
     layer.read(TOKENS[:start], (16,))
     layer.run([start], start)
     for level in range(15):
@@ -266,7 +171,7 @@ def test_a_tree_of_all_the_nodes_that_a_draft_model_runs_over(alone: Tensor) -> 
 
 
 def test_skip() -> None:
-    layer = Recurrent(*SHAPES[2])
+    layer = RecurrentLayer(*SHAPES[2])
     layer.run(TOKENS[:5], 0, skip=CLEAR)
     before = layer.log.clone(), layer.state.states.clone(), layer.state.positions.clone()
     assert layer.run(TOKENS[:3], 5, skip=SET).isnan().all()

@@ -305,7 +305,7 @@ def test_an_activation_takes_whole_sums_where_they_cost_little() -> None:
     assert not activates(6144, 1024, 8, 128)
 
 
-CASES, PLANTED = "tests.kernels.cases_products", "tests.kernels.cases_planted:PRODUCTS"
+CASES, PLANTED = "tests.kernels.cases_products", "tests.kernels.cases_products:PLANTED"
 
 
 @compiled.NEWEST

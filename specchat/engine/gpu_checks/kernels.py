@@ -11,7 +11,7 @@ from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.device.page_locked import page_locked
 from specchat.engine.formats.layout import EightBit
 from specchat.engine.formats.quantise import dequantised
-from specchat.engine.gpu_checks import drafts, place, short_convs, states
+from specchat.engine.gpu_checks import drafts, layers, place
 from specchat.engine.gpu_checks.drafts import PROMPT
 from specchat.engine.gpu_checks.notes import Notes
 from specchat.engine.kernels import attention
@@ -65,8 +65,8 @@ def all_kernels(notes: Notes) -> None:
     drafts.sampled(notes)
     drafts.grown(notes)
     moved(notes)
-    states.outputs(notes)
-    short_convs.outputs(notes)
+    for what in layers.LAYERS:
+        layers.outputs(notes, what)
 
 
 def rowwise(notes: Notes) -> None:

@@ -44,6 +44,16 @@ def random(*shape: int, seed: int, dtype: torch.dtype = torch.float32) -> Tensor
     return drawn.to(device(), dtype)
 
 
+def filled(*shape: int, value: float = torch.nan, dtype: torch.dtype = torch.float32) -> Tensor:
+    """A tensor of one value, NaN by default: what nothing has written yet."""
+    return torch.full(shape, value, device=device(), dtype=dtype)
+
+
+def number(value: int) -> Tensor:
+    """int32 [1]."""
+    return filled(1, value=value, dtype=torch.int32)
+
+
 def weight_of(quant: Quant | None, outputs: int, inputs: int) -> Weight:
     """A random matrix in a format, of int4 with zero points and inputs in an order.
 

@@ -7,7 +7,7 @@ from typing import get_args
 import torch
 from torch import Tensor
 
-from specchat.engine.gpu_checks import place, short_convs, states
+from specchat.engine.gpu_checks import layers, place
 from specchat.engine.gpu_checks.kernels import WINDOW, attended, run_attention, sinks_and_gates
 from specchat.engine.gpu_checks.notes import Notes
 from specchat.engine.kernels.activation import Activation, gate_mul
@@ -36,8 +36,8 @@ def alone(notes: Notes) -> None:
     chains(notes, window=WINDOW)
     gated(notes)
     norms(notes)
-    states.company(notes)
-    short_convs.company(notes)
+    for what in layers.LAYERS:
+        layers.company(notes, what)
 
 
 def products(notes: Notes, quant: Quant | None, company: tuple[int, ...] = COMPANY) -> None:
@@ -124,8 +124,8 @@ def trees(notes: Notes) -> None:
     """A tree's nodes in attention, over the whole text and in a window, in recurrent layers and short convolutions."""
     for window in (0, WINDOW):
         nodes(notes, STARTS, window)
-    states.nodes(notes)
-    short_convs.nodes(notes)
+    for what in layers.LAYERS:
+        layers.nodes(notes, what)
 
 
 def nodes(notes: Notes, starts: tuple[int, ...], window: int = 0) -> None:

@@ -1,12 +1,13 @@
-"""Recurrent layers on a GPU: outputs against their reference, bits of rows alone, in company and in trees."""
+"""A recurrent layer with its state on the device, and its reference."""
 
-from itertools import cycle, pairwise
+from abc import ABC, abstractmethod
+from itertools import cycle
 
 import torch
 from torch import Tensor
 
 from specchat.engine.gpu_checks import place
-from specchat.engine.gpu_checks.notes import Notes
+from specchat.engine.gpu_checks.place import filled, number
 from specchat.engine.kernels.delta import step
 from specchat.engine.kernels.delta_outputs import finish, reference_delta
 from specchat.engine.kernels.delta_rows import convolve
@@ -14,91 +15,113 @@ from specchat.engine.kernels.delta_state import DeltaState, LogEntries, chain_pa
 from specchat.engine.kernels.gpu_shapes import PASS_ROWS, STATE_SLOTS
 from specchat.engine.recipe import LENGTH_EPS
 
-KEY_HEADS, VALUE_HEADS, KEY_DIM, VALUE_DIM, TAPS = 1, 2, 128, 32, 4
-TOKENS = STATE_SLOTS + 20
-"""More than a log holds."""
-BRIEF = 60
-"""Tokens of rows in company under the interpreter, which takes seconds for more."""
-ALLOWED = {torch.float32: 2e-4, torch.bfloat16: 2e-2}
-"""Difference of values near 1 that sums over a whole text make, by dtype."""
-PATHS = [[0], [0, 1], [0, 2], [0, 1, 3], [0, 2, 4], [0, 1, 3, 5]]
-"""Nodes of a tree by their paths."""
+LONG = STATE_SLOTS + 70
+"""Tokens, more than a log holds."""
 
 
-class RecurrentLayer:
-    """A layer of random numbers that forgets slowly, with the products of a text's tokens."""
+class TextLayer(ABC):
+    """A layer with the products of `tokens` tokens, whose outputs are of `dtype`."""
 
-    def __init__(self) -> None:
-        keys, values = KEY_HEADS * KEY_DIM, VALUE_HEADS * VALUE_DIM
+    def __init__(self, tokens: int, dtype: torch.dtype) -> None:
+        self.tokens, self.dtype = tokens, dtype
+
+    @abstractmethod
+    def run(
+        self,
+        tokens: list[int],
+        start: int,
+        length: int | None = None,
+        masks: Tensor | None = None,
+        skip: Tensor | None = None,
+    ) -> Tensor:
+        """Outputs of rows of these tokens at entries `start`, ...: [rows, values]; a chain without `masks`.
+
+        Raises:
+            AssertionError: a row beyond the count was written.
+        """
+
+    @abstractmethod
+    def reference(self, tokens: list[int]) -> Tensor:
+        """Outputs of a text, float64."""
+
+    def read(self, tokens: list[int], cuts: tuple[int, ...], start: int = 0) -> Tensor:
+        """Outputs of a text in passes of `cuts` tokens, over and over."""
+        made, at, sizes = list[Tensor](), 0, cycle(cuts)
+        while at < len(tokens):
+            made.append(self.run(tokens[at : at + next(sizes)], start + at))
+            at += len(made[-1])
+        return torch.cat(made) if made else filled(0)
+
+    def _of(self, products: Tensor, tokens: list[int]) -> Tensor:
+        """The rows of these tokens, and NaN after them."""
+        padded = filled(len(products), PASS_ROWS, products.shape[2])
+        padded[:, : len(tokens)] = products[:, tokens]
+        return padded
+
+    def _checked(self, out: Tensor, rows: int) -> Tensor:
+        if not out[rows:].isnan().all():
+            raise AssertionError("a row beyond the count was written")
+        return out[:rows]
+
+
+class RecurrentLayer(TextLayer):
+    """A layer that forgets slowly, with what its products give for each of some tokens.
+
+    All that it holds begins as NaN, and what a pass puts between its kernels is NaN before each.
+    """
+
+    def __init__(
+        self,
+        key_heads: int,
+        value_heads: int,
+        key_dim: int,
+        value_dim: int,
+        taps: int,
+        tokens: int = LONG,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        super().__init__(tokens, dtype)
+        self._shape, self._taps = (key_heads, key_dim, value_heads, value_dim), taps
+        keys, values = key_heads * key_dim, value_heads * value_dim
         channels = 2 * keys + values
-        self.products = place.random(2, TOKENS, channels + values, seed=41)
-        self.gates = place.random(3, TOKENS, 2 * VALUE_HEADS, seed=42)
-        self.weights = place.random(channels, 1, TAPS, seed=43)
-        self.rates, self.shifts = place.random(VALUE_HEADS, seed=44) - 3, place.random(VALUE_HEADS, seed=45)
-        self.norm = place.random(VALUE_DIM, seed=46), LENGTH_EPS
-        device, width = place.device(), channels + keys + values + 4 * VALUE_HEADS
-        self._sizes = KEY_HEADS, KEY_DIM, VALUE_HEADS, VALUE_DIM
-        self._state = DeltaState(
-            torch.zeros(2, VALUE_HEADS, KEY_DIM, VALUE_DIM, device=device),
-            torch.zeros(VALUE_HEADS, slices(KEY_DIM, VALUE_DIM), 2, device=device, dtype=torch.int32),
-            LogEntries.of(torch.zeros(STATE_SLOTS, width, device=device), *self._sizes),
-        )
-        self._rows = LogEntries.of(torch.zeros(PASS_ROWS, width, device=device), *self._sizes)
-        self._between = tuple(
-            torch.zeros(PASS_ROWS, *shape, device=device)
-            for shape in ((KEY_HEADS, KEY_DIM), (VALUE_HEADS, VALUE_DIM), (VALUE_HEADS,))
+        self.products = place.random(2, tokens, channels + values, seed=0)
+        self.gates = place.random(3, tokens, 2 * value_heads, seed=1)
+        self.weights = place.random(channels, 1, taps, seed=2)
+        self.rates, self.shifts = place.random(value_heads, seed=3) - 3, place.random(value_heads, seed=4)
+        self.norm = 1 + place.random(value_dim, seed=5) / 4, LENGTH_EPS
+        self._width = -(-(channels + keys + values + value_heads) // 4) * 4
+        self.log = filled(1, STATE_SLOTS, self._width)
+        self.state = DeltaState(
+            filled(2, value_heads, key_dim, value_dim),
+            filled(value_heads, slices(key_dim, value_dim), 2, value=123_456, dtype=torch.int32),
+            LogEntries.of(self.log[0], *self._shape),
         )
 
-    def run(self, tokens: list[int], start: int, masks: Tensor | None = None) -> Tensor:
-        """Outputs of rows of the text's tokens: compute dtype [rows, VALUE_HEADS * VALUE_DIM]."""
-        rows, device = len(tokens), place.device()
-        query, values, writes = self._between
-        first = torch.tensor([start], dtype=torch.int32, device=device)
-        masks = chain_paths(PASS_ROWS, device) if masks is None else masks
-        partials, gates = self.products[:, tokens].contiguous(), self.gates[:, tokens].contiguous()
+    def run(
+        self,
+        tokens: list[int],
+        start: int,
+        length: int | None = None,
+        masks: Tensor | None = None,
+        skip: Tensor | None = None,
+    ) -> Tensor:
+        (key_heads, key_dim, value_heads, value_dim), rows = self._shape, len(tokens)
+        entries = LogEntries.of(filled(PASS_ROWS, self._width), *self._shape)
+        shapes = (key_heads, key_dim), (value_heads, value_dim), (value_heads,)
+        query, values, writes = tuple(filled(PASS_ROWS, *shape) for shape in shapes)
+        partials, gates = (self._of(part, tokens) for part in (self.products, self.gates))
+        first, text = number(start), number(start if length is None else length)
+        masks = chain_paths(PASS_ROWS, place.device()) if masks is None else masks
         convolve(
-            partials, gates, self.weights, self.rates, self.shifts, first, first, masks, self._state.log, self._rows,
-            query, values, writes, rows, None, LENGTH_EPS,
+            partials, gates, self.weights, self.rates, self.shifts, first, text, masks, self.state.log, entries,
+            query, values, writes, rows, skip, LENGTH_EPS,
         )  # fmt: skip
-        step(self._state, self._rows, query, values, writes, first, first, masks, rows, None, TAPS)
-        out = torch.empty(rows, VALUE_HEADS * VALUE_DIM, device=device, dtype=place.dtype())
-        finish(partials, values, self.norm, self._rows, self._state.log, first, out, rows, None)
-        return out
+        step(self.state, entries, query, values, writes, first, text, masks, rows, skip, self._taps)
+        out = filled(PASS_ROWS, value_heads * value_dim, dtype=self.dtype)
+        finish(partials, values, self.norm, entries, self.state.log, first, out, rows, skip)
+        return self._checked(out, rows)
 
-
-def outputs(notes: Notes) -> None:
-    """Outputs of a text against the reference."""
-    layer, count = RecurrentLayer(), 40
-    found = torch.cat([layer.run(list(range(*ends)), ends[0]) for ends in pairwise((0, 1, 4, 20, count))])
-    mixed, gates = (part[:, :count].double().sum(0) for part in (layer.products, layer.gates))
-    used = layer.weights, layer.rates, layer.shifts, layer.norm
-    truth = reference_delta(mixed, gates, *used, KEY_HEADS, LENGTH_EPS)
-    difference = place.largest((found.double() - truth) / (1 + truth.abs()))
-    notes.within("recurrent layer", difference, ALLOWED[place.dtype()])
-
-
-def company(notes: Notes) -> None:
-    """Rows of a text that is longer than the log, in passes of unlike rows, the last of which are rejected."""
-    text, layer = list(range(TOKENS if place.on_gpu() else BRIEF)), RecurrentLayer()
-    alone = torch.cat([layer.run([token], token) for token in text])
-    for cuts in ((55,), (1, 12, 60)):
-        layer, found, sizes, at = RecurrentLayer(), [], cycle(cuts), 0
-        while at < len(text):
-            rows = text[at : at + next(sizes)]
-            found.append(layer.run([*rows, 0, 7, 0, 9], at)[: len(rows)])
-            at += len(rows)
-        unlike = (torch.cat(found) != alone).any(1).nonzero().flatten().tolist()
-        notes.row(what="recurrent layer", rows=cuts, unlike=unlike)
-        notes.expect(not unlike, f"recurrent layer: rows {unlike} of passes of {cuts} differ from those rows alone")
-
-
-def nodes(notes: Notes) -> None:
-    """Nodes of a tree against the ends of chains along their paths."""
-    masks = torch.tensor([sum(1 << node for node in path) for path in PATHS], device=place.device())
-    layer, start, tokens = RecurrentLayer(), 50, [7 * node + 3 for node in range(len(PATHS))]
-    layer.run(list(range(start)), 0)
-    made = layer.run(tokens, start, masks)
-    ends = [layer.run([tokens[node] for node in path], start)[-1] for path in PATHS]
-    unlike = [node for node, end in enumerate(ends) if not torch.equal(made[node], end)]
-    notes.row(what="tree of a recurrent layer", unlike=unlike)
-    notes.expect(not unlike, f"tree of a recurrent layer: nodes {unlike} differ from the ends of their chains")
+    def reference(self, tokens: list[int]) -> Tensor:
+        mixed, gates = (part[:, tokens].double().sum(0) for part in (self.products, self.gates))
+        used = self.weights, self.rates, self.shifts, self.norm
+        return reference_delta(mixed, gates, *used, self._shape[0], LENGTH_EPS)
