@@ -307,7 +307,8 @@ def test_guesses_of_no_use_are_left_for_a_while() -> None:
 
 def test_scores_that_are_no_numbers_are_told_of(tmp_path: Path) -> None:
     quick, _ = pair(checkpoint(tmp_path / "m", tie_word_embeddings=True))
-    quick._arguments.head_norm[:] = torch.nan
+    for norm in (quick._parameters.last_norm, quick._arguments._head._held["norm"]):
+        norm[:] = torch.nan
     with pytest.raises(ModelError, match="scores that are no numbers"):
         made(quick, Sampling(temperature=1.0))
     assert not quick.chains

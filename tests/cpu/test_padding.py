@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from specchat.engine.cpu.decoder import CpuDecoder
+from specchat.engine.hardware.threads import CORES
 from specchat.engine.memory.vectors import filled, unsupported
 from specchat.engine.model.tree_layout import depth_first
 from specchat.engine.protocol.pair import Quant
@@ -88,4 +89,4 @@ def test_hidden_states_are_the_models_own(tmp_path: Path) -> None:
 
 def test_plans_count_the_zeros(tmp_path: Path) -> None:
     opened = odd(tmp_path, "llama", hidden_size=136, head_dim=24, num_key_value_heads=2)
-    assert own(planned(opened, None, torch.get_num_threads())) == pytest.approx(held(CpuDecoder(opened, 200)), rel=0.01)
+    assert own(planned(opened, None, CORES)) == pytest.approx(held(CpuDecoder(opened, 200)), rel=0.01)
