@@ -13,7 +13,8 @@ from torch import Tensor
 from specchat.bench import DEMO_PROMPTS
 from specchat.bench.prompts import read_prompts, spread
 from specchat.config.catalog import load_catalog
-from specchat.engine.decoding import acceptance, block
+from specchat.engine.decoding import acceptance
+from specchat.engine.decoding.acceptance import chance, judge_block
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.loading import load
 from specchat.engine.protocol.options import Limits, Sampling, Speculation
@@ -47,11 +48,11 @@ class Both:
         self.ratio.append(kept)
         kept, refused = 0.0, 1.0
         for length in range(len(tokens), 0, -1):
-            passing, total = block.chance(length, reached, laws, q)
+            passing, total = chance(length, reached, laws, q)
             kept += length * refused * passing / total
             refused *= 1 - passing / total
         self.block.append(kept)
-        return block.judge_block(logits, tokens, q, position, sampler, of)
+        return judge_block(logits, tokens, q, position, sampler, of)
 
 
 def main() -> None:
@@ -66,7 +67,7 @@ def main() -> None:
             session.runner.executor.policies.off = whole
             for length in (5, 12):
                 both = Both()
-                setattr(acceptance, block.judge_block.__name__, both)
+                setattr(acceptance, judge_block.__name__, both)
                 for seed, chat in enumerate(chats):
                     sampling = Sampling(seed=seed, temperature=asked.temperature)
                     speculation = Speculation(strategy, length, "block")

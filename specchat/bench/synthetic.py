@@ -14,9 +14,8 @@ from specchat.bench.published import Shapes, config_json
 from specchat.engine.cpu import compiled
 from specchat.engine.errors import EngineError
 from specchat.engine.hardware.threads import CORES
-from specchat.engine.memory.draft_quant import drafting
 from specchat.engine.memory.need import Model, Place
-from specchat.engine.memory.plan import GIB, Plan, fits, plan
+from specchat.engine.memory.plan import GIB, Plan, drafting, fits, plan
 from specchat.engine.protocol.pair import Quant
 from specchat.engine.recipe import Matrix, Norm, Recipe
 from specchat.engine.runners.host import host_model, host_runner

@@ -9,8 +9,7 @@ from specchat.engine.cpu.descriptors import Descriptors
 from specchat.engine.cpu.padding import pad_norm, padded_eps
 from specchat.engine.cpu.parameters import Floats, Parameters
 from specchat.engine.cpu.workspace import PassBuffers
-from specchat.engine.model.decoder import NOTHING, Skip
-from specchat.engine.model.hidden_states import AuxHiddenStates
+from specchat.engine.model.decoder import NOTHING, AuxHiddenStates, Skip
 from specchat.engine.model.tree_layout import Layout
 from specchat.engine.weights.config import ModelConfig
 

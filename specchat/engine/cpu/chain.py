@@ -21,7 +21,7 @@ from specchat.engine.cpu.simd import Address, Count, constant, inner, primitive,
 from specchat.engine.cpu.tiles import BFLOAT16, FLOAT16, FLOAT32, load_widened
 from specchat.engine.kernels.streams import TOKEN
 from specchat.engine.memory.vectors import LANES
-from specchat.engine.model.chain_parameters import ChainParameters
+from specchat.engine.model.decoder import ChainParameters
 
 _draw: Any = draw
 _COUNTERS = -1

@@ -13,7 +13,7 @@ from specchat.engine.cpu.passes import PASS_ADDRESSES
 from specchat.engine.cpu.products import PANELS, kernels_of
 from specchat.engine.cpu.together import LINE
 from specchat.engine.memory.vectors import FEW, LANES
-from specchat.engine.model.chain_parameters import ChainParameters
+from specchat.engine.model.decoder import ChainParameters
 from specchat.engine.model.rows import TILE
 
 

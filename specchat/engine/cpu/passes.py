@@ -106,7 +106,7 @@ def layers(
         kept: int64 [layers + 1]: index into `states` and `tree_states` at which x is kept after so many layers; -1 for
             none.
         states, tree_states: float32 [kept layers, positions or rows of the tree scratch, hidden], as in
-            `model/hidden_states.py`.
+            `model/decoder.py`.
         counters: int64 [LINE * (1 + 5 layers)], zeros; with inputs of layers LINE * (1 + 2 layers) more.
     """
     hidden, deep, own_row, wide_row = x.shape[1], len(integers), own.shape[3], wide.shape[1]

@@ -22,7 +22,7 @@ from specchat.engine.backends import NO_DRAFT
 from specchat.engine.cross_tokenizer.retokenise import Retokenizer
 from specchat.engine.cross_tokenizer.vocabulary_map import Path, VocabularyMap
 from specchat.engine.decoding.cached import HostModel, LossyCache
-from specchat.engine.decoding.chain_only import ChainOnlyModel
+from specchat.engine.decoding.row_invariance import ChainOnlyModel
 from specchat.engine.model.tree_layout import shared_prefix
 from specchat.engine.strategy import Feature
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from specchat.engine.cpu import compiled
 from specchat.engine.decoding import noise
-from specchat.engine.decoding.constraint import Allowed, Constraint
+from specchat.engine.decoding.reply_rules import Allowed, Constraint
 from specchat.engine.errors import ModelError
 from specchat.engine.protocol.options import Sampling
 

@@ -13,7 +13,7 @@ from specchat.engine.kernels.mix import MixtureOutput, add_mixture
 from specchat.engine.kernels.route import Pairs, Rule, allocated, route
 from specchat.engine.recipe import Activation, Experts, Matrix
 from specchat.engine.reference.ops import gated_mlp
-from specchat.engine.reference.protocols import Tensors
+from specchat.engine.reference.tensors import Tensors
 
 
 class StackedTensors(Tensors, Protocol):

@@ -25,8 +25,9 @@ from specchat.engine.heads.families import FoundHeads
 from specchat.engine.loading import heads
 from specchat.engine.loading.drafting import noted, on_the_host, unrestricted, vocabulary_map_of, words_of
 from specchat.engine.loading.next_best import KernelsUnsupported
-from specchat.engine.memory import devices, expert_price, gpu_need
+from specchat.engine.memory import devices, gpu_need
 from specchat.engine.memory.devices import Machine, Placement, place
+from specchat.engine.memory.need import describe_experts
 from specchat.engine.memory.plan import Plan, context_of, shortened
 from specchat.engine.protocol.events import Loading
 from specchat.engine.protocol.pair import PairSpec
@@ -187,7 +188,7 @@ def _read(files: _Files, plan: Plan, note: str, bar: _Bar, shared: NativeModel |
     if files.frequent and (draft is not None or heads.own_layer_drafts(runner.statuses)):
         session.info = replace(session.info, draft_tokens=len(files.frequent))
     short = shortened(pair.context, target.config.longest, pair.target.label)
-    price = expert_price.described(plan.target, bus_rate(runner.gpu))
+    price = describe_experts(plan.target, bus_rate(runner.gpu))
     session.warn(short, files.warning, heads.unused_heads(pair, runner.statuses), price)
     return session
 

@@ -10,10 +10,9 @@ from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.hardware.free_memory import free_memory
 from specchat.engine.hardware.gpu import Gpu, find_gpu
 from specchat.engine.kernels.gpu_shapes import PROCESSORS
-from specchat.engine.memory.draft_quant import drafting
 from specchat.engine.memory.gpu_need import unsupported
 from specchat.engine.memory.need import Model, Place, quantised
-from specchat.engine.memory.plan import Plan, check_fits, fits, making_room, plan
+from specchat.engine.memory.plan import Plan, check_fits, drafting, fits, making_room, plan
 from specchat.engine.protocol.pair import Device, ModelSource, PairSpec
 from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.engine.weights.weights import left_dense

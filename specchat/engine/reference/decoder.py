@@ -16,10 +16,9 @@ from specchat.engine.program.lower import lower
 from specchat.engine.program.ops import Half
 from specchat.engine.protocol.pair import Quant
 from specchat.engine.recipe import Delta, ShortConv
-from specchat.engine.reference.delta import Past
+from specchat.engine.reference.delta import Past, Recurrence
 from specchat.engine.reference.layer import REFERENCE, run
 from specchat.engine.reference.ops import Context, LayerRows, norm
-from specchat.engine.reference.recurrence import Recurrence
 from specchat.engine.reference.tensors import CheckpointTensors
 from specchat.engine.weights.checkpoint import Checkpoint
 

@@ -25,7 +25,7 @@ from specchat.engine.program.ops import (
 )
 from specchat.engine.recipe import Activation, Attention, Experts, Gated, Norm
 from specchat.engine.reference.delta import Past, step_rows
-from specchat.engine.reference.protocols import ModelTensors, Tensors
+from specchat.engine.reference.tensors import ModelTensors, Tensors
 
 GATES: dict[Activation, Callable[[Tensor, Tensor], Tensor]] = {
     "silu": lambda gate, up: silu(gate) * up,

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from operator import itemgetter
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -16,6 +17,31 @@ from specchat.engine.recipe import Matrix, Norm
 from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.engine.weights.matrices import read_matrix, read_norm, read_table, read_vectors
 from specchat.engine.weights.weights import Weights
+
+
+class Tensors(Protocol):
+    """The tensors that layers name."""
+
+    def norm(self, of: Norm) -> RMSNorm:
+        """A norm with its weight."""
+        ...
+
+    def product(self, x: Tensor, of: Matrix) -> Tensor:
+        """x W^T + b: float32 [..., inputs] -> float32 [..., outputs]."""
+        ...
+
+    def vector(self, name: str) -> Tensor:
+        """A tensor that is neither a matrix nor the weight of a norm, float32."""
+        ...
+
+
+class ModelTensors(Tensors, Protocol):
+    """The tensors that a recipe names."""
+
+    def rows(self, of: Matrix, tokens: Tensor) -> Tensor:
+        """Rows of a table: int64 [...] -> float32 [..., hidden]."""
+        ...
+
 
 SLAB = 1 << 20
 """Weights dequantised at a time: 4 MiB in float32, which fit a processor's cache."""
