@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specchat.tune.muon import Muon, half_precision
+from specchat.tune.training import Muon, half_precision
 from training.data import Rows
 from training.model import Llama, Shape
 

@@ -11,8 +11,8 @@ from random import Random
 from statistics import fmean, median
 
 from specchat.bench.contender import CLOCK, BenchPrompt, Clock, Different, Run
+from specchat.bench.interleaved import ratio_interval
 from specchat.bench.ours import Ours
-from specchat.bench.ratios import ratio_interval
 from specchat.bench.summary import PLAIN
 
 TOKENS = 64

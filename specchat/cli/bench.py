@@ -202,7 +202,7 @@ def _sampling(options: dict[str, Any]) -> Sampling:
 def _check_plot(path: Path | None) -> None:
     if path is None:
         return
-    from specchat.bench.plot import ENDINGS
+    from specchat.bench.report import ENDINGS
 
     if path.suffix.lower() not in ENDINGS:
         raise Problem(f"{path} must end in {' or '.join(ENDINGS)}.", ExitCode.USAGE)

@@ -8,7 +8,7 @@ from time import perf_counter
 from specchat.engine.bandit.drafter import AutoDrafter
 from specchat.engine.bandit.learnt import Learnt
 from specchat.engine.decoding.step import draft_limit
-from specchat.engine.drafters.fences import backquotes
+from specchat.engine.drafters.parts import backquotes
 from specchat.engine.errors import ContextError, EngineError
 from specchat.engine.grammar.compiler import Grammars
 from specchat.engine.protocol.events import Changed, Counted, Event, Finished, Started

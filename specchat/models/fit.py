@@ -1,21 +1,83 @@
-"""Fit of a pair to this machine: by the planner where its shapes are known, else by what it states."""
+"""Fit of a pair and its heads to this machine: by the planner where its shapes are known, else by what it states."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
 
 from specchat.config.catalog import PROGRAM_GIB, Pair
 from specchat.engine.backends import GGUF_BACKEND, HF_BACKEND
+from specchat.engine.errors import ModelError
+from specchat.engine.files import found, read_json, stored_tensors
 from specchat.engine.formats.blocks import MXFP4
+from specchat.engine.heads.recipe import need
 from specchat.engine.memory.gpu_need import unsupported
 from specchat.engine.memory.need import Model, Place, describe_experts
 from specchat.engine.memory.plan import GIB, SPARE, Plan, context_of, drafting, making_room, nearest, plan
 from specchat.engine.memory.plan import fits as plan_fits
-from specchat.engine.protocol.pair import QUANT_BITS, QUANTS, ModelSource, Quant
-from specchat.engine.strategy import Head
+from specchat.engine.protocol.pair import QUANT_BITS, QUANTS, ModelSource, PairSpec, Quant
+from specchat.engine.strategies import HEADS
+from specchat.engine.strategy import Head, resolved
+from specchat.engine.weights.config import ModelConfig
 from specchat.models.about import About
-from specchat.models.heads import PairHeads
 from specchat.models.machine import FreeMemory, unable
+
+
+@dataclass(frozen=True)
+class HeadsHere:
+    """Heads in `folder`, with the settings of config.json and so many values in the tensors there."""
+
+    folder: Path
+    settings: dict[str, Any]
+    values: int
+    rows: int = 0
+
+
+@dataclass(frozen=True)
+class PairHeads:
+    """Heads `here`, sources `missing` until they are fetched, and bytes of the files that are here."""
+
+    here: Mapping[Head, HeadsHere] = field(default_factory=dict)
+    missing: tuple[ModelSource, ...] = ()
+    size: int = 0
+
+    def needs(self, target: ModelConfig, context: int, place: Place) -> dict[Head, int]:
+        """Bytes of memory that each takes at most there; unusable settings are left to loading, which reports them."""
+        needs: dict[Head, int] = {}
+        for head, files in self.here.items():
+            with suppress(ModelError):
+                needs[head] = need(head, files, target, context, place)
+        return needs
+
+
+def look(spec: PairSpec, target: About | None, about: Callable[[ModelSource], About | None]) -> PairHeads:
+    """The heads of `spec`, and those within its `target`, which take no further room on the disk.
+
+    `about` gives the facts about a source, None where it is not here. Damaged ones are left out.
+    """
+    here: dict[Head, HeadsHere] = {}
+    missing: list[ModelSource] = []
+    size = 0
+    for head, source in spec.heads.items():
+        with suppress(ModelError, OSError):
+            if (known := about(source)) is None:
+                missing.append(source)
+                continue
+            here[head] = _heads_in(known.place)
+            size += known.size
+    for head, family in HEADS.items():
+        if family.in_target and head not in spec.heads and target is not None and target.config is not None:
+            with suppress(ModelError, OSError):
+                if resolved(family.in_target)(read_json(target.place / "config.json")):
+                    here[head] = _heads_in(target.place)
+    return PairHeads(here, tuple(missing), size)
+
+
+def _heads_in(folder: Path) -> HeadsHere:
+    stored = sum(stored_tensors(file).values for file in folder.glob("*.safetensors") if found(file))
+    return HeadsHere(folder, read_json(folder / "config.json"), stored)
+
 
 Verdict = Literal["GPU", "CPU", "server", "no", "?"]
 RUNTIME = 1 << 30

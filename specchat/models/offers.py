@@ -17,8 +17,7 @@ from specchat.engine.strategies import STRATEGIES
 from specchat.engine.strategy import Feature, Head
 from specchat.models.about import About, about_folder, about_gguf
 from specchat.models.drafts import DraftProposals, Proposal, cost, drafts_for, source_of
-from specchat.models.fit import Fit, fit
-from specchat.models.heads import look
+from specchat.models.fit import Fit, fit, look
 from specchat.models.library import FoundModel, Library
 from specchat.models.machine import FreeMemory
 from specchat.models.sampling import with_sampling_of

@@ -109,9 +109,9 @@ class RecommendSearch:
             SearchStopped: `stopped` gave True.
             Different: a text is not plain decoding's.
         """
+        from specchat.bench.interleaved import STOPS
         from specchat.bench.ours import Ours
         from specchat.bench.race import ContenderRace
-        from specchat.bench.stops import STOPS
         from specchat.engine.protocol.options import Sampling, Speculation
 
         end = perf_counter() + seconds

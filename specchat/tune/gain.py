@@ -9,10 +9,9 @@ from statistics import median
 import torch
 
 from specchat.bench.contender import BenchPrompt, Different
-from specchat.bench.interleaved import BenchProgress, measure
+from specchat.bench.interleaved import BenchProgress, measure, ratio_interval
 from specchat.bench.ours import Ours
 from specchat.bench.preflight import BUSY
-from specchat.bench.ratios import ratio_interval
 from specchat.bench.summary import PLAIN
 from specchat.engine.errors import EngineError
 from specchat.engine.hardware.gpu import CHOSEN

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from specchat.bench.interleaved import BenchProgress
-from specchat.bench.stops import STOPS
+from specchat.bench.interleaved import STOPS, BenchProgress
 from specchat.figures import interval
 from specchat.tune import gain
 from specchat.tune.gain import Side, TuneComparison

@@ -65,9 +65,8 @@ def loaded(order: TuneOrder) -> "tuple[Session, FrozenTarget]":
     from specchat.engine.heads.target import Target
     from specchat.engine.loading import load
     from specchat.engine.model.decoder import CachedDecoder
-    from specchat.tune.device_target import DeviceTarget
     from specchat.tune.room import leave_room
-    from specchat.tune.target import FrozenTarget
+    from specchat.tune.target import DeviceTarget, FrozenTarget
 
     checkpoint = opened(order, order.pair.spec.target)
     session = load(replace(order.spec, heads={}), order.show)

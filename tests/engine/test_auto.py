@@ -16,7 +16,7 @@ from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.draft import Copy
 from specchat.engine.decoding.length_policy import LengthPolicies
 from specchat.engine.decoding.outcome import StepOutcome
-from specchat.engine.drafters.fences import Fences
+from specchat.engine.drafters.parts import Fences
 from specchat.engine.strategies import STRATEGIES
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 

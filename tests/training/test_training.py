@@ -7,7 +7,7 @@ import torch
 from specchat.config.paths import demo_model
 from specchat.engine.runners.host import host_model
 from specchat.engine.weights.checkpoint import Checkpoint
-from specchat.tune.muon import orthogonal
+from specchat.tune.training import orthogonal
 from training import data, measure
 from training.data import Rows, pack_encoded
 from training.distil import distillation_loss

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from specchat.engine.bandit.averages import KEPT_LONG, NEW, Average, text_kind
 from specchat.engine.bandit.choice import ArmChoice
 from specchat.engine.decoding.draft import Copier, Copy, Follow
-from specchat.engine.drafters.fences import Fences
+from specchat.engine.drafters.parts import Fences
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
 FIRST = (0.4, 0.4, 0.7, 0.9, 0.95)

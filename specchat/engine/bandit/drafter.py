@@ -18,8 +18,7 @@ from specchat.engine.bandit.exploration import Exploration
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.draft import PLAIN, Chain, Copier, Drafter, ModelDrafter, Proposal
 from specchat.engine.decoding.outcome import StepOutcome
-from specchat.engine.drafters.fences import Fences
-from specchat.engine.drafters.parts import Parts
+from specchat.engine.drafters.parts import Fences, Parts
 
 REVIEW, STALE = 8, 32
 """Steps between two reviews of costs, and between two refreshes of all estimates."""

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from specchat.engine.drafters.ngram_pool import NgramPool
-from specchat.engine.drafters.occurrences import Occurrences
+from specchat.engine.drafters.occurrences import NgramPool, Occurrences
 
 REMEMBERED = 200_000
 """Most tokens held; beyond it the oldest half goes."""

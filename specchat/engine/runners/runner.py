@@ -9,8 +9,7 @@ from specchat.engine.decoding.executor import Executor
 from specchat.engine.decoding.reply_rules import Constraint, ReplyRules
 from specchat.engine.decoding.step import Decoding
 from specchat.engine.drafters.earlier import Earlier
-from specchat.engine.drafters.fences import Fences
-from specchat.engine.drafters.parts import Parts
+from specchat.engine.drafters.parts import Fences, Parts
 from specchat.engine.memory.need import Place
 from specchat.engine.protocol.options import Sampling
 from specchat.engine.protocol.pair import StrategyStatus
