@@ -67,16 +67,16 @@ def on_host(shapes: Shapes, quant: Quant | None, context: int) -> Runner:
     Raises:
         EngineError: "memory": the disk is too full for them.
     """
-    with TemporaryDirectory(prefix="specchat-random-") as kept:
-        needed, free = 2 * shapes.target.parameters(), shutil.disk_usage(kept).free
+    with TemporaryDirectory(prefix="specchat-random-") as folder:
+        needed, free = 2 * shapes.target.parameters(), shutil.disk_usage(folder).free
         if needed > free:
             raise EngineError(
                 "memory",
-                f"{shapes.name} with {shapes.target.layers} layers needs {needed / GIB:.1f} GiB in {Path(kept).parent} "
-                f"and {free / GIB:.1f} GiB are free. Ask for fewer with --layers.",
+                f"{shapes.name} with {shapes.target.layers} layers needs {needed / GIB:.1f} GiB in {Path(folder).parent}"
+                f" and {free / GIB:.1f} GiB are free. Ask for fewer with --layers.",
             )
-        target = host_model(Checkpoint.open(write_random(Path(kept) / "target", shapes.target, 0)), context, quant)
-        draft = host_model(Checkpoint.open(write_random(Path(kept) / "draft", shapes.draft, 1)), context)
+        target = host_model(Checkpoint.open(write_random(Path(folder) / "target", shapes.target, 0)), context, quant)
+        draft = host_model(Checkpoint.open(write_random(Path(folder) / "draft", shapes.draft, 1)), context)
     return host_runner(target, draft)
 
 

@@ -122,18 +122,18 @@ def _with(spec: PairSpec, tuned: "Tuned") -> tuple[PairSpec | None, Callable[[st
     """The pair with a result of a tune and without other drafts, and the strategies that it makes a difference to."""
     from specchat.engine.strategy import SkippedLayers
 
-    own, _, head = tuned.key.partition(".")
-    if own == "draft" and spec.draft is not None:
+    kind, _, head = tuned.key.partition(".")
+    if kind == "draft" and spec.draft is not None:
         moved = replace(spec.draft, path=str(tuned.folder), repo=None, revision=None)
         return replace(spec, draft=moved, heads={}), _by_draft
-    if own == "heads":
+    if kind == "heads":
         source = ModelSource(path=str(tuned.folder))
         alone = replace(spec, draft=None, draft_vocabulary=None, heads={head: source})
         return alone, lambda name: STRATEGIES[name].needs_head == head
     spec = replace(spec, draft=None, draft_vocabulary=None, heads={})
-    if own == "exit":
+    if kind == "exit":
         return replace(spec, exit=str(tuned.folder)), lambda name: "exits" in STRATEGIES[name].needs
-    if own == "skip" and tuned.value is not None:
+    if kind == "skip" and tuned.value is not None:
         skip = SkippedLayers(**{key: tuple(layers) for key, layers in tuned.value.items()})
         return replace(spec, skip=skip), lambda name: "skips" in STRATEGIES[name].needs
     return None, _by_draft

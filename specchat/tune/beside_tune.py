@@ -85,8 +85,8 @@ class Tuning(BesideWork):
         if self.places is None:
             return "", False
         try:
-            told = json.loads(self.places.order.read_bytes())
-            pair, on_cpu = told["pair"], told.get("on_cpu", False)
+            stored = json.loads(self.places.order.read_bytes())
+            pair, on_cpu = stored["pair"], stored.get("on_cpu", False)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return "", False
         return (pair, on_cpu is True) if isinstance(pair, str) else ("", False)

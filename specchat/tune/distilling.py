@@ -71,8 +71,8 @@ class Distilling:
             OSError: a file cannot be read or written.
         """
         before = found = self._held_out(self._begun("forward", fresh=True).trainee)
-        if (kept := self._chosen()) is not None:
-            chosen = kept
+        if (earlier := self._chosen()) is not None:
+            chosen = earlier
         else:
             lengths: dict[Divergence, float] = {}
             for divergence in DIVERGENCES:
@@ -108,10 +108,10 @@ class Distilling:
     def _chosen(self) -> Divergence | None:
         """The divergence that an earlier run chose."""
         try:
-            told = json.loads((self._folder / CHOICE).read_bytes())["divergence"]
+            stored = json.loads((self._folder / CHOICE).read_bytes())["divergence"]
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return None
-        return next((one for one in DIVERGENCES if one == told), None)
+        return next((one for one in DIVERGENCES if one == stored), None)
 
     def _held_out(self, learner: DraftLearner) -> HeldOut:
         return held_out(learner, self._judged, self._length)

@@ -78,32 +78,32 @@ class Eagle3Trainee(Trainee):
         embedded = norm(self._token_norm, self._target.embed(batch.tokens[:, 1:]), tensors)
         turns = tables(self._layer.attention.rope, self._layer.attention.head_dim, max(length, LONGEST))
         cos, sin = (table.to(self.device) for table in turns)
-        kept: list[tuple[Tensor, Tensor]] = []
+        cached: list[tuple[Tensor, Tensor]] = []
         """Keys and values of each place."""
 
         def entries(key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-            kept.append((key, value))
+            cached.append((key, value))
             return key, value
 
         def attend(of: Attention, query: Tensor, *_: object) -> Tensor:
             grouped, slots = query.unflatten(1, (of.kv_heads, -1)), query.shape[-2]
-            (text, values), *own = [(k[:, :, None, :slots], v[:, :, None, :slots]) for k, v in kept]
+            (text, values), *drafted = [(k[:, :, None, :slots], v[:, :, None, :slots]) for k, v in cached]
             later = torch.ones(slots, slots, dtype=torch.bool, device=self.device).triu(1)
             scores = (grouped @ text.mT).masked_fill(later, -torch.inf)
             pieces: list[Piece] = [(of.scale * scores, lambda shares: shares @ values)]
-            for k, v in own:
+            for k, v in drafted:
                 pieces.append((of.scale * (grouped * k).sum(-1, keepdim=True), partial(torch.mul, v)))
             return mixed(pieces).flatten(1, 2)
 
-        for place in range(min(self.places, length - 2)):
-            slots = length - 2 - place
-            at, features = slice(place, place + slots), features[:, :slots]
+        for depth in range(min(self.places, length - 2)):
+            slots = length - 2 - depth
+            at, features = slice(depth, depth + slots), features[:, :slots]
             context = Context((cos[at], sin[at]), entries, attend=attend)
             inputs = torch.cat([embedded[:, at], norm(self._feature_norm, features, tensors)], -1)
             features = after_feed(self._layer, after_mixer(self._layer, features, tensors, context, inputs), tensors)
             yield features
 
-    def scores(self, place: int, hidden: Tensor) -> Tensor:
+    def scores(self, depth: int, hidden: Tensor) -> Tensor:
         return self.tensors.product(norm(self._norm, hidden, self.tensors), self._head)
 
     def wanted(self, batch: Batch) -> Tensor:
@@ -113,7 +113,7 @@ class Eagle3Trainee(Trainee):
         return logits[:, self.tokens].softmax(-1) * proposes[logits.argmax(-1)].unsqueeze(1)
 
     def published(self) -> Published:
-        told = {
+        config = {
             "architectures": ["LlamaForCausalLMEagle3"],
             **self._settings,
             "draft_vocab_size": len(self.tokens),
@@ -125,15 +125,15 @@ class Eagle3Trainee(Trainee):
         if len(tokens := self.tokens.cpu()) < (vocab := self._config.vocab):
             tensors["d2t"] = tokens - torch.arange(len(tokens))
             tensors["t2d"] = torch.zeros(vocab, dtype=torch.bool).index_fill_(0, tokens, True)
-        return Published(told, tensors)
+        return Published(config, tensors)
 
 
 def _layer(c: ModelConfig) -> tuple[dict[str, object], Layer]:
     """Settings and layer of a head for a target `c`."""
     family = families.plain()
-    told = settings(c, family, 1)
-    (layer,) = layers(family.recipe(family.settings.model_validate(told)), "midlayer")
-    return told, renamed(joined(layer, 2 * c.hidden), "midlayer.0.", "midlayer.")
+    config = settings(c, family, 1)
+    (layer,) = layers(family.recipe(family.settings.model_validate(config)), "midlayer")
+    return config, renamed(joined(layer, 2 * c.hidden), "midlayer.0.", "midlayer.")
 
 
 def _chosen(target: FrozenTarget, replies: Sequence[Sequence[int]], proposed: int) -> Tensor:
@@ -142,5 +142,5 @@ def _chosen(target: FrozenTarget, replies: Sequence[Sequence[int]], proposed: in
     if proposed >= c.vocab:
         return torch.arange(c.vocab)
     tokenizer = target.checkpoint.tokenizer()
-    kept = always(tokenizer, c.eos | tokenizer.eos)
-    return torch.tensor(sorted(frequent(replies, kept, max(proposed, len(kept)), c.vocab)))
+    required = always(tokenizer, c.eos | tokenizer.eos)
+    return torch.tensor(sorted(frequent(replies, required, max(proposed, len(required)), c.vocab)))

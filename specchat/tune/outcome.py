@@ -80,7 +80,7 @@ def registered(order: TuneOrder, result: TuneResult, found: TuneComparison) -> l
                 "command again when less runs."
             )
         return [*lines, f"That is no sure gain, so {order.toml} stays as it is. {advice}"]
-    made = Tuned(
+    entry = Tuned(
         id=order.folder.name,
         kind=result.kind,
         pair=order.pair.id,
@@ -92,7 +92,7 @@ def registered(order: TuneOrder, result: TuneResult, found: TuneComparison) -> l
         key=result.key,
         value=result.value,
     )
-    laid = register(made, result.files, user_paths().tuned, order.toml)
+    laid = register(entry, result.files, user_paths().tuned, order.toml)
     order.report.result(taken=True, id=laid.id, before=laid.before, after=laid.after, **figures)
     where = f'pair "{laid.pair}" in {order.toml}'
     lies = f"{result.subject} in {laid.folder}, and {where} names it."

@@ -46,5 +46,5 @@ def mixed(pieces: Sequence[Piece]) -> Tensor:
 def settings(c: ModelConfig, family: Family, layers: int) -> dict[str, object]:
     """The settings of a head of so many layers of `family`, shaped as the first layer of a target `c`."""
     shape = {key: value for key, value in described(c.recipe).items() if key != "tie_word_embeddings"}
-    own = {"model_type": family.model_type, "num_hidden_layers": layers, "max_position_embeddings": c.context}
-    return shape | own
+    overrides = {"model_type": family.model_type, "num_hidden_layers": layers, "max_position_embeddings": c.context}
+    return shape | overrides

@@ -12,30 +12,30 @@ from specchat.models.declare import own_ids, set_setting, setting_of
 from specchat.tune.shelf import Tuned, free_folder, install, remove, shelved
 
 
-def register(made: Tuned, finished: Path | None, shelf: Path, toml: Path) -> Tuned:
+def register(entry: Tuned, finished: Path | None, shelf: Path, toml: Path) -> Tuned:
     """Put `made` on the shelf, with the files of a folder, and into the models.toml at `toml`; returns what lies there.
 
-    `made.id` is the name that its folder has unless there is one already; `replaced` and `folder` are filled in.
+    `entry.id` is the name that its folder has unless there is one already; `replaced` and `folder` are filled in.
     Whatever fails, nothing is left on the shelf, and `toml` is as it was.
 
     Raises:
         ConfigError: `toml` is wrong or cannot be written, or has no such pair.
         OSError: a file cannot be written.
     """
-    place = free_folder(private_folder(shelf), made.id)
-    begun = shelf / f".{made.id}.new"
+    destination = free_folder(private_folder(shelf), entry.id)
+    begun = shelf / f".{entry.id}.new"
     shutil.rmtree(begun, ignore_errors=True)  # of a killed process
     try:
         private_folder(begun)
         if finished is not None:
             install(finished, begun)
-        laid = replace(made, id=place.name, folder=begun, replaced=setting_of(toml, made.pair, made.key))
+        laid = replace(entry, id=destination.name, folder=begun, replaced=setting_of(toml, entry.pair, entry.key))
         laid.note()
-        begun.rename(place)
-        laid = replace(laid, folder=place)
+        begun.rename(destination)
+        laid = replace(laid, folder=destination)
         set_setting(toml, laid.pair, laid.key, _setting(laid))
     except BaseException:
-        for half in (begun, place):
+        for half in (begun, destination):
             shutil.rmtree(half, ignore_errors=True)
         raise
     return laid

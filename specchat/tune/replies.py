@@ -48,12 +48,12 @@ def questions(prompts: Sequence[Chat], sampling: Sampling, count: int) -> tuple[
     judged = range(every - 1, len(prompts), every)
     learnt = [i for i in range(len(prompts)) if i not in judged]
     Random(SEED).shuffle(learnt)  # files are often sorted by category
-    made = []
+    training_questions = []
     for number in range(count if learnt else 0):
-        turn, place = divmod(number, len(learnt))
+        turn, index = divmod(number, len(learnt))
         how = Sampling(temperature=WARMTH[turn % len(WARMTH)]) if turn else sampling
-        made.append(Question(f"{number:06}", prompts[learnt[place]], replace(how, seed=turn)))
-    return made, [Question(f"{i:06}", prompts[i], Sampling()) for i in judged]
+        training_questions.append(Question(f"{number:06}", prompts[learnt[index]], replace(how, seed=turn)))
+    return training_questions, [Question(f"{i:06}", prompts[i], Sampling()) for i in judged]
 
 
 def collect(
@@ -72,13 +72,13 @@ def collect(
     Raises:
         OSError: a file cannot be written.
     """
-    kept = sorted({*layers, model.config.layers})
-    model.record_states(kept)
+    recorded = sorted({*layers, model.config.layers})
+    model.record_states(recorded)
     session.forget()
     for question in asked:
         path = folder / f"{question.name}{SUFFIX}"
         if not path.exists():
-            row = _answered(session, model, question, kept, elsewhere)
+            row = _answered(session, model, question, recorded, elsewhere)
             if row is None:
                 yield None
                 continue

@@ -54,9 +54,9 @@ class Tuned:
         Raises:
             OSError: it cannot be written.
         """
-        told = asdict(self)
-        del told["folder"], told["id"]
-        private.replace(self.folder / NOTE, json.dumps(told, indent=1) + "\n")
+        record = asdict(self)
+        del record["folder"], record["id"]
+        private.replace(self.folder / NOTE, json.dumps(record, indent=1) + "\n")
 
 
 def shelved(shelf: Path) -> Iterator[Tuned]:
@@ -67,11 +67,11 @@ def shelved(shelf: Path) -> Iterator[Tuned]:
         if folder.name.startswith("."):
             continue
         try:
-            told = json.loads((folder / NOTE).read_bytes())
-            made = Tuned(id=folder.name, folder=folder, **told)
+            record = json.loads((folder / NOTE).read_bytes())
+            tuned = Tuned(id=folder.name, folder=folder, **record)
         except (OSError, ValueError, TypeError):
             continue
-        yield made
+        yield tuned
 
 
 def saw(shelf: Path, chat: str) -> str:

@@ -93,8 +93,8 @@ class SkipTuning:
             OSError: the file cannot be written.
         """
         with suppress(FileNotFoundError, ValueError, KeyError, TypeError):
-            told = json.loads(self._online.read_bytes())
-            return SkippedLayers(tuple(told["attention"]), tuple(told["mlp"]))
+            stored = json.loads(self._online.read_bytes())
+            return SkippedLayers(tuple(stored["attention"]), tuple(stored["mlp"]))
         search, number = SkipSearch(self._layers), 0
         while number < trials and not search.done:
             before = number
@@ -171,29 +171,29 @@ class SkipTuning:
 
     def _around(self, random: Random) -> list[frozenset[Sublayer]]:
         """The best set with one or two sub-layers exchanged, added or put back."""
-        made = []
+        neighbours = []
         for _ in range(AROUND):
             inside, outside = sorted(self.best), sorted(set(self._choices) - self.best)
             out = random.sample(inside, min(len(inside), random.choice((0, 1, 1, 2))))
             into = random.sample(outside, min(len(outside), random.choice((0, 1, 1, 2))))
-            made.append(frozenset((self.best - set(out)) | set(into)))
-        return [one for one in made if one]  # with nothing skipped a draft costs as much as the text
+            neighbours.append(frozenset((self.best - set(out)) | set(into)))
+        return [one for one in neighbours if one]  # with nothing skipped a draft costs as much as the text
 
     def _keep(self, tried: int, number: int, first: SkippedLayers, singles: dict[Sublayer, SkipEstimate]) -> None:
-        told = {"first": asdict(first), "tried": tried, "round": number, "best": sorted(self.best)}
+        stored = {"first": asdict(first), "tried": tried, "round": number, "best": sorted(self.best)}
         scores = [[*one, *singles[one]] for one in singles]
-        put_json(self._file, {**told, "found": list(self.found), "singles": scores})
+        put_json(self._file, {**stored, "found": list(self.found), "singles": scores})
 
     def _kept(self, first: SkippedLayers) -> tuple[int, int, dict[Sublayer, SkipEstimate]]:
         """Sets tried, rounds done and estimates of single sub-layers, of an earlier run from the same beginning."""
         with suppress(OSError, ValueError, KeyError, TypeError):
-            told = json.loads(self._file.read_bytes())
-            if told["first"] == json.loads(json.dumps(asdict(first))):
-                singles = {(kind, layer): SkipEstimate(*of) for kind, layer, *of in told["singles"]}
-                best, found = frozenset((kind, layer) for kind, layer in told["best"]), SkipEstimate(*told["found"])
+            stored = json.loads(self._file.read_bytes())
+            if stored["first"] == json.loads(json.dumps(asdict(first))):
+                singles = {(kind, layer): SkipEstimate(*of) for kind, layer, *of in stored["singles"]}
+                best, found = frozenset((kind, layer) for kind, layer in stored["best"]), SkipEstimate(*stored["found"])
                 if singles.keys() == set(self._choices):
                     self.best, self.found = best, found
-                    return int(told["tried"]), int(told["round"]), singles
+                    return int(stored["tried"]), int(stored["round"]), singles
         return 0, 0, {}
 
 

@@ -96,5 +96,5 @@ class DeviceTarget(FrozenTarget):
     @torch.no_grad()
     def logits(self, states: Tensor) -> Tensor:
         normed = self._norm(states)
-        made = torch.cat([linear(normed, slab) for slab in slabs(self._head, SLAB)], -1)
-        return capped(self._recipe.logit_scale * made, self._recipe.cap)
+        scores = torch.cat([linear(normed, slab) for slab in slabs(self._head, SLAB)], -1)
+        return capped(self._recipe.logit_scale * scores, self._recipe.cap)

@@ -57,5 +57,5 @@ def tuned(order: TuneOrder) -> list[str]:
     by_exit = [Speculation.of(NAME, order.pair.lengths.get(NAME))]
     alone = replace(spec, draft=None, draft_vocabulary=None, heads={})
     found = measured(order, Side(alone, by_exit), Side(replace(alone, exit=str(order.shop.finished)), by_exit))
-    made = TuneResult(KEY, KEY, "The adapter lies", order.shop.finished, before=before, after=after)
-    return [line, *registered(order, made, found)]
+    result = TuneResult(KEY, KEY, "The adapter lies", order.shop.finished, before=before, after=after)
+    return [line, *registered(order, result, found)]

@@ -46,18 +46,18 @@ def counted(
 
     target = Checkpoint.open(locate(pair.spec.target, show))
     tokenizer = target.tokenizer()
-    kept = always(tokenizer, target.config.eos | tokenizer.eos)
+    required = always(tokenizer, target.config.eos | tokenizer.eos)
     if pair.spec.draft is None and not has_own_layer(pair.spec, target):
         raise EngineError(
             "request",
             f'Pair "{pair.id}" has neither a draft model nor a layer of its target that drafts. Choose another.',
         )
     size = size or min(tokenizer.size // 2, OWN_LAYER if pair.spec.draft is None else tokenizer.size)
-    if not len(kept) <= size < tokenizer.size:
+    if not len(required) <= size < tokenizer.size:
         raise EngineError(
             "request",
-            f"--size must be at least the {len(kept)} tokens that are always in, and less than the {tokenizer.size} of "
-            f"{pair.name}; {size} is not.",
+            f"--size must be at least the {len(required)} tokens that are always in, and less than the {tokenizer.size} "
+            f"of {pair.name}; {size} is not.",
         )
     replies = []
     for text in texts:
@@ -66,8 +66,8 @@ def counted(
     if sum(map(len, replies)) < ENOUGH:
         replies += _written(pair, report, show, stopped)
     report.show("counting")
-    tokens = frequent(replies, kept, size, tokenizer.size)
-    share = covered(replies, kept, size, tokenizer.size)
+    tokens = frequent(replies, required, size, tokenizer.size)
+    share = covered(replies, required, size, tokenizer.size)
     try:
         write(out, tokenizer, tokens)
     except OSError as error:
