@@ -122,8 +122,8 @@ class Session:
         self._check(request.speculation)
         started = perf_counter()
         self._refuse_length(request)
-        made = self._prompts.prompt(request)
-        prompt, dropped, text = made.tokens, made.dropped, self._prompts.text(request, made)
+        built = self._prompts.prompt(request)
+        prompt, dropped, text = built.tokens, built.dropped, self._prompts.text(request, built)
         if not prompt:
             raise EngineError("request", "There is nothing to answer: the chat is empty.")
         self.tokenizer.check(prompt)
@@ -136,12 +136,12 @@ class Session:
             raise EngineError("request", words)
         if held is not None and held.opener is not None and self.runner.stepwise is not None:
             held = None  # all of the reply would be written pass by pass, for calls that it may not make
-        constraint = self._grammars.constraint(request, held, self._prompts.spans(request, made), eos)
+        constraint = self._grammars.constraint(request, held, self._prompts.spans(request, built), eos)
         self.runner.earlier.hidden = request.cold
         if request.cold:
             self.forget()
         reused = self.target.rewind(prompt)
-        reply = ReplyInProgress(request, self.runner, self.tokenizer, eos, text, made, reused, started, constraint)
+        reply = ReplyInProgress(request, self.runner, self.tokenizer, eos, text, built, reused, started, constraint)
         cancelled, changes = self._read(reply, control)
         yield Started(
             request.id,

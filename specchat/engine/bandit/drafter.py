@@ -64,15 +64,15 @@ class AutoDrafter(Drafter):
     def instant(self) -> bool:
         return all(arm.drafter.instant for arm in self._arms.values())
 
-    def prepare(self, name: str, prompt: Sequence[int], limit: int, beside: bool) -> bool:
+    def prepare(self, name: str, prompt: Sequence[int], limit: int, parallel: bool) -> bool:
         """Choose the arm of a reply's first step, before any token waits for it.
 
         Returns:
-            True if the model `name` should read the prompt now: because it drafts that step or, if it can read
-            `beside` the target, because no other arm is expected to be faster.
+            True if the model `name` should read the prompt now: because it drafts that step or, if it can read in
+            `parallel` with the target, because no other arm is expected to be faster.
         """
         self._review_costs()
-        worth = beside and self._estimates.worth_reading(name, text_kind(0), prompt)
+        worth = parallel and self._estimates.worth_reading(name, text_kind(0), prompt)
         self._choose(prompt, limit, name if worth else "")
         self._reply.chosen_for = len(prompt), limit
         arm = self._arms.get(self._choice.arm)
@@ -255,11 +255,11 @@ class AutoDrafter(Drafter):
 
 def make(parts: Parts) -> AutoDrafter:
     """Create the bandit over the drafters of a pair."""
-    arms = {name: drafter for name, drafter in parts.made.items() if parts.strategies[name].arm == "yes"}
+    arms = {name: drafter for name, drafter in parts.drafters.items() if parts.strategies[name].arm == "yes"}
     copiers = [cast(Copier, arms.pop(name)) for name in list(arms) if parts.strategies[name].group == "copied"]
-    alone = (name for name in parts.made if parts.strategies[name].arm == "alone")
+    alone = (name for name in parts.drafters if parts.strategies[name].arm == "alone")
     models = {name: drafter for name, drafter in arms.items() if not parts.strategies[name].tree_of}
-    models = models or {name: parts.made[name] for name in alone}  # the target drafts for itself
+    models = models or {name: parts.drafters[name] for name in alone}  # the target drafts for itself
     trees = {parts.strategies[name].tree_of: drafter for name, drafter in arms.items() if name not in models}
     after = next(((copier.name, copier.after) for copier in copiers if hasattr(copier, "after")), None)
     drafters = cast(list[ModelDrafter], list(models.values())), cast(dict[str, ModelDrafter], trees)

@@ -104,20 +104,20 @@ def judge(
     choices = None if by_ratio else sampler.choices(logits, [position + depth for depth in draft.depths()])
     if choices is not None and not draft.parents:
         # A chain with all choices known needs no walk. One among all tokens is the one among those allowed, if it is.
-        kept = next((i for i, token in enumerate(draft.tokens) if token != choices[i]), len(draft.tokens))
-        if constraint is None or constraint.prefix(choices[: kept + 1]) == kept + 1:
-            return AcceptedPath(tuple(range(1, kept + 1)), min(kept + 1, len(draft.tokens)), choices[kept])
+        accepted = next((i for i, token in enumerate(draft.tokens) if token != choices[i]), len(draft.tokens))
+        if constraint is None or constraint.prefix(choices[: accepted + 1]) == accepted + 1:
+            return AcceptedPath(tuple(range(1, accepted + 1)), min(accepted + 1, len(draft.tokens)), choices[accepted])
     children, node = draft.children(), 0
     path: list[int] = []
     try:
         while True:
-            place = position + len(path)
+            next_position = position + len(path)
             if choices is not None and (constraint is None or constraint.prefix(choices[node : node + 1])):
                 token = choices[node]
             elif by_ratio and children[node]:
-                token = _ratio(logits[node], draft, children[node], place, sampler, history)
+                token = _ratio(logits[node], draft, children[node], next_position, sampler, history)
             else:
-                token = sampler.choose(logits[node], place, history)
+                token = sampler.choose(logits[node], next_position, history)
             found = next((child for child in children[node] if draft.tokens[child - 1] == token), None)
             if found is None:
                 return AcceptedPath(tuple(path), len(path) + bool(children[node]), token)

@@ -144,7 +144,7 @@ def require_context(model: ChainOnlyModel, longest: int | None, least: int) -> N
 
 def pass_tokens(length: int, vocab: int) -> list[int]:
     """Return token ids to compare passes with."""
-    return [(7919 * (place + 1)) % vocab for place in range(length)]
+    return [(7919 * (index + 1)) % vocab for index in range(length)]
 
 
 def compare(

@@ -21,8 +21,8 @@ class Occurrences:
         token_ids, ends = self.token_ids, self._ends
         first = max(len(token_ids), KEY)
         token_ids += tokens
-        for place in range(first, len(token_ids)):
-            ends[tuple(token_ids[place - KEY : place])].append(place)
+        for end in range(first, len(token_ids)):
+            ends[tuple(token_ids[end - KEY : end])].append(end)
 
     def begin(self, token_ids: Sequence[int]) -> None:
         """Set the text to `token_ids`; the index survives if `token_ids` begins with the indexed text."""

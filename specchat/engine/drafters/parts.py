@@ -87,8 +87,8 @@ class Parts:
         draft: the draft model.
         heads: trained heads by family.
         here: index of this chat, shared by all drafters.
-        strategies: descriptors, including those of the drafters in `made`.
-        made: drafters so far, by strategy: those that delegate come last.
+        strategies: descriptors, including those of `drafters`.
+        drafters: drafters so far, by strategy: those that delegate come last.
     """
 
     target: CachedModel[Any]
@@ -101,4 +101,4 @@ class Parts:
     heads: Mapping[str, CachedModel[Any]] = field(default_factory=dict)
     here: Occurrences = field(default_factory=Occurrences)
     strategies: Mapping[str, Strategy] = field(default_factory=dict)
-    made: dict[str, Drafter] = field(default_factory=dict)
+    drafters: dict[str, Drafter] = field(default_factory=dict)

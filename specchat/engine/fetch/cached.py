@@ -75,8 +75,8 @@ READ = (".safetensors", ".json", ".jinja", ".gguf", ".bin", ".pt", ".model", ".t
 
 def file_state(pair: PairSpec) -> str:
     """A digest of places, sizes and times of the files that loading `pair` reads, as far as they are here."""
-    places = [*map(_place, pair.sources), pair.exit, pair.draft_vocabulary]
-    known = "\n".join(line for place in places if place for line in _files(Path(place).expanduser()))
+    paths = [*map(_place, pair.sources), pair.exit, pair.draft_vocabulary]
+    known = "\n".join(line for path in paths if path for line in _files(Path(path).expanduser()))
     return hashlib.sha256(known.encode("utf-8", "surrogateescape")).hexdigest()
 
 
@@ -92,16 +92,16 @@ def _place(source: ModelSource) -> str | None:
     return str(usual_hub().commit_folder(source.repo, source.revision) / (source.file or ""))
 
 
-def _files(place: Path) -> Iterator[str]:
+def _files(path: Path) -> Iterator[str]:
     """A line for each file at a place, and one for the place."""
-    yield str(place)
+    yield str(path)
     try:
-        if place.is_dir():
-            folder, names = place, sorted(name for name in os.listdir(place) if name.endswith(READ))
+        if path.is_dir():
+            folder, names = path, sorted(name for name in os.listdir(path) if name.endswith(READ))
         else:
-            folder = place.parent
-            part = PART.fullmatch(place.name)
-            names = sorted(name for name in os.listdir(folder) if name.startswith(part[1])) if part else [place.name]
+            folder = path.parent
+            part = PART.fullmatch(path.name)
+            names = sorted(name for name in os.listdir(folder) if name.startswith(part[1])) if part else [path.name]
         for name in names:
             found = (folder / name).stat()
             yield f"{name} {found.st_size} {found.st_mtime_ns} {found.st_ino}"

@@ -94,9 +94,9 @@ def place(
         big, small = placed[0], placed[1] if len(placed) > 1 else None
         if small is not None and small.quant is not None and not small.fixed:
             small = quantised(small, small.quant)
-        made = plan(big, small, context, processors)
-        made = drafting(made, machine.available) if free_to_choose else made
-        return making_room(made, machine.available)
+        planned = plan(big, small, context, processors)
+        planned = drafting(planned, machine.available) if free_to_choose else planned
+        return making_room(planned, machine.available)
 
     requested = any(source.device == "cuda" for source, _ in sources)
     if requested and reason:

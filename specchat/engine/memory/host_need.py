@@ -39,13 +39,13 @@ def buffers(c: ModelConfig, head_rows: int, threads: int, capacity: int, ordered
     `ordered` as in `blocks.IntegerFormat`.
     """
     r = c.recipe
-    own = r.per_layer
+    per_layer = r.per_layer
     after = any(layer.post_mixer or layer.post_feed or layer.input for layer in r.layers)
-    products = *r.forms, *([(own.project, 1)] if own else [])
+    products = *r.forms, *([(per_layer.project, 1)] if per_layer else [])
     gates = max((sum(map(panels_for, mixer.gates.outputs)) for mixer in r.recurrent), default=0)
     panels = max(panels_for(sum(m.outputs)) for m, _ in products) + gates + after * panels_for(r.hidden)
     widest = LANES * panels
-    inputs = ROWS * (c.hidden + own.width + LANES * panels_for(own.width)) if own else 0
+    inputs = ROWS * (c.hidden + per_layer.width + LANES * panels_for(per_layer.width)) if per_layer else 0
     scores = max([attention_room(capacity, r.deepest), *map(room, r.recurrent)])
     moved = max(m.inputs for m, _ in products) if ordered else 0
     for_one = 2 * ROWS * max(c.hidden, FEW * LANES, moved) + scores
@@ -65,9 +65,9 @@ def packing_workspace(c: ModelConfig, read_as: ReadAs) -> int:
 def reference_workspace(c: ModelConfig, capacity: int) -> int:
     """Buffers of the reference, plus workspace of a pass or of loading its largest matrix, the larger."""
     r = c.recipe
-    kept = 2 * capacity * r.deepest * len(r.ropes) + TREE_ROWS * r.entry
+    tables = 2 * capacity * r.deepest * len(r.ropes) + TREE_ROWS * r.entry
     passing = 2 * ROWS * c.hidden + 3 * VERIFY_ROWS * c.vocab
-    return HEAP + 4 * (kept + max(passing, c.vocab * c.hidden, 2 * _largest(c)))
+    return HEAP + 4 * (tables + max(passing, c.vocab * c.hidden, 2 * _largest(c)))
 
 
 def _largest(c: ModelConfig) -> int:

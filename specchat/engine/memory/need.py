@@ -102,8 +102,8 @@ def need(model: Model, context: int, processors: int = PROCESSORS) -> Need:
     c = replace(c, recipe=filled(c.recipe))
     model = replace(model, config=c)
     passing = packing_workspace(c, "quantised" if model.quant else "half" if model.half else "whole")
-    kept = buffers(c, sum(model.head_matrix.outputs), model.threads, capacity, model.integers.ordered)
-    return Need(_weights(model), 4 * entries(c.recipe, capacity), kept + passing, passing)
+    buffer_bytes = buffers(c, sum(model.head_matrix.outputs), model.threads, capacity, model.integers.ordered)
+    return Need(_weights(model), 4 * entries(c.recipe, capacity), buffer_bytes + passing, passing)
 
 
 def quantised(draft: Model, quant: Quant) -> Model:

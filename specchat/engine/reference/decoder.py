@@ -58,8 +58,8 @@ class ReferenceDecoder(CachedDecoder):
         # A target may choose a padding token without an embedding in the draft.
         known = [min(token, self._recipe.vocab - 1) for token in tokens]
         op = self._program.embed if normed else replace(self._program.embed, eps=None)
-        made: Tensor = REFERENCE.run(op, torch.tensor(known), self._tensors)
-        return made
+        hidden: Tensor = REFERENCE.run(op, torch.tensor(known), self._tensors)
+        return hidden
 
     @torch.inference_mode()
     def run_layers(self, x: Tensor, layers: range, rows: PassRows, skip: Skip = NOTHING) -> Tensor:
@@ -80,8 +80,8 @@ class ReferenceDecoder(CachedDecoder):
                 recurrence.begin(start)
             for i, row in enumerate(placed):
                 context = self._context(index, row) if "mixer" in halves else None
-                own = None if inputs is None else inputs[i][:, index]
-                of_row = LayerRows(states[i], self._tensors, context, own)
+                written = None if inputs is None else inputs[i][:, index]
+                of_row = LayerRows(states[i], self._tensors, context, written)
                 states[i] = run(self._program.layers[index], of_row, *halves)
         return torch.cat(states)
 
@@ -100,23 +100,23 @@ class ReferenceDecoder(CachedDecoder):
             return recurrence.past(row.position, row.ancestors, row.node)
         of, end = self._recipe.layers[index].mixer, row.position + 1
         assert not isinstance(of, Delta)
-        place = index if of.share is None else of.share
-        cache, base = (self.cache.keys[place], self.cache.values[place]), self.cache.bases[place]
+        owner = index if of.share is None else of.share
+        cache, base = (self.cache.keys[owner], self.cache.values[owner]), self.cache.bases[owner]
 
-        def entries(*own: Tensor) -> tuple[Tensor, Tensor]:
-            for kind, kept in enumerate(cache):
+        def entries(*written: Tensor) -> tuple[Tensor, Tensor]:
+            for kind, stored in enumerate(cache):
                 if row.ancestors:
                     before = slice(row.position - len(row.ancestors) - base, row.position - base)
-                    kept[:, before] = self._nodes[place][kind][:, row.ancestors]
+                    stored[:, before] = self._nodes[owner][kind][:, row.ancestors]
                 here = slice(row.position - base, end - base)
                 if row.node is not None:
-                    node = self._nodes[place][kind][:, row.node : row.node + 1]
+                    node = self._nodes[owner][kind][:, row.node : row.node + 1]
                     # Later nodes of the pass overwrote what the layer that is shared with has put in the cache.
-                    kept[:, here] = node.copy_(own[kind]) if own else node
-                elif own:
-                    kept[:, here] = own[kind]
+                    stored[:, here] = node.copy_(written[kind]) if written else node
+                elif written:
+                    stored[:, here] = written[kind]
             first = max(0, end - of.window) if of.window else 0
-            keys, values = (kept[:, first - base : end - base] for kept in cache)
+            keys, values = (stored[:, first - base : end - base] for stored in cache)
             return keys, values
 
         if isinstance(of, ShortConv):
@@ -143,8 +143,8 @@ class ReferenceDecoder(CachedDecoder):
             if self._recipe.layers[index].share is not None:
                 continue
             first = start - self.cache.bases[index]
-            for kept, entries in zip((self.cache.keys[index], self.cache.values[index]), nodes, strict=True):
-                kept[:, first : first + len(rows)] = entries[:, list(rows)]
+            for stored, entries in zip((self.cache.keys[index], self.cache.values[index]), nodes, strict=True):
+                stored[:, first : first + len(rows)] = entries[:, list(rows)]
             if (recurrence := self._recurrences[index]) is not None:
                 recurrence.keep(rows, start)
 

@@ -57,7 +57,7 @@ def step_rows(of: Delta, products: Tensor, gates: Tensor, tensors: Tensors, past
     write, decay = write.sigmoid(), _decay(of, forget, tensors)
     inputs = torch.cat([past.inputs, mixed], -2)
     query, key, value = _heads(of, _convolved(of, inputs, tensors))
-    states, made = past.states, []
+    states, reads = past.states, []
     for row in range(products.shape[-2]):
         remembered = states * decay[..., row, :, None, None]
         found = (remembered * _shared(of, key[..., row, :, :])[..., None]).sum(-2)
@@ -66,8 +66,8 @@ def step_rows(of: Delta, products: Tensor, gates: Tensor, tensors: Tensors, past
         states = advanced(of, states, change)
         if past.keep is not None:
             past.keep(mixed[..., row, :], change, states)
-        made.append((states * _shared(of, query[..., row, :, :])[..., None]).sum(-2))
-    outputs = tensors.norm(of.norm)(torch.stack(made, -3)) * silu(z.unflatten(-1, (of.value_heads, -1)))
+        reads.append((states * _shared(of, query[..., row, :, :])[..., None]).sum(-2))
+    outputs = tensors.norm(of.norm)(torch.stack(reads, -3)) * silu(z.unflatten(-1, (of.value_heads, -1)))
     return outputs.flatten(-2)
 
 
@@ -142,10 +142,10 @@ class Recurrence:
         known = self._channels(log.parts(log.entries[before]).inputs)
         inputs = torch.cat([torch.zeros(of.taps - 1 - len(before), of.channels), known])
 
-        def keep(own: Tensor, change: StateChange, states: Tensor) -> None:
+        def keep(mixed: Tensor, change: StateChange, states: Tensor) -> None:
             entry = log.entries[position % len(log.entries)]
             parts = log.parts(entry)
-            parts.key[:], parts.inputs[:] = change.key, self._by_head(own)
+            parts.key[:], parts.inputs[:] = change.key, self._by_head(mixed)
             parts.update[:], parts.decay[:] = (each.view(of.key_heads, -1) for each in (change.update, change.decay))
             if node is not None:
                 self._nodes[node] = entry

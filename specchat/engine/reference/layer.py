@@ -59,19 +59,19 @@ def mix(
     shares, chosen = routed(of, tensors.product(inputs, of.router), tensors, sigmoid, correction, groups)
     shares = shares if factor == 1 else factor * shares
     shares = shares * tensors.vector(factors)[chosen] if factors else shares
-    made = torch.zeros_like(inputs)
+    mixed = torch.zeros_like(inputs)
     for number in chosen.unique().tolist():
         row, rank = (chosen == number).nonzero(as_tuple=True)
         expert = replace(of.expert(number), activation=activation)
-        made[row] += shares[row, rank, None] * gated_mlp(expert, of_experts[row], tensors)
+        mixed[row] += shares[row, rank, None] * gated_mlp(expert, of_experts[row], tensors)
     if shared:
         update = gated_mlp(shared, of_shared, tensors)
         if shared_gate:
             update = tensors.product(inputs, shared_gate).sigmoid() * update
         if apart:
-            made, update = norm(apart.post_experts, made, tensors), norm(apart.post_shared, update, tensors)
-        made = made + update
-    rows.buffers[op.out.name] = made.view(rows.residual.shape)
+            mixed, update = norm(apart.post_experts, mixed, tensors), norm(apart.post_shared, update, tensors)
+        mixed = mixed + update
+    rows.buffers[op.out.name] = mixed.view(rows.residual.shape)
 
 
 def routed(
@@ -80,10 +80,10 @@ def routed(
     """The shares float32 [rows, top] of the experts int64 [rows, top] that scores float32 [rows, experts] choose."""
     shares = scores.sigmoid() if sigmoid else scores.softmax(-1)
     ranks = shares + tensors.vector(correction) if correction else shares
-    count, kept = groups
-    if kept < count:
+    count, chosen_groups = groups
+    if chosen_groups < count:
         grouped = ranks.unflatten(-1, (count, -1))
-        others = ordered(grouped.topk(2).values.sum(-1))[:, kept:]
+        others = ordered(grouped.topk(2).values.sum(-1))[:, chosen_groups:]
         ranks = grouped.scatter(1, others[..., None].expand(-1, -1, grouped.shape[-1]), float("-inf")).flatten(1)
     chosen = ordered(ranks)[:, : of.top]
     shares = shares.gather(1, chosen)
@@ -125,9 +125,9 @@ def run(program: tuple[Op, ...], rows: LayerRows, *halves: Half) -> Tensor:
     return rows.residual
 
 
-def layer(of: Layer, x: Tensor, tensors: Tensors, context: Context | Past, own: Tensor | None = None) -> Tensor:
-    """The hidden states float32 [..., rows, hidden] after a layer, with its `own` inputs by token, if it has any."""
-    return run(lower_layer(of), LayerRows(x, tensors, context, own), "start", "mixer", "feed", "end")
+def layer(of: Layer, x: Tensor, tensors: Tensors, context: Context | Past, layer_input: Tensor | None = None) -> Tensor:
+    """The hidden states float32 [..., rows, hidden] after a layer, with `layer_input` by token, if it has any."""
+    return run(lower_layer(of), LayerRows(x, tensors, context, layer_input), "start", "mixer", "feed", "end")
 
 
 def after_mixer(
@@ -147,9 +147,9 @@ def after_feed(of: Layer, x: Tensor, tensors: Tensors, mix: Mixture | None = Non
     return run(lower_layer(of), LayerRows(x, tensors, mix=mix), "feed")
 
 
-def at_end(of: Layer, x: Tensor, tensors: Tensors, own: Tensor | None = None) -> Tensor:
-    """The hidden states at the end of a layer, with its `own` inputs float32 [..., rows, values], if any."""
-    return run(lower_layer(of), LayerRows(x, tensors, inputs=own), "end")
+def at_end(of: Layer, x: Tensor, tensors: Tensors, layer_input: Tensor | None = None) -> Tensor:
+    """The hidden states at the end of a layer, with `layer_input` float32 [..., rows, values], if any."""
+    return run(lower_layer(of), LayerRows(x, tensors, inputs=layer_input), "end")
 
 
 def attention(of: Attention, x: Tensor, tensors: Tensors, context: Context) -> Tensor:
@@ -162,8 +162,8 @@ def attention(of: Attention, x: Tensor, tensors: Tensors, context: Context) -> T
 
 def embed(of: Recipe, tokens: Tensor, tensors: ModelTensors) -> Tensor:
     """The hidden states float32 [..., hidden] of tokens int64 [...] before the first layer."""
-    made: Tensor = REFERENCE.run(lower(of).embed, tokens, tensors)
-    return made
+    hidden: Tensor = REFERENCE.run(lower(of).embed, tokens, tensors)
+    return hidden
 
 
 def token_inputs(of: Recipe, x: Tensor, tokens: Tensor, tensors: ModelTensors) -> Tensor | None:
@@ -180,23 +180,23 @@ def hidden_states(
     `run` is called as `layer`, whose result it gives.
     """
     states = [embed(of, tokens, tensors)]
-    own = token_inputs(of, states[0], tokens, tensors)
-    made: dict[int, tuple[Tensor, ...]] = {}
+    by_layer = token_inputs(of, states[0], tokens, tensors)
+    entries_of: dict[int, tuple[Tensor, ...]] = {}
     for index, each in enumerate(of.layers):
 
-        def entries(*new: Tensor, place: int = index if each.share is None else each.share) -> Any:
-            return made.setdefault(place, new)
+        def entries(*new: Tensor, owner: int = index if each.share is None else each.share) -> Any:
+            return entries_of.setdefault(owner, new)
 
         context = whole(each.mixer, tokens.shape, tokens.device)
         context = context._replace(entries=entries) if isinstance(context, Context) else context
-        states.append(run(each, states[-1], tensors, context, None if own is None else own[..., index, :]))
+        states.append(run(each, states[-1], tensors, context, None if by_layer is None else by_layer[..., index, :]))
     return states
 
 
 def logits(of: Recipe, x: Tensor, tensors: Tensors) -> Tensor:
     """Logits float32 [..., vocab] of hidden states float32 [..., hidden] after the last layer."""
-    made: Tensor = REFERENCE.run(lower(of).head, x, tensors)
-    return made
+    scores: Tensor = REFERENCE.run(lower(of).head, x, tensors)
+    return scores
 
 
 def whole(of: Attention | ShortConv | Delta, shape: tuple[int, ...], device: torch.device) -> Context | Past:

@@ -91,8 +91,8 @@ def embed(tokens: Tensor, tensors: ModelTensors, op: Embed, *, scale: float, eps
 
 def token_inputs(x: Tensor, tokens: Tensor, tensors: ModelTensors, op: MakeInputs) -> Tensor:
     of = op.of
-    made = norm(of.norm, tensors.product(x, of.project), tensors) + of.scale * tensors.rows(of.table, tokens)
-    by_layer: Tensor = made.unflatten(-1, (-1, of.norm.size))
+    combined = norm(of.norm, tensors.product(x, of.project), tensors) + of.scale * tensors.rows(of.table, tokens)
+    by_layer: Tensor = combined.unflatten(-1, (-1, of.norm.size))
     return by_layer
 
 
@@ -121,10 +121,10 @@ def attend(
     score_cap: float,
     share: int | None,
 ) -> None:
-    of, tensors, context, made = op.of, rows.tensors, rows.context, rows.buffers[op.source.name]
+    of, tensors, context, projected = op.of, rows.tensors, rows.context, rows.buffers[op.source.name]
     assert isinstance(context, Context)
     size = of.heads * of.head_dim * (1 + gated)
-    query, gate = made.narrow(-1, 0, size), None
+    query, gate = projected.narrow(-1, 0, size), None
     if gated:
         query, gate = (part.flatten(-2) for part in query.unflatten(-1, (of.heads, -1)).chunk(2, -1))
     query = _heads(of, norm(query_norm, query, tensors))
@@ -132,9 +132,9 @@ def attend(
         query = turned(query, *context.rotation)
     if context.temper is not None:
         query = query * context.temper
-    entries = made.narrow(-1, size, made.shape[-1] - size)
-    own = () if share is not None else _entries(of, entries, tensors, context.rotation, key_norm, value_norm)
-    keys, values = context.entries(*own)
+    entries = projected.narrow(-1, size, projected.shape[-1] - size)
+    new_entries = () if share is not None else _entries(of, entries, tensors, context.rotation, key_norm, value_norm)
+    keys, values = context.entries(*new_entries)
     if sinks or score_cap or context.attend is None:
         of_sinks = tensors.vector(sinks) if sinks else None
         mixed = attended(of, query, keys, values, context.seen, of_sinks, score_cap)
@@ -203,8 +203,8 @@ def attended(
     if sinks is None:
         weights = scores.softmax(-1)
     else:
-        beside = sinks.view(of.kv_heads, -1, 1).expand(*grouped.shape[-4:-1]).flatten(-2)[..., None]
-        weights = torch.cat([scores, beside.expand(*scores.shape[:-1], 1)], -1).softmax(-1)[..., :-1]
+        sink_scores = sinks.view(of.kv_heads, -1, 1).expand(*grouped.shape[-4:-1]).flatten(-2)[..., None]
+        weights = torch.cat([scores, sink_scores.expand(*scores.shape[:-1], 1)], -1).softmax(-1)[..., :-1]
     mixed: Tensor = (weights @ values).unflatten(-2, grouped.shape[-3:-1])
     return mixed.flatten(-4, -3)
 
@@ -233,13 +233,13 @@ def keys_and_values(
 
 def _entries(
     of: Attention,
-    made: Tensor,
+    projected: Tensor,
     tensors: Tensors,
     rotation: tuple[Tensor, Tensor] | None,
     key_norm: Norm | None,
     value_norm: Norm | None,
 ) -> tuple[Tensor, Tensor]:
-    key, value = made.chunk(2, -1)
+    key, value = projected.chunk(2, -1)
     key = _heads(of, norm(key_norm, key, tensors))
     return key if rotation is None else turned(key, *rotation), _heads(of, norm(value_norm, value, tensors))
 

@@ -70,10 +70,10 @@ class Dense:
 
     def product(self, x: Tensor, of: Matrix) -> Tensor:
         found = []
-        for place, name in enumerate(of.names):
+        for index, name in enumerate(of.names):
             bias = self._tensors[f"{name}.bias"] if of.bias else None
-            made, order = self.linear(x, name, bias), of.order(place)
-            found.append(made[..., order] if order else made)
+            product, order = self.linear(x, name, bias), of.order(index)
+            found.append(product[..., order] if order else product)
         whole, turns = torch.cat(found, -1), of.turns
         return whole[..., turns] if turns else whole
 
@@ -98,20 +98,20 @@ class CheckpointTensors:
             for matrix in recipe.matrices:
                 weight, bias = read_matrix(weights, matrix, quant if weights.quant is None else None)
                 self._matrices[matrix] = owned(weight), bias
-            own = recipe.per_layer
-            for matrix in {recipe.embed, recipe.head, *((own.table, own.project) if own else ())}:
+            per_layer = recipe.per_layer
+            for matrix in {recipe.embed, recipe.head, *((per_layer.table, per_layer.project) if per_layer else ())}:
                 self._matrices[matrix] = read_table(weights, matrix).clone(), None
             for layer in recipe.layers:
                 self._vectors |= read_vectors(weights, layer)
             of_layers = (norm for layer in recipe.layers for norm in layer.norms)
-            for norm in (recipe.norm, *of_layers, *([own.norm] if own else [])):
+            for norm in (recipe.norm, *of_layers, *([per_layer.norm] if per_layer else [])):
                 self._norms[norm] = RMSNorm(read_norm(weights, norm), norm.eps, norm.centred)
         if checkpoint.drafts is not None:
-            kept = self._table(recipe.head)[torch.tensor(checkpoint.drafts)]
+            rows_of_drafts = self._table(recipe.head)[torch.tensor(checkpoint.drafts)]
             if not recipe.tied:
                 del self._matrices[recipe.head]
-            self.head = replace(recipe.head, outputs=(len(kept),))
-            self._matrices[self.head] = kept, None
+            self.head = replace(recipe.head, outputs=(len(rows_of_drafts),))
+            self._matrices[self.head] = rows_of_drafts, None
 
     def norm(self, of: Norm) -> RMSNorm:
         return self._norms[of]
@@ -124,8 +124,8 @@ class CheckpointTensors:
 
     def product(self, x: Tensor, of: Matrix) -> Tensor:
         weight, bias = self._matrices[of]
-        made = torch.cat([linear(x, slab) for slab in slabs(weight)], -1)
-        return made if bias is None else made + bias
+        product = torch.cat([linear(x, slab) for slab in slabs(weight)], -1)
+        return product if bias is None else product + bias
 
     def memory(self) -> int:
         """Bytes held."""

@@ -120,10 +120,10 @@ def drafters_for(
 
     `unsupported` and `heads` are as in `Facts`.
     """
-    layers, parts = parts.layers, replace(parts, strategies=STRATEGIES, made={})
+    layers, parts = parts.layers, replace(parts, strategies=STRATEGIES, drafters={})
     facts = Facts(unsupported, heads, layers.count, layers.exit, highest(layers.skip))
     reasons = {name: one.unsupported(facts) for name, one in STRATEGIES.items()}
     for one in sorted(STRATEGIES.values(), key=lambda one: one.group == "auto"):
         if not reasons[one.name]:
-            parts.made[one.name] = one.make(parts)
-    return parts.made, tuple(StrategyStatus(name, not reason, reason) for name, reason in reasons.items())
+            parts.drafters[one.name] = one.make(parts)
+    return parts.drafters, tuple(StrategyStatus(name, not reason, reason) for name, reason in reasons.items())
