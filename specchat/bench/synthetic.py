@@ -72,8 +72,8 @@ def on_host(shapes: Shapes, quant: Quant | None, context: int) -> Runner:
         if needed > free:
             raise EngineError(
                 "memory",
-                f"{shapes.name} with {shapes.target.layers} layers needs {needed / GIB:.1f} GiB in {Path(folder).parent}"
-                f" and {free / GIB:.1f} GiB are free. Ask for fewer with --layers.",
+                f"{shapes.name} with {shapes.target.layers} layers needs {needed / GIB:.1f} GiB in "
+                f"{Path(folder).parent} and {free / GIB:.1f} GiB are free. Ask for fewer with --layers.",
             )
         target = host_model(Checkpoint.open(write_random(Path(folder) / "target", shapes.target, 0)), context, quant)
         draft = host_model(Checkpoint.open(write_random(Path(folder) / "draft", shapes.draft, 1)), context)

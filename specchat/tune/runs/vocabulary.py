@@ -56,8 +56,8 @@ def counted(
     if not len(required) <= size < tokenizer.size:
         raise EngineError(
             "request",
-            f"--size must be at least the {len(required)} tokens that are always in, and less than the {tokenizer.size} "
-            f"of {pair.name}; {size} is not.",
+            f"--size must be at least the {len(required)} tokens that are always in, and less than the "
+            f"{tokenizer.size} of {pair.name}; {size} is not.",
         )
     replies = []
     for text in texts:
