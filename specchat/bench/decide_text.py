@@ -128,7 +128,6 @@ def _which(name: str, decisions: Sequence[Decision]) -> str:
 
 
 def _fastest(decision: Decision) -> tuple[str, float]:
-    """The fastest run without `auto`."""
     runs = {PLAIN: 1.0} | {name: times for name, times in decision.measured.items() if name != AUTO}
     return max(runs.items(), key=lambda run: run[1])
 

@@ -149,7 +149,6 @@ class ContenderRace:
         return mean + ERRORS * sqrt(squares / (ASSUMED + count - 1) / count) < 0
 
     def _first(self, some: Sequence[Ours], prompt: BenchPrompt, notify: Notify) -> None:
-        """Let contenders answer their first prompt."""
         if some:
             self._warm_up(some, notify)
             self._answer(prompt, some, notify)
@@ -173,7 +172,6 @@ class ContenderRace:
             self._logs[one.name].setdefault(prompt.id, []).append(log(_step_ms(plain) / _step_ms(run)))
 
     def _sorted(self) -> list[ContenderSpeed]:
-        """The speeds of contenders that ran."""
         found = []
         for name, logs in self._logs.items():
             if logs:

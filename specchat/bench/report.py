@@ -14,6 +14,7 @@ from specchat.bench.ours import Ours
 from specchat.bench.summary import PLAIN, ContenderSummary, by_category, summarise, verdict
 from specchat.bench.table import auto_table, categories_table, cost_table, lines_table, places_table
 from specchat.bench.verify_cost import VerifyCost
+from specchat.engine.memory.plan import GIB
 from specchat.engine.protocol.pair import PairInfo
 
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#999999")
@@ -60,7 +61,6 @@ def plot(categories: dict[str, list[ContenderSummary]], title: str, note: str, p
 
 SCHEMA = 1
 PACKAGES = ("specchat", "torch", "transformers")
-GIB = 1 << 30
 
 
 @dataclass
@@ -144,7 +144,6 @@ class BenchReport:
         return "".join(parts).rstrip("\n") + "\n"
 
     def _measured(self, lines: Sequence[ContenderSummary]) -> dict[str, float]:
-        """Speedup of whole replies by our contenders."""
         return {
             line.contender: line.whole_speedup_vs_plain.median
             for line in lines

@@ -179,7 +179,6 @@ class Session:
         return cancelled, changes
 
     def _write(self, reply: ReplyInProgress, control: Control) -> Iterator[Event]:
-        """Write the reply, and learn from it."""
         request, prompt, speed = reply.request, reply.prompt, self._speed
         # A stepwise executor has a speed of its own, with which no reply is compared.
         compared = self.runner.executor_of(reply.constraint, request.logprobs) is self.runner.executor
@@ -217,7 +216,6 @@ class Session:
         )
 
     def _ends(self, request: Generate) -> frozenset[int]:
-        """Tokens that end a reply."""
         return frozenset() if request.limits.ignore_eos else self.eos
 
     def _check(self, speculation: Speculation) -> None:

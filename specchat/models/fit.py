@@ -217,7 +217,6 @@ def _by_transformers(pair: Pair, target: About, draft: About | None, machine: Fr
 
 
 def _in_memory(machine: FreeMemory, size: float, words: str) -> Fit:
-    """The fit of `size` bytes, of which `words` tell."""
     return Fit("CPU", words) if _holds(machine.memory, size) else Fit("no", f"{words}, and {_usable(machine)}")
 
 

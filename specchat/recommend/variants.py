@@ -99,7 +99,6 @@ def variants(pair: "Pair", on_gpu: bool, shelf: Path, toml: Path) -> Iterator[Va
 
 
 def _quants(source: ModelSource) -> Iterator[Wanted]:
-    """Quantisations other than the model's own."""
     if source.quant is not None and source.quant != "none":
         yield "none"
     yield from (quant for quant in TRIED if quant != source.quant)

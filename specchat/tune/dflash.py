@@ -132,7 +132,6 @@ class DFlashTrainee(Trainee):
 
 
 def _stack(c: ModelConfig) -> tuple[dict[str, object], tuple[Layer, ...]]:
-    """Settings and layers of a head for a target `c`."""
     family = families.head_normed()
     config = settings(c, family, depth(c.layers))
     return config, layers(family.recipe(family.settings.model_validate(config)), STACK)

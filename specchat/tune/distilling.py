@@ -106,7 +106,6 @@ class Distilling:
         return Training(learner, self._folder / f"{'fresh' if fresh else divergence}{SUFFIX}")
 
     def _chosen(self) -> Divergence | None:
-        """The divergence that an earlier run chose."""
         try:
             stored = json.loads((self._folder / CHOICE).read_bytes())["divergence"]
         except (FileNotFoundError, ValueError, KeyError, TypeError):

@@ -236,6 +236,5 @@ def _read(draft: Checkpoint) -> Iterator[tuple[str, Tensor]]:
 
 
 def _matrices(recipe: Recipe) -> Iterator[Matrix]:
-    """All matrices, each once."""
     gates = (matrix for each in recipe.layers for matrix, _ in each.forms)
     return iter(dict.fromkeys((recipe.embed, recipe.head, *gates)))

@@ -129,7 +129,6 @@ class Eagle3Trainee(Trainee):
 
 
 def _layer(c: ModelConfig) -> tuple[dict[str, object], Layer]:
-    """Settings and layer of a head for a target `c`."""
     family = families.plain()
     config = settings(c, family, 1)
     (layer,) = layers(family.recipe(family.settings.model_validate(config)), "midlayer")

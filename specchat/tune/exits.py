@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import kl_div
 
+from specchat.engine.drafters.early_exit import LONGEST_DRAFT
 from specchat.engine.errors import ModelError
 from specchat.engine.reference.layer import logits
 from specchat.engine.reference.tensors import Dense
@@ -29,7 +30,6 @@ from specchat.tune.size import REPLY_TOKENS, score_bytes, state_bytes
 from specchat.tune.target import FrozenTarget
 
 RATES = Rates(muon=0.002, adam=1e-3)
-LONGEST_DRAFT = 8
 VERIFY = 0.06
 """Assumed cost of a further verified token, in plain steps."""
 TARGET_BYTES = 16

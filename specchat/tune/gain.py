@@ -177,7 +177,6 @@ def gain(before: HeldOutSpeed, after: HeldOutSpeed) -> Gain:
 
 
 def _comparison(found: Sequence[HeldOutSpeed], first: int) -> TuneComparison:
-    """Compare the fastest of the `first` speeds with the fastest of the others."""
     old, new = (max(some, key=lambda one: one.tokens_per_second) for some in (found[:first], found[first:]))
     return TuneComparison(old, new, gain(old, new))
 

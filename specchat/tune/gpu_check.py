@@ -81,7 +81,6 @@ def _compare(
     there: FrozenTarget,
     rows: Sequence[Path],
 ) -> None:
-    """Train the same on both, and compare the losses."""
     found = []
     for number, target in enumerate((here, there)):
         on_gpu = target.device.type == "cuda"

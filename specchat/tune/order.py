@@ -116,7 +116,6 @@ class TuneOrder:
             raise TuneStopped(f"Stopped {done}. The same command goes on from there.")
 
     def _tell(self, plan: TunePlan, target: "FrozenTarget", loaded: int) -> None:
-        """Say what the tune takes here at most, with the `loaded` bytes of the pair."""
         from specchat.models.words import size
         from specchat.tune.room import check_room
 

@@ -153,7 +153,6 @@ class ResidentReplies:
         self._engine = None
 
     def _finished(self, engine: SharedEngine, request: Generate) -> Finished | Failed:
-        """The end of a reply."""
         engine.send(request)
         cancelled = False
         while True:
@@ -167,7 +166,6 @@ class ResidentReplies:
 
 
 def _has(engine: SharedEngine, pair: PairSpec) -> bool:
-    """True if `pair` is loaded there."""
     engine.send(Load(pair))
     event = next(engine.events(ANSWER_S), None)
     return isinstance(event, Loaded)

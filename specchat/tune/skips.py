@@ -15,12 +15,14 @@ from random import Random
 from typing import NamedTuple
 
 from specchat.engine.decoding.cached import CachedModel, Decoder
+from specchat.engine.drafters.early_exit import LONGEST_DRAFT
 from specchat.engine.drafters.skip_search import WINDOW as SCORED
 from specchat.engine.drafters.skip_search import SkipSearch, Sublayer, share_right
 from specchat.engine.model.decoder import Skip
 from specchat.engine.recipe import Recipe
 from specchat.engine.strategy import SkippedLayers
 from specchat.tune.draft import stepped, total
+from specchat.tune.exits import VERIFY
 from specchat.tune.files import put_json
 from specchat.tune.rows import TrainingText
 
@@ -30,9 +32,6 @@ TOKENS = 1024
 """Reply tokens that a set is judged by, about."""
 AROUND = 8
 """Sets of a round."""
-LONGEST_DRAFT = 8
-VERIFY = 0.06
-"""Assumed cost of a further verified token, in plain steps."""
 STATE, ONLINE = "search.json", "online.json"
 
 

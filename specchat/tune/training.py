@@ -198,7 +198,6 @@ class Training(Generic[Trained]):
         self.step += 1
 
     def _share(self, steps: int) -> float:
-        """The share of the full rate at this step."""
         return min(1.0, (self.step + 1) / WARM_UP, (steps - self.step) / (steps * DECAY))
 
 

@@ -176,7 +176,6 @@ def _lookup(length: int) -> Any:
 
 
 def _options(sampling: Sampling) -> dict[str, Any]:
-    """Our sampling as arguments of Llama.generate."""
     return {
         "temp": sampling.temperature,
         "top_k": sampling.top_k,

@@ -148,7 +148,6 @@ class AutoDrafter(Drafter):
         self._arms[self._choice.arm].drafter.observe_extension(token_ids, outcome)
 
     def _catch_up(self, token_ids: Sequence[int]) -> None:
-        """Take in tokens added to the text since the last call."""
         reply = self._reply
         new = token_ids[reply.end :]
         self._fences.add(new)
@@ -243,7 +242,6 @@ class AutoDrafter(Drafter):
             arm.barren *= not self.tries
 
     def _review_costs(self) -> None:
-        """Review costs if enough steps were measured since the last time."""
         if self._costs.measured - self._state.seen < REVIEW:
             return
         self._state.seen, self._state.reviewed = self._costs.measured, True

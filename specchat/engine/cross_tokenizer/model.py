@@ -122,7 +122,6 @@ class CrossTokenizerModel(ChainOnlyModel):
             self._cached += block
 
     def _row(self, draft_tokens: Sequence[int]) -> Tensor:
-        """Draft logits after `draft_tokens`."""
         if len(draft_tokens) not in self._rows:
             self._truncate(min(len(self._cached), len(draft_tokens) - 1))
             if len(draft_tokens) - len(self._cached) > MAX_LOGIT_ROWS:

@@ -131,7 +131,6 @@ class Guard:
         return logits, again
 
     def _doubtful(self, fed: Sequence[int]) -> bool:
-        """Return True if a choice after `fed` may be wrong."""
         return len(fed) > 1
 
     def _again(self, logits: Tensor, fed: Sequence[int], node: int, start: int) -> Tensor:
@@ -153,5 +152,4 @@ class RoughGuard(Guard):
         return self._exact.rough
 
     def _again(self, logits: Tensor, fed: Sequence[int], node: int, start: int) -> Tensor:
-        """Recompute all rows."""
         return self._exact.exact(fed, start)

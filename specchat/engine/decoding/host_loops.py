@@ -181,7 +181,6 @@ class HostLoops:
         return False
 
     def _run_first_layers(self, target: HostModel, layers: int, drafting: HostDraft) -> Tensor:
-        """Return hidden states float32 [1, hidden] after the target's first layers, kept for the verify pass."""
         assert isinstance(target, CachedDecoder)
         fed = drafting.draft.tokens[-1:] or self.token_ids[-1:]
         at = PassRows(fed, len(self.token_ids) - 1 + len(drafting.early))

@@ -172,7 +172,6 @@ class Sampler:
         return scores
 
     def _penalise(self, scores: Tensor, history: History) -> None:
-        """Apply penalties and bias in place."""
         s = self.sampling
         if s.repetition_penalty != 1.0:
             others = torch.tensor([t for t in history.generated if t not in history.prompt], dtype=torch.int64)
@@ -244,7 +243,6 @@ def _masked(logits: Tensor, allowed: Allowed) -> Tensor:
 
 
 def _lead(values: NDArray[np.floating[Any]]) -> tuple[int, float]:
-    """Return the index of the largest value, and its lead over the next one."""
     best = int(values.argmax())
     before, after = values[:best].max(initial=-np.inf), values[best + 1 :].max(initial=-np.inf)
     return best, float(values[best] - max(before, after))

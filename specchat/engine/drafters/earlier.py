@@ -116,7 +116,6 @@ class Earlier:
         )
 
     def _drop_oldest(self) -> None:
-        """Drop the oldest replies down to half of the limit."""
         while len(self._replies) > 1 and self._tokens > REMEMBERED // 2:
             self._tokens -= len(self._replies.popleft().tokens)
         self._enter_anew()

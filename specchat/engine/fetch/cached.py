@@ -86,7 +86,6 @@ def state_once_loaded(pair: PairSpec, before: str) -> str:
 
 
 def _place(source: ModelSource) -> str | None:
-    """The folder or file of a model."""
     if source.repo is None:
         return source.path
     return str(usual_hub().commit_folder(source.repo, source.revision) / (source.file or ""))

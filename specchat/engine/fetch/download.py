@@ -122,7 +122,6 @@ class Download:
         self._notify(progress)
 
     def _register(self) -> Path:
-        """Link the cached files into the folder of their commit."""
         hub, listing = self._hub, self._listing
         folder = hub.snapshot(listing.repo, listing.commit)
         for file in self._files:
@@ -155,7 +154,6 @@ def _link(root: Path, link: Path, digest: str) -> None:
 
 
 def _write(ref: Path, commit: str) -> None:
-    """Record the commit of a revision atomically."""
     ref.parent.mkdir(parents=True, exist_ok=True)
     new = ref.with_name(f".{ref.name[:100]}.{os.getpid()}")
     new.write_text(commit, encoding="ascii")

@@ -153,7 +153,6 @@ def load(
 
 
 def _placed(files: _Files, bar: _Bar) -> Placement:
-    """Choose the devices of a pair, and check that they run it."""
     pair, target = files.pair, files.target
     context = context_of(target.config, pair.context)
     threads = CORES if compiled.likely_available() else 0
@@ -171,7 +170,6 @@ def _placed(files: _Files, bar: _Bar) -> Placement:
 
 
 def _read(files: _Files, plan: Plan, note: str, bar: _Bar, shared: NativeModel | None, started: float) -> Session:
-    """Read the weights by `plan`, and measure the pair."""
     pair, draft, target = files.pair, files.draft, files.target
 
     def about_draft() -> None:

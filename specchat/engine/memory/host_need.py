@@ -71,7 +71,6 @@ def reference_workspace(c: ModelConfig, capacity: int) -> int:
 
 
 def _largest(c: ModelConfig) -> int:
-    """Weights of the largest matrix of a layer."""
     return max(sum(m.outputs) * m.inputs for m, _ in c.recipe.forms)
 
 

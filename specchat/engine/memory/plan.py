@@ -173,7 +173,6 @@ def _fewer_bits(plan: Plan) -> Iterator[tuple[Plan, str]]:
 
 
 def _quantised(model: Model, quant: Quant) -> Model | None:
-    """Return `model` with fewer bits a weight; None if that is impossible."""
     wider = model.quant is None or (model.quant == "int8" and quant == "nf4")
     if model.fixed or not wider:
         return None

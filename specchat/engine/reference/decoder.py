@@ -173,7 +173,6 @@ class ReferenceDecoder(CachedDecoder):
 
 
 def _rows(count: int, start: int, layout: Layout | None) -> Iterator[Row]:
-    """The rows of a pass from position `start` on."""
     of, index = layout or chain(count), 0
     for depth, length, ancestors in zip(of.depths, of.lengths, of.ancestors, strict=True):
         for i in range(length):

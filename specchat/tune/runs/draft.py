@@ -57,7 +57,6 @@ def tuned(order: TuneOrder, adapted: bool | None) -> list[str]:
 
 
 def _distilled(order: TuneOrder, adapted: bool | None, length: int) -> Distilled:
-    """Collect replies, train, and write the draft into the workshop; held-out drafts are of `length`."""
     spec, shop = order.pair.spec, order.shop
     assert spec.draft is not None
     draft = opened(order, spec.draft)

@@ -85,7 +85,6 @@ def counted(
 def _written(
     pair: Pair, report: TuneReport, show: Callable[[Loading], None], stopped: Callable[[], bool]
 ) -> Iterator[list[int]]:
-    """The target's replies to the prompts of the benchmark."""
     session = load(pair.spec, show)
     prompts = read_prompts(shipped_prompts(pair.id))
     for index, prompt in enumerate(prompts):
