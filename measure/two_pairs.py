@@ -13,9 +13,9 @@ import click
 
 from specchat.bench.contender import BenchPrompt, Run
 from specchat.bench.interleaved import STOPS, Sample, measure
-from specchat.bench.machine import describe
 from specchat.bench.ours import Ours
 from specchat.bench.prompts import read_prompts, shipped_prompts, spread
+from specchat.bench.report import describe
 from specchat.bench.table import aligned
 from specchat.engine.loading import load
 from specchat.engine.protocol.options import Sampling, Speculation

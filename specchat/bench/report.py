@@ -1,21 +1,37 @@
-"""A finished or interrupted measurement as text, JSON or picture."""
+"""A finished or interrupted measurement as text, JSON or picture, with the machine that it ran on."""
 
 import json
+import os
+import platform
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import date
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from specchat.bench.contender import Contender
 from specchat.bench.decide import Decided
 from specchat.bench.interleaved import Sample
-from specchat.bench.machine import describe
 from specchat.bench.ours import Ours
 from specchat.bench.summary import PLAIN, ContenderSummary, by_category, summarise, verdict
 from specchat.bench.table import auto_table, categories_table, cost_table, lines_table, places_table
 from specchat.bench.verify_cost import VerifyCost
 from specchat.engine.memory.plan import GIB
 from specchat.engine.protocol.pair import PairInfo
+
+
+def describe(packages: Sequence[str]) -> str:
+    """One line: date, processor, cores, versions of `packages`."""
+    cpuinfo = Path("/proc/cpuinfo")
+    text = cpuinfo.read_text() if cpuinfo.exists() else ""
+    model = next(
+        (line.split(":")[1].strip() for line in text.splitlines() if "model name" in line), platform.processor()
+    )
+    flags = "AVX-512" if "avx512f" in text else "AVX2" if "avx2" in text else "no AVX2"
+    versions = ", ".join(f"{name} {version(name)}" for name in packages)
+    return f"{date.today()}, {model}, {os.cpu_count()} cores, {flags}; Python {platform.python_version()}, {versions}"
+
 
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#999999")
 """Distinguishable with any colour vision (Okabe and Ito 2008)."""

@@ -164,8 +164,7 @@ def verify_cost_command(json_file: Path | None, **options: Any) -> None:
     with Interrupt() as interrupt:
         progress = ProgressLine()
         progress.show("starting ...")
-        from specchat.bench.machine import describe
-        from specchat.bench.report import PACKAGES
+        from specchat.bench.report import PACKAGES, describe
         from specchat.bench.table import cost_table
         from specchat.bench.verify_cost import verify_cost
         from specchat.engine.loading import load
