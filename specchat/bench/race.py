@@ -1,4 +1,4 @@
-"""A race (Maron and Moore 1994): contenders answer the same prompts, and those that are slower for sure leave it.
+"""A race (Maron and Moore 1994): contenders answer the same prompts, and clearly slower ones leave it.
 
 Those about as fast as the leader answer all prompts again, while there is time: on a machine that others use too, a
 single reply is off by a tenth.
@@ -142,7 +142,7 @@ class ContenderRace:
         return [one for one in left if one in (leader, self._base) or not self._slower(one.name, leader.name)]
 
     def _slower(self, name: str, leader: str) -> bool:
-        """True if a contender is slower than another for sure."""
+        """True if a contender is clearly slower than another."""
         ratios = self._ratios(name, leader)
         mean, count = fmean(ratios), len(ratios)
         squares = ASSUMED * SPREAD**2 + sum((ratio - mean) ** 2 for ratio in ratios)

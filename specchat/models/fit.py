@@ -193,7 +193,7 @@ def _spilt(pair: Pair, machine: FreeMemory) -> float:
 
 
 def _by_size(target: About, draft: About | None, machine: FreeMemory) -> Fit:
-    """llama.cpp's own needs are not worked out here: the files must fit, with some room."""
+    """A fit by file sizes, with some room: llama.cpp's needs are not known here."""
     size = target.size + (draft.size if draft else 0) + RUNTIME
     words = f"takes about {size / GIB:.1f} GiB, by the size of its file"
     if machine.llama_gpu is not None and _holds(machine.llama_gpu, size):
@@ -202,7 +202,7 @@ def _by_size(target: About, draft: About | None, machine: FreeMemory) -> Fit:
 
 
 def _by_transformers(pair: Pair, target: About, draft: About | None, machine: FreeMemory) -> Fit:
-    """Its needs are not worked out here either; on the CPU it makes float32 of 16 bits that are not quantised."""
+    """A fit by file sizes: on the CPU transformers makes float32 of 16 bits that are not quantised."""
     on_gpu = on_cpu = float(RUNTIME)
     for source, about in ((pair.spec.target, target), (pair.spec.draft, draft)):
         if source is not None and about is not None:

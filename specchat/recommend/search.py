@@ -212,7 +212,7 @@ class RecommendSearch:
         found.variants += [VariantSpeed(*cases[one.name][:2], one) for one in race.beside(best.name)]
 
     def _cases(self, variant: Variant, found: Recommendations, best: "Ours") -> "dict[str, Ours] | str":
-        """The pair with another setting, loaded, by the strategies that it affects, or the reason against it."""
+        """Contenders of the pair with another setting, by the strategies that it affects, or the reason against it."""
         from specchat.bench.ours import Ours
         from specchat.engine.hardware.free_memory import free_memory
         from specchat.engine.protocol.options import Sampling, Speculation

@@ -47,7 +47,7 @@ class Tuning(BesideWork):
         self.changed: set[str] = set()
         """Ids of pairs that models.toml gives other parts, to be taken in between replies."""
         self.outcome = ""
-        """What came of the latest one, in a sentence, until something else is asked."""
+        """Outcome of the latest tune, in a sentence; the next request clears it."""
         self._plan: TunePlan | None = None
         self._phase = ""
         self._began = 0.0
@@ -78,7 +78,7 @@ class Tuning(BesideWork):
         return ""
 
     def ordered(self) -> tuple[str, bool]:
-        """The id of the pair whose training was under way when the app was left, and if it was `on_cpu`.
+        """The id of the pair that was training when the app was left, and True if it trained on the CPU.
 
         The id is empty if none was.
         """

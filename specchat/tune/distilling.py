@@ -99,7 +99,7 @@ class Distilling:
         self.result = Distilled(training.trainee, chosen, before, found)
 
     def _begun(self, divergence: Divergence, fresh: bool = False) -> Training[DraftLearner]:
-        """The training by a divergence, as far as it came, or a `fresh` one."""
+        """The training by a divergence, resumed where it stopped, or a `fresh` one."""
         with torch.random.fork_rng(devices=()):
             torch.manual_seed(SEED)
             learner = DraftLearner(self._target, self._draft, divergence, self._adapted).to(self._target.device)

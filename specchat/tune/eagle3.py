@@ -28,7 +28,7 @@ from specchat.tune.target import FrozenTarget
 from specchat.tune.trainee import EVEN, Published, Trainee
 
 PLACES = 5
-"""How far the head is run, which is what `eagle3` drafts a step."""
+"""Tokens that the head predicts in training: as many as `eagle3` drafts a step."""
 PROPOSED = 32_000
 """Tokens that published heads may propose."""
 

@@ -47,7 +47,7 @@ def get_tensors(path: Path, *only: str) -> tuple[dict[str, Tensor], dict[str, st
 
 
 def damaged(path: Path, error: Exception) -> OSError:
-    """What to raise for a file whose contents are not what they should be; it has no errno."""
+    """The error to raise for a file with unexpected contents; it has no errno."""
     return OSError(0, f"it is damaged: {one_line(str(error))}", str(path))
 
 
@@ -66,5 +66,5 @@ def put_json(path: Path, data: Mapping[str, object]) -> None:
 
 
 def encoded(data: Mapping[str, object]) -> bytes:
-    """What `put_json` writes."""
+    """The bytes that `put_json` writes."""
     return (json.dumps(data, indent=1) + "\n").encode()

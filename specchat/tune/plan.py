@@ -109,7 +109,7 @@ def _plan(
     cores: int | None,
     on_cpu: bool,
 ) -> TunePlan:
-    """Plan `steps` of so many `operations` by a `trainer` of so many bytes, of which `kept` are written to a file."""
+    """Plan `steps` of so many `operations` by a `trainer` of so many bytes; `kept` of them are written to a file."""
     speed = max(info.plain_tokens_per_second, 1.0)
     replies_s, measuring_s = (replies + _HELD_OUT) * _REPLY_TOKENS / speed, _MEASURED_TOKENS / speed
     if info.gpu and not on_cpu:

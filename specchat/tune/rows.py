@@ -121,6 +121,6 @@ class Batch:
         return inside & (drawn.argsort(1, descending=True).argsort(1) < most)
 
     def _inside(self) -> Tensor:
-        """What stands in replies, bool [rows, N]."""
+        """Mask of the tokens of replies, bool [rows, N]."""
         places = torch.arange(self.tokens.shape[1], device=self.tokens.device)
         return (places >= self.starts.unsqueeze(1)) & (places < self.lengths.unsqueeze(1))

@@ -81,7 +81,7 @@ class Trainee(Learner):
         """In the layout that `engine.heads` reads."""
 
     def loss(self, batch: Batch, seed: int) -> Tensor:
-        """How far scores are from what is wanted in nats, the mean over places by their weights: float32 [].
+        """Divergence of the heads' scores from the target's in nats, the weighted mean over places: float32 [].
 
         That is cross-entropy, less what of it no scores could avoid. `seed` draws the slots that are guessed from.
         """
@@ -109,7 +109,7 @@ class Trainee(Learner):
 
     @torch.no_grad()
     def right(self, batch: Batch) -> Tensor:
-        """Whether the likeliest guess for a place, from a slot, is the text's own: bool [rows, slots, places]."""
+        """True where the likeliest token for a place, from a slot, is the text's: bool [rows, slots, places]."""
         rows, length = batch.tokens.shape
         found = torch.zeros(rows, length, self.places, dtype=torch.bool, device=self.device)
         everywhere = torch.ones(rows, length - 2, dtype=torch.bool, device=self.device)

@@ -98,7 +98,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _failing(folder: Path) -> Iterator[None]:
-    """Tells files that cannot be used, and memory that ran out, in a sentence."""
+    """Turn errors of files and of exhausted memory into an EngineError in a sentence."""
     try:
         yield
     except EngineError:

@@ -18,7 +18,7 @@ PEERS = {
     "transformers": ("specchat.bench.peers.transformers", "transformers"),
     "llama.cpp": ("specchat.bench.peers.llama_cpp", "llama-cpp-python"),
 }
-"""Where each other program is called, and the package it needs."""
+"""The module that runs each other program, and the package it needs."""
 
 
 def theirs(module: ModuleType, session: "Session", pair: PairSpec, sampling: Sampling) -> "list[Contender]":

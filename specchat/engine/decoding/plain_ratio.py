@@ -1,4 +1,4 @@
-"""How much longer than expected plain steps take, with the error of the estimate."""
+"""Ratio of measured to expected times of plain steps, with the error of the estimate."""
 
 from math import exp, hypot, inf, log, sqrt
 

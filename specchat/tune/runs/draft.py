@@ -25,7 +25,7 @@ STRATEGY = "draft"
 
 
 def tuned(order: TuneOrder, adapted: bool | None) -> list[str]:
-    """Train the pair's draft, whole or by `adapted` matrices, and register it if it is faster for sure.
+    """Train the pair's draft, whole or by `adapted` matrices, and register it if it is clearly faster.
 
     Raises:
         TuneStopped: it is to be stopped.

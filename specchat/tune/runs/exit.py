@@ -20,7 +20,7 @@ KEY, SEED = "exit", 7
 
 
 def tuned(order: TuneOrder) -> list[str]:
-    """Train the adapter, and register it if drafting by early exit is faster for sure.
+    """Train the adapter, and register it if drafting by early exit is clearly faster.
 
     Raises:
         TuneStopped: it is to be stopped.
