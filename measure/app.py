@@ -13,7 +13,7 @@ from time import perf_counter, sleep
 import click
 
 from measure.terminal import Terminal, processor_s
-from specchat.bench.machine import describe
+from specchat.bench.report import describe
 
 PROMPT = "Tell me a story about a fox, a lamp and a river."
 

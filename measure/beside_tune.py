@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-from specchat.bench.ratios import ratio_interval
+from specchat.bench.interleaved import ratio_interval
 from specchat.config.catalog import load_catalog
 from specchat.config.paths import private_folder
 from specchat.engine.protocol.events import Finished, Loaded, Step

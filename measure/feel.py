@@ -19,7 +19,7 @@ from typing import Any
 import click
 
 from measure.terminal import Terminal
-from specchat.bench.machine import describe
+from specchat.bench.report import describe
 from tests.fake import INFO
 
 CTRL_T, CTRL_B = "\x14", "\x02"

@@ -13,10 +13,10 @@ from time import perf_counter
 import click
 
 from specchat.bench.contender import BenchPrompt
-from specchat.bench.machine import describe
 from specchat.bench.ours import Ours
 from specchat.bench.prompts import read_prompts, shipped_prompts, spread
 from specchat.bench.race import TOKENS, ContenderRace
+from specchat.bench.report import describe
 from specchat.config.catalog import read_catalog
 from specchat.config.paths import user_paths
 from specchat.engine.loading import load

@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from measure.terminal import Terminal
-from specchat.bench.machine import describe
+from specchat.bench.report import describe
 
 
 def measure(pairs: int, strategy: str) -> dict[str, list[dict[str, float]]]:

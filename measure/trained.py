@@ -10,8 +10,8 @@ from pathlib import Path
 
 import click
 
-from specchat.bench.machine import describe
 from specchat.bench.prompts import read_prompts
+from specchat.bench.report import describe
 from specchat.config.catalog import read_catalog
 from specchat.config.paths import user_paths
 from specchat.engine.protocol.options import Sampling, Speculation

@@ -258,7 +258,6 @@ class FakeEngine:
             self._timed.append((begin + tokens / pace if pace else begin, event))
 
     def _change(self, request: Change) -> None:
-        """Draft the rest of the running reply by the new speculation."""
         speculation = request.speculation
         waiting = [event for _, event in self._timed]
         text = written_in([event for event in waiting if isinstance(event, Step)])

@@ -101,7 +101,6 @@ def written_in(steps: Sequence[Step]) -> Written:
 
 
 def _call(call: ToolCall, context_used: int, strategy: str) -> Step:
-    """A step that writes a call, without a draft."""
     piece = Piece(f"<tool_call>{call.name} {call.arguments}</tool_call>", "plain")
     return Step(
         id=0,

@@ -228,13 +228,13 @@ def _outcome(
     name: str, samples: Sequence[Sample], costs: Costs, beside: Mapping[tuple[str, str], float]
 ) -> DraftOutcome:
     """Outcome of one contender; `beside` is from `_beside_ms`."""
-    own = [sample for sample in samples if sample.contender == name]
-    runs = [sample.run for sample in own]
+    of_contender = [sample for sample in samples if sample.contender == name]
+    runs = [sample.run for sample in of_contender]
     stats = _stats(samples, name)
     steps, tokens = sum(s.num_steps for s in stats), sum(s.completion_tokens for s in stats)
     kept = [sum(counts) for counts in zip_longest(*(run.kept for run in runs), fillvalue=0)]
     drafted = [sum(counts) for counts in zip_longest(*(run.drafted for run in runs), fillvalue=0)]
-    read_ms = sum(s.run.first_draft_ms + beside.get((name, s.prompt.id), 0.0) for s in own)
+    read_ms = sum(s.run.first_draft_ms + beside.get((name, s.prompt.id), 0.0) for s in of_contender)
     reading = read_ms / costs.plain_ms - costs.draft[name] * sum(run.first_drafted for run in runs)
     return DraftOutcome(
         name,

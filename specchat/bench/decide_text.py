@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 
 from specchat.bench.decide import ALL, CHEAPER, DEARER, RARER, Decided, Decision, DraftChoice
-from specchat.bench.summary import AUTO, PLAIN, family_of
+from specchat.bench.summary import AUTO, PLAIN, family_of, verdict
 from specchat.bench.table import aligned
-from specchat.bench.verdict import verdict
 
 TABLE_LENGTHS = (1, 2, 3, 4, 6, 8, 12, 15)
 """Draft lengths of the break-even table."""
@@ -129,7 +128,6 @@ def _which(name: str, decisions: Sequence[Decision]) -> str:
 
 
 def _fastest(decision: Decision) -> tuple[str, float]:
-    """The fastest run without `auto`."""
     runs = {PLAIN: 1.0} | {name: times for name, times in decision.measured.items() if name != AUTO}
     return max(runs.items(), key=lambda run: run[1])
 

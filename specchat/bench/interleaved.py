@@ -1,9 +1,16 @@
-"""Runs all contenders in turn on all prompts, so that a busy machine slows all of them."""
+"""Fair measurement: contenders take turns on all prompts; what a stop of this program disturbed is measured again."""
 
+import signal
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from math import exp, sqrt
 from random import Random
+from statistics import fmean, stdev
+from types import FrameType
+from typing import TypeVar
 
 from specchat.bench.contender import BenchPrompt, Contender, Run
 
@@ -72,3 +79,51 @@ def measure(
                     yield answered[-1]
             if enough(answered):
                 break
+
+
+SURE = 1.96
+"""Standard errors on each side of a mean that hold it in 95 of 100 cases."""
+
+
+def ratio_interval(logs: Sequence[float]) -> tuple[float, float, float]:
+    """The geometric mean of ratios, given as logarithms, and the ends of its 95 % interval; unbounded for one ratio."""
+    mean = fmean(logs)
+    spread = SURE * stdev(logs) / sqrt(len(logs)) if len(logs) > 1 else float("inf")
+    return exp(mean), exp(mean - spread), exp(mean + spread)
+
+
+Measured = TypeVar("Measured")
+
+
+class Stops:
+    """Counts how often this process went on after a stop."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        """Count inside the block, which belongs to the main thread. Windows stops no processes."""
+        if sys.platform == "win32":
+            yield
+            return
+        before = signal.signal(signal.SIGCONT, self._note)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGCONT, before)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        self.count += 1
+
+    def undisturbed(self, measure: Callable[[], Measured]) -> Measured:
+        """Call `measure` until it ran without a stop."""
+        while True:
+            before, measured = self.count, measure()
+            if self.count == before:
+                return measured
+
+
+STOPS = Stops()
+"""The stops of this process."""

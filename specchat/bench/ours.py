@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 from specchat.bench.contender import CLOCK, BenchPrompt, Clock, Run
-from specchat.bench.stops import STOPS
+from specchat.bench.interleaved import STOPS
 from specchat.engine.protocol.events import Finished, Step
 from specchat.engine.protocol.options import Limits, Sampling, Speculation
 from specchat.engine.protocol.requests import Generate

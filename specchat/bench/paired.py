@@ -62,13 +62,13 @@ class PairedRatio:
             return None
         count = len(logs)
         cut = count // TRIMMED
-        kept = sorted(logs)[cut : count - cut]
-        mean = fmean(kept)
-        if len(kept) < 2:
+        trimmed = sorted(logs)[cut : count - cut]
+        mean = fmean(trimmed)
+        if len(trimmed) < 2:
             return cls(exp(mean), 0.0, float("inf"), count)
         # Standard error of a trimmed mean, from the winsorised spread (Yuen 1974).
-        spread = stdev([kept[0]] * cut + kept + [kept[-1]] * cut)
-        half = _t(len(kept) - 1) * spread * sqrt((count - 1) / (len(kept) * (len(kept) - 1)))
+        spread = stdev([trimmed[0]] * cut + trimmed + [trimmed[-1]] * cut)
+        half = _t(len(trimmed) - 1) * spread * sqrt((count - 1) / (len(trimmed) * (len(trimmed) - 1)))
         return cls(exp(mean), exp(mean - half), exp(mean + half), count)
 
     def as_json(self) -> dict[str, float | None]:

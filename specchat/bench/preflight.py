@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from specchat.bench.cost_model import break_even, expected_tokens, speed_up, step_cost
+from specchat.engine.memory.plan import GIB
 
-GIB = 1 << 30
 FLAT, STEEP = 0.03, 0.1
 """Cost of a further verified token, in plain steps: up to the first long drafts pay, from the second short ones."""
 CHEAP = 0.25

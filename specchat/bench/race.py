@@ -1,4 +1,4 @@
-"""A race (Maron and Moore 1994): contenders answer the same prompts, and those that are slower for sure leave it.
+"""A race (Maron and Moore 1994): contenders answer the same prompts, and clearly slower ones leave it.
 
 Those about as fast as the leader answer all prompts again, while there is time: on a machine that others use too, a
 single reply is off by a tenth.
@@ -11,8 +11,8 @@ from random import Random
 from statistics import fmean, median
 
 from specchat.bench.contender import CLOCK, BenchPrompt, Clock, Different, Run
+from specchat.bench.interleaved import ratio_interval
 from specchat.bench.ours import Ours
-from specchat.bench.ratios import ratio_interval
 from specchat.bench.summary import PLAIN
 
 TOKENS = 64
@@ -142,14 +142,13 @@ class ContenderRace:
         return [one for one in left if one in (leader, self._base) or not self._slower(one.name, leader.name)]
 
     def _slower(self, name: str, leader: str) -> bool:
-        """True if a contender is slower than another for sure."""
+        """True if a contender is clearly slower than another."""
         ratios = self._ratios(name, leader)
         mean, count = fmean(ratios), len(ratios)
         squares = ASSUMED * SPREAD**2 + sum((ratio - mean) ** 2 for ratio in ratios)
         return mean + ERRORS * sqrt(squares / (ASSUMED + count - 1) / count) < 0
 
     def _first(self, some: Sequence[Ours], prompt: BenchPrompt, notify: Notify) -> None:
-        """Let contenders answer their first prompt."""
         if some:
             self._warm_up(some, notify)
             self._answer(prompt, some, notify)
@@ -173,7 +172,6 @@ class ContenderRace:
             self._logs[one.name].setdefault(prompt.id, []).append(log(_step_ms(plain) / _step_ms(run)))
 
     def _sorted(self) -> list[ContenderSpeed]:
-        """The speeds of contenders that ran."""
         found = []
         for name, logs in self._logs.items():
             if logs:

@@ -1,26 +1,82 @@
-"""A finished or interrupted measurement as text, JSON or picture."""
+"""A finished or interrupted measurement as text, JSON or picture, with the machine that it ran on."""
 
 import json
+import os
+import platform
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import date
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from specchat.bench.contender import Contender
 from specchat.bench.decide import Decided
 from specchat.bench.interleaved import Sample
-from specchat.bench.machine import describe
 from specchat.bench.ours import Ours
-from specchat.bench.plot import plot
-from specchat.bench.summary import PLAIN, ContenderSummary, by_category, summarise
+from specchat.bench.summary import PLAIN, ContenderSummary, by_category, summarise, verdict
 from specchat.bench.table import auto_table, categories_table, cost_table, lines_table, places_table
-from specchat.bench.verdict import verdict
 from specchat.bench.verify_cost import VerifyCost
+from specchat.engine.memory.plan import GIB
 from specchat.engine.protocol.pair import PairInfo
+
+
+def describe(packages: Sequence[str]) -> str:
+    """One line: date, processor, cores, versions of `packages`."""
+    cpuinfo = Path("/proc/cpuinfo")
+    text = cpuinfo.read_text() if cpuinfo.exists() else ""
+    model = next(
+        (line.split(":")[1].strip() for line in text.splitlines() if "model name" in line), platform.processor()
+    )
+    flags = "AVX-512" if "avx512f" in text else "AVX2" if "avx2" in text else "no AVX2"
+    versions = ", ".join(f"{name} {version(name)}" for name in packages)
+    return f"{date.today()}, {model}, {os.cpu_count()} cores, {flags}; Python {platform.python_version()}, {versions}"
+
+
+COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#999999")
+"""Distinguishable with any colour vision (Okabe and Ito 2008)."""
+ENDINGS = (".png", ".svg")
+
+
+def plot(categories: dict[str, list[ContenderSummary]], title: str, note: str, path: Path) -> None:
+    """Write bars of medians with quartiles to `path`: a group per category, a colour per contender.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+        OSError: the file cannot be written.
+    """
+    from matplotlib.figure import Figure
+
+    names = [line.contender for line in next(iter(categories.values()), []) if line.contender != "plain"]
+    figure = Figure(figsize=(max(6.0, 1.6 * len(categories) + 2.0), 4.5), layout="constrained")
+    axes = figure.add_subplot()
+    width = 0.8 / max(1, len(names))
+    for k, name in enumerate(names):
+        spreads = [
+            next((line.speedup_vs_plain for line in lines if line.contender == name), None)
+            for lines in categories.values()
+        ]
+        shown = [(i, s) for i, s in enumerate(spreads) if s is not None]
+        axes.bar(
+            [i + (k - (len(names) - 1) / 2) * width for i, _ in shown],
+            [s.median for _, s in shown],
+            width,
+            yerr=[[s.median - s.low for _, s in shown], [s.high - s.median for _, s in shown]],
+            label=name,
+            color=COLOURS[k % len(COLOURS)],
+            error_kw={"elinewidth": 1, "capsize": 2, "ecolor": "#444444"},
+        )
+    axes.axhline(1.0, color="#444444", linewidth=1)
+    axes.set_xticks(range(len(categories)), list(categories))
+    axes.set_ylabel("times plain decoding (median, quartiles)")
+    axes.set_title(title)
+    axes.legend(frameon=False, fontsize="small", ncols=2)
+    axes.set_xlabel(note, fontsize=6, color="#666666", loc="left")
+    figure.savefig(path, dpi=150)
+
 
 SCHEMA = 1
 PACKAGES = ("specchat", "torch", "transformers")
-GIB = 1 << 30
 
 
 @dataclass
@@ -104,7 +160,6 @@ class BenchReport:
         return "".join(parts).rstrip("\n") + "\n"
 
     def _measured(self, lines: Sequence[ContenderSummary]) -> dict[str, float]:
-        """Speedup of whole replies by our contenders."""
         return {
             line.contender: line.whole_speedup_vs_plain.median
             for line in lines

@@ -14,9 +14,8 @@ from specchat.bench.published import Shapes, config_json
 from specchat.engine.cpu import compiled
 from specchat.engine.errors import EngineError
 from specchat.engine.hardware.threads import CORES
-from specchat.engine.memory.draft_quant import drafting
 from specchat.engine.memory.need import Model, Place
-from specchat.engine.memory.plan import GIB, Plan, fits, plan
+from specchat.engine.memory.plan import GIB, Plan, drafting, fits, plan
 from specchat.engine.protocol.pair import Quant
 from specchat.engine.recipe import Matrix, Norm, Recipe
 from specchat.engine.runners.host import host_model, host_runner
@@ -68,16 +67,16 @@ def on_host(shapes: Shapes, quant: Quant | None, context: int) -> Runner:
     Raises:
         EngineError: "memory": the disk is too full for them.
     """
-    with TemporaryDirectory(prefix="specchat-random-") as kept:
-        needed, free = 2 * shapes.target.parameters(), shutil.disk_usage(kept).free
+    with TemporaryDirectory(prefix="specchat-random-") as folder:
+        needed, free = 2 * shapes.target.parameters(), shutil.disk_usage(folder).free
         if needed > free:
             raise EngineError(
                 "memory",
-                f"{shapes.name} with {shapes.target.layers} layers needs {needed / GIB:.1f} GiB in {Path(kept).parent} "
-                f"and {free / GIB:.1f} GiB are free. Ask for fewer with --layers.",
+                f"{shapes.name} with {shapes.target.layers} layers needs {needed / GIB:.1f} GiB in "
+                f"{Path(folder).parent} and {free / GIB:.1f} GiB are free. Ask for fewer with --layers.",
             )
-        target = host_model(Checkpoint.open(write_random(Path(kept) / "target", shapes.target, 0)), context, quant)
-        draft = host_model(Checkpoint.open(write_random(Path(kept) / "draft", shapes.draft, 1)), context)
+        target = host_model(Checkpoint.open(write_random(Path(folder) / "target", shapes.target, 0)), context, quant)
+        draft = host_model(Checkpoint.open(write_random(Path(folder) / "draft", shapes.draft, 1)), context)
     return host_runner(target, draft)
 
 

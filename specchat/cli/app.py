@@ -93,7 +93,7 @@ def _add(paths: "Paths", models: Path | None, target: "Named", draft: "Named | N
     """Look at a pair and declare it; imported when the app asks, as the tokenizers are."""
     from specchat.config.catalog import read_catalog
     from specchat.engine.fetch.source import usual_hub
-    from specchat.models.add import add
+    from specchat.models.check import add
     from specchat.models.machine import this_machine
 
     taken = read_catalog(paths, models)

@@ -170,8 +170,7 @@ def verify_cost_command(json_file: Path | None, **options: Any) -> None:
     with Interrupt() as interrupt:
         progress = ProgressLine()
         progress.show("starting ...")
-        from specchat.bench.machine import describe
-        from specchat.bench.report import PACKAGES
+        from specchat.bench.report import PACKAGES, describe
         from specchat.bench.table import cost_table
         from specchat.bench.verify_cost import verify_cost
         from specchat.engine.loading import load
@@ -208,7 +207,7 @@ def _sampling(options: dict[str, Any]) -> Sampling:
 def _check_plot(path: Path | None) -> None:
     if path is None:
         return
-    from specchat.bench.plot import ENDINGS
+    from specchat.bench.report import ENDINGS
 
     if path.suffix.lower() not in ENDINGS:
         raise Problem(f"{path} must end in {' or '.join(ENDINGS)}.", ExitCode.USAGE)

@@ -55,8 +55,8 @@ def run_shapes(name: str, layers: int | None, quant: str | None, assumed: float 
     with Interrupt() as interrupt:
         progress = ProgressLine()
         progress.show("starting ...")
-        from specchat.bench.machine import describe
         from specchat.bench.published import PUBLISHED
+        from specchat.bench.report import describe
         from specchat.bench.shapes import as_json, step_costs, synthetic, text
 
         published = PUBLISHED[name]

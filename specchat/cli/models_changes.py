@@ -32,7 +32,7 @@ def add(models: Path | None, model: str, file: str | None, draft: str | None, id
     Of a repository that is not here only settings and tokenizer are fetched for that, some MB; of GGUF files nothing.
     """
     from specchat.engine.fetch.cached import absent
-    from specchat.models.add import add as added
+    from specchat.models.check import add as added
     from specchat.models.declare import as_toml
     from specchat.models.machine import this_machine
     from specchat.models.names import found_model

@@ -150,7 +150,7 @@ def _suggested(one: VariantSpeed, best: str, toml: Path, ask: bool) -> list[str]
 
 
 def _checks(search: RecommendSearch, measured: Recommendations, progress: ProgressLine) -> list[str]:
-    from specchat.recommend.checks import check_lines
+    from specchat.recommend.decision import check_lines
 
     return check_lines(search, measured, progress.show)
 

@@ -8,7 +8,7 @@ from time import perf_counter
 from specchat.engine.bandit.drafter import AutoDrafter
 from specchat.engine.bandit.learnt import Learnt
 from specchat.engine.decoding.step import draft_limit
-from specchat.engine.drafters.fences import backquotes
+from specchat.engine.drafters.parts import backquotes
 from specchat.engine.errors import ContextError, EngineError
 from specchat.engine.grammar.compiler import Grammars
 from specchat.engine.protocol.events import Changed, Counted, Event, Finished, Started
@@ -117,8 +117,8 @@ class Session:
         self._check(request.speculation)
         started = perf_counter()
         self._refuse_length(request)
-        made = self._prompts.prompt(request)
-        prompt, dropped, text = made.tokens, made.dropped, self._prompts.text(request, made)
+        built = self._prompts.prompt(request)
+        prompt, dropped, text = built.tokens, built.dropped, self._prompts.text(request, built)
         if not prompt:
             raise EngineError("request", "There is nothing to answer: the chat is empty.")
         self.tokenizer.check(prompt)
@@ -131,12 +131,12 @@ class Session:
             raise EngineError("request", words)
         if held is not None and held.opener is not None and self.runner.stepwise is not None:
             held = None  # all of the reply would be written pass by pass, for calls that it may not make
-        constraint = self._grammars.constraint(request, held, self._prompts.spans(request, made), eos)
+        constraint = self._grammars.constraint(request, held, self._prompts.spans(request, built), eos)
         self.runner.earlier.hidden = request.cold
         if request.cold:
             self.forget()
         reused = self.target.rewind(prompt)
-        reply = ReplyInProgress(request, self.runner, self.tokenizer, eos, text, made, reused, started, constraint)
+        reply = ReplyInProgress(request, self.runner, self.tokenizer, eos, text, built, reused, started, constraint)
         cancelled, changes = self._read(reply, control)
         yield Started(
             request.id,
@@ -174,7 +174,6 @@ class Session:
         return cancelled, changes
 
     def _write(self, reply: ReplyInProgress, control: Control) -> Iterator[Event]:
-        """Write the reply, and learn from it."""
         request, prompt, speed = reply.request, reply.prompt, self._speed
         # A stepwise executor has a speed of its own, with which no reply is compared.
         compared = self.runner.executor_of(reply.constraint, request.logprobs) is self.runner.executor
@@ -212,7 +211,6 @@ class Session:
         )
 
     def _ends(self, request: Generate) -> frozenset[int]:
-        """Tokens that end a reply."""
         return frozenset() if request.limits.ignore_eos else self.eos
 
     def _check(self, speculation: Speculation) -> None:

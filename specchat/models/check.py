@@ -1,15 +1,16 @@
-"""Check that a target and a draft run and fit together, from their settings alone: the weights need not be here."""
+"""Check from their settings alone that a target and a draft run and fit together, and add the pair."""
 
 import os
 from dataclasses import replace
 from pathlib import Path
 
-from specchat.config.catalog import Pair
+from specchat.config.catalog import Catalog, Pair, table_of
+from specchat.config.errors import ConfigError
 from specchat.engine.backends import DEFAULT_BACKEND, GGUF_BACKEND, HF_BACKEND
 from specchat.engine.errors import ForeignModel, ModelError
 from specchat.engine.fetch.cached import cached
 from specchat.engine.fetch.download import Download
-from specchat.engine.fetch.listing import Listing, look_up, needed
+from specchat.engine.fetch.listing import PART, Listing, look_up, needed
 from specchat.engine.fetch.source import Hub
 from specchat.engine.files import read_json
 from specchat.engine.foreign import checked
@@ -19,6 +20,7 @@ from specchat.engine.text.tokenizer import Tokenizer, same_tokens
 from specchat.engine.weights.config import parse_config
 from specchat.engine.weights.written import StoredWeights
 from specchat.models.about import About, about_folder, about_gguf
+from specchat.models.declare import DeclaredPair, Named, add_pair, free_id
 from specchat.models.drafts import OTHER_TOKENS, cost, too_large
 from specchat.models.fit import fit
 from specchat.models.machine import FreeMemory
@@ -136,3 +138,29 @@ def _gguf_about(hub: Hub, source: ModelSource) -> tuple[About | None, str]:
         return None, look_up(hub, source.repo, source.revision).licence
     about = about_gguf(folder / source.file)
     return about, about.licence
+
+
+def add(
+    hub: Hub, file: Path, taken: Catalog, target: Named, draft: Named | None, machine: FreeMemory, id_: str = ""
+) -> DeclaredPair:
+    """Write the pair to `file`. Without `id_` one is made up that none of `taken` has.
+
+    Raises:
+        EngineError: as `check.checked_pair`.
+        ConfigError: as `declare.add_pair`, or one of `taken` has the same models and no `id_` is given.
+    """
+    title = _title(*target)
+    name = title + (f" + {_title(*draft)}" if draft else "")
+    pair, cost = checked_pair(hub, target[0], draft[0] if draft else None, name, machine)
+    same = next((p.id for p in taken.pairs if p.spec.sources == pair.spec.sources), "")
+    if same and not id_:
+        raise ConfigError(f"Pair {same} has these models already. For a second one with them choose its name: --id ID.")
+    table = table_of(pair, id_ or free_id(title, taken))
+    return DeclaredPair(table, file, add_pair(file, table), cost)
+
+
+def _title(source: ModelSource, named: str) -> str:
+    """A model's name for people: of its folder or file, or as it was `named` where that is neither."""
+    label = source.label if source.repo or os.path.exists(Path(named).expanduser()) else named
+    name = Path(label).name
+    return Path(PART.sub(r"\1.gguf", name)).stem if name.endswith(".gguf") else name

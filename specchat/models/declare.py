@@ -141,10 +141,10 @@ def set_strategy(path: Path, id_: str, strategy: str, length: int | None) -> Cat
     if length is not None:
         if "strategies" not in pair:
             _insert(pair, "strategies", tomlkit.inline_table())
-        own = pair["strategies"]
-        if strategy not in own:
-            own[strategy] = tomlkit.inline_table()
-        own[strategy]["length"] = length
+        by_strategy = pair["strategies"]
+        if strategy not in by_strategy:
+            by_strategy[strategy] = tomlkit.inline_table()
+        by_strategy[strategy]["length"] = length
     return _write(path, document)
 
 

@@ -6,11 +6,9 @@ from typing import Literal
 
 from specchat.config.catalog import PROGRAM_GIB, Pair
 from specchat.engine.backends import GGUF_BACKEND, HF_BACKEND
-from specchat.engine.memory import expert_price
-from specchat.engine.memory.draft_quant import drafting
 from specchat.engine.memory.gpu_need import unsupported
-from specchat.engine.memory.need import Model, Place
-from specchat.engine.memory.plan import GIB, SPARE, Plan, context_of, making_room, nearest, plan
+from specchat.engine.memory.need import Model, Place, describe_experts
+from specchat.engine.memory.plan import GIB, SPARE, Plan, context_of, drafting, making_room, nearest, plan
 from specchat.engine.memory.plan import fits as plan_fits
 from specchat.engine.protocol.pair import QUANT_BITS, ModelSource
 from specchat.engine.strategy import Head
@@ -70,7 +68,7 @@ def _planned(pair: Pair, target: About, draft: About | None, machine: FreeMemory
         found = _with_heads(on_gpu, heads, available)
         if not on_gpu.target.experts_in_main:
             return found
-        price = expert_price.described(on_gpu.target, machine.bus)
+        price = describe_experts(on_gpu.target, machine.bus)
         return replace(found, words=f"{found.words}. {price}", spills=True)
     if wanted != "cuda" and plan_fits(made, available):
         return _with_heads(made, heads, available, f"; no GPU: {reason}" if reason and machine.gpu else "")

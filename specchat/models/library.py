@@ -111,7 +111,6 @@ def _hub_models(hub: Hub) -> Iterator[FoundModel | str]:
 
 
 def _stopped(hub: Hub) -> Iterator[str]:
-    """Downloads that were stopped before anything was whole."""
     for folder in sorted(hub.cache.glob("models--*")):
         if not os.path.isdir(folder / "snapshots"):
             repo = one_line(folder.name.removeprefix("models--").replace("--", "/"), 100)

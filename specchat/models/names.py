@@ -44,7 +44,6 @@ def found_model(name: str, library: Library) -> tuple[FoundModel, Pair] | None:
 
 
 def _known(name: str, catalog: Catalog, used: UsedPairs | None) -> Pair | None:
-    """The pair that is declared, or was used and is still there."""
     if (declared := catalog.declared(name)) is not None:
         return declared
     before = used.find(name) if used is not None else None

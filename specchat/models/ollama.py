@@ -91,7 +91,6 @@ def _model(folder: Path, path: Path, name: str) -> About:
 
 
 def _layers(folder: Path, manifest: _Manifest) -> dict[str, Path]:
-    """The files of a manifest by the names of their kinds."""
     return {
         layer.mediaType.removeprefix(KIND): folder / "blobs" / f"sha256-{digest[1]}"
         for layer in manifest.layers
@@ -100,7 +99,6 @@ def _layers(folder: Path, manifest: _Manifest) -> dict[str, Path]:
 
 
 def _licence(blob: Path) -> str:
-    """The title of a licence's text."""
     try:
         if not found(blob):
             return ""

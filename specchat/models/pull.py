@@ -68,7 +68,7 @@ def order(hub: Hub, sources: Sequence[ModelSource], file: str | None = None) -> 
 
 
 class Pull:
-    """An order under way: one repository after another, the files of each side by side."""
+    """A running order: one repository after another, the files of each in parallel."""
 
     def __init__(self, order: Order, notify: Callable[[Progress], None] = lambda _: None) -> None:
         self._order, self._notify = order, notify

@@ -1,4 +1,4 @@
-"""How a model's makers say to sample from it: generation_config.json, GGUF metadata, Ollama's parameters."""
+"""Sampling that a model's makers recommend: generation_config.json, GGUF metadata, Ollama's parameters."""
 
 from collections.abc import Mapping
 from dataclasses import replace

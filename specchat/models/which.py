@@ -39,8 +39,8 @@ def chosen(hub: Hub, source: ModelSource, file: str | None = None) -> ModelSourc
 def _of_repo(hub: Hub, source: ModelSource, repo: str, file: str | None) -> ModelSource:
     if file is None and cached(hub, repo, source.revision) is not None:
         return source
-    if file is None and (kept := cached_ggufs(hub, repo, source.revision)):
-        file = preferred_file(repo, kept)
+    if file is None and (cached_files := cached_ggufs(hub, repo, source.revision)):
+        file = preferred_file(repo, cached_files)
     elif file is None or cached(hub, repo, source.revision, file) is None:
         names = [each.name for each in needed(look_up(hub, repo, source.revision), file)]
         file = file or names[0]

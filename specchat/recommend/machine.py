@@ -72,7 +72,6 @@ def suggestion(estimates: "list[tuple[Offer, SpeedEstimate | None]]") -> "Offer 
 
 
 def _gib(offer: "Offer") -> float:
-    """Memory that a pair needs, in GiB."""
     needs = offer.pair.requires
     return needs.vram_gib or needs.ram_gib or 1.0
 

@@ -109,9 +109,9 @@ class RecommendSearch:
             SearchStopped: `stopped` gave True.
             Different: a text is not plain decoding's.
         """
+        from specchat.bench.interleaved import STOPS
         from specchat.bench.ours import Ours
         from specchat.bench.race import ContenderRace
-        from specchat.bench.stops import STOPS
         from specchat.engine.protocol.options import Sampling, Speculation
 
         end = perf_counter() + seconds
@@ -178,7 +178,7 @@ class RecommendSearch:
 
     def _beside(self, variant: Variant) -> int:
         """Bytes that a setting takes beside the loaded pair, at most."""
-        from specchat.engine.loading.beside import shared_target
+        from specchat.recommend.variants import shared_target
 
         info = self.session.info
         if shared_target(self.session, self._pair.spec, variant.spec) is None:
@@ -212,11 +212,11 @@ class RecommendSearch:
         found.variants += [VariantSpeed(*cases[one.name][:2], one) for one in race.beside(best.name)]
 
     def _cases(self, variant: Variant, found: Recommendations, best: "Ours") -> "dict[str, Ours] | str":
-        """The pair with another setting, loaded, by the strategies that it affects, or the reason against it."""
+        """Contenders of the pair with another setting, by the strategies that it affects, or the reason against it."""
         from specchat.bench.ours import Ours
         from specchat.engine.hardware.free_memory import free_memory
-        from specchat.engine.loading.beside import load_beside
         from specchat.engine.protocol.options import Sampling, Speculation
+        from specchat.recommend.variants import load_beside
 
         free = free_memory()
         if free is not None and free < 2 * self._beside(variant):
@@ -227,18 +227,18 @@ class RecommendSearch:
             )
         except EngineError as error:
             return str(error).rstrip(".")
-        own = {one.name: one for one in contenders(session, self._pair)}
+        by_name = {one.name: one for one in contenders(session, self._pair)}
         before = {one.name for one in contenders(self.session, self._pair)}
-        order = [*sorted(own.keys() - before), *(one.name for one in found.strategies)]  # what is new comes first
-        fit = [name for name, one in own.items() if variant.affects(one.speculation.strategy)]
+        order = [*sorted(by_name.keys() - before), *(one.name for one in found.strategies)]  # what is new comes first
+        fit = [name for name, one in by_name.items() if variant.affects(one.speculation.strategy)]
         fit.sort(key=lambda name: order.index(name) if name in order else len(order))
         if not variant.same_text:
-            fit = [best.name] if best.name in own else fit
+            fit = [best.name] if best.name in by_name else fit
         if not fit:
             return "no strategy uses it"
         cases = {}
         for name in fit[:CASES]:
-            of = own[name].speculation
+            of = by_name[name].speculation
             cases[name] = Ours(session, of, Sampling(), name=f"{name}, {variant.name}", free=not variant.same_text)
         if not variant.same_text:
             cases["plain"] = Ours(session, Speculation(), Sampling(), name=f"plain, {variant.name}", free=True)
@@ -260,11 +260,11 @@ def contenders(session: "Session", pair: "Pair") -> "list[Ours]":
         if not status.available or status.name == Speculation().strategy:
             continue
         strategy = STRATEGIES[status.name]
-        own = pair.lengths.get(status.name, strategy.draft_length)
-        lengths = {own, strategy.draft_length}
+        usual = pair.lengths.get(status.name, strategy.draft_length)
+        lengths = {usual, strategy.draft_length}
         if not delegates(status.name):
-            lengths |= {max(1, own // 2), min(MAX_DRAFT_LENGTH, 2 * own)}
-        for length in sorted(lengths, key=lambda length: (length != own, length)):
+            lengths |= {max(1, usual // 2), min(MAX_DRAFT_LENGTH, 2 * usual)}
+        for length in sorted(lengths, key=lambda length: (length != usual, length)):
             one = Ours(session, Speculation.of(status.name, length), Sampling())
             made[one.name] = one
     return [*made.values()]

@@ -1,4 +1,4 @@
-"""Other settings of a pair, to be measured beside the present ones."""
+"""Other settings of a pair, to be measured beside the present ones, and their loading."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -6,7 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specchat.engine.backends import DEFAULT_BACKEND
+from specchat.engine.loading import load, native
+from specchat.engine.model.decoder import CachedDecoder
+from specchat.engine.protocol.events import Loading
 from specchat.engine.protocol.pair import ModelSource, PairSpec, Wanted
+from specchat.engine.runners.host import NativeModel
+from specchat.engine.session import Session
 from specchat.engine.strategies import STRATEGIES
 from specchat.models.declare import vocabulary_file
 
@@ -94,7 +99,6 @@ def variants(pair: "Pair", on_gpu: bool, shelf: Path, toml: Path) -> Iterator[Va
 
 
 def _quants(source: ModelSource) -> Iterator[Wanted]:
-    """Quantisations other than the model's own."""
     if source.quant is not None and source.quant != "none":
         yield "none"
     yield from (quant for quant in TRIED if quant != source.quant)
@@ -117,18 +121,38 @@ def _with(spec: PairSpec, tuned: "Tuned") -> tuple[PairSpec | None, Callable[[st
     """The pair with a result of a tune and without other drafts, and the strategies that it makes a difference to."""
     from specchat.engine.strategy import SkippedLayers
 
-    own, _, head = tuned.key.partition(".")
-    if own == "draft" and spec.draft is not None:
+    kind, _, head = tuned.key.partition(".")
+    if kind == "draft" and spec.draft is not None:
         moved = replace(spec.draft, path=str(tuned.folder), repo=None, revision=None)
         return replace(spec, draft=moved, heads={}), _by_draft
-    if own == "heads":
+    if kind == "heads":
         source = ModelSource(path=str(tuned.folder))
         alone = replace(spec, draft=None, draft_vocabulary=None, heads={head: source})
         return alone, lambda name: STRATEGIES[name].needs_head == head
     spec = replace(spec, draft=None, draft_vocabulary=None, heads={})
-    if own == "exit":
+    if kind == "exit":
         return replace(spec, exit=str(tuned.folder)), lambda name: "exits" in STRATEGIES[name].needs
-    if own == "skip" and tuned.value is not None:
+    if kind == "skip" and tuned.value is not None:
         skip = SkippedLayers(**{key: tuple(layers) for key, layers in tuned.value.items()})
         return replace(spec, skip=skip), lambda name: "skips" in STRATEGIES[name].needs
     return None, _by_draft
+
+
+def load_beside(session: Session, loaded: PairSpec, pair: PairSpec, progress: Callable[[Loading], None]) -> Session:
+    """Load `pair` beside `session`, which was loaded by the spec `loaded`; see `shared_target`.
+
+    Where the target is shared, only one of the two may write at a time, and each reply has to be cold: the KV cache
+    holds what the other left.
+
+    Raises:
+        EngineError: a model cannot be found, read, or run by this version.
+    """
+    shared = shared_target(session, loaded, pair)
+    return native.load(pair, progress, lambda: None, shared) if shared is not None else load(pair, progress)
+
+
+def shared_target(session: Session, loaded: PairSpec, pair: PairSpec) -> NativeModel | None:
+    """The target of `session`, if `pair` has the same and specchat's own decoder runs it on the CPU."""
+    same = (pair.target, pair.context, pair.backend) == (loaded.target, loaded.context, DEFAULT_BACKEND)
+    model = session.target.model
+    return model if same and isinstance(model, CachedDecoder) and isinstance(model, NativeModel) else None

@@ -122,7 +122,6 @@ class BesideCommand:
             self._process.send_signal(number)
 
     def _follow(self) -> None:
-        """Read reports until the process has ended; in a thread."""
         assert self._process.stdout is not None
         assert self._process.stderr is not None
         said: list[str] = []

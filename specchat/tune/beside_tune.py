@@ -78,7 +78,7 @@ class Tuning(BesideWork):
         return ""
 
     def ordered(self) -> tuple[str, bool]:
-        """The id of the pair whose training was under way when the app was left, and if it was `on_cpu`.
+        """The id of the pair that was training when the app was left, and True if it trained on the CPU.
 
         The id is empty if none was.
         """

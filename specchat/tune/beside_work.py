@@ -17,7 +17,7 @@ class TuningPlaces:
     shelf: Path
     """Folder of what was tuned."""
     order: Path
-    """File of the tune that is under way."""
+    """File of the tune that runs."""
     toml: Path
     """The models.toml that pairs are changed in."""
     run: "Callable[[Sequence[str]], BesideCommand]"
@@ -58,7 +58,7 @@ class BesideWork(ABC):
             self.job.pause(paused)
 
     def stop(self) -> None:
-        """End it; what it keeps so far stays."""
+        """End the command; its results so far stay."""
         if self.job is not None:
             self.job.stop()
 

@@ -104,12 +104,12 @@ class DFlashTrainee(Trainee):
         for layer in self._stack:
             before = keys_and_values(layer.attention, text, tensors, (cos[:slots], sin[:slots]))
             attend = partial(_attended, before=before, later=later)
-            x = reference.layer(layer, x, tensors, Context((cos[places], sin[places]), lambda *own: own, attend=attend))
-        for place in range(min(self.places, slots)):
-            made = torch.zeros(rows, slots, self.width, device=self.device)
-            yield made.scatter(1, at.unsqueeze(-1).expand(-1, -1, self.width), x[:, :, place + 1])[:, : slots - place]
+            x = reference.layer(layer, x, tensors, Context((cos[places], sin[places]), lambda *new: new, attend=attend))
+        for depth in range(min(self.places, slots)):
+            base = torch.zeros(rows, slots, self.width, device=self.device)
+            yield base.scatter(1, at.unsqueeze(-1).expand(-1, -1, self.width), x[:, :, depth + 1])[:, : slots - depth]
 
-    def scores(self, place: int, hidden: Tensor) -> Tensor:
+    def scores(self, depth: int, hidden: Tensor) -> Tensor:
         return linear(norm(self._norm, hidden, self.tensors), self._head)
 
     def wanted(self, batch: Batch) -> Tensor:
@@ -130,7 +130,6 @@ class DFlashTrainee(Trainee):
 
 
 def _stack(c: ModelConfig) -> tuple[dict[str, object], tuple[Layer, ...]]:
-    """Settings and layers of a head for a target `c`."""
     family = families.head_normed()
     keys = settings(c, family, depth(c.layers))
     return keys, layers(family.recipe(family.settings.model_validate(keys)), STACK)
@@ -146,9 +145,9 @@ def _attended(
     """
     grouped, (keys, values) = of.scale * query.unflatten(2, (of.kv_heads, -1)), before
     seen = torch.einsum("rnkgbd,rksd->rnkgbs", grouped, keys).masked_fill(later, -torch.inf)
-    own = torch.einsum("rnkgbd,rnkcd->rnkgbc", grouped, key)
+    blocks = torch.einsum("rnkgbd,rnkcd->rnkgbc", grouped, key)
     of_text = partial(torch.einsum, "rnkgbs,rksd->rnkgbd")
     of_block = partial(torch.einsum, "rnkgbc,rnkcd->rnkgbd")
     return mixed(
-        [(seen, lambda shares: of_text(shares, values)), (own, lambda shares: of_block(shares, value))]
+        [(seen, lambda shares: of_text(shares, values)), (blocks, lambda shares: of_block(shares, value))]
     ).flatten(2, 3)

@@ -71,8 +71,8 @@ class Distilling:
             OSError: a file cannot be read or written.
         """
         before = found = self._held_out(self._begun("forward", fresh=True).trainee)
-        if (kept := self._chosen()) is not None:
-            chosen = kept
+        if (earlier := self._chosen()) is not None:
+            chosen = earlier
         else:
             lengths: dict[Divergence, float] = {}
             for divergence in DIVERGENCES:
@@ -99,14 +99,13 @@ class Distilling:
         self.result = Distilled(training.trainee, chosen, before, found)
 
     def _begun(self, divergence: Divergence, fresh: bool = False) -> Training[DraftLearner]:
-        """The training by a divergence, as far as it came, or a `fresh` one."""
+        """The training by a divergence, resumed where it stopped, or a `fresh` one."""
         with torch.random.fork_rng(devices=()):
             torch.manual_seed(SEED)
             learner = DraftLearner(self._target, self._draft, divergence, self._adapted).to(self._target.device)
         return Training(learner, self._folder / f"{'fresh' if fresh else divergence}{SUFFIX}")
 
     def _chosen(self) -> Divergence | None:
-        """The divergence that an earlier run chose."""
         try:
             divergence = json.loads((self._folder / CHOICE).read_bytes())["divergence"]
         except (FileNotFoundError, ValueError, KeyError, TypeError):

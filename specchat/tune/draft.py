@@ -69,9 +69,9 @@ class Adapted(Dense):
     """Tensors whose products have adapters beside them: merged ones would take as much room as all weights."""
 
     def linear(self, x: Tensor, name: str, bias: Tensor | None) -> Tensor:
-        made = super().linear(x, name, bias)
+        product = super().linear(x, name, bias)
         down = self._tensors.get(f"{name}.down")
-        return made if down is None else made + linear(linear(x, down), self._tensors[f"{name}.up"])
+        return product if down is None else product + linear(linear(x, down), self._tensors[f"{name}.up"])
 
 
 class DraftLearner(Learner):
@@ -112,10 +112,10 @@ class DraftLearner(Learner):
         tensors = self._tensors()
 
         def apart(theirs: Tensor, ours: Tensor) -> Tensor:
-            wanted, made = self._target.logits(theirs), logits(self._recipe, ours, tensors)
+            wanted, predicted = self._target.logits(theirs), logits(self._recipe, ours, tensors)
             # Models of one family differ in padding behind the tokenizer's tokens.
-            both = min(wanted.shape[-1], made.shape[-1])
-            return self._loss(wanted[:, :both], made[:, :both]).sum()
+            both = min(wanted.shape[-1], predicted.shape[-1])
+            return self._loss(wanted[:, :both], predicted[:, :both]).sum()
 
         last = self._last(batch.tokens[:, :-1], tensors)
         return in_blocks(apart, self._recipe.vocab, states[row, at - 1], last[row, at - 1]) / len(row)
@@ -128,8 +128,8 @@ class DraftLearner(Learner):
         tensors = self._tensors()
         last = self._last(tokens[None, :-1], tensors)[0, at - 1]
         blocks = last.split(max(1, SCORES // self._recipe.vocab))
-        made = torch.cat([logits(self._recipe, block, tensors).argmax(-1) for block in blocks])
-        return (made == tokens[at]).cpu()
+        guesses = torch.cat([logits(self._recipe, block, tensors).argmax(-1) for block in blocks])
+        return (guesses == tokens[at]).cpu()
 
     def weights(self) -> Mapping[str, Tensor]:
         """The weights float32 by name, adapters merged."""
@@ -156,8 +156,8 @@ class DraftLearner(Learner):
 
 def _recomputed(*arguments: Any) -> Tensor:
     """A layer that is computed again when gradients pass, so that memory holds one layer of a text at a time."""
-    made: Tensor = checkpoint(layer, *arguments, use_reentrant=False)
-    return made
+    hidden: Tensor = checkpoint(layer, *arguments, use_reentrant=False)
+    return hidden
 
 
 def activations(recipe: Recipe, tokens: int) -> int:

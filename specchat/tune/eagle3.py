@@ -28,7 +28,7 @@ from specchat.tune.target import FrozenTarget
 from specchat.tune.trainee import EVEN, Published, Trainee
 
 PLACES = 5
-"""How far the head is run, which is what `eagle3` drafts a step."""
+"""Tokens that the head predicts in training: as many as `eagle3` drafts a step."""
 PROPOSED = 32_000
 """Tokens that published heads may propose."""
 
@@ -78,32 +78,32 @@ class Eagle3Trainee(Trainee):
         embedded = norm(self._token_norm, self._target.embed(batch.tokens[:, 1:]), tensors)
         turns = tables(self._layer.attention.rope, self._layer.attention.head_dim, max(length, LONGEST))
         cos, sin = (table.to(self.device) for table in turns)
-        kept: list[tuple[Tensor, Tensor]] = []
+        cached: list[tuple[Tensor, Tensor]] = []
         """Keys and values of each place."""
 
         def entries(key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-            kept.append((key, value))
+            cached.append((key, value))
             return key, value
 
         def attend(of: Attention, query: Tensor, *_: object) -> Tensor:
             grouped, slots = query.unflatten(1, (of.kv_heads, -1)), query.shape[-2]
-            (text, values), *own = [(k[:, :, None, :slots], v[:, :, None, :slots]) for k, v in kept]
+            (text, values), *drafted = [(k[:, :, None, :slots], v[:, :, None, :slots]) for k, v in cached]
             later = torch.ones(slots, slots, dtype=torch.bool, device=self.device).triu(1)
             scores = (grouped @ text.mT).masked_fill(later, -torch.inf)
             pieces: list[Piece] = [(of.scale * scores, lambda shares: shares @ values)]
-            for k, v in own:
+            for k, v in drafted:
                 pieces.append((of.scale * (grouped * k).sum(-1, keepdim=True), partial(torch.mul, v)))
             return mixed(pieces).flatten(1, 2)
 
-        for place in range(min(self.places, length - 2)):
-            slots = length - 2 - place
-            at, features = slice(place, place + slots), features[:, :slots]
+        for depth in range(min(self.places, length - 2)):
+            slots = length - 2 - depth
+            at, features = slice(depth, depth + slots), features[:, :slots]
             context = Context((cos[at], sin[at]), entries, attend=attend)
             inputs = torch.cat([embedded[:, at], norm(self._feature_norm, features, tensors)], -1)
             features = layer(self._layer, features, tensors, context, inputs=inputs)
             yield features
 
-    def scores(self, place: int, hidden: Tensor) -> Tensor:
+    def scores(self, depth: int, hidden: Tensor) -> Tensor:
         return self.tensors.product(norm(self._norm, hidden, self.tensors), self._head)
 
     def wanted(self, batch: Batch) -> Tensor:
@@ -129,7 +129,6 @@ class Eagle3Trainee(Trainee):
 
 
 def _layer(c: ModelConfig) -> tuple[dict[str, object], Layer]:
-    """Settings and layer of a head for a target `c`."""
     family = families.plain()
     keys = settings(c, family, 1)
     (layer,) = layers(family.recipe(family.settings.model_validate(keys)), "midlayer")
@@ -142,5 +141,5 @@ def _chosen(target: FrozenTarget, replies: Sequence[Sequence[int]], proposed: in
     if proposed >= c.vocab:
         return torch.arange(c.vocab)
     tokenizer = target.checkpoint.tokenizer()
-    kept = always(tokenizer, c.eos | tokenizer.eos)
-    return torch.tensor(sorted(frequent(replies, kept, max(proposed, len(kept)), c.vocab)))
+    required = always(tokenizer, c.eos | tokenizer.eos)
+    return torch.tensor(sorted(frequent(replies, required, max(proposed, len(required)), c.vocab)))

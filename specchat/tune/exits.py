@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import kl_div
 
+from specchat.engine.drafters.early_exit import LONGEST_DRAFT
 from specchat.engine.errors import ModelError
 from specchat.engine.reference.layer import logits
 from specchat.engine.reference.tensors import Dense
@@ -28,7 +29,6 @@ from specchat.tune.size import REPLY_TOKENS, score_bytes, state_bytes
 from specchat.tune.target import FrozenTarget
 
 RATES = Rates(muon=0.002, adam=1e-3)
-LONGEST_DRAFT = 8
 VERIFY = 0.06
 """Assumed cost of a further verified token, in plain steps."""
 TARGET_BYTES = 16
@@ -89,16 +89,16 @@ class ExitLearner(Learner):
         row, at = batch.replied()
         last = batch.states[self._target.config.layers][row, at - 1]
         apart = [
-            in_blocks(partial(self._apart, place), self._recipe.vocab, last, batch.states[layers][row, at - 1])
-            for place, layers in enumerate(self.places)
+            in_blocks(partial(self._apart, index), self._recipe.vocab, last, batch.states[layers][row, at - 1])
+            for index, layers in enumerate(self.places)
         ]
         return torch.stack(apart).mean() / len(row)
 
     @torch.no_grad()
-    def right(self, place: int, row: TrainingText) -> list[bool]:
+    def right(self, index: int, row: TrainingText) -> list[bool]:
         """True for each reply token that is the likeliest at an exit."""
         at = torch.arange(row.start, len(row.tokens))
-        guesses = self._logits(place, row.states[self.places[place]][at - 1]).argmax(-1)
+        guesses = self._logits(index, row.states[self.places[index]][at - 1]).argmax(-1)
         return (guesses == row.tokens[at]).tolist()
 
     def choices(self, rows: Sequence[TrainingText]) -> list[ExitChoice]:
@@ -106,22 +106,22 @@ class ExitLearner(Learner):
         found = []
         c = self._target.config
         of_adapter = 2 * c.hidden**2 * c.layers / sum(layer.active for layer in self._recipe.layers)
-        for place, layers in enumerate(self.places):
-            right = [self.right(place, row) for row in rows]
+        for index, layers in enumerate(self.places):
+            right = [self.right(index, row) for row in rows]
             cost = (layers + of_adapter + c.head_layers) / (c.layers + c.head_layers)
             seen = [total(stepped(each, length) for each in right) for length in range(1, LONGEST_DRAFT + 1)]
             times = max(one.tokens / max(1e-9, one.steps + one.drafted * (cost + VERIFY)) for one in seen)
             found.append(ExitChoice(layers, sum(map(sum, right)) / max(1, sum(map(len, right))), times))
         return found
 
-    def _apart(self, place: int, last: Tensor, states: Tensor) -> Tensor:
+    def _apart(self, index: int, last: Tensor, states: Tensor) -> Tensor:
         """The summed KL divergence of an exit from the target, float32 []; both [tokens, hidden]."""
         wanted = self._target.logits(last).log_softmax(-1)
-        return kl_div(self._logits(place, states).log_softmax(-1), wanted, log_target=True, reduction="sum")
+        return kl_div(self._logits(index, states).log_softmax(-1), wanted, log_target=True, reduction="sum")
 
-    def _logits(self, place: int, states: Tensor) -> Tensor:
+    def _logits(self, index: int, states: Tensor) -> Tensor:
         """Logits float32 [..., vocab] of states float32 [..., hidden] after the layers of an exit."""
-        return logits(self._recipe, adapted(states, self.down[place], self.up[place]), self._tensors)
+        return logits(self._recipe, adapted(states, self.down[index], self.up[index]), self._tensors)
 
 
 def put_adapter(folder: Path, learner: ExitLearner, layers: int) -> None:
@@ -131,8 +131,8 @@ def put_adapter(folder: Path, learner: ExitLearner, layers: int) -> None:
         ModelError: weights that float16 has no numbers for.
         OSError: a file cannot be written.
     """
-    place = learner.places.index(layers)
-    tensors = {"down": learner.down[place].detach().half(), "up": learner.up[place].detach().half()}
+    index = learner.places.index(layers)
+    tensors = {"down": learner.down[index].detach().half(), "up": learner.up[index].detach().half()}
     if not all(bool(one.isfinite().all()) for one in tensors.values()):
         raise ModelError("The training went astray: the adapter holds values that are no numbers. Begin anew.")
     put_tensors(folder / "model.safetensors", tensors, {"format": "pt"})

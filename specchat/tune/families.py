@@ -15,7 +15,7 @@ from specchat.tune.trainee import Trainee
 
 @dataclass(frozen=True)
 class TrainedFamily:
-    """How heads of one family are trained.
+    """Training of the heads of one family.
 
     Attributes:
         layers: the layers whose states they look at, of a target with so many.

@@ -16,18 +16,18 @@ def always(tokenizer: Tokenizer, eos: Collection[int]) -> set[int]:
     return known | set(tokenizer.added) | {token for token in eos if token < tokenizer.rows}
 
 
-def frequent(replies: Sequence[Sequence[int]], kept: Collection[int], size: int, vocabulary: int) -> list[int]:
-    """The `size` most frequent tokens of a `vocabulary`, with all of `kept`, by falling count.
+def frequent(replies: Sequence[Sequence[int]], required: Collection[int], size: int, vocabulary: int) -> list[int]:
+    """The `size` most frequent tokens of a `vocabulary`, with all of `required`, by falling count.
 
     The lowest ids fill up unseen ones, because a tokenizer numbers its merges by frequency.
     """
     counts = Counter(token for reply in replies for token in reply)
-    others = sorted((token for token in range(vocabulary) if token not in kept), key=lambda token: -counts[token])
-    chosen = [*kept, *others[: max(0, size - len(kept))]]
+    others = sorted((token for token in range(vocabulary) if token not in required), key=lambda token: -counts[token])
+    chosen = [*required, *others[: max(0, size - len(required))]]
     return sorted(chosen, key=lambda token: (-counts[token], token))
 
 
-def covered(replies: Sequence[Sequence[int]], kept: Collection[int], size: int, vocabulary: int) -> float | None:
+def covered(replies: Sequence[Sequence[int]], required: Collection[int], size: int, vocabulary: int) -> float | None:
     """Share of tokens that are frequent in other replies; None with too few replies.
 
     The halves of every second reply evaluate each other, because counted tokens always cover themselves.
@@ -35,7 +35,7 @@ def covered(replies: Sequence[Sequence[int]], kept: Collection[int], size: int, 
     halves = replies[::2], replies[1::2]
     inside = total = 0
     for counted, tested in (halves, halves[::-1]):
-        known = set(frequent(counted, kept, size, vocabulary))
+        known = set(frequent(counted, required, size, vocabulary))
         inside += sum(token in known for reply in tested for token in reply)
         total += sum(map(len, tested))
     return inside / total if halves[1] and total else None

@@ -9,10 +9,9 @@ from statistics import median
 import torch
 
 from specchat.bench.contender import BenchPrompt, Different
-from specchat.bench.interleaved import BenchProgress, measure
+from specchat.bench.interleaved import BenchProgress, measure, ratio_interval
 from specchat.bench.ours import Ours
 from specchat.bench.preflight import BUSY
-from specchat.bench.ratios import ratio_interval
 from specchat.bench.summary import PLAIN
 from specchat.engine.errors import EngineError
 from specchat.engine.hardware.gpu import CHOSEN
@@ -44,8 +43,8 @@ def held_out_prompts(session: Session, questions: Sequence[Question]) -> list[Be
     Raises:
         EngineError: none does.
     """
-    made = [(question, tuple(session.tokenizer.prompt(question.chat))) for question in questions]
-    fitting = [BenchPrompt(q.name, "", q.chat, ids) for q, ids in made if len(ids) + TOKENS <= session.info.context]
+    pairs = [(question, tuple(session.tokenizer.prompt(question.chat))) for question in questions]
+    fitting = [BenchPrompt(q.name, "", q.chat, ids) for q, ids in pairs if len(ids) + TOKENS <= session.info.context]
     if not fitting:
         raise EngineError("context", f"No held-out prompt leaves room for {TOKENS} tokens. Give other --prompts.")
     return [fitting[i * len(fitting) // PROMPTS] for i in range(PROMPTS)] if len(fitting) > PROMPTS else fitting
@@ -178,7 +177,6 @@ def gain(before: HeldOutSpeed, after: HeldOutSpeed) -> Gain:
 
 
 def _comparison(found: Sequence[HeldOutSpeed], first: int) -> TuneComparison:
-    """Compare the fastest of the `first` speeds with the fastest of the others."""
     old, new = (max(some, key=lambda one: one.tokens_per_second) for some in (found[:first], found[first:]))
     return TuneComparison(old, new, gain(old, new))
 
@@ -193,13 +191,13 @@ def _contenders(session: Session, side: Side, number: int, needed: bool = False)
     Raises:
         EngineError: one is not available, if all are `needed`.
     """
-    made = []
+    contenders = []
     for speculation in side.speculations:
         status = session.info.strategy(speculation.strategy)
         if status.available:
-            made.append(Ours(session, speculation, Sampling(), name=f"{speculation.strategy} {number}"))
+            contenders.append(Ours(session, speculation, Sampling(), name=f"{speculation.strategy} {number}"))
         elif needed:
             raise EngineError(
                 "model", f"{speculation.strategy} was trained and cannot be used: {status.reason.rstrip('.')}."
             )
-    return made
+    return contenders

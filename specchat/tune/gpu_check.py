@@ -17,12 +17,11 @@ from specchat.engine.protocol.options import Sampling
 from specchat.engine.runners.host import host_model
 from specchat.engine.strategy import Head
 from specchat.engine.weights.checkpoint import Checkpoint
-from specchat.tune.device_target import DeviceTarget
 from specchat.tune.draft import DraftLearner
 from specchat.tune.families import FAMILIES, untrained
 from specchat.tune.learner import Learner
 from specchat.tune.rows import SUFFIX, TrainingText, reply
-from specchat.tune.target import FrozenTarget
+from specchat.tune.target import DeviceTarget, FrozenTarget
 from specchat.tune.training import ROWS, Training
 
 STEPS, TOKENS = 6, 60
@@ -82,7 +81,6 @@ def _compare(
     there: FrozenTarget,
     rows: Sequence[Path],
 ) -> None:
-    """Train the same on both, and compare the losses."""
     found = []
     for number, target in enumerate((here, there)):
         on_gpu = target.device.type == "cuda"

@@ -73,11 +73,11 @@ class MedusaTrainee(Trainee):
     def hidden(self, batch: Batch, anchors: Tensor) -> Iterator[Tensor]:
         states = batch.states[self.layers[0]]
         normed = self._target.final_norm(states.flatten(0, 1)).view_as(states)
-        for place in range(min(HEADS, batch.tokens.shape[1] - 2)):
-            yield normed[:, : batch.tokens.shape[1] - 2 - place]
+        for depth in range(min(HEADS, batch.tokens.shape[1] - 2)):
+            yield normed[:, : batch.tokens.shape[1] - 2 - depth]
 
-    def scores(self, place: int, hidden: Tensor) -> Tensor:
-        scores: Tensor = self.heads[place](hidden)
+    def scores(self, depth: int, hidden: Tensor) -> Tensor:
+        scores: Tensor = self.heads[depth](hidden)
         return scores
 
     def wanted(self, batch: Batch) -> Tensor:

@@ -116,7 +116,6 @@ class TuneOrder:
             raise TuneStopped(f"Stopped {done}. The same command goes on from there.")
 
     def _tell(self, plan: TunePlan, target: "FrozenTarget", loaded: int) -> None:
-        """Say what the tune takes here at most, with the `loaded` bytes of the pair."""
         from specchat.models.words import size
         from specchat.tune.room import check_room
 
@@ -162,8 +161,7 @@ class TuneOrder:
     def _answered(self, session: "Session", layers: Sequence[int], held_out: bool) -> list[Path]:
         from specchat.config.paths import user_paths
         from specchat.engine.heads.target import Target
-        from specchat.tune.replies import collect
-        from specchat.tune.resident_replies import ResidentReplies
+        from specchat.tune.replies import ResidentReplies, collect
 
         questions, folder = self.questions[held_out], self.shop.judged if held_out else self.shop.learnt
         before = 0 if held_out else len(self.questions[True])

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from specchat.bench.interleaved import BenchProgress
-from specchat.bench.stops import STOPS
+from specchat.bench.interleaved import STOPS, BenchProgress
 from specchat.figures import interval
 from specchat.tune import gain
 from specchat.tune.gain import Side, TuneComparison
@@ -81,7 +80,7 @@ def registered(order: TuneOrder, result: TuneResult, found: TuneComparison) -> l
                 "command again when less runs."
             )
         return [*lines, f"That is no sure gain, so {order.toml} stays as it is. {advice}"]
-    made = Tuned(
+    entry = Tuned(
         id=order.folder.name,
         kind=result.kind,
         pair=order.pair.id,
@@ -93,7 +92,7 @@ def registered(order: TuneOrder, result: TuneResult, found: TuneComparison) -> l
         key=result.key,
         value=result.value,
     )
-    laid = register(made, result.files, user_paths().tuned, order.toml)
+    laid = register(entry, result.files, user_paths().tuned, order.toml)
     order.report.result(taken=True, id=laid.id, before=laid.before, after=laid.after, **figures)
     where = f'pair "{laid.pair}" in {order.toml}'
     lies = f"{result.subject} in {laid.folder}, and {where} names it."

@@ -36,7 +36,7 @@ def leave_room(device: "torch.device") -> None:
 
 
 def check_room(plan: TunePlan, device: "torch.device", loaded: int) -> None:
-    """Check that a tune fits beside what is there, of which `loaded` bytes are its pair.
+    """Check that a tune fits the free memory; `loaded` bytes of its pair are already in use.
 
     Raises:
         EngineError: memory does not hold it.

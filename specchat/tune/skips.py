@@ -15,12 +15,14 @@ from random import Random
 from typing import NamedTuple
 
 from specchat.engine.decoding.cached import CachedModel, Decoder
+from specchat.engine.drafters.early_exit import LONGEST_DRAFT
 from specchat.engine.drafters.skip_search import WINDOW as SCORED
 from specchat.engine.drafters.skip_search import SkipSearch, Sublayer, share_right
 from specchat.engine.model.decoder import Skip
 from specchat.engine.recipe import Recipe
 from specchat.engine.strategy import SkippedLayers
 from specchat.tune.draft import stepped, total
+from specchat.tune.exits import VERIFY
 from specchat.tune.files import put_json
 from specchat.tune.rows import TrainingText
 
@@ -30,9 +32,6 @@ TOKENS = 1024
 """Reply tokens that a set is judged by, about."""
 AROUND = 8
 """Sets of a round."""
-LONGEST_DRAFT = 8
-VERIFY = 0.06
-"""Assumed cost of a further verified token, in plain steps."""
 STATE, ONLINE = "search.json", "online.json"
 
 
@@ -171,13 +170,13 @@ class SkipTuning:
 
     def _around(self, random: Random) -> list[frozenset[Sublayer]]:
         """The best set with one or two sub-layers exchanged, added or put back."""
-        made = []
+        neighbours = []
         for _ in range(AROUND):
             inside, outside = sorted(self.best), sorted(set(self._choices) - self.best)
             out = random.sample(inside, min(len(inside), random.choice((0, 1, 1, 2))))
             into = random.sample(outside, min(len(outside), random.choice((0, 1, 1, 2))))
-            made.append(frozenset((self.best - set(out)) | set(into)))
-        return [one for one in made if one]  # with nothing skipped a draft costs as much as the text
+            neighbours.append(frozenset((self.best - set(out)) | set(into)))
+        return [one for one in neighbours if one]  # with nothing skipped a draft costs as much as the text
 
     def _keep(self, tried: int, number: int, first: SkippedLayers, singles: dict[Sublayer, SkipEstimate]) -> None:
         stored = {"first": asdict(first), "tried": tried, "round": number, "best": sorted(self.best)}

@@ -1,14 +1,22 @@
 """A target as training uses it: its tables and scores, as tensors that gradients may pass."""
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding, linear
 
 from specchat.engine.model.decoder import CachedDecoder
+from specchat.engine.model.norm import RMSNorm, capped
 from specchat.engine.model.rows import PREFILL_ROWS
+from specchat.engine.reference.tensors import slabs
 from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.engine.weights.config import ModelConfig
 from specchat.engine.weights.matrices import read_norm, read_table
 from specchat.engine.weights.weights import Weights
+
+if TYPE_CHECKING:
+    from specchat.engine.device.model import DeviceModel
 
 
 class FrozenTarget:
@@ -59,3 +67,34 @@ class FrozenTarget:
         """
         with Weights(self.checkpoint) as weights:
             return read_norm(weights, self.config.recipe.norm)
+
+
+SLAB = 1 << 24
+"""Weights of the head dequantised at a time: 64 MiB in float32."""
+
+
+class DeviceTarget(FrozenTarget):
+    """A frozen target on a GPU. Its logits are float32 products of the head, a slab of which is dequantised at a time.
+
+    It holds embeddings, last norm and head, and not the layers: these can be released.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, model: "DeviceModel") -> None:
+        """`model` is that of `checkpoint`, loaded."""
+        self.checkpoint, self.device = checkpoint, model.device
+        weights, self._recipe = model.decoder.weights, checkpoint.config.recipe
+        self._embed, self._head = weights.embed, weights.head
+        self._norm = RMSNorm(weights.norms[self._recipe.norm], self._recipe.norm.eps, self._recipe.norm.centred)
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        return self._recipe.embed_scale * embedding(tokens.to(self.device), self._embed).float()
+
+    @torch.no_grad()
+    def final_norm(self, states: Tensor) -> Tensor:
+        return self._norm(states)
+
+    @torch.no_grad()
+    def logits(self, states: Tensor) -> Tensor:
+        normed = self._norm(states)
+        scores = torch.cat([linear(normed, slab) for slab in slabs(self._head, SLAB)], -1)
+        return capped(self._recipe.logit_scale * scores, self._recipe.cap)

@@ -69,7 +69,7 @@ class Trainee(Learner):
         """
 
     @abstractmethod
-    def scores(self, place: int, hidden: Tensor) -> Tensor:
+    def scores(self, depth: int, hidden: Tensor) -> Tensor:
         """Scores float32 [guesses, scored] of states [guesses, hidden] of a place."""
 
     @abstractmethod
@@ -81,7 +81,7 @@ class Trainee(Learner):
         """In the layout that `engine.heads` reads."""
 
     def loss(self, batch: Batch, seed: int) -> Tensor:
-        """How far scores are from what is wanted in nats, the mean over places by their weights: float32 [].
+        """Divergence of the heads' scores from the target's in nats, the weighted mean over places: float32 [].
 
         That is cross-entropy, less what of it no scores could avoid. `seed` draws the slots that are guessed from.
         """
@@ -89,22 +89,22 @@ class Trainee(Learner):
         anchors = batch.anchors(self.anchors, seed)
         wanted = self.wanted(batch)
         total, mass = wanted.new_zeros(()), 0.0
-        for place, hidden in enumerate(self.hidden(batch, anchors)):
-            slot = at - 2 - place
+        for depth, hidden in enumerate(self.hidden(batch, anchors)):
+            slot = at - 2 - depth
             guessed = (slot >= 0) & anchors[row, slot]
             shares = wanted[guessed]
             if not bool(shares.any()):
                 break
-            weight = PLACE_WEIGHT**place
+            weight = PLACE_WEIGHT**depth
             states = hidden[row[guessed], slot[guessed]]
-            apart = in_blocks(partial(self._apart, place), shares.shape[-1], states, shares)
+            apart = in_blocks(partial(self._apart, depth), shares.shape[-1], states, shares)
             total = total + weight * apart / shares.sum()
             mass += weight
         return total / max(mass, 1.0)
 
-    def _apart(self, place: int, states: Tensor, shares: Tensor) -> Tensor:
+    def _apart(self, depth: int, states: Tensor, shares: Tensor) -> Tensor:
         """The summed divergence of the scores of states [guesses, hidden] from their shares: float32 []."""
-        scored = self.scores(place, states).log_softmax(-1)
+        scored = self.scores(depth, states).log_softmax(-1)
         return (torch.xlogy(shares, shares) - shares * scored).sum()
 
     @torch.no_grad()
@@ -113,10 +113,10 @@ class Trainee(Learner):
         rows, length = batch.tokens.shape
         found = torch.zeros(rows, length, self.places, dtype=torch.bool, device=self.device)
         everywhere = torch.ones(rows, length - 2, dtype=torch.bool, device=self.device)
-        for place, hidden in enumerate(self.hidden(batch, everywhere)):
+        for depth, hidden in enumerate(self.hidden(batch, everywhere)):
             slots = hidden.shape[1]
-            guesses = self.tokens[self.scores(place, hidden.flatten(0, 1)).argmax(-1)].view(rows, slots)
-            found[:, :slots, place] = guesses == batch.tokens[:, place + 2 : place + 2 + slots]
+            guesses = self.tokens[self.scores(depth, hidden.flatten(0, 1)).argmax(-1)].view(rows, slots)
+            found[:, :slots, depth] = guesses == batch.tokens[:, depth + 2 : depth + 2 + slots]
         return found
 
 

@@ -65,9 +65,8 @@ def loaded(order: TuneOrder) -> "tuple[Session, FrozenTarget]":
     from specchat.engine.heads.target import Target
     from specchat.engine.loading import load
     from specchat.engine.model.decoder import CachedDecoder
-    from specchat.tune.device_target import DeviceTarget
     from specchat.tune.room import leave_room
-    from specchat.tune.target import FrozenTarget
+    from specchat.tune.target import DeviceTarget, FrozenTarget
 
     checkpoint = opened(order, order.pair.spec.target)
     session = load(replace(order.spec, heads={}), order.show)
@@ -99,7 +98,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _failing(folder: Path) -> Iterator[None]:
-    """Tells files that cannot be used, and memory that ran out, in a sentence."""
+    """Turn errors of files and of exhausted memory into an EngineError in a sentence."""
     try:
         yield
     except EngineError:

@@ -67,8 +67,8 @@ class Workshop:
                 shutil.rmtree(old, ignore_errors=True)
             for old in self.folder.glob("[!.]*.*"):
                 old.unlink()
-        for made in (self.learnt, self.judged, self.finished):
-            made.mkdir(exist_ok=True)
+        for folder in (self.learnt, self.judged, self.finished):
+            folder.mkdir(exist_ok=True)
         put_json(file, about)
         return bool(before) and not same
 

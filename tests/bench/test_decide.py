@@ -22,8 +22,7 @@ from specchat.bench.decide import (
 )
 from specchat.bench.decide_text import break_even_table, decided_text, decisions_table, in_words
 from specchat.bench.interleaved import Sample
-from specchat.bench.summary import Spread
-from specchat.bench.verdict import verdict
+from specchat.bench.summary import Spread, verdict
 from specchat.bench.verify_cost import VerifyCost
 from specchat.engine.protocol.stats import Stats
 from tests.bench.samples import prompt

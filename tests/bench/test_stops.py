@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from specchat.bench.stops import Stops
+from specchat.bench.interleaved import Stops
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGCONT"), reason="no process can be stopped here")
 

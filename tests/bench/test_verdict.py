@@ -2,8 +2,7 @@
 
 import pytest
 
-from specchat.bench.summary import CONTROL
-from specchat.bench.verdict import MIN_PROMPTS, verdict
+from specchat.bench.summary import CONTROL, MIN_PROMPTS, verdict
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from specchat.engine.runners.device import device_runner
 from specchat.engine.session import Session
 from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.tune import gain, replies
-from specchat.tune.device_target import DeviceTarget
+from specchat.tune.target import DeviceTarget
 from specchat.tune.training import Training
 from tests.cli.conftest import Rising, Run, Tiny
 from tests.device.conftest import CONTEXT, ON_GPU, SHAPE

@@ -14,7 +14,7 @@ from specchat.engine.protocol.options import Message
 from specchat.engine.protocol.requests import Generate, Load
 from specchat.resident.control import engines
 from specchat.resident.shared import SharedEngine, open_engine
-from specchat.tune import replies, resident_replies
+from specchat.tune import replies
 from tests.cli.conftest import Rising, Run, Tiny
 from tests.engine.tiny import checkpoint
 from tests.process.conftest import gone, until
@@ -66,7 +66,7 @@ def test_replies_of_the_resident_engine_are_the_same_and_its_own_session_writes_
     assert len(sources) > 6
     assert all(sources)
     resident.close()
-    monkeypatch.setattr(resident_replies, "join_background", lambda *_: None)
+    monkeypatch.setattr(replies, "join_background", lambda *_: None)
     for path in folder.iterdir():
         path.unlink()
     assert run("tune", "remove", "tiny-draft").exit_code == 0

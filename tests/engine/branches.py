@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from specchat.engine.decoding import acceptance, block, noise
+from specchat.engine.decoding import acceptance, noise
 from specchat.engine.decoding.sampler import Sampler
 
 T = TypeVar("T")
@@ -20,8 +20,7 @@ class Branches:
         self.script: list[int] = []
         self.choices: list[list[float]] = []
         monkeypatch.setattr(noise, "uniform", self.uniform)
-        for test in (acceptance, block):
-            monkeypatch.setattr(test, "gumbel_argmax", self.argmax)
+        monkeypatch.setattr(acceptance, "gumbel_argmax", self.argmax)
         monkeypatch.setattr(Sampler, "pick", lambda _, scores, *__: self.argmax(scores.numpy()))
 
     def take(self, probabilities: list[float]) -> int:

@@ -16,7 +16,7 @@ from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.draft import Copy
 from specchat.engine.decoding.length_policy import LengthPolicies
 from specchat.engine.decoding.outcome import StepOutcome
-from specchat.engine.drafters.fences import Fences
+from specchat.engine.drafters.parts import Fences
 from specchat.engine.strategies import STRATEGIES
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
@@ -237,7 +237,7 @@ def test_what_was_read_is_not_counted_any_more() -> None:
     while not 1 < estimates._with_reading(arm, estimates.estimate("draft", 0).times, simulation.text) < MARGIN:
         model.unread += 5
     auto.begin(simulation.text)
-    assert auto.prepare("draft", simulation.text, MAX_DRAFT_LENGTH, beside=True)
+    assert auto.prepare("draft", simulation.text, MAX_DRAFT_LENGTH, parallel=True)
     model.unread = 0
     assert simulation.step()[0] == "draft"
     model.unread = 400
@@ -366,7 +366,7 @@ def test_only_what_promises_most_is_worth_reading_for() -> None:
     simulation = Simulation(World(agrees=0.6, draft_ms=0.4), heads=World(agrees=0.9, draft_ms=0.1))
     simulation.speed(100)
     used = [
-        simulation.auto.prepare(name, simulation.text, MAX_DRAFT_LENGTH, beside=True)
+        simulation.auto.prepare(name, simulation.text, MAX_DRAFT_LENGTH, parallel=True)
         for name in ("draft", "eagle3", "swift")
     ]
     assert used == [False, True, False]
@@ -415,7 +415,7 @@ def test_it_is_tried_in_a_chat_of_short_replies_too() -> None:
     families: list[str] = []
     for _ in range(60):
         simulation.auto.begin(simulation.text)
-        simulation.auto.prepare("draft", simulation.text, MAX_DRAFT_LENGTH, beside=True)
+        simulation.auto.prepare("draft", simulation.text, MAX_DRAFT_LENGTH, parallel=True)
         families += [simulation.step()[0] for _ in range(4)]
     assert 2 <= families.count("draft") <= len(families) / SOONEST
 
@@ -587,7 +587,7 @@ def test_who_drafts_first_is_found_out_before_the_first_step(monkeypatch: pytest
         (MAX_DRAFT_LENGTH, True, False),
     ):
         auto.begin(simulation.text)
-        assert auto.prepare("draft", simulation.text, MAX_DRAFT_LENGTH, beside=True)
+        assert auto.prepare("draft", simulation.text, MAX_DRAFT_LENGTH, parallel=True)
         asked.clear()
         if another:
             auto.begin(simulation.text)
@@ -608,7 +608,7 @@ def test_who_drafts_first_has_read_the_prompt_if_that_is_worth_it(
     ranked = [(promised + 0.2, "draft-tree"), (promised, "draft")]
     monkeypatch.setattr(auto._estimates, "ranked", lambda _: ranked)
     monkeypatch.setattr(simulation.model, "unread", 400)
-    assert auto.prepare("draft", simulation.text, MAX_DRAFT_LENGTH, beside=True) == (family != "plain")
+    assert auto.prepare("draft", simulation.text, MAX_DRAFT_LENGTH, parallel=True) == (family != "plain")
     assert simulation.step()[0] == family
 
 
@@ -633,7 +633,7 @@ def test_what_is_not_read_beside_the_target_is_read_where_it_drafts_first(
     auto.begin(simulation.text)
     monkeypatch.setattr(auto._estimates, "ranked", lambda _: promised)
     monkeypatch.setattr(simulation.model, "unread", 400)
-    reads = auto.prepare(name, simulation.text, MAX_DRAFT_LENGTH, beside=False)
+    reads = auto.prepare(name, simulation.text, MAX_DRAFT_LENGTH, parallel=False)
     assert reads == (name == "draft" and family.startswith("draft"))
     assert simulation.step()[0] == family
 
@@ -653,7 +653,7 @@ def test_what_was_thought_between_replies_no_reply_waits_for(monkeypatch: pytest
             assert asked == ["draft"]
         asked.clear()
         auto.begin(simulation.text)
-        auto.prepare("draft", simulation.text, MAX_DRAFT_LENGTH, beside=False)
+        auto.prepare("draft", simulation.text, MAX_DRAFT_LENGTH, parallel=False)
         assert asked == ["draft"] * (not thinks)
 
 
@@ -668,5 +668,5 @@ def test_a_model_that_hardly_pays_is_not_taken_for_being_asked_about(monkeypatch
     ):
         monkeypatch.setattr(auto._estimates, "ranked", lambda _, gain=gain: [(gain, "draft")])
         auto.begin(simulation.text)
-        assert auto.prepare("draft", simulation.text, MAX_DRAFT_LENGTH, beside=True) == used
+        assert auto.prepare("draft", simulation.text, MAX_DRAFT_LENGTH, parallel=True) == used
         assert simulation.step()[0] == family

@@ -13,7 +13,7 @@ CHECKS = [0.0, *(1 + row / 15 for row in range(MAX_DRAFT_LENGTH + 1))]
 
 
 def test_an_average_follows_a_change() -> None:
-    average = Average(0.9, kept=0.9)
+    average = Average(0.9, decay=0.9)
     for value in (0.0, 1.0):
         for _ in range(30):
             average.add(value)

@@ -12,7 +12,7 @@ from specchat.engine.formats import by_quant
 from specchat.engine.hardware import free_memory as memory
 from specchat.engine.hardware.free_memory import free_memory
 from specchat.engine.hardware.gpu import Gpu
-from specchat.engine.memory import devices, draft_quant
+from specchat.engine.memory import devices, plan
 from specchat.engine.memory.devices import Machine, Placement, place, this_machine
 from specchat.engine.memory.gpu_need import unsupported
 from specchat.engine.memory.plan import GIB, SPARE
@@ -270,7 +270,7 @@ def test_the_context_is_the_targets_at_most(tiny: Tiny) -> None:
 def test_what_is_said_of_a_draft_decides(
     asked: Wanted | None, kept: tuple[Quant | None, Quant | None], tiny: Tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(draft_quant, "MIN_PARAMETERS", 1)
+    monkeypatch.setattr(plan, "MIN_PARAMETERS", 1)
     draft = tiny.place(BIG, draft="auto", draft_quant=asked).plan.draft
     assert draft is not None
     assert (draft.quant, draft.head) == kept
@@ -280,7 +280,7 @@ def test_what_is_said_of_a_draft_decides(
 
 
 def test_a_draft_stays_as_it_is_without_bitsandbytes(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(draft_quant, "MIN_PARAMETERS", 1)
+    monkeypatch.setattr(plan, "MIN_PARAMETERS", 1)
     monkeypatch.setattr(devices, "find_spec", lambda _: None)
     placement = tiny.place(BIG, draft="auto")
     assert placement.plan.draft is not None
@@ -291,7 +291,7 @@ def test_a_draft_that_is_stored_quantised_stays_so(tmp_path: Path, monkeypatch: 
     pytest.importorskip("bitsandbytes")
     from tests.engine.bnb import bnb_checkpoint
 
-    monkeypatch.setattr(draft_quant, "MIN_PARAMETERS", 1)
+    monkeypatch.setattr(plan, "MIN_PARAMETERS", 1)
     folder = bnb_checkpoint(tmp_path, "nf4")
     draft = Tiny(folder, folder).place(BIG, draft="auto").plan.draft
     assert draft is not None

@@ -11,8 +11,7 @@ from specchat.engine.errors import EngineError
 from specchat.engine.hardware.gpu import Gpu
 from specchat.engine.kernels.gpu_shapes import PASS_ROWS
 from specchat.engine.memory.devices import Machine, Placement, place
-from specchat.engine.memory.expert_price import described, price
-from specchat.engine.memory.need import Model, main_expert_bytes
+from specchat.engine.memory.need import Model, describe_experts, expert_price, main_expert_bytes
 from specchat.engine.memory.plan import GIB, SPARE, Plan, check_fits, fits, making_room, nearest, plan
 from specchat.engine.protocol.pair import Device, ModelSource, PairSpec
 from specchat.engine.weights.checkpoint import Checkpoint
@@ -99,28 +98,28 @@ def test_the_price_is_the_bytes_by_the_bus() -> None:
     name = "Qwen3-Coder-30B-A3B"
     whole = family(name)
     moved = replace(whole, experts_in_main=20)
-    token, of_prompt = price(moved, RATE)
+    token, of_prompt = expert_price(moved, RATE)
     assert token == pytest.approx(20 * A_LAYER[name] * 8 / 128 / RATE * 1e3)
     all_read = 20 * A_LAYER[name] / PASS_ROWS / RATE * 1e3
     assert of_prompt == pytest.approx(all_read, rel=0.03)
-    assert price(whole, RATE) == (0, 0)
+    assert expert_price(whole, RATE) == (0, 0)
 
 
 def test_a_prompt_reads_experts_of_many_rows_again() -> None:
     """Those of gpt-oss have 8 rows of 64 on the average, which are a tile: four of ten have more."""
-    _, of_prompt = price(replace(family("gpt-oss-20b"), experts_in_main=1), RATE)
+    _, of_prompt = expert_price(replace(family("gpt-oss-20b"), experts_in_main=1), RATE)
     all_read = A_LAYER["gpt-oss-20b"] / PASS_ROWS / RATE * 1e3
     assert 1.3 * all_read < of_prompt < 1.45 * all_read
 
 
 def test_the_price_is_said() -> None:
     whole = family("Qwen3-Coder-30B-A3B")
-    assert described(whole, RATE) == ""
-    assert described(replace(whole, experts_in_main=20), RATE) == (
+    assert describe_experts(whole, RATE) == ""
+    assert describe_experts(replace(whole, experts_in_main=20), RATE) == (
         "Experts of 20 of 48 layers lie in main memory: about 15 ms a token, and 4 ms a token of a prompt, at 25 GB/s. "
         "With a shorter context more of them fit the GPU."
     )
-    dense = described(replace(whole, quant=None, experts_in_main=20), RATE)
+    dense = describe_experts(replace(whole, quant=None, experts_in_main=20), RATE)
     assert "about 60 ms a token" in dense
     assert "With fewer bits a weight (quant) or a shorter context" in dense
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from specchat.engine.drafters.fences import Fences, backquotes
+from specchat.engine.drafters.parts import Fences, backquotes
 from specchat.engine.session import Session
 
 TOKENS = {"a": 0, "`": 1, "``": 2, "```": 3, "\n```": 4, "```py": 5, "`x`": 6}

@@ -10,7 +10,7 @@ from specchat.engine.bandit import learnt
 from specchat.engine.bandit.drafter import AutoDrafter
 from specchat.engine.bandit.learnt import MAX_PAIRS, Learnt
 from specchat.engine.decoding.costs import StepCosts
-from specchat.engine.drafters.fences import Fences
+from specchat.engine.drafters.parts import Fences
 from specchat.engine.protocol.pair import ModelSource, PairSpec
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 from tests.engine.test_auto import Simulation, World

@@ -5,7 +5,7 @@ import pytest
 from specchat.engine.drafters import earlier as earlier_module
 from specchat.engine.drafters.earlier import Earlier
 from specchat.engine.drafters.ngram import NgramDrafter
-from specchat.engine.drafters.ngram_pool import MOST, NgramPool, key_of
+from specchat.engine.drafters.occurrences import MOST, NgramPool, key_of
 
 
 def drafter(earlier: Earlier | None = None) -> NgramDrafter:

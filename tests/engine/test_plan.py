@@ -20,9 +20,18 @@ from specchat.engine.formats.layout import EightBit, FourBit, Weight
 from specchat.engine.formats.mxfp4 import Mxfp4
 from specchat.engine.formats.quantise import fused, quantise
 from specchat.engine.memory.devices import half_on_cpu
-from specchat.engine.memory.draft_quant import MIN_PARAMETERS, drafting
 from specchat.engine.memory.need import Model, Need, Place, main_expert_bytes, need, quantised
-from specchat.engine.memory.plan import GIB, GPU_RUNTIME, SPARE, Plan, check_fits, nearest, plan
+from specchat.engine.memory.plan import (
+    GIB,
+    GPU_RUNTIME,
+    MIN_PARAMETERS,
+    SPARE,
+    Plan,
+    check_fits,
+    drafting,
+    nearest,
+    plan,
+)
 from specchat.engine.protocol.pair import QUANTS, Quant
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.reference.tensors import owned

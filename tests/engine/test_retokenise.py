@@ -113,15 +113,15 @@ def check_growth(vocabulary_map: VocabularyMap, own: dict[int, bytes], tokens: l
         start = draw.randrange(max(0, len(text) - 6), len(text) + 1) if draw.random() < 0.4 else len(text)
         begin = draw.randrange(len(tokens))
         new = tokens[begin : begin + draw.randrange(1, 7)]
-        before = list(retokenizer.own)
+        before = list(retokenizer.draft_tokens)
         kept = retokenizer.put(new, start)
         text = text[:start] + new
-        assert retokenizer.own[:kept] == before[:kept]
+        assert retokenizer.draft_tokens[:kept] == before[:kept]
         afresh = Retokenizer(vocabulary_map)
         afresh.put(text, 0)
-        assert retokenizer.own == afresh.own
-        assert retokenizer.settled <= len(retokenizer.own)
-        told = b"".join(own.get(token, b"") for token in retokenizer.own)
+        assert retokenizer.draft_tokens == afresh.draft_tokens
+        assert retokenizer.settled <= len(retokenizer.draft_tokens)
+        told = b"".join(own.get(token, b"") for token in retokenizer.draft_tokens)
         assert told == b"".join(vocabulary_map.texts.get(token, b"") for token in text)
 
 
@@ -136,7 +136,7 @@ def test_words_are_split_as_the_draft_splits_them(demo: Tokenizer, fewer: Tokeni
     text = "The story of the little fox and the speculative decoding lamp."
     for place, token in enumerate(fewer.encode(text)):
         retokenizer.put([token], place)
-    assert retokenizer.own == demo.encode(text)
+    assert retokenizer.draft_tokens == demo.encode(text)
 
 
 def test_what_has_no_spaces_is_cut_somewhere(demo: Tokenizer, fewer: Tokenizer) -> None:
@@ -154,7 +154,9 @@ def test_the_same_tokens_by_other_numbers_are_taken_one_by_one(demo: Tokenizer, 
     retokenizer = Retokenizer(known)
     retokenizer.put(tokens, 0)
     spelt = token_bytes(other)
-    assert [spelt.get(token, token) for token in retokenizer.own] == [known.texts.get(token, token) for token in tokens]
+    assert [spelt.get(token, token) for token in retokenizer.draft_tokens] == [
+        known.texts.get(token, token) for token in tokens
+    ]
 
 
 CHAT = (
@@ -176,12 +178,18 @@ def test_what_templates_put_around_messages_is_the_drafts_own(demo: Tokenizer, t
             retokenizer, tokens = Retokenizer(known), demo.prompt(CHAT[-length:])
             for start in range(0, len(tokens), each):
                 retokenizer.put(tokens[start : start + each], start)
-            assert retokenizer.own == other.prompt(CHAT[-length:])
+            assert retokenizer.draft_tokens == other.prompt(CHAT[-length:])
     # What only begins as a frame is told token by token.
     marks, fox = demo.prompt(CHAT[:1])[:2], demo.encode("fox")
     retokenizer = Retokenizer(known)
     retokenizer.put([*marks[:1], *fox, *marks, *fox, 0], 0)
-    assert retokenizer.own == [*marks[:1], *other.encode("fox"), *other.prompt(CHAT[:1])[:2], *other.encode("fox"), 0]
+    assert retokenizer.draft_tokens == [
+        *marks[:1],
+        *other.encode("fox"),
+        *other.prompt(CHAT[:1])[:2],
+        *other.encode("fox"),
+        0,
+    ]
 
 
 @functools.cache
@@ -205,7 +213,7 @@ def test_published_templates_translate(names: tuple[str, str]) -> None:
     tokens = target.prompt(CHAT)
     for start in range(0, len(tokens), 3):
         retokenizer.put(tokens[start : start + 3], start)
-    assert retokenizer.own == draft.prompt(CHAT)
+    assert retokenizer.draft_tokens == draft.prompt(CHAT)
 
 
 @pytest.mark.usefixtures("shared_data")
@@ -219,5 +227,5 @@ def test_published_tokenizers_translate() -> None:
     check_growth(known, own, llama.encode(TEXT * 2))
     retokenizer = Retokenizer(known)
     retokenizer.put(llama.encode("Numbers such as 123456 are split otherwise."), 0)
-    assert retokenizer.own == qwen.encode("Numbers such as 123456 are split otherwise.")
+    assert retokenizer.draft_tokens == qwen.encode("Numbers such as 123456 are split otherwise.")
     assert not any(token in known.special for token in known.texts)

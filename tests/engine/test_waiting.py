@@ -9,7 +9,7 @@ from time import perf_counter, thread_time
 
 import pytest
 
-from specchat.engine.decoding.waiting import SCHEDULED, Scheduled, Waiting
+from specchat.engine.decoding.host import SCHEDULED, Scheduled, Waiting
 
 LOOP = "import os, sys; os.sched_setaffinity(0, [int(sys.argv[1])])\nprint(flush=True)\nwhile True: pass"
 WAITED_MS, LONGEST_S = 60.0, 60.0
@@ -75,7 +75,7 @@ def test_nanoseconds_are_read_anew_each_time(tmp_path: Path) -> None:
 
 
 def test_each_thread_is_told_of_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("specchat.engine.decoding.waiting.perf_counter", lambda: 100.0)
+    monkeypatch.setattr("specchat.engine.decoding.host.perf_counter", lambda: 100.0)
     path = tmp_path / "schedstat"
     path.write_text("1 1000000000 1")
     waiting = Waiting(path)
@@ -102,7 +102,7 @@ def test_the_clock_never_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
         return read
 
     waiting = Waiting()
-    monkeypatch.setattr("specchat.engine.decoding.waiting.perf_counter", now)
+    monkeypatch.setattr("specchat.engine.decoding.host.perf_counter", now)
     monkeypatch.setattr(Scheduled, "waited_ms", lambda _: waited)
     times = [waiting.clock() for _ in range(20)]
     assert all(0 < late - early < 0.01 for early, late in pairwise(times))

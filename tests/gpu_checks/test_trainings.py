@@ -9,8 +9,8 @@ from specchat.engine.gpu_checks import demo as checks
 from specchat.engine.gpu_checks import place
 from specchat.engine.gpu_checks.notes import Notes
 from specchat.tune import gpu_check
-from specchat.tune.device_target import DeviceTarget
 from specchat.tune.families import FAMILIES
+from specchat.tune.target import DeviceTarget
 from tests.gpu_checks.conftest import HOST
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU runs them itself")

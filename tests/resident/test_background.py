@@ -13,8 +13,7 @@ from specchat.engine.protocol.requests import Cancel, Generate, Load, Request, W
 from specchat.engine.protocol.stats import Stats
 from specchat.resident.control import engines
 from specchat.resident.shared import SharedEngine, join_background
-from specchat.tune import resident_replies
-from specchat.tune.resident_replies import ResidentReplies
+from specchat.tune.replies import ResidentReplies
 from tests.process.conftest import PAIR, SCRIPTED, ask, over, until
 from tests.resident.conftest import Connect
 
@@ -133,7 +132,7 @@ class Endless:
 
 def test_a_stop_ends_a_reply_that_leaves_no_pause(monkeypatch: pytest.MonkeyPatch, runtime: Path) -> None:
     endless = Endless()
-    monkeypatch.setattr(resident_replies, "join_background", lambda *_: endless)
+    monkeypatch.setattr("specchat.tune.replies.join_background", lambda *_: endless)
     replies = ResidentReplies(PAIR, runtime, lambda: endless.steps > 10, SCRIPTED)
     assert replies(ask("endless", 1)) == ()
     assert endless.steps < 20

@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from specchat.engine.device.weights import load
 from specchat.engine.protocol.pair import Quant
 from specchat.engine.weights.checkpoint import Checkpoint
-from specchat.tune.device_target import DeviceTarget
+from specchat.tune.target import DeviceTarget
 
 GPU = torch.device("meta")
 TENSOR = torch.tensor

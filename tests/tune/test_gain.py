@@ -2,7 +2,7 @@
 
 import pytest
 
-from specchat.bench.ratios import ratio_interval
+from specchat.bench.interleaved import ratio_interval
 from specchat.engine.protocol.pair import ModelSource, PairSpec
 from specchat.tune.gain import HeldOutSpeed, _placed, gain
 

@@ -34,17 +34,17 @@ def contenders(material: Material, clock: Clock = CLOCK) -> "list[LlamaCpp]":
             "llama.cpp needs the package llama-cpp-python, which is not installed: "
             f"{install_command('specchat[gguf]')}.",
         )
-    kept = TemporaryDirectory(prefix="specchat-gguf-", ignore_cleanup_errors=True)
+    scratch = TemporaryDirectory(prefix="specchat-gguf-", ignore_cleanup_errors=True)
     opened: list[LlamaCpp] = []
     try:
         file, weights = material.target, "the same file"
         if not is_gguf(file.name):
-            file = Path(kept.name) / "target.gguf"
+            file = Path(scratch.name) / "target.gguf"
             checkpoint = Checkpoint.open(material.target)
             width = stored_width(checkpoint)
             export(checkpoint, file, width, material.target_quant, tokenizer=False)
             weights = f"{material.target_quant} weights as {width}" if material.target_quant else width
-        shared = _Shared(kept, weights)
+        shared = _Shared(scratch, weights)
         opened.append(LlamaCpp("llama.cpp", "plain", file, material, shared, None, clock))
         lookup = _lookup(material.lookup_length)
         name = f"llama.cpp lookup x{material.lookup_length}"
@@ -52,7 +52,7 @@ def contenders(material: Material, clock: Clock = CLOCK) -> "list[LlamaCpp]":
     except BaseException:
         for one in opened:
             one.close()
-        kept.cleanup()
+        scratch.cleanup()
         raise
     return opened
 
@@ -176,7 +176,6 @@ def _lookup(length: int) -> Any:
 
 
 def _options(sampling: Sampling) -> dict[str, Any]:
-    """Our sampling as arguments of Llama.generate."""
     return {
         "temp": sampling.temperature,
         "top_k": sampling.top_k,

@@ -105,5 +105,5 @@ class Arm:
         for (kind, rare), outcomes in groupby(self._pending, key=itemgetter(0, 3)):
             _, accepted, drafted, _ = zip(*outcomes, strict=True)
             self._accepted[kind].add(*accepted, rare=rare)
-            self._drafted[kind].add(*(made for made in drafted if made is not None), rare=rare)
+            self._drafted[kind].add(*(tokens for tokens in drafted if tokens is not None), rare=rare)
         self._pending.clear()

@@ -46,10 +46,10 @@ def expected_throughput(
 class Average:
     """A decaying average that falls back on a wider one."""
 
-    __slots__ = ("_kept", "_prior", "_sum", "_weight", "_wider")
+    __slots__ = ("_decay", "_prior", "_sum", "_weight", "_wider")
 
-    def __init__(self, wider: "Average | float", kept: float = KEPT) -> None:
-        self._wider, self._kept = wider, kept
+    def __init__(self, wider: "Average | float", decay: float = KEPT) -> None:
+        self._wider, self._decay = wider, decay
         self.forget()
 
     def forget(self) -> None:
@@ -67,24 +67,24 @@ class Average:
         average: Average | float = self
         most = KEPT_RARE if rare else 1.0
         while isinstance(average, Average):
-            kept, sums, weights = min(average._kept, most), average._sum, average._weight
+            decay, sums, weights = min(average._decay, most), average._sum, average._weight
             for value in values:
-                sums = kept * sums + value * weight
-                weights = kept * weights + weight
+                sums = decay * sums + value * weight
+                weights = decay * weights + weight
             average._sum, average._weight = sums, weights
-            average._prior *= kept ** len(values)
+            average._prior *= decay ** len(values)
             average, most = average._wider, 1.0
 
-    def kept(self) -> tuple[float, float]:
+    def state(self) -> tuple[float, float]:
         """Return the sum of values counted here, and their weight."""
         return self._sum, self._weight
 
-    def restore(self, kept: tuple[float, float]) -> None:
-        """Restore values returned by `kept`."""
-        self._weight = min(kept[1], 1 / (1 - self._kept))
-        self._sum = min(kept[0], self._weight * MAX_DRAFT_LENGTH)
+    def restore(self, state: tuple[float, float]) -> None:
+        """Restore values returned by `state`."""
+        self._weight = min(state[1], 1 / (1 - self._decay))
+        self._sum = min(state[0], self._weight * MAX_DRAFT_LENGTH)
         # n values weigh (1 - k^n) / (1 - k), and the prior has decayed by k^n.
-        self._prior = PRIOR * max(0.0, 1 - self._weight * (1 - self._kept))
+        self._prior = PRIOR * max(0.0, 1 - self._weight * (1 - self._decay))
 
     @property
     def wider(self) -> "Average":
@@ -101,11 +101,11 @@ def by_kind(assumed: float, kinds: int = KINDS) -> list[Average]:
 
 def wide_kept(averages: Sequence[Average]) -> list[tuple[float, float]]:
     """Return counts beyond one chat: of all texts, then by kind of text."""
-    return [averages[0].wider.wider.kept(), *(average.wider.kept() for average in averages)]
+    return [averages[0].wider.wider.state(), *(average.wider.state() for average in averages)]
 
 
-def restore_wide(averages: Sequence[Average], kept: Sequence[tuple[float, float]]) -> None:
+def restore_wide(averages: Sequence[Average], states: Sequence[tuple[float, float]]) -> None:
     """Restore values returned by `wide_kept`."""
-    averages[0].wider.wider.restore(kept[0])
-    for average, sums in zip(averages, kept[1:], strict=True):
+    averages[0].wider.wider.restore(states[0])
+    for average, sums in zip(averages, states[1:], strict=True):
         average.wider.restore(sums)

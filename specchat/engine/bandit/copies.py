@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from specchat.engine.bandit.averages import KEPT_LONG, NEW, Average, text_kind
 from specchat.engine.bandit.choice import ArmChoice
 from specchat.engine.decoding.draft import Copier, Copy, Follow
-from specchat.engine.drafters.fences import Fences
+from specchat.engine.drafters.parts import Fences
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
 FIRST = (0.4, 0.4, 0.7, 0.9, 0.95)
@@ -136,19 +136,19 @@ class CopyOn:
         `all_accepted` returns the probability that all of these are accepted. The copy taken is judged later, else the
         first one found.
         """
-        made = len(drafted)
-        if made >= self._limit:
+        count = len(drafted)
+        if count >= self._limit:
             return ()
-        found = self._copies_after(self._text, drafted, self._limit - made)
+        found = self._copies_after(self._text, drafted, self._limit - count)
         if not found.tokens or found.matched < SHORTEST:
             return ()
         if not self._found.tokens:
-            self._found, self._after = found, made
-        verify_ms, chance, longest = self._verify_ms[1 + made :], all_accepted(), len(found.tokens)
+            self._found, self._after = found, count
+        verify_ms, chance, longest = self._verify_ms[1 + count :], all_accepted(), len(found.tokens)
         gain, length = self._copies(found.matched).gain(longest, chance, self._rate, verify_ms)
         if gain <= max(0.0, model_gain(longest, chance, self._goes_on(), self._rate, self._draft_ms, verify_ms)):
             return ()
-        self._found, self._after, self.taken = found, made, True
+        self._found, self._after, self.taken = found, count, True
         return found.tokens[:length]
 
     def observe(self, new: Sequence[int]) -> None:

@@ -18,8 +18,7 @@ from specchat.engine.bandit.exploration import Exploration
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.draft import PLAIN, Chain, Copier, Drafter, ModelDrafter, Proposal
 from specchat.engine.decoding.outcome import StepOutcome
-from specchat.engine.drafters.fences import Fences
-from specchat.engine.drafters.parts import Parts
+from specchat.engine.drafters.parts import Fences, Parts
 
 REVIEW, STALE = 8, 32
 """Steps between two reviews of costs, and between two refreshes of all estimates."""
@@ -65,15 +64,15 @@ class AutoDrafter(Drafter):
     def instant(self) -> bool:
         return all(arm.drafter.instant for arm in self._arms.values())
 
-    def prepare(self, name: str, prompt: Sequence[int], limit: int, beside: bool) -> bool:
+    def prepare(self, name: str, prompt: Sequence[int], limit: int, parallel: bool) -> bool:
         """Choose the arm of a reply's first step, before any token waits for it.
 
         Returns:
-            True if the model `name` should read the prompt now: because it drafts that step or, if it can read
-            `beside` the target, because no other arm is expected to be faster.
+            True if the model `name` should read the prompt now: because it drafts that step or, if it can read in
+            `parallel` with the target, because no other arm is expected to be faster.
         """
         self._review_costs()
-        worth = beside and self._estimates.worth_reading(name, text_kind(0), prompt)
+        worth = parallel and self._estimates.worth_reading(name, text_kind(0), prompt)
         self._choose(prompt, limit, name if worth else "")
         self._reply.chosen_for = len(prompt), limit
         arm = self._arms.get(self._choice.arm)
@@ -149,7 +148,6 @@ class AutoDrafter(Drafter):
         self._arms[self._choice.arm].drafter.observe_extension(token_ids, outcome)
 
     def _catch_up(self, token_ids: Sequence[int]) -> None:
-        """Take in tokens added to the text since the last call."""
         reply = self._reply
         new = token_ids[reply.end :]
         self._fences.add(new)
@@ -244,7 +242,6 @@ class AutoDrafter(Drafter):
             arm.barren *= not self.tries
 
     def _review_costs(self) -> None:
-        """Review costs if enough steps were measured since the last time."""
         if self._costs.measured - self._state.seen < REVIEW:
             return
         self._state.seen, self._state.reviewed = self._costs.measured, True
@@ -256,11 +253,11 @@ class AutoDrafter(Drafter):
 
 def make(parts: Parts) -> AutoDrafter:
     """Create the bandit over the drafters of a pair."""
-    arms = {name: drafter for name, drafter in parts.made.items() if parts.strategies[name].arm == "yes"}
+    arms = {name: drafter for name, drafter in parts.drafters.items() if parts.strategies[name].arm == "yes"}
     copiers = [cast(Copier, arms.pop(name)) for name in list(arms) if parts.strategies[name].group == "copied"]
-    alone = (name for name in parts.made if parts.strategies[name].arm == "alone")
+    alone = (name for name in parts.drafters if parts.strategies[name].arm == "alone")
     models = {name: drafter for name, drafter in arms.items() if not parts.strategies[name].tree_of}
-    models = models or {name: parts.made[name] for name in alone}  # the target drafts for itself
+    models = models or {name: parts.drafters[name] for name in alone}  # the target drafts for itself
     trees = {parts.strategies[name].tree_of: drafter for name, drafter in arms.items() if name not in models}
     after = next(((copier.name, copier.after) for copier in copiers if hasattr(copier, "after")), None)
     drafters = cast(list[ModelDrafter], list(models.values())), cast(dict[str, ModelDrafter], trees)

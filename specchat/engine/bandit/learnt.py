@@ -99,7 +99,6 @@ class Learnt:
 
 
 def _read(path: Path) -> _LearntFile:
-    """Content of the file; empty if it is not valid."""
     try:
         return _LearntFile.model_validate_json(read_whole(path, MAX_BYTES))
     except (OSError, ValueError):

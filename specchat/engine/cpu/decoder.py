@@ -24,9 +24,7 @@ from specchat.engine.cpu.threads.tuning import ByRows
 from specchat.engine.hardware.threads import CORES
 from specchat.engine.memory.vectors import brief, filled, head_places, workers
 from specchat.engine.model.cache import KVCache
-from specchat.engine.model.chain_parameters import ChainParameters
-from specchat.engine.model.decoder import NOTHING, CachedDecoder, PassRows, Skip
-from specchat.engine.model.hidden_states import AuxHiddenStates
+from specchat.engine.model.decoder import NOTHING, AuxHiddenStates, CachedDecoder, ChainParameters, PassRows, Skip
 from specchat.engine.model.norm import RMSNorm, capped
 from specchat.engine.model.rope import turned
 from specchat.engine.model.rows import PREFILL_ROWS, TILE

@@ -22,7 +22,7 @@ from specchat.engine.backends import NO_DRAFT
 from specchat.engine.cross_tokenizer.retokenise import Retokenizer
 from specchat.engine.cross_tokenizer.vocabulary_map import Path, VocabularyMap
 from specchat.engine.decoding.cached import HostModel, LossyCache
-from specchat.engine.decoding.chain_only import ChainOnlyModel
+from specchat.engine.decoding.row_invariance import ChainOnlyModel
 from specchat.engine.model.tree_layout import shared_prefix
 from specchat.engine.strategy import Feature
 
@@ -89,7 +89,7 @@ class CrossTokenizerModel(ChainOnlyModel):
     def write(self, tokens: Sequence[int], start: int) -> None:
         """Put `tokens` at position `start`; the last word is read once it is complete."""
         self._put(tokens, start)
-        self._read(self._retokenizer.own[self._from : self._retokenizer.settled])
+        self._read(self._retokenizer.draft_tokens[self._from : self._retokenizer.settled])
 
     def parameters(self) -> int:
         return self.model.parameters()
@@ -100,13 +100,13 @@ class CrossTokenizerModel(ChainOnlyModel):
     def _put(self, tokens: Sequence[int], start: int) -> None:
         self._pending = 0, ()
         unchanged = max(0, self._retokenizer.put(tokens, start) - self._from)
-        own, window = self._retokenizer.own, self.model.context - MAX_PATH_TOKENS
-        if not 0 < len(own) - self._from <= window:
-            self._from = 0 if len(own) <= window else len(own) - window // 2
+        draft_tokens, window = self._retokenizer.draft_tokens, self.model.context - MAX_PATH_TOKENS
+        if not 0 < len(draft_tokens) - self._from <= window:
+            self._from = 0 if len(draft_tokens) <= window else len(draft_tokens) - window // 2
             unchanged = 0
         # Beyond them the cache may hold tokens of a path that the draft has followed already.
         unchanged = min(unchanged, len(self._cached))
-        unchanged += shared_prefix(self._cached[unchanged:], own[self._from + unchanged :])
+        unchanged += shared_prefix(self._cached[unchanged:], draft_tokens[self._from + unchanged :])
         if isinstance(self.model, LossyCache):
             unchanged = self.model.reusable(unchanged, len(self._cached))
         self._truncate(unchanged)
@@ -115,32 +115,31 @@ class CrossTokenizerModel(ChainOnlyModel):
         del self._cached[length:]
         self._rows = {after: row for after, row in self._rows.items() if after <= length}
 
-    def _read(self, own: Sequence[int]) -> None:
-        """Extend the cache to `own`; one of them is a prefix of the other."""
-        while block := own[len(self._cached) : len(self._cached) + self.model.block]:
+    def _read(self, draft_tokens: Sequence[int]) -> None:
+        """Extend the cache to `draft_tokens`; one of them is a prefix of the other."""
+        while block := draft_tokens[len(self._cached) : len(self._cached) + self.model.block]:
             self.model.write(block, len(self._cached))
             self._cached += block
 
-    def _row(self, own: Sequence[int]) -> Tensor:
-        """Draft logits after `own`."""
-        if len(own) not in self._rows:
-            self._truncate(min(len(self._cached), len(own) - 1))
-            if len(own) - len(self._cached) > MAX_LOGIT_ROWS:
-                self._read(own[:-1])
-            hidden = self.model.forward(own[len(self._cached) :], len(self._cached))
-            self._cached += own[len(self._cached) :]
-            self._rows[len(own)] = self.model.logits(hidden[-1:])[0].clone()
-        return self._rows[len(own)]
+    def _row(self, draft_tokens: Sequence[int]) -> Tensor:
+        if len(draft_tokens) not in self._rows:
+            self._truncate(min(len(self._cached), len(draft_tokens) - 1))
+            if len(draft_tokens) - len(self._cached) > MAX_LOGIT_ROWS:
+                self._read(draft_tokens[:-1])
+            hidden = self.model.forward(draft_tokens[len(self._cached) :], len(self._cached))
+            self._cached += draft_tokens[len(self._cached) :]
+            self._rows[len(draft_tokens)] = self.model.logits(hidden[-1:])[0].clone()
+        return self._rows[len(draft_tokens)]
 
     def _distribution(self, length: int) -> Tensor:
         """Logits float32 [vocab] of the target's next token after its first `length` tokens."""
-        own = self._retokenizer.own[self._from :] or [0]
-        row = self._row(own)
-        self._rows = {len(own): row}
+        draft_tokens = self._retokenizer.draft_tokens[self._from :] or [0]
+        row = self._row(draft_tokens)
+        self._rows = {len(draft_tokens): row}
         likeliest = int(row.numpy().argmax())
         path: Path = (likeliest,)
         if self._pays(path):
-            return self._spelled(own, row, path)
+            return self._spelled(draft_tokens, row, path)
         logits = self._mapped(row)
         parts = self.vocabulary_map.to_target.get(likeliest, ())
         if len(parts) > 1 and float((row[likeliest] - logits[parts[0]]).exp()) > 0.5:
@@ -163,7 +162,7 @@ class CrossTokenizerModel(ChainOnlyModel):
         logits = row.index_select(0, self._source)
         return logits.masked_fill_(self._absent, -torch.inf) if self._any_absent else logits
 
-    def _spelled(self, own: Sequence[int], row: Tensor, path: Path) -> Tensor:
+    def _spelled(self, draft_tokens: Sequence[int], row: Tensor, path: Path) -> Tensor:
         """The distribution where the likeliest draft token may begin a longer target token."""
         known, total = self.vocabulary_map, row.logsumexp(0)
         probability = float((row[path[0]] - total).exp())
@@ -177,7 +176,7 @@ class CrossTokenizerModel(ChainOnlyModel):
                 logits[token] = torch.logaddexp(logits[token], total + torch.tensor(share).log())
 
         while len(path) < MAX_PATH_TOKENS and self._pays(path):
-            next_probabilities = self._row([*own, *path]).softmax(0)
+            next_probabilities = self._row([*draft_tokens, *path]).softmax(0)
             continuations = known.continuations[path]
             longer = next_probabilities[continuations]
             add(probability * max(0.0, 1.0 - float(longer.sum())))

@@ -15,29 +15,29 @@ MAX_CACHED_WORDS = 1 << 16
 
 
 class Retokenizer:
-    """`own` holds the draft tokens for all target tokens put so far."""
+    """`draft_tokens` holds the draft tokens for all target tokens put so far."""
 
     def __init__(self, vocabulary_map: VocabularyMap) -> None:
-        self.own: list[int] = []
+        self.draft_tokens: list[int] = []
         self._map = vocabulary_map
         self._target: list[int] = []
         self._words: list[tuple[int, int]] = []
-        """Start of each word in the target's tokens and in `own`."""
+        """Start of each word in the target's tokens and in `draft_tokens`."""
         self._cache: dict[bytes, list[int]] = {}
         self._beginnings = {frame[:end] for frame in vocabulary_map.templates for end in range(1, len(frame) + 1)}
 
     @property
     def settled(self) -> int:
-        """Number of tokens of `own` that further tokens cannot change."""
+        """Number of tokens of `draft_tokens` that further tokens cannot change."""
         return self._words[-1][1] if self._words else 0
 
     def put(self, tokens: Sequence[int], start: int) -> int:
-        """Replace the target's tokens from position `start` on; returns how many tokens of `own` are unchanged."""
+        """Replace the target's tokens from position `start` on; return how many `draft_tokens` are unchanged."""
         while self._words and self._words[-1][0] >= start:
             self._words.pop()
         first, unchanged = self._words.pop() if self._words else (0, 0)
         pending = [*self._target[first:start], *tokens]
-        del self._target[first:], self.own[unchanged:]
+        del self._target[first:], self.draft_tokens[unchanged:]
         word: list[int] = []
         for token in pending:
             if word and not self._continues(word, token):
@@ -59,23 +59,23 @@ class Retokenizer:
         return text[:1] != b" " or text[1:2].isspace() or known.texts[word[-1]][-1:].isspace()
 
     def _add(self, word: list[int]) -> None:
-        self._words.append((len(self._target), len(self.own)))
+        self._words.append((len(self._target), len(self.draft_tokens)))
         self._target += word
-        self.own += self._encoded(word)
+        self.draft_tokens += self._encoded(word)
 
     def _encoded(self, word: list[int]) -> Sequence[int]:
         known = self._map
         if (frame := known.templates.get(tuple(word))) is not None:
             return frame
-        own: list[int] = []
+        draft_tokens: list[int] = []
         for ordinary, run in groupby(word, known.texts.__contains__):
             if not ordinary:
-                own += (token for special in run for token in known.special.get(special, ()))
+                draft_tokens += (token for special in run for token in known.special.get(special, ()))
             elif known.renumbered:
-                own += (known.renumbered[token] for token in run)
+                draft_tokens += (known.renumbered[token] for token in run)
             else:
-                own += self._cached(b"".join(known.texts[token] for token in run))
-        return own
+                draft_tokens += self._cached(b"".join(known.texts[token] for token in run))
+        return draft_tokens
 
     def _cached(self, text: bytes) -> Sequence[int]:
         if text not in self._cache:

@@ -17,9 +17,9 @@ INVALID_UTF8 = re.compile("[\udc80-\udcff]+")
 def _alphabet() -> dict[str, int]:
     """GPT-2's characters for bytes: visible ones stand for themselves, the others follow in order."""
     known = sorted(ByteLevel.alphabet())
-    own = {char: ord(char) for char in known if ord(char) < 256}
-    left = iter(sorted(set(range(256)) - set(own.values())))
-    return own | {char: next(left) for char in known if char not in own}
+    direct = {char: ord(char) for char in known if ord(char) < 256}
+    left = iter(sorted(set(range(256)) - set(direct.values())))
+    return direct | {char: next(left) for char in known if char not in direct}
 
 
 ALPHABET = _alphabet()

@@ -113,7 +113,9 @@ def _template_map(target: Tokenizer, draft: Tokenizer) -> Mapping[Path, Path]:
         with suppress(ModelError, ValueError):  # a template that refuses such a chat, or changes its messages
             pairs = zip(_frames(target, chat), _frames(draft, chat), strict=True)
             found |= {
-                frame: own for frame, own in pairs if own and frame and frame[0] in special and frame not in found
+                frame: draft_frame
+                for frame, draft_frame in pairs
+                if draft_frame and frame and frame[0] in special and frame not in found
             }
     return found
 

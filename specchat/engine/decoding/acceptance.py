@@ -16,10 +16,65 @@ import torch
 from torch import Tensor
 
 from specchat.engine.decoding import noise
-from specchat.engine.decoding.block import judge_block
 from specchat.engine.decoding.draft import Draft
 from specchat.engine.decoding.sampler import History, Sampler, gumbel_argmax
 from specchat.engine.protocol.options import Acceptance
+
+
+def judge_block(
+    logits: Tensor, tokens: Sequence[int], q: Sequence[Tensor], position: int, sampler: Sampler, history: History
+) -> tuple[int, int]:
+    """Judge a chain of at least one token, with a sampler that is not greedy.
+
+    The key of a uniform includes the index in the block, so that none judges two tokens at one position.
+
+    Args:
+        logits: float32 [len(tokens) + 1, vocab], row i after `tokens[i - 1]`.
+        q: float64 [vocab] each, the distributions the tokens were drawn from.
+        position: absolute position of the first token.
+        history: counts the committed tokens; unchanged on return.
+
+    Returns:
+        number of accepted tokens, and the token after them.
+    """
+    seed = sampler.sampling.seed
+    p_of: list[Tensor] = []
+    reached = [1.0]
+    try:
+        for row, token, drawn_from in zip(logits, tokens, q, strict=False):
+            p = sampler.probabilities(sampler.scores(row, history))
+            share = float(drawn_from[token])
+            reached.append(min(reached[-1] * float(p[token]) / share, 1.0) if share > 0 else 0.0)
+            history.push(token)
+            p_of.append(p)
+        for length in range(len(tokens), 0, -1):
+            passing, of = chance(length, reached, p_of, q)
+            if noise.uniform(seed, position + length - 1, noise.BLOCK, length) * of < passing:
+                break
+        else:
+            length = 0
+        if length == len(tokens):
+            return length, sampler.choose(logits[length], position + length, history)
+    finally:
+        for token in tokens[: len(p_of)]:
+            history.pop(token)
+    rest = _rest(reached[length], p_of[length], q[length])
+    if not rest.any():
+        rest = p_of[length]
+    return length, gumbel_argmax(rest.log().numpy(), seed, position + length, noise.RESIDUAL)
+
+
+def chance(length: int, reached: Sequence[float], p_of: Sequence[Tensor], q: Sequence[Tensor]) -> tuple[float, float]:
+    """Return numerator and denominator of h for `length` > 0; `reached` are P_0, ... and `p_of` are p_1, ..."""
+    left = 1.0 - reached[length]
+    if left <= 0 or length == len(q):
+        return reached[length], 1.0
+    rest = float(_rest(reached[length], p_of[length], q[length]).sum())
+    return rest, rest + left
+
+
+def _rest(reached: float, p: Tensor, drawn_from: Tensor) -> Tensor:
+    return (reached * p - drawn_from).clamp_min(0.0)
 
 
 @dataclass(frozen=True)
@@ -49,20 +104,20 @@ def judge(
     choices = None if by_ratio else sampler.choices(logits, [position + depth for depth in draft.depths()])
     if choices is not None and not draft.parents:
         # A chain with all choices known needs no walk. One among all tokens is the one among those allowed, if it is.
-        kept = next((i for i, token in enumerate(draft.tokens) if token != choices[i]), len(draft.tokens))
-        if constraint is None or constraint.prefix(choices[: kept + 1]) == kept + 1:
-            return AcceptedPath(tuple(range(1, kept + 1)), min(kept + 1, len(draft.tokens)), choices[kept])
+        accepted = next((i for i, token in enumerate(draft.tokens) if token != choices[i]), len(draft.tokens))
+        if constraint is None or constraint.prefix(choices[: accepted + 1]) == accepted + 1:
+            return AcceptedPath(tuple(range(1, accepted + 1)), min(accepted + 1, len(draft.tokens)), choices[accepted])
     children, node = draft.children(), 0
     path: list[int] = []
     try:
         while True:
-            place = position + len(path)
+            next_position = position + len(path)
             if choices is not None and (constraint is None or constraint.prefix(choices[node : node + 1])):
                 token = choices[node]
             elif by_ratio and children[node]:
-                token = _ratio(logits[node], draft, children[node], place, sampler, history)
+                token = _ratio(logits[node], draft, children[node], next_position, sampler, history)
             else:
-                token = sampler.choose(logits[node], place, history)
+                token = sampler.choose(logits[node], next_position, history)
             found = next((child for child in children[node] if draft.tokens[child - 1] == token), None)
             if found is None:
                 return AcceptedPath(tuple(path), len(path) + bool(children[node]), token)

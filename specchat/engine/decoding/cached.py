@@ -8,8 +8,7 @@ from specchat.engine.model.tree_layout import shared_prefix
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from specchat.engine.model.chain_parameters import ChainParameters
-    from specchat.engine.model.decoder import Skip
+    from specchat.engine.model.decoder import ChainParameters, Skip
     from specchat.engine.model.tree_layout import Layout
 
 
@@ -145,7 +144,7 @@ class CachedModel(Generic[M]):
         return reused
 
     def rewind(self, prompt: Sequence[int]) -> int:
-        """Roll back to the prefix shared with `prompt`, if the cache can; return the length of what it holds."""
+        """Roll back to the prefix shared with `prompt`, if the cache can; return the number of tokens it holds."""
         shared = shared_prefix(self.tokens, prompt[:-1])
         if (model := self._lossy) is not None:
             recurrent = isinstance(model, TakesCheckpoints) and model.recurrent

@@ -48,12 +48,12 @@ class Margin:
             return False
         return all(self.sampler.lead(row, 0)[1] > self._off for row in logits)
 
-    def close(self, row: Tensor, place: int, history: History) -> bool:
-        """Return True if the choice from `row` float32 [vocab] at absolute position `place` is close."""
+    def close(self, row: Tensor, position: int, history: History) -> bool:
+        """Return True if the choice from `row` float32 [vocab] at absolute position `position` is close."""
         if not self._filters:
-            return self.sampler.lead(self.sampler.scores(row, history), place)[1] <= self._off
+            return self.sampler.lead(self.sampler.scores(row, history), position)[1] <= self._off
         bare = self._bare.scores(row, history)
-        token, lead = self.sampler.lead(_among(bare, self._looser.scores(row, history), self._off), place)
+        token, lead = self.sampler.lead(_among(bare, self._looser.scores(row, history), self._off), position)
         if lead <= self._off:
             return True
         sure = _among(bare, self._tighter.scores(row, history), -self._off)
@@ -66,9 +66,9 @@ def _moved(s: Sampling, more: float) -> Sampling:
     return replace(s, top_p=top_p, min_p=min(1.0, s.min_p * exp(-more)))
 
 
-def _among(bare: Tensor, kept: Tensor, more: float) -> Tensor:
+def _among(bare: Tensor, filtered: Tensor, more: float) -> Tensor:
     """Mask unfiltered scores `bare` float32 [vocab] more than `more` below the least score in `kept`."""
-    floor = min(float(kept[kept > -torch.inf].min()) - more, float(bare.max()))
+    floor = min(float(filtered[filtered > -torch.inf].min()) - more, float(bare.max()))
     return bare.masked_fill(bare < floor, -torch.inf)
 
 
@@ -104,7 +104,7 @@ class Guard:
             start: position of the pending token.
             history: counts the tokens before; unchanged on return.
         """
-        kept: list[int] = []
+        pushed: list[int] = []
         again = 0
         if not self._doubtful(fed):
             return logits, again
@@ -114,24 +114,23 @@ class Guard:
             return logits, again
         try:
             for node in range(len(fed)):
-                place = start + node + 1
-                if self._margin.close(logits[node], place, history):
+                position = start + node + 1
+                if self._margin.close(logits[node], position, history):
                     logits = self._again(logits, fed, node, start)
                     again += 1
                     if not self._doubtful(fed):
                         break
-                token = sampler.choose(logits[node], place, history)
+                token = sampler.choose(logits[node], position, history)
                 if node + 1 == len(fed) or token != fed[node + 1]:
                     break
                 history.push(token)
-                kept.append(token)
+                pushed.append(token)
         finally:
-            for token in kept:
+            for token in pushed:
                 history.pop(token)
         return logits, again
 
     def _doubtful(self, fed: Sequence[int]) -> bool:
-        """Return True if a choice after `fed` may be wrong."""
         return len(fed) > 1
 
     def _again(self, logits: Tensor, fed: Sequence[int], node: int, start: int) -> Tensor:
@@ -153,5 +152,4 @@ class RoughGuard(Guard):
         return self._exact.rough
 
     def _again(self, logits: Tensor, fed: Sequence[int], node: int, start: int) -> Tensor:
-        """Recompute all rows."""
         return self._exact.exact(fed, start)

@@ -15,8 +15,7 @@ from specchat.engine.decoding.growth import Growth
 from specchat.engine.decoding.length_policy import LengthPolicies, LengthPolicy
 from specchat.engine.decoding.reply_rules import ReplyRules
 from specchat.engine.decoding.sampler import Sampler
-from specchat.engine.model.chain_parameters import ChainParameters
-from specchat.engine.model.decoder import NOTHING, CachedDecoder, PassRows
+from specchat.engine.model.decoder import NOTHING, CachedDecoder, ChainParameters, PassRows
 from specchat.engine.protocol.options import Acceptance, Sampling
 
 PickOnDevice = Callable[[Tensor, int], tuple[int, float]]
@@ -81,43 +80,43 @@ class HostLoops:
         self.acceptance = acceptance
         self.timed = acceptance == "coupled" or self.sampler.greedy
         """True if drafts may depend on measured times, as the text does not depend on the draft."""
-        self.made = HostDraft("", ())
+        self.drafting = HostDraft("", ())
         self._policies.start()
 
     def make(self, proposal: Proposal) -> HostDraft:
         """Draft as proposed."""
-        self.made = made = HostDraft(proposal.strategy, (proposal.strategy,))
+        self.drafting = drafting = HostDraft(proposal.strategy, (proposal.strategy,))
         match proposal:
             case Copy():
-                made.draft = proposal
+                drafting.draft = proposal
             case Tree():
-                self._tree(proposal, made)
+                self._tree(proposal, drafting)
             case Then(_, copy, chain):
-                made.sources, made.copied = (copy.strategy, chain.strategy), len(copy.tokens)
-                made.switch = made.copied
-                self._chain(chain, made, copy.tokens)
+                drafting.sources, drafting.copied = (copy.strategy, chain.strategy), len(copy.tokens)
+                drafting.switch = drafting.copied
+                self._chain(chain, drafting, copy.tokens)
             case Chain():
-                self._chain(proposal, made)
-        self._cut(made)
-        return made
+                self._chain(proposal, drafting)
+        self._cut(drafting)
+        return drafting
 
-    def _cut(self, made: HostDraft) -> None:
+    def _cut(self, drafting: HostDraft) -> None:
         """Cut a chain before the first token that the constraint does not allow, where no distribution has drawn it.
 
         A drawn one is allowed; the target rejects those of trees.
         """
-        draft, constraint = made.draft, self.history.constraint
-        whole = bool(draft.parents or draft.q or made.early) or (isinstance(draft, Copy) and draft.likeliest)
+        draft, constraint = drafting.draft, self.history.constraint
+        whole = bool(draft.parents or draft.q or drafting.early) or (isinstance(draft, Copy) and draft.likeliest)
         if constraint is None or not draft.tokens or whole:
             return
         fitting = constraint.prefix(draft.tokens)
         if fitting == len(draft.tokens):
             return
-        made.copied, made.switch = min(made.copied, fitting), min(made.switch, fitting)
-        made.draft = Draft(draft.tokens[:fitting], confidence=draft.confidence[: fitting - made.copied])
+        drafting.copied, drafting.switch = min(drafting.copied, fitting), min(drafting.switch, fitting)
+        drafting.draft = Draft(draft.tokens[:fitting], confidence=draft.confidence[: fitting - drafting.copied])
 
-    def _chain(self, chain: Chain, made: HostDraft, copied: Sequence[int] = ()) -> None:
-        draft, follow = made.draft, chain.follow
+    def _chain(self, chain: Chain, drafting: HostDraft, copied: Sequence[int] = ()) -> None:
+        draft, follow = drafting.draft, chain.follow
         policy = self._policies.begin(chain.strategy, self.timed, isinstance(chain, Block))
         self._add(draft, copied)
         if isinstance(chain, Block):
@@ -126,7 +125,7 @@ class HostLoops:
         """Tokens that the history does not have."""
         try:
             while (before := len(draft.tokens)) < chain.limit:
-                in_one_call = self._draft_token(chain, made, policy)
+                in_one_call = self._draft_token(chain, drafting, policy)
                 uncounted = slice(before, len(draft.tokens)) if in_one_call else uncounted
                 # By drafted tokens only, not by the next one: the ratio test remains exact.
                 ends = in_one_call or policy.ends_after(draft.confidence)
@@ -136,8 +135,8 @@ class HostLoops:
                 if follow is not None and (
                     added := follow.copy(draft.tokens, lambda: policy.chance_after(draft.confidence))
                 ):
-                    made.strategy, made.sources = follow.joint, (chain.strategy, follow.strategy)
-                    made.switch = len(draft.tokens)
+                    drafting.strategy, drafting.sources = follow.joint, (chain.strategy, follow.strategy)
+                    drafting.switch = len(draft.tokens)
                     self._add(draft, added)
                     break
                 if ends:
@@ -154,15 +153,15 @@ class HostLoops:
             if self.acceptance != "coupled":
                 draft.q.append(one_hot(tensor(token), self._vocab).double())
 
-    def _draft_token(self, chain: Chain, made: HostDraft, policy: LengthPolicy | None) -> bool:
+    def _draft_token(self, chain: Chain, drafting: HostDraft, policy: LengthPolicy | None) -> bool:
         """Draft one more token, or several in one call with a `policy`; return True for the latter."""
-        draft, node, model = made.draft, len(made.draft.tokens), self._models[chain.model].model
+        draft, node, model = drafting.draft, len(drafting.draft.tokens), self._models[chain.model].model
         if chain.layers:
-            hidden = self._run_first_layers(model, chain.layers, made)
+            hidden = self._run_first_layers(model, chain.layers, drafting)
             hidden = hidden if chain.adapt is None else chain.adapt(hidden)
         else:
             fed = draft.tokens[-1:]
-            if node == made.copied:
+            if node == drafting.copied:
                 fed = [*self.token_ids[len(self._models[chain.model].tokens) :], *draft.tokens]
             start = len(self.token_ids) + node - len(fed)
             if several := self._draft_in_one_call(chain, policy, fed, start, node):
@@ -181,14 +180,13 @@ class HostLoops:
         self.history.push(token)
         return False
 
-    def _run_first_layers(self, target: HostModel, layers: int, made: HostDraft) -> Tensor:
-        """Return hidden states float32 [1, hidden] after the target's first layers, kept for the verify pass."""
+    def _run_first_layers(self, target: HostModel, layers: int, drafting: HostDraft) -> Tensor:
         assert isinstance(target, CachedDecoder)
-        fed = made.draft.tokens[-1:] or self.token_ids[-1:]
-        at = PassRows(fed, len(self.token_ids) - 1 + len(made.early))
+        fed = drafting.draft.tokens[-1:] or self.token_ids[-1:]
+        at = PassRows(fed, len(self.token_ids) - 1 + len(drafting.early))
         hidden = target.run_and_record(target.embed(fed), range(layers), at)
-        made.early.append(hidden)
-        made.layers = layers
+        drafting.early.append(hidden)
+        drafting.layers = layers
         return hidden
 
     def _draft_in_one_call(
@@ -203,8 +201,8 @@ class HostLoops:
         temperature = 0.0 if sampler.greedy else sampler.sampling.temperature
         vocab = min(self._models[chain.model].model.vocab, self._vocab)
         limit, seed, (shares, least) = chain.limit - node, sampler.sampling.seed & noise.WORD, policy.known()
-        given = ChainParameters(limit, vocab, temperature, seed, shares, policy.chance, least, self._end_tokens)
-        return model.draft_chain(fed, start, given, chain.skip or NOTHING)
+        parameters = ChainParameters(limit, vocab, temperature, seed, shares, policy.chance, least, self._end_tokens)
+        return model.draft_chain(fed, start, parameters, chain.skip or NOTHING)
 
     def _pick_token(self, model: HostModel, hidden: Tensor, node: int, draft: Draft) -> tuple[int, float]:
         """Pick the token after a node of a chain by the target's options and noise; return its probability as well."""
@@ -218,7 +216,7 @@ class HostLoops:
             draft.q.append(self.sampler.probabilities(scores))
         return token, self.sampler.probability(scores, token)
 
-    def _tree(self, tree: Tree, made: HostDraft) -> None:
+    def _tree(self, tree: Tree, drafting: HostDraft) -> None:
         cached, growth = self._models[tree.model], Growth(tree.least)
         model, last = cached.model, len(self.token_ids) - 1
         for level in range(min(tree.limit, tree.levels)):
@@ -231,8 +229,8 @@ class HostLoops:
             growth.advance(found)
             if not growth.frontier:
                 break
-        made.draft, order = growth.best(tree.limit)
-        made.keep = lambda path, start: model.keep(growth.rows([order[node - 1] for node in path]), start)
+        drafting.draft, order = growth.best(tree.limit)
+        drafting.keep = lambda path, start: model.keep(growth.rows([order[node - 1] for node in path]), start)
 
     def _branch(self, logits: Tensor, growth: Growth, level: int) -> None:
         """Add WIDTH candidate children of each node of the frontier.
@@ -267,8 +265,8 @@ class HostLoops:
 
     def commit(self, tokens: Sequence[int], path: Sequence[int]) -> None:
         """Add `tokens` of a step to the text; the first ones are the nodes of `path`."""
-        if self.made.keep is not None and path:
-            self.made.keep(path, len(self.token_ids))
+        if self.drafting.keep is not None and path:
+            self.drafting.keep(path, len(self.token_ids))
         self.token_ids += tokens
         for token in tokens:
             self.history.push(token)

@@ -78,9 +78,9 @@ class LengthPolicy:
             return False
         if not self._timed:
             return probability < UNSURE
-        place = bisect_left(BIN_BOUNDS, probability)
-        self._chance *= self._stay.values[place]
-        return self._chance * self._follow.values[place] < self._least
+        bin_index = bisect_left(BIN_BOUNDS, probability)
+        self._chance *= self._stay.values[bin_index]
+        return self._chance * self._follow.values[bin_index] < self._least
 
     def ends_after(self, confidence: Sequence[float]) -> bool:
         """Return True if the draft ends with its last token; `confidence` has the probability of each token."""
@@ -103,11 +103,11 @@ class LengthPolicy:
     def observe(self, outcome: StepOutcome) -> None:
         """Update calibration and threshold from a step's outcome."""
         before = -1
-        for place, probability in enumerate(outcome.confidence[: outcome.tested]):
+        for depth, probability in enumerate(outcome.confidence[: outcome.tested]):
             if probability is None:  # copied
                 continue
             at = bisect_left(BIN_BOUNDS, probability)
-            stayed = place < outcome.accepted
+            stayed = depth < outcome.accepted
             self._stay.add(at, stayed)
             if before >= 0:
                 self._follow.add(before, stayed)

@@ -67,8 +67,8 @@ class Line:
         """Count a draft of `tokens` tokens."""
         sums = (self._weight, self._tokens, self._ms, self._squares, self._products)
         new = (1.0, tokens, ms, tokens * tokens, tokens * ms)
-        kept = [KEPT * old + one for old, one in zip(sums, new, strict=True)]
-        self._weight, self._tokens, self._ms, self._squares, self._products = kept
+        decayed = [KEPT * old + one for old, one in zip(sums, new, strict=True)]
+        self._weight, self._tokens, self._ms, self._squares, self._products = decayed
 
     def scale(self, times: float) -> None:
         """Scale all times."""

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 
 class Logprobs(NamedTuple):
-    """Log-probability of a token, and the `top` tokens of its place with theirs, the largest first."""
+    """Log-probability of a token, and of the `top` alternatives at its position, the largest first."""
 
     token: int
     value: float

@@ -1,4 +1,4 @@
-"""How much longer than expected plain steps take, with the error of the estimate."""
+"""Ratio of measured to expected times of plain steps, with the error of the estimate."""
 
 from math import exp, hypot, inf, log, sqrt
 
@@ -34,11 +34,11 @@ class PlainRatio:
         """Decayed number of plain steps."""
         return self._count
 
-    def fade(self, kept: float) -> None:
-        self._count *= kept
-        self._sum *= kept
-        self._squares *= kept
-        self._loads *= kept
+    def fade(self, factor: float) -> None:
+        self._count *= factor
+        self._sum *= factor
+        self._squares *= factor
+        self._loads *= factor
 
     def add(self, times: float, load: float, newest: float, steps: float = 1.0) -> None:
         """Count `steps` plain steps under this `load`, `newest` soon, that took `times` their expected time."""

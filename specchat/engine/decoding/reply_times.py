@@ -21,10 +21,10 @@ class Window:
     def fade(self, seconds: float) -> None:
         self.keep(exp(-seconds / self._seconds))
 
-    def keep(self, kept: float) -> None:
+    def keep(self, factor: float) -> None:
         """Keep this part of the sums."""
-        self.observed *= kept
-        self.expected *= kept
+        self.observed *= factor
+        self.expected *= factor
 
     def add(self, observed: float, expected: float) -> None:
         self.observed += observed

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from specchat.engine.cpu import compiled
 from specchat.engine.decoding import noise
-from specchat.engine.decoding.constraint import Allowed, Constraint
+from specchat.engine.decoding.reply_rules import Allowed, Constraint
 from specchat.engine.errors import ModelError
 from specchat.engine.protocol.options import Sampling
 
@@ -172,7 +172,6 @@ class Sampler:
         return scores
 
     def _penalise(self, scores: Tensor, history: History) -> None:
-        """Apply penalties and bias in place."""
         s = self.sampling
         if s.repetition_penalty != 1.0:
             others = torch.tensor([t for t in history.generated if t not in history.prompt], dtype=torch.int64)
@@ -244,10 +243,9 @@ def _masked(logits: Tensor, allowed: Allowed) -> Tensor:
 
 
 def _lead(values: NDArray[np.floating[Any]]) -> tuple[int, float]:
-    """Return the index of the largest value, and its lead over the next one."""
-    place = int(values.argmax())
-    before, after = values[:place].max(initial=-np.inf), values[place + 1 :].max(initial=-np.inf)
-    return place, float(values[place] - max(before, after))
+    best = int(values.argmax())
+    before, after = values[:best].max(initial=-np.inf), values[best + 1 :].max(initial=-np.inf)
+    return best, float(values[best] - max(before, after))
 
 
 def _at_least(scores: Tensor, floor: float) -> Tensor:
@@ -278,7 +276,7 @@ def _nucleus(scores: Tensor, top_p: float) -> Tensor:
     candidates = torch.from_numpy(np.flatnonzero(p.numpy() > (1.0 - top_p) / max(1, len(p))))
     order = p[candidates].sort(descending=True, stable=True)
     before = order.values.cumsum(0) - order.values
-    kept = candidates[order.indices[before < top_p]]
+    likely = candidates[order.indices[before < top_p]]
     if left is not None:
-        kept = left[kept]
-    return torch.full_like(scores, float("-inf")).index_copy_(0, kept, scores[kept])
+        likely = left[likely]
+    return torch.full_like(scores, float("-inf")).index_copy_(0, likely, scores[likely])

@@ -68,7 +68,7 @@ class Decoding:
     def step(self, drafter: Drafter, length: int, acceptance: Acceptance, wanted: int | None = None) -> StepOutcome:
         """Add at least one token, at most `length` + 1 unless more are forced, none after an end-of-text token.
 
-        The draft is limited to the tokens still `wanted`. A device may have a longer one under way, and may add more.
+        The draft is limited to the tokens still `wanted`. A device may already run a longer draft, and may add more.
         """
         limit = draft_limit(self._executor, length, self.room, wanted)
         forced_limit = limit
@@ -111,7 +111,7 @@ class Decoding:
         return outcome
 
     def close(self) -> None:
-        """Drop a step that is under way, as no more are wanted now."""
+        """Drop the step that runs, as no more are wanted now."""
         if self._under_way is not None:
             self._under_way = None
             self._executor.outcome()
@@ -128,7 +128,7 @@ class Decoding:
         self._under_way = plan
 
     def _propose(self, plan: StepPlan) -> tuple[Proposal, Observer | None]:
-        """Return the proposal of forced tokens, of a plain probe or of the drafter, and who learns from its outcome."""
+        """Return the proposal of forced tokens, of a plain probe or of the drafter, and the observer of its outcome."""
         drafter = plan.drafter
         if forced := self._forced(plan):
             copy = Copy(forced, strategy=GRAMMAR)

@@ -76,7 +76,7 @@ class LoopsAhead(LoopsBeside):
         """
         if (chain := self._chain_made) is None or not self.timed:
             return
-        draft = self.made.draft
+        draft = self.drafting.draft
         drafted, room = len(draft.tokens), self._models["draft"].model.context - len(self.token_ids)
         for token in draft.tokens:
             self.history.push(token)
@@ -84,7 +84,7 @@ class LoopsAhead(LoopsBeside):
             while len(draft.tokens) < min(drafted + 1 + chain.limit, room):
                 if prod(draft.confidence) < LIKELY or done():
                     break
-                self._draft_token(chain, self.made, None)
+                self._draft_token(chain, self.drafting, None)
         finally:
             for token in draft.tokens:
                 self.history.pop(token)
@@ -92,7 +92,7 @@ class LoopsAhead(LoopsBeside):
         del draft.tokens[drafted:], draft.confidence[drafted:]
 
     def commit(self, tokens: Sequence[int], path: Sequence[int]) -> None:
-        expected = [*self.made.draft.tokens, *(token for token, _ in self._following[:1])]
+        expected = [*self.drafting.draft.tokens, *(token for token, _ in self._following[:1])]
         self._ready = self._following[1:] if list(tokens) == expected else []
         super().commit(tokens, path)
 

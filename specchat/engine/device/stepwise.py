@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from torch import Tensor
 
 from specchat.engine.decoding.cached import CachedModel, HostModel
-from specchat.engine.decoding.chain_only import ChainOnlyModel
 from specchat.engine.decoding.draft import Chain, Copy, Proposal, Role
 from specchat.engine.decoding.host import HostExecutor
+from specchat.engine.decoding.row_invariance import ChainOnlyModel
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.kernels.gpu_shapes import PASS_ROWS, VERIFY_ROWS
 from specchat.engine.model.decoder import NOTHING, Skip

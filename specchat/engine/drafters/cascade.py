@@ -72,7 +72,7 @@ class CascadeDrafter(Drafter):
 
 
 def _make(parts: Parts) -> CascadeDrafter:
-    copier, model = parts.made[NGRAM.name], parts.made[DRAFT.name]
+    copier, model = parts.drafters[NGRAM.name], parts.drafters[DRAFT.name]
     assert isinstance(copier, NgramDrafter)
     assert isinstance(model, DraftModelDrafter)
     return CascadeDrafter(copier, model, parts.joins)

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from specchat.engine.drafters.ngram_pool import NgramPool
-from specchat.engine.drafters.occurrences import Occurrences
+from specchat.engine.drafters.occurrences import NgramPool, Occurrences
 
 REMEMBERED = 200_000
 """Most tokens held; beyond it the oldest half goes."""
@@ -117,7 +116,6 @@ class Earlier:
         )
 
     def _drop_oldest(self) -> None:
-        """Drop the oldest replies down to half of the limit."""
         while len(self._replies) > 1 and self._tokens > REMEMBERED // 2:
             self._tokens -= len(self._replies.popleft().tokens)
         self._enter_anew()

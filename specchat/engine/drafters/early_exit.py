@@ -106,7 +106,6 @@ class EarlyExitDrafter(Drafter):
         return Chain(self.name, "target", limit, layers=self.search.best, adapt=self._adapt)
 
     def _try(self, token_ids: Sequence[int], layers: int) -> None:
-        """Try the first `layers` layers on the last generated tokens."""
         later = range(layers, self._exits[0])
         self.search.add(layers, share_right(self._target.model, token_ids, skip_of(later, later)))
 

@@ -52,7 +52,6 @@ class LookupDrafter(Copier):
         return Copy(tokens[len(drafted) :], strategy=self.name, matched=matched)
 
     def _longest_match(self, end: Sequence[int]) -> tuple[int, int]:
-        """Return the position after the best earlier occurrence of `end`, and the match length."""
         best = best_length = 0
         for length, at in self._here.matches(end, LONGEST, CANDIDATES):
             if length > best_length:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 
 from specchat.engine.decoding.draft import Copier, Copy
 from specchat.engine.drafters.earlier import Earlier
-from specchat.engine.drafters.ngram_pool import LENGTHS, LONGEST, NgramPool, key_of
+from specchat.engine.drafters.occurrences import LENGTHS, LONGEST, NgramPool, key_of
 from specchat.engine.strategy import Strategy
 
 SLOTS = 1 << 17

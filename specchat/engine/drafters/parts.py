@@ -1,13 +1,12 @@
 """Inputs of the drafters."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.decoding.draft import Drafter
 from specchat.engine.drafters.earlier import Earlier
-from specchat.engine.drafters.fences import Fences
 from specchat.engine.drafters.occurrences import Occurrences
 from specchat.engine.strategy import SkippedLayers, Strategy
 
@@ -15,6 +14,46 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from specchat.engine.decoding.costs import StepCosts
+
+FENCE = 3
+
+
+def backquotes(vocabulary: Mapping[str, int]) -> dict[int, str]:
+    """Return the tokens with backquotes by id: fences consist of these alone."""
+    return {token: text for text, token in vocabulary.items() if "`" in text}
+
+
+class Fences:
+    """Code tracker of one reply."""
+
+    def __init__(self) -> None:
+        self._texts: Mapping[int, str] = {}
+        self.begin()
+
+    def know(self, tokens: Mapping[int, str]) -> None:
+        """Set the tokens with backquotes, from `backquotes`; before, no text counts as code."""
+        self._texts = tokens
+
+    def begin(self) -> None:
+        """Begin a reply, in prose."""
+        self.code = False
+        """True while the reply is in code."""
+        self._run = 0
+
+    def add(self, tokens: Collection[int]) -> None:
+        """Add `tokens` of the reply."""
+        if self._texts.keys().isdisjoint(tokens):
+            self._run = 0
+            return
+        for token in tokens:
+            text = self._texts.get(token)
+            if text is None:
+                self._run = 0
+                continue
+            for character in text:
+                self._run = self._run + 1 if character == "`" else 0
+                if self._run == FENCE:
+                    self.code = not self.code
 
 
 @dataclass(frozen=True)
@@ -48,8 +87,8 @@ class Parts:
         draft: the draft model.
         heads: trained heads by family.
         here: index of this chat, shared by all drafters.
-        strategies: descriptors, including those of the drafters in `made`.
-        made: drafters so far, by strategy: those that delegate come last.
+        strategies: descriptors, including those of `drafters`.
+        drafters: drafters so far, by strategy: those that delegate come last.
     """
 
     target: CachedModel[Any]
@@ -62,4 +101,4 @@ class Parts:
     heads: Mapping[str, CachedModel[Any]] = field(default_factory=dict)
     here: Occurrences = field(default_factory=Occurrences)
     strategies: Mapping[str, Strategy] = field(default_factory=dict)
-    made: dict[str, Drafter] = field(default_factory=dict)
+    drafters: dict[str, Drafter] = field(default_factory=dict)

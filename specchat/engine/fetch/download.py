@@ -122,7 +122,6 @@ class Download:
         self._notify(progress)
 
     def _register(self) -> Path:
-        """Link the cached files into the folder of their commit."""
         hub, listing = self._hub, self._listing
         folder = hub.snapshot(listing.repo, listing.commit)
         for file in self._files:
@@ -144,18 +143,17 @@ def _next(waiting: deque[RemoteFile]) -> RemoteFile | None:
 def _link(root: Path, link: Path, digest: str) -> None:
     """Make `link` in the folder of a repository, `root`, point to the blob of this hash."""
     link.parent.mkdir(parents=True, exist_ok=True)
-    place, blob = link.parent.resolve(), root.resolve() / "blobs" / digest
-    if not place.is_relative_to(root.resolve()):
+    folder, blob = link.parent.resolve(), root.resolve() / "blobs" / digest
+    if not folder.is_relative_to(root.resolve()):
         raise EngineError("download", f"{link.parent} leads out of {root}. Delete it, and download the model again.")
     link.unlink(missing_ok=True)
     try:
-        link.symlink_to(os.path.relpath(blob, place))
+        link.symlink_to(os.path.relpath(blob, folder))
     except OSError:  # a system without links
         shutil.copyfile(blob, link)
 
 
 def _write(ref: Path, commit: str) -> None:
-    """Record the commit of a revision atomically."""
     ref.parent.mkdir(parents=True, exist_ok=True)
     new = ref.with_name(f".{ref.name[:100]}.{os.getpid()}")
     new.write_text(commit, encoding="ascii")
@@ -164,10 +162,10 @@ def _write(ref: Path, commit: str) -> None:
 
 def free_room(hub: Hub) -> int:
     """Free bytes on the cache's disk."""
-    place = hub.cache.absolute()
-    while not place.exists() and place != place.parent:
-        place = place.parent
-    return shutil.disk_usage(place).free
+    folder = hub.cache.absolute()
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return shutil.disk_usage(folder).free
 
 
 def check_room(hub: Hub, listing: Listing, files: Sequence[RemoteFile]) -> None:

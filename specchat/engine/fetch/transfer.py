@@ -77,7 +77,6 @@ def fetch(hub: Hub, listing: Listing, file: RemoteFile, count: Callable[[int], N
 def _complete(
     hub: Hub, listing: Listing, file: RemoteFile, part: Path, have: Callable[[int], None], cancelled: Event
 ) -> None:
-    """Download until `part` has the file's length."""
     if _size(part) > file.size:
         part.unlink()
     failed = 0
@@ -110,7 +109,6 @@ def _complete(
 def _resume(
     hub: Hub, listing: Listing, file: RemoteFile, part: Path, have: Callable[[int], None], cancelled: Event
 ) -> None:
-    """Append one response of the hub to `part`."""
     from huggingface_hub import hf_hub_url
 
     url = hf_hub_url(listing.repo, file.name, revision=listing.commit, endpoint=hub.endpoint)

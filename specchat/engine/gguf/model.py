@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from specchat.engine.cpu.threads.tuning import Threads
-from specchat.engine.decoding.chain_only import BLOCK, ChainOnlyModel
-from specchat.engine.decoding.row_invariance import MOST_ROWS, UNPADDED, Padding
+from specchat.engine.decoding.row_invariance import BLOCK, MOST_ROWS, UNPADDED, ChainOnlyModel, Padding
 from specchat.engine.errors import ModelError
 from specchat.engine.gguf.file import GgufFile
 from specchat.engine.gguf.library import ERRORS

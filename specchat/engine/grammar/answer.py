@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from specchat.clean import one_line
-from specchat.engine.decoding.constraint import Allowed
+from specchat.engine.decoding.reply_rules import Allowed
 from specchat.engine.grammar.masks import Masks
 from specchat.engine.grammar.matcher import CompiledGrammar, GrammarMatcher
 from specchat.engine.grammar.stepped import SteppedConstraint

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from specchat.engine.decoding.constraint import Allowed
+from specchat.engine.decoding.reply_rules import Allowed
 from specchat.engine.grammar.masks import Masks
 from specchat.engine.grammar.matcher import CompiledGrammar, GrammarMatcher
 from specchat.engine.grammar.stepped import SteppedConstraint

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from specchat.engine.decoding.constraint import Allowed
+from specchat.engine.decoding.reply_rules import Allowed
 from specchat.engine.grammar.matcher import GrammarMatcher
 
 ALL = 0xFFFFFFFF

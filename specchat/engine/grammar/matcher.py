@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from specchat.engine.decoding.constraint import Allowed
+from specchat.engine.decoding.reply_rules import Allowed
 from specchat.engine.grammar.source import compiled
 from specchat.engine.protocol.options import Grammar
 

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from specchat.engine.decoding.constraint import Allowed
+from specchat.engine.decoding.reply_rules import Allowed
 
 
 class SteppedConstraint(ABC):

@@ -9,7 +9,7 @@ from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
 from specchat.clean import one_line
-from specchat.engine.decoding.chain_only import BLOCK, ChainOnlyModel
+from specchat.engine.decoding.row_invariance import BLOCK, ChainOnlyModel
 from specchat.engine.errors import ModelError
 from specchat.engine.hf.memory import OpaqueCache, RollbackCache
 from specchat.engine.hf.positions import fix_frequencies

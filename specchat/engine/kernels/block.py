@@ -1,4 +1,4 @@
-"""Block verification of a sampled chain on the device (Sun et al. 2024); decoding/block.py has the formulas.
+"""Block verification of a sampled chain on the device (Sun et al. 2024); decoding/acceptance.py has the formulas.
 
 One program a row, after `choose.check` of the same rows. Each program walks the chain from its start, because a row's
 token depends on earlier rows and on whether a longer prefix passes. Programs share no data.

@@ -41,7 +41,7 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
     if not pair.target.is_gguf:
         raise ModelError(f"{pair.target.label} is no .gguf file. Name one, or leave the backend out.")
     llama()
-    place = _located(pair.target, progress)
+    location = _located(pair.target, progress)
     small = None
     checkpoint = None
     if pair.draft is not None and pair.draft.is_gguf:
@@ -49,7 +49,7 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
     elif pair.draft is not None:
         checkpoint = Checkpoint.open(locate(pair.draft, progress))
     make_room()
-    target = _model(pair, pair.target, place, progress, 0.1)
+    target = _model(pair, pair.target, location, progress, 0.1)
     tokenizer, ends = tokenizer_of(target.file)
     tokenizer.use(pair.template)
     draft: HostModel | None = None
@@ -103,13 +103,13 @@ def _located(source: ModelSource, progress: Progress) -> tuple[Path, bool]:
 
 
 def _model(
-    pair: PairSpec, source: ModelSource, place: tuple[Path, bool], progress: Progress, share: float
+    pair: PairSpec, source: ModelSource, location: tuple[Path, bool], progress: Progress, share: float
 ) -> GgufModel:
     def report(read: float) -> None:
         progress(Loading(f"reading {source.short}", share + 0.3 * read))
 
     options: GgufOptions = source.gguf
-    path, repacked = place
+    path, repacked = location
     settings = GgufSettings(pair.context or DEFAULT_CONTEXT, options.threads, options.cache, options.flash_attention)
     model = GgufModel(GgufFile(path, _gpu_layers(source), report, repacked), settings)
     if options.threads is None:

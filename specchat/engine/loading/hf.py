@@ -165,7 +165,6 @@ def _gpu() -> Gpu | str:
 
 
 def _device(place: Place) -> str:
-    """The name of the device in torch."""
     if place == "cpu":
         return place
     return device_of(kind() or "cuda")
@@ -179,7 +178,6 @@ def _device_name(place: Place) -> str:
 
 
 def _ends(model: HfModel) -> frozenset[int]:
-    """token_ids that end a reply, by the checkpoint."""
     generation = getattr(model.network, "generation_config", None)
     ends = getattr(generation, "eos_token_id", None)
     ends = getattr(model.network.config.get_text_config(), "eos_token_id", None) if ends is None else ends

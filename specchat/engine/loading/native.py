@@ -25,8 +25,9 @@ from specchat.engine.heads.files import FoundHeads
 from specchat.engine.loading import heads
 from specchat.engine.loading.drafting import noted, on_the_host, unrestricted, vocabulary_map_of, words_of
 from specchat.engine.loading.next_best import KernelsUnsupported
-from specchat.engine.memory import devices, expert_price, gpu_need
+from specchat.engine.memory import devices, gpu_need
 from specchat.engine.memory.devices import Machine, Placement, place
+from specchat.engine.memory.need import describe_experts
 from specchat.engine.memory.plan import Plan, context_of, shortened
 from specchat.engine.protocol.events import Loading
 from specchat.engine.protocol.pair import PairSpec
@@ -152,7 +153,6 @@ def load(
 
 
 def _placed(files: _Files, bar: _Bar) -> Placement:
-    """Choose the devices of a pair, and check that they run it."""
     pair, target = files.pair, files.target
     context = context_of(target.config, pair.context)
     threads = CORES if compiled.likely_available() else 0
@@ -170,7 +170,6 @@ def _placed(files: _Files, bar: _Bar) -> Placement:
 
 
 def _read(files: _Files, plan: Plan, note: str, bar: _Bar, shared: NativeModel | None, started: float) -> Session:
-    """Read the weights by `plan`, and measure the pair."""
     pair, draft, target = files.pair, files.draft, files.target
 
     def about_draft() -> None:
@@ -187,7 +186,7 @@ def _read(files: _Files, plan: Plan, note: str, bar: _Bar, shared: NativeModel |
     if files.frequent and (draft is not None or heads.own_layer_drafts(runner.statuses)):
         session.info = replace(session.info, draft=replace(session.info.draft, tokens=len(files.frequent)))
     short = shortened(pair.context, target.config.longest, pair.target.label)
-    price = expert_price.described(plan.target, bus_rate(runner.gpu))
+    price = describe_experts(plan.target, bus_rate(runner.gpu))
     session.warn(short, files.warning, heads.unused_heads(pair, runner.statuses), price)
     return session
 

@@ -1,1 +1,1 @@
-"""What a model takes, and where its parts go, before anything is loaded."""
+"""Memory and placement of models, planned before anything is loaded."""

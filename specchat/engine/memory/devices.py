@@ -10,10 +10,9 @@ from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.hardware.free_memory import free_memory
 from specchat.engine.hardware.gpu import Gpu, find_gpu
 from specchat.engine.kernels.gpu_shapes import PROCESSORS
-from specchat.engine.memory.draft_quant import drafting
 from specchat.engine.memory.gpu_need import unsupported
 from specchat.engine.memory.need import Model, Place, quantised
-from specchat.engine.memory.plan import Plan, check_fits, fits, making_room, plan
+from specchat.engine.memory.plan import Plan, check_fits, drafting, fits, making_room, plan
 from specchat.engine.protocol.pair import Device, ModelSource, PairSpec
 from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.engine.weights.weights import left_dense
@@ -95,9 +94,9 @@ def place(
         big, small = placed[0], placed[1] if len(placed) > 1 else None
         if small is not None and small.quant is not None and not small.fixed:
             small = quantised(small, small.quant)
-        made = plan(big, small, context, processors)
-        made = drafting(made, machine.available) if free_to_choose else made
-        return making_room(made, machine.available)
+        planned = plan(big, small, context, processors)
+        planned = drafting(planned, machine.available) if free_to_choose else planned
+        return making_room(planned, machine.available)
 
     requested = any(source.device == "cuda" for source, _ in sources)
     if requested and reason:

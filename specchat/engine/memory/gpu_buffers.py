@@ -19,7 +19,7 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True)
 class Cuts:
-    """How the products of a model are cut on a GPU.
+    """Splits of a model's products on a GPU.
 
     Attributes:
         bits: those of a value of each matrix.

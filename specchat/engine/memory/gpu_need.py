@@ -59,7 +59,7 @@ def _normed(mixer: Attention) -> bool:
 
 
 def cache(config: ModelConfig, context: int, capacity: int) -> int:
-    """Bytes of the KV entries of `capacity` positions, of which `context` hold text, and of recurrent states."""
+    """Bytes of recurrent states and of KV entries: `capacity` positions, `context` of them with text."""
     values = (mixer.entry * shapes.held(mixer.window, context, capacity) for mixer in config.recipe.cached)
     return 2 * sum(values) + gpu_states.held(config.recipe)
 

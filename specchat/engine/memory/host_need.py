@@ -81,13 +81,12 @@ def packing_workspace(c: ModelConfig, read_as: ReadAs) -> int:
 def reference_workspace(c: ModelConfig, capacity: int) -> int:
     """Buffers of the reference, plus workspace of a pass or of loading its largest matrix, the larger."""
     r = c.recipe
-    kept = 2 * capacity * r.deepest * len(r.ropes) + TREE_ROWS * r.entry
+    tables = 2 * capacity * r.deepest * len(r.ropes) + TREE_ROWS * r.entry
     passing = 2 * ROWS * c.hidden + 3 * VERIFY_ROWS * c.vocab
-    return HEAP + 4 * (kept + max(passing, c.vocab * c.hidden, 2 * _largest(c)))
+    return HEAP + 4 * (tables + max(passing, c.vocab * c.hidden, 2 * _largest(c)))
 
 
 def _largest(c: ModelConfig) -> int:
-    """Weights of the largest matrix of a layer."""
     return max(sum(m.outputs) * m.inputs for m, _ in c.recipe.forms)
 
 

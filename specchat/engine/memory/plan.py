@@ -173,7 +173,6 @@ def _fewer_bits(plan: Plan) -> Iterator[tuple[Plan, str]]:
 
 
 def _quantised(model: Model, quant: Quant) -> Model | None:
-    """Return `model` with fewer bits a weight; None if that is impossible."""
     wider = model.quant is None or (model.quant == "int8" and quant == "nf4")
     if model.fixed or not wider:
         return None
@@ -193,3 +192,28 @@ def _rounded(count: int, step: int) -> int:
 
 def _gib(size: int) -> str:
     return f"{size / GIB:.1f}"
+
+
+MIN_PARAMETERS = 100_000_000
+"""Smallest draft worth quantising; below, launches take most of a pass. Estimated: on an RTX 4090 285 launches take
+0.8 ms, and reading 200 MB takes 0.2 ms."""
+
+
+def drafting(plan: Plan, available: Mapping[Place, int | None]) -> Plan:
+    """`plan` with its draft's quantisation for the `available` bytes: none for a small draft, else int8, and nf4 where
+    the pair fits no other way."""
+    first: Plan | None = None
+    for draft in _kept(plan.draft) if plan.draft else ():
+        chosen = replace(plan, draft=draft)
+        if fits(chosen, available):
+            return chosen
+        first = first or chosen
+    return first or plan
+
+
+def _kept(draft: Model) -> Iterator[Model]:
+    if draft.place == "cpu" or draft.config.parameters() < MIN_PARAMETERS:
+        yield draft
+    if draft.place == "cuda":
+        yield replace(quantised(draft, "int8"), chosen=True)
+        yield replace(quantised(draft, "nf4"), chosen=True)

@@ -27,5 +27,5 @@ def room(of: Delta) -> int:
 
 def held(of: Delta) -> int:
     """Values of a layer's states, checkpoints and log."""
-    kept = of.state + (of.taps - 1) * of.key_heads * width(of)
-    return PLANES * of.state + SLOTS * of.key_heads * width(of) + CHECKPOINTS * kept
+    checkpoint = of.state + (of.taps - 1) * of.key_heads * width(of)
+    return PLANES * of.state + SLOTS * of.key_heads * width(of) + CHECKPOINTS * checkpoint

@@ -22,19 +22,19 @@ class KVCache:
     def __init__(self, recipe: Recipe, context: int) -> None:
         self.capacity = -(-context // CACHE_BLOCK) * CACHE_BLOCK
         mixers = [layer.mixer for layer in recipe.layers]
-        self._places = [index if layer.share is None else layer.share for index, layer in enumerate(recipe.layers)]
+        self._owners = [index if layer.share is None else layer.share for index, layer in enumerate(recipe.layers)]
         """The layer whose entries each has."""
 
-        def made() -> list[torch.Tensor]:
+        def allocated() -> list[torch.Tensor]:
             of: list[torch.Tensor] = []
-            for place, mixer in zip(self._places, mixers, strict=True):
+            for owner, mixer in zip(self._owners, mixers, strict=True):
                 shape = 0, self.capacity, 0
                 if not isinstance(mixer, Delta):
                     shape = mixer.kv_heads, host_need.positions(mixer, self.capacity), mixer.head_dim
-                of.append(torch.zeros(shape) if place == len(of) else of[place])
+                of.append(torch.zeros(shape) if owner == len(of) else of[owner])
             return of
 
-        self.keys, self.values = made(), made()
+        self.keys, self.values = allocated(), allocated()
         self.bases = [0] * len(mixers)
         self._windows = [0 if isinstance(mixer, Delta) else mixer.window for mixer in mixers]
         self._back = host_need.BACK
@@ -56,7 +56,7 @@ class KVCache:
                 log.make_room(start, end, checkpoint)
         for index, (window, keys) in enumerate(zip(self._windows, self.keys, strict=True)):
             if not self._owns(index):
-                self.bases[index] = self.bases[self._places[index]]
+                self.bases[index] = self.bases[self._owners[index]]
                 continue
             base, size = self.bases[index], keys.shape[1]
             if start == 0 and base:
@@ -83,11 +83,11 @@ class KVCache:
         """A function that puts back what a pass over positions first, ..., last - 1 changes."""
         parts = (pair for kind in (self.keys, self.values) for pair in zip(kind, self.bases, strict=True))
         held = [part.narrow(1, first - base, last - first) for part, base in parts]
-        kept = [part.clone() for part in held]
+        copies = [part.clone() for part in held]
         logs = [log.saved(first, last) for log in self.logs if log is not None]
 
         def put_back() -> None:
-            for part, before in zip(held, kept, strict=True):
+            for part, before in zip(held, copies, strict=True):
                 part.copy_(before)
             for log in logs:
                 log()
@@ -111,4 +111,4 @@ class KVCache:
         return sum(part.nbytes for part in held)
 
     def _owns(self, index: int) -> bool:
-        return self._places[index] == index
+        return self._owners[index] == index

@@ -36,16 +36,16 @@ def turned(recipe: Recipe, length: int) -> list[tuple[NDArray[np.float32], NDArr
 
     Layers with the same rotation share them, and those without attention have none.
     """
-    made: dict[tuple[Rope | None, int], tuple[NDArray[np.float32], NDArray[np.float32]]] = {}
+    computed: dict[tuple[Rope | None, int], tuple[NDArray[np.float32], NDArray[np.float32]]] = {}
     found = []
     for mixer in (layer.mixer for layer in recipe.layers):
         if isinstance(mixer, Attention):
             rope, width = mixer.rope, mixer.rotary_dim
-            if (rope, width) not in made:
+            if (rope, width) not in computed:
                 places = head_places(mixer)[: width // 2 * 2]
                 cos, sin = (_placed(table.numpy(), places) for table in tables(rope, width, length))
-                made[rope, width] = cos, sin
-            found.append(made[rope, width])
+                computed[rope, width] = cos, sin
+            found.append(computed[rope, width])
         else:
             found.append((np.zeros((0, 0), np.float32), np.zeros((0, 0), np.float32)))
     return found
@@ -56,9 +56,9 @@ def _placed(table: NDArray[np.float32], places: list[int]) -> NDArray[np.float32
     size = whole_vectors(places[-1] + 1)
     if size == len(places):
         return table
-    made = np.zeros((len(table), size), np.float32)
-    made[:, places] = table[:, : len(places)]
-    return made
+    spread = np.zeros((len(table), size), np.float32)
+    spread[:, places] = table[:, : len(places)]
+    return spread
 
 
 def tempers(mixer: Attention, length: int) -> Tensor | None:
@@ -129,8 +129,8 @@ def _yarn(theta: float, inverse: Tensor, dim: int, options: Mapping[str, float])
 
 
 def _yarn_attention(factor: float, options: Mapping[str, float]) -> float:
-    if (given := options.get("attention_factor")) is not None:
-        return float(given)
+    if (stated := options.get("attention_factor")) is not None:
+        return float(stated)
 
     def scale(mscale: float) -> float:
         return 1.0 if factor <= 1 else 0.1 * mscale * math.log(factor) + 1.0

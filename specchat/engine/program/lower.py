@@ -53,22 +53,22 @@ def lower_layer(layer: Layer, index: int = 0) -> tuple[Op, ...]:
 def _mixer(layer: Layer) -> Iterator[Kind]:
     mixer = layer.mixer
     first, last = mixer.products
-    source, made = Buffer("inputs", first.inputs), _sums("projected", first)
+    source, projected = Buffer("inputs", first.inputs), _sums("projected", first)
     yield Normalise(layer.pre_mixer, source)
-    yield Multiply(first, source, made)
+    yield Multiply(first, source, projected)
     mixed = Buffer("mixed", last.inputs)
     if isinstance(mixer, Delta):
         gates = _sums("gates", mixer.gates)
         yield Multiply(mixer.gates, source, gates)
-        yield Advance(mixer, made, gates, mixed)
+        yield Advance(mixer, projected, gates, mixed)
     elif isinstance(mixer, ShortConv):
-        yield Convolve(mixer, made, mixed)
+        yield Convolve(mixer, projected, mixed)
     else:
         if mixer.latent:
             of_heads = Buffer("heads", 3 * mixer.heads * mixer.head_dim, summed=True)
-            yield Expand(mixer.latent, mixer, made, of_heads)
-            made = of_heads
-        yield Attend(mixer, made, mixed)
+            yield Expand(mixer.latent, mixer, projected, of_heads)
+            projected = of_heads
+        yield Attend(mixer, projected, mixed)
     yield from _added(last, mixed, "mixer's update", layer.post_mixer, layer.residual)
 
 
@@ -87,9 +87,9 @@ def _feed(layer: Layer) -> Iterator[Kind]:
         of_experts, of_shared = (replace(source, name=f"inputs of {which}") for which in ("experts", "shared"))
         yield Normalise(feed.apart.pre_experts, of_experts)
         yield Normalise(feed.apart.pre_shared, of_shared)
-    made = Buffer("mixture", sum(feed.each.down.outputs), summed=True)
-    yield Mix(feed, source, of_experts, of_shared, made)
-    yield Add(made, layer.post_feed, layer.residual)
+    mixture = Buffer("mixture", sum(feed.each.down.outputs), summed=True)
+    yield Mix(feed, source, of_experts, of_shared, mixture)
+    yield Add(mixture, layer.post_feed, layer.residual)
 
 
 def _end(layer: Layer) -> Iterator[Kind]:

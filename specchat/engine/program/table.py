@@ -76,7 +76,6 @@ def unsupported(program: Program, executor: Executor) -> str:
 
 
 def _norms(op: Any) -> Iterator[Any]:
-    """The norms of an operation and of its pieces."""
     return (value for piece in _pieces(op) for value in vars(piece).values() if isinstance(value, Norm))
 
 

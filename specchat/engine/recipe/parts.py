@@ -80,14 +80,14 @@ class Matrix:
         """The product of the stored matrices `first`, ..., `last` - 1 alone."""
         return replace(self, names=self.names[first:last], outputs=self.outputs[first:last], alternating=0)
 
-    def order(self, place: int) -> list[int]:
-        """The rows of stored matrix `place` in the order of the product; empty where they have that order."""
+    def order(self, index: int) -> list[int]:
+        """The rows of stored matrix `index` in the order of the product; empty where they have that order."""
         if self.by_head:
             heads = range(0, sum(self.outputs), sum(self.by_head))
             ends = [0, *accumulate(self.by_head)]
             return [head + row for part in pairwise(ends) for head in heads for row in range(*part)]
-        (head, rotated), outputs = self.paired, self.outputs[place]
-        if not rotated or place > 1:
+        (head, rotated), outputs = self.paired, self.outputs[index]
+        if not rotated or index > 1:
             return []
         of_head = [*range(0, rotated, 2), *range(1, rotated, 2), *range(rotated, head)]
         return [first + row for first in range(0, outputs, head) for row in of_head]

@@ -92,8 +92,8 @@ def embed(tokens: Tensor, tensors: ModelTensors, op: Embed, *, scale: float, eps
 
 def token_inputs(x: Tensor, tokens: Tensor, tensors: ModelTensors, op: MakeInputs) -> Tensor:
     of = op.of
-    made = norm(of.norm, tensors.product(x, of.project), tensors) + of.scale * tensors.rows(of.table, tokens)
-    by_layer: Tensor = made.unflatten(-1, (-1, of.norm.size))
+    combined = norm(of.norm, tensors.product(x, of.project), tensors) + of.scale * tensors.rows(of.table, tokens)
+    by_layer: Tensor = combined.unflatten(-1, (-1, of.norm.size))
     return by_layer
 
 
@@ -145,22 +145,18 @@ def attend(
     value_dim: int | None,
     share: int | None,
 ) -> None:
-    of, tensors, context, made = op.of, rows.tensors, rows.context, rows.buffers[op.source.name]
+    of, tensors, context, projected = op.of, rows.tensors, rows.context, rows.buffers[op.source.name]
     assert isinstance(context, Context)
     size = of.heads * of.head_dim * (1 + gated)
-    query, gate = made.narrow(-1, 0, size), None
+    query, gate = projected.narrow(-1, 0, size), None
     if gated:
         query, gate = (part.flatten(-2) for part in query.unflatten(-1, (of.heads, -1)).chunk(2, -1))
     query = _rotated(of, query, tensors, context.rotation, query_norm, late_norms)
     if context.temper is not None:
         query = query * context.temper
-    entries = made.narrow(-1, size, made.shape[-1] - size)
-    own = (
-        ()
-        if share is not None
-        else _entries(of, entries, tensors, context.rotation, (key_norm, value_norm), late_norms)
-    )
-    keys, values = context.entries(*own)
+    entries, norms = projected.narrow(-1, size, projected.shape[-1] - size), (key_norm, value_norm)
+    new = () if share is not None else _entries(of, entries, tensors, context.rotation, norms, late_norms)
+    keys, values = context.entries(*new)
     if sinks or score_cap or context.attend is None:
         of_sinks = tensors.vector(sinks) if sinks else None
         mixed = attended(of, query, keys, values, context.seen, of_sinks, score_cap)
@@ -229,8 +225,8 @@ def attended(
     if sinks is None:
         weights = scores.softmax(-1)
     else:
-        beside = sinks.view(of.kv_heads, -1, 1).expand(*grouped.shape[-4:-1]).flatten(-2)[..., None]
-        weights = torch.cat([scores, beside.expand(*scores.shape[:-1], 1)], -1).softmax(-1)[..., :-1]
+        sink_scores = sinks.view(of.kv_heads, -1, 1).expand(*grouped.shape[-4:-1]).flatten(-2)[..., None]
+        weights = torch.cat([scores, sink_scores.expand(*scores.shape[:-1], 1)], -1).softmax(-1)[..., :-1]
     mixed: Tensor = (weights @ values).unflatten(-2, grouped.shape[-3:-1])
     return mixed.flatten(-4, -3)
 

@@ -29,8 +29,7 @@ from specchat.engine.kernels.ahead import as_of, memory_of
 from specchat.engine.kernels.processors import as_with, processors
 from specchat.engine.protocol.options import Sampling
 from specchat.engine.runners.host import NO_HEADS
-from specchat.engine.runners.registry import drafters_for
-from specchat.engine.runners.runner import Runner
+from specchat.engine.runners.runner import Runner, drafters_for
 from specchat.engine.strategy import SkippedLayers
 
 

@@ -21,8 +21,7 @@ from specchat.engine.memory.vectors import fits
 from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.protocol.pair import Quant
 from specchat.engine.reference.decoder import ReferenceDecoder
-from specchat.engine.runners.registry import drafters_for
-from specchat.engine.runners.runner import Runner
+from specchat.engine.runners.runner import Runner, drafters_for
 from specchat.engine.strategy import Feature, SkippedLayers
 from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.engine.weights.config import ModelConfig

@@ -1,19 +1,20 @@
-"""A loaded pair, with the same interface on every device."""
+"""A loaded pair, with the same interface on every device, and its drafters."""
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from specchat.engine.decoding.cached import CachedModel, Decoder
-from specchat.engine.decoding.constraint import Constraint
 from specchat.engine.decoding.draft import Drafter
 from specchat.engine.decoding.executor import Executor
-from specchat.engine.decoding.reply_rules import ReplyRules
+from specchat.engine.decoding.reply_rules import Constraint, ReplyRules
 from specchat.engine.decoding.step import Decoding
 from specchat.engine.drafters.earlier import Earlier
-from specchat.engine.drafters.fences import Fences
+from specchat.engine.drafters.parts import Fences, Parts
 from specchat.engine.memory.need import Place
 from specchat.engine.protocol.options import Sampling
 from specchat.engine.protocol.pair import DraftFacts, StrategyStatus, TargetFacts
+from specchat.engine.strategies import STRATEGIES
+from specchat.engine.strategy import Facts, Feature, highest
 from specchat.engine.weights.config import ModelConfig
 
 
@@ -98,3 +99,19 @@ def _tables(model: Decoder) -> int:
     """Weights of the embeddings and the head of a model of our own; 0 of others."""
     config = getattr(model, "config", None)
     return config.recipe.tables if isinstance(config, ModelConfig) else 0
+
+
+def drafters_for(
+    parts: Parts, unsupported: Mapping[Feature, str], heads: Mapping[str, str]
+) -> tuple[dict[str, Drafter], tuple[StrategyStatus, ...]]:
+    """Drafters by strategy, and the status of every strategy; those that delegate are made from the others.
+
+    `unsupported` and `heads` are as in `Facts`.
+    """
+    layers, parts = parts.layers, replace(parts, strategies=STRATEGIES, drafters={})
+    facts = Facts(unsupported, heads, layers.count, layers.exit, highest(layers.skip))
+    reasons = {name: one.unsupported(facts) for name, one in STRATEGIES.items()}
+    for one in sorted(STRATEGIES.values(), key=lambda one: one.group == "auto"):
+        if not reasons[one.name]:
+            parts.drafters[one.name] = one.make(parts)
+    return parts.drafters, tuple(StrategyStatus(name, not reason, reason) for name, reason in reasons.items())

@@ -25,7 +25,7 @@ STRATEGY = "draft"
 
 
 def tuned(order: TuneOrder, adapted: bool | None) -> list[str]:
-    """Train the pair's draft, whole or by `adapted` matrices, and register it if it is faster for sure.
+    """Train the pair's draft, whole or by `adapted` matrices, and register it if it is clearly faster.
 
     Raises:
         TuneStopped: it is to be stopped.
@@ -45,7 +45,7 @@ def tuned(order: TuneOrder, adapted: bool | None) -> list[str]:
         f"Held-out replies: {found.before.rate:.0%} of drafts accepted before, {found.after.rate:.0%} after; "
         f"{found.before.length:.2f} and {found.after.length:.2f} tokens a step."
     )
-    made = TuneResult(
+    result = TuneResult(
         kind=STRATEGY,
         key="draft",
         subject="The draft lies",
@@ -53,11 +53,10 @@ def tuned(order: TuneOrder, adapted: bool | None) -> list[str]:
         before={"accepted": found.before.rate},
         after={"accepted": found.after.rate},
     )
-    return [line, *registered(order, made, measured(order, before, after))]
+    return [line, *registered(order, result, measured(order, before, after))]
 
 
 def _distilled(order: TuneOrder, adapted: bool | None, length: int) -> Distilled:
-    """Collect replies, train, and write the draft into the workshop; held-out drafts are of `length`."""
     spec, shop = order.pair.spec, order.shop
     assert spec.draft is not None
     draft = opened(order, spec.draft)

@@ -20,7 +20,7 @@ KEY, SEED = "exit", 7
 
 
 def tuned(order: TuneOrder) -> list[str]:
-    """Train the adapter, and register it if drafting by early exit is faster for sure.
+    """Train the adapter, and register it if drafting by early exit is clearly faster.
 
     Raises:
         TuneStopped: it is to be stopped.
@@ -57,5 +57,5 @@ def tuned(order: TuneOrder) -> list[str]:
     by_exit = [Speculation.of(NAME, order.pair.lengths.get(NAME))]
     alone = replace(spec, draft=None, draft_vocabulary=None, heads={})
     found = measured(order, Side(alone, by_exit), Side(replace(alone, exit=str(order.shop.finished)), by_exit))
-    made = TuneResult(KEY, KEY, "The adapter lies", order.shop.finished, before=before, after=after)
-    return [line, *registered(order, made, found)]
+    result = TuneResult(KEY, KEY, "The adapter lies", order.shop.finished, before=before, after=after)
+    return [line, *registered(order, result, found)]

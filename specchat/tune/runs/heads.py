@@ -24,7 +24,7 @@ JUDGED_EVERY = 50
 
 
 def tuned(order: TuneOrder, family: Head) -> list[str]:
-    """Train heads of a family, and register them if the pair is faster with them for sure.
+    """Train heads of a family, and register them if the pair is clearly faster with them.
 
     Raises:
         TuneStopped: it is to be stopped.

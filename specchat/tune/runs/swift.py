@@ -15,7 +15,7 @@ MORE = "More --sets, --replies or prompts closer to yours may help."
 
 
 def tuned(order: TuneOrder) -> list[str]:
-    """Search for the set, by the strategy that the order's kind names, and register it if it is faster for sure.
+    """Search for the set, by the strategy that the order's kind names, and register it if it is clearly faster.
 
     Raises:
         TuneStopped: it is to be stopped.

@@ -46,18 +46,18 @@ def counted(
 
     target = Checkpoint.open(locate(pair.spec.target, show))
     tokenizer = target.tokenizer()
-    kept = always(tokenizer, target.config.eos | tokenizer.eos)
+    required = always(tokenizer, target.config.eos | tokenizer.eos)
     if pair.spec.draft is None and not has_own_layer(pair.spec, target):
         raise EngineError(
             "request",
             f'Pair "{pair.id}" has neither a draft model nor a layer of its target that drafts. Choose another.',
         )
     size = size or min(tokenizer.size // 2, OWN_LAYER if pair.spec.draft is None else tokenizer.size)
-    if not len(kept) <= size < tokenizer.size:
+    if not len(required) <= size < tokenizer.size:
         raise EngineError(
             "request",
-            f"--size must be at least the {len(kept)} tokens that are always in, and less than the {tokenizer.size} of "
-            f"{pair.name}; {size} is not.",
+            f"--size must be at least the {len(required)} tokens that are always in, and less than the "
+            f"{tokenizer.size} of {pair.name}; {size} is not.",
         )
     replies = []
     for text in texts:
@@ -66,8 +66,8 @@ def counted(
     if sum(map(len, replies)) < ENOUGH:
         replies += _written(pair, report, show, stopped)
     report.show("counting")
-    tokens = frequent(replies, kept, size, tokenizer.size)
-    share = covered(replies, kept, size, tokenizer.size)
+    tokens = frequent(replies, required, size, tokenizer.size)
+    share = covered(replies, required, size, tokenizer.size)
     try:
         write(out, tokenizer, tokens)
     except OSError as error:
@@ -85,7 +85,6 @@ def counted(
 def _written(
     pair: Pair, report: TuneReport, show: Callable[[Loading], None], stopped: Callable[[], bool]
 ) -> Iterator[list[int]]:
-    """The target's replies to the prompts of the benchmark."""
     session = load(pair.spec, show)
     prompts = read_prompts(shipped_prompts(pair.id))
     for index, prompt in enumerate(prompts):

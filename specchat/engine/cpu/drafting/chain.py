@@ -22,7 +22,7 @@ from specchat.engine.cpu.products.tiles import BFLOAT16, FLOAT16, FLOAT32, load_
 from specchat.engine.cpu.threads.dispatch import run_pass
 from specchat.engine.kernels.streams import TOKEN
 from specchat.engine.memory.vectors import LANES
-from specchat.engine.model.chain_parameters import ChainParameters
+from specchat.engine.model.decoder import ChainParameters
 
 _draw: Any = draw
 Floats = NDArray[np.float32]
