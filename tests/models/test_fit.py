@@ -24,7 +24,7 @@ from specchat.models.about import About, about_folder, about_gguf
 from specchat.models.check import checked_pair
 from specchat.models.drafts import OTHER_TOKENS, cost, drafts_for, lack
 from specchat.models.fit import fit
-from specchat.models.fit import look as look_for_heads
+from specchat.models.heads import look as look_for_heads
 from specchat.models.library import FoundModel, Library, ModelPlaces, look
 from specchat.models.machine import FreeMemory, this_machine
 from specchat.models.offers import Offer, offers

@@ -88,7 +88,7 @@ class KvMtpHead(DraftHead):
 
     @property
     def capturable(self) -> bool:
-        """Like of other heads, but without experts: captured passes here have no kernels for them."""
+        """True for layers without experts: captured passes here have no kernels for them."""
         return all(isinstance(one.feed, Gated) for one in self._layers)
 
     @property
