@@ -178,7 +178,7 @@ class RecommendSearch:
 
     def _beside(self, variant: Variant) -> int:
         """Bytes that a setting takes beside the loaded pair, at most."""
-        from specchat.recommend.variants import shared_target
+        from specchat.engine.loading.beside import shared_target
 
         info = self.session.info
         if shared_target(self.session, self._pair.spec, variant.spec) is None:
@@ -215,8 +215,8 @@ class RecommendSearch:
         """Contenders of the pair with another setting, by the strategies that it affects, or the reason against it."""
         from specchat.bench.ours import Ours
         from specchat.engine.hardware.free_memory import free_memory
+        from specchat.engine.loading.beside import load_beside
         from specchat.engine.protocol.options import Sampling, Speculation
-        from specchat.recommend.variants import load_beside
 
         free = free_memory()
         if free is not None and free < 2 * self._beside(variant):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from specchat.clean import one_line
-from specchat.engine.fetch.cached import file_state, state_once_loaded
+from specchat.engine.fetch.file_state import file_state, state_once_loaded
 from specchat.engine.process.client import EngineClient
 from specchat.engine.process.wire import Sealed
 from specchat.engine.protocol.events import (

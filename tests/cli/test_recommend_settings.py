@@ -13,6 +13,7 @@ from specchat.bench.race import ContenderSpeed
 from specchat.cli import recommend
 from specchat.config.catalog import Pair, Requires, load_catalog
 from specchat.engine.loading import load
+from specchat.engine.loading.beside import load_beside
 from specchat.engine.protocol.options import Message
 from specchat.engine.protocol.pair import PairSpec
 from specchat.engine.strategies import STRATEGIES
@@ -23,7 +24,7 @@ from specchat.recommend import search
 from specchat.recommend.decision import decided
 from specchat.recommend.machine import suggestion
 from specchat.recommend.search import Recommendations, RecommendSearch, VariantSpeed, contenders
-from specchat.recommend.variants import load_beside, variants
+from specchat.recommend.variants import variants
 from specchat.tune.registry import give_back, register, use
 from specchat.tune.shelf import Tuned
 from tests.cli.conftest import Run, configure, own, prompts_file

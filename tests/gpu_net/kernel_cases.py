@@ -21,6 +21,7 @@ from tests.kernels import (
     test_delta,
     test_experts,
     test_growth,
+    test_latent,
     test_layer_inputs,
     test_rings,
     test_rope,
@@ -167,8 +168,14 @@ def ringed() -> None:
     test_rings.test_the_entries_of_a_path_move_together_across_the_edge()
 
 
+def of_latents() -> None:
+    test_latent.test_a_latent_is_normed(HALF)
+    test_latent.test_heads_are_put_together(2, 24, 8, 32, True)
+
+
 CASES: dict[str, Callable[[], None]] = {
     "embed": embedded,
+    "latents": of_latents,
     "norm": normed,
     "rope": rotated,
     "silu": lambda: test_activation.TestGate().test_is_torchs(172, "silu", HALF),

@@ -37,7 +37,7 @@ def passed(fake: FakeTorch, name: str, memory: Memory) -> list[Launch]:
     """The launches of a pass of one row through six layers, as with this memory."""
     whole = family(name)
     model, before = whole.config.cut(6), len(fake.launches)
-    kept = weights(model, whole.quant, THERE, packed=whole.packed_experts)
+    kept = weights(model, whole.quant, THERE, packed=whole.stored is not None and whole.stored.of_experts)
     made = DeviceDecoder(model, kept, 64, THERE, torch.bfloat16)
     tokens, start = (torch.zeros(many, dtype=torch.int32, device=THERE) for many in (64, 1))
     with as_of(memory):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from specchat.engine.fetch.cached import file_state
+from specchat.engine.fetch.file_state import file_state
 from specchat.engine.protocol.pair import ModelSource, PairSpec
 
 OWN = "model.safetensors", "config.json", "tokenizer_config.json", "chat_template.jinja"

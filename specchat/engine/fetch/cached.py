@@ -1,16 +1,13 @@
 """A repository's files in the cache, and the state of a pair's files."""
 
-import hashlib
-import os
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 from specchat.engine.errors import ModelError
 from specchat.engine.fetch.listing import SINGLE_FILES, first_files, parts_of
-from specchat.engine.fetch.source import Hub, usual_hub
+from specchat.engine.fetch.source import Hub
 from specchat.engine.files import found, indexed
-from specchat.engine.protocol.pair import ModelSource, PairSpec
+from specchat.engine.protocol.pair import ModelSource
 
 INDEX = "model.safetensors.index.json"
 
@@ -66,43 +63,3 @@ def _cached_file(hub: Hub, repo: str, name: str, revision: str | None) -> Path |
     """A file of the commit that `revision` last meant; found without the library, whose import is slow."""
     path = hub.commit_folder(repo, revision) / name
     return path if path.exists() else None
-
-
-PART = re.compile(r"(.*-)\d{5}-of-\d{5}\.gguf")
-READ = (".safetensors", ".json", ".jinja", ".gguf", ".bin", ".pt", ".model", ".txt", ".py")
-"""Ends of names of the files that loading reads from a model's folder."""
-
-
-def file_state(pair: PairSpec) -> str:
-    """A digest of places, sizes and times of the files that loading `pair` reads, as far as they are here."""
-    paths = [*map(_place, pair.sources), pair.exit, pair.draft_vocabulary]
-    known = "\n".join(line for path in paths if path for line in _files(Path(path).expanduser()))
-    return hashlib.sha256(known.encode("utf-8", "surrogateescape")).hexdigest()
-
-
-def state_once_loaded(pair: PairSpec, before: str) -> str:
-    """The same after loading, which downloads what was not here; other files may have changed meanwhile."""
-    return file_state(pair) if any(source.repo for source in pair.sources) else before
-
-
-def _place(source: ModelSource) -> str | None:
-    if source.repo is None:
-        return source.path
-    return str(usual_hub().commit_folder(source.repo, source.revision) / (source.file or ""))
-
-
-def _files(path: Path) -> Iterator[str]:
-    """A line for each file at a place, and one for the place."""
-    yield str(path)
-    try:
-        if path.is_dir():
-            folder, names = path, sorted(name for name in os.listdir(path) if name.endswith(READ))
-        else:
-            folder = path.parent
-            part = PART.fullmatch(path.name)
-            names = sorted(name for name in os.listdir(folder) if name.startswith(part[1])) if part else [path.name]
-        for name in names:
-            found = (folder / name).stat()
-            yield f"{name} {found.st_size} {found.st_mtime_ns} {found.st_ino}"
-    except OSError:
-        yield "not there"

@@ -27,7 +27,7 @@ from typing import BinaryIO, NoReturn, Protocol
 from specchat.engine import leash
 from specchat.engine.cpu import compiled
 from specchat.engine.errors import EngineError, ErrorKind
-from specchat.engine.fetch.cached import file_state, state_once_loaded
+from specchat.engine.fetch.file_state import file_state, state_once_loaded
 from specchat.engine.hardware import gpu_failure, out_of_memory
 from specchat.engine.hardware.gpu_record import GpuRecord
 from specchat.engine.process import wire
