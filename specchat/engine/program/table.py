@@ -1,6 +1,6 @@
 """The functions of an executor, by the operation that each runs, and the features that no function of it has."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields
 from functools import cache
 from inspect import Parameter, signature
@@ -44,7 +44,8 @@ class OpTable:
             TypeError: a function does not name a feature that `LACKING` does not list either, or names another one.
         """
         apart = {*LACKING[executor], *elsewhere}
-        self._functions: dict[type, tuple[Callable[..., Any], tuple[str, ...]]] = {}
+        self._functions: dict[type, tuple[Callable[..., Any], list[tuple[int, str]]]] = {}
+        """Functions with the features that they name, each with the index of the piece that has it."""
         for kind, function in functions.items():
             named = [one.name for one in signature(function).parameters.values() if one.kind is Parameter.KEYWORD_ONLY]
             pieces = kind, *getattr(kind, "pieces", ())
@@ -52,13 +53,14 @@ class OpTable:
             for name in sorted(wanted.symmetric_difference(named)):
                 fault = "does not name" if name in wanted else "names"
                 raise TypeError(f"{executor}: the function of {kind.__name__} {fault} the feature {name!r}")
-            self._functions[kind] = function, tuple(named)
+            features = [(at, name) for at, piece in enumerate(pieces) for name in _features(piece) if name in named]
+            self._functions[kind] = function, features
 
     def run(self, op: Any, *context: Any) -> Any:
         """Call the function of `op` with `context`, the operation and its features."""
-        function, named = self._functions[type(op)]
-        values = {name: value for piece in _pieces(op) for name, value in _values(piece) if name in named}
-        return function(*context, op, **values)
+        function, features = self._functions[type(op)]
+        pieces = _pieces(op)
+        return function(*context, op, **{name: getattr(pieces[at], name) for at, name in features})
 
 
 def unsupported(program: Program, executor: Executor) -> str:
@@ -89,7 +91,7 @@ def _values(piece: Any) -> Iterator[tuple[str, Any]]:
     return ((name, getattr(piece, name)) for name in _features(piece.__class__))
 
 
-def _pieces(op: Any) -> Iterable[Any]:
+def _pieces(op: Any) -> tuple[Any, ...]:
     """An operation, and the pieces of the recipe whose features it has."""
     of = getattr(op, "of", None)
     if isinstance(op, Mix):

@@ -1,1 +1,1 @@
-"""What crosses the boundary between app and engine: requests, events, options, figures; without torch."""
+"""Messages between app and engine, and the values in them: requests, events, options, figures; without torch."""
