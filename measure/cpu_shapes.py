@@ -22,7 +22,7 @@ from measure.cpu_layers import EXPERTS, QWEN3_MOE, QWEN35
 from specchat.bench.published import shaped
 from specchat.bench.synthetic import write_random
 from specchat.engine.cpu.decoder import CpuDecoder
-from specchat.engine.gguf.export import Kind, export
+from specchat.engine.llama_cpp.export import Kind, export
 from specchat.engine.model.rows import PREFILL_ROWS
 from specchat.engine.protocol.pair import Quant
 from specchat.engine.weights.checkpoint import Checkpoint

@@ -1,4 +1,4 @@
-"""GGUF files of random checkpoints whose families `engine/gguf/export.py` does not write, for llama.cpp beside ours.
+"""GGUF files of random checkpoints of families that `llama_cpp/export.py` does not write, for llama.cpp beside ours.
 
 Names are those of the package gguf; layouts are llama.cpp's, whose logits `measure.cpu_shapes` compares with ours.
 """
@@ -11,8 +11,8 @@ import gguf
 import torch
 from torch import Tensor
 
-from specchat.engine.gguf.export import FILE_TYPES, OUTER_MATRICES, Kind
-from specchat.engine.gguf.vocabulary import Vocabulary, describe
+from specchat.engine.llama_cpp.export import FILE_TYPES, OUTER_MATRICES, Kind
+from specchat.engine.llama_cpp.vocabulary import Vocabulary, describe
 from specchat.engine.recipe import Delta, Experts, Norm
 from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.engine.weights.weights import Weights

@@ -14,7 +14,7 @@ from specchat.cli.options import PAIR_OPTIONS, with_options
 from specchat.cli.output import Output, Problem, ProgressLine, reports_errors
 
 if TYPE_CHECKING:
-    from specchat.engine.gguf.export import Kind
+    from specchat.engine.llama_cpp.export import Kind
     from specchat.engine.protocol.pair import ModelSource
 
 TYPES = ("f32", "f16", "q8_0", "q4_0")
@@ -91,7 +91,7 @@ def _pair(pair: str, out: Path, kind: "Kind", models: Path | None) -> None:
 
 def _write(source: "ModelSource", file: Path, kind: "Kind", progress: ProgressLine) -> None:
     from specchat.engine.fetch.hub import locate
-    from specchat.engine.gguf.export import export
+    from specchat.engine.llama_cpp.export import export
     from specchat.engine.weights.checkpoint import Checkpoint
 
     if source.is_gguf:

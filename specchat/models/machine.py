@@ -9,10 +9,10 @@ from pathlib import Path
 
 from specchat.engine.backends import GGUF_BACKEND, HF_BACKEND
 from specchat.engine.cpu import compiled
-from specchat.engine.gguf.library import PACKAGE
 from specchat.engine.hardware.free_memory import free_memory
 from specchat.engine.hardware.gpu_counters import ASSUMED_BUS, installed
 from specchat.engine.kernels.gpu_shapes import OLDEST
+from specchat.engine.llama_cpp.library import PACKAGE
 from specchat.engine.protocol.pair import QUANTS, PairSpec
 from specchat.installing import install_command
 

@@ -11,7 +11,7 @@ from transformers.models.lfm2.modeling_lfm2 import Lfm2MLP
 
 from specchat.engine import families
 from specchat.engine.errors import ModelError
-from specchat.engine.gguf.export import unsupported
+from specchat.engine.llama_cpp.export import unsupported
 from specchat.engine.model.rope import tables
 from specchat.engine.recipe import Attention, Delta, Layer, Recipe
 from specchat.engine.weights.config import parse_config

@@ -15,8 +15,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.errors import ModelError
 from specchat.engine.families.parts.family import described
-from specchat.engine.gguf import export
 from specchat.engine.heads.recipe import shape_of
+from specchat.engine.llama_cpp import export
 from specchat.engine.memory import gpu_need
 from specchat.engine.memory.need import Model, need
 from specchat.engine.memory.vectors import unsupported

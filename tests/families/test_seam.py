@@ -44,8 +44,8 @@ LINES = 150
 ELSEWHERE = (
     "specchat/bench/published.py",
     "specchat/models/drafts.py",
-    "specchat/engine/gguf/vocabulary.py",
-    "specchat/engine/gguf/export.py",
+    "specchat/engine/llama_cpp/vocabulary.py",
+    "specchat/engine/llama_cpp/export.py",
     "specchat/engine/tool_calls/",
 )
 """Tables of published checkpoints, llama.cpp's words, and forms of tool calls."""

@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from specchat.config.paths import demo_model
-from specchat.engine.gguf.export import export
+from specchat.engine.llama_cpp.export import export
 from specchat.engine.protocol.events import Counted, Failed, Finished, Started, Step
 from specchat.engine.protocol.options import Grammar, Limits, Message, Sampling, Written
 from specchat.engine.protocol.requests import Cancel, Count

@@ -11,7 +11,7 @@ from real_terminal import Terminal, needs_tmux, terminal
 
 from specchat.config.paths import demo_model
 from specchat.engine.fetch.source import Hub
-from specchat.engine.gguf.export import export
+from specchat.engine.llama_cpp.export import export
 from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.tiny import checkpoint
 from tests.models.made import gguf, in_cache

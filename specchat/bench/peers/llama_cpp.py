@@ -10,7 +10,7 @@ import torch
 
 from specchat.bench.contender import CLOCK, BenchPrompt, Clock, Material, Run
 from specchat.engine.errors import EngineError
-from specchat.engine.gguf.export import Kind, export
+from specchat.engine.llama_cpp.export import Kind, export
 from specchat.engine.protocol.options import Sampling
 from specchat.engine.protocol.pair import is_gguf
 from specchat.engine.weights.checkpoint import Checkpoint

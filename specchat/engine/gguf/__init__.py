@@ -1,1 +1,1 @@
-"""GGUF files: exported from a checkpoint, and run by llama.cpp through llama-cpp-python."""
+"""GGUF files as checkpoints of our own decoder."""

@@ -12,14 +12,15 @@ from specchat.engine.decoding.guard import Guard, RoughGuard
 from specchat.engine.decoding.row_invariance import Proof
 from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.fetch.hub import locate, locate_file
-from specchat.engine.gguf.file import GgufFile, file_parts, first_part
 from specchat.engine.gguf.header import read_header
-from specchat.engine.gguf.library import llama
-from specchat.engine.gguf.model import UNEVEN_BLOCK, GgufModel, GgufSettings
-from specchat.engine.gguf.proof import RUNNING, prove
-from specchat.engine.gguf.tokens import tokenizer_of
-from specchat.engine.gguf.trial import try_file
+from specchat.engine.gguf.parts import file_parts, first_part
 from specchat.engine.hardware.threads import CORES, leave_one_core
+from specchat.engine.llama_cpp.file import GgufFile
+from specchat.engine.llama_cpp.library import llama
+from specchat.engine.llama_cpp.model import UNEVEN_BLOCK, GgufModel, GgufSettings
+from specchat.engine.llama_cpp.proof import RUNNING, prove
+from specchat.engine.llama_cpp.tokens import tokenizer_of
+from specchat.engine.llama_cpp.trial import try_file
 from specchat.engine.loading.drafting import unrestricted, vocabulary_map_of, words_of
 from specchat.engine.memory.plan import DEFAULT_CONTEXT, shortened
 from specchat.engine.protocol.events import Loading

@@ -16,12 +16,12 @@ from torch import Tensor
 from specchat.cli.root import specchat
 from specchat.config.paths import demo_model
 from specchat.engine.errors import EngineError, ModelError
-from specchat.engine.gguf.export import KINDS, TENSOR_NAMES, Kind, architecture, export, unsupported
+from specchat.engine.llama_cpp.export import KINDS, TENSOR_NAMES, Kind, architecture, export, unsupported
 from specchat.engine.recipe import Gated, Matrix, Norm, Recipe
 from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.tiny import byte_fallback, checkpoint
-from tests.gguf.conftest import byte_tokenizer
-from tests.gguf.test_export import FAMILIES, WIDE
+from tests.llama_cpp.conftest import byte_tokenizer
+from tests.llama_cpp.test_export import FAMILIES, WIDE
 
 pytestmark = pytest.mark.needs_gguf
 

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from specchat.engine.errors import EngineError, ModelError
-from specchat.engine.gguf import library, trial
-from specchat.engine.gguf.file import file_parts, first_part
-from specchat.engine.gguf.library import PACKAGE
+from specchat.engine.gguf.parts import file_parts, first_part
+from specchat.engine.llama_cpp import library, trial
+from specchat.engine.llama_cpp.library import PACKAGE
 from specchat.engine.loading import load
 from specchat.engine.protocol.events import Loading
 from specchat.engine.protocol.pair import GgufOptions, ModelSource, PairSpec
 from specchat.installing import install_command
-from tests.gguf.conftest import loaded, pair
+from tests.llama_cpp.conftest import loaded, pair
 
 needs_llama = pytest.mark.needs_llama
 

@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from specchat.engine.errors import EngineError, ModelError
-from specchat.engine.gguf.vocabulary import Vocabulary, describe
+from specchat.engine.llama_cpp.vocabulary import Vocabulary, describe
 from specchat.engine.protocol.options import Limits, Message, Sampling, Speculation
 from specchat.engine.protocol.requests import Generate
 from specchat.engine.session import Session
 from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.test_lossless import SAMPLINGS, finished, reply
-from tests.gguf.conftest import loaded
 from tests.hf.networks import network
+from tests.llama_cpp.conftest import loaded
 
 pytestmark = pytest.mark.needs_llama
 

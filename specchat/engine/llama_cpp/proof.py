@@ -23,8 +23,8 @@ from specchat.engine.decoding.row_invariance import (
     pass_tokens,
     require_context,
 )
-from specchat.engine.gguf.lone import lone_error
-from specchat.engine.gguf.model import GgufModel
+from specchat.engine.llama_cpp.lone import lone_error
+from specchat.engine.llama_cpp.model import GgufModel
 
 MOST_PADDING = 4
 """Largest padding of a single row; a larger one would slow plain decoding too much."""

@@ -7,7 +7,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from specchat.config.paths import demo_model
-from specchat.engine.gguf.export import export
+from specchat.engine.llama_cpp.export import export
 from specchat.engine.loading import load
 from specchat.engine.protocol.pair import GgufOptions, ModelSource, PairSpec
 from specchat.engine.session import Session

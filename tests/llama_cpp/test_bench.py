@@ -10,7 +10,7 @@ from specchat.bench.peers import theirs
 from specchat.engine.protocol.options import Limits, Message, Sampling, Speculation
 from specchat.engine.session import Session
 from tests.engine.test_lossless import finished, reply
-from tests.gguf.conftest import pair
+from tests.llama_cpp.conftest import pair
 
 pytestmark = pytest.mark.needs_llama
 

@@ -11,13 +11,13 @@ from measure.other_drafts import cut, permuted
 from specchat.config.paths import demo_model
 from specchat.engine.cross_tokenizer.model import CrossTokenizerModel
 from specchat.engine.cross_tokenizer.vocabulary_map import VocabularyMap
-from specchat.engine.gguf.export import export
-from specchat.engine.gguf.model import GgufModel
+from specchat.engine.llama_cpp.export import export
+from specchat.engine.llama_cpp.model import GgufModel
 from specchat.engine.protocol.options import Limits, Sampling, Speculation
 from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.test_lossless import SAMPLINGS, finished, reply
 from tests.engine.tiny import checkpoint
-from tests.gguf.conftest import byte_tokenizer, loaded
+from tests.llama_cpp.conftest import byte_tokenizer, loaded
 
 pytestmark = pytest.mark.needs_llama
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tokenizers import AddedToken
 
 from specchat.engine.errors import ModelError
-from specchat.engine.gguf.file import GgufFile
+from specchat.engine.llama_cpp.file import GgufFile
 from specchat.engine.text.template import TemplateSource
 from specchat.engine.text.tokenizer import Tokenizer
 

@@ -12,12 +12,12 @@ from specchat.config.paths import demo_model
 from specchat.engine.decoding import row_invariance
 from specchat.engine.decoding.row_invariance import MOST_ROWS, SAFETY
 from specchat.engine.errors import ModelError
-from specchat.engine.gguf import lone as proof_of_one
-from specchat.engine.gguf import proof
-from specchat.engine.gguf.export import Kind, export
-from specchat.engine.gguf.file import GgufFile
-from specchat.engine.gguf.model import GgufModel, GgufSettings
-from specchat.engine.gguf.trial import try_file
+from specchat.engine.llama_cpp import lone as proof_of_one
+from specchat.engine.llama_cpp import proof
+from specchat.engine.llama_cpp.export import Kind, export
+from specchat.engine.llama_cpp.file import GgufFile
+from specchat.engine.llama_cpp.model import GgufModel, GgufSettings
+from specchat.engine.llama_cpp.trial import try_file
 from specchat.engine.model.decoder import Skip
 from specchat.engine.model.tree_layout import chain
 from specchat.engine.weights.checkpoint import Checkpoint

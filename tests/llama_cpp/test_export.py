@@ -12,7 +12,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.errors import EngineError
-from specchat.engine.gguf.export import export, llama3_factors, pairwise
+from specchat.engine.llama_cpp.export import export, llama3_factors, pairwise
 from specchat.engine.recipe import Rope
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.weights.checkpoint import Checkpoint

@@ -13,8 +13,8 @@ from specchat.config.paths import demo_model
 from specchat.engine.decoding.guard import RoughGuard
 from specchat.engine.decoding.host import HostExecutor
 from specchat.engine.decoding.row_invariance import MOST_ROWS
-from specchat.engine.gguf.export import Kind, export
-from specchat.engine.gguf.model import GgufModel
+from specchat.engine.llama_cpp.export import Kind, export
+from specchat.engine.llama_cpp.model import GgufModel
 from specchat.engine.loading import load
 from specchat.engine.protocol.options import Limits, Sampling, Speculation
 from specchat.engine.protocol.pair import GgufOptions, PairSpec
@@ -23,7 +23,7 @@ from specchat.engine.strategies import HEADED, STRATEGIES
 from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.test_lossless import LENGTHS, PROMPTS, SAMPLINGS, finished, reply, reuse_the_prefix, shown
 from tests.engine.tiny import on_cpu
-from tests.gguf.conftest import EXACT, loaded
+from tests.llama_cpp.conftest import EXACT, loaded
 
 pytestmark = pytest.mark.needs_llama
 

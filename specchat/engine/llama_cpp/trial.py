@@ -13,7 +13,7 @@ from typing import Any, Literal, cast
 
 from specchat.clean import one_line
 from specchat.engine.errors import EngineError, ModelError
-from specchat.engine.gguf.file import file_parts
+from specchat.engine.gguf.parts import file_parts
 from specchat.engine.hardware.free_memory import free_memory
 
 TIMEOUT_S = 60.0
@@ -65,7 +65,7 @@ def _survived(file: Path, mode: Mode, within_s: float) -> bool:
 
 def find_fault(file: str, mode: Mode) -> str:
     """Reason why llama.cpp cannot load a file, or run it if `mode` reads weights; else ""."""
-    from specchat.engine.gguf.library import ERRORS, llama
+    from specchat.engine.llama_cpp.library import ERRORS, llama
 
     api = llama()
     params = api.llama_model_default_params()
@@ -84,7 +84,7 @@ def find_fault(file: str, mode: Mode) -> str:
 
 def _run(api: Any, file: str, options: Any, repack: bool) -> str:
     """Reason why the model decodes no token, or ""."""
-    from specchat.engine.gguf.library import ERRORS
+    from specchat.engine.llama_cpp.library import ERRORS
 
     params = api.llama_model_default_params()
     params.n_gpu_layers, params.use_extra_bufts = 0, repack

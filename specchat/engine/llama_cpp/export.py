@@ -12,8 +12,8 @@ from torch import Tensor
 
 from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.formats.quantise import dequantised
-from specchat.engine.gguf.library import PACKAGE
-from specchat.engine.gguf.vocabulary import Vocabulary, describe
+from specchat.engine.llama_cpp.library import PACKAGE
+from specchat.engine.llama_cpp.vocabulary import Vocabulary, describe
 from specchat.engine.protocol.pair import Quant
 from specchat.engine.recipe import Experts, Layer, Matrix, Recipe, Rope
 from specchat.engine.weights.checkpoint import Checkpoint

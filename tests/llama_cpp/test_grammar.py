@@ -8,7 +8,7 @@ from specchat.engine.protocol.options import Limits, Sampling
 from specchat.engine.session import Session
 from tests.engine.grammars import GRAMMARS, fits
 from tests.engine.test_grammar_lossless import last, request
-from tests.gguf.test_lossless import DRAFTING
+from tests.llama_cpp.test_lossless import DRAFTING
 
 pytestmark = pytest.mark.needs_llama
 

@@ -14,13 +14,13 @@ from click.testing import CliRunner
 from specchat.cli.root import specchat
 from specchat.config.catalog import load_catalog
 from specchat.config.paths import demo_model
-from specchat.engine.gguf.export import export
+from specchat.engine.llama_cpp.export import export
 from specchat.engine.loading import load
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.tiny import checkpoint
-from tests.gguf.conftest import byte_tokenizer, pair
 from tests.hub.server import loopback_hub, of_folder
+from tests.llama_cpp.conftest import byte_tokenizer, pair
 
 pytestmark = pytest.mark.needs_llama
 

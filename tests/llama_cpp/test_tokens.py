@@ -7,10 +7,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from specchat.config.paths import demo_model
-from specchat.engine.gguf.export import export
-from specchat.engine.gguf.file import GgufFile
-from specchat.engine.gguf.tokens import tokenizer_of
-from specchat.engine.gguf.vocabulary import Vocabulary
+from specchat.engine.llama_cpp.export import export
+from specchat.engine.llama_cpp.file import GgufFile
+from specchat.engine.llama_cpp.tokens import tokenizer_of
+from specchat.engine.llama_cpp.vocabulary import Vocabulary
 from specchat.engine.protocol.options import Message
 from specchat.engine.session import Session
 from specchat.engine.text.tokenizer import Tokenizer, same_tokens

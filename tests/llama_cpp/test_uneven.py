@@ -7,7 +7,7 @@ import torch
 
 from measure.random_gguf import write
 from specchat.engine.decoding.cached import CachedModel
-from specchat.engine.gguf.model import UNEVEN_BLOCK, GgufModel
+from specchat.engine.llama_cpp.model import UNEVEN_BLOCK, GgufModel
 from specchat.engine.protocol.events import Finished, Started
 from specchat.engine.protocol.options import Limits, Message, Speculation
 from specchat.engine.protocol.pair import GgufOptions
@@ -16,7 +16,7 @@ from specchat.engine.session import Session
 from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.test_lossless import SAMPLINGS
 from tests.engine.tiny import MORE, checkpoint
-from tests.gguf.conftest import MISSING, byte_tokenizer, loaded
+from tests.llama_cpp.conftest import MISSING, byte_tokenizer, loaded
 
 pytestmark = pytest.mark.needs_llama
 

@@ -11,7 +11,7 @@ import torch
 
 from specchat.engine.decoding.row_invariance import BUDGET_S, MOST_ROWS, SAFETY, pass_tokens
 from specchat.engine.decoding.sampler import History, Sampler
-from specchat.engine.gguf.model import GgufModel
+from specchat.engine.llama_cpp.model import GgufModel
 from specchat.engine.protocol.options import Sampling
 
 PROMPT_TOKENS = 8

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from specchat.engine.gguf import model
-from specchat.engine.gguf.file import GgufFile
-from specchat.engine.gguf.model import GgufModel, GgufSettings
+from specchat.engine.llama_cpp import model
+from specchat.engine.llama_cpp.file import GgufFile
+from specchat.engine.llama_cpp.model import GgufModel, GgufSettings
 from specchat.engine.loading.gguf import counts
 
 

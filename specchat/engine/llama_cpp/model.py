@@ -14,8 +14,8 @@ from torch import Tensor
 from specchat.engine.cpu.threads.tuning import Threads
 from specchat.engine.decoding.row_invariance import BLOCK, MOST_ROWS, UNPADDED, ChainOnlyModel, Padding
 from specchat.engine.errors import ModelError
-from specchat.engine.gguf.file import GgufFile
-from specchat.engine.gguf.library import ERRORS
+from specchat.engine.llama_cpp.file import GgufFile
+from specchat.engine.llama_cpp.library import ERRORS
 from specchat.engine.protocol.pair import CacheType
 
 CACHE_TYPES: dict[CacheType, tuple[str, float]] = {

@@ -1,0 +1,1 @@
+"""Models that llama.cpp runs, below the same step; GGUF files written for it."""
