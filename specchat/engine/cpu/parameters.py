@@ -76,7 +76,8 @@ class Parameters:
     def embed(self, tokens: Sequence[int] | Tensor, normed: bool = True) -> Tensor:
         """Inputs of the first layer, float32 [tokens, hidden]; without `normed` before any norm of embeddings."""
         # A target may choose a padding token that a draft model has no row for.
-        known = [min(token, self._recipe.vocab - 1) for token in tokens]
+        last = self._recipe.vocab - 1
+        known = [min(token, last) for token in tokens]
         if isinstance(self.embeddings, Tensor):
             rows = embedding(torch.tensor(known), self.embeddings).float()
         else:

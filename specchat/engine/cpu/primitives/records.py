@@ -195,14 +195,14 @@ class Structure:
         """Set fields: numbers, or contiguous arrays and records for their addresses, None for address 0."""
         held = self._held
         for name, value in fields.items():
+            if value is not None and held.get(name) is value:
+                continue
+            held.pop(name, None)
             number = 0 if value is None else value
-            if isinstance(value, Structure | np.ndarray):
-                if held.get(name) is value:
-                    continue
-                held[name] = value
-                number = value.address if isinstance(value, Structure) else value.ctypes.data
-            else:
-                held.pop(name, None)
+            if isinstance(value, np.ndarray):
+                held[name], number = value, value.ctypes.data
+            elif isinstance(value, Structure):
+                held[name], number = value, value.address
             if name in self._places:
                 self._words[self._places[name]] = number
             else:
