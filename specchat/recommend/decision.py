@@ -74,7 +74,6 @@ def check_lines(search: "RecommendSearch", found: "Recommendations", show: "Show
 
 def measured(search: "RecommendSearch", found: "Recommendations", show: "Show") -> "Preflight":
     """Measure the figures that the checks look at."""
-    import torch
 
     from specchat.bench.bandwidth import read_bandwidth
     from specchat.bench.preflight import Preflight
@@ -95,7 +94,7 @@ def measured(search: "RecommendSearch", found: "Recommendations", show: "Show") 
     _, _, length = best.name.partition(" x")
     return Preflight(
         plain_ms=plain_ms,
-        bound_ms=1e3 * search.step_bytes / read_bandwidth(torch.device("cuda" if on_gpu else "cpu")),
+        bound_ms=1e3 * search.step_bytes / read_bandwidth("cuda" if on_gpu else "cpu"),
         checks=[1 + verifying * (cost.ratio - 1) for cost in costs],
         strategy=best.name.partition(" ")[0],
         length=int(length) if length else 0,

@@ -237,6 +237,16 @@ def test_gguf_files_go_by_their_size(tmp_path: Path) -> None:
     assert large.words.endswith("by the size of its file, and 60.8 of the 64.0 GiB that are free can be used")
 
 
+def test_a_speed_is_expected_of_what_memory_gives_and_none_where_caches_hold_the_model(tmp_path: Path) -> None:
+    about = replace(about_gguf(gguf(tmp_path / "m.gguf")), size=4 * GIB)
+    machine = FreeMemory(None, 64 * GIB, rates={"cpu": 20.0 * GIB})
+    expected = fit(pair(about.place), about, None, machine).speed
+    assert expected is not None
+    assert (expected.plain, expected.drafted) == (5.0, None)
+    assert fit(pair(about.place), replace(about, size=1000), None, machine).speed is None
+    assert fit(pair(about.place), about, None, ROOMY).speed is None
+
+
 def test_llama_cpps_gpu_is_its_own(tmp_path: Path) -> None:
     about = about_gguf(gguf(tmp_path / "m.gguf"))
     spec = PairSpec("p", "P", ModelSource(repo="a/b", file="m.gguf"), backend="gguf")

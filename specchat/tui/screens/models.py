@@ -27,9 +27,9 @@ from specchat.tui.text.lines import named
 from specchat.tui.widgets.options import Options
 from specchat.tui.widgets.plain import FactRows, Plain
 
-_COLUMNS = (("size", 17), ("fits", 20), ("licence", 16))
+_COLUMNS = (("size", 17), ("fits", 20), ("plain", 9), ("licence", 16))
 _NARROW = (("size", 10), ("fits", 6))
-_ROOMY = 90
+_ROOMY = 100
 """Cells from which all columns are shown; in fewer, name, size and fit, in `_SHORT` words below that."""
 _SHORT = 56
 _NAMES = 14
@@ -157,7 +157,7 @@ class ModelsScreen(Dialog[Pair | str | None]):
     def _list(self, highlighted: int) -> None:
         options = self.query_one(OptionList)
         width = max(options.scrollable_content_region.width, 20)
-        columns = _COLUMNS if width >= _ROOMY else _COLUMNS[:2] if width >= _SHORT else _NARROW
+        columns = _COLUMNS if width >= _ROOMY else _COLUMNS[:3] if width >= _SHORT else _NARROW
         room = max(width - sum(cells for _, cells in columns), 8)
         head = "model".ljust(room) + "".join(name.ljust(cells) for name, cells in columns)
         self.query_one("#columns", Plain).show(head[:width])
@@ -179,7 +179,7 @@ class ModelsScreen(Dialog[Pair | str | None]):
         share = fetching.share if fetching.is_for(pair) else ""
         if short:
             return (share or words.amount(offer).removeprefix("download "), offer.fit.verdict)
-        return (share or words.amount(offer), words.fits(offer), offer.licence)
+        return (share or words.amount(offer), words.fits(offer), words.speed(offer), offer.licence)
 
     @on(OptionList.OptionHighlighted)
     def _describe(self) -> None:
