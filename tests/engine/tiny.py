@@ -383,7 +383,22 @@ MORE: dict[str, dict[str, Any]] = {
         "num_experts_per_tok": 2,
     },
     "apertus": {"model_type": "apertus", "num_key_value_heads": 2, "tie_word_embeddings": False, "hidden_act": "xielu"},
-    "apertus-relu2": {"model_type": "apertus", "num_key_value_heads": 2, "hidden_act": "relu2"},
+    "starcoder2": {
+        "model_type": "starcoder2",
+        "num_key_value_heads": 2,
+        "hidden_act": "gelu_pytorch_tanh",
+        "norm_epsilon": 1e-3,
+        "sliding_window": 8,
+        "bos_token_id": None,
+    },
+    "nemotron": {
+        "model_type": "nemotron",
+        "num_key_value_heads": 2,
+        "head_dim": 32,
+        "hidden_act": "relu2",
+        "tie_word_embeddings": False,
+        "norm_eps": 1e-3,
+    },
     "mistral-window": {"model_type": "mistral", "num_key_value_heads": 2, "sliding_window": 8},
 }
 """The others."""
@@ -431,6 +446,8 @@ def tensors(c: dict[str, Any], seed: int) -> dict[str, torch.Tensor]:
     def norm(one: Norm | None) -> None:
         if one is not None and one.name:
             out[one.name + ".weight"] = (not one.plus_one) + 0.1 * torch.randn(one.size, generator=g)
+            if one.bias:
+                out[one.name + ".bias"] = 0.1 * torch.randn(one.size, generator=g)
 
     out[recipe.embed.names[0] + ".weight"] = torch.randn(recipe.vocab, recipe.hidden, generator=g) * 0.5
     for layer in recipe.layers:

@@ -103,10 +103,19 @@ WRONG: dict[str, tuple[str, Callable[[Recipe], Recipe]]] = {
     ),
     "no cap of logits": ("gemma3", lambda recipe: replace(recipe, cap=0.0)),
     "silu for gelu": ("gemma3", of_layers(lambda one: replace(one, feed=replace(one.feed, activation="silu")))),
-    "silu for squared ReLU": (
-        "apertus-relu2",
+    "gelu for squared ReLU": (
+        "nemotron",
         of_layers(lambda one: replace(one, feed=replace(one.feed, activation="gelu_tanh"))),
     ),
+    "no bias of a norm": (
+        "starcoder2",
+        of_layers(lambda one: replace(one, pre_feed=replace(one.pre_feed, bias=False))),
+    ),
+    "a norm of values as they are": (
+        "nemotron",
+        of_layers(lambda one: replace(one, pre_feed=replace(one.pre_feed, centred=False))),
+    ),
+    "no bias of the last norm": ("nemotron", lambda r: replace(r, norm=replace(r.norm, bias=False))),
     "another curve below zero": (
         "apertus",
         of_layers(lambda one: replace(one, feed=replace(one.feed, curve=one.feed.curve[:1] * 2 + one.feed.curve[2:]))),

@@ -24,9 +24,9 @@ def _embedded(name: str, hidden: int = HIDDEN, **options: Any) -> Case:
     return launched(name, embed._embed, lambda: embed.embed(TOKENS, table, empty(ROWS, hidden), ROWS, **options))
 
 
-def _normed(name: str, hidden: int = HIDDEN, weighted: bool = True, splits: int = SPLITS, **options: Any) -> Case:
+def _normed(name: str, hidden: int = HIDDEN, weights: int = 1, splits: int = SPLITS, **options: Any) -> Case:
     partials, flag = (empty(splits, ROWS, hidden), FLAG) if splits else (None, None)
-    weight, out = _halves(hidden) if weighted else None, _halves(ROWS, hidden)
+    weight, out = _halves(weights * hidden) if weights else None, _halves(ROWS, hidden)
     return launched(
         name,
         norm._add_rms_norm,
@@ -72,13 +72,12 @@ CASES = [
     _normed("norm without partials", splits=0),
     _normed("norm, widest", WIDEST),
     _normed("norm, centred", centred=True),
+    _normed("norm, centred, and a bias", weights=2, centred=True),
     _normed("norm, weights ahead", ahead=AHEAD),
     _normed("norm, scaled", factor=0.22),
     _normed("norm and two others", others=OTHERS),
-    _normed("norm of what is added", weighted=False, after=AFTER),
-    _normed(
-        "norm of what is added, and a factor at the end", weighted=False, after=AFTER, scalar=empty(1), earlier=FLAG
-    ),
+    _normed("norm of what is added", weights=0, after=AFTER),
+    _normed("norm of what is added, and a factor at the end", weights=0, after=AFTER, scalar=empty(1), earlier=FLAG),
     _rotated("rope, head norms", 128),
     _rotated("rope, head norms, weights ahead", 128, ahead=AHEAD),
     _rotated("rope, 256 a head", 256),

@@ -117,7 +117,9 @@ def renamed(part: Part, old: str, new: str) -> Part:
             of_fields: dict[str, Any] = {one.name: getattr(part, one.name) for one in fields(part)}
             return replace(part, **{key: renamed(one, old, new) for key, one in of_fields.items()})
         case str() | tuple():
-            made: Any = part.replace(old, new, 1) if isinstance(part, str) else [renamed(one, old, new) for one in part]
-            return type(part)(made)
+            found: Any = (
+                part.replace(old, new, 1) if isinstance(part, str) else [renamed(one, old, new) for one in part]
+            )
+            return type(part)(found)
         case _:
             return part

@@ -49,7 +49,7 @@ class HeadTensors:
             ModelError: weights missing, damaged or of other shapes.
         """
         if isinstance(part, Norm):
-            self._norms[part] = RMSNorm(read_norm(weights, part), part.eps)
+            self._norms[part] = RMSNorm.of(part, read_norm(weights, part))
         elif part not in self._products:
             self.put(part, *read_linear(weights, part))
         return part

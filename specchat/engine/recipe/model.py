@@ -134,7 +134,7 @@ class Layer:
     @property
     def parameters(self) -> int:
         """Values of all matrices, biases and norms."""
-        vectors = sum(norm.size for norm in self.norms if norm.name) + sum(map(prod, self.vectors.values()))
+        vectors = sum(norm.values for norm in self.norms if norm.name) + sum(map(prod, self.vectors.values()))
         return sum(count * one.parameters for one, count in self.forms) + vectors
 
     @property
@@ -264,6 +264,6 @@ class Recipe:
     @property
     def parameters(self) -> int:
         """Values of all matrices, biases and norms, a tied head counted once."""
-        outer = self.tables + self.norm.size
+        outer = self.tables + self.norm.values
         outer += self.per_layer.parameters if self.per_layer else 0
         return sum(layer.parameters for layer in self.layers) + outer

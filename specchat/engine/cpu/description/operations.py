@@ -9,7 +9,7 @@ from torch import Tensor
 
 from specchat.engine.cpu.description.mixers import advance, attend, convolve, expand
 from specchat.engine.cpu.description.mixtures import mix
-from specchat.engine.cpu.description.steps import Floats, StepList, centred_values, norm_fields
+from specchat.engine.cpu.description.steps import Floats, StepList, centre_fields, norm_fields
 from specchat.engine.cpu.layers import passes
 from specchat.engine.cpu.padding import pad_norm
 from specchat.engine.cpu.primitives import records
@@ -104,8 +104,9 @@ def scale(steps: StepList, op: Scale) -> None:
 def head(matrix: int, weight: Floats, logits: Floats, op: Head, *, scale: float, cap: float) -> Structure:
     """The record of the head, for `logits` float32 [rows, width of the head]."""
     # A factor on the logits equals a factor on the inputs of the head.
-    fields = {"logits": logits, "logits_row": logits.shape[1], "count": centred_values(op.norm), "cap": cap}
-    return Structure(records.HEAD, matrix=matrix, **fields, **norm_fields(op.norm, pad_norm(weight * scale), "norm"))
+    padded = pad_norm(weight * np.float32(scale), op.norm.size)
+    fields = {"logits": logits, "logits_row": logits.shape[1], "cap": cap, **centre_fields(op.norm, padded)}
+    return Structure(records.HEAD, matrix=matrix, **fields, **norm_fields(op.norm, padded, "norm"))
 
 
 CPU = OpTable(

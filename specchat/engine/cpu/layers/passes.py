@@ -19,6 +19,7 @@ from specchat.engine.cpu.primitives.records import (
 )
 from specchat.engine.cpu.primitives.rowwise import (
     add_scaled,
+    add_vector,
     centre,
     copy_vector,
     fill,
@@ -57,7 +58,7 @@ def keep_states(run: Any, index: int) -> None:
 
 
 @inner
-def normed(run: Any, weight: int, count: int, eps: Any) -> Any:
+def normed(run: Any, weight: int, count: int, bias: int, eps: Any) -> Any:
     """Rows of x through a norm, if any, each thread's own; the norm is as in NORMALISE."""
     if not weight:
         return RowSpan(run.x, run.hidden)
@@ -68,6 +69,8 @@ def normed(run: Any, weight: int, count: int, eps: Any) -> Any:
             fill(out, count, run.hidden, np.float32(0.0))
             x = out
         norm(x, weight, out, run.hidden, eps)
+        if bias:
+            add_vector(bias, out, run.hidden)
     return RowSpan(run.normed, run.own_row)
 
 
@@ -75,7 +78,7 @@ def normed(run: Any, weight: int, count: int, eps: Any) -> Any:
 def normalise(run: Any, own: int) -> None:
     """Let the inputs of products be rows of x by a NORMALISE."""
     of = normalise_at(own)
-    x = normed(run, of.weight, of.count, of.eps)
+    x = normed(run, of.weight, of.count, of.bias, of.eps)
     run.input, run.input_row = x.at, x.row
 
 
@@ -154,7 +157,7 @@ def scale(run: Any, own: int) -> None:
 def head(run: Any, own: int) -> None:
     """Write logits of the rows of a pass by a HEAD."""
     last = head_at(own)
-    x = normed(run, last.norm, last.count, last.eps)
+    x = normed(run, last.norm, last.count, last.bias, last.eps)
     multiply_shared(run, x, last.matrix, RowSpan(last.logits, last.logits_row), last.cap)
 
 

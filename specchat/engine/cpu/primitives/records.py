@@ -30,8 +30,8 @@ products of its format (`products.kernels`).
 STEP = _kind("part code own")
 """A step of a pass: it runs where `part` is not 0 among the `parts` of the pass. `code` is the address of an OPERATION,
 `own` that of its record, or a number."""
-NORMALISE = _kind("weight count", "eps")
-"""The norm of the rows; of their first `count` values less their mean, if it is not 0."""
+NORMALISE = _kind("weight count bias", "eps")
+"""The norm of the rows, and a bias, if any; of their first `count` values less their mean, if it is not 0."""
 MULTIPLY = _kind("matrix source out meets")
 """A product of `source` in rows of `wide`, or of the rows' inputs where it is -1; threads meet after it if `meets`.
 
@@ -89,7 +89,7 @@ INPUTS = _kind("product norm size width embedded rows made made_row", "eps")
 """Inputs of all layers by token."""
 INPUT = _kind("inputs gate activation first")
 """A layer's input: values from `first` on of a row of the inputs."""
-HEAD = _kind("matrix norm count logits logits_row", "eps cap")
+HEAD = _kind("matrix norm count bias logits logits_row", "eps cap")
 """The last norm as in NORMALISE, the product of the logits, and where they go; a `cap` of 0 is none."""
 PASS = _kind(
     "rows start spans span_count ancestors scratch_row x hidden parts wide wide_row own own_row own_size scores"

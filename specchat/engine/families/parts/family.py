@@ -128,11 +128,19 @@ def ungated(c: Settings, first: str, last: str, *, bias: bool = False) -> Gated:
     )
 
 
-def block(c: Settings, prefix: str, *, qkv_bias: bool = False, out_bias: bool = False, mlp_bias: bool = False) -> Layer:
-    """Llama's layer (Touvron et al. 2023): a norm before attention and one before a gated MLP."""
+def block(
+    c: Settings,
+    prefix: str,
+    feed: Gated | None = None,
+    *,
+    qkv_bias: bool = False,
+    out_bias: bool = False,
+    mlp_bias: bool = False,
+) -> Layer:
+    """Llama's layer (Touvron et al. 2023): a norm before attention and one before `feed`, by default a gated MLP."""
     return Layer(
         mixer=attention(c, f"{prefix}.self_attn", qkv_bias=qkv_bias, out_bias=out_bias),
-        feed=gated(c, f"{prefix}.mlp", bias=mlp_bias),
+        feed=feed or gated(c, f"{prefix}.mlp", bias=mlp_bias),
         pre_mixer=Norm(f"{prefix}.{BEFORE[0]}", c.hidden_size, c.rms_norm_eps),
         pre_feed=Norm(f"{prefix}.{BEFORE[1]}", c.hidden_size, c.rms_norm_eps),
     )
@@ -152,6 +160,17 @@ def norms_after(c: Settings, prefix: str, mixer: Attention) -> Layer:
         Norm(f"{prefix}.post_{half}_layernorm", c.hidden_size, c.rms_norm_eps) for half in ("attention", "feedforward")
     )
     return Layer(mixer, gated(c, f"{prefix}.mlp"), None, None, post_mixer, post_feed)
+
+
+def layer_norms(of: Recipe, eps: float, *, bias: bool = False, plus_one: bool = False) -> Recipe:
+    """`of` with LayerNorms in place of the norms of hidden states."""
+
+    def norm(one: Norm) -> Norm:
+        return replace(one, eps=eps, centred=True, bias=bias, plus_one=plus_one)
+
+    pairs = [(one.pre_mixer and norm(one.pre_mixer), one.pre_feed and norm(one.pre_feed)) for one in of.layers]
+    layers = tuple(replace(one, pre_mixer=a, pre_feed=b) for one, (a, b) in zip(of.layers, pairs, strict=True))
+    return replace(of, layers=layers, norm=norm(of.norm))
 
 
 def decoder(c: Settings, layer: Callable[[int, str], Layer]) -> Recipe:
