@@ -48,6 +48,7 @@ OF_LAYERS: dict[str, Callable[[Layer], object]] = {
     "experts": lambda one: isinstance(one.feed, Experts),
     "an MLP beside experts": lambda one: isinstance(one.feed, Experts) and one.feed.shared,
     "experts by sigmoids": lambda one: isinstance(one.feed, Experts) and one.feed.sigmoid,
+    "groups of experts": lambda one: isinstance(one.feed, Experts) and one.feed.groups[1] < one.feed.groups[0],
     "parallel halves": lambda one: one.parallel,
     "LayerNorm": lambda one: one.pre_mixer and one.pre_mixer.centred,
     "factors on residuals": lambda one: one.residual != 1 or one.scalar,

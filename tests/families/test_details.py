@@ -116,6 +116,8 @@ WRONG: dict[str, tuple[str, Callable[[Recipe], Recipe]]] = {
         of_layers(lambda one: replace(one, pre_feed=replace(one.pre_feed, centred=False))),
     ),
     "no bias of the last norm": ("nemotron", lambda r: replace(r, norm=replace(r.norm, bias=False))),
+    "groups by two experts": ("deepseek_v2", of_mixture(lambda feed: replace(feed, by_best=False))),
+    "shares of V2 that add up to one": ("deepseek_v2", of_mixture(lambda feed: replace(feed, renormalised=True))),
     "another curve below zero": (
         "apertus",
         of_layers(lambda one: replace(one, feed=replace(one.feed, curve=one.feed.curve[:1] * 2 + one.feed.curve[2:]))),

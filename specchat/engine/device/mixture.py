@@ -21,6 +21,7 @@ def mix(
     sigmoid: bool,
     correction: str,
     groups: tuple[int, int],
+    by_best: bool,
     factor: float,
     factors: str,
     shared: Gated | None,
@@ -38,7 +39,7 @@ def mix(
     multiply(source, *weights.products[of.router], views["scores"], rows, skip)
     added, multiples = (weights.vectors[name] if name else None for name in (correction, factors))
     joined: Literal["gated", "whole"] | None = ("gated" if shared_gate else "whole") if more else None
-    rule = Rule(of.renormalised, sigmoid, groups, factor, added, multiples, joined)
+    rule = Rule(of.renormalised, sigmoid, groups, factor, added, multiples, joined, by_best)
     route(views["scores"], rule, pairs, rows, skip, run.last)
     gates, gated = views["gates and values of pairs"], views["gated pairs"]
     gate_up = weights.products[of.each.gate_up]

@@ -67,6 +67,7 @@ class Experts:
             2024); empty: none.
         groups: experts in a row make so many groups, and those of the second number of groups alone can be chosen: of
             the groups with the largest sums of their two largest p (DeepSeek 2024).
+        by_best: groups go by their largest p alone.
         factor: on the chosen p, at last.
         factors: name of the tensor [count] that the chosen p are multiplied by, at last; empty: by 1.
         shared: an MLP beside the experts, whose output is added for every row; None: none.
@@ -82,6 +83,7 @@ class Experts:
     sigmoid: bool = False
     correction: str = ""
     groups: tuple[int, int] = (1, 1)
+    by_best: bool = False
     factor: float = 1.0
     factors: str = ""
     shared: Gated | None = None

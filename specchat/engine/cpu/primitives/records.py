@@ -75,7 +75,7 @@ value heads.
 SHORT_CONV = _kind("taps half weights keys values tree_scratch values_offset")
 """A short convolution: `weights` float32 [taps, channels]; `half` of the channels are a key."""
 MIXTURE = _kind(
-    "products activation post count top renormalised sigmoid groups kept_groups shared_row shared_gate between"
+    "products activation post count top renormalised sigmoid groups kept_groups by_best shared_row shared_gate between"
     " beside gates shares chosen order order_row sums shared_sums inputs shared_inputs correction factors router_norm"
     " pre_experts post_experts pre_shared post_shared",
     "eps factor post_eps",
