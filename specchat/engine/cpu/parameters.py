@@ -29,9 +29,9 @@ class Parameters:
     Attributes:
         table: PRODUCT [products], the head's last, before it that of inputs of layers if there is one.
         layer_rows: the table of such inputs [tokens, values] as stored; None without.
-        norms: the weight of each norm of the layers, float32 [size in whole vectors].
+        norms: the weight of each norm of the layers and its bias, if any, float32 [size in whole vectors] each.
         vectors: other tensors of the layers by name, float32 [size].
-        last_norm: float32 [hidden].
+        last_norm: of `read_norm`, float32 [values].
         tokens: token ids that the head scores, int64; None for all.
         embed: the embeddings as stored, in whole vectors, or the head's packed panels if the two are tied.
     """

@@ -43,7 +43,8 @@ class PassArguments:
         self._head = self.head(space.logits_of(0))
         # A norm of equal weights divides each row by its length.
         self._bare = self._head.copy()
-        self._bare.set(norm=pad_norm(np.full(config.hidden, config.recipe.logit_scale, np.float32)), count=0, cap=0.0)
+        even = pad_norm(np.full(config.hidden, config.recipe.logit_scale, np.float32), config.hidden)
+        self._bare.set(norm=even, count=0, bias=None, cap=0.0)
 
     def parts(self, layers: range, skip: Skip) -> NDArray[np.int64]:
         """The `parts` of a pass over `layers` without those to `skip`."""
