@@ -34,7 +34,7 @@ def header_sides(session: AppSession) -> tuple[Content, ...]:
     settings = session.settings
     parts = [
         f"{session.wanted_name}, loaded when you write" if session.wanted else session.loaded.name,
-        one_line(persona_name(session.conversation.system, session.launch.personas), 30),
+        one_line(persona_name(session.conversation.system, session.launch.service.personas), 30),
         _drafting(session),
         "tools on" * session.tools.of(session.conversation.key).on,
         f"temperature {settings.sampling.shown('temperature')}",

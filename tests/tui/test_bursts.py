@@ -2,10 +2,9 @@
 
 import asyncio
 import os
-from dataclasses import replace
 from random import Random
 
-from conftest import LAUNCH, answered, ask, loaded, make_app, screen_text, wait_until
+from conftest import LAUNCH, answered, ask, loaded, make_app, relaunch, screen_text, wait_until
 from textual import events
 from textual.pilot import Pilot
 from textual.widgets import Input
@@ -94,7 +93,7 @@ async def test_enter_takes_the_command_that_was_typed() -> None:
 
 async def test_space_and_enter_choose_in_the_settings() -> None:
     presets, _ = load_presets([shipped("presets.toml")])
-    app = make_app(FakeEngine(), replace(LAUNCH, presets=presets))
+    app = make_app(FakeEngine(), relaunch(LAUNCH, presets=presets))
     async with app.run_test(size=(80, 40)) as pilot:
         await loaded(app, pilot)
         await pilot.press("f2")

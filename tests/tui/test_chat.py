@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import CATALOG, LAUNCH, answered, ask, loaded, make_app, screen_text, wait_until
+from conftest import CATALOG, LAUNCH, answered, ask, loaded, make_app, relaunch, screen_text, wait_until
 from textual import events
 from textual.pilot import Pilot
 from textual.widgets import OptionList
@@ -373,7 +373,7 @@ async def test_a_refusal_is_read_whole_beside_what_is_typed() -> None:
 
 async def test_the_theme_is_chosen_and_remembered() -> None:
     saved: list[tuple[str, str]] = []
-    app = make_app(FakeEngine(), replace(LAUNCH, remember=lambda key, value: saved.append((key, value))))
+    app = make_app(FakeEngine(), relaunch(LAUNCH, remember=lambda key, value: saved.append((key, value))))
     async with app.run_test(size=(100, 40)) as pilot:
         await loaded(app, pilot)
         await pilot.press("ctrl+o")
@@ -847,7 +847,7 @@ async def test_no_color_leaves_the_styles(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 async def test_startup_warnings_are_shown() -> None:
-    app = make_app(FakeEngine(), replace(LAUNCH, warnings=("theme [x] \x1b[31m is broken",)))
+    app = make_app(FakeEngine(), relaunch(LAUNCH, warnings=("theme [x] \x1b[31m is broken",)))
     async with app.run_test(size=(120, 36), notifications=True) as pilot:
         await loaded(app, pilot)
         await until_shown(pilot, app, "theme [x] ␛[31m is broken")

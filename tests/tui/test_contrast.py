@@ -1,10 +1,9 @@
 """Text and rules stand out from what is behind them, in every shipped theme."""
 
 import re
-from dataclasses import replace
 
 import pytest
-from conftest import LAUNCH, ROOT, THEMES, ask, loaded, make_app
+from conftest import LAUNCH, ROOT, THEMES, ask, loaded, make_app, relaunch
 from rich.segment import Segment
 from textual._context import visible_screen_stack
 from textual.app import App
@@ -74,7 +73,7 @@ def test_rules_are_clear_on_every_ground(name: str) -> None:
 
 @pytest.mark.parametrize("name", [theme.name for theme in MIXED])
 async def test_all_that_is_drawn_is_clear(name: str) -> None:
-    app = make_app(FakeEngine((REPLY,)), replace(LAUNCH, theme=name))
+    app = make_app(FakeEngine((REPLY,)), relaunch(LAUNCH, theme=name))
     async with app.run_test(size=(120, 40)) as pilot:
         await loaded(app, pilot)
         await ask(app, pilot, "Tell me a story.")

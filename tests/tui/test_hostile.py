@@ -5,7 +5,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from conftest import LAUNCH, ask, loaded, make_app, wait_until
+from conftest import LAUNCH, ask, loaded, make_app, relaunch, wait_until
 from hostile import DANGEROUS, EVIL, anything, check, output
 from textual import events
 
@@ -148,7 +148,7 @@ async def test_error_messages(kind: str) -> None:
 
 
 async def test_file_names_in_warnings() -> None:
-    app = make_app(FakeEngine(), replace(LAUNCH, warnings=(f"/themes/{EVIL}.toml is broken",)))
+    app = make_app(FakeEngine(), relaunch(LAUNCH, warnings=(f"/themes/{EVIL}.toml is broken",)))
     async with app.run_test(size=(120, 36), notifications=True) as pilot:
         await loaded(app, pilot)
         await wait_until(pilot, lambda: "is broken" in output(app))

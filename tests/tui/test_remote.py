@@ -1,10 +1,9 @@
 """The app over a server elsewhere: a reply with its steps, and no words of a pair of this machine."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
-from conftest import LAUNCH, THEMES, ask, loaded, screen_text, wait_until
+from conftest import LAUNCH, THEMES, ask, loaded, relaunch, screen_text, wait_until
 
 from specchat.chat.store import Store
 from specchat.config.catalog import Catalog, Pair
@@ -29,7 +28,7 @@ def app_of(server: Scripted, plain: Scripted | None = None) -> SpecchatApp:
     undrafted = Server(plain.url) if plain is not None else None
     pair = Pair(spec(server.url, undrafted=undrafted), strategy="plain")
     engine = RoutingEngine(FakeEngine, RemoteEngine, pair.spec)
-    launch = replace(LAUNCH, pair=pair, themes=THEMES, store=Store())
+    launch = relaunch(LAUNCH, pair=pair, themes=THEMES, store=Store())
     return SpecchatApp(engine, Catalog((pair,), pair.id), launch)
 
 

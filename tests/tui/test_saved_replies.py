@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import LAUNCH, flush, loaded, make_app
+from conftest import LAUNCH, flush, loaded, make_app, relaunch
 
 from specchat.chat.store import Store
 from specchat.engine.protocol.requests import Forget, Generate, Remember
@@ -41,7 +41,7 @@ def keys(store: Store) -> list[str]:
 
 def session_of(store: Store, **launch: object) -> tuple[AppSession, FakeEngine]:
     engine = FakeEngine()
-    return ready(engine, replace(LAUNCH, store=store, **launch)), engine
+    return ready(engine, relaunch(LAUNCH, store=store, **launch)), engine
 
 
 def test_saved_replies_are_told_once_a_pair_is_loaded(store: Store) -> None:
@@ -96,7 +96,7 @@ def test_nothing_is_told_where_that_is_not_wanted(store: Store) -> None:
 async def test_the_panel_switches_it_and_keeps_the_choice(store: Store) -> None:
     saved: list[tuple[str, object]] = []
     engine = FakeEngine()
-    launch = replace(LAUNCH, store=store, remember=lambda key, value: saved.append((key, value)))
+    launch = relaunch(LAUNCH, store=store, remember=lambda key, value: saved.append((key, value)))
     app = make_app(engine, launch)
     async with app.run_test(size=(100, 60)) as pilot:
         await loaded(app, pilot)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from conftest import CATALOG, LAUNCH, ask, loaded, make_app, pair, screen_text, wait_until
+from conftest import CATALOG, LAUNCH, ask, loaded, make_app, pair, relaunch, screen_text, wait_until
 from textual import events
 from textual.containers import VerticalScroll
 from textual.pilot import Pilot
@@ -32,7 +32,7 @@ async def opened(app: SpecchatApp, pilot: Pilot[None], dialog: str, prompts: int
 
 def app_with_much(reply: str = "Some words in answer.") -> SpecchatApp:
     presets, _ = load_presets([shipped("presets.toml")])
-    return make_app(FakeEngine((reply,)), replace(LAUNCH, presets=presets), MANY)
+    return make_app(FakeEngine((reply,)), relaunch(LAUNCH, presets=presets), MANY)
 
 
 @pytest.mark.parametrize("size", SIZES)

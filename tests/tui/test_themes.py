@@ -1,9 +1,7 @@
 """The app in every shipped theme."""
 
-from dataclasses import replace
-
 import pytest
-from conftest import LAUNCH, THEMES, ask, loaded, make_app
+from conftest import LAUNCH, THEMES, ask, loaded, make_app, relaunch
 from textual.color import Color
 from textual.content import Content
 
@@ -19,7 +17,7 @@ REPLY = "A **story**:\n\n```python\nlamp = 1  # lit\n```\n"
 
 @pytest.mark.parametrize("name", SHOWN)
 async def test_a_chat_shows_in_every_kind_of_theme(name: str) -> None:
-    app = make_app(FakeEngine((REPLY,)), replace(LAUNCH, theme=name))
+    app = make_app(FakeEngine((REPLY,)), relaunch(LAUNCH, theme=name))
     async with app.run_test(size=(100, 30)) as pilot:
         await loaded(app, pilot)
         await ask(app, pilot, "Tell me a story.")
@@ -32,7 +30,7 @@ async def test_a_chat_shows_in_every_kind_of_theme(name: str) -> None:
 
 async def test_the_chosen_theme_is_in_sight(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SpecchatApp, "refresh_css", lambda *_, **__: None)  # its colours are for the test above
-    app = make_app(FakeEngine((REPLY,)), replace(LAUNCH, theme="contrast"))
+    app = make_app(FakeEngine((REPLY,)), relaunch(LAUNCH, theme="contrast"))
     async with app.run_test(size=(80, 40)) as pilot:
         await loaded(app, pilot)
         await pilot.press("ctrl+o")

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import THEMES, ask, screen_text, wait_until
+from conftest import THEMES, ask, relaunch, screen_text, wait_until
 from test_chat import status
 from textual.pilot import Pilot
 
@@ -81,7 +81,7 @@ def real_app(home: Path, engine: EngineClient, *options: str) -> SpecchatApp:
     return SpecchatApp(
         engine,
         catalog,
-        Launch(catalog.find("worn"), themes=THEMES, preferences=preferences, store=store, tuning=places),
+        relaunch(Launch(catalog.find("worn"), preferences=preferences, store=store, tuning=places), themes=THEMES),
     )
 
 

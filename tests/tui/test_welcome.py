@@ -4,7 +4,7 @@ import string
 from dataclasses import replace
 
 import pytest
-from conftest import CATALOG, LAUNCH, ask, loaded, make_app, screen_text, wait_until
+from conftest import CATALOG, LAUNCH, ask, loaded, make_app, relaunch, screen_text, wait_until
 from test_chat import LONG, being_answered, status
 
 from specchat.engine.protocol.options import Limits
@@ -16,7 +16,7 @@ from specchat.tui.screens.about import AboutScreen
 from specchat.tui.widgets.welcome import Welcome
 from tests.fake import FakeEngine
 
-DEMO = replace(LAUNCH, fallback=CATALOG.pairs[0])
+DEMO = relaunch(LAUNCH, fallback=CATALOG.pairs[0])
 
 
 @pytest.mark.parametrize("size", [(60, 15), (80, 24), (120, 36), (200, 60)])
@@ -140,4 +140,4 @@ async def test_a_full_context_leaves_out_the_oldest_turns_unless_told_to_refuse(
             await wait_until(pilot, lambda: app.session.reply is None)
             reply = app.session.last_reply
             assert reply is not None
-            assert reply.dropped > 0
+            assert reply.prompt.dropped > 0
