@@ -246,7 +246,7 @@ def test_advice_is_for_what_is_set() -> None:
 
 def test_advice_follows_a_growing_reply() -> None:
     reply = reply_of([step_of(3, 5)] * 20, Speculation.of("draft", 5), plain=90.0)
-    reply.state, reply.end.stats = "writing", None
+    reply.state, reply.end = "writing", replace(reply.end, stats=None)
     advisor, info = Advisor(Ledger()), replace(INFO, strategies=NO_LOOKUP)
     assert advisor.diagnose(reply, info, Speculation.of("draft", 5), {}).pays
     for step in compared([step_of(0, 5)] * 200, 90.0):
