@@ -139,7 +139,7 @@ def _answer(
             info = load(service, pair, progress.show, interrupt)
             progress.clear()
             refusal = service.send(question, attached, grammar)
-            for warning in filter(None, (info.warning, service.warning, refusal)):
+            for warning in filter(None, (info.notes.warning, service.warning, refusal)):
                 click.echo(clean(warning), err=True)
             plain = grammar is not None or not out.is_terminal or os.environ.get("TERM") == "dumb"
             outlet = Outlet(_drop) if as_json else _outlet(out, plain)
@@ -155,7 +155,7 @@ def _answer(
         if interrupt.pressed:
             raise click.exceptions.Exit(ExitCode.INTERRUPTED)
         if grammar is not None:
-            _look_at_json(finished, elsewhere=bool(info.server))
+            _look_at_json(finished, elsewhere=bool(info.server.name))
 
 
 def _look_at_json(finished: Finished, *, elsewhere: bool) -> None:

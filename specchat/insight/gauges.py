@@ -64,7 +64,7 @@ def gauges(
     While it runs they count from the latest change of speculation, so that the change can be judged.
     """
     context = info.context if info else 0
-    used_memory = info.memory if info else 0
+    used_memory = info.load.memory if info else 0
     if reply is None:
         return Gauges(context=context, memory=used_memory, diagnosis=diagnosis, saved_ms=saved_ms, gpu=gpu)
     stats = reply.end.stats

@@ -229,7 +229,7 @@ def rival(chosen: Speculation, preferred: str, lengths: Mapping[str, int], info:
 
     A server's own if the same model writes without drafting somewhere.
     """
-    if info.server:
+    if info.server.name:
         return Speculation(SERVER) if info.plain.server else None
     if chosen.strategy != "plain":
         return chosen

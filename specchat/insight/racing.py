@@ -40,7 +40,7 @@ class Racing:
         pair, info = service.loaded.pair, service.loaded.info
         speculation = rival(service.settings.speculation, pair.strategy, pair.lengths, info)
         if speculation is None:
-            if info.server:
+            if info.server.name:
                 return "this server cannot turn drafting off: name a pair that serves the model without, as plain"
             return "no drafting strategy can be used here, so there is nothing to race"
         request = Generate(
@@ -53,7 +53,7 @@ class Racing:
             turn.reply.start.begun,
             template=service.settings.template,
         )
-        self.race = Race(service, request, self._enter if info.server else lambda *_: None)
+        self.race = Race(service, request, self._enter if info.server.name else lambda *_: None)
         return ""
 
     def _enter(self, plain: "Lane", drafted: "Lane") -> None:

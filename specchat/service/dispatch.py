@@ -146,7 +146,7 @@ class Dispatch:
         for running in state.replies.all:
             if not running.reply.requested:
                 state.begin(running)
-        words = (clean(event.info.warning), f"{reason}; decoding plainly" if reason else unread)
+        words = (clean(event.info.notes.warning), f"{reason}; decoding plainly" if reason else unread)
         return Update("loaded", " ".join(filter(None, words)), event=event)
 
     def _died(self, event: Failed) -> Iterator[Update]:

@@ -47,7 +47,8 @@ def header_sides(session: AppSession) -> tuple[Content, ...]:
 def _drafting(session: AppSession) -> str:
     """The speculation that is set; a server decides by itself."""
     info = session.loaded.info
-    return info.server if info is not None and info.server else speculation_label(session.settings.speculation)
+    server = info.server.name if info is not None else ""
+    return server or speculation_label(session.settings.speculation)
 
 
 def loading_words(loading: Loading | None) -> str:

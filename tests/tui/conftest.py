@@ -4,10 +4,8 @@ import asyncio
 import gc
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import fields, replace
 from pathlib import Path
 from time import monotonic
-from typing import Any
 
 import pytest
 import settling
@@ -27,6 +25,7 @@ from specchat.tui.app import SpecchatApp
 from specchat.tui.composing import listing
 from specchat.tui.launch import Launch
 from tests.fake import FakeEngine
+from tests.parts import changed
 
 ROOT = Path(__file__).parents[2]
 
@@ -78,18 +77,9 @@ LAUNCH = Launch(CATALOG.pairs[0])
 THEMES, PROBLEMS = load_themes([ROOT / "themes"])
 
 
-def relaunch(launch: Launch, **changes: Any) -> Launch:
-    """`launch` with changes, each of it or of one of its parts by the field's name."""
-    for part in ("service", "config", "models"):
-        of = getattr(launch, part)
-        mine = {field.name: changes.pop(field.name) for field in fields(of) if field.name in changes}
-        launch = replace(launch, **{part: replace(of, **mine)})
-    return replace(launch, **changes)
-
-
 def make_app(engine: FakeEngine, launch: Launch = LAUNCH, catalog: Catalog = CATALOG) -> SpecchatApp:
     store = Store() if launch.store is LAUNCH.store else launch.store
-    return SpecchatApp(engine, catalog, relaunch(launch, themes=THEMES, store=store))
+    return SpecchatApp(engine, catalog, changed(launch, themes=THEMES, store=store))
 
 
 def flush(store: Store) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import CATALOG, LAUNCH, THEMES, ask, loaded, make_app, relaunch, screen_text, wait_until
+from conftest import CATALOG, LAUNCH, THEMES, ask, loaded, make_app, screen_text, wait_until
 from test_chat import slow, status, until_shown
 from textual import events
 from textual.pilot import Pilot
@@ -26,8 +26,9 @@ from specchat.tui.widgets.choice import Choice
 from specchat.tui.widgets.completions import Completions
 from specchat.tui.widgets.field import FieldInput
 from tests.fake import FakeEngine
+from tests.parts import changed
 
-NAMED = relaunch(
+NAMED = changed(
     LAUNCH,
     personas=(Persona("short", "Be short."), Persona("big-one", "Be [big].", prefill="So,", pair="big")),
     presets=(Preset("exact", Sampling()), Preset("warm", Sampling(temperature=0.9, min_p=0.1))),
@@ -259,7 +260,7 @@ async def test_the_prompt_stays_where_it_is_below_the_list() -> None:
 
 async def test_names_in_the_list_are_never_markup() -> None:
     evil = "[red]x[/] \x1b[2J"
-    launch = relaunch(NAMED, personas=(Persona("evil", evil),))
+    launch = changed(NAMED, personas=(Persona("evil", evil),))
     async with running(launch=launch) as (app, pilot):
         await write(app, pilot, "/persona ")
         await until_shown(pilot, app, "[red]x[/] ␛[2J")

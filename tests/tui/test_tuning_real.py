@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import THEMES, ask, relaunch, screen_text, wait_until
+from conftest import THEMES, ask, screen_text, wait_until
 from test_chat import status
 from textual.pilot import Pilot
 
@@ -26,6 +26,7 @@ from specchat.tune.beside_work import TuningPlaces
 from specchat.tune.registry import register
 from specchat.tune.shelf import Tuned
 from tests.chat.conftest import answer, flush
+from tests.parts import changed
 
 pytestmark = [
     pytest.mark.skipif(not (demo_model("target") / "model.safetensors").exists(), reason="the demo pair is not here"),
@@ -81,7 +82,7 @@ def real_app(home: Path, engine: EngineClient, *options: str) -> SpecchatApp:
     return SpecchatApp(
         engine,
         catalog,
-        relaunch(Launch(catalog.find("worn"), preferences=preferences, store=store, tuning=places), themes=THEMES),
+        changed(Launch(catalog.find("worn"), preferences=preferences, store=store, tuning=places), themes=THEMES),
     )
 
 

@@ -4,7 +4,7 @@ import string
 from dataclasses import replace
 
 import pytest
-from conftest import CATALOG, LAUNCH, ask, loaded, make_app, relaunch, screen_text, wait_until
+from conftest import CATALOG, LAUNCH, ask, loaded, make_app, screen_text, wait_until
 from test_chat import LONG, being_answered, status
 
 from specchat.engine.protocol.options import Limits
@@ -15,8 +15,9 @@ from specchat.tui.keys import Keys
 from specchat.tui.screens.about import AboutScreen
 from specchat.tui.widgets.welcome import Welcome
 from tests.fake import FakeEngine
+from tests.parts import changed
 
-DEMO = relaunch(LAUNCH, fallback=CATALOG.pairs[0])
+DEMO = changed(LAUNCH, fallback=CATALOG.pairs[0])
 
 
 @pytest.mark.parametrize("size", [(60, 15), (80, 24), (120, 36), (200, 60)])

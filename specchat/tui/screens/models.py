@@ -106,9 +106,9 @@ class ModelsScreen(Dialog[Pair | str | None]):
         machine, info = this_machine(), self._session.loaded.info
         if info is None:
             return machine
-        if info.gpu:
-            return replace(machine, gpu=machine.gpu and machine.gpu + info.memory)
-        return replace(machine, memory=machine.memory and machine.memory + info.memory)
+        if info.load.gpu:
+            return replace(machine, gpu=machine.gpu and machine.gpu + info.load.memory)
+        return replace(machine, memory=machine.memory and machine.memory + info.load.memory)
 
     def _looked(self, found: Sequence[Offer], problems: Sequence[str]) -> None:
         if not self.is_attached:  # closed in the meantime

@@ -64,7 +64,7 @@ class SettingsScreen(Dialog[str]):
         self._session = session
         self._themes = themes
         info = session.loaded.info
-        self._server = info.server if info else ""
+        self._server = info.server.name if info else ""
         """The server that runs the pair, and drafts as it was started."""
         self._rows = rows(self._refused(), self._server)
         self._speeds = session.ledger.speeds(session.loaded.name)
