@@ -90,7 +90,7 @@ def measured(search: "RecommendSearch", found: "Recommendations", show: "Show") 
     verifying = sum(one.verify_ms for one in plain) / tokens / plain_ms
     costs = verify_cost(session.runner, lambda share: show("measuring what decides", share), lambda: True)
     waited, ran = sum(one.waited_ms for one in (*plain, *stats)), sum(one.ran_ms for one in (*plain, *stats))
-    on_gpu = bool(session.info.gpu)
+    on_gpu = bool(session.info.load.gpu)
     _, _, length = best.name.partition(" x")
     return Preflight(
         plain_ms=plain_ms,
@@ -103,8 +103,8 @@ def measured(search: "RecommendSearch", found: "Recommendations", show: "Show") 
         mean_draft=drafted / max(1, steps),
         measured=best.times,
         waited=waited / max(1e-9, waited + ran),
-        memory=session.info.memory,
+        memory=session.info.load.memory,
         free=free_memory(),
         prompts=best.prompts,
-        exactness=session.info.exactness.rstrip("."),
+        exactness=session.info.notes.exactness.rstrip("."),
     )

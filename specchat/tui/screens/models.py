@@ -106,9 +106,9 @@ class ModelsScreen(Dialog[Pair | str | None]):
         machine, info = this_machine(), self._session.loaded.info
         if info is None:
             return machine
-        if info.gpu:
-            return replace(machine, gpu=machine.gpu and machine.gpu + info.memory)
-        return replace(machine, memory=machine.memory and machine.memory + info.memory)
+        if info.load.gpu:
+            return replace(machine, gpu=machine.gpu and machine.gpu + info.load.memory)
+        return replace(machine, memory=machine.memory and machine.memory + info.load.memory)
 
     def _looked(self, found: Sequence[Offer], problems: Sequence[str]) -> None:
         if not self.is_attached:  # closed in the meantime
@@ -196,9 +196,9 @@ class ModelsScreen(Dialog[Pair | str | None]):
             rows.insert(0, ("download", str(fetching) or f"{fetching.task.state}; x goes on"))
         if pair.id in self._outcomes:
             rows.insert(0, ("models.toml", self._outcomes[pair.id]))
-        fallback = self._session.launch.fallback
+        fallback = self._session.launch.service.fallback
         if fallback is not None and pair.spec == fallback.spec:
-            settings = self._session.launch.settings_file or "config.toml"
+            settings = self._session.launch.config.settings_file or "config.toml"
             own = f"model_folders in {settings}; specchat --target FOLDER loads one at once"
             rows.insert(0, ("other folders", own))
         width = max(pane.content_size.width, 20)
@@ -277,11 +277,11 @@ class ModelsScreen(Dialog[Pair | str | None]):
             self.run_worker(partial(self._add, offer), thread=True, exit_on_error=False)
 
     def _can_be_added(self, offer: Offer) -> bool:
-        return not offer.declared and self._session.launch.add is not None
+        return not offer.declared and self._session.launch.models.add is not None
 
     def _add(self, offer: Offer) -> None:
         """In a thread of its own: vocabularies are compared."""
-        add, target, own = self._session.launch.add, offer.pair, offer.pair.spec.draft
+        add, target, own = self._session.launch.models.add, offer.pair, offer.pair.spec.draft
         assert add is not None
         here = ((proposal.source, proposal.name) for proposal in offer.drafts.proposals if proposal.about is not None)
         draft = (own, own.label) if own is not None else next(here, None)
