@@ -16,6 +16,7 @@ from tests.engine.published_heads import HIDDEN, layer, settings, written
 
 pytestmark = pytest.mark.cpu
 PREFIX = "layers.0."
+WITHOUT_GATE = {"model_type": "starcoder2", "hidden_act": "gelu_pytorch_tanh"}
 
 
 def made(folder: Path, compiled: bool, inputs: int) -> HeadLayer:
@@ -28,7 +29,9 @@ def made(folder: Path, compiled: bool, inputs: int) -> HeadLayer:
 
 @pytest.mark.parametrize("inputs", [HIDDEN, 2 * HIDDEN])
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("told", [{}, {"model_type": "qwen3", "head_dim": 32}, {"intermediate_size": 112}])
+@pytest.mark.parametrize(
+    "told", [{}, {"model_type": "qwen3", "head_dim": 32}, {"intermediate_size": 112}, WITHOUT_GATE], ids=str
+)
 @pytest.mark.parametrize("queries_alone", [False, True])
 def test_rows_come_out_as_in_the_reference(
     tmp_path: Path, told: dict[str, Any], bias: bool, inputs: int, queries_alone: bool
@@ -64,3 +67,19 @@ def test_a_shape_without_whole_vectors_is_left_to_torch(tmp_path: Path) -> None:
     c = settings(head_dim=24)
     written(tmp_path, c, layer(torch.Generator().manual_seed(3), c, PREFIX, HIDDEN))
     assert made(tmp_path, True, HIDDEN).compiled is None
+
+
+def test_a_learned_activation_is_read_and_left_to_torch(tmp_path: Path) -> None:
+    g, c = torch.Generator().manual_seed(3), settings(model_type="apertus", hidden_act="xielu")
+    tensors = layer(g, c, PREFIX, HIDDEN)
+    tensors[f"{PREFIX}feedforward_layernorm.weight"] = tensors.pop(f"{PREFIX}post_attention_layernorm.weight")
+    curve = {"alpha_p": torch.tensor([0.3]), "alpha_n": torch.tensor([0.1])}
+    curve |= {"beta": torch.tensor(0.5), "eps": torch.tensor(-1e-6)}
+    x, found = torch.randn(1, HIDDEN, generator=g), []
+    for name, changed in (("as it is", {}), ("changed", {"beta": torch.tensor(0.9)})):
+        of_curve = {f"{PREFIX}mlp.act_fn.{end}": one for end, one in (curve | changed).items()}
+        written(tmp_path / name, c, tensors | of_curve)
+        head = made(tmp_path / name, True, HIDDEN)
+        assert head.compiled is None
+        found.append(head(x, chain(0, 1), x))
+    assert not torch.allclose(*found)

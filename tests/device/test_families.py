@@ -29,7 +29,7 @@ from specchat.engine.memory.plan import GPU_RUNTIME, plan
 from specchat.engine.model.decoder import Skip
 from specchat.engine.protocol.options import Sampling
 from specchat.engine.protocol.pair import Quant
-from specchat.engine.recipe import Attention, Delta, Experts, Layer, ShortConv
+from specchat.engine.recipe import Attention, Delta, Experts, Gated, Layer, ShortConv
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.host import host_model
@@ -267,6 +267,32 @@ def test_experts_of_padding_are_not_read(tmp_path: Path) -> None:
     (pairs,) = model.buffers.pairs.values()
     assert 2 <= int(pairs.used) <= 5
     assert int(pairs.ends[int(pairs.used) - 1]) == 3 * pairs.top
+
+
+@pytest.mark.parametrize("shared", [1, 2])
+def test_experts_without_gates(shared: int, tmp_path: Path) -> None:
+    """On all executors, beside a shared MLP that is one more expert or has another width."""
+    folder = checkpoint(tmp_path / "m", seed=3, **changes("glm4_moe") | {"n_shared_experts": shared})
+    opened, tokens = Checkpoint.open(folder), ids(7)
+
+    def alone(of: Gated) -> Gated:
+        return replace(of, gate_up=of.gate_up.only(1, 2), activation="relu2", ungated=True)
+
+    def changed(one: Layer) -> Layer:
+        of = one.feed
+        assert isinstance(of, Gated) or of.shared
+        each = alone(of) if isinstance(of, Gated) else replace(of, each=alone(of.each), shared=alone(of.shared))
+        return replace(one, feed=each)
+
+    recipe = replace(opened.config.recipe, layers=tuple(map(changed, opened.config.recipe.layers)))
+    assert bool(recipe.joined()) == (shared == 1)
+    found = replace(opened, config=replace(opened.config, recipe=recipe))
+    device = DeviceDecoder(found.config, load(found, None, DEVICE, torch.float32), CONTEXT, DEVICE, torch.float32)
+    theirs = ReferenceDecoder(found)
+    expected = theirs.logits(theirs.forward(tokens, 0)).clone()
+    host = host_model(found)
+    torch.testing.assert_close(host.logits(host.forward(tokens, 0)), expected, atol=SLACK, rtol=SLACK)
+    torch.testing.assert_close(run(device, tokens, 0), expected, atol=SLACK, rtol=SLACK)
 
 
 @pytest.mark.parametrize("quant", ["nf4", "int8"])

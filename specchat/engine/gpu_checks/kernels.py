@@ -15,7 +15,7 @@ from specchat.engine.gpu_checks import drafts, layers, place
 from specchat.engine.gpu_checks.drafts import PROMPT
 from specchat.engine.gpu_checks.notes import Notes
 from specchat.engine.kernels import attention
-from specchat.engine.kernels.activation import Activation, gate_mul, reference_gate_mul
+from specchat.engine.kernels.activation import Activation, Curve, gate_mul, reference_gate_mul
 from specchat.engine.kernels.choose import choose, judge
 from specchat.engine.kernels.commit import commit
 from specchat.engine.kernels.embed import embed, reference_embed
@@ -87,8 +87,9 @@ def rowwise(notes: Notes) -> None:
     notes.within("norm", _relative(out, truth), allowed)
     act = torch.empty(rows, hidden // 2, device=device, dtype=dtype)
     for activation in get_args(Activation):
-        gate_mul(partials, act, rows, None, activation)
-        truth = reference_gate_mul(partials.double(), activation)
+        curve = Curve(*place.random(4, seed=3)) if activation == "xielu" else None
+        gate_mul(partials, act, rows, None, activation, curve)
+        truth = reference_gate_mul(partials.double(), activation, curve)
         notes.within(f"activation {activation}", _relative(act, truth), allowed)
     _layer_inputs(notes, tokens)
     _rotation(notes, dtype, device)

@@ -10,7 +10,7 @@ from torch import Tensor
 from specchat.engine.gpu_checks import layers, place
 from specchat.engine.gpu_checks.kernels import WINDOW, attended, run_attention, sinks_and_gates
 from specchat.engine.gpu_checks.notes import Notes
-from specchat.engine.kernels.activation import Activation, gate_mul
+from specchat.engine.kernels.activation import Activation, Curve, gate_mul
 from specchat.engine.kernels.norm import add_rms_norm
 from specchat.engine.kernels.processors import as_with, processors
 from specchat.engine.kernels.products import multiply, splits
@@ -102,7 +102,8 @@ def norms(notes: Notes) -> None:
 
     def gated(activation: Activation, first: int, rows: int) -> Tensor:
         out = torch.empty(rows, hidden // 2, device=residual.device, dtype=dtype)
-        gate_mul(partials[:, first:].contiguous(), out, rows, None, activation)
+        curve = Curve(*weight[:4]) if activation == "xielu" else None
+        gate_mul(partials[:, first:].contiguous(), out, rows, None, activation, curve)
         return out
 
     compare(notes, "norm", norm)

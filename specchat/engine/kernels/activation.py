@@ -125,14 +125,11 @@ def gate_mul(
     )
 
 
-def reference_gate_mul(
-    partials: Tensor, activation: Activation = "silu", ungated: bool = False, curve: Curve | None = None
-) -> Tensor:
-    """Output of `gate_mul`, in the precision of `partials`: [rows, I]."""
-    sums = partials.sum(0)
-    gate, up = (sums, torch.ones_like(sums)) if ungated else sums.chunk(2, -1)
+def reference_gate_mul(partials: Tensor, activation: Activation = "silu", curve: Curve | None = None) -> Tensor:
+    """Output of `gate_mul` with gates, in the precision of `partials`: [rows, I]."""
+    gate, up = partials.sum(0).chunk(2, -1)
     if curve is not None:
-        p, n, beta, eps = (one.to(sums) for one in curve)
+        p, n, beta, eps = (one.to(gate) for one in curve)
         below = (beta + softplus(n)) * (torch.expm1(torch.minimum(gate, eps)) - gate)
         return (torch.where(gate > 0, softplus(p) * gate * gate, below) + beta * gate) * up
     if activation == "clamped_swiglu":
