@@ -50,6 +50,9 @@ def converted(folder: Path, file: Path, pre: str, padding: int = 0) -> Metadata:
         writer.add_tokenizer_pre(pre)
         writer.add_token_list([texts.get(token, f"[PAD{token}]") for token in range(size)])
         writer.add_token_types([kind(token) for token in range(size)])
-        gguf.SpecialVocab(folder, load_merges=True).add_to_gguf(writer, quiet=True)
+        special = gguf.SpecialVocab(folder, load_merges=True)
+        begins = tokenizer.backend.encode("", add_special_tokens=True).ids != []
+        special.add_special_token.setdefault("bos", begins)  # where no file says so, llama.cpp's default differs
+        special.add_to_gguf(writer, quiet=True)
 
     return written(file, fill)
