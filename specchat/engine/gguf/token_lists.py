@@ -3,7 +3,7 @@
 Keys: "Tokenizer" in github.com/ggml-org/ggml/blob/master/docs/gguf.md.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import isfinite
@@ -44,6 +44,8 @@ PIECES_WITH_MERGES = ("gemma4", "sarvam-moe")
 MAX_TOKEN_CHARS = 1024
 """The longest tokens of published vocabularies have 256."""
 SPACE = "▁"
+RUNS = f"{SPACE}\n\t"
+"""Gemma has tokens of up to 31 of one of these; its tokenizer.json joins them first, to the longest."""
 ELSEWHERE = 'Run it by llama.cpp (backend = "gguf"), or take the model as a folder of safetensors.'
 
 
@@ -127,7 +129,7 @@ class Vocabulary:
     Attributes:
         bytewise: the pre-tokenizer of a byte-level vocabulary; None: SentencePiece's, which has none.
         scored: pieces have scores instead of merges.
-        gemma: pieces of Gemma, whose tokenizer.json ranks them by their ids.
+        gemma: pieces of Gemma, whose tokenizer.json ranks them by their ids, not their scores.
         texts: by id; empty where an id only pads.
         types: by id.
         named: ids of special tokens by the names of `IDS`.
@@ -200,18 +202,25 @@ class Vocabulary:
                 raise self.keys.wrong("merges", f"has {shown(' '.join(wrong))}, which makes no token")
             return merges
         scores = self.keys.numbers("scores", len(self.texts))
-        pieces = [token for token, text in enumerate(self.texts) if self._merged(token, text)]
+        pieces = [token for token, kind in enumerate(self.types) if kind == NORMAL and len(self.texts[token]) > 1]
         if not self.gemma:
             pieces.sort(key=lambda token: -scores[token])
-        ids, merges = self.ids, []
-        for text in map(self.texts.__getitem__, pieces):
-            splits = ((text[:at], text[at:]) for at in range(1, len(text)))
-            found = [(ids[left], ids[right], left, right) for left, right in splits if left in ids and right in ids]
-            merges += [(left, right) for _, _, left, right in sorted(found)]
-        return merges
+            return self._splits(pieces)
+        runs = {token for token, text in enumerate(self.texts) if text[:1] in RUNS and not text.lstrip(text[:1])}
+        longest_first = sorted(self._splits(runs), key=lambda one: (len(one[0]), len(one[1])), reverse=True)
+        return longest_first + self._splits(token for token in pieces if token not in runs)
 
-    def _merged(self, token: int, text: str) -> bool:
-        return self.types[token] == NORMAL or (self.gemma and not text.strip(SPACE))
+    def _splits(self, tokens: Iterable[int]) -> list[tuple[str, str]]:
+        """The pairs of pieces that make `tokens`, in their order."""
+        ids, merges = self.ids, []
+        for text in map(self.texts.__getitem__, tokens):
+            found = []
+            for at in range(1, len(text)):
+                left = ids.get(text[:at])
+                if left is not None and (right := ids.get(text[at:])) is not None:
+                    found.append((left, right, at))
+            merges += [(text[:at], text[at:]) for _, _, at in sorted(found)]
+        return merges
 
 
 _ADDED = (UNKNOWN, CONTROL, USER_DEFINED)
