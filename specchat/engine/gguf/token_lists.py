@@ -211,16 +211,14 @@ class Vocabulary:
         return longest_first + self._splits(token for token in pieces if token not in runs)
 
     def _splits(self, tokens: Iterable[int]) -> list[tuple[str, str]]:
-        """The pairs of pieces that make `tokens`, in their order."""
-        ids, merges = self.ids, []
-        for text in map(self.texts.__getitem__, tokens):
-            found = []
-            for at in range(1, len(text)):
-                left = ids.get(text[:at])
-                if left is not None and (right := ids.get(text[at:])) is not None:
-                    found.append((left, right, at))
-            merges += [(text[:at], text[at:]) for _, _, at in sorted(found)]
-        return merges
+        """The pairs of pieces that make each of `tokens`, the longest left one first, as transformers ranks them."""
+        ids = self.ids
+        return [
+            (left, right)
+            for text in map(self.texts.__getitem__, tokens)
+            for at in range(len(text) - 1, 0, -1)
+            if (left := text[:at]) in ids and (right := text[at:]) in ids
+        ]
 
 
 _ADDED = (UNKNOWN, CONTROL, USER_DEFINED)
