@@ -4,11 +4,13 @@ import hashlib
 import json
 import struct
 from collections.abc import Mapping, Sequence
+from math import prod
 from pathlib import Path
 
 import pytest
 
 from specchat.engine.fetch.source import Hub
+from specchat.engine.gguf.header import TENSOR_TYPES
 
 Value = int | float | bool | str | Sequence[str]
 TOKENS = ("<s>", "a", "b", "ab")
@@ -56,7 +58,8 @@ def gguf(
     offset = 0
     for name, (shape, kind) in shapes.items():
         head += _text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, kind, offset)
-        offset += 4096
+        of = TENSOR_TYPES[kind]
+        offset += -(-(prod(shape) // of.values * of.bytes) // 4096) * 4096
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(head + bytes(-len(head) % 32 + offset))
     return path

@@ -58,7 +58,7 @@ class FourBitFloats(Format):
     def stated(self, settings: Quantised) -> "FourBitFloats | None":
         return replace(self, nested=settings.bnb_4bit_use_double_quant) if settings.bitsandbytes == self.quant else None
 
-    def layout(self, inputs: int) -> StorageLayout | None:
+    def layout(self, inputs: int, name: str = "") -> StorageLayout | None:
         return None if inputs % BLOCK else StorageLayout(4, BLOCK, "nested" if self.nested else "float")
 
     def holds(self, source: StoredParts, name: str) -> bool:
@@ -127,7 +127,7 @@ class Int8(Format):
     def stated(self, settings: Quantised) -> "Int8 | None":
         return self if settings.bitsandbytes == self.quant else None
 
-    def layout(self, inputs: int) -> StorageLayout | None:
+    def layout(self, inputs: int, name: str = "") -> StorageLayout | None:
         return StorageLayout(8, scales="float")
 
     def holds(self, source: StoredParts, name: str) -> bool:

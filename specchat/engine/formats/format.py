@@ -17,6 +17,8 @@ BLOCK = 64
 """Weights per scale in matrices quantised at load."""
 NESTED_BLOCK = 256
 """Scales per nested scale, in double quantisation."""
+SUPER_BLOCK = 256
+"""Inputs that share the factor of their blocks' scales, in GGUF's K types."""
 KERNEL_BLOCKS = (64, 32)
 """Block sizes that the kernels support, where they divide a matrix's inputs."""
 
@@ -30,15 +32,18 @@ class StorageLayout:
         block: inputs that share a scale; 0: all of a row.
         scales: float32; "nested" and "exponents" take a byte each on a GPU, with a float32 for each NESTED_BLOCK and
             one for each output. Those that are "nested" stay so while rows keep their order and fill their blocks.
+            "half" are float16, and "supers" a byte, with a float16 for each SUPER_BLOCK inputs.
+        minimums: as many numbers as scales, in the same form; "paired": in the bytes of the scales.
         zeros: True where each scale has a zero point, int8.
         ordered: True where the inputs of a block may be any of a row, listed as int32.
     """
 
     bits: int
     block: int = 0
-    scales: Literal["none", "float", "nested", "exponents"] = "none"
+    scales: Literal["none", "float", "nested", "exponents", "half", "supers"] = "none"
     zeros: bool = False
     ordered: bool = False
+    minimums: Literal["none", "apart", "paired"] = "none"
 
     def bytes(self, outputs: int, inputs: int, in_bytes: bool = False) -> int:
         """Bytes of a matrix, whose scales take a byte each if they are `in_bytes`."""
@@ -46,6 +51,11 @@ class StorageLayout:
         if self.scales == "none":
             return values
         scales = outputs * (inputs // self.block if self.block else 1)
+        if self.scales in ("half", "supers"):
+            forms = 1 if self.minimums == "none" else 2
+            of_blocks = scales * (1 if self.minimums == "paired" else forms)
+            supers = outputs * (inputs // SUPER_BLOCK) * forms
+            return values + (2 * of_blocks if self.scales == "half" else of_blocks + 2 * supers)
         of_scales = scales + 4 * -(-scales // NESTED_BLOCK) + 4 * outputs if in_bytes else 4 * scales
         return values + of_scales + self.zeros * scales + self.ordered * 4 * inputs
 
@@ -115,8 +125,8 @@ class Format(ABC):
         """
 
     @abstractmethod
-    def layout(self, inputs: int) -> StorageLayout | None:
-        """The layout of a matrix of so many inputs in memory; None: dense."""
+    def layout(self, inputs: int, name: str = "") -> StorageLayout | None:
+        """The layout of matrix `name`, of so many inputs, in memory; None: dense."""
 
     def pack(self, matrix: "Tensor") -> "Weight":
         """Quantise a dense matrix float [outputs, inputs] on its device; dense where its rows do not fill blocks.

@@ -37,7 +37,7 @@ class Fp8(Format):
                 found = False
         return self if found else None
 
-    def layout(self, inputs: int) -> StorageLayout | None:
+    def layout(self, inputs: int, name: str = "") -> StorageLayout | None:
         return None
 
     def holds(self, source: StoredParts, name: str) -> bool:

@@ -90,7 +90,7 @@ class Int4(Format):
         found = PACKINGS[settings.quant_method].get(str(packing).lower())
         return Int4(group, zeros, *found, ordered) if found and settings.bits == 4 else None
 
-    def layout(self, inputs: int) -> StorageLayout | None:
+    def layout(self, inputs: int, name: str = "") -> StorageLayout | None:
         block = block_of(self.group or inputs, inputs)
         return StorageLayout(4, block, "float", self.zeros, self.ordered) if block else None
 

@@ -1,4 +1,4 @@
-"""Memory layouts of quantised weights: those of bitsandbytes, so that its checkpoints load unchanged."""
+"""Memory layouts of quantised weights: those of bitsandbytes, so that its checkpoints load unchanged, and blocks."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -60,13 +60,76 @@ class EightBit:
         return self.values.shape[0], self.values.shape[1]
 
 
-Weight = Tensor | FourBit | EightBit
-"""Matrix [outputs, inputs] in any of the formats; a plain tensor is dense."""
+@dataclass(frozen=True)
+class Blocks:
+    """Weights of 2 to 8 bits in blocks: weight[n, k] = scale * value - minimum, both of its `block` inputs.
+
+    A number q of `bits` bits stands for the value code[q], or q - `offset` without a code. `low` has its lowest bits,
+    8, 4 or 2 of them (`low_bits`), and `high` the others. Both hold the numbers of a row one after another, each from
+    the lowest bits of a byte on. All products of a value, a scale and its super-block's are exact in float32.
+
+    Attributes:
+        low: uint8 [outputs, inputs * low_bits / 8].
+        high: uint8 [outputs, inputs * (bits - low_bits) / 8]; None where low has all bits.
+        scales: float16 [outputs, inputs / block]; with `supers` int8 or uint8, which these multiply.
+        minimums: of the same shape and dtype; None: all are 0, or, with `minimum_supers`, they are the high four bits
+            of `scales`, whose low four are the scale.
+        supers, minimum_supers: float16 [outputs, inputs / SUPER_BLOCK], of the scales and the minimums.
+        code: float32 [2 ** bits], of 3 or 4 bits.
+        block: 16 or 32.
+        order: as that of `FourBit`.
+    """
+
+    low: Tensor
+    high: Tensor | None
+    scales: Tensor
+    minimums: Tensor | None
+    supers: Tensor | None
+    minimum_supers: Tensor | None
+    code: Tensor | None
+    bits: int
+    offset: int
+    block: int
+    order: Tensor | None = None
+
+    @property
+    def low_bits(self) -> int:
+        """Bits of a number in `low`."""
+        return 8 if self.bits == 8 else 4 if self.bits >= 4 else 2
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(outputs, inputs)"""
+        return self.low.shape[0], self.low.shape[1] * 8 // self.low_bits
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Matrices of unlike storage and the same inputs, one after another along the outputs."""
+
+    parts: "tuple[Plain, ...]"
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(outputs, inputs)"""
+        return sum(part.shape[0] for part in self.parts), self.parts[0].shape[1]
+
+
+Plain = Tensor | FourBit | EightBit | Blocks
+"""Matrix [outputs, inputs] of one storage; a plain tensor is dense."""
+Weight = Plain | Joined
+"""Matrix [outputs, inputs] in any of the formats."""
 
 
 def values_of(weight: Weight) -> Tensor:
-    """The values of a weight, without their scales."""
-    return weight.packed if isinstance(weight, FourBit) else weight.values if isinstance(weight, EightBit) else weight
+    """The values of a weight, without their scales; of several parts those of the first."""
+    match weight:
+        case FourBit(packed=values) | EightBit(values=values) | Blocks(low=values):
+            return values
+        case Joined(parts=parts):
+            return values_of(parts[0])
+        case _:
+            return weight
 
 
 def mapped(weight: Weight, of: Callable[[Tensor], Tensor]) -> Weight:
@@ -78,9 +141,10 @@ def mapped(weight: Weight, of: Callable[[Tensor], Tensor]) -> Weight:
 def _mapped(part: Any, of: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(part, Tensor):
         return of(part)
-    return replace(
-        part, **{name: _mapped(one, of) for name, one in vars(part).items() if isinstance(one, Tensor | Nested)}
-    )
+    if isinstance(part, tuple):
+        return tuple(_mapped(one, of) for one in part)
+    within = (Tensor, Nested, tuple)
+    return replace(part, **{name: _mapped(one, of) for name, one in vars(part).items() if isinstance(one, within)})
 
 
 def tensors_of(weight: Weight) -> list[Tensor]:

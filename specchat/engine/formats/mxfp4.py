@@ -32,7 +32,7 @@ class Mxfp4(Format):
     def stated(self, settings: Quantised) -> "Mxfp4 | None":
         return self if settings.quant_method == self.name else None
 
-    def layout(self, inputs: int) -> StorageLayout | None:
+    def layout(self, inputs: int, name: str = "") -> StorageLayout | None:
         return StorageLayout(4, BLOCK, "exponents")
 
     def holds(self, source: StoredParts, name: str) -> bool:

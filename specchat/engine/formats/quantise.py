@@ -10,11 +10,11 @@ from torch import Tensor
 from torch.nn.functional import embedding, pad
 
 from specchat.engine.formats import by_quant
-from specchat.engine.formats.format import NESTED_BLOCK
-from specchat.engine.formats.layout import EightBit, FourBit, Nested, Weight
+from specchat.engine.formats.format import NESTED_BLOCK, SUPER_BLOCK
+from specchat.engine.formats.layout import Blocks, EightBit, FourBit, Joined, Nested, Plain, Weight
 from specchat.engine.protocol.pair import Quant
 
-ROWS = ("packed", "values", "scales", "zeros")
+ROWS = ("packed", "values", "scales", "zeros", "low", "high", "minimums", "supers", "minimum_supers")
 """The parts of weights that have a row for each output."""
 EXPONENT_BLOCK, EXPONENT_BIAS = 32, 127
 """Blocks whose scales may become exponents of a byte, as MXFP4 stores them, and the bias of these."""
@@ -73,10 +73,12 @@ def fused(parts: Sequence[Weight]) -> Weight:
     """Concatenate matrices of the same inputs along the outputs.
 
     Parts of one format keep it; if one of them is dense, all become dense, in its dtype, and so do 4 bits in unlike
-    orders.
+    orders. Blocks stay apart from all that is stored otherwise.
     """
     if len(parts) == 1:
         return parts[0]
+    if any(isinstance(part, Blocks) for part in parts):
+        return _fused_blocks(parts)
     if four := [p for p in parts if isinstance(p, FourBit)]:
         first = four[0]
         if len(four) == len(parts) and all(_alike(p, first) for p in four):
@@ -85,6 +87,36 @@ def fused(parts: Sequence[Weight]) -> Weight:
         return EightBit(torch.cat([p.values for p in eight]), torch.cat([p.scales for p in eight]))
     dtype = next((p.dtype for p in parts if isinstance(p, Tensor)), torch.float32)
     return torch.cat([dequantised(p, dtype) for p in parts])
+
+
+def _fused_blocks(parts: Sequence[Weight]) -> Weight:
+    """Concatenate neighbours of one storage; the others stay parts of `Joined`."""
+    found: list[Plain] = []
+    for part in (one for each in parts for one in (each.parts if isinstance(each, Joined) else (each,))):
+        last = found[-1] if found else None
+        if isinstance(part, Blocks) and isinstance(last, Blocks) and _stored_alike(part, last):
+            rows: dict[str, Any] = {n: torch.cat([one, getattr(part, n)]) for n, one in _rows_of(last).items()}
+            found[-1] = replace(last, **rows)
+        else:
+            found.append(part)
+    return found[0] if len(found) == 1 else Joined(tuple(found))
+
+
+def _stored_alike(part: Blocks, first: Blocks) -> bool:
+    numbers = [
+        (one.bits, one.offset, one.block, [(n, t.dtype) for n, t in _rows_of(one).items()]) for one in (part, first)
+    ]
+    tables = [(one.code, one.order) for one in (part, first)]
+    same = all(
+        one is other if one is None or other is None else torch.equal(one, other)
+        for one, other in zip(*tables, strict=True)
+    )
+    return numbers[0] == numbers[1] and same
+
+
+def _rows_of(weight: Plain) -> dict[str, Tensor]:
+    """The tensors of a weight that have a row for each output, by name."""
+    return {name: one for name in ROWS if (one := getattr(weight, name, None)) is not None}
 
 
 def _alike(part: FourBit, first: FourBit) -> bool:
@@ -136,13 +168,57 @@ def by_exponents(weight: Weight) -> Weight:
 
 
 def by_rows(weight: Weight, of: Callable[[Tensor], Tensor]) -> Weight:
-    """A weight of what `of` makes of each tensor that has a row for each output; nested scales are dequantised."""
+    """A weight of what `of` makes of each tensor that has a row for each output; nested scales are dequantised.
+
+    The rows of `Joined` are taken part by part.
+    """
     if isinstance(weight, Tensor):
         return of(weight)
+    if isinstance(weight, Joined):
+        return _fused_blocks([by_rows(part, of) for part in weight.parts])
     if isinstance(weight, FourBit):
         weight = replace(weight, scales=block_scales(weight), nested=None)
-    parts: dict[str, Any] = {name: of(one) for name in ROWS if (one := getattr(weight, name, None)) is not None}
-    return replace(weight, **parts)
+    rows: dict[str, Any] = {name: of(one) for name, one in _rows_of(weight).items()}
+    return replace(weight, **rows)
+
+
+def block_numbers(weight: Blocks) -> tuple[Tensor, Tensor | None]:
+    """The scale and the minimum of each block, float32 [outputs, inputs / block], both exact; None: all are 0."""
+    scales, minimums = weight.scales, weight.minimums
+    if weight.minimum_supers is not None and minimums is None:
+        scales, minimums = scales & 15, scales >> 4
+    return _by_supers(weight, scales, weight.supers), (
+        None if minimums is None else _by_supers(weight, minimums, weight.minimum_supers)
+    )
+
+
+def _by_supers(weight: Blocks, numbers: Tensor, supers: Tensor | None) -> Tensor:
+    if supers is None:
+        return numbers.float()
+    return numbers * supers.float().repeat_interleave(SUPER_BLOCK // weight.block, 1)
+
+
+def block_values(weight: Blocks) -> Tensor:
+    """What the numbers of a weight stand for, float32 [outputs, inputs], in the order of its storage."""
+    numbers = fields(weight.low, weight.low_bits)
+    if weight.high is not None:
+        numbers = numbers | (fields(weight.high, weight.bits - weight.low_bits) << weight.low_bits)
+    return numbers.float() - weight.offset if weight.code is None else weight.code[numbers.int()]
+
+
+def fields(octets: Tensor, bits: int) -> Tensor:
+    """Numbers of 1, 2, 4 or 8 bits uint8 [..., n * 8 / bits] from bytes [..., n], the lowest bits first."""
+    parts: list[Tensor] = [octets >> shift & ((1 << bits) - 1) for shift in range(0, 8, bits)]
+    return parts[0] if len(parts) == 1 else torch.stack(parts, -1).flatten(-2)
+
+
+def from_fields(numbers: Tensor, bits: int) -> Tensor:
+    """Bytes [..., n * bits / 8] of the lowest `bits` bits of numbers uint8 [..., n]: the inverse of `fields`."""
+    parts = numbers.unflatten(-1, (-1, 8 // bits)) & ((1 << bits) - 1)
+    octets: Tensor = parts[..., 0]
+    for place in range(1, 8 // bits):
+        octets = octets | parts[..., place] << bits * place
+    return octets.contiguous()
 
 
 def dequantised(weight: Weight, dtype: torch.dtype) -> Tensor:
@@ -159,8 +235,22 @@ def dequantised(weight: Weight, dtype: torch.dtype) -> Tensor:
             if zeros is not None:
                 dense -= zeros[:, :, None]
             dense = dense.mul_(block_scales(weight)[:, :, None]).flatten(1).to(dtype)
-            return dense if order is None else torch.empty_like(dense).index_copy_(1, order.long(), dense)
+            return _by_inputs(dense, order)
         case EightBit(values, scales):
             return (values * scales[:, None]).to(dtype)
+        case Blocks(block=block, order=order):
+            of_block, least = block_numbers(weight)
+            dense = block_values(weight).unflatten(1, (-1, block)).mul_(of_block[:, :, None])
+            if least is not None:
+                dense -= least[:, :, None]
+            dense = dense.flatten(1).to(dtype)
+            return _by_inputs(dense, order)
+        case Joined(parts):
+            return torch.cat([dequantised(part, dtype) for part in parts])
         case _:
             return weight.to(dtype)
+
+
+def _by_inputs(dense: Tensor, order: Tensor | None) -> Tensor:
+    """Put columns that are in an order of the inputs in that of the inputs."""
+    return dense if order is None else torch.empty_like(dense).index_copy_(1, order.long(), dense)

@@ -1,33 +1,39 @@
-"""Reads the header of a GGUF file within bounds: metadata and tensor types, no weights.
+"""Reads the header of a GGUF file within bounds: metadata, and where its tensors are; no weights.
 
 Format: github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions 2 and 3.
 """
 
 import mmap
 import struct
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from hashlib import sha256
+from itertools import pairwise
 from math import isfinite, prod
 from pathlib import Path
+from typing import NamedTuple, TypeVar
 
 from specchat.clean import one_line
 from specchat.engine.errors import ModelError
 from specchat.engine.files import found
 
 Value = int | float | bool | str
+Result = TypeVar("Result")
 
 MAX_KEYS = 1 << 16
 MAX_TENSORS = 1 << 18
 MAX_TEXT_BYTES = 1 << 26
 """Some files hold a whole tokenizer.json in one text."""
-MAX_LIST_TEXTS = 1 << 21
-"""Texts in all lists of a file; the largest vocabularies have 260,000 tokens and twice as many merges."""
+MAX_LIST_ENTRIES = 1 << 21
+"""Texts in all lists of a file, and entries of a list that is read; the largest vocabularies have 260,000 tokens and
+twice as many merges."""
 MAX_HEADER_BYTES = 1 << 28
-MAX_KEPT_TEXT_BYTES = 1 << 16
+MAX_KEPT_TEXT_BYTES = 1 << 20
 """Longer texts are skipped: no reader needs them."""
 MAX_DIMENSIONS = 4
-DEFAULT_ALIGNMENT = 32
+MAX_SIZE = 1 << 40
+"""Rows or columns of a tensor."""
+DEFAULT_ALIGNMENT, MAX_ALIGNMENT = 32, 1 << 20
 """Bytes to whose multiples weights begin, unless the file says otherwise."""
 _SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 _TEXT, _ARRAY = 8, 9
@@ -36,12 +42,49 @@ PADDING_PREFIX = b"[PAD"
 """Start of the texts of tokens that only pad the vocabulary."""
 LIST_HEAD_BYTES = 12
 """Kind and length of a list."""
+
+
+class TensorType(NamedTuple):
+    """A type of tensors; rows are whole blocks of `values` in `bytes`."""
+
+    name: str
+    values: int
+    bytes: int
+
+
 TENSOR_TYPES = {
-    0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0", 10: "Q2_K", 11: "Q3_K", 12: "Q4_K",
-    13: "Q5_K", 14: "Q6_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 20: "IQ4_NL", 21: "IQ3_S",
-    22: "IQ2_S", 23: "IQ4_XS", 29: "IQ1_M", 30: "BF16", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4",
+    number: TensorType(*one)
+    for number, one in {
+        0: ("F32", 1, 4), 1: ("F16", 1, 2), 30: ("BF16", 1, 2), 28: ("F64", 1, 8),
+        24: ("I8", 1, 1), 25: ("I16", 1, 2), 26: ("I32", 1, 4), 27: ("I64", 1, 8),
+        2: ("Q4_0", 32, 18), 3: ("Q4_1", 32, 20), 6: ("Q5_0", 32, 22), 7: ("Q5_1", 32, 24),
+        8: ("Q8_0", 32, 34), 9: ("Q8_1", 32, 36), 20: ("IQ4_NL", 32, 18), 39: ("MXFP4", 32, 17),
+        10: ("Q2_K", 256, 84), 11: ("Q3_K", 256, 110), 12: ("Q4_K", 256, 144), 13: ("Q5_K", 256, 176),
+        14: ("Q6_K", 256, 210), 15: ("Q8_K", 256, 292), 23: ("IQ4_XS", 256, 136),
+        16: ("IQ2_XXS", 256, 66), 17: ("IQ2_XS", 256, 74), 22: ("IQ2_S", 256, 82),
+        18: ("IQ3_XXS", 256, 98), 21: ("IQ3_S", 256, 110), 19: ("IQ1_S", 256, 50), 29: ("IQ1_M", 256, 56),
+        34: ("TQ1_0", 256, 54), 35: ("TQ2_0", 256, 66), 40: ("NVFP4", 64, 36),
+        41: ("Q1_0", 128, 18), 42: ("Q2_0", 64, 18),
+    }.items()
 }  # fmt: skip
-"""Names of tensor types by number."""
+"""Tensor types by number."""
+
+
+@dataclass(frozen=True)
+class StoredTensor:
+    """A tensor of a file.
+
+    Attributes:
+        shape: as in torch: columns last.
+        type: its name, such as Q4_K; "type 99" for a number that is not known.
+        offset: of its first byte in the file.
+        bytes: 0 where the type is not known.
+    """
+
+    shape: tuple[int, ...]
+    type: str
+    offset: int
+    bytes: int
 
 
 @dataclass(frozen=True)
@@ -52,22 +95,67 @@ class Header:
         values: by key, without lists.
         lengths: of the lists, by key.
         tokens: SHA-256 of all tokens but padding.
-        types: number of weights by the name of their tensor type.
+        tensors: by name, in the order of the file's table.
     """
 
+    path: Path
     values: Mapping[str, Value]
     lengths: Mapping[str, int]
     tokens: str
-    types: Mapping[str, int]
+    tensors: Mapping[str, StoredTensor] = field(repr=False)
+    _lists: Mapping[str, int] = field(repr=False, compare=False)
+    """Offsets of the lists."""
 
     @property
     def architecture(self) -> str:
         return str(self.values.get("general.architecture", ""))
 
+    @property
+    def types(self) -> dict[str, int]:
+        """Number of weights by the name of their tensor type."""
+        counted: dict[str, int] = {}
+        for one in self.tensors.values():
+            counted[one.type] = counted.get(one.type, 0) + prod(one.shape)
+        return counted
+
     def integer(self, key: str) -> int | None:
         """An integer of the architecture's own keys, such as `block_count`; None if there is none."""
         value = self.values.get(f"{self.architecture}.{key}")
         return value if isinstance(value, int) else None
+
+    def entries(self, key: str) -> list[Value]:
+        """Read a list of the metadata; empty where there is none.
+
+        Raises:
+            ModelError: it has more than MAX_LIST_ENTRIES, or the file changed since its header was read.
+        """
+        if key not in self._lists:
+            return []
+
+        def listed(cursor: _Cursor) -> list[Value]:
+            cursor.at = self._lists[key]
+            return cursor.entries(key)
+
+        return _opened(self.path, listed)
+
+    def floats(self, name: str) -> list[float]:
+        """Read a vector of float32, such as factors of rotary embeddings; empty where there is none.
+
+        Raises:
+            ModelError: it is of another type, has more than MAX_LIST_ENTRIES, or the file changed.
+        """
+        stored = self.tensors.get(name)
+        if stored is None:
+            return []
+
+        def values(cursor: _Cursor) -> list[float]:
+            if stored.type != "F32" or stored.bytes > 4 * MAX_LIST_ENTRIES:
+                raise ValueError(f"its {one_line(name, 60)} is no short vector of F32")
+            if stored.offset + stored.bytes > len(cursor.data):
+                raise ValueError("it changed while it was read")
+            return [*struct.unpack_from(f"<{stored.bytes // 4}f", cursor.data, stored.offset)]
+
+        return _opened(self.path, values)
 
 
 class _Cursor:
@@ -75,7 +163,7 @@ class _Cursor:
 
     def __init__(self, data: mmap.mmap) -> None:
         self.data, self.at = data, 0
-        self.texts = MAX_LIST_TEXTS
+        self.texts = MAX_LIST_ENTRIES
         """List texts that may still be read."""
         self.unpadded = 0
         """End of the last list text that is no padding."""
@@ -99,28 +187,45 @@ class _Cursor:
             raise ValueError(f"it says it has {value} {what}")
         return value
 
-    def text(self) -> str:
+    def text(self, most: int = MAX_KEPT_TEXT_BYTES) -> str:
+        """Read a text; one of more bytes than `most` is skipped and empty."""
         size = self.count(MAX_TEXT_BYTES, "letters in one text")
         start = self.take(size)
-        return self.data[start : start + size].decode("utf-8", "replace") if size <= MAX_KEPT_TEXT_BYTES else ""
+        return self.data[start : start + size].decode("utf-8", "replace") if size <= most else ""
 
-    def skip_list(self) -> int:
-        """Skip a list and return its length."""
+    def list_head(self) -> tuple[int, int]:
+        """The kind and the number of a list's entries, texts within those that may still be read."""
         kind = self.count(_TEXT + 4, "as a kind", "<I")
         length = self.count(len(self.data), "entries in one list")
-        if kind in _SCALARS:
-            self.take(length * struct.calcsize(_SCALARS[kind]))
-        elif kind == _TEXT:
+        if kind == _TEXT:
             if (left := self.texts - length) < 0:
                 raise ValueError(f"it has a list of {length:,} texts")
             self.texts = left
-            for _ in range(length):
-                start = self.take(self.count(MAX_TEXT_BYTES, "letters in one text"))
-                if self.data[start : start + len(PADDING_PREFIX)] != PADDING_PREFIX:
-                    self.unpadded = self.at
-        else:
+        elif kind not in _SCALARS:
             raise ValueError("it has a list of lists")
+        return kind, length
+
+    def skip_list(self) -> int:
+        """Skip a list and return its length."""
+        kind, length = self.list_head()
+        if kind != _TEXT:
+            self.take(length * struct.calcsize(_SCALARS[kind]))
+            return length
+        for _ in range(length):
+            start = self.take(self.count(MAX_TEXT_BYTES, "letters in one text"))
+            if self.data[start : start + len(PADDING_PREFIX)] != PADDING_PREFIX:
+                self.unpadded = self.at
         return length
+
+    def entries(self, key: str) -> list[Value]:
+        kind, length = self.list_head()
+        if kind == _TEXT:
+            return [self.text(MAX_TEXT_BYTES) for _ in range(length)]
+        if length > MAX_LIST_ENTRIES:
+            raise ValueError(f"its {one_line(key, 60)} has {length:,} entries")
+        form = _SCALARS[kind]
+        start = self.take(length * struct.calcsize(form))
+        return [*struct.unpack_from(f"<{length}{form[1:]}", self.data, start)]
 
 
 def no_gguf(path: Path) -> ModelError:
@@ -134,8 +239,13 @@ def read_header(path: Path) -> Header:
     """The header of the file at `path`.
 
     Raises:
-        ModelError: it is missing, no GGUF, of another version, damaged or cut off.
+        ModelError: it is missing, no GGUF, of another version, damaged or cut off, or its tensors overlap.
     """
+    return _opened(path, lambda cursor: _read(path, cursor))
+
+
+def _opened(path: Path, read: Callable[[_Cursor], Result]) -> Result:
+    """What `read` makes of a file; its ValueErrors become sentences."""
     if not found(path):
         raise ModelError(f"{path} is missing, or a link that leads nowhere.")
     try:
@@ -143,14 +253,14 @@ def read_header(path: Path) -> Header:
             if file.read(4) != b"GGUF":
                 raise no_gguf(path)
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                return _read(_Cursor(data))
+                return read(_Cursor(data))
     except OSError as error:
         raise ModelError(f"{path} cannot be read ({error.strerror}). Check that it is a file you may read.") from None
     except ValueError as error:
         raise ModelError(f"{path} is damaged: {error}. Download it again.") from None
 
 
-def _read(cursor: _Cursor) -> Header:
+def _read(path: Path, cursor: _Cursor) -> Header:
     cursor.take(4)
     version = cursor.number("<I")
     if version not in (2, 3):
@@ -159,6 +269,7 @@ def _read(cursor: _Cursor) -> Header:
     keys = cursor.count(MAX_KEYS, "keys")
     values: dict[str, Value] = {}
     lengths: dict[str, int] = {}
+    lists: dict[str, int] = {}
     tokens = ""
     for _ in range(keys):
         key = cursor.text()
@@ -168,7 +279,7 @@ def _read(cursor: _Cursor) -> Header:
         if kind == _TEXT:
             values[key] = cursor.text()
         elif kind == _ARRAY:
-            start = cursor.at
+            lists[key] = start = cursor.at
             lengths[key] = cursor.skip_list()
             if key == TOKENS_KEY:
                 with memoryview(cursor.data) as whole, whole[start + LIST_HEAD_BYTES : cursor.unpadded] as listed:
@@ -177,18 +288,38 @@ def _read(cursor: _Cursor) -> Header:
             values[key] = value = cursor.number(_SCALARS[kind])
             if isinstance(value, float) and not isfinite(value):
                 raise ValueError(f"its {one_line(key, 60)} is {value}")
-    types: dict[str, int] = {}
-    last = 0
-    for _ in range(tensors):
-        cursor.text()
-        shape = [cursor.count(1 << 40, "rows") for _ in range(cursor.count(MAX_DIMENSIONS, "dimensions", "<I"))]
-        kind_number = cursor.count(1 << 16, "as a type", "<I")
-        name = TENSOR_TYPES.get(kind_number, f"type {kind_number}")
-        types[name] = types.get(name, 0) + prod(shape)
-        last = max(last, cursor.count(1 << 62, "bytes"))
     alignment = values.get("general.alignment", DEFAULT_ALIGNMENT)
-    if not isinstance(alignment, int) or isinstance(alignment, bool) or alignment < 1:
+    if not isinstance(alignment, int) or isinstance(alignment, bool) or not 0 < alignment <= MAX_ALIGNMENT:
         raise ValueError("its general.alignment is no whole number")
-    if tensors and -(-cursor.at // alignment) * alignment + last >= len(cursor.data):
+    return Header(path, values, lengths, tokens, _tensors(cursor, tensors, alignment), lists)
+
+
+def _tensors(cursor: _Cursor, count: int, alignment: int) -> dict[str, StoredTensor]:
+    """Read the table of tensors, and check that they lie within the file beside each other."""
+    listed: dict[str, StoredTensor] = {}
+    for _ in range(count):
+        name = cursor.text()
+        if name in listed:
+            raise ValueError(f"it has tensor {one_line(name, 60)} twice")
+        sizes = [cursor.count(MAX_SIZE, "rows") for _ in range(cursor.count(MAX_DIMENSIONS, "dimensions", "<I"))]
+        number = cursor.count(1 << 16, "as a type", "<I")
+        offset = cursor.count(1 << 62, "bytes")
+        kind = TENSOR_TYPES.get(number, TensorType(f"type {number}", 1, 0))
+        columns = sizes[0] if sizes else 1
+        if columns % kind.values:
+            raise ValueError(
+                f"its tensor {one_line(name, 60)} has rows of {columns}, no whole blocks of {kind.values} ({kind.name})"
+            )
+        if offset % alignment:
+            raise ValueError(f"its tensor {one_line(name, 60)} does not begin at a multiple of {alignment} bytes")
+        listed[name] = StoredTensor(
+            (*reversed(sizes),), kind.name, offset, columns // kind.values * kind.bytes * prod(sizes[1:])
+        )
+    first = -(-cursor.at // alignment) * alignment
+    placed = sorted((one.offset, one.offset + one.bytes, name) for name, one in listed.items())
+    for (_, end, _), (start, _, name) in pairwise(placed):
+        if start < end:
+            raise ValueError(f"its tensor {one_line(name, 60)} begins within another")
+    if placed and first + max(max(start + 1, end) for start, end, _ in placed) > len(cursor.data):
         raise ValueError("it is cut off: not all of its weights are there")
-    return Header(values, lengths, tokens, types)
+    return {name: StoredTensor(one.shape, one.type, first + one.offset, one.bytes) for name, one in listed.items()}

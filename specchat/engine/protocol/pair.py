@@ -11,10 +11,10 @@ from specchat.engine.protocol.options import Sampling
 from specchat.engine.strategies import STRATEGIES
 from specchat.engine.strategy import Head, SkippedLayers
 
-Quant = Literal["nf4", "fp4", "int8", "int4"]
+Quant = Literal["nf4", "fp4", "int8", "int4", "gguf"]
 """Quantisation of the layers' matrices. nf4 and fp4 have blocks of 64 with double-quantised scales (QLoRA). int8 has
 one scale per row (the weights of LLM.int8, without its activations). int4 are integers, with or without zero points, of
-checkpoints that were stored so."""
+checkpoints that were stored so. gguf are the types of a GGUF file, a matrix each."""
 Wanted = Literal["nf4", "fp4", "int8", "none"]
 """The setting; "none" keeps the weights as stored."""
 Device = Literal["auto", "cpu", "cuda"]
@@ -23,7 +23,7 @@ CacheType = Literal["f32", "f16", "q8_0"]
 """llama.cpp's type of KV entries."""
 
 QUANTS: tuple[Quant, ...] = ("nf4", "fp4", "int8")
-QUANT_BITS: Mapping[Quant | Wanted | None, int] = {"nf4": 5, "fp4": 5, "int8": 8, "int4": 5}
+QUANT_BITS: Mapping[Quant | Wanted | None, int] = {"nf4": 5, "fp4": 5, "int8": 8, "int4": 5, "gguf": 5}
 """Bits of a quantised weight, scales included, rounded up."""
 CACHE_TYPES: tuple[CacheType, ...] = ("f32", "f16", "q8_0")
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding, linear
 
-from specchat.engine.formats.layout import Weight, mapped, tensors_of
+from specchat.engine.formats.layout import Joined, Weight, mapped, tensors_of
 from specchat.engine.formats.quantise import by_rows, dequantised
 from specchat.engine.model.norm import RMSNorm
 from specchat.engine.protocol.pair import Quant
@@ -120,6 +120,10 @@ def owned(weight: Weight) -> Weight:
 
 def slabs(weight: Weight, most: int = SLAB) -> Iterator[Tensor]:
     """The matrix in float32, some of its outputs at a time: about `most` weights."""
+    if isinstance(weight, Joined):
+        for part in weight.parts:
+            yield from slabs(part, most)
+        return
     outputs, inputs = weight.shape
     if isinstance(weight, Tensor) and weight.dtype == torch.float32:
         yield weight

@@ -1,12 +1,14 @@
 """The tensors of a recipe: one walk to all of them, and how each is read from a checkpoint."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
+from itertools import accumulate
 from typing import Generic, NamedTuple, Protocol, TypeVar, overload
 
 import torch
 from torch import Tensor
 
-from specchat.engine.formats.layout import Weight
+from specchat.engine.formats.layout import Joined, Weight
 from specchat.engine.formats.quantise import by_rows, dequantised, fused, quantise
 from specchat.engine.protocol.pair import Quant
 from specchat.engine.recipe import Layer, Matrix, Norm, Recipe
@@ -142,10 +144,25 @@ def reordered(weight: Weight, order: list[int]) -> Weight:
     if not order:
         return weight
 
+    if isinstance(weight, Joined):
+        return fused(_runs(weight, order))
+
     def chosen(rows: Tensor) -> Tensor:
         return torch.cat([rows, rows.new_zeros(1, *rows.shape[1:])])[order] if -1 in order else rows[order]
 
     return by_rows(weight, chosen)
+
+
+def _runs(weight: Joined, order: list[int]) -> list[Weight]:
+    """The rows in an order, in runs of one part each; a row of zeros is of the part before it."""
+    begins = list(accumulate((part.shape[0] for part in weight.parts), initial=0))
+    runs: list[tuple[int, list[int]]] = []
+    for row in order:
+        part = (runs[-1][0] if runs else 0) if row < 0 else bisect_right(begins, row) - 1
+        if not runs or runs[-1][0] != part:
+            runs.append((part, []))
+        runs[-1][1].append(row if row < 0 else row - begins[part])
+    return [reordered(weight.parts[part], rows) for part, rows in runs]
 
 
 def read_table(source: TensorSource, matrix: Matrix) -> Tensor:
