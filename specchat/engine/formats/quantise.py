@@ -11,7 +11,8 @@ from torch.nn.functional import embedding, pad
 
 from specchat.engine.formats import by_quant
 from specchat.engine.formats.format import NESTED_BLOCK, SUPER_BLOCK
-from specchat.engine.formats.layout import Blocks, EightBit, FourBit, Joined, Nested, Plain, Weight
+from specchat.engine.formats.layout import Blocks, EightBit, FourBit, Joined, Nested, Plain, Weight, WordBlocks
+from specchat.engine.formats.words import from_words
 from specchat.engine.protocol.pair import Quant
 
 ROWS = ("packed", "values", "scales", "zeros", "low", "high", "minimums", "supers", "minimum_supers")
@@ -245,6 +246,8 @@ def dequantised(weight: Weight, dtype: torch.dtype) -> Tensor:
                 dense -= least[:, :, None]
             dense = dense.flatten(1).to(dtype)
             return _by_inputs(dense, order)
+        case WordBlocks():
+            return dequantised(from_words(weight), dtype)
         case Joined(parts):
             return torch.cat([dequantised(part, dtype) for part in parts])
         case _:
