@@ -1,18 +1,20 @@
 """A target as training uses it: its tables and scores, as tensors that gradients may pass."""
 
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding, linear
+from torch.nn.functional import linear
 
+from specchat.engine.formats.quantise import by_rows, dequantised
 from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.model.norm import RMSNorm, capped
 from specchat.engine.model.rows import PREFILL_ROWS
 from specchat.engine.reference.tensors import slabs
 from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.engine.weights.config import ModelConfig
-from specchat.engine.weights.matrices import read_norm, read_table
+from specchat.engine.weights.matrices import read_norm, read_dense_table
 from specchat.engine.weights.weights import Weights
 
 if TYPE_CHECKING:
@@ -57,7 +59,7 @@ class FrozenTarget:
             ModelError: it is missing or damaged.
         """
         with Weights(self.checkpoint) as weights:
-            return read_table(weights, self.config.recipe.head).float()
+            return read_dense_table(weights, self.config.recipe.head).float()
 
     def last_norm(self) -> Tensor:
         """The weights float32 [hidden] of the final norm.
@@ -87,7 +89,8 @@ class DeviceTarget(FrozenTarget):
         self._norm = RMSNorm(weights.norms[self._recipe.norm], self._recipe.norm.eps, self._recipe.norm.centred)
 
     def embed(self, tokens: Tensor) -> Tensor:
-        return self._recipe.embed_scale * embedding(tokens.to(self.device), self._embed).float()
+        rows = by_rows(self._embed, itemgetter(tokens.to(self.device)))
+        return self._recipe.embed_scale * dequantised(rows, torch.float32)
 
     @torch.no_grad()
     def final_norm(self, states: Tensor) -> Tensor:
