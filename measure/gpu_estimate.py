@@ -158,7 +158,7 @@ def products(model: Model) -> Iterator[Product]:
     """The products of a pass, the head among them."""
 
     def made(matrix: Matrix, gates: bool = False, of: Experts | None = None, after: int = 0) -> Product:
-        bits = gpu_bits(model, matrix)
+        bits = max(gpu_bits(model, matrix))
         weight = 2 if bits == 16 else MXFP4_BYTES if model.stored else NF4_BYTES
         among = (of.count, of.top, of.each.down in joined) if of else (1, 1, 0)
         outputs = joined_scores(sum(matrix.outputs)) if matrix in routers else sum(matrix.outputs)

@@ -1,12 +1,14 @@
 """A target as training uses it: its tables and scores, as tensors that gradients may pass."""
 
 from dataclasses import replace
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding, linear
+from torch.nn.functional import linear
 
+from specchat.engine.formats.quantise import by_rows, dequantised
 from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.model.norm import RMSNorm, capped
 from specchat.engine.model.rows import PREFILL_ROWS
@@ -88,7 +90,8 @@ class DeviceTarget(FrozenTarget):
         self._norm = RMSNorm.of(self._recipe.norm, weights.norms[self._recipe.norm])
 
     def embed(self, tokens: Tensor) -> Tensor:
-        return self._recipe.embed_scale * embedding(tokens.to(self.device), self._embed).float()
+        rows = by_rows(self._embed, itemgetter(tokens.to(self.device)))
+        return self._recipe.embed_scale * dequantised(rows, torch.float32)
 
     @torch.no_grad()
     def final_norm(self, states: Tensor) -> Tensor:

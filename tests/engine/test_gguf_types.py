@@ -10,7 +10,8 @@ from torch import Tensor
 from specchat.engine.errors import ModelError
 from specchat.engine.formats.gguf import MXFP4, TYPES, Gguf
 from specchat.engine.formats.layout import Blocks, Joined, tensors_of
-from specchat.engine.formats.quantise import by_rows, dequantised, fused
+from specchat.engine.formats.quantise import by_rows, dequantised, fields, fused
+from specchat.engine.formats.words import from_words, in_words
 from specchat.engine.weights.matrices import reordered
 
 gguf = pytest.importorskip("gguf")
@@ -131,3 +132,33 @@ def test_rows_of_one_type_join_and_others_stay_parts() -> None:
     expected = torch.cat([whole, torch.zeros(1, INPUTS)])[order]
     assert torch.equal(dequantised(reordered(joined, order), torch.float32), expected)
     assert same(dequantised(by_rows(joined, torch.clone), torch.float32), whole)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_the_order_of_a_gpu_keeps_every_number(kind: str) -> None:
+    found = matrix(kind)
+    turned = in_words(found)
+    assert turned.shape == found.shape
+    assert same(dequantised(turned, torch.float32), dequantised(found, torch.float32))
+    back = from_words(turned)
+    for one, other in zip(tensors_of(back), tensors_of(found), strict=True):
+        assert one.dtype == other.dtype
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("kind", ["Q5_1", "IQ2_XS"])
+def test_a_word_has_consecutive_numbers_in_its_units(kind: str) -> None:
+    """Bytes of whole numbers, and half bytes of codes, the even ones above the odd."""
+    found = matrix(kind, outputs=1, inputs=256)
+    turned, width = in_words(found), 4 if kind == "IQ2_XS" else 8
+    assert turned.high is not None
+    numbers = fields(found.low, found.low_bits) | fields(found.high, 1) << found.low_bits
+    units = 32 // width
+    for first in range(0, 32, units):
+        turn = first // units
+        of_low = int(turned.low[0, first * found.low_bits // 32]) >> found.low_bits * (turn % (width // found.low_bits))
+        of_high = int(turned.high[0, 0]) >> turn
+        for at in range(units):
+            shift = width * (at ^ (width == 4))
+            low, high = of_low >> shift & (2**found.low_bits - 1), of_high >> shift & 1
+            assert low | high << found.low_bits == int(numbers[0, first + at])

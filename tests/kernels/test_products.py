@@ -10,7 +10,10 @@ from torch import Tensor
 
 from specchat.engine.errors import ModelError
 from specchat.engine.formats.layout import EightBit, FourBit, Weight
-from specchat.engine.formats.quantise import code_table, quantise
+from specchat.engine.formats.gguf import TYPES
+from specchat.engine.formats.quantise import code_table, dequantised, quantise
+from specchat.engine.formats.words import in_words
+from specchat.engine.gpu_checks import place
 from specchat.engine.kernels import products
 from specchat.engine.kernels.activation import Activation, reference_gate_mul
 from specchat.engine.kernels.gpu_shapes import MOST_SPLITS, RESIDENT, TILE_ROWS, activates, stages, tiling, widened
@@ -27,6 +30,8 @@ COUNTS = (*range(1, 17), 17, 32, 33, 64)
 ON_DEVICE = (pytest.mark.gpu, pytest.mark.skipif(not GPU, reason="needs a CUDA device"))
 """Qwen3-8B's shapes take too long under the interpreter."""
 
+ROW_TYPES = ("Q4_1", "Q8_0", "Q2_K", "Q5_K", "Q6_K", "IQ4_XS", "IQ2_S")
+"""One of each way to unpack blocks."""
 Made = tuple[Weight, Tensor]
 """A weight, and the matrix float64 that it stands for."""
 
@@ -74,6 +79,14 @@ def dense(outputs: int, inputs: int, dtype: torch.dtype) -> Made:
     return weight, weight.double()
 
 
+def blocks(kind: str) -> Callable[[int, int, torch.dtype], Made]:
+    def make(outputs: int, inputs: int, dtype: torch.dtype) -> Made:
+        found = place.blocks_of(kind, outputs, inputs)
+        return in_words(found), dequantised(found, dtype).double()
+
+    return make
+
+
 FORMATS = {
     **{
         f"{quant}{' nested' if nested else ''} {block}": four(quant, nested, block)
@@ -85,6 +98,7 @@ FORMATS = {
     "int4 with zeros 32 in an order": shifted(32, ordered=True),
     "int8": eight,
     "dense": dense,
+    **{kind: blocks(kind) for kind in TYPES},
 }
 
 
@@ -98,8 +112,10 @@ def product(x: Tensor, weight: Weight, rows: int, bias: Tensor | None = None, sk
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(("outputs", "inputs"), [(96, 256), (130, 192), (64, 1024)])
-def test_is_the_product_of_what_bitsandbytes_unpacks(name: str, dtype: torch.dtype, outputs: int, inputs: int) -> None:
+def test_is_the_product_of_what_is_unpacked(name: str, dtype: torch.dtype, outputs: int, inputs: int) -> None:
     """Float32 sums of exact products: only their order can differ, by 2e-6 of the sum of magnitudes."""
+    if name in TYPES and inputs % TYPES[name].size:
+        inputs = 256 * (outputs // 32)
     weight, truth = FORMATS[name](outputs, inputs, dtype)
     x, bias = drawn(64, inputs, seed=1, dtype=dtype), drawn(outputs, seed=2)
     made = product(x, weight, 5, bias)
@@ -110,7 +126,7 @@ def test_is_the_product_of_what_bitsandbytes_unpacks(name: str, dtype: torch.dty
 
 
 @pytest.mark.cpu
-@pytest.mark.parametrize("name", ["nf4 nested 64", "int4 with zeros 64", "int8", "dense"])
+@pytest.mark.parametrize("name", ["nf4 nested 64", "int4 with zeros 64", "int8", "dense", *ROW_TYPES])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_rows_are_alone(name: str, dtype: torch.dtype) -> None:
     weight, _ = FORMATS[name](160, 256, dtype)

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 from specchat.engine.formats.layout import FourBit
-from specchat.engine.kernels import unpack
+from specchat.engine.kernels import unpack, weight_tiles
 from specchat.engine.kernels.products import Program
 from specchat.engine.kernels.stored import stored
 
@@ -23,7 +23,7 @@ ROWS, INPUTS = 32, 512
 @triton.jit
 def _unpacked(weight, out, program: tl.constexpr):
     n, k = tl.arange(0, program.outputs), tl.program_id(0) * program.inputs
-    w = unpack.four_bit(weight, unpack.table(weight, program), n, k, program, out.dtype.element_ty)
+    w = unpack.four_bit(weight, weight_tiles.table(weight, program), n, k, program, out.dtype.element_ty)
     tl.store(out + n[:, None] * weight.inputs + k + tl.arange(0, program.inputs)[None, :], w)
 
 
@@ -35,8 +35,8 @@ def unpacked(
     zeros: torch.Tensor | None = None,
 ) -> torch.Tensor:
     out = torch.empty(ROWS, INPUTS, device=DEVICE, dtype=dtype)
-    weight, form, block = stored(FourBit(packed, scales, code, 64, zeros=zeros), None)
-    program = Program(form, block, ROWS, 64, 8, 1, INPUTS, True, None)
+    weight, form = stored(FourBit(packed, scales, code, 64, zeros=zeros), None)
+    program = Program(form, ROWS, 64, 8, 1, INPUTS, True, None)
     _unpacked[(INPUTS // 64,)](weight, out, program, enable_fp_fusion=False)
     return out
 
@@ -74,7 +74,7 @@ def test_all_numbers_less_all_zero_points(dtype: torch.dtype) -> None:
 @triton.jit
 def _picked(low, high, selector, out, SIZE: tl.constexpr):
     i = tl.arange(0, SIZE)
-    tl.store(out + i, unpack._bytes(tl.load(low + i), tl.load(high + i), tl.load(selector + i)))
+    tl.store(out + i, unpack.picked(tl.load(low + i), tl.load(high + i), tl.load(selector + i)))
 
 
 def test_bytes_are_picked_as_the_instruction_does() -> None:

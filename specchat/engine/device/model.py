@@ -1,14 +1,15 @@
 """Decoder on a device as a model with a cache: captured prefill, skip sets, hidden states for heads."""
 
 from collections.abc import Sequence
+from operator import itemgetter
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding
 
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.graphs import Graphs, current
 from specchat.engine.device.skips import SkipFlags
+from specchat.engine.formats.quantise import by_rows, dequantised
 from specchat.engine.kernels.gpu_shapes import PASS_ROWS, VERIFY_ROWS
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.norm import RMSNorm, unscaled
@@ -72,7 +73,8 @@ class DeviceModel:
 
     def embed(self, tokens: Sequence[int] | Tensor, normed: bool = True) -> Tensor:
         """Input of the first layer: float32 [len(tokens), hidden]; without `normed` before any norm of embeddings."""
-        found = embedding(torch.as_tensor(tokens, device=self.device), self.decoder.weights.embed).float()
+        table, rows = self.decoder.weights.embed, torch.as_tensor(tokens, device=self.device)
+        found = dequantised(by_rows(table, itemgetter(rows)), self.decoder.dtype).float()
         found = found if self._recipe.embed_scale == 1 else found * self._recipe.embed_scale
         return unscaled(found, self._recipe.embed_eps if normed else None)
 

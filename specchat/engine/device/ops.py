@@ -41,7 +41,7 @@ LAUNCHES = 3
 
 def embed(run: Launches, tokens: Tensor, _: Embed, *, scale: float, eps: float | None) -> None:
     model = run.model
-    embed_rows(tokens, model.weights.embed, model.buffers.residual, run.at.rows, scale, eps)
+    embed_rows(tokens, model.weights.embed, model.buffers.residual, run.at.rows, scale, eps, model.buffers.x.dtype)
 
 
 def token_inputs(run: Launches, tokens: Tensor, op: MakeInputs) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.weights import ModelWeights, Product, RandomTensors
-from specchat.engine.formats.layout import EightBit, FourBit, Weight, mapped
+from specchat.engine.formats.layout import EightBit, FourBit, Joined, Weight, WordBlocks, mapped
 from specchat.engine.recipe import Attention, Layer, Matrix
 from specchat.engine.strategies import STRATEGIES
 from specchat.engine.weights.matrices import walk
@@ -42,7 +42,7 @@ def blank(decoder: DeviceDecoder) -> DeviceDecoder:
         return Product(mapped(held.weight, empty), _or_none(held.bias))
 
     made = ModelWeights(
-        head if isinstance(head, Tensor) and weights.embed is weights.head else empty(weights.embed),
+        head if weights.embed is weights.head else mapped(weights.embed, empty),
         *walk(kept, RandomTensors(HOST, decoder.dtype), product, empty, weights.joined),
         head,
         None if weights.tokens is None else weights.tokens.to(HOST),
@@ -102,5 +102,10 @@ def _form(weight: Weight) -> tuple[object, ...]:
             return "4 bits", scales.dtype, block, nested is None, zeros is None, order is None
         case EightBit():
             return ("8 bits",)
+        case WordBlocks():
+            held = (one and one.dtype for one in (weight.scales, weight.supers, weight.code))
+            return weight.bits, weight.block, weight.minimums_in, weight.order is None, *held
+        case Joined(parts):
+            return tuple((part.shape, _form(part)) for part in parts)
         case _:
             return "dense", weight.dtype

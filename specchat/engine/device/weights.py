@@ -2,20 +2,22 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from specchat.engine.device.page_locked import page_locked, values_in_main
-from specchat.engine.formats.layout import Weight, mapped, tensors_of
-from specchat.engine.formats.quantise import by_exponents, quantise
+from specchat.engine.formats.layout import Blocks, Joined, Weight, WordBlocks, mapped, tensors_of, values_of
+from specchat.engine.formats.quantise import by_exponents, by_rows, quantise
+from specchat.engine.formats.words import in_words
 from specchat.engine.kernels.gpu_shapes import joined_scores
 from specchat.engine.protocol.pair import Quant
 from specchat.engine.recipe import Layer, Matrix, Norm, Recipe
 from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.engine.weights.config import ModelConfig
-from specchat.engine.weights.matrices import TensorSource, packing, read_dense_table, read_matrix, walk
+from specchat.engine.weights.matrices import TensorSource, packing, read_dense_table, read_matrix, read_table, walk
 from specchat.engine.weights.weights import Weights
 
 
@@ -31,18 +33,19 @@ class ModelWeights:
     """The tensors of a recipe.
 
     Attributes:
-        embed: embeddings, in the compute dtype.
+        embed: embeddings, in the compute dtype or in blocks.
         products: matrices of the layers, those of experts by their form (`recipe.Layer.forms`). The values of experts
             may lie in main memory that the device reads.
         joined: matrices by those that they follow in `products`, as rows of one (`recipe.Experts.joined`).
         norms: all norms including the last one, float32; ones where a norm has no weight.
         vectors: the other tensors of the layers, by name, float32 (`recipe.Layer.vectors`).
-        head: in the compute dtype unless quantised; the same as `embed` if the model is tied and its head is dense.
+        head: in the compute dtype unless quantised; the same as `embed` if the model is tied and it is not quantised
+            at load.
         tokens: int64 [rows of the head], the token of each row; None if row i is token i.
         rows: the table of `PerLayer`, in the compute dtype, in main memory that the device reads; None without one.
     """
 
-    embed: Tensor
+    embed: Tensor | WordBlocks
     products: dict[Matrix, Product]
     norms: dict[Norm, Tensor]
     vectors: dict[str, Tensor]
@@ -140,15 +143,19 @@ class _DevicePacker:
             products,
             norms,
             vectors,
-            head if of_head is None else quantise(head, of_head),
+            quantise(head, of_head) if of_head and isinstance(head, Tensor) else head,
             None if tokens is None else tokens.to(self._device),
             None if of_inputs is None else page_locked(of_inputs, self._dtype, self._device),
             joined,
         )
 
-    def _table(self, matrix: Matrix, rows: Tensor | None = None) -> Tensor:
-        table = read_dense_table(self._source, matrix)
-        return (table if rows is None else table[rows]).to(self._device, self._dtype)
+    def _table(self, matrix: Matrix, rows: Tensor | None = None) -> Tensor | WordBlocks:
+        table = read_table(self._source, matrix)
+        if rows is not None:
+            table = by_rows(table, itemgetter(rows))
+        if isinstance(table, Tensor):
+            return table.to(self._device, self._dtype)
+        return in_words(mapped(table, lambda tensor: tensor.to(self._device)))
 
     def _pack(self, matrix: Matrix, weight: Weight) -> Weight:
         if isinstance(weight, Tensor):
@@ -160,7 +167,7 @@ class _DevicePacker:
         scores = sum(form.outputs)
         zeros = joined_scores(scores) - scores - 1 if after and form in self._routers else 0
         weight, bias = read_matrix(self._source, form, self._pack, count, after, zeros)
-        weight = by_exponents(weight)
+        weight = _for_kernels(weight)
         weight = values_in_main(weight, self._device) if form in self._in_main else weight
         return Product(weight, None if bias is None else self._vector(bias))
 
@@ -168,11 +175,24 @@ class _DevicePacker:
         return tensor.to(self._device, torch.float32)
 
 
+def _for_kernels(weight: Weight) -> Weight:
+    """A weight in the order, and with the scales, that kernels read."""
+    match weight:
+        case Joined(parts):
+            return Joined(tuple(map(_for_kernels, parts)))
+        case Blocks():
+            return in_words(weight)
+        case _:
+            return by_exponents(weight)
+
+
 def held_bytes(weights: ModelWeights) -> int:
     """Bytes on the device, a tied table counted once, and nothing that lies in main memory."""
-    tensors: list[Tensor | None] = [weights.embed, weights.tokens, *weights.norms.values(), *weights.vectors.values()]
+    others = weights.tokens, *weights.norms.values(), *weights.vectors.values()
+    tensors: list[Tensor | None] = [*tensors_of(weights.embed), *others]
     if weights.head is not weights.embed:
         tensors += tensors_of(weights.head)
     for product in weights.products.values():
         tensors += [*tensors_of(product.weight), product.bias]
-    return sum(t.numel() * t.element_size() for t in tensors if t is not None and t.device == weights.embed.device)
+    device = values_of(weights.embed).device
+    return sum(t.nbytes for t in tensors if t is not None and t.device == device)

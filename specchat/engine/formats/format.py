@@ -45,8 +45,8 @@ class StorageLayout:
     ordered: bool = False
     minimums: Literal["none", "apart", "paired"] = "none"
 
-    def bytes(self, outputs: int, inputs: int, in_bytes: bool = False) -> int:
-        """Bytes of a matrix, whose scales take a byte each if they are `in_bytes`."""
+    def bytes(self, outputs: int, inputs: int, in_bytes: bool = False, in_words: bool = False) -> int:
+        """Bytes of a matrix, whose scales take a byte each if they are `in_bytes`; `in_words`: as `layout.WordBlocks`."""
         values = outputs * inputs * self.bits // 8
         if self.scales == "none":
             return values
@@ -55,7 +55,8 @@ class StorageLayout:
             forms = 1 if self.minimums == "none" else 2
             of_blocks = scales * (1 if self.minimums == "paired" else forms)
             supers = outputs * (inputs // SUPER_BLOCK) * forms
-            return values + (2 * of_blocks if self.scales == "half" else of_blocks + 2 * supers)
+            of_super = 4 if in_words and forms == 1 else 2
+            return values + (2 * of_blocks if self.scales == "half" else of_blocks + of_super * supers)
         of_scales = scales + 4 * -(-scales // NESTED_BLOCK) + 4 * outputs if in_bytes else 4 * scales
         return values + of_scales + self.zeros * scales + self.ordered * 4 * inputs
 
@@ -90,6 +91,7 @@ class Format(ABC):
         of_experts: True where the matrices of experts alone have it.
         renames: True where matrices are stored under other names than ".weight", which dense ones beside them have.
         ordered: as in `StorageLayout`.
+        by_name: True where any matrix may have it, tables of tokens too, and its name tells the layout.
     """
 
     quant: Quant | None = None
@@ -97,6 +99,7 @@ class Format(ABC):
     of_experts = False
     renames = False
     ordered: bool = False
+    by_name = False
 
     @property
     def stays(self) -> bool:

@@ -278,6 +278,7 @@ class Gguf(Format):
 
     types: Mapping[str, str] = field(default_factory=dict, hash=False)
     quant = "gguf"
+    by_name = True
 
     def stated(self, settings: Quantised) -> None:
         return None

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, float32
 
 
 @dataclass(frozen=True)
@@ -104,6 +104,51 @@ class Blocks:
 
 
 @dataclass(frozen=True)
+class WordBlocks:
+    """`Blocks` as the kernels of a GPU read them (`words.in_words`).
+
+    Numbers of whole words of 32 bits stand in units, 8 bits or, of a code, 4 bits wide: number i has unit i modulo
+    their count, and the next ones follow in higher bits of the units. As in `FourBit`, the high half of a byte is the
+    even one of two units of 4 bits.
+
+    Attributes:
+        low, high: int32 [outputs, inputs * bits / 32], the bits as in `Blocks`.
+        scales: as in `Blocks`; minimums of bytes are among them: two scales, then the minimums of these blocks.
+        minimums: float16 [outputs, inputs / block].
+        supers: float32 [outputs, inputs / SUPER_BLOCK]; with minimums float16 [outputs, inputs / SUPER_BLOCK, 2], of
+            the scales and of the minimums.
+        code: float32 [16], the values of numbers; or uint8 [1], what is taken away from a number.
+    """
+
+    low: Tensor
+    high: Tensor | None
+    scales: Tensor
+    minimums: Tensor | None
+    supers: Tensor | None
+    code: Tensor
+    bits: int
+    block: int
+    order: Tensor | None = None
+
+    @property
+    def low_bits(self) -> int:
+        """Bits of a number in `low`."""
+        return 8 if self.bits == 8 else 4 if self.bits >= 4 else 2
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(outputs, inputs)"""
+        return self.low.shape[0], self.low.shape[1] * 32 // self.low_bits
+
+    @property
+    def minimums_in(self) -> str:
+        """Where the minimums of blocks are: "none", "halves", "bytes", or "nibbles" of the bytes of scales."""
+        if self.supers is None or self.supers.dtype == float32:
+            return "none" if self.minimums is None else "halves"
+        return "bytes" if self.scales.shape[1] * self.block > self.shape[1] else "nibbles"
+
+
+@dataclass(frozen=True)
 class Joined:
     """Matrices of unlike storage and the same inputs, one after another along the outputs."""
 
@@ -117,7 +162,7 @@ class Joined:
 
 Table = Tensor | Blocks
 """Rows of tokens [tokens, values]."""
-Plain = Tensor | FourBit | EightBit | Blocks
+Plain = Tensor | FourBit | EightBit | Blocks | WordBlocks
 """Matrix [outputs, inputs] of one storage; a plain tensor is dense."""
 Weight = Plain | Joined
 """Matrix [outputs, inputs] in any of the formats."""
@@ -126,7 +171,7 @@ Weight = Plain | Joined
 def values_of(weight: Weight) -> Tensor:
     """The values of a weight, without their scales; of several parts those of the first."""
     match weight:
-        case FourBit(packed=values) | EightBit(values=values) | Blocks(low=values):
+        case FourBit(packed=values) | EightBit(values=values) | Blocks(low=values) | WordBlocks(low=values):
             return values
         case Joined(parts=parts):
             return values_of(parts[0])

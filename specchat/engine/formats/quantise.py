@@ -12,7 +12,19 @@ from torch.nn.functional import embedding, pad
 
 from specchat.engine.formats import by_quant
 from specchat.engine.formats.format import NESTED_BLOCK, SUPER_BLOCK
-from specchat.engine.formats.layout import Blocks, EightBit, FourBit, Joined, Nested, Plain, Table, Weight, mapped
+from specchat.engine.formats.layout import (
+    Blocks,
+    EightBit,
+    FourBit,
+    Joined,
+    Nested,
+    Plain,
+    Table,
+    Weight,
+    WordBlocks,
+    mapped,
+)
+from specchat.engine.formats.words import from_words
 from specchat.engine.protocol.pair import Quant
 
 WeightKind = TypeVar("WeightKind", bound=Weight)
@@ -247,6 +259,8 @@ def dequantised(weight: Weight, dtype: torch.dtype) -> Tensor:
                 dense -= least[:, :, None]
             dense = dense.flatten(1).to(dtype)
             return _by_inputs(dense, order)
+        case WordBlocks():
+            return dequantised(from_words(weight), dtype)
         case Joined(parts):
             return torch.cat([dequantised(part, dtype) for part in parts])
         case _:
@@ -262,7 +276,7 @@ def table_rows(table: Table, tokens: Tensor) -> Tensor:
 
 def owned(weight: WeightKind) -> WeightKind:
     """Copy a matrix from the file's memory, with nested scales dequantised."""
-    copied: WeightKind = mapped(by_rows(weight, lambda rows: rows), torch.clone)  # type: ignore[assignment]
+    copied: Any = mapped(by_rows(weight, lambda rows: rows), torch.clone)
     return copied
 
 

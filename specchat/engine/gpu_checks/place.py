@@ -1,12 +1,14 @@
 """The device of a check, the GPU or main memory under the interpreter, and random tensors there."""
 
 import os
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from specchat.engine.formats.format import BLOCK, NESTED_BLOCK
-from specchat.engine.formats.layout import EightBit, FourBit, Nested, Weight
+from specchat.engine.formats.gguf import TYPES
+from specchat.engine.formats.layout import Blocks, EightBit, FourBit, Nested, Weight, mapped
 from specchat.engine.formats.quantise import code_table
 from specchat.engine.gpu_checks.notes import Unavailable
 from specchat.engine.protocol.pair import Quant
@@ -77,6 +79,19 @@ def weight_of(quant: Quant | None, outputs: int, inputs: int) -> Weight:
     absmax = scales[: -(-quantised.numel() // NESTED_BLOCK)].clone()
     nested = Nested(torch.linspace(-1, 1, 256, device=where) ** 3, absmax, 2 * scales)
     return FourBit(packed, quantised, code_table(quant).to(where), BLOCK, nested)
+
+
+def blocks_of(kind: str, outputs: int, inputs: int) -> Blocks:
+    """A random matrix of a type of GGUF."""
+    known, drawn = TYPES[kind], torch.Generator().manual_seed(outputs)
+    raw = torch.randint(0, 256, (outputs, inputs // known.size * known.octets), generator=drawn, dtype=torch.uint8)
+
+    def sane(numbers: Tensor) -> Tensor:
+        if numbers.dtype != torch.float16:
+            return numbers.to(device())
+        return (0.5 + torch.rand(numbers.shape, generator=drawn)).div(64 * inputs**0.5).half().to(device())
+
+    return cast(Blocks, mapped(known.read(raw, inputs), sane))
 
 
 def largest(difference: Tensor) -> float:

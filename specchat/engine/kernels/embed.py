@@ -1,33 +1,55 @@
 """Lookup of token embeddings into the float32 residual stream."""
 
+from typing import NamedTuple
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from specchat.engine.formats.layout import WordBlocks
+from specchat.engine.kernels import unpack_blocks
 from specchat.engine.kernels.norm import warps
+from specchat.engine.kernels.stored import Form, WeightTensors, stored
 
 COLUMNS = 1024
 """Columns of one program."""
+TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
+
+
+class Columns(NamedTuple):
+    """Constants of a program, those of a `products.Program` with a tile of one row."""
+
+    form: Form
+    outputs: int
+    inputs: int
+    whole: bool
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _embed(
     tokens: tl.tensor,
-    table: tl.tensor,
+    weight: WeightTensors,
     residual: tl.tensor,
-    vocab: tl.tensor,
-    hidden: tl.tensor,
     scale: tl.tensor,
     eps: tl.tensor,
-    COLUMNS: tl.constexpr,
+    program: tl.constexpr,
+    TYPE: tl.constexpr,
 ) -> None:
+    COLUMNS: tl.constexpr = program.inputs
+    vocab, hidden = weight.outputs, weight.inputs
     row = tl.program_id(0)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     # 64 bits: a large vocabulary times a wide model exceeds 2^31 elements.
     token = tl.load(tokens + row).to(tl.int64)
-    known = (column < hidden) & (token >= 0) & (token < vocab)
-    x = tl.load(table + token * hidden + column, mask=known, other=0.0).to(tl.float32)
+    known = (token >= 0) & (token < vocab)
+    if program.form.name == "blocks":
+        one = tl.where(known, token, vocab).to(tl.int32) + tl.zeros((1,), tl.int32)
+        first = tl.program_id(1) * COLUMNS
+        x = unpack_blocks.blocks(weight, unpack_blocks.table(weight.code), one, first, program, TYPE)
+        x = tl.reshape(x, (COLUMNS,)).to(tl.float32)
+    else:
+        x = tl.load(weight.packed + token * hidden + column, mask=known & (column < hidden), other=0.0).to(tl.float32)
     if scale is not None:
         x = x * scale
     if eps is not None:
@@ -36,7 +58,13 @@ def _embed(
 
 
 def embed(
-    tokens: Tensor, table: Tensor, residual: Tensor, rows: int, scale: float = 1.0, eps: float | None = None
+    tokens: Tensor,
+    table: Tensor | WordBlocks,
+    residual: Tensor,
+    rows: int,
+    scale: float = 1.0,
+    eps: float | None = None,
+    dtype: torch.dtype = torch.float32,
 ) -> None:
     """Write residual[r] = scale * table[tokens[r]] for r < rows; an id outside the table gives zeros.
 
@@ -44,14 +72,16 @@ def embed(
 
     Args:
         tokens: int32 [R].
-        table: any float dtype [vocab, hidden].
+        table: any float dtype [vocab, hidden]; or blocks, which are rounded to `dtype`.
         residual: float32 [R, hidden], written.
     """
-    vocab, hidden = table.shape
+    weight, form = stored(table, None)
+    hidden = weight.inputs
     columns = COLUMNS if eps is None else triton.next_power_of_2(hidden)
+    program = Columns(form, 1, columns, False)
     _embed[(rows, triton.cdiv(hidden, columns))](
-        tokens, table, residual, vocab, hidden, None if scale == 1 else scale, eps,
-        COLUMNS=columns, num_warps=4 if eps is None else warps(columns), enable_fp_fusion=True,
+        tokens, weight, residual, None if scale == 1 else scale, eps, program, TYPES[dtype],
+        num_warps=4 if eps is None else warps(columns), enable_fp_fusion=True,
     )  # fmt: skip
 
 

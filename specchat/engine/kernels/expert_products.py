@@ -27,7 +27,7 @@ def splits(weight: Weight, count: int, top: int, device: torch.device) -> int:
 def activates(weight: Weight, count: int, top: int, device: torch.device) -> bool:
     """Return true if `multiply` on `device` applies the activation of gates itself, as for other products."""
     outputs, inputs = weight.shape
-    return gpu_shapes.activates(outputs // count, inputs, bits_of(weight), processors(device), top)
+    return gpu_shapes.activates(outputs // count, inputs, max(bits_of(weight)), processors(device), top)
 
 
 def multiply(
@@ -62,4 +62,4 @@ def multiply(
 
 def _tiling(weight: Weight, count: int, top: int, device: torch.device) -> Tiling:
     outputs, inputs = weight.shape
-    return tiling(outputs // count, inputs, bits_of(weight), processors(device), top)
+    return tiling(outputs // count, inputs, max(bits_of(weight)), processors(device), top)

@@ -44,11 +44,11 @@ PROCESSORS = 128
 """Multiprocessors of a GPU that is not known: those of an RTX 4090."""
 TOGETHER = 2
 """Programs that a multiprocessor needs at a time to hide that each waits for memory."""
-RESIDENT = {4: 3, 8: 4, 16: 4, 32: 4}
+RESIDENT = {2: 4, 3: 4, 4: 3, 5: 3, 6: 2, 8: 4, 16: 4, 32: 4}
 """Programs, by bits a value, for which a multiprocessor has room at a time where it has least: 100 KiB of shared memory
 on sm_86, 89 and 120."""
 MOST_SPLITS = 8
-OVERHEAD = {4: 1, 8: 2, 16: 2, 32: 2}
+OVERHEAD = {2: 1, 3: 1, 4: 1, 5: 1, 6: 1, 8: 2, 16: 2, 32: 2}
 """Cost of a split beside its BK blocks, in blocks by bits a value: its start, and its sums, written and read."""
 
 WORTH = 0.95
@@ -109,14 +109,20 @@ def tiling(outputs: int, inputs: int, bits: int, processors: int = PROCESSORS, a
     return Tiling(bn, bk, splits, warps=4)
 
 
+def part_of(cut: Tiling, outputs: int, inputs: int, bits: int) -> Tiling:
+    """The cut for a part of a matrix with the splits of `cut`, the whole one's."""
+    bn, bk, _ = _block(outputs, inputs, bits)
+    return Tiling(bn, bk, cut.splits, warps=4)
+
+
 def widened(cut: Tiling, outputs: int, bits: int, rows: int, processors: int = PROCESSORS) -> Tiling:
-    """The cut for so many rows: programs of twice the outputs and warps for 2 to TILE_ROWS rows of 4-bit weights.
+    """The cut for so many rows: programs of twice the outputs and warps for 2 to TILE_ROWS rows of 2 to 4 bits.
 
     All programs read all rows, so half as many read half as much. A warp does what it does in a program of `cut`:
     no bit depends on this. The cut stays where the busiest multiprocessor would have more outputs, or the last program
     fewer than the others.
     """
-    if bits != 4 or not 1 < rows <= TILE_ROWS or outputs % (2 * cut.outputs):
+    if bits > 4 or not 1 < rows <= TILE_ROWS or outputs % (2 * cut.outputs):
         return cut
     programs = outputs // cut.outputs * cut.splits
     if 2 * -(-programs // 2 // processors) > -(-programs // processors):
@@ -137,9 +143,9 @@ def activates(outputs: int, inputs: int, bits: int, processors: int = PROCESSORS
 
 def _block(outputs: int, inputs: int, bits: int) -> tuple[int, int, int]:
     """Outputs and inputs of a block, and blocks along the inputs."""
-    # 4-bit weights are loaded as words only without a mask: take a block that divides the inputs.
+    # Weights of few bits are loaded as words only without a mask: take a block that divides the inputs.
     whole = next((size for size in (256, 128, 64) if inputs % size == 0), 128)
-    widest = {4: whole, 8: 128, 16: 64, 32: 32}[bits]
+    widest = {8: 128, 16: 64, 32: 32}.get(bits, whole)
     bk = min(widest, max(32, 1 << (inputs - 1).bit_length()))
     return 64 if outputs >= 64 else 32, bk, -(-inputs // bk)
 

@@ -5,6 +5,7 @@ instructions in the same order as eight. More rows are more tiles against the sa
 """
 
 from dataclasses import replace
+from itertools import accumulate
 from typing import NamedTuple
 
 import triton
@@ -13,18 +14,18 @@ from torch import Tensor
 
 from specchat.engine.errors import ModelError
 from specchat.engine.formats.layout import Weight, values_of
-from specchat.engine.kernels import gpu_shapes, row_tiles, unpack
+from specchat.engine.kernels import gpu_shapes, row_tiles, weight_tiles
 from specchat.engine.kernels.activation import Activation
-from specchat.engine.kernels.gpu_shapes import MATRIX, PASS_ROWS, TILE_ROWS, Tiling, stages, tiling, widened
+from specchat.engine.kernels.gpu_shapes import MATRIX, PASS_ROWS, TILE_ROWS, Tiling, part_of, stages, tiling, widened
 from specchat.engine.kernels.processors import processors
-from specchat.engine.kernels.stored import Form, StoredWeight, WeightTensors, bits_of, stored
+from specchat.engine.kernels.stored import Form, StoredWeight, WeightTensors, bits_of, parts_of, stored
 
 
 class Program(NamedTuple):
     """Constants of a program.
 
     Attributes:
-        form, block: of a `StoredWeight`.
+        form: of a `StoredWeight`.
         outputs, inputs: of a tile of weights, BN and BK.
         rows: of a tile of rows; there are `tiles` of them.
         span: inputs of a split.
@@ -33,7 +34,6 @@ class Program(NamedTuple):
     """
 
     form: Form
-    block: int
     outputs: int
     inputs: int
     rows: int
@@ -62,6 +62,7 @@ def _multiply(
     rows: tl.tensor,
     weight: WeightTensors,
     stride_split: tl.tensor,
+    width: tl.tensor,
     program: tl.constexpr,
 ) -> None:
     if skip is not None:  # noqa: SIM102
@@ -75,8 +76,8 @@ def _multiply(
             return
         begin = tl.load(tiles.begins + at)
         rows = tl.load(tiles.ends + at) - begin
-        weight = unpack.of_expert(weight, tl.load(tiles.experts + at).to(tl.int64))
-        out += begin * (outputs if program.activation is None else outputs // 2)
+        weight = weight_tiles.of_expert(weight, tl.load(tiles.experts + at).to(tl.int64))
+        out += begin * width
         if tiles.source is None:
             x += begin * inputs
         else:
@@ -89,12 +90,12 @@ def _multiply(
     row = tl.arange(0, ROWS)
     first = split * program.span
     sums = (tl.zeros((BN, ROWS), tl.float32),) * TILES
-    table = unpack.table(weight, program)
+    table = weight_tiles.table(weight, program)
     origins = ()
     for tile in tl.static_range(TILES):
         origins += (row_tiles.origin(source, tile * ROWS, rows, ROWS),)  # type: ignore[assignment]
     for k in range(first, tl.minimum(first + program.span, inputs), program.inputs):
-        w = unpack.tile(weight, table, n, k, program, x.dtype.element_ty)
+        w = weight_tiles.tile(weight, table, n, k, program, x.dtype.element_ty)
         before = sums
         sums = ()
         for tile in tl.static_range(TILES):
@@ -104,14 +105,14 @@ def _multiply(
             some = row_tiles.load(tile_x, origins[tile], row + tile * ROWS, rows, weight, k, program)
             sums += (tl.dot(w, tl.trans(some), before[tile], input_precision="ieee"),)
     out += split * stride_split
-    factor = unpack.factor(weight, n, program)
+    factor = weight_tiles.factor(weight, n, program)
     offset = tl.zeros((BN,), tl.float32)
     if weight.bias is not None:  # noqa: SIM102
         if split == 0:
             offset = tl.load(weight.bias + n, mask=n < outputs, other=0.0).to(tl.float32)
     for tile in tl.static_range(TILES):
         if program.activation is None:
-            row_tiles.store(out, sums[tile], factor, offset, row + tile * ROWS, n, rows, outputs)
+            row_tiles.store(out, sums[tile], factor, offset, row + tile * ROWS, n, rows, outputs, width)
         else:
             row_tiles.store_activated(out, sums[tile], factor, offset, row + tile * ROWS, rows, outputs, program)
 
@@ -136,8 +137,8 @@ def splits(weight: Weight) -> int:
 
 def activates(weight: Weight) -> bool:
     """Return true if `multiply` applies the activation of gates itself, by shape, format and GPU."""
-    outputs, inputs = weight.shape
-    return gpu_shapes.activates(outputs, inputs, bits_of(weight), processors(values_of(weight).device))
+    bits, count = bits_of(weight), processors(values_of(weight).device)
+    return len(bits) == 1 and gpu_shapes.activates(*weight.shape, bits[0], count)
 
 
 def multiply(
@@ -153,8 +154,9 @@ def multiply(
 
     With `activation` out[r] is activation(gate) * up instead: gate is the first half of the product, up the second.
 
-    A 4-bit weight is float32((code - zero) * scale) rounded to the dtype of x, as bitsandbytes dequantises. An 8-bit
-    one is exact, and its scale multiplies each partial sum.
+    A 4-bit weight is float32((code - zero) * scale) rounded to the dtype of x, as bitsandbytes dequantises, and one in
+    blocks float32(scale * value - minimum). An 8-bit one is exact, and its scale multiplies each partial sum. Parts of
+    unlike storage have a launch each, and as many splits.
 
     Args:
         x: bfloat16, float16, or float32 (the interpreter's) [>= rows, inputs].
@@ -178,8 +180,14 @@ def multiply(
         raise ModelError(
             f"a matrix of {outputs}x{inputs} has more values than the GPU kernels count: run the model on the CPU"
         )
-    cut = widened(cut, outputs, bits_of(weight), rows, processors(values_of(weight).device))
-    launch(x, stored(weight, bias), out, rows, cut, RowTiles(rows), skip, activation)
+    count, parts = processors(values_of(weight).device), parts_of(weight)
+    ends = list(accumulate(part.shape[0] for part in parts))
+    for part, bits, end in zip(parts, bits_of(weight), ends, strict=True):
+        begin = end - part.shape[0]
+        of_part = widened(part_of(cut, *part.shape, bits), part.shape[0], bits, rows, count)
+        into = out if len(parts) == 1 else out[..., begin:end]
+        found = stored(part, None if bias is None else bias[begin:end])
+        launch(x, found, into, rows, of_part, RowTiles(rows), skip, activation)
 
 
 class RowTiles(NamedTuple):
@@ -201,7 +209,7 @@ def launch(
     activation: Activation | None = None,
 ) -> None:
     """Launch the kernel for `multiply`, or for each of the `tiles` with the matrix of its expert."""
-    tensors, form, block = weight
+    tensors, form = weight
     outputs, inputs = tensors.outputs, tensors.inputs
     expected = (cut.splits, outputs) if activation is None else (outputs // 2,)
     if x.shape[1] != inputs or (*out.shape[:-2], out.shape[-1]) != expected:
@@ -219,7 +227,8 @@ def launch(
         tensors,
         # Of one split there is no next.
         out.stride(0) if activation is None else 0,
-        Program(form, block, cut.outputs, cut.inputs, TILE_ROWS, count, span, whole, activation),
+        out.stride(-2),
+        Program(form, cut.outputs, cut.inputs, TILE_ROWS, count, span, whole, activation),
         num_warps=cut.warps,
         num_stages=stages(count, chained=tensors.nested is not None and whole),
         enable_fp_fusion=False,
@@ -227,5 +236,4 @@ def launch(
 
 
 def _tiling(weight: Weight) -> Tiling:
-    outputs, inputs = weight.shape
-    return tiling(outputs, inputs, bits_of(weight), processors(values_of(weight).device))
+    return tiling(*weight.shape, max(bits_of(weight)), processors(values_of(weight).device))

@@ -29,13 +29,13 @@ def load(
 ) -> tl.tensor:
     """Inputs k .. k + BK - 1 of the rows `row` of a tile: TYPE [ROWS, BK]; `origin` are the rows of x.
 
-    Beside weights of 4 bits they are in the order of `unpack._by_threads`; `weight.order`, if any, has the place of
+    Beside weights in blocks they are in the order of `weight_tiles._by_threads`; `weight.order`, if any, has the place of
     each input of the weights in a row.
     """
     BK: tl.constexpr = program.inputs
     inputs = weight.inputs
     place = tl.arange(0, BK)
-    if program.form == "four_bit":
+    if program.form.block > 0:
         place = place // 8 % 4 * (BK // 4) + place // 32 * 8 + place % 8
     there = (row < rows)[:, None]
     if not program.whole:
@@ -44,7 +44,7 @@ def load(
         place = tl.load(weight.order + (k + place), mask=place < inputs - k, other=0)
         return tl.load(x + ((origin * inputs)[:, None] + place[None, :]), mask=there, other=0.0)
     where = (origin * inputs)[:, None] + place[None, :]
-    if program.form == "four_bit":
+    if program.form.block > 0:
         # The compiler does not see through the division that 8 values are neighbours.
         where = tl.max_contiguous(tl.multiple_of(where, (1, 8)), (1, 8))
     return tl.load(x + (where + k), mask=there, other=0.0)
@@ -60,10 +60,11 @@ def store(
     n: tl.tensor,
     rows: tl.tensor,
     outputs: tl.tensor,
+    width: tl.tensor,
 ) -> None:
-    """Write acc * factor + offset, float32 [BN, ROWS], to the rows `row` of out, outputs `n`."""
+    """Write acc * factor + offset, float32 [BN, ROWS], to the rows `row` of out, `width` apart, outputs `n`."""
     there = (row < rows)[None, :] & (n < outputs)[:, None]
-    tl.store(out + row[None, :] * outputs + n[:, None], acc * factor[:, None] + offset[:, None], mask=there)
+    tl.store(out + row[None, :] * width + n[:, None], acc * factor[:, None] + offset[:, None], mask=there)
 
 
 @triton.jit  # type: ignore[untyped-decorator]

@@ -1,17 +1,29 @@
 """Weights as the kernels of products take them: one NamedTuple of tensors for all storage forms.
 
-A new form is a name in `Form`, a case in `stored`, and a function in `unpack.py`.
+A new form is a name of a `Form`, a case in `stored`, and a function in `unpack.py`.
 """
 
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
 
 from specchat.engine.errors import ModelError
-from specchat.engine.formats.layout import EightBit, FourBit, Weight
+from specchat.engine.formats.layout import Blocks, EightBit, FourBit, Joined, Plain, Weight, WordBlocks
 
-Form = Literal["four_bit", "eight_bit", "dense"]
-"""Storage form of a weight, by which kernels unpack it."""
+
+class Form(NamedTuple):
+    """Storage form of a weight, by which kernels unpack it.
+
+    Attributes:
+        block: inputs that share a scale; 0 without blocks.
+        low, high, minimums: bits of the planes of "blocks", and where minimums are, as in `layout.WordBlocks`.
+    """
+
+    name: Literal["four_bit", "blocks", "eight_bit", "dense"]
+    block: int = 0
+    low: int = 0
+    high: int = 0
+    minimums: str = "none"
 
 
 class NestedScales(NamedTuple):
@@ -26,35 +38,39 @@ class WeightTensors(NamedTuple):
     """A matrix [outputs, inputs], or the matrices of experts, one after the other.
 
     Attributes:
-        packed: values, or bytes with several each.
-        scales, nested, zeros, order, code: as in the layout of the form; None where it has none.
+        packed: values, or bytes or words with several each.
+        high, scales, minimums, supers, nested, zeros, order, code: as in the layout of the form; None: it has none.
         bias: float [outputs] of each matrix.
         outputs, inputs: shape of one matrix.
-        packed_step, scales_step: elements from one matrix to the next; 0 of a single matrix.
+        packed_step, high_step, scales_step, supers_step: elements from one matrix to the next; 0 of a single matrix.
     """
 
     packed: Tensor
-    scales: Tensor | None
-    nested: NestedScales | None
-    zeros: Tensor | None
-    order: Tensor | None
-    code: Tensor | None
-    bias: Tensor | None
     outputs: int
     inputs: int
     packed_step: int
-    scales_step: int
+    high: Tensor | None = None
+    scales: Tensor | None = None
+    minimums: Tensor | None = None
+    supers: Tensor | None = None
+    nested: NestedScales | None = None
+    zeros: Tensor | None = None
+    order: Tensor | None = None
+    code: Tensor | None = None
+    bias: Tensor | None = None
+    high_step: int = 0
+    scales_step: int = 0
+    supers_step: int = 0
 
 
 class StoredWeight(NamedTuple):
-    """Tensors of a weight, its form, and how many inputs share a scale: 0 without blocks."""
+    """Tensors of a weight, and its form."""
 
     tensors: WeightTensors
     form: Form
-    block: int
 
 
-def stored(weight: Weight, bias: Tensor | None, experts: int = 0) -> StoredWeight:
+def stored(weight: Plain, bias: Tensor | None, experts: int = 0) -> StoredWeight:
     """Return the tensors of `weight`, of so many `experts`, as kernels take them; 0: one matrix.
 
     Raises:
@@ -62,8 +78,12 @@ def stored(weight: Weight, bias: Tensor | None, experts: int = 0) -> StoredWeigh
     """
     outputs, inputs = weight.shape[0] // (experts or 1), weight.shape[1]
 
-    def step(tensor: Tensor) -> int:
-        return tensor.numel() // experts if experts else 0
+    def step(tensor: Tensor | None) -> int:
+        return tensor.numel() // experts if experts and tensor is not None else 0
+
+    def tensors(packed: Tensor, scales: Tensor | None = None, **others: Any) -> WeightTensors:
+        sizes = outputs, inputs, step(packed)
+        return WeightTensors(packed, *sizes, scales=scales, scales_step=step(scales), bias=bias, **others)
 
     match weight:
         case FourBit(packed, scales, code, block, nested, zeros, order):
@@ -73,17 +93,38 @@ def stored(weight: Weight, bias: Tensor | None, experts: int = 0) -> StoredWeigh
                     "with int8"
                 )
             second = None if nested is None else NestedScales(nested.code, nested.absmax, nested.offset)
-            sizes = outputs, inputs, step(packed), step(scales)
-            tensors = WeightTensors(packed, scales, second, zeros, order, code, bias, *sizes)
-            return StoredWeight(tensors, "four_bit", block)
+            found = tensors(packed, scales, nested=second, zeros=zeros, order=order, code=code)
+            return StoredWeight(found, Form("four_bit", block))
+        case WordBlocks(low, high, scales, minimums, supers, code):
+            form = Form("blocks", weight.block, weight.low_bits, weight.bits - weight.low_bits, weight.minimums_in)
+            planes: dict[str, Any] = {"high": high, "high_step": step(high)}
+            numbers: dict[str, Any] = {"minimums": minimums, "supers": supers, "supers_step": step(supers)}
+            return StoredWeight(tensors(low, scales, **planes, **numbers, order=weight.order, code=code), form)
         case EightBit(values, scales):
-            sizes = outputs, inputs, step(values), step(scales)
-            return StoredWeight(WeightTensors(values, scales, None, None, None, None, bias, *sizes), "eight_bit", 0)
+            return StoredWeight(tensors(values, scales), Form("eight_bit"))
+        case Tensor():
+            return StoredWeight(tensors(weight), Form("dense"))
         case _:
-            sizes = outputs, inputs, step(weight), 0
-            return StoredWeight(WeightTensors(weight, None, None, None, None, None, bias, *sizes), "dense", 0)
+            raise TypeError(f"{type(weight).__name__} has no kernel")
 
 
-def bits_of(weight: Weight) -> int:
-    """Bits a value."""
-    return 4 if isinstance(weight, FourBit) else 8 if isinstance(weight, EightBit) else 8 * weight.element_size()
+def parts_of(weight: Weight) -> tuple[Plain, ...]:
+    """Matrices of one storage each, one after another along the outputs."""
+    return weight.parts if isinstance(weight, Joined) else (weight,)
+
+
+def bits_of(weight: Weight) -> tuple[int, ...]:
+    """Bits a value of each of the parts."""
+    return tuple(map(_bits, parts_of(weight)))
+
+
+def _bits(weight: Plain) -> int:
+    match weight:
+        case FourBit():
+            return 4
+        case EightBit():
+            return 8
+        case Blocks(bits=bits) | WordBlocks(bits=bits):
+            return bits
+        case _:
+            return 8 * weight.element_size()

@@ -1,65 +1,13 @@
-"""Tiles of weights for the tensor cores, from each format; exactly as bitsandbytes dequantises."""
+"""4-bit weights by a code, exactly as bitsandbytes dequantises."""
 
 import triton
 import triton.language as tl
 from triton import knobs
 
-from specchat.engine.kernels.stored import NestedScales, WeightTensors
+from specchat.engine.kernels.stored import WeightTensors
 
 INTERPRETED = tl.constexpr(knobs.runtime.interpret)
 """True if kernels are interpreted, which rules out assembly."""
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def of_expert(weight: WeightTensors, expert: tl.tensor) -> WeightTensors:
-    """Return the matrix of one expert, int64."""
-    scales, nested, zeros, bias = weight.scales, weight.nested, weight.zeros, weight.bias
-    if scales is not None:
-        scales += expert * weight.scales_step
-    if nested is not None:
-        absmax = nested.absmax + expert * (weight.scales_step >> 8)
-        nested = NestedScales(nested.code, absmax, nested.offset + expert * weight.outputs)
-    if zeros is not None:
-        zeros += expert * weight.scales_step
-    if bias is not None:
-        bias += expert * weight.outputs
-    return WeightTensors(
-        weight.packed + expert * weight.packed_step, scales, nested, zeros, weight.order, weight.code, bias,
-        weight.outputs, weight.inputs, weight.packed_step, weight.scales_step,
-    )  # fmt: skip
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def table(weight: WeightTensors, program: tl.constexpr) -> tl.tuple:
-    """Return what `tile` takes that is the same for every tile of a program."""
-    return _numbers(weight.code) if program.form == "four_bit" else ()
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def tile(
-    weight: WeightTensors, table: tl.tuple, n: tl.tensor, k: tl.tensor, program: tl.constexpr, TYPE: tl.constexpr
-) -> tl.tensor:
-    """Return a tile of weights TYPE [BN, BK], zero beyond the matrix, the inputs in the order of `row_tiles.load`.
-
-    Args:
-        n: outputs, int32 [BN].
-        k: first input, a multiple of BK.
-        program: constants, a `products.Program`.
-    """
-    if program.form == "four_bit":
-        w = _by_threads(four_bit(weight, table, n, k, program, TYPE), program)
-    else:
-        w = plain(weight, n, k, program, TYPE)
-    return w
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def factor(weight: WeightTensors, n: tl.tensor, program: tl.constexpr) -> tl.tensor:
-    """Return the factor on sums of outputs `n`, float32: their scale where a row has one."""
-    found = tl.full(n.shape, 1.0, tl.float32)
-    if program.form == "eight_bit":
-        found = tl.load(weight.scales + n, mask=n < weight.outputs, other=0.0)
-    return found
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -73,14 +21,14 @@ def four_bit(
     """
     BN: tl.constexpr = program.outputs
     BK: tl.constexpr = program.inputs
-    BLOCK: tl.constexpr = program.block
+    BLOCK: tl.constexpr = program.form.block
     outputs, inputs = weight.outputs, weight.inputs
     word = k // 8 + tl.arange(0, BK // 8)
     block = k // BLOCK + tl.arange(0, BK // BLOCK)
     where = n[:, None] * (inputs // BLOCK) + block[None, :]
     inside = (n < outputs)[:, None] & (block < inputs // BLOCK)[None, :]
     eights = weight.packed.to(tl.pointer_type(tl.uint32))
-    # Rows start at whole program, or at whole passes of BK. With this hint the compiler copies 16 bytes at a time.
+    # Rows start at whole blocks, or at whole passes of BK. With this hint the compiler copies 16 bytes at a time.
     width = tl.multiple_of(inputs // 8, (BK if program.whole else BLOCK) // 8)
     where_words = eights + n[:, None] * width + word[None, :]
     if program.whole:
@@ -113,11 +61,19 @@ def four_bit(
         zero = _of_blocks(weight.zeros, weight, n, k, program).to(tl.int8).to(tl.float32)[:, :, None]
     else:
         zero = tl.load(weight.zeros + where, mask=inside, other=0).to(tl.float32)[:, :, None]
-    if TYPE == tl.float32:  # noqa: SIM300
-        values = _by_address(words, scale, zero, weight.code)
+    return tl.reshape(coded(words, scale, zero, weight.code, table, TYPE), (BN, BK))
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def coded(
+    words: tl.tensor, scale: tl.tensor, zero: tl.tensor, code: tl.tensor, table: tl.tuple, TYPE: tl.constexpr
+) -> tl.tensor:
+    """Return (code[nibble] - zero) * scale as TYPE [..., 8] of each of the `words`, a float32 product rounded once."""
+    if TYPE == tl.float32:  # noqa: SIM108, SIM300
+        values = _by_address(words, scale, zero, code)
     else:
         values = _by_bytes(words, scale, zero, table, TYPE)
-    return tl.reshape(values, (BN, BK))
+    return values
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -128,8 +84,8 @@ def _of_blocks(
 
     They are loaded as words, which can be copied ahead to shared memory; single bytes cannot.
     """
-    COUNT: tl.constexpr = program.inputs // program.block
-    byte = n * (weight.inputs // program.block) + k // program.block
+    COUNT: tl.constexpr = program.inputs // program.form.block
+    byte = n * (weight.inputs // program.form.block) + k // program.form.block
     fours = octets.to(tl.pointer_type(tl.uint32))
     if COUNT < 4:
         word = tl.load(fours + (byte >> 2)) >> (8 * (byte & 3)).to(tl.uint32)
@@ -152,7 +108,7 @@ def _by_address(words: tl.tensor, scale: tl.tensor, zero: tl.tensor, code: tl.te
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _numbers(code: tl.tensor) -> tl.tuple:
+def numbers(code: tl.tensor) -> tl.tuple:
     """The 16 float32 of a code table, each [1, 1, 1] in registers: a load within a loop is copied to shared memory.
 
     Tensors and not single numbers: the compiler turns weights over to the tensor cores where they are loaded only if
@@ -201,15 +157,15 @@ def _by_bytes(words: tl.tensor, scale: tl.tensor, zero: tl.tensor, table: tl.tup
 @triton.jit  # type: ignore[untyped-decorator]
 def _four(low: tl.tuple, high: tl.tuple, three: tl.tensor, fourth: tl.tensor) -> tuple[tl.tensor, tl.tensor]:
     """Return two pairs of values from the four lowest nibbles of a word, in the order of their inputs."""
-    lows = _bytes(_bytes(low[0], low[1], three), _bytes(low[2], low[3], three), fourth)
-    highs = _bytes(_bytes(high[0], high[1], three), _bytes(high[2], high[3], three), fourth)
+    lows = picked(picked(low[0], low[1], three), picked(low[2], low[3], three), fourth)
+    highs = picked(picked(high[0], high[1], three), picked(high[2], high[3], three), fourth)
     # The high nibble of a byte is the even input.
-    return _bytes(lows, highs, 0x4051), _bytes(lows, highs, 0x6273)
+    return picked(lows, highs, 0x4051), picked(lows, highs, 0x6273)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _selectors(words: tl.tensor) -> tl.tensor:
-    """Return the high bits of nibbles uint32, where they select bytes 0..3 or 4..7 by `_bytes` after a shift by one."""
+    """Return the high bits of nibbles uint32, where they select bytes 0..3 or 4..7 by `picked` after a shift by one."""
     if INTERPRETED:
         return (words & 0x88888888) | 0x64206420
     return tl.inline_asm_elementwise(
@@ -230,12 +186,12 @@ def _right(x: tl.tensor, by: tl.constexpr) -> tl.tensor:
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _even(low: tl.tensor, high: tl.tensor) -> tl.tensor:
-    return _bytes(low, high, 0x6420)
+    return picked(low, high, 0x6420)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _odd(low: tl.tensor, high: tl.tensor) -> tl.tensor:
-    return _bytes(low, high, 0x7531)
+    return picked(low, high, 0x7531)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -255,7 +211,7 @@ def _pair(low: tl.tensor, high: tl.tensor, scale: tl.tensor, zero: tl.tensor, TY
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _bytes(low: tl.tensor, high: tl.tensor, selector: tl.tensor) -> tl.tensor:
+def picked(low: tl.tensor, high: tl.tensor, selector: tl.tensor) -> tl.tensor:
     """Pick four of the eight bytes of `low` and `high` as uint32, each by a nibble of `selector` from 0 to 7."""
     if INTERPRETED:
         both = low.to(tl.uint64) | (high.to(tl.uint64) << 32)
@@ -268,27 +224,3 @@ def _bytes(low: tl.tensor, high: tl.tensor, selector: tl.tensor) -> tl.tensor:
             "prmt.b32 $0, $1, $2, $3;", "=r,r,r,r", [low, high, selector], tl.uint32, True, 1
         )
     return found
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _by_threads(w: tl.tensor, program: tl.constexpr) -> tl.tensor:
-    """Return weights [BN, BK] with columns in another order: column (s, t, i) is input (t, s, i), t < 4 and i < 8.
-
-    Of 32 columns s, thread t of a row's four has columns 8 t + i as its part of operands of `mma`. So it has BK / 4
-    consecutive inputs, unpacks them itself, by few scales, and no weight goes through shared memory.
-    """
-    w = tl.permute(tl.reshape(w, (program.outputs, 4, program.inputs // 32, 8)), (0, 2, 1, 3))
-    return tl.reshape(w, (program.outputs, program.inputs))
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def plain(weight: WeightTensors, n: tl.tensor, k: tl.tensor, program: tl.constexpr, TYPE: tl.constexpr) -> tl.tensor:
-    """Return int8 or float values as TYPE [BN, BK], where small integers are exact; zero beyond the matrix."""
-    column = k + tl.arange(0, program.inputs)
-    where = weight.packed + (n[:, None] * weight.inputs + column[None, :])
-    if program.whole:
-        found = tl.load(where, eviction_policy="evict_first")
-    else:
-        inside = (n < weight.outputs)[:, None] & (column < weight.inputs)[None, :]
-        found = tl.load(where, mask=inside, other=0)
-    return found.to(TYPE)

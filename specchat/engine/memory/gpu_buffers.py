@@ -22,26 +22,27 @@ class Cuts:
     """Splits of a model's products on a GPU.
 
     Attributes:
-        bits: those of a value of each matrix.
+        bits: those of a value in each part of a matrix, of unlike storage.
         joined: matrices by those that they follow, as rows of one (`recipe.Experts.joined`).
         processors: multiprocessors of the GPU.
     """
 
-    bits: Mapping[Matrix, int]
+    bits: Mapping[Matrix, tuple[int, ...]]
     joined: Mapping[Matrix, Matrix]
     processors: int
 
     def sums(self, matrix: Matrix, rows: int = PASS_ROWS, alike: int = 1) -> Shape:
         """Partial sums of a product of `rows` rows: [splits, rows, outputs]; `alike` as in `gpu_shapes.tiling`."""
         outputs = self._outputs(matrix)
-        splits = tiling(outputs, matrix.inputs, self.bits[matrix], self.processors, alike).splits
+        splits = tiling(outputs, matrix.inputs, max(self.bits[matrix]), self.processors, alike).splits
         return Shape((splits, rows, outputs))
 
     def gates(self, feed: Gated, rows: int = PASS_ROWS, alike: int = 1) -> Shape:
         """The sums before an activation; none where the product applies it, which products without gates do not."""
         matrix = feed.gate_up
-        within = activates(self._outputs(matrix), matrix.inputs, self.bits[matrix], self.processors, alike)
-        return Shape((0,)) if within and not feed.ungated else self.sums(matrix, rows, alike)
+        (bits, *others), outputs = self.bits[matrix], self._outputs(matrix)
+        within = activates(outputs, matrix.inputs, bits, self.processors, alike)
+        return Shape((0,)) if within and not others and not feed.ungated else self.sums(matrix, rows, alike)
 
     def more(self, feed: Experts) -> int:
         """One where the shared MLP is an expert more, of every row."""

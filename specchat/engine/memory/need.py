@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from math import comb, prod
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from specchat.engine.formats import by_quant
 from specchat.engine.formats.format import NESTED_BLOCK, Format, StorageLayout
@@ -112,13 +112,30 @@ def quantised(draft: Model, quant: Quant) -> Model:
     return replace(draft, quant=quant, head=HEAD if draft.place == "cuda" else None)
 
 
-def _layout(model: Model, matrix: Matrix) -> StorageLayout:
-    """The layout of a matrix in memory."""
-    stored, quant = model.stored, None if matrix.dense or matrix.names in model.left else model.quant
-    if stored is None or not ((stored.of_experts and _of_expert(matrix)) or (quant and stored.quant == quant)):
-        stored = by_quant(quant) if quant else None
+class Storage(NamedTuple):
+    """Outputs of a matrix that are stored alike, one after another, and their layout in memory."""
+
+    outputs: int
+    layout: StorageLayout
+
+
+def _storage(model: Model, matrix: Matrix) -> list[Storage]:
+    """The storage of a matrix, whose parts may be unlike where their names tell it."""
+    form = _format(model, matrix)
     dense = StorageLayout(32 if model.place == "cpu" and not model.half else 16)
-    return (stored.layout(matrix.inputs) if stored else None) or dense
+    found = list[Storage]()
+    for name, outputs in (matrix.of(0) if _of_expert(matrix) else matrix).parts:
+        layout = (form.layout(matrix.inputs, name) if form else None) or dense
+        before = found.pop().outputs if found and found[-1].layout == layout else 0
+        found.append(Storage(before + outputs, layout))
+    return found
+
+
+def _format(model: Model, matrix: Matrix) -> Format | None:
+    stored, quant = model.stored, None if matrix.dense or matrix.names in model.left else model.quant
+    if stored and (stored.by_name or (stored.of_experts and _of_expert(matrix)) or (quant and stored.quant == quant)):
+        return stored
+    return by_quant(quant) if quant else None
 
 
 def _weights(model: Model) -> int:
@@ -135,7 +152,7 @@ def _weights(model: Model) -> int:
     norms = 4 * (c.recipe.norm.values + sum(norm.values for layer in c.recipe.layers for norm in layer.norms) + vectors)
     head = _matrix(replace(model, quant=None if on_cpu else model.head), model.head_matrix)
     shared = c.tied and model.head_rows is None and (on_cpu or model.head is None)
-    table = 0 if shared else (2 if not on_cpu or model.half else 4) * c.vocab * c.hidden
+    table = 0 if shared else _bytes_of(replace(model, quant=None), c.recipe.embed)
     inputs = _inputs(model, c.recipe.per_layer) if c.recipe.per_layer else 0
     return layers + norms + table + head + inputs - main_expert_bytes(model)
 
@@ -159,7 +176,8 @@ def main_expert_bytes(model: Model) -> int:
 
 def expert_bytes(model: Model, of: Experts) -> int:
     """Bytes on a GPU of one expert's values, without scales and biases."""
-    return sum(sum(one.outputs) * one.inputs * gpu_bits(model, one) // 8 for one in (of.each.gate_up, of.each.down))
+    each = of.each.gate_up, of.each.down
+    return sum(outputs * one.inputs * layout.bits // 8 for one in each for outputs, layout in _storage(model, one))
 
 
 def _outputs(model: Model, matrix: Matrix) -> int:
@@ -169,9 +187,21 @@ def _outputs(model: Model, matrix: Matrix) -> int:
 
 
 def _matrix(model: Model, matrix: Matrix) -> int:
-    layout = _layout(model, matrix)
-    in_bytes = model.place == "cuda" and _in_bytes(model, matrix, layout)
-    return layout.bytes(_outputs(model, matrix), matrix.inputs, in_bytes)
+    return _bytes_of(model, matrix, _outputs(model, matrix))
+
+
+def _bytes_of(model: Model, matrix: Matrix, rows: int = 0) -> int:
+    """Bytes of a matrix, of so many rows if it is stored alike."""
+    on_gpu, storage = model.place == "cuda", _storage(model, matrix)
+    return sum(
+        layout.bytes(
+            rows if rows and len(storage) == 1 else outputs,
+            matrix.inputs,
+            on_gpu and _in_bytes(model, matrix, layout),
+            on_gpu,
+        )
+        for outputs, layout in storage
+    )
 
 
 def _in_bytes(model: Model, matrix: Matrix, layout: StorageLayout) -> bool:
@@ -191,9 +221,9 @@ def _of_expert(matrix: Matrix) -> bool:
     return "{}" in matrix.names[0]
 
 
-def gpu_bits(model: Model, matrix: Matrix) -> int:
-    """Bits of a matrix's values on a GPU."""
-    return _layout(model, matrix).bits
+def gpu_bits(model: Model, matrix: Matrix) -> tuple[int, ...]:
+    """Bits of a matrix's values on a GPU, in each part of it that is stored unlike the others."""
+    return tuple(layout.bits for _, layout in _storage(model, matrix))
 
 
 def _gpu_workspace(model: Model, capacity: int, processors: int) -> int:
@@ -201,7 +231,7 @@ def _gpu_workspace(model: Model, capacity: int, processors: int) -> int:
     forms = *(form for form, _ in recipe.forms), *([recipe.per_layer.project] if recipe.per_layer else [])
     bits = {matrix: gpu_bits(model, matrix) for matrix in forms}
     head, cuts = model.head_matrix, Cuts(bits, model.joined, processors)
-    of_head = gpu_bits(replace(model, quant=model.head), head)
+    of_head = max(gpu_bits(replace(model, quant=model.head), head))
     return gpu_need.workspace(lower(recipe), head, of_head, cuts, recipe, capacity)
 
 

@@ -1,0 +1,205 @@
+"""Weights in blocks of 2 to 8 bits, exactly as `quantise.dequantised` gives them.
+
+Numbers are brought to units of 8 bits, and those of a code to nibbles, in the order of `layout.WordBlocks`. Parts of
+words are joined and not shifted by a range: the compiler turns weights over to the tensor cores where they are loaded
+only if all that they are made of are loaded tensors and constants.
+"""
+
+import triton
+import triton.language as tl
+
+from specchat.engine.formats import format
+from specchat.engine.kernels.stored import WeightTensors
+from specchat.engine.kernels.unpack import coded, numbers, picked
+
+SUPER_BLOCK = tl.constexpr(format.SUPER_BLOCK)
+WHOLE = tl.constexpr(1 << 23)
+"""Its float32 has a whole number below 2^23 in its low bits."""
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def table(code: tl.tensor) -> tl.tuple:
+    """Return the numbers of a code, or the float32 [1, 1, 1] from which whole numbers count.
+
+    A load of a byte lets the compiler give a thread eight inputs at a time, as in `unpack.numbers`.
+    """
+    if code.dtype.element_ty == tl.float32:
+        found = numbers(code)
+    else:
+        found = ((tl.load(code + tl.zeros((1, 1, 1), tl.int32)).to(tl.int32) + WHOLE).to(tl.float32),)
+    return found
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def blocks(
+    weight: WeightTensors, table: tl.tuple, n: tl.tensor, k: tl.tensor, program: tl.constexpr, TYPE: tl.constexpr
+) -> tl.tensor:
+    """Return scale * value - minimum as TYPE [BN, BK], float32 rounded once; zero beyond the matrix."""
+    BN: tl.constexpr = program.outputs
+    BK: tl.constexpr = program.inputs
+    BLOCK: tl.constexpr = program.form.block
+    IS_CODE: tl.constexpr = weight.code.dtype.element_ty == tl.float32
+    UNIT: tl.constexpr = 4 if IS_CODE else 8
+    words = _plane(weight.packed, weight, n, k, program, program.form.low, 0, UNIT)
+    if program.form.high > 0:
+        words |= _plane(weight.high, weight, n, k, program, program.form.high, program.form.low, UNIT)
+    scale, minimum = _of_blocks(weight, n, k, program)
+    scale = scale[:, :, None]
+    if IS_CODE:
+        w = coded(tl.reshape(words, (BN, BK // BLOCK, BLOCK // 8)), scale, None, weight.code, table, TYPE)
+    else:
+        words = tl.reshape(words, (BN, BK // BLOCK, BLOCK // 4))
+        if minimum is not None:
+            minimum = -minimum[:, :, None]
+        first, second = (
+            _value(words, 0, table[0], scale, minimum, TYPE),
+            _value(words, 1, table[0], scale, minimum, TYPE),
+        )
+        third, fourth = (
+            _value(words, 2, table[0], scale, minimum, TYPE),
+            _value(words, 3, table[0], scale, minimum, TYPE),
+        )
+        w = tl.join(tl.join(first, third), tl.join(second, fourth))
+    return tl.reshape(w, (BN, BK))
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _value(
+    words: tl.tensor, BYTE: tl.constexpr, origin: tl.tensor, scale: tl.tensor, minimum: tl.tensor, TYPE: tl.constexpr
+) -> tl.tensor:
+    """Return the weights of one byte of each word as TYPE; `minimum` is negative."""
+    # The byte takes the place of the lowest one of the origin, which is a loaded number: a constant would be copied to
+    # a register for each selector.
+    number = picked(words, origin.to(tl.uint32, bitcast=True), 0x7650 + BYTE).to(tl.float32, bitcast=True) - origin
+    if minimum is None:
+        value = number * scale
+    else:
+        # The product is exact.
+        value = tl.fma(number, tl.broadcast_to(scale, number.shape), tl.broadcast_to(minimum, number.shape))
+    return value.to(TYPE)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _plane(
+    plane: tl.tensor,
+    weight: WeightTensors,
+    n: tl.tensor,
+    k: tl.tensor,
+    program: tl.constexpr,
+    BITS: tl.constexpr,
+    AT: tl.constexpr,
+    UNIT: tl.constexpr,
+) -> tl.tensor:
+    """Return units with the numbers of a plane from bit AT on: uint32 [BN, BK * UNIT / 32]."""
+    EACH: tl.constexpr = 32 // BITS
+    word = k // EACH + tl.arange(0, program.inputs // EACH)
+    # Rows start at whole blocks, or at whole passes of BK. With this hint the compiler copies 16 bytes at a time.
+    width = tl.multiple_of(weight.inputs // EACH, program.inputs // EACH if program.whole else 1)
+    where = plane.to(tl.pointer_type(tl.uint32)) + n[:, None] * width + word[None, :]
+    if program.whole:
+        words = tl.load(where, eviction_policy="evict_first")
+    else:
+        there = (n < weight.outputs)[:, None] & (word < width)[None, :]
+        words = tl.load(where, mask=there, other=0, eviction_policy="evict_first")
+    return tl.reshape(_apart(words, BITS, AT, UNIT), (program.outputs, program.inputs * UNIT // 32))
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _apart(words: tl.tensor, BITS: tl.constexpr, AT: tl.constexpr, UNIT: tl.constexpr) -> tl.tensor:
+    """Return the parts of BITS bits of all units, one after another, from bit AT of their units on."""
+    MASK: tl.constexpr = (0xFFFFFFFF // ((1 << UNIT) - 1) * ((1 << BITS) - 1)) << AT
+    if BITS == UNIT:
+        found = words
+    elif 2 * BITS == UNIT:
+        found = _two(words, AT, BITS, MASK)
+    elif 4 * BITS == UNIT:
+        found = tl.join(_two(words, AT, 2 * BITS, MASK), _two(words, AT - BITS, 2 * BITS, MASK))
+    else:
+        even = tl.join(_two(words, AT, 4 * BITS, MASK), _two(words, AT - 2 * BITS, 4 * BITS, MASK))
+        odd = tl.join(_two(words, AT - BITS, 4 * BITS, MASK), _two(words, AT - 3 * BITS, 4 * BITS, MASK))
+        found = tl.join(even, odd)
+    return found
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _two(words: tl.tensor, LEFT: tl.constexpr, APART: tl.constexpr, MASK: tl.constexpr) -> tl.tensor:
+    return tl.join(_moved(words, LEFT) & MASK, _moved(words, LEFT - APART) & MASK)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _moved(words: tl.tensor, LEFT: tl.constexpr) -> tl.tensor:
+    return words << LEFT if LEFT > 0 else words >> -LEFT
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _of_blocks(weight: WeightTensors, n: tl.tensor, k: tl.tensor, program: tl.constexpr) -> tuple[tl.tensor, tl.tensor]:
+    """Return the scales and minimums of the blocks of inputs k .. k + BK - 1, float32 [BN, BK / BLOCK], or None."""
+    COUNT: tl.constexpr = program.inputs // program.form.block
+    minimum = None
+    if weight.supers is None:
+        scale = _halves(weight.scales, weight, n, k, program)
+        if program.form.minimums == "halves":
+            minimum = _halves(weight.minimums, weight, n, k, program)
+        return scale, minimum
+    EACH: tl.constexpr = 2 if program.form.minimums == "bytes" else 4
+    word = k // (EACH * program.form.block) + tl.arange(0, COUNT // EACH)
+    width = weight.inputs // (EACH * program.form.block)
+    where = weight.scales.to(tl.pointer_type(tl.uint32)) + n[:, None] * width + word[None, :]
+    if program.whole:
+        words = tl.load(where)
+    else:
+        words = tl.load(where, mask=(n < weight.outputs)[:, None] & (word < width)[None, :], other=0)
+    if program.form.minimums == "bytes":
+        scale = tl.reshape(_two(words, 0, 8, 255), (program.outputs, COUNT)).to(tl.float32)
+        minimum = tl.reshape(_two(words, -16, 8, 255), (program.outputs, COUNT)).to(tl.float32)
+    else:
+        numbers = tl.reshape(tl.join(_two(words, 0, 16, 255), _two(words, -8, 16, 255)), (program.outputs, COUNT))
+        if program.form.minimums == "nibbles":
+            scale, minimum = (numbers & 15).to(tl.float32), (numbers >> 4).to(tl.float32)
+        elif weight.scales.dtype.element_ty == tl.int8:
+            scale = numbers.to(tl.int8).to(tl.float32)
+        else:
+            scale = numbers.to(tl.float32)
+    of_scales, of_minimums = _supers(weight, n, k, program)
+    scale *= of_scales
+    if minimum is not None:
+        minimum *= of_minimums
+    return scale, minimum
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _halves(halves: tl.tensor, weight: WeightTensors, n: tl.tensor, k: tl.tensor, program: tl.constexpr) -> tl.tensor:
+    """Return float16 of blocks as float32; loaded as words, which can be copied ahead to shared memory."""
+    COUNT: tl.constexpr = program.inputs // program.form.block
+    width = weight.inputs // program.form.block
+    first = n * width + k // program.form.block
+    if program.whole and COUNT > 1:
+        words = halves.to(tl.pointer_type(tl.uint32)) + (first // 2)[:, None] + tl.arange(0, COUNT // 2)[None, :]
+        found = tl.reshape(_two(tl.load(words), 0, 16, 0xFFFF), (program.outputs, COUNT))
+    else:
+        block = tl.arange(0, COUNT)
+        there = (n < weight.outputs)[:, None] & (k // program.form.block + block < width)[None, :]
+        where = halves.to(tl.pointer_type(tl.uint16)) + first[:, None] + block[None, :]
+        found = tl.load(where, mask=there, other=0)
+    return _from_half(found)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _supers(weight: WeightTensors, n: tl.tensor, k: tl.tensor, program: tl.constexpr) -> tuple[tl.tensor, tl.tensor]:
+    """Return the factors of scales and minimums in the super-block of input k, float32 [BN, 1]."""
+    width = weight.inputs // SUPER_BLOCK
+    where = n * width + k // SUPER_BLOCK
+    there = None if program.whole else (n < weight.outputs) & (k < weight.inputs)
+    other = None if program.whole else 0
+    if program.form.minimums == "none":
+        scale = tl.load(weight.supers + where, mask=there, other=other)[:, None]
+        minimum = None
+    else:
+        both = tl.load(weight.supers.to(tl.pointer_type(tl.uint32)) + where, mask=there, other=other)[:, None]
+        scale, minimum = _from_half(both & 0xFFFF), _from_half(both >> 16)
+    return scale, minimum
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _from_half(bits: tl.tensor) -> tl.tensor:
+    return bits.to(tl.uint16).to(tl.float16, bitcast=True).to(tl.float32)
