@@ -1,4 +1,4 @@
-"""A checkpoint's folder; its settings are read and checked once."""
+"""A checkpoint, a folder or a GGUF file; its settings are read and checked once."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -13,10 +13,12 @@ from specchat.engine.errors import ModelError
 from specchat.engine.files import read_json, stored_tensors, weight_files
 from specchat.engine.foreign import checked
 from specchat.engine.formats.format import Format
+from specchat.engine.gguf.tensors import DENSE, GgufTensors
 from specchat.engine.protocol.pair import Quant, Wanted
 from specchat.engine.recipe import Recipe
 from specchat.engine.text.tokenizer import Tokenizer
 from specchat.engine.weights.config import ModelConfig, parse_config
+from specchat.engine.weights.gguf import GgufModel
 from specchat.engine.weights.written import StoredWeights, stored_format
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -34,10 +36,12 @@ class Checkpoint:
     """A checkpoint on disk; `weights.Weights` reads its tensors.
 
     Attributes:
+        folder: with the files, or the first GGUF file.
         dtype: of the unquantised weights; None where it is not float32, float16 or bfloat16.
         format: of the matrices in the files; None: dense.
-        shards: the safetensors files.
+        shards: the safetensors or GGUF files.
         settings: config.json, for parts beside the model.
+        gguf: the tensors of GGUF files.
         drafts: token_ids that a draft may propose, ascending; its head keeps their rows only. None: all.
     """
 
@@ -48,14 +52,17 @@ class Checkpoint:
     shards: tuple[Path, ...]
     settings: dict[str, Any] = field(repr=False, compare=False)
     drafts: tuple[int, ...] | None = None
+    gguf: GgufTensors | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def open(cls, folder: Path) -> "Checkpoint":
-        """Read and check the settings in `folder`, and find its weights.
+        """Read and check the settings in `folder`, or in a GGUF file, and find the weights.
 
         Raises:
             ModelError: files missing, damaged, pickled, or of an unknown model or quantisation.
         """
+        if folder.is_file():
+            return cls._of_gguf(GgufModel.open(folder))
         path = folder / "config.json"
         raw = read_json(path)
         config = parse_config(folder, raw)
@@ -74,6 +81,18 @@ class Checkpoint:
             format=format,
             shards=shards,
             settings=raw,
+        )
+
+    @classmethod
+    def _of_gguf(cls, model: GgufModel) -> "Checkpoint":
+        return cls(
+            folder=model.files.path,
+            config=model.config,
+            dtype=DENSE.get(model.dense, torch.float16),
+            format=model.format,
+            shards=model.paths,
+            settings=model.settings,
+            gguf=GgufTensors(model.files, model.sources),
         )
 
     @property
