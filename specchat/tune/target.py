@@ -12,7 +12,7 @@ from specchat.engine.model.rows import PREFILL_ROWS
 from specchat.engine.reference.tensors import slabs
 from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.engine.weights.config import ModelConfig
-from specchat.engine.weights.matrices import read_norm, read_table
+from specchat.engine.weights.matrices import read_dense_table, read_norm
 from specchat.engine.weights.weights import Weights
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class FrozenTarget:
             ModelError: it is missing or damaged.
         """
         with Weights(self.checkpoint) as weights:
-            return read_table(weights, self.config.recipe.head).float()
+            return read_dense_table(weights, self.config.recipe.head).float()
 
     def last_norm(self) -> Tensor:
         """The weights float32 [hidden] of the final norm.

@@ -9,14 +9,15 @@ import sys
 
 import pytest
 
-from specchat.engine.cpu.products.tiles import FOUR_BIT
+from specchat.engine.cpu.products.blocks import FOUR_BIT
 from tests.cpu.test_decoder import NO_TABLES
 
 PROGRAM = """
 import json, re
 from llvmlite import binding
 from specchat.engine.cpu.products import products
-from specchat.engine.cpu.products.tiles import BFLOAT16, FLOAT16, FOUR_BIT, INT8
+from specchat.engine.cpu.products.blocks import FOUR_BIT
+from specchat.engine.cpu.products.tiles import BFLOAT16, FLOAT16, INT8
 
 LAYOUT = "e-m:e-i8:8:32-i16:16:32-i64:64-i128:128-n32:64-S128-Fn32"
 TRIPLE = "aarch64-unknown-linux-gnu"

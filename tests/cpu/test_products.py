@@ -13,8 +13,9 @@ from specchat.engine.cpu.description.buffers import pass_buffers
 from specchat.engine.cpu.layers.passes import HEAD as HEAD_CODE
 from specchat.engine.cpu.packed import Packed, format_of, look_up
 from specchat.engine.cpu.primitives.records import HEAD, PASS, Structure
+from specchat.engine.cpu.products.blocks import SHIFTED
 from specchat.engine.cpu.products.products import MOST_BLOCKS
-from specchat.engine.cpu.products.tiles import FLOAT32, SHIFTED
+from specchat.engine.cpu.products.tiles import FLOAT32
 from specchat.engine.cpu.threads.dispatch import board, lead
 from specchat.engine.formats.layout import FourBit, Weight
 from specchat.engine.formats.quantise import code_table, dequantised, quantise
@@ -144,7 +145,9 @@ def test_parts_that_begin_a_vector_keep_their_outputs() -> None:
 def test_a_packed_table_is_looked_up_as_it_is(name: str) -> None:
     weight = FORMATS[name]()
     assert isinstance(weight, Tensor)
-    rows = look_up(Packed().add(weight), [0, 199, 17])
+    packed = Packed()
+    packed.add(weight)
+    rows = look_up(packed.table, [0, 199, 17])
     np.testing.assert_array_equal(rows, weight[[0, 199, 17]].float().numpy())
 
 
@@ -161,7 +164,9 @@ def test_four_bits_are_packed_as_two_inputs_a_byte() -> None:
     pytest.importorskip("bitsandbytes")
     weight = quantise(matrix(), "nf4")
     assert isinstance(weight, FourBit)
-    assert Packed().add(weight).nbytes == -(-OUTPUTS // LANES) * LANES * INPUTS // 2
+    packed = Packed()
+    packed.add(weight)
+    assert packed.memory() == -(-OUTPUTS // LANES) * LANES * (INPUTS // 2 + 4 * INPUTS // weight.block) + 64
 
 
 @pytest.mark.parametrize(("blocks", "form"), [(MOST_BLOCKS, SHIFTED), (MOST_BLOCKS + 1, FLOAT32)])

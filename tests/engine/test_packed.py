@@ -15,7 +15,7 @@ from specchat.engine.cpu.primitives.records import PRODUCT
 from specchat.engine.errors import ForeignModel, ModelError
 from specchat.engine.formats.fp8 import dequantise_floats
 from specchat.engine.formats.layout import FourBit
-from specchat.engine.formats.quantise import by_exponents, code_table, dequantised, fused
+from specchat.engine.formats.quantise import by_exponents, code_table, dequantised, fused, owned
 from specchat.engine.loading import load
 from specchat.engine.memory.devices import Machine, place
 from specchat.engine.memory.host_need import buffers
@@ -24,7 +24,7 @@ from specchat.engine.memory.plan import plan
 from specchat.engine.protocol.options import Limits, Speculation
 from specchat.engine.protocol.pair import PairSpec
 from specchat.engine.reference.decoder import ReferenceDecoder
-from specchat.engine.reference.tensors import owned, slabs
+from specchat.engine.reference.tensors import slabs
 from specchat.engine.runners.host import host_model
 from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.engine.weights.matrices import reordered

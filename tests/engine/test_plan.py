@@ -18,7 +18,7 @@ from specchat.engine.formats import by_quant
 from specchat.engine.formats.bitsandbytes import FourBitFloats
 from specchat.engine.formats.layout import EightBit, FourBit, Weight
 from specchat.engine.formats.mxfp4 import Mxfp4
-from specchat.engine.formats.quantise import fused, quantise
+from specchat.engine.formats.quantise import fused, owned, quantise
 from specchat.engine.memory.devices import half_on_cpu
 from specchat.engine.memory.need import Model, Need, Place, main_expert_bytes, need, quantised
 from specchat.engine.memory.plan import (
@@ -34,7 +34,6 @@ from specchat.engine.memory.plan import (
 )
 from specchat.engine.protocol.pair import QUANTS, Quant
 from specchat.engine.reference.decoder import ReferenceDecoder
-from specchat.engine.reference.tensors import owned
 from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.engine.weights.config import ModelConfig, parse_config
 from tests.config.test_shipped_models import IN_MXFP4, OVERHEAD_GIB, REAL, SHAPES, Shape

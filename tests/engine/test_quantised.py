@@ -14,13 +14,13 @@ from torch import Tensor
 
 from specchat.engine.errors import ModelError
 from specchat.engine.formats.layout import EightBit, FourBit, Weight
-from specchat.engine.formats.quantise import block_scales, code_table, dequantised, fused, quantise
+from specchat.engine.formats.quantise import block_scales, code_table, dequantised, fused, owned, quantise
 from specchat.engine.loading import load
 from specchat.engine.protocol.events import Finished
 from specchat.engine.protocol.options import Limits, Message, Sampling, Speculation
 from specchat.engine.protocol.pair import QUANTS, PairSpec, Quant
 from specchat.engine.protocol.requests import Generate
-from specchat.engine.reference.tensors import CheckpointTensors, owned, slabs
+from specchat.engine.reference.tensors import CheckpointTensors, slabs
 from specchat.engine.strategies import STRATEGIES
 from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.engine.weights.matrices import reordered

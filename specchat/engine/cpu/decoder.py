@@ -258,8 +258,7 @@ class CpuDecoder(CachedDecoder):
 
     @property
     def packed_embeddings(self) -> NDArray[Any] | None:
-        embed = self._parameters.embeddings
-        return None if isinstance(embed, Tensor) or self.config.recipe.embed_eps is not None else embed
+        return self._parameters.packed_embeddings if self.config.recipe.embed_eps is None else None
 
     @property
     def threads(self) -> int:

@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cache
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -10,11 +12,32 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from specchat.engine.cpu.primitives.records import PRODUCT
-from specchat.engine.cpu.products.products import MOST_BLOCKS, kernels
-from specchat.engine.cpu.products.tiles import BFLOAT16, FLOAT16, FLOAT32, FOUR_BIT, INT8, SHIFTED
-from specchat.engine.formats.layout import EightBit, FourBit, Weight
+from specchat.engine.cpu.products.blocks import (
+    GROUP,
+    HALVES,
+    MINIMUMS,
+    PAIRED,
+    SIGNED,
+    UNSHIFTED,
+    UNSIGNED,
+    ZEROS,
+    BlockForm,
+)
+from specchat.engine.cpu.products.products import MOST_BLOCKS, kernels, row_reader
+from specchat.engine.cpu.products.tiles import BFLOAT16, FLOAT16, FLOAT32, INT8
+from specchat.engine.formats.layout import Blocks, EightBit, FourBit, Joined, Plain, Weight
 from specchat.engine.formats.quantise import block_scales, dequantised
-from specchat.engine.memory.vectors import LANES, panels_for
+from specchat.engine.memory.vectors import FEW, LANES, panels_for
+
+CODED = 16
+"""Numbers of a table."""
+
+
+class Piece(NamedTuple):
+    """Outputs of a matrix that are consecutive in a product, and the panels that they fill."""
+
+    outputs: slice
+    panels: int
 
 
 @dataclass
@@ -25,42 +48,58 @@ class Packed:
     _held: list[NDArray[Any]] = field(default_factory=list)
     _codes: dict[bytes, int] = field(default_factory=dict)
 
-    def add(self, weight: Weight, bias: Tensor | None = None, ends: Sequence[int] = ()) -> NDArray[Any]:
-        """Add a product and return its packed weights; a vector begins after each of the outputs `ends`.
+    def add(self, weight: Weight, bias: Tensor | None = None, ends: Sequence[int] = ()) -> None:
+        """Add a product; a vector begins after each of the outputs `ends`.
 
         `bias` float32 [outputs].
         """
-        outputs, inputs = weight.shape
-        if isinstance(weight, FourBit) and weight.zeros is not None and inputs > MOST_BLOCKS * weight.block:
+        found = pieces(weight, ends)
+        if found is None:
             weight = dequantised(weight, torch.float32)
-        spans = [slice(a, b) for a, b in zip((0, *ends), (*ends, outputs), strict=True)]
-        row: NDArray[Any] = np.zeros((), PRODUCT)
-        row["form"], row["inputs"] = format_of(weight), inputs
-        numbers = stored_numbers(weight, int(row["form"]))
-        weights = concatenate([to_panels(numbers[span]) for span in spans])
-        row["panels"], row["address"] = len(weights), self._hold(weights)
-        if bias is not None:
-            row["bias"] = self._outputs(bias, spans)
-        if isinstance(weight, EightBit):
-            row["scales"] = self._outputs(weight.scales, spans)
-        elif isinstance(weight, FourBit):
-            scales = block_scales(weight).numpy()
-            row["scales"] = self._hold(concatenate([to_panels(scales[span]) for span in spans]))
-            row["code"], row["block"] = self._code(weight.code), weight.block
-            if weight.zeros is not None:
-                zeros = weight.zeros.numpy()
-                row["zeros"] = self._hold(concatenate([to_panels(zeros[span]) for span in spans]))
+            found = pieces(weight, ends)
+        assert found is not None
+        parts, begin, rows = weight.parts if isinstance(weight, Joined) else (weight,), 0, []
+        for part, of_part in zip(parts, found, strict=True):
+            end = begin + part.shape[0]
+            rows.append(self._part(part, None if bias is None else bias[begin:end], of_part))
+            begin = end
+        for row, after in reversed([*pairwise(rows)]):
+            row["next"] = self._hold(after)
+        rows[0]["panels"] = sum(int(row["stored"][0]) for row in rows)
+        self._rows.append(rows[0])
+
+    def _part(self, weight: Plain, bias: Tensor | None, of: Sequence[Piece]) -> NDArray[Any]:
+        """A PRODUCT of outputs of one storage."""
+        row, form = np.zeros(1, PRODUCT), format_of(weight)
+        row["form"], row["inputs"] = form, weight.shape[1]
+        row["functions"] = kernels(form).ctypes.data
+
+        row["panels"] = row["stored"] = stored = sum(piece.panels for piece in of)
+        # Compiled products take FEW panels at a time.
+        spare = [0] * (len(of) - 1) + [max(0, FEW - stored)]
+
+        def put(name: str, numbers: NDArray[Any] | None) -> None:
+            if numbers is not None:
+                panels = [to_panels(numbers[at], count + more) for (at, count), more in zip(of, spare, strict=True)]
+                row[name] = self._hold(concatenate(panels))
+
+        put("bias", None if bias is None else bias.float().numpy()[:, None])
+        if isinstance(weight, FourBit | Blocks):
+            for name, numbers in block_parts(weight).items():
+                put(name, numbers)
+            row["block"], row["code"] = weight.block, self._code(weight)
             if weight.order is not None:
                 row["order"] = self._hold(weight.order.numpy().astype(np.int32))
-        self._rows.append(row)
-        return weights
+        else:
+            put("address", stored_numbers(weight, form))
+            put("scales", weight.scales.float().numpy()[:, None] if isinstance(weight, EightBit) else None)
+        return row
 
     @property
     def table(self) -> NDArray[Any]:
-        """PRODUCT [products], with their compiled functions; its addresses hold as long as this object lives."""
-        made = np.stack(self._rows)
-        made["functions"] = [kernels(form).ctypes.data for form in made["form"].tolist()]
-        return made
+        """PRODUCT [products]; its addresses hold as long as this object lives."""
+        self._rows = [np.concatenate(self._rows)]
+        return self._rows[0]
 
     def memory(self) -> int:
         """Bytes held."""
@@ -70,16 +109,14 @@ class Packed:
         self._held.append(np.ascontiguousarray(array))
         return self._held[-1].ctypes.data
 
-    def _code(self, code: Tensor) -> int:
-        """Address of the tables of a 4-bit code, which many products share."""
-        tables = code_tables(code)
-        if (held := self._codes.get(tables.tobytes())) is None:
-            held = self._codes[tables.tobytes()] = self._hold(tables)
+    def _code(self, weight: FourBit | Blocks) -> int:
+        """Address of the table of a code, which many products share; 0 without one."""
+        if weight.code is None:
+            return 0
+        table = np.resize(weight.code.float().numpy(), CODED)
+        if (held := self._codes.get(table.tobytes())) is None:
+            held = self._codes[table.tobytes()] = self._hold(table)
         return held
-
-    def _outputs(self, values: Tensor, spans: Sequence[slice]) -> int:
-        """Address of values float32 [outputs], laid out as the outputs of the product."""
-        return self._hold(concatenate([to_panels(values.float().numpy()[span, None]).ravel() for span in spans]))
 
 
 def concatenate(parts: list[NDArray[Any]]) -> NDArray[Any]:
@@ -87,12 +124,48 @@ def concatenate(parts: list[NDArray[Any]]) -> NDArray[Any]:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def format_of(weight: Weight) -> int:
+def pieces(weight: Weight, ends: Sequence[int]) -> list[list[Piece]] | None:
+    """The pieces of each part of a weight where a vector begins after each of the outputs `ends`.
+
+    None where no product has such a weight: a part begins within a vector, parts have unlike orders of their inputs, or
+    rows have too many blocks.
+    """
+    parts, (outputs, inputs) = weight.parts if isinstance(weight, Joined) else (weight,), weight.shape
+    spans = [*zip((0, *ends), (*ends, outputs), strict=True)]
+    shifted = (
+        part.block for part in parts if isinstance(part, FourBit | Blocks) and BlockForm.of(format_of(part)).shifts
+    )
+    if any(inputs > MOST_BLOCKS * block for block in shifted):
+        return None
+    orders = [getattr(part, "order", None) for part in parts]
+    if len(parts) > 1 and any(order is not None for order in orders):
+        return None
+    found, begin = [], 0
+    for part in parts:
+        of_part, end = [], begin + part.shape[0]
+        for first, last in spans:
+            start, stop = max(first, begin), min(last, end)
+            if start >= stop:
+                continue
+            if (start - first) % LANES:
+                return None
+            before = (start - first) // LANES
+            panels = panels_for(last - first) - before if stop == last else (stop - start) // LANES
+            of_part.append(Piece(slice(start - begin, stop - begin), panels))
+        found.append(of_part)
+        begin = end
+    return found
+
+
+def format_of(weight: Plain) -> int:
     """Storage format of a packed matrix: its own, but 16 bits for float32 that fits them exactly."""
-    if isinstance(weight, EightBit):
-        return INT8
-    if isinstance(weight, FourBit):
-        return FOUR_BIT if weight.zeros is None else SHIFTED
+    match weight:
+        case EightBit():
+            return INT8
+        case FourBit(zeros=zeros):
+            return BlockForm(4, coded=True, shifts=UNSHIFTED if zeros is None else ZEROS).form
+        case Blocks():
+            return _form_of_blocks(weight).form
     if weight.dtype == torch.float32:
         for dtype, half in ((torch.float16, FLOAT16), (torch.bfloat16, BFLOAT16)):
             if torch.equal(weight.to(dtype).float(), weight):
@@ -101,13 +174,17 @@ def format_of(weight: Weight) -> int:
     return {torch.float16: FLOAT16, torch.bfloat16: BFLOAT16}[weight.dtype]
 
 
-def stored_numbers(weight: Weight, kind: int) -> NDArray[Any]:
-    """Stored numbers of a matrix of format `kind`, [outputs, inputs]; 4 bits as NIBBLES in one, the first lowest."""
+def _form_of_blocks(weight: Blocks) -> BlockForm:
+    shifts = MINIMUMS if weight.minimums is not None else PAIRED if weight.minimum_supers is not None else UNSHIFTED
+    scales = {torch.float16: HALVES, torch.int8: SIGNED, torch.uint8: UNSIGNED}[weight.scales.dtype]
+    offset = 0 if weight.bits == GROUP else weight.offset
+    return BlockForm(weight.low_bits, weight.bits - weight.low_bits, offset, weight.code is not None, scales, shifts)
+
+
+def stored_numbers(weight: Tensor | EightBit, kind: int) -> NDArray[Any]:
+    """Stored numbers of a matrix of format `kind`, [outputs, inputs]."""
     if isinstance(weight, EightBit):
         return weight.values.numpy()
-    if isinstance(weight, FourBit):
-        packed = weight.packed.numpy()
-        return ((packed >> 4) | (packed << 4)).view("<u4")
     if kind == FLOAT16:
         return weight.to(torch.float16).numpy()
     if kind == BFLOAT16:
@@ -115,27 +192,60 @@ def stored_numbers(weight: Weight, kind: int) -> NDArray[Any]:
     return weight.numpy()
 
 
-def to_panels(weights: NDArray[Any]) -> NDArray[Any]:
+def block_parts(weight: FourBit | Blocks) -> dict[str, NDArray[Any] | None]:
+    """The fields of a PRODUCT in blocks as rows: numbers of a group lie in one word of each plane."""
+    if isinstance(weight, FourBit):
+        packed, zeros = weight.packed.numpy(), weight.zeros
+        words = ((packed >> 4) | (packed << 4)).view("<u4")
+        return {
+            "address": words,
+            "scales": block_scales(weight).numpy(),
+            "shifts": None if zeros is None else zeros.numpy(),
+        }
+    form = _form_of_blocks(weight)
+    if form.low == GROUP:
+        low = (weight.low - weight.offset).view(torch.int8).numpy()
+    else:
+        low = weight.low.numpy().view(f"<u{form.low}")
+    high = None
+    if weight.high is not None:
+        words = weight.high.numpy().view(f"<u{form.high}")
+        high = _fields_table(form)[words]
+    tensors = {
+        "scales": weight.scales,
+        "shifts": weight.minimums,
+        "supers": weight.supers,
+        "shift_supers": weight.minimum_supers,
+    }
+    return {"address": low, "high": high} | {name: one if one is None else one.numpy() for name, one in tensors.items()}
+
+
+@cache
+def _fields_table(form: BlockForm) -> NDArray[Any]:
+    """Words of the high plane, by those whose fields are in the order of the inputs."""
+    words = np.arange(1 << GROUP * form.high, dtype=np.uint32)
+    found = np.zeros_like(words)
+    for number in range(GROUP):
+        value = words >> (form.high * number) & ((1 << form.high) - 1)
+        found |= value << (form.high * form.field(number))
+    return found.astype(f"<u{form.high}")
+
+
+def to_panels(weights: NDArray[Any], panels: int) -> NDArray[Any]:
     """Lay weights [outputs, inputs] out for products: [panels, inputs, LANES], padded with zeros."""
     outputs, inputs = weights.shape
     whole = outputs // LANES
-    packed = np.zeros((panels_for(outputs), inputs, LANES), weights.dtype)
+    packed = np.zeros((panels, inputs, LANES), weights.dtype)
     packed[:whole] = weights[: whole * LANES].reshape(whole, LANES, inputs).transpose(0, 2, 1)
     if outputs % LANES:
         packed[whole, :, : outputs % LANES] = weights[whole * LANES :].T
     return packed
 
 
-def code_tables(code: Tensor) -> NDArray[np.uint8]:
-    """Bytes of a 4-bit code float32 [16], then [4, 32]: the first byte of each number twice, the second, and so on."""
-    octets = code.float().numpy().view(np.uint8).reshape(16, 4)
-    return np.concatenate([octets.ravel(), np.tile(octets.T, 2).ravel()])
-
-
-def look_up(packed: NDArray[Any], tokens: Sequence[int]) -> NDArray[np.float32]:
-    """Look up rows float32 [tokens, inputs] of a dense packed matrix."""
-    places = np.asarray(tokens)
-    rows = packed[places // LANES, :, places % LANES]
-    if rows.dtype == np.int16:
-        return (rows.astype(np.uint32) << 16).view(np.float32)
-    return rows.astype(np.float32)
+def look_up(product: NDArray[Any], outputs: Sequence[int]) -> NDArray[np.float32]:
+    """Look up outputs of a product, PRODUCT [1], as rows float32 [outputs, inputs]."""
+    read = row_reader(int(product["form"][0]))
+    rows = np.empty((len(outputs), int(product["inputs"][0])), np.float32)
+    for output, row in zip(outputs, rows, strict=True):
+        read.ctypes(product.ctypes.data, output, row.ctypes.data, 0, 0, 0, 0, 0)
+    return rows

@@ -1,6 +1,7 @@
 """Tensors of a model in whole vectors: hidden states and attention heads end in zeros, which change no sum."""
 
 from math import sqrt
+from typing import overload
 
 import numpy as np
 import torch
@@ -8,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
-from specchat.engine.formats.layout import EightBit, FourBit, Weight
+from specchat.engine.formats.layout import Blocks, EightBit, Table, Weight
 from specchat.engine.formats.quantise import dequantised
 from specchat.engine.memory.vectors import head_places, head_size, whole_vectors
 from specchat.engine.recipe import Attention, Norm, Recipe
@@ -32,19 +33,28 @@ def pad_qkv(attention: Attention, weight: Weight, bias: Tensor | None) -> tuple[
 
 
 def pad_out(attention: Attention, weight: Weight) -> Weight:
-    """Pad the heads in the columns of the product after attention; 4 bits, in blocks across heads, become float32."""
+    """Pad the heads in the columns of the product after attention; blocks across heads become float32."""
     more = head_size(attention) - attention.head_dim
     if not more:
         return weight
-    dense = dequantised(weight, torch.float32) if isinstance(weight, FourBit) else weight
+    dense = weight if isinstance(weight, EightBit | Tensor) else dequantised(weight, torch.float32)
     columns = dense.values if isinstance(dense, EightBit) else dense
-    assert isinstance(columns, Tensor)
     columns = pad(columns.view(len(columns), attention.heads, attention.head_dim), (0, more)).flatten(1)
     return EightBit(columns, dense.scales) if isinstance(dense, EightBit) else columns
 
 
-def pad_rows(table: Tensor) -> Tensor:
-    """Pad rows [any, hidden]; returns the same tensor where they fill whole vectors."""
+@overload
+def pad_rows(table: Tensor) -> Tensor: ...
+
+
+@overload
+def pad_rows(table: Table) -> Table: ...
+
+
+def pad_rows(table: Table) -> Table:
+    """Pad rows [any, hidden]; returns the same table where they fill whole vectors, as those in blocks do."""
+    if isinstance(table, Blocks):
+        return table
     more = whole_vectors(table.shape[1]) - table.shape[1]
     return pad(table, (0, more)) if more else table
 

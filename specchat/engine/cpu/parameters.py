@@ -2,17 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import embedding
 
 from specchat.engine.cpu.description.operations import CPU
 from specchat.engine.cpu.packed import Packed, look_up
 from specchat.engine.cpu.padding import pad_norms, pad_out, pad_qkv, pad_rows
+from specchat.engine.formats.layout import tensors_of
+from specchat.engine.formats.quantise import by_rows, owned, table_rows
 from specchat.engine.program.lower import lower
 from specchat.engine.protocol.pair import Quant
 from specchat.engine.recipe import Attention, Layer, Matrix
@@ -28,12 +30,12 @@ class Parameters:
 
     Attributes:
         table: PRODUCT [products], the head's last, before it that of inputs of layers if there is one.
-        layer_rows: the table of such inputs [tokens, values] as stored; None without.
+        layer_rows: the table of such inputs [tokens, values]; None without.
         norms: the weight of each norm of the layers, float32 [size in whole vectors].
         vectors: other tensors of the layers by name, float32 [size].
         last_norm: float32 [hidden].
         tokens: token ids that the head scores, int64; None for all.
-        embed: the embeddings as stored, in whole vectors, or the head's packed panels if the two are tied.
+        packed_embeddings: the head's product, PRODUCT [1], if the embeddings are tied to it; else None.
     """
 
     def __init__(self, checkpoint: Checkpoint, quant: Quant | None) -> None:
@@ -62,25 +64,27 @@ class Parameters:
                     self._packed.add(weight, bias, ends)
 
             _, norms, self.vectors = walk(c, weights, product, Tensor.numpy)
-            self.layer_rows = None if c.per_layer is None else read_table(weights, c.per_layer.table).clone()
+            self.layer_rows = None if c.per_layer is None else owned(read_table(weights, c.per_layer.table))
             self.last_norm: Floats = norms.pop(c.norm)
             self.norms = pad_norms(c, norms)
             embed = pad_rows(read_table(weights, c.embed))
             head = embed if c.tied else pad_rows(read_table(weights, c.head))
         self.tokens = None if checkpoint.drafts is None else torch.tensor(checkpoint.drafts)
-        panels = self._packed.add(head if self.tokens is None else head[self.tokens])
-        shared = c.tied and self.tokens is None
-        self.embeddings: Tensor | NDArray[Any] = panels if shared else embed.clone()  # a copy, as the file is closed
+        self._packed.add(head if self.tokens is None else by_rows(head, itemgetter(self.tokens)))
         self.table = self._packed.table
+        shared = c.tied and self.tokens is None
+        self.packed_embeddings: NDArray[Any] | None = self.table[-1:] if shared else None
+        self._embeddings = None if shared else owned(embed)  # a copy, as the file is closed
 
     def embed(self, tokens: Sequence[int] | Tensor, normed: bool = True) -> Tensor:
         """Inputs of the first layer, float32 [tokens, hidden]; without `normed` before any norm of embeddings."""
         # A target may choose a padding token that a draft model has no row for.
         known = [min(token, self._recipe.vocab - 1) for token in tokens]
-        if isinstance(self.embeddings, Tensor):
-            rows = embedding(torch.tensor(known), self.embeddings).float()
+        if self.packed_embeddings is not None:
+            rows = torch.from_numpy(look_up(self.packed_embeddings, known))
         else:
-            rows = torch.from_numpy(look_up(self.embeddings, known))
+            assert self._embeddings is not None
+            rows = table_rows(self._embeddings, torch.tensor(known))
         embedded: Tensor = self._embedded[normed](rows[:, : self._recipe.hidden])
         return embedded
 
@@ -93,7 +97,6 @@ class Parameters:
 
     def memory(self) -> int:
         """Bytes held."""
-        embed = self.embeddings.numel() * self.embeddings.element_size() if isinstance(self.embeddings, Tensor) else 0
         norms = sum(one.nbytes for one in (*self.norms.values(), *self.vectors.values(), self.last_norm))
-        rows = 0 if self.layer_rows is None else self.layer_rows.numel() * self.layer_rows.element_size()
-        return self._packed.memory() + embed + norms + rows
+        tables = [table for table in (self._embeddings, self.layer_rows) if table is not None]
+        return self._packed.memory() + norms + sum(one.nbytes for table in tables for one in tensors_of(table))

@@ -15,7 +15,7 @@ from specchat.engine.protocol.pair import Quant
 from specchat.engine.recipe import Layer, Matrix, Norm, Recipe
 from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.engine.weights.config import ModelConfig
-from specchat.engine.weights.matrices import TensorSource, packing, read_matrix, read_table, walk
+from specchat.engine.weights.matrices import TensorSource, packing, read_dense_table, read_matrix, walk
 from specchat.engine.weights.weights import Weights
 
 
@@ -134,7 +134,7 @@ class _DevicePacker:
         embed = self._table(recipe.embed)
         head = embed if recipe.tied and tokens is None else self._table(recipe.head, tokens)
         products, norms, vectors = walk(recipe, self._source, self._product, self._vector, joined)
-        of_inputs = read_table(self._source, recipe.per_layer.table) if recipe.per_layer else None
+        of_inputs = read_dense_table(self._source, recipe.per_layer.table) if recipe.per_layer else None
         return ModelWeights(
             embed,
             products,
@@ -147,7 +147,7 @@ class _DevicePacker:
         )
 
     def _table(self, matrix: Matrix, rows: Tensor | None = None) -> Tensor:
-        table = read_table(self._source, matrix)
+        table = read_dense_table(self._source, matrix)
         return (table if rows is None else table[rows]).to(self._device, self._dtype)
 
     def _pack(self, matrix: Matrix, weight: Weight) -> Weight:

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
-from typing import Any
+from operator import itemgetter
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -11,9 +12,10 @@ from torch.nn.functional import embedding, pad
 
 from specchat.engine.formats import by_quant
 from specchat.engine.formats.format import NESTED_BLOCK, SUPER_BLOCK
-from specchat.engine.formats.layout import Blocks, EightBit, FourBit, Joined, Nested, Plain, Weight
+from specchat.engine.formats.layout import Blocks, EightBit, FourBit, Joined, Nested, Plain, Table, Weight, mapped
 from specchat.engine.protocol.pair import Quant
 
+WeightKind = TypeVar("WeightKind", bound=Weight)
 ROWS = ("packed", "values", "scales", "zeros", "low", "high", "minimums", "supers", "minimum_supers")
 """The parts of weights that have a row for each output."""
 EXPONENT_BLOCK, EXPONENT_BIAS = 32, 127
@@ -249,6 +251,19 @@ def dequantised(weight: Weight, dtype: torch.dtype) -> Tensor:
             return torch.cat([dequantised(part, dtype) for part in parts])
         case _:
             return weight.to(dtype)
+
+
+def table_rows(table: Table, tokens: Tensor) -> Tensor:
+    """Rows of a table float32 [tokens, values] of tokens int64 [tokens]."""
+    if isinstance(table, Tensor):
+        return embedding(tokens, table).float()
+    return dequantised(by_rows(table, itemgetter(tokens)), torch.float32)
+
+
+def owned(weight: WeightKind) -> WeightKind:
+    """Copy a matrix from the file's memory, with nested scales dequantised."""
+    copied: WeightKind = mapped(by_rows(weight, lambda rows: rows), torch.clone)  # type: ignore[assignment]
+    return copied
 
 
 def _by_inputs(dense: Tensor, order: Tensor | None) -> Tensor:

@@ -23,7 +23,7 @@ from specchat.engine.strategies import HEADS
 from specchat.engine.strategy import resolved
 from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.engine.weights.config import ModelConfig
-from specchat.engine.weights.matrices import read_table
+from specchat.engine.weights.matrices import read_dense_table
 from specchat.engine.weights.weights import Weights
 
 
@@ -201,7 +201,7 @@ class FrequentScores:
         recipe, device = checkpoint.config.recipe, target.device
         tokens = torch.tensor(checkpoint.drafts)
         with Weights(checkpoint) as weights:
-            rows = read_table(weights, recipe.embed if recipe.tied else recipe.head)[tokens]
+            rows = read_dense_table(weights, recipe.embed if recipe.tied else recipe.head)[tokens]
         self._tensors, self._vocab, self._tokens = tensors, target.vocab, tokens.to(device)
         rows = rows.to(device, torch.float32 if device.type == "cpu" else torch.bfloat16)
         self._rows = tensors.put(Matrix(("frequent",), (len(tokens),), recipe.hidden), rows)

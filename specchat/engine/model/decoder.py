@@ -203,7 +203,7 @@ class CachedDecoder(ABC):
 
     @property
     def packed_embeddings(self) -> NDArray[Any] | None:
-        """float16, bfloat16 in int16 or float32 [panels, hidden, LANES]; None where torch does the lookup."""
+        """The embeddings' product, PRODUCT [1] (`cpu/primitives/records.py`); None where torch does the lookup."""
         return None
 
     @property

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding, linear
 
-from specchat.engine.formats.layout import Joined, Weight, mapped, tensors_of
-from specchat.engine.formats.quantise import by_rows, dequantised
+from specchat.engine.formats.layout import Blocks, Joined, Table, Weight, tensors_of
+from specchat.engine.formats.quantise import by_rows, dequantised, owned, table_rows
 from specchat.engine.model.norm import RMSNorm
 from specchat.engine.protocol.pair import Quant
 from specchat.engine.recipe import Matrix, Norm
@@ -77,12 +77,12 @@ class CheckpointTensors:
             _, norms, self._vectors = walk(recipe, weights, product, lambda one: one)
             self._norms = {norm: RMSNorm(weight, norm.eps, norm.centred) for norm, weight in norms.items()}
             for table in {recipe.embed, recipe.head, *([recipe.per_layer.table] if recipe.per_layer else [])}:
-                self._matrices[table] = read_table(weights, table).clone(), None
+                self._matrices[table] = owned(read_table(weights, table)), None
         if checkpoint.drafts is not None:
-            kept = self._table(recipe.head)[torch.tensor(checkpoint.drafts)]
+            kept = by_rows(self._table(recipe.head), itemgetter(torch.tensor(checkpoint.drafts)))
             if not recipe.tied:
                 del self._matrices[recipe.head]
-            self.head = replace(recipe.head, outputs=(len(kept),))
+            self.head = replace(recipe.head, outputs=(len(checkpoint.drafts),))
             self._matrices[self.head] = kept, None
 
     def norm(self, of: Norm) -> RMSNorm:
@@ -92,7 +92,7 @@ class CheckpointTensors:
         return self._vectors[name]
 
     def rows(self, of: Matrix, tokens: Tensor) -> Tensor:
-        return embedding(tokens, self._table(of)).float()
+        return table_rows(self._table(of), tokens)
 
     def product(self, x: Tensor, of: Matrix) -> Tensor:
         weight, bias = self._matrices[of]
@@ -106,15 +106,10 @@ class CheckpointTensors:
             part.nbytes for part in (*(norm.weight for norm in self._norms.values()), *of_matrices) if part is not None
         )
 
-    def _table(self, of: Matrix) -> Tensor:
+    def _table(self, of: Matrix) -> Table:
         weight, _ = self._matrices[of]
-        assert isinstance(weight, Tensor)
+        assert isinstance(weight, Tensor | Blocks)
         return weight
-
-
-def owned(weight: Weight) -> Weight:
-    """Copy a matrix from the file's memory, with nested scales dequantised."""
-    return mapped(by_rows(weight, lambda rows: rows), torch.clone)
 
 
 def slabs(weight: Weight, most: int = SLAB) -> Iterator[Tensor]:

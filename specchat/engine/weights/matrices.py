@@ -8,7 +8,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar, overload
 import torch
 from torch import Tensor
 
-from specchat.engine.formats.layout import Joined, Weight
+from specchat.engine.formats.layout import Blocks, Joined, Table, Weight
 from specchat.engine.formats.quantise import by_rows, dequantised, fused, quantise
 from specchat.engine.protocol.pair import Quant
 from specchat.engine.recipe import Layer, Matrix, Norm, Recipe
@@ -166,14 +166,24 @@ def _runs(weight: Joined, order: list[int]) -> list[Weight]:
     return [reordered(weight.parts[part], rows) for part, rows in runs]
 
 
-def read_table(source: TensorSource, matrix: Matrix) -> Tensor:
-    """Read a table of embeddings as stored; float32 where it is quantised, which no known checkpoint does.
+def read_table(source: TensorSource, matrix: Matrix) -> Table:
+    """Read a table of embeddings as stored; float32 in other formats, which no known checkpoint has for it.
 
     Raises:
         ModelError: it is missing, damaged or of another shape.
     """
     weight, _ = read_matrix(source, matrix, packing(None))
-    return weight if isinstance(weight, Tensor) else dequantised(weight, torch.float32)
+    return weight if isinstance(weight, Tensor | Blocks) else dequantised(weight, torch.float32)
+
+
+def read_dense_table(source: TensorSource, matrix: Matrix) -> Tensor:
+    """Read a table of embeddings; float32 where it is quantised.
+
+    Raises:
+        ModelError: as `read_table`.
+    """
+    table = read_table(source, matrix)
+    return table if isinstance(table, Tensor) else dequantised(table, torch.float32)
 
 
 def read_norm(source: TensorSource, norm: Norm) -> Tensor:

@@ -8,44 +8,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba import types
-from numba.core import cgutils
 from numba.core.sigutils import normalize_signature
 from numpy.typing import NDArray
 
 from specchat.engine.cpu.drafting.choice import draw, probability
 from specchat.engine.cpu.drafting.nested_speculation import initial_acceptance, propose, update_acceptance
-from specchat.engine.cpu.primitives.atomics import address
+from specchat.engine.cpu.primitives.atomics import address, call
 from specchat.engine.cpu.primitives.records import Structure, pass_at
 from specchat.engine.cpu.primitives.rowwise import copy_vector, multiply_by, norm
-from specchat.engine.cpu.primitives.simd import Address, Count, constant, inner, primitive, python_callable, store
-from specchat.engine.cpu.products.tiles import BFLOAT16, FLOAT16, FLOAT32, load_widened
+from specchat.engine.cpu.primitives.simd import inner, python_callable
+from specchat.engine.cpu.products.products import row_reader
 from specchat.engine.cpu.threads.dispatch import run_pass
 from specchat.engine.kernels.streams import TOKEN
-from specchat.engine.memory.vectors import LANES
 from specchat.engine.model.decoder import ChainParameters
 
 _draw: Any = draw
 Floats = NDArray[np.float32]
-
-
-@primitive
-def _read_row(builder: Any, form: int, packed: Address, token: Count, inputs: Count, out: Address) -> None:
-    """Write row `token` of a packed dense matrix as float32 [inputs] to `out`."""
-    panel = builder.mul(builder.sdiv(token, constant(LANES)), inputs)
-    first = builder.add(builder.mul(panel, constant(LANES)), builder.srem(token, constant(LANES)))
-    with cgutils.for_range(builder, inputs) as loop:
-        place = builder.add(first, builder.mul(loop.index, constant(LANES)))
-        store(builder, load_widened(builder, form, packed, place, 1), out, loop.index)
-
-
-@inner
-def _embed(form: int, packed: int, token: int, inputs: int, out: int) -> None:
-    if form == FLOAT16:
-        _read_row(FLOAT16, packed, token, inputs, out)
-    elif form == BFLOAT16:
-        _read_row(BFLOAT16, packed, token, inputs, out)
-    else:
-        _read_row(FLOAT32, packed, token, inputs, out)
 
 
 @inner
@@ -71,7 +49,8 @@ class ChainModel(NamedTuple):
         run: address of the PASS of one thread, without steps and head, over one span.
         steps, head: addresses for it; the head's logits have 1 + `nested` rows.
         nested: most proposed tokens that go along in a pass; see `nested_speculation.py`. 0 for a head.
-        embed: address of the packed embeddings, stored as `form` and multiplied by `embed_scale`.
+        embed: address of the PRODUCT of the embeddings, whose rows the compiled function at address `read_row` reads;
+            they are multiplied by `embed_scale`.
         token_ids: int64 [capacity + 1], by position; filled with proposed and drafted tokens.
         acceptance: as in `nested_speculation.propose`.
         span: int64 [1, 4], the rows as one span.
@@ -89,7 +68,7 @@ class ChainModel(NamedTuple):
     head: int
     nested: int
     embed: int
-    form: int
+    read_row: int
     embed_scale: float
     eps: float
     onto_normed: bool
@@ -161,7 +140,7 @@ def draft_chain(model: Any, draft: Any) -> int:
         end = start + rows
         length, proposed = propose(token_ids, end, min(model.nested, limit - n - 1), acceptance)
         for r in range(rows + proposed):
-            _embed(model.form, model.embed, token_ids[start + r], hidden, to + r * width)
+            call(model.read_row, model.embed, token_ids[start + r], to + r * width, 0, 0, 0, 0, 0)
             if embed_scale != 1:
                 multiply_by(to + r * width, hidden, embed_scale)
         if headed:
@@ -209,18 +188,14 @@ _draft_chain: Any = draft_chain
 NO_FEATURES = np.zeros((0, 0), np.float32)
 
 
-def form_of(packed: NDArray[Any]) -> int:
-    """Storage format of packed embeddings."""
-    return BFLOAT16 if packed.dtype == np.int16 else FLOAT16 if packed.dtype == np.float16 else FLOAT32
-
-
 class Chains:
     """Drafter of chains on the arrays of one decoder, in one thread."""
 
     def __init__(self, run: Structure, head: Structure, embed: NDArray[Any], vocab: int, **fields: Any) -> None:
         """Keep what all chains share.
 
-        `run` is a whole pass over the rows of `ChainModel.x`; `fields` are others of `ChainModel`.
+        `run` is a whole pass over the rows of `ChainModel.x`, `embed` the product of the embeddings, PRODUCT [1], and
+        `fields` are others of `ChainModel`.
         """
         span = np.zeros((1, 4), np.int64)
         steps = int(run["steps"])
@@ -240,7 +215,7 @@ class Chains:
             steps=steps,
             head=head.address,
             embed=embed.ctypes.data,
-            form=form_of(embed),
+            read_row=row_reader(int(embed["form"][0])).address,
             acceptance=self.acceptance,
             span=span,
             **(usual | fields),

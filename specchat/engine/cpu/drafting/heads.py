@@ -104,7 +104,7 @@ class HeadChain:
         """Pack the head's output matrix.
 
         Args:
-            embed: the target's packed embeddings, which are multiplied by `embed_scale`.
+            embed: the product of the target's embeddings, PRODUCT [1], which are multiplied by `embed_scale`.
             norms: of tokens, of features, and before the output matrix: float32 [hidden] each.
             scoring: float32 [vocab, hidden].
             made: float32 [capacity, hidden], filled with the features that the head makes.

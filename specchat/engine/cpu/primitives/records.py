@@ -20,12 +20,15 @@ def _kind(integers: str, floats: str = "") -> np.dtype[Any]:
     return np.dtype(fields, align=True)
 
 
-PRODUCT = _kind("address form panels inputs scales bias code block zeros order functions")
+PRODUCT = _kind(
+    "address form panels inputs scales bias code block high shifts supers shift_supers order functions stored next"
+)
 """A product: `address` of its packed weights in format `form`, `panels` vectors of outputs, `inputs`.
 
-`scales` and `bias` are float32 vectors of outputs, or scales of blocks. A 4-bit product has the tables of its `code`,
-the inputs of a `block`, and `zeros` for SHIFTED; `order` is the permutation of its inputs. `functions` has the compiled
-products of its format (`products.kernels`).
+`scales` and `bias` are float32 vectors of outputs. Weights in blocks (`products/blocks.py`) have scales of a `block`,
+and may have a plane of `high` bits, a table `code`, zeros or minimums as `shifts`, and the float16 that scales and
+minimums are multiplied by. `order` is the permutation of its inputs. `functions` has the compiled products of its
+format (`products.kernels`). The first `stored` panels are here, those after them in the PRODUCT `next`, if any.
 """
 STEP = _kind("part code own")
 """A step of a pass: it runs where `part` is not 0 among the `parts` of the pass. `code` is the address of an OPERATION,
@@ -174,7 +177,7 @@ def run_operation(typing: Any, begins: Any, run: Any, own: Any) -> Any:
 
 
 @cache
-def _places(kind: np.dtype[Any]) -> dict[str, int]:
+def places(kind: np.dtype[Any]) -> dict[str, int]:
     """Index of the word of each int64 field."""
     fields: Any = kind.fields
     return {name: offset // 8 for name, (of, offset) in fields.items() if of == np.int64}
@@ -186,7 +189,7 @@ class Structure:
     def __init__(self, kind: np.dtype[Any], **fields: Any) -> None:
         self._values: NDArray[Any] = np.zeros(1, kind)
         self._words = memoryview(self._values.view(np.uint8).data).cast("q")  # sooner than fields of the array
-        self._places = _places(kind)
+        self._places = places(kind)
         self._held: dict[str, Any] = {}
         self.address = self._values.ctypes.data
         self.set(**fields)

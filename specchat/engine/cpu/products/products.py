@@ -16,22 +16,12 @@ from specchat.engine.cpu import compiled
 from specchat.engine.cpu.primitives.atomics import call, word
 from specchat.engine.cpu.primitives.records import product_at
 from specchat.engine.cpu.primitives.rowwise import add_vector, copy_vector, multiply_vector
-from specchat.engine.cpu.primitives.simd import byte_tables, inner, wide_vectors
-from specchat.engine.cpu.products.four_bit import MANY, TOGETHER, add_group, clear, end_block, shift_sums, stack_room
-from specchat.engine.cpu.products.tiles import (
-    FLOAT16,
-    FOUR_BIT,
-    INT8,
-    NIBBLES,
-    SHIFTED,
-    WIDTHS,
-    four_bit_tile,
-    sum_blocks,
-    tile,
-)
-from specchat.engine.cpu.products.unpacked import FOR_MANY, add_block, unpack_block
+from specchat.engine.cpu.primitives.simd import inner, wide_vectors
+from specchat.engine.cpu.products.blocks import BLOCKED, BlockForm
+from specchat.engine.cpu.products.tiles import FLOAT16, INT8, WIDTHS, block_tile, read_dense_row, sum_blocks, tile
+from specchat.engine.cpu.products.unpacked import FOR_MANY, add_blocks, read_row, stack_room
 from specchat.engine.formats.format import BLOCK as LOADED_BLOCK
-from specchat.engine.memory.vectors import LANES
+from specchat.engine.memory.vectors import FEW, LANES
 
 
 class RowSpan(NamedTuple):
@@ -42,10 +32,12 @@ class RowSpan(NamedTuple):
 
 
 MOST_BLOCKS = 1024
-"""Most blocks of a row with zeros, the sums of whose inputs lie on the stack."""
+"""Most blocks of a row with zeros or minimums, the sums of whose inputs lie on the stack."""
 ROWS = 8
 """Most rows of a tile on any processor."""
 MOST, WIDEST, TURN, WHOLE, FIRST = range(5)
+OF_NARROW = ROWS * FEW
+"""Vectors of the outputs of fewer panels than a product has at a time."""
 KERNELS = FIRST + ROWS + 1
 """Columns of the table of compiled products of a format.
 
@@ -55,12 +47,12 @@ cache; ROW_MULTIPLE, of which more than ROWS rows are multiples; addresses by ro
 
 WIDE = {1: 8, 2: 6, 3: 6, 4: 4, 5: 4, 6: 4, 7: 3, 8: 3}
 """Panels of a tile by its rows, for 32 vector registers of 512 bits."""
-FOR_ALL = {FOR_MANY: WIDE[ROWS]}
-"""The same for weights of 4 bits and any multiple of ROWS."""
 NARROW = {1: 4, 2: 2, 3: 1, 4: 1, 5: 1, 6: 1}
 """The same for 16 of 256."""
-UNPACKED = {1: 4, 2: 4, TOGETHER: 4}
-"""The same for weights of 4 bits there; the last is for any number of rows up to MANY."""
+UNPACKED = {FOR_MANY: 4}
+"""The same for weights in blocks there."""
+TILES = {True: (ROWS, WIDE[ROWS]), False: (4, 1)}
+"""Rows and panels of a tile of unpacked weights, for both."""
 
 
 @cache
@@ -70,9 +62,8 @@ def kernels(form: int) -> NDArray[np.int64]:
     Arguments of a product: x, row of x, row of the table of products, y, row of y, first panel, last panel, rows, as
     addresses and counts of elements. It takes at least the panels of a tile.
     """
-    four = form in (FOUR_BIT, SHIFTED)
-    unpacked, wide = four and byte_tables(), wide_vectors()
-    panels = UNPACKED if unpacked else WIDE | (FOR_ALL if four else {}) if wide else NARROW
+    wide, blocked = wide_vectors(), form >= BLOCKED
+    panels = WIDE | ({FOR_MANY: TILES[True][1]} if blocked else {}) if wide else UNPACKED if blocked else NARROW
     try:
         _compiled.append([_compile_tile(form, *tile) for tile in panels.items()])
     except Exception:  # any error of damaged cache files or a full disk
@@ -82,7 +73,7 @@ def kernels(form: int) -> NDArray[np.int64]:
     found = np.full(KERNELS, addresses[-1], np.int64)
     widest, of_many = max(panels.values()), list(panels.values())[-1]
     turn = -(-widest // of_many) * of_many
-    most, whole = (MANY, 1) if unpacked else (max(panels), ROWS if FOR_MANY in panels else 1)
+    most, whole = max(panels), ROWS if blocked and wide else 1
     found[: FIRST + len(panels)] = most, widest, turn, whole, *addresses
     return found
 
@@ -97,10 +88,8 @@ SIGNATURE = types.void(*[types.int64] * 8)
 
 
 def _compile_tile(form: int, rows: int, panels: int) -> Any:
-    if rows == FOR_MANY:
-        return _four_bit_for_many(form, panels)
-    if form in (FOUR_BIT, SHIFTED):
-        return _four_bit_unpacked(form, rows, panels) if byte_tables() else _four_bit(form, rows, panels)
+    if form >= BLOCKED:
+        return _unpacked(form, panels) if rows == FOR_MANY else _blocked(form, rows, panels)
     if form == FLOAT16 and rows in FEW_ROWS:
         return _dense(form, rows, min(panels, FEW_ROWS[rows]), LANES if _whole() else LANES // 2)
     return _dense(form, rows, panels)
@@ -130,57 +119,45 @@ def _dense(form: int, rows: int, panels: int, lanes: int = LANES) -> Any:
     return _compile(columns, f"{form}_{rows}_{panels}_{lanes}")
 
 
-def _four_bit(form: int, rows: int, panels: int) -> Any:
-    shifted, of_totals = form == SHIFTED, max(1, rows * MOST_BLOCKS // LANES * (form == SHIFTED))
+def _sums_of(form: int, rows: int) -> int:
+    """Vectors of the sums of the inputs of blocks."""
+    return rows * MOST_BLOCKS // LANES if BlockForm.of(form).shifts else 1
+
+
+def _blocked(form: int, rows: int, panels: int) -> Any:
+    of_totals = _sums_of(form, rows)
+    summed = of_totals > 1
 
     def columns(x: int, x_row: int, matrix: int, y: int, y_row: int, first: int, last: int, _: int) -> None:
-        of = product_at(matrix)
-        inputs, block = of.inputs, of.block
         totals = stack_room(of_totals)
-        if shifted:
-            sum_blocks(rows, x, x_row, inputs // block, block, totals)
+        if summed:
+            of = product_at(matrix)
+            sum_blocks(rows, x, x_row, of.inputs // of.block, of.block, totals)
         p = first
         while p < last:
             p = min(p, last - panels)
-            w = of.address + p * (inputs // 2 * LANES)
-            of_panel = inputs // block * LANES
-            scales, zeros = of.scales + p * of_panel * 4, of.zeros + p * of_panel
-            code, out = of.code, y + p * LANES * 4
-            four_bit_tile(form, rows, panels, x, x_row, w, code, scales, zeros, totals, block, inputs, out, y_row)
+            block_tile(form, rows, panels, x, x_row, matrix, p, totals, y + p * LANES * 4, y_row)
             p += panels
 
     return _compile(columns, f"{form}_{rows}_{panels}")
 
 
-def _four_bit_for_many(form: int, panels: int) -> Any:
-    """Compile a product for any multiple of ROWS up to FOR_MANY."""
-    of_weights, of_out = LOADED_BLOCK * panels, FOR_MANY * panels
-    shifted, of_totals = form == SHIFTED, max(1, FOR_MANY * MOST_BLOCKS // LANES * (form == SHIFTED))
+def _unpacked(form: int, panels: int) -> Any:
+    """Compile a product for any number of rows up to FOR_MANY; with 512 bits for multiples of ROWS."""
+    few, side = TILES[wide_vectors()]
+    of_weights, of_out, of_totals = LOADED_BLOCK * panels, FOR_MANY * panels, _sums_of(form, FOR_MANY)
+    summed = of_totals > 1
 
     def columns(x: int, x_row: int, matrix: int, y: int, y_row: int, first: int, last: int, rows: int) -> None:
-        of = product_at(matrix)
-        inputs, block, code = of.inputs, of.block, of.code
-        groups, of_block, many = inputs // NIBBLES, block // NIBBLES, inputs // block
-        weights, out, sums = stack_room(of_weights), stack_room(of_out), stack_room(of_totals)
-        if shifted:
-            sum_blocks(rows, x, x_row, many, block, sums)
+        room, out, totals = stack_room(of_weights), stack_room(of_out), stack_room(of_totals)
+        if summed:
+            of = product_at(matrix)
+            sum_blocks(rows, x, x_row, of.inputs // of.block, of.block, totals)
         size = panels * LANES
         p = first
         while p < last:
             p = min(p, last - panels)
-            w, scales = of.address + 4 * p * groups * LANES, of.scales + 4 * p * many * LANES
-            zeros, totals = of.zeros + p * many * LANES, sums
-            clear(out, rows * size)
-            for begin in range(0, inputs, block):
-                unpack_block(panels, w, groups, code, of_block, weights)
-                for r in range(0, rows, ROWS):
-                    values = x + 4 * (r * x_row + begin)
-                    to, own = out + 4 * r * size, totals + 4 * r * many
-                    add_block(form, ROWS, panels, values, x_row, weights, scales, zeros, own, many, block, to)
-                w += 4 * of_block * LANES
-                scales += 4 * LANES
-                zeros += LANES
-                totals += 4
+            add_blocks(form, few, side, panels, rows, x, x_row, matrix, p, totals, room, out)
             for r in range(rows):
                 copy_vector(out + 4 * r * size, y + 4 * (r * y_row + p * LANES), size)
             p += panels
@@ -188,55 +165,26 @@ def _four_bit_for_many(form: int, panels: int) -> Any:
     return _compile(columns, f"{form}_many_{panels}")
 
 
-def _four_bit_unpacked(form: int, few: int, panels: int) -> Any:
-    """Compile a product for `few` rows; TOGETHER stands for any number."""
-    few = few % TOGETHER
-    most = few or MANY
-    of_x, of_y = most * LOADED_BLOCK // LANES, most * panels
-    shifted, of_totals = form == SHIFTED, max(1, most * MOST_BLOCKS // LANES * (form == SHIFTED))
+@cache
+def row_reader(form: int) -> Any:
+    """Compiled function that reads an output of a product as float32 [inputs].
 
-    def columns(x: int, x_row: int, matrix: int, y: int, y_row: int, first: int, last: int, rows: int) -> None:
-        of = product_at(matrix)
-        inputs, block, code = of.inputs, of.block, of.code
-        panel, scale_panel = inputs // 2 * LANES, inputs // block * LANES * 4
-        own, sums, out, totals = stack_room(of_x), stack_room(of_y), stack_room(of_y), stack_room(of_totals)
-        rows, many = few or rows, inputs // block
-        size = rows * LANES
-        if shifted:
-            sum_blocks(rows, x, x_row, many, block, totals)
-        clear(sums, size * panels)
-        p = first
-        while p < last:
-            p = min(p, last - panels)
-            w, scales = of.address + p * panel, of.scales + p * scale_panel
-            zeros = of.zeros + p * scale_panel // 4
-            clear(out, size * panels)
-            for begin in range(0, inputs, block):
-                values, values_row = x + 4 * begin, x_row
-                if not few:
-                    # Rows of some strides share a few cache lines; side by side they do not.
-                    for r in range(rows):
-                        copy_vector(x + 4 * (r * x_row + begin), own + 4 * r * block, block)
-                    values, values_row = own, block
-                for _ in range(block // NIBBLES):
-                    for q in range(panels):
-                        of_panel = sums + 4 * q * size
-                        add_group(few, rows, values, values_row, w + q * panel, panels * panel, code, of_panel)
-                    w += 4 * LANES
-                    values += 4 * NIBBLES
-                for q in range(panels):
-                    at = 4 * q * size
-                    if shifted:
-                        shift_sums(rows, sums + at, totals + begin // block * 4, many, zeros + q * scale_panel // 4)
-                    end_block(rows, sums + at, scales + q * scale_panel, panels * scale_panel, out + at)
-                scales += 4 * LANES
-                zeros += LANES
-            for q in range(panels):
-                for r in range(rows):
-                    copy_vector(out + 4 * (q * size + r * LANES), y + 4 * (r * y_row + (p + q) * LANES), LANES)
-            p += panels
+    Arguments: row of the table of products, output, where to; the others are unused.
+    """
+    of_weights = LOADED_BLOCK
 
-    return _compile(columns, f"{form}_{few}_{panels}_unpacked")
+    if form >= BLOCKED:
+
+        def row(matrix: int, output: int, out: int, _: int, _b: int, _c: int, _d: int, _e: int) -> None:
+            read_row(form, matrix, output, stack_room(of_weights), out)
+
+    else:
+
+        def row(matrix: int, output: int, out: int, _: int, _b: int, _c: int, _d: int, _e: int) -> None:
+            of = product_at(matrix)
+            read_dense_row(form, of.address, output, of.inputs, out)
+
+    return _compile(row, f"{form}_row")
 
 
 def _compile(columns: Callable[..., None], name: str) -> Any:
@@ -258,18 +206,54 @@ def multiply(rows: int, x: Any, matrix: int, y: Any, first: int, last: int) -> N
 
     x and y are `RowSpan`; those of y have LANES * panels outputs. `matrix` is the address of a PRODUCT.
     """
+    begin, part = 0, matrix
+    while part and begin < last:
+        of = product_at(part)
+        end = begin + of.stored
+        if first < end:
+            out = RowSpan(y.at + 4 * begin * LANES, y.row)
+            _multiply(rows, x, part, out, max(first, begin) - begin, min(last, end) - begin)
+        begin, part = end, of.next
+
+
+@inner
+def _multiply(rows: int, x: Any, matrix: int, y: Any, first: int, last: int) -> None:
+    """Do so with panels of one PRODUCT, of any number."""
     product = product_at(matrix)
-    most, turn = word(product.functions, MOST), word(product.functions, TURN)
+    most, turn, fewest = word(product.functions, MOST), word(product.functions, TURN), min_panels(matrix)
+    narrow = last - first < fewest
+    room = stack_room(OF_NARROW)
+    if narrow:
+        most = min(most, ROWS)
     p = first
     while p < last:
-        q = last if rows <= min(most, ROWS) or last - p < 2 * turn else p + turn
+        q = last if narrow or rows <= min(most, ROWS) or last - p < 2 * turn else p + turn
         r = 0
         while r < rows:
             count = min(most, rows - r)
             if count > ROWS:
                 count -= count % word(product.functions, WHOLE)
             function = word(product.functions, FIRST + min(count, ROWS + 1) - 1)
-            call(function, x.at + 4 * r * x.row, x.row, matrix, y.at + 4 * r * y.row, y.row, p, q, count)
+            of_x, out = x.at + 4 * r * x.row, y.at + 4 * r * y.row
+            if narrow:
+                # Other threads may write the panels beside these.
+                before = max(0, last - fewest)
+                call(
+                    function,
+                    of_x,
+                    x.row,
+                    matrix,
+                    room - 4 * before * LANES,
+                    FEW * LANES,
+                    before,
+                    before + fewest,
+                    count,
+                )
+                for i in range(count):
+                    begins = room + 4 * (i * FEW + first - before) * LANES
+                    copy_vector(begins, out + 4 * (i * y.row + first * LANES), (last - first) * LANES)
+            else:
+                call(function, of_x, x.row, matrix, out, y.row, p, q, count)
             r += count
         p = q
     size = (last - first) * LANES

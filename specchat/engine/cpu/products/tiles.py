@@ -8,9 +8,7 @@ from numba.core import cgutils
 from specchat.engine.cpu.primitives.simd import (
     F32,
     I32,
-    I64,
     VECTOR,
-    WORDS,
     Address,
     Count,
     at,
@@ -18,7 +16,6 @@ from specchat.engine.cpu.primitives.simd import (
     constant,
     each_vector,
     fma,
-    instruction,
     load,
     primitive,
     reduce_lanes,
@@ -26,10 +23,11 @@ from specchat.engine.cpu.primitives.simd import (
     store,
     wide_vectors,
 )
+from specchat.engine.cpu.products.blocks import GROUP, Reader
 from specchat.engine.memory.vectors import LANES
 
-FLOAT32, FLOAT16, BFLOAT16, INT8, FOUR_BIT, SHIFTED = range(6)
-"""Storage formats of the weights of a product; SHIFTED is FOUR_BIT with zero points."""
+FLOAT32, FLOAT16, BFLOAT16, INT8 = range(4)
+"""Storage formats of the weights of a product, beside those in blocks."""
 WIDTHS = {FLOAT32: 4, FLOAT16: 2, BFLOAT16: 2, INT8: 1}
 """Bytes of a weight."""
 FETCHING = 2
@@ -37,8 +35,6 @@ FETCHING = 2
 
 Narrow tiles read one or two panels, of which a processor prefetches too little by itself.
 """
-NIBBLES = 8
-"""4-bit weights in an int32: loaded so, they need not be spread over lanes one by one."""
 
 
 def load_widened(builder: Any, form: int, address: Any, offset: Any, lanes: int) -> Any:
@@ -94,52 +90,75 @@ def tile(
 
 
 @primitive
-def four_bit_tile(
+def read_dense_row(builder: Any, form: int, packed: Address, row: Count, inputs: Count, out: Address) -> None:
+    """out = output `row` of packed dense weights, float32 [inputs]."""
+    panel = builder.mul(builder.sdiv(row, constant(LANES)), inputs)
+    first = builder.add(builder.mul(panel, constant(LANES)), builder.srem(row, constant(LANES)))
+    with cgutils.for_range(builder, inputs) as loop:
+        place = builder.add(first, builder.mul(loop.index, constant(LANES)))
+        store(builder, load_widened(builder, form, packed, place, 1), out, loop.index)
+
+
+@primitive
+def block_tile(
     builder: Any,
     form: int,
     rows: int,
     panels: int,
     x: Address,
     x_row: Count,
-    w: Address,
-    code: Address,
-    scales: Address,
-    zero_points: Address,
+    matrix: Address,
+    first: Count,
     totals: Address,
-    block: Count,
-    inputs: Count,
     y: Address,
     y_row: Count,
 ) -> None:
-    """Compute a `tile` with weights (code[nibble] - zero) * scale.
+    """Compute a `tile` of a PRODUCT in blocks from panel `first` on; `totals` are of `sum_blocks`.
 
-    `form`, a constant, is SHIFTED, or FOUR_BIT, which has no zeros. A panel's int32 hold NIBBLES inputs each, the first
-    in the lowest four bits. `scales` is float32 [panels, inputs / block, LANES], `zero_points` int8 of that shape,
-    `code` float32 [16]; `totals` are of `sum_blocks`. The scale multiplies a block's sum, not each weight, which halves
-    the multiplications; the zero multiplies the sum of the block's inputs.
+    The scale multiplies a block's sum, not each weight, which halves the multiplications.
     """
-    table = load(builder, code, constant(0))
-    blocks, groups = builder.sdiv(inputs, block), builder.sdiv(inputs, constant(NIBBLES))
-    of_block = builder.sdiv(block, constant(NIBBLES))
+    weights = Reader(builder, form, matrix, first)
     _put(builder, [[splat(0.0)] * panels] * rows, y, y_row)
-    with cgutils.for_range(builder, blocks) as outer:
+    with cgutils.for_range(builder, weights.blocks) as outer:
         sums = zeros(builder, rows, panels, LANES)
-        with cgutils.for_range(builder, of_block) as loop:
-            group = builder.add(builder.mul(outer.index, of_block), loop.index)
-            places = [builder.add(builder.mul(groups, constant(p)), group) for p in range(panels)]
-            words = [load(builder, w, builder.mul(place, constant(LANES)), WORDS) for place in places]
-            further = builder.mul(groups, constant(panels))
-            fetch(builder, w, [builder.mul(builder.add(at, further), constant(LANES)) for at in places], 4)
-            first = builder.mul(group, constant(NIBBLES))
-            for nibble in range(NIBBLES):
-                weights = [look_up(builder, code, table, shift_to(builder, one, nibble)) for one in words]
-                add_products(builder, sums, x, x_row, builder.add(first, constant(nibble)), weights)
-        of_panel = [builder.add(builder.mul(blocks, constant(p)), outer.index) for p in range(panels)]
-        if form == SHIFTED:
-            own = [load_zeros(builder, zero_points, builder.mul(at, constant(LANES))) for at in of_panel]
-            subtract_zeros(builder, sums, own, totals, blocks, outer.index)
-        scaled = [load(builder, scales, builder.mul(at, constant(LANES))) for at in of_panel]
-        add_scaled_sums(builder, sums, scaled, y, y_row)
+        with cgutils.for_range(builder, weights.of_block) as loop:
+            group = builder.add(builder.mul(outer.index, weights.of_block), loop.index)
+            groups = [weights.group(p, group) for p in range(panels)]
+            for p in range(panels, 2 * panels):
+                fetch_group(builder, weights, p, group)
+            before = builder.mul(group, constant(GROUP))
+            for number in range(GROUP):
+                values = [weights.value(one, number) for one in groups]
+                add_products(builder, sums, x, x_row, builder.add(before, constant(number)), values)
+        factors = [weights.factors(p, outer.index) for p in range(panels)]
+        add_scaled(builder, weights, sums, factors, totals, outer.index, y, y_row)
+
+
+def add_scaled(
+    builder: Any,
+    weights: Reader,
+    sums: list[list[Any]],
+    factors: list[tuple[Any, Any]],
+    totals: Any,
+    block: Any,
+    y: Any,
+    y_row: Any,
+) -> None:
+    """Add the sums of a block, scaled, to y; `block` is its place in `totals` for the first row."""
+    for r, row in enumerate(sums):
+        total = None
+        if weights.has_totals:
+            total = load(builder, totals, builder.add(builder.mul(weights.blocks, constant(r)), block), F32)
+        for p, slot in enumerate(row):
+            place = builder.add(builder.mul(y_row, constant(r)), constant(LANES * p))
+            found = weights.add(builder.load(slot), factors[p], total, load(builder, y, place))
+            store(builder, found, y, place)
+
+
+def fetch_group(builder: Any, weights: Reader, panel: int, group: Any) -> None:
+    """Prefetch a group of a panel."""
+    for address, octet in weights.lines(panel, group):
+        fetch(builder, address, [octet], 1)
 
 
 @primitive
@@ -160,24 +179,6 @@ def sum_blocks(
         store(builder, found, totals, builder.add(builder.mul(blocks, row.index), one.index))
 
 
-def load_zeros(builder: Any, address: Any, offset: Any) -> Any:
-    """Load LANES int8 as float32."""
-    return builder.sitofp(load(builder, address, offset, ir.VectorType(ir.IntType(8), LANES), 1), VECTOR)
-
-
-def subtract_zeros(builder: Any, sums: list[list[Any]], zeros: list[Any], totals: Any, blocks: Any, block: Any) -> None:
-    """sums[r][p] -= zeros[p] * totals[r, block]."""
-    for r, row in enumerate(sums):
-        total = load(builder, totals, builder.add(builder.mul(blocks, constant(r)), block), F32)
-        for slot, zero in zip(row, zeros, strict=True):
-            builder.store(less_zeros(builder, builder.load(slot), zero, total), slot)
-
-
-def less_zeros(builder: Any, sums: Any, zeros: Any, total: Any) -> Any:
-    """sums - zeros * total, vectors and a number."""
-    return fma(builder, broadcast(builder, builder.fneg(total)), zeros, sums)
-
-
 def fetch(builder: Any, address: Any, offsets: list[Any], width: int) -> None:
     """Prefetch the next tile's weights, `offsets` elements of `width` bytes after `address`, into the level-2 cache.
 
@@ -188,24 +189,6 @@ def fetch(builder: Any, address: Any, offsets: list[Any], width: int) -> None:
         kind = ir.FunctionType(ir.VoidType(), [pointer.type, I32, I32, I32])
         function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
         builder.call(function, [pointer, *(ir.Constant(I32, flag) for flag in (0, 2, 1))])  # read, level-2 cache, data
-
-
-def shift_to(builder: Any, words: Any, nibble: int) -> Any:
-    """Shift a vector of int32 so that `nibble` has the lowest four bits."""
-    return builder.lshr(words, ir.Constant(WORDS, [4 * nibble] * LANES)) if nibble else words
-
-
-def look_up(builder: Any, code: Any, table: Any, indices: Any) -> Any:
-    """Look up code[index] in every lane, by the lowest four bits of its index."""
-    if wide_vectors():
-        return instruction(builder, "llvm.x86.avx512.permvar.sf.512", VECTOR, [table, indices])
-    indices = builder.and_(indices, ir.Constant(WORDS, [15] * LANES))
-    found = ir.Constant(VECTOR, ir.Undefined)
-    for lane in range(LANES):
-        place = ir.Constant(I32, lane)
-        index = builder.zext(builder.extract_element(indices, place), I64)
-        found = builder.insert_element(found, load(builder, code, index, F32, 4), place)
-    return found
 
 
 def zeros(builder: Any, rows: int, vectors: int, lanes: int) -> list[list[Any]]:
@@ -224,14 +207,6 @@ def add_products(builder: Any, sums: list[list[Any]], x: Any, x_row: Any, k: Any
         value = broadcast(builder, load(builder, x, at, F32, 4), weights[0].type.count)
         for slot, weight in zip(row, weights, strict=True):
             builder.store(fma(builder, value, weight, builder.load(slot)), slot)
-
-
-def add_scaled_sums(builder: Any, sums: list[list[Any]], factors: list[Any], y: Any, y_row: Any) -> None:
-    """y[r, p] += sums[r][p] * factors[p]."""
-    for r, row in enumerate(sums):
-        for p, (slot, factor) in enumerate(zip(row, factors, strict=True)):
-            place = builder.add(builder.mul(y_row, constant(r)), constant(LANES * p))
-            store(builder, fma(builder, builder.load(slot), factor, load(builder, y, place)), y, place)
 
 
 def _put(builder: Any, vectors: list[list[Any]], y: Any, y_row: Any) -> None:

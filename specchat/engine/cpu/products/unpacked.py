@@ -1,6 +1,6 @@
-"""Products of many rows with 4-bit weights on processors with 512-bit vectors.
+"""Products of many rows with weights in blocks.
 
-A call unpacks a block of weights once for all its rows, into the level-1 cache; `tiles.four_bit_tile` does so once for
+A call unpacks a block of weights once for all its rows, into the level-1 cache; `tiles.block_tile` does so once for
 each few. Every sum adds the same terms in the same order.
 """
 
@@ -8,19 +8,20 @@ from typing import Any
 
 from numba.core import cgutils
 
-from specchat.engine.cpu.primitives.simd import WORDS, Address, Count, constant, load, primitive, store
-from specchat.engine.cpu.products.tiles import (
-    NIBBLES,
-    SHIFTED,
-    add_products,
-    add_scaled_sums,
-    fetch,
-    load_zeros,
-    look_up,
-    shift_to,
-    subtract_zeros,
-    zeros,
+from specchat.engine.cpu.primitives.simd import (
+    I64,
+    VECTOR,
+    Address,
+    Count,
+    constant,
+    load,
+    map_vectors,
+    primitive,
+    splat,
+    store,
 )
+from specchat.engine.cpu.products.blocks import GROUP, Reader
+from specchat.engine.cpu.products.tiles import add_products, add_scaled, fetch_group, zeros
 from specchat.engine.memory.vectors import LANES
 
 FOR_MANY = 32
@@ -30,58 +31,95 @@ STEPS = 4
 
 
 @primitive
-def unpack_block(
-    builder: Any, panels: int, w: Address, groups: Count, code: Address, of_block: Count, out: Address
-) -> None:
-    """out[k, p] = code[w[p, k]] for the inputs k of a block: `of_block` int32 of each panel, which `groups` follow.
-
-    `out` is float32 [block, panels, LANES]; w, `code` and the constant `panels` are as in `tiles.four_bit_tile`.
-    """
-    table = load(builder, code, constant(0))
-    with cgutils.for_range(builder, of_block) as loop:
-        for p in range(panels):
-            place = builder.add(builder.mul(groups, constant(p)), loop.index)
-            word = load(builder, w, builder.mul(place, constant(LANES)), WORDS)
-            further = builder.add(place, builder.mul(groups, constant(panels)))
-            fetch(builder, w, [builder.mul(further, constant(LANES))], 4)
-            for nibble in range(NIBBLES):
-                k = builder.add(builder.mul(loop.index, constant(NIBBLES)), constant(nibble))
-                at = builder.mul(builder.add(builder.mul(k, constant(panels)), constant(p)), constant(LANES))
-                store(builder, look_up(builder, code, table, shift_to(builder, word, nibble)), out, at)
+def stack_room(builder: Any, vectors: int) -> Address:
+    """Address of memory for `vectors` vectors, a constant, on the caller's stack."""
+    return builder.ptrtoint(cgutils.alloca_once(builder, VECTOR, vectors), I64)
 
 
 @primitive
-def add_block(
+def add_blocks(
     builder: Any,
     form: int,
-    rows: int,
+    few: int,
+    side: int,
     panels: int,
+    rows: Count,
     x: Address,
     x_row: Count,
-    w: Address,
-    scales: Address,
-    zero_points: Address,
+    matrix: Address,
+    first: Count,
     totals: Address,
-    blocks: Count,
-    block: Count,
+    room: Address,
     y: Address,
 ) -> None:
-    """y[r, p] += scales[p] * the sum over a block's k of x[r, k] (w[k, p] - zero[p]), w as `unpack_block` leaves it.
+    """y = the product of `rows` rows of x with `panels` panels of a PRODUCT in blocks from panel `first` on.
 
-    y is float32 [rows, panels, LANES], x float32, its rows `x_row` elements apart; the scales of the next panel are
-    `blocks` vectors further, and its zeros. `totals` begin with this block's. `form`, FOUR_BIT or SHIFTED, `rows` and
-    `panels` are constants.
+    y is float32 [rows, panels, LANES]. `room` holds a block of the panels: float32 [block, panels, LANES]. The sums of
+    `few` rows and `side` panels are in registers, those of the rows that remain with all panels at a time.
     """
+    weights = Reader(builder, form, matrix, first)
+    size = panels * LANES
+    map_vectors(builder, builder.mul(rows, constant(size)), lambda: splat(0.0), y)
+    tiles = builder.sdiv(rows, constant(few))
+    done = builder.mul(tiles, constant(few))
+    with cgutils.for_range(builder, weights.blocks) as outer:
+        _unpack(builder, weights, panels, outer.index, room)
+        factors = [weights.factors(p, outer.index) for p in range(panels)]
+        begin = builder.mul(outer.index, weights.block)
+
+        def add(row: Any, count: int, q: int, many: int, block: Any = outer.index, begin: Any = begin) -> None:
+            values = builder.add(x, builder.mul(builder.add(builder.mul(x_row, row), begin), constant(4)))
+            sums = _sums(builder, count, many, values, x_row, room, q, size, weights.block)
+            of_row = builder.add(builder.mul(weights.blocks, row), block)
+            out = builder.add(builder.mul(row, constant(size)), constant(LANES * q))
+            at = builder.add(y, builder.mul(out, constant(4)))
+            add_scaled(builder, weights, sums, factors[q : q + many], totals, of_row, at, constant(size))
+
+        with cgutils.for_range(builder, tiles) as loop:
+            row = builder.mul(loop.index, constant(few))
+            for q in range(0, panels, side):
+                add(row, few, q, side)
+        with cgutils.for_range(builder, builder.sub(rows, done)) as loop:
+            add(builder.add(done, loop.index), 1, 0, panels)
+
+
+def _unpack(builder: Any, weights: Reader, panels: int, block: Any, room: Any) -> None:
+    """room[k, p] = the value of the weight of input k of a block and panel p."""
+    with cgutils.for_range(builder, weights.of_block) as loop:
+        group = builder.add(builder.mul(block, weights.of_block), loop.index)
+        for p in range(panels):
+            loaded = weights.group(p, group)
+            fetch_group(builder, weights, p + panels, group)
+            for number in range(GROUP):
+                k = builder.add(builder.mul(loop.index, constant(GROUP)), constant(number))
+                place = builder.mul(builder.add(builder.mul(k, constant(panels)), constant(p)), constant(LANES))
+                store(builder, weights.value(loaded, number), room, place)
+
+
+def _sums(
+    builder: Any, rows: int, panels: int, x: Any, x_row: Any, room: Any, first: int, size: int, block: Any
+) -> list[list[Any]]:
+    """Sums of the products of `rows` rows with a block of panels from `first` on."""
     sums = zeros(builder, rows, panels, LANES)
     with cgutils.for_range(builder, builder.sdiv(block, constant(STEPS))) as loop:
         for step in range(STEPS):
             k = builder.add(builder.mul(loop.index, constant(STEPS)), constant(step))
-            first = builder.mul(k, constant(panels * LANES))
-            weights = [load(builder, w, builder.add(first, constant(LANES * p))) for p in range(panels)]
-            add_products(builder, sums, x, x_row, k, weights)
-    of_panel = [builder.mul(blocks, constant(LANES * p)) for p in range(panels)]
-    if form == SHIFTED:
-        own = [load_zeros(builder, zero_points, at) for at in of_panel]
-        subtract_zeros(builder, sums, own, totals, blocks, constant(0))
-    factors = [load(builder, scales, at) for at in of_panel]
-    add_scaled_sums(builder, sums, factors, y, constant(panels * LANES))
+            before = builder.add(builder.mul(k, constant(size)), constant(LANES * first))
+            values = [load(builder, room, builder.add(before, constant(LANES * p))) for p in range(panels)]
+            add_products(builder, sums, x, x_row, k, values)
+    return sums
+
+
+@primitive
+def read_row(builder: Any, form: int, matrix: Address, row: Count, room: Address, out: Address) -> None:
+    """out = output `row` of a PRODUCT in blocks, float32 [inputs]; `room` holds a block of a panel."""
+    lane = builder.srem(row, constant(LANES))
+    weights = Reader(builder, form, matrix, builder.sdiv(row, constant(LANES)))
+    with cgutils.for_range(builder, weights.blocks) as outer:
+        _unpack(builder, weights, 1, outer.index, room)
+        factors = weights.factors(0, outer.index)
+        with cgutils.for_range(builder, weights.block) as loop:
+            value = load(builder, room, builder.mul(loop.index, constant(LANES)))
+            k = builder.add(builder.mul(outer.index, weights.block), loop.index)
+            found = builder.extract_element(weights.scaled(value, factors), lane)
+            store(builder, found, out, k)

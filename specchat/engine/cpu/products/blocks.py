@@ -1,0 +1,266 @@
+"""Weights in blocks as the inner loops read them: numbers of 2 to 8 bits, scales, and minimums or zero points."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from llvmlite import ir
+
+from specchat.engine.cpu.primitives.records import PRODUCT, places
+from specchat.engine.cpu.primitives.simd import (
+    F32,
+    I32,
+    I64,
+    VECTOR,
+    WORDS,
+    broadcast,
+    byte_tables,
+    constant,
+    fma,
+    instruction,
+    load,
+    splat,
+    wide_vectors,
+)
+from specchat.engine.formats.format import SUPER_BLOCK
+from specchat.engine.memory.vectors import LANES
+
+GROUP = 8
+"""Inputs whose numbers of one output lie side by side in a plane, a byte for each bit of a number."""
+FLOATS, HALVES, SIGNED, UNSIGNED = range(4)
+"""Scales of blocks: float32, float16, or bytes that a float16 multiplies."""
+UNSHIFTED, ZEROS, MINIMUMS, PAIRED = range(4)
+"""What is taken away in a block: nothing; an int8 from each number; a minimum, stored as scales are or in their bytes.
+"""
+LINE = 64
+"""Bytes of a cache line."""
+PARTS = ("address", "high", "scales", "shifts", "supers", "shift_supers", "code")
+"""Fields of a PRODUCT that are addresses of its weights."""
+MANTISSA = 23
+"""Bits of a float32 after the leading one."""
+BLOCKED = 1 << 20
+"""Formats from here on are of blocks."""
+
+
+class BlockForm(NamedTuple):
+    """Storage of weights in blocks (`layout.Blocks`, `layout.FourBit`), whose `form` is a constant of compiled code.
+
+    Numbers have `low` bits in one plane and `high` bits in another. A number stands for an entry of a table of 16 if it
+    is `coded`, else for itself less `offset`.
+    """
+
+    low: int
+    high: int = 0
+    offset: int = 0
+    coded: bool = False
+    scales: int = FLOATS
+    shifts: int = UNSHIFTED
+
+    @property
+    def form(self) -> int:
+        """The storage format as a number."""
+        return (
+            BLOCKED
+            | self.low
+            | self.high << 4
+            | self.offset << 6
+            | int(self.coded) << 14
+            | self.scales << 15
+            | self.shifts << 17
+        )
+
+    @classmethod
+    def of(cls, form: int) -> "BlockForm":
+        """The storage of a format."""
+        return cls(form & 15, form >> 4 & 3, form >> 6 & 255, bool(form >> 14 & 1), form >> 15 & 3, form >> 17 & 3)
+
+    def field(self, number: int) -> int:
+        """The field of the high plane's word that a number of a group has.
+
+        So one shift puts several fields right above their numbers in the low plane.
+        """
+        stride = self.low // self.high
+        return stride * (number % (GROUP // stride)) + number // (GROUP // stride)
+
+
+FOUR_BIT = BlockForm(4, coded=True).form
+SHIFTED = BlockForm(4, coded=True, shifts=ZEROS).form
+"""Formats of `layout.FourBit`, the second with zero points."""
+
+
+class Reader:
+    """Code that reads the weights of a product's panels from panel `first` on.
+
+    Attributes:
+        blocks, groups: of a row, int64.
+        block, of_block: inputs and groups of a block, int64.
+        has_totals: True where products need the sums of the inputs of blocks.
+    """
+
+    def __init__(self, builder: Any, form: int, matrix: Any, first: Any) -> None:
+        self._builder, self._form, self._first = builder, BlockForm.of(form), first
+        # Loaded here, as a compiler cannot know that what is written later lies elsewhere.
+        self._fields = {
+            name: load(builder, matrix, constant(places(PRODUCT)[name]), I64, 8) for name in ("inputs", "block", *PARTS)
+        }
+        self._table = load(builder, self._fields["code"], constant(0)) if self._form.coded else None
+        inputs, self.block = self._fields["inputs"], self._fields["block"]
+        self.blocks = builder.sdiv(inputs, self.block)
+        self.groups = self._shared(inputs, GROUP)
+        self.of_block = self._shared(self.block, GROUP)
+        self._supers = self._shared(inputs, SUPER_BLOCK)
+        self.has_totals = self._form.shifts != UNSHIFTED
+
+    def _shared(self, count: Any, size: int) -> Any:
+        return self._builder.lshr(count, constant(size.bit_length() - 1))
+
+    def _place(self, panel: int, of_row: Any, index: Any) -> Any:
+        """Element of the first lane of vector `index` of a panel, of `of_row` vectors each."""
+        builder = self._builder
+        before = builder.mul(builder.add(self._first, constant(panel)), of_row)
+        return builder.mul(builder.add(before, index), constant(LANES))
+
+    def _bytes(self, field: str, place: Any, width: int) -> Any:
+        """LANES whole numbers of `width` bytes, as they are stored."""
+        return load(self._builder, self._fields[field], place, ir.VectorType(ir.IntType(8 * width), LANES), width)
+
+    def _halves(self, field: str, place: Any) -> Any:
+        return self._builder.fpext(
+            load(self._builder, self._fields[field], place, ir.VectorType(ir.HalfType(), LANES), 2), VECTOR
+        )
+
+    def lines(self, panel: int, group: Any) -> Iterator[tuple[Any, Any]]:
+        """Address and byte of each cache line of a group in the planes."""
+        place = self._place(panel, self.groups, group)
+        for field, width in (("address", self._form.low), ("high", self._form.high)):
+            for line in range(0, LANES * width, LINE):
+                octet = self._builder.mul(place, constant(width))
+                yield self._fields[field], self._builder.add(octet, constant(line))
+
+    def group(self, panel: int, group: Any) -> tuple[Any, Any]:
+        """Load a group of a panel, for `value`: a word for each plane, or a place in bytes."""
+        place = self._place(panel, self.groups, group)
+        if self._form.low == GROUP:
+            return self._builder.mul(place, constant(GROUP)), None
+        low = self._bytes("address", place, self._form.low)
+        high = self._bytes("high", place, self._form.high) if self._form.high else None
+        return self._builder.zext(low, WORDS), high and self._builder.zext(high, WORDS)
+
+    def value(self, group: tuple[Any, Any], number: int) -> Any:
+        """The values of a number of a group, without scales: float32 [LANES]."""
+        builder, form, (low, high) = self._builder, self._form, group
+        if form.low == GROUP:
+            place = builder.add(low, constant(LANES * number))
+            return builder.sitofp(self._bytes("address", place, 1), VECTOR)
+        if form.coded and high is None:
+            return look_up(builder, self._fields["code"], self._table, _shifted(builder, low, form.low * number))
+        # The word is shifted where the number would not end below the bits of an exponent.
+        begin = form.low * number % 16
+        low = _shifted(builder, low, form.low * number - begin)
+        found = _masked(builder, low, (1 << form.low) - 1 << begin)
+        if high is not None:
+            above = begin + form.low
+            high = _shifted(builder, high, form.high * form.field(number) - above)
+            found = builder.or_(found, _masked(builder, high, (1 << form.high) - 1 << above))
+        if form.coded:
+            return look_up(builder, self._fields["code"], self._table, _shifted(builder, found, begin))
+        # As the lowest bits of a mantissa whose unit is 1.
+        exponent = MANTISSA - begin
+        whole = builder.or_(found, _words(127 + exponent << MANTISSA))
+        return builder.fsub(builder.bitcast(whole, VECTOR), splat(float((1 << exponent) + form.offset)))
+
+    def factors(self, panel: int, block: Any) -> tuple[Any, Any]:
+        """The scale and what is taken away of a block of a panel: float32 [LANES], None where nothing is."""
+        builder, (scales, shifts) = self._builder, self._form[-2:]
+        place = self._place(panel, self.blocks, block)
+        if scales == FLOATS:
+            scale = load(builder, self._fields["scales"], place)
+            return scale, self._zeros(place) if shifts == ZEROS else None
+        if scales == HALVES:
+            return self._halves("scales", place), self._halves("shifts", place) if shifts == MINIMUMS else None
+        of_super = self._place(panel, self._supers, self._shared(builder.mul(block, self.block), SUPER_BLOCK))
+
+        def scaled(octets: Any, supers: str) -> Any:
+            widen = builder.sext if scales == SIGNED else builder.zext
+            return builder.fmul(builder.sitofp(widen(octets, WORDS), VECTOR), self._halves(supers, of_super))
+
+        octets = self._bytes("scales", place, 1)
+        if shifts == PAIRED:
+            four = ir.Constant(octets.type, [4] * LANES)
+            low = builder.and_(octets, ir.Constant(octets.type, [15] * LANES))
+            return scaled(low, "supers"), scaled(builder.lshr(octets, four), "shift_supers")
+        shift = scaled(self._bytes("shifts", place, 1), "shift_supers") if shifts == MINIMUMS else None
+        return scaled(octets, "supers"), shift
+
+    def _zeros(self, place: Any) -> Any:
+        return self._builder.sitofp(self._bytes("shifts", place, 1), VECTOR)
+
+    def add(self, sums: Any, factors: tuple[Any, Any], total: Any, onto: Any) -> Any:
+        """Return `onto` plus a block's sums, scaled; `total` is the sum of its inputs."""
+        builder, (scale, shift) = self._builder, factors
+        less = None if shift is None else broadcast(builder, builder.fneg(total))
+        if self._form.shifts == ZEROS:
+            # The zero multiplies the sum of the inputs, which saves a subtraction for each weight.
+            sums = fma(builder, less, shift, sums)
+        found = fma(builder, sums, scale, onto)
+        return found if shift is None or self._form.shifts == ZEROS else fma(builder, less, shift, found)
+
+    def scaled(self, value: Any, factors: tuple[Any, Any]) -> Any:
+        """A weight of its value, as `quantise.dequantised` computes it."""
+        builder, (scale, shift) = self._builder, factors
+        if shift is not None and self._form.shifts == ZEROS:
+            value = builder.fsub(value, shift)
+        found = builder.fmul(value, scale)
+        return found if shift is None or self._form.shifts == ZEROS else builder.fsub(found, shift)
+
+
+def look_up(builder: Any, code: Any, table: Any, indices: Any) -> Any:
+    """Look up code[index] in every lane, by the lowest four bits of its index; `table` is the code as a vector."""
+    if wide_vectors():
+        return instruction(builder, "llvm.x86.avx512.permvar.sf.512", VECTOR, [table, indices])
+    if byte_tables():
+        return _chosen(builder, table, indices)
+    found = ir.Constant(VECTOR, ir.Undefined)
+    for lane in range(LANES):
+        place = ir.Constant(I32, lane)
+        index = builder.zext(builder.extract_element(_masked(builder, indices, 15), place), I64)
+        found = builder.insert_element(found, load(builder, code, index, F32, 4), place)
+    return found
+
+
+def _chosen(builder: Any, table: Any, indices: Any) -> Any:
+    """Look up in both halves of a table, and choose by the fourth bit."""
+    upper = builder.icmp_signed("<", builder.shl(indices, _words(28)), _words(0))
+    halves = [_lanes(builder, table, first) for first in (0, LANES // 2)]
+    found = [
+        [
+            instruction(builder, "llvm.x86.avx2.permps", half.type, [half, _lanes(builder, indices, first)])
+            for first in (0, LANES // 2)
+        ]
+        for half in halves
+    ]
+    lower, higher = (builder.shuffle_vector(*parts, _numbers(range(LANES))) for parts in found)
+    return builder.select(upper, higher, lower)
+
+
+def _lanes(builder: Any, vector: Any, first: int) -> Any:
+    """Half of the lanes of a vector, from `first` on."""
+    return builder.shuffle_vector(vector, vector, _numbers(range(first, first + LANES // 2)))
+
+
+def _numbers(values: Any) -> Any:
+    return ir.Constant(ir.VectorType(I32, len(values)), list(values))
+
+
+def _words(value: int) -> Any:
+    return ir.Constant(WORDS, [value] * LANES)
+
+
+def _masked(builder: Any, words: Any, mask: int) -> Any:
+    return builder.and_(words, _words(mask))
+
+
+def _shifted(builder: Any, words: Any, right: int) -> Any:
+    """Words shifted to the right, or to the left by a negative number."""
+    if not right:
+        return words
+    return builder.lshr(words, _words(right)) if right > 0 else builder.shl(words, _words(-right))
