@@ -50,7 +50,7 @@ class Window:
             self.replies += 1
             if reply is None or reply.text != text:
                 self.wrong.append(
-                    f"{self._name}: {prompt!r} {seed}: {reply and (reply.state, reply.error, reply.text)}"
+                    f"{self._name}: {prompt!r} {seed}: {reply and (reply.state, reply.end.error, reply.text)}"
                 )
             if self._chance.random() < 0.5:
                 own = f"{self._name} adds {len(self.sent)}: {self._chance.choice(self._expected)[0]}"

@@ -70,7 +70,7 @@ def measure(scenario: Scenario, tokens: int = 8000, speed: float = 300.0, idle: 
         }  # fmt: skip
         terminal = Terminal(["-m", "measure.feel_app", json.dumps(plan)], {"SPECCHAT_HOME": folder})
         try:
-            terminal.wait("fox number" if scenario.messages else f"on {INFO.device}")
+            terminal.wait("fox number" if scenario.messages else f"on {INFO.load.device}")
             terminal.watch(1.0)
             for key in scenario.keys:
                 terminal.type(key)

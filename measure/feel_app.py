@@ -24,7 +24,7 @@ from specchat.engine.protocol.options import Limits, Speculation
 from specchat.engine.protocol.stats import Stats
 from specchat.service.settings import Preferences
 from specchat.tui.app import SpecchatApp
-from specchat.tui.launch import Launch
+from specchat.tui.launch import Launch, UserConfig
 from specchat.tui.widgets.sidebar import Sidebar
 from tests.fake import INFO, FakeEngine
 from tests.fake_steps import count, stats, steps
@@ -145,7 +145,7 @@ def main(arguments: str) -> None:
         themes, _ = load_themes([shipped("themes")])
         launch = Launch(
             catalog.find(catalog.default),
-            themes=themes,
+            config=UserConfig(themes=themes),
             store=store,
             preferences=Preferences(limits=Limits(context="drop-oldest")),
         )

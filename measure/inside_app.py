@@ -27,7 +27,7 @@ from specchat.engine.protocol.options import Message, Sampling, Speculation
 from specchat.engine.protocol.requests import Generate
 from specchat.service.settings import Preferences
 from specchat.tui.app import SpecchatApp
-from specchat.tui.launch import Launch
+from specchat.tui.launch import Launch, UserConfig
 
 PROMPT = "Tell me a story about a fox, a lamp and a river."
 GREEDY = Sampling(temperature=0.0)
@@ -46,7 +46,7 @@ class InsideApp:
         self.app = SpecchatApp(
             self.engine,
             catalog,
-            Launch(catalog.find(catalog.default), themes=themes, preferences=preferences),
+            Launch(catalog.find(catalog.default), config=UserConfig(themes=themes), preferences=preferences),
         )
 
     def run(self, measured: Callable[[], Awaitable[Any]], report: str) -> None:
@@ -142,10 +142,10 @@ def share(plan: dict[str, Any]) -> None:
         assert pid is not None
         engine, app, begun = processor_s(pid), process_time(), perf_counter()
         reply = await answer()
-        assert reply.stats is not None, reply.error
+        assert reply.end.stats is not None, reply.end.error
         return {
-            "speed": reply.stats.tokens_per_second,
-            "tokens": reply.stats.completion_tokens,
+            "speed": reply.end.stats.tokens_per_second,
+            "tokens": reply.end.stats.completion_tokens,
             "cpu": processor_s(pid) - engine,
             "share": (process_time() - app) / (perf_counter() - begun),
         }

@@ -39,7 +39,7 @@ def layer_of(target: Checkpoint) -> HeadFiles:
     layout, hidden, (layer,) = given.layout, target.config.hidden, given.recipe.layers
     shapes: dict[str, tuple[int, ...]]
     shapes = {f"{name}.weight": (rows, m.inputs) for m in layer.products for name, rows in m.parts}
-    shapes |= {f"{norm.name}.weight": (norm.size,) for norm in layer.norms}
+    shapes |= {name: shape for norm in layer.norms for name, shape in norm.shapes.items()}
     shapes |= {f"{name}.weight": (hidden,) for name in (layout.of_state, layout.of_token, layout.final)}
     shapes[f"{layout.joined}.weight"] = (hidden, 2 * hidden)
     save_file({name: torch.randn(shape).mul(0.02).half() for name, shape in shapes.items()}, path)

@@ -46,7 +46,7 @@ def main(pair: str, models: Path | None, prompts: Path | None, limit: int, repea
     kept = {one.id for one in spread([one for one, _ in fitting], limit)}
     chosen = [BenchPrompt(one.id, one.category, one.messages, ids) for one, ids in fitting if one.id in kept]
     plain, every = Ours(session, Speculation(), Sampling()), contenders(session, found)
-    others = [*variants(found, bool(session.info.gpu), paths.tuned, models or paths.models_file)]
+    others = [*variants(found, bool(session.info.load.gpu), paths.tuned, models or paths.models_file)]
     for variant in others:
         if variant.same_text:
             other = load(variant.spec, lambda _: None)

@@ -23,7 +23,16 @@ from specchat.engine.protocol.events import (
     Step,
 )
 from specchat.engine.protocol.options import Message, Speculation, Written
-from specchat.engine.protocol.pair import DraftFacts, PairInfo, PlainFacts, StrategyStatus, TargetFacts, TemplateFacts
+from specchat.engine.protocol.pair import (
+    DraftFacts,
+    LoadFacts,
+    PairInfo,
+    PairNotes,
+    PlainFacts,
+    StrategyStatus,
+    TargetFacts,
+    TemplateFacts,
+)
 from specchat.engine.protocol.requests import Cancel, Change, Count, Generate, Load, Request, Shutdown
 from specchat.engine.protocol.stats import Stats
 from specchat.engine.reply.context_policy import fit
@@ -33,14 +42,11 @@ from tests.fake_steps import compared, count, stats, steps, written_in
 INFO = PairInfo(
     id="fake",
     name="Fake pair",
-    device="none",
     context=1024,
     vocab_size=3072,
-    memory=64 << 20,
     strategies=tuple(StrategyStatus(name, True) for name in STRATEGIES),
-    load_seconds=0.5,
-    exactness="nothing is computed",
-    note="",
+    load=LoadFacts("none", memory=64 << 20, seconds=0.5),
+    notes=PairNotes("nothing is computed"),
     target=TargetFacts(10_000_000),
     draft=DraftFacts(1_000_000, cost=0.13),
     plain=PlainFacts(100.0),

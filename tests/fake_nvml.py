@@ -16,6 +16,7 @@ class FakeNvml:
     """`busy` in percent, memory in bytes, `link` a generation and lanes; `fails` names what raises `error`."""
 
     NVMLError = NVMLError
+    NVML_CLOCK_MEM = 2
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         """In the place of the module until `patch` is undone."""
@@ -58,6 +59,15 @@ class FakeNvml:
     def nvmlDeviceGetMaxPcieLinkWidth(self, handle: str) -> int:
         assert handle == "handle"
         return self.link[1]
+
+    def nvmlDeviceGetMaxClockInfo(self, handle: str, clock: int) -> int:
+        assert (handle, clock) == ("handle", self.NVML_CLOCK_MEM)
+        self._called("nvmlDeviceGetMaxClockInfo")
+        return 9751
+
+    def nvmlDeviceGetMemoryBusWidth(self, handle: str) -> int:
+        assert handle == "handle"
+        return 384
 
     def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
         self._called("nvmlDeviceGetHandleByUUID")

@@ -15,7 +15,15 @@ from pydantic import TypeAdapter, ValidationError
 from specchat.engine.protocol.events import Changed, Elsewhere, Event, Failed, Finished, Loaded, Started, Step
 from specchat.engine.protocol.step_tree import StepTree
 
-_RENAMED = {"template": "template_habits", "system_role": "template_system_role", "tools": "template_tools"}
+_RENAMED = {
+    "template": "template_habits",
+    "system_role": "template_system_role",
+    "tools": "template_tools",
+    **{name: f"load_{name}" for name in ("device", "gpu", "memory")},
+    **{name: f"notes_{name}" for name in ("exactness", "note", "warning")},
+    "server": "server_name",
+    "continues": "server_continues",
+}
 _TYPES: dict[str, type[Any]] = {event.__name__: event for event in get_args(Event)}
 
 
@@ -49,7 +57,7 @@ def _event(fields: dict[str, Any]) -> Event:
     name = fields.pop("event")
     if name == Elsewhere.__name__:
         fields = {"event": _event(fields.pop("of")), **fields}
-    if name == Loaded.__name__ and not isinstance(fields["info"].get("template"), dict):
+    if name == Loaded.__name__ and not isinstance(fields["info"].get("load"), dict):
         fields["info"] = _grouped(fields["info"])
     event: Event = _adapter(name).validate_python(fields)
     if isinstance(event, Step):
@@ -62,7 +70,7 @@ def _grouped(info: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in info.items():
         group, _, fact = _RENAMED.get(name, name).partition("_")
-        if group in ("target", "draft", "plain", "template"):
+        if fact and group in ("load", "notes", "server", "target", "draft", "plain", "template"):
             found.setdefault(group, {})[fact] = value
         else:
             found[name] = value

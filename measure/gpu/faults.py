@@ -111,7 +111,7 @@ def where_the_demo_runs() -> str:
     source = (
         "from specchat.engine.loading import load; from specchat.engine.protocol.pair import ModelSource, PairSpec; "
         f"info = load(PairSpec('p', 'P', ModelSource(path={str(demo_model('target'))!r})), lambda _: None).info; "
-        "print(info.device, '|', info.note)"
+        "print(info.load.device, '|', info.notes.note)"
     )
     done = python(source)
     assert done.returncode == 0, done.stderr[-2000:]

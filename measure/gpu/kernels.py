@@ -25,7 +25,8 @@ from specchat.engine.hardware.gpu_failure import first_line
 from specchat.engine.kernels.attention import attend
 from specchat.engine.kernels.gpu_shapes import PASS_ROWS, SPLIT, TILE_ROWS, tiling, widened
 from specchat.engine.kernels.processors import processors
-from specchat.engine.kernels.products import bits_of, launch, multiply, splits
+from specchat.engine.kernels.products import RowTiles, launch, multiply, splits
+from specchat.engine.kernels.stored import bits_of, stored
 from specchat.engine.kernels.workspace import workspace
 from specchat.engine.protocol.pair import Quant
 from specchat.engine.weights.config import ModelConfig
@@ -127,7 +128,7 @@ def product(
         rivals["specchat, programs as for one row"] = (
             size,
             copies,
-            lambda one, rows: launch(x, one, None, sums, rows, None, None, cut, outputs, rows),
+            lambda one, rows: launch(x, stored(one, None), sums, rows, cut, RowTiles(rows)),
         )
     if quant is not None and find_spec("bitsandbytes") is not None:
         calls = [bitsandbytes_call(one, quant, dtype) for one in copies]

@@ -134,7 +134,7 @@ class BenchReport:
         cost = f"; a draft step costs {i.draft.cost:.3f} of a target step" if i.draft.cost else ""
         prompts = len({sample.prompt.id for sample in self.samples})
         return (
-            f"{self.machine}\n{i.name} on {i.device}; {i.memory / GIB:.2f} GiB{cost}\n{i.exactness}\n"
+            f"{self.machine}\n{i.name} on {i.load.device}; {i.load.memory / GIB:.2f} GiB{cost}\n{i.notes.exactness}\n"
             f"{prompts} prompt{'s' * (prompts != 1)}, {self.repeats} {'reply' if self.repeats == 1 else 'replies'} each"
             f", at most {self.tokens} tokens"
         )
@@ -170,7 +170,7 @@ class BenchReport:
         return {
             "schema": SCHEMA,
             "machine": self.machine,
-            "pair": asdict(self.info),
+            "pair": _pair(self.info),
             "repeats": self.repeats,
             "tokens": self.tokens,
             "rivals": self.rivals,
@@ -203,3 +203,11 @@ def write_plot(report: BenchReport, path: Path) -> None:
     """Plot speedups by category to `path`, a .png or .svg file."""
     title = f"{report.info.name}: {PLAIN} decoding = 1"
     plot(report.categories, title, report.machine, path)
+
+
+def _pair(info: PairInfo) -> dict[str, Any]:
+    """The facts of a pair by name, in one object."""
+    data = asdict(info)
+    load, notes, server = (data.pop(part) for part in ("load", "notes", "server"))
+    times = {"load_seconds": load.pop("seconds"), "server": server["name"], "continues": server["continues"]}
+    return {**data, **load, **notes, **times}

@@ -107,7 +107,7 @@ def drawn(name: str, shape: tuple[int, ...], generator: torch.Generator) -> Tens
 
 def shapes_of(matrices: Iterable[Matrix], norms: Iterable[Norm]) -> dict[str, tuple[int, ...]]:
     """Shapes of the tensors of matrices and norms, by their names in a checkpoint."""
-    shapes: dict[str, tuple[int, ...]] = {f"{norm.name}.weight": (norm.size,) for norm in norms}
+    shapes = {name: shape for norm in norms for name, shape in norm.shapes.items()}
     for matrix in matrices:
         for name, outputs in matrix.parts:
             shapes[f"{name}.weight"] = (outputs, matrix.inputs)

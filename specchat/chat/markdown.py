@@ -119,7 +119,7 @@ def _cell(text: str) -> str:
 
 def figures(reply: Reply) -> str:
     """`214 tokens · 142 tok/s · 1.9x plain · draft x5 · temperature 0.7 · seed 42`, as far as it is known."""
-    stats = reply.stats
+    stats = reply.end.stats
     if stats is None or not stats.completion_tokens:
         return one_line(reply.outcome)
     parts = [

@@ -14,10 +14,18 @@ from specchat.chat.record import Mark, Record
 from specchat.chat.tool_results import ToolResult
 from specchat.chat.trace import Columns
 from specchat.chat.tree import Conversation
-from specchat.chat.turn import Reply, Turn
+from specchat.chat.turn import PromptRead, Reply, ReplyEnd, SavedRecord, Turn
 from specchat.clean import clean, one_line
 from specchat.engine.protocol.events import FinishReason
-from specchat.engine.protocol.options import NOTHING_WRITTEN, Ranges, Sampling, Speculation, ToolCall, Written
+from specchat.engine.protocol.options import (
+    NOTHING_WRITTEN,
+    Beginning,
+    Ranges,
+    Sampling,
+    Speculation,
+    ToolCall,
+    Written,
+)
 from specchat.engine.protocol.stats import Stats
 
 INTERRUPTED = "interrupted: specchat ended while this was being written"
@@ -138,14 +146,14 @@ def reply_row(reply: Reply) -> MessageRow:
         reply.name,
         reply.sampling,
         reply.speculation,
-        reply.prompt_tokens,
-        reply.reused,
-        reply.dropped,
-        reply.prefill,
-        reply.begun if reply.begun.text else None,
-        reply.reason,
-        reply.error,
-        reply.stats,
+        reply.prompt.tokens,
+        reply.prompt.reused,
+        reply.prompt.dropped,
+        reply.start.prefill,
+        reply.start.begun if reply.start.begun.text else None,
+        reply.end.reason,
+        reply.end.error,
+        reply.end.stats,
         tuple(reply.marks) if reply.ended else (),
         None if reply.reasoning is None else written.reasoning,
         written.thinking,
@@ -212,22 +220,23 @@ def merge(chat: Conversation, messages: Iterable[MessageRow], record: Recorded) 
 
 def _turn(row: MessageRow, parent: Reply | None) -> Turn:
     sent = _read(Sent, row.meta)
-    return Turn(row.text, sent.attachments, parent, row.key, row.created, results=sent.results)
+    return Turn(row.text, sent.attachments, parent, sent.results, key=row.key, created=row.created)
 
 
 def _reply(row: MessageRow, record: Recorded) -> Reply:
     meta = _read(Answered, row.meta)
     reply = Reply(0, one_line(meta.name, 40), meta.sampling, meta.speculation, key=row.key, created=row.created)
     reply.state = "finished" if row.state == "finished" else "failed"
-    reply.error = INTERRUPTED if row.state == "writing" else clean(meta.error)
-    reply.prompt_tokens, reply.reused, reply.dropped = meta.prompt_tokens, meta.reused, meta.dropped
-    reply.prefill, reply.reason, reply.stats = meta.prefill, meta.reason, meta.stats
+    error = INTERRUPTED if row.state == "writing" else clean(meta.error)
+    reply.start = Beginning(meta.prefill, meta.begun or NOTHING_WRITTEN)
+    reply.prompt = PromptRead(meta.prompt_tokens, meta.reused, meta.dropped)
+    reply.end = ReplyEnd(meta.reason, error, meta.stats)
     marks = tuple(replace(mark, text=one_line(mark.text)) for mark in meta.marks)
-    reply.begun = meta.begun or NOTHING_WRITTEN
     written = Written(row.text, _sound(meta.reasoning or (), len(row.text)), meta.thinking, meta.token_ids)
     written = replace(written, tool_calls=meta.tool_calls)
     beginning = len(clean(meta.begun.text if meta.begun else meta.prefill))
-    reply.restore(written, marks, lambda: record(row.key, beginning), known=meta.reasoning is not None)
+    saved = SavedRecord(lambda: record(row.key, beginning), marks)
+    reply.restore(written, saved, known=meta.reasoning is not None)
     return reply
 
 

@@ -1,11 +1,13 @@
 """The text of a reply as its pieces come: cleaned for the screen, and as the model wrote it."""
 
+from dataclasses import replace
+
 from specchat.clean import clean
-from specchat.engine.protocol.options import Span, Written, all_reasoning
+from specchat.engine.protocol.options import Span, ToolCall, Written, all_reasoning
 
 
 class TranscriptText:
-    """Text with its reasoning."""
+    """Text with its reasoning and calls."""
 
     def __init__(self) -> None:
         self.length = 0
@@ -13,6 +15,9 @@ class TranscriptText:
         self.reasoning: list[tuple[int, int]] | None = []
         """Ranges of the cleaned text that are no answer; None if unknown."""
         self.thinking = False
+        self.tool_calls: tuple[ToolCall, ...] = ()
+        self.rewritten = False
+        """True if earlier pieces were taken otherwise than they came."""
         self._parts: list[str] = []
         self._spans: list[Span] = []
         self._token_ids: tuple[int, ...] = ()
@@ -23,6 +28,7 @@ class TranscriptText:
         for text, reasoning in written.spans:
             made.add(text, reasoning)
         made.thinking, made._token_ids = written.thinking and made.thinking, written.token_ids
+        made.tool_calls = written.tool_calls
         return made
 
     @property
@@ -38,10 +44,11 @@ class TranscriptText:
 
     @property
     def written(self) -> Written:
-        """The model's own text, without calls."""
-        if self.reasoning is None:
-            return Written(self.raw)
-        return Written.of(self._spans, thinking=self.thinking, token_ids=self._token_ids)
+        """The model's own text and calls."""
+        written = Written(self.raw)
+        if self.reasoning is not None:
+            written = Written.of(self._spans, thinking=self.thinking, token_ids=self._token_ids)
+        return replace(written, tool_calls=self.tool_calls)
 
     def add(self, raw: str, reasoning: bool) -> None:
         if not raw:
@@ -58,5 +65,6 @@ class TranscriptText:
 
     def turn(self) -> None:
         """Take all text so far for reasoning."""
+        self.rewritten = True
         self._spans = all_reasoning(self._spans)
         self.reasoning = [(0, self.length)] if self.length else []

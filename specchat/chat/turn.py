@@ -12,7 +12,7 @@ from specchat.chat.tool_results import ToolResult
 from specchat.chat.transcript_text import TranscriptText
 from specchat.clean import clean
 from specchat.engine.protocol.events import Changed, Failed, Finished, FinishReason, Started, Step
-from specchat.engine.protocol.options import NOTHING_WRITTEN, Message, Sampling, Speculation, ToolCall, Written
+from specchat.engine.protocol.options import NO_BEGINNING, Beginning, Message, Sampling, Speculation, ToolCall, Written
 from specchat.engine.protocol.stats import Speedup, Stats
 from specchat.engine.protocol.tally import Tally
 
@@ -28,8 +28,49 @@ _REASONS: dict[FinishReason, str] = {
 }
 
 
+@dataclass(frozen=True)
+class PromptRead:
+    """The prompt as the engine read it, in tokens.
+
+    Attributes:
+        reused: tokens that were in the cache.
+        dropped: messages of the chat that did not fit and were left out.
+        ms: milliseconds of reading, while the reply is written.
+    """
+
+    tokens: int = 0
+    reused: int = 0
+    dropped: int = 0
+    ms: float = 0.0
+
+
+@dataclass(frozen=True)
+class ReplyEnd:
+    """The end of a reply: the reason of one that finished, the error of one that failed, and the figures."""
+
+    reason: FinishReason | None = None
+    error: str = ""
+    stats: Stats | None = None
+
+
+@dataclass(frozen=True)
+class SavedRecord:
+    """A record in the database, which `load` reads; its marks are known before."""
+
+    load: Callable[[], Record | None] = lambda: None
+    marks: tuple[Mark, ...] = ()
+
+
+@dataclass(eq=False, kw_only=True)
+class Entry:
+    """A prompt or a reply of a chat."""
+
+    key: str = field(default_factory=new_key)
+    created: float = field(default_factory=time.time)
+
+
 @dataclass(eq=False)
-class Reply:
+class Reply(Entry):
     """One answer, complete or not. All text in it is cleaned; `written` is what the model gets to see again.
 
     A reply from the database reads its record when it is first looked at.
@@ -40,39 +81,21 @@ class Reply:
     sampling: Sampling
     speculation: Speculation
     state: State = "queued"
-    prefill: str = ""
-    """The text its answer was made to begin with."""
-    begun: Written = NOTHING_WRITTEN
-    """The reply that it goes on from."""
-    prompt_tokens: int = 0
-    reused: int = 0
-    dropped: int = 0
-    """Messages of the chat that did not fit and were left out."""
-    prompt_ms: float = 0.0
-    """Milliseconds of reading the prompt, while the reply is written."""
-    tool_calls: tuple[ToolCall, ...] = ()
-    """Calls it makes, as far as they are written; their names and arguments are as the model wrote them."""
-    reason: FinishReason | None = None
-    error: str = ""
-    stats: Stats | None = None
-    rewritten: bool = False
-    """The engine's final text is not what its steps added up to; `text` is the final one."""
-    key: str = field(default_factory=new_key)
-    created: float = field(default_factory=time.time)
+    start: Beginning = NO_BEGINNING
+    prompt: PromptRead = PromptRead()
+    end: ReplyEnd = ReplyEnd()
     turn: "Turn | None" = field(default=None, repr=False)
     """The prompt it answers."""
     turns: Fork["Turn"] = field(default_factory=Fork, repr=False)
     """Turns that follow it."""
-    _load: Callable[[], Record | None] | None = field(default=None, repr=False)
-    _marks: tuple[Mark, ...] = ()
-    _record: Record | None = field(default=None, repr=False)
+    _record: Record | SavedRecord = field(default=SavedRecord(), repr=False)
     _text: TranscriptText = field(default_factory=TranscriptText)
 
     @property
     def record(self) -> Record:
         """Its steps."""
-        if self._record is None:
-            self._record = (self._load() if self._load is not None else None) or Record(self.speculation)
+        if isinstance(self._record, SavedRecord):
+            self._record = self._record.load() or Record(self.speculation)
         return self._record
 
     @property
@@ -85,7 +108,7 @@ class Reply:
 
     @property
     def marks(self) -> Sequence[Mark]:
-        return self._marks if self._record is None else self._record.marks
+        return self._record.marks
 
     @property
     def tally(self) -> Tally:
@@ -98,7 +121,7 @@ class Reply:
     @property
     def speedup(self) -> Speedup | None:
         """Over plain decoding, of all that was written; None while or where too little is known to tell it."""
-        stats = self.stats
+        stats = self.end.stats
         if stats is None:
             return self.tally.compared.speedup
         if stats.speedup_vs_plain is None:
@@ -126,9 +149,19 @@ class Reply:
         return self._text.raw
 
     @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """Calls it makes, as far as they are written; their names and arguments are as the model wrote them."""
+        return self._text.tool_calls
+
+    @property
+    def rewritten(self) -> bool:
+        """True if the engine's final text is not what its steps added up to; `text` is the final one."""
+        return self._text.rewritten
+
+    @property
     def written(self) -> Written:
         """The model's own text, for it to see again."""
-        return replace(self._text.written, tool_calls=self.tool_calls)
+        return self._text.written
 
     @property
     def results(self) -> dict[str, ToolResult]:
@@ -164,23 +197,23 @@ class Reply:
     @property
     def left_out(self) -> str:
         """The messages that its prompt lacks, as a clause; empty where it has all."""
-        messages = f"{self.dropped} earlier message{'s' * (self.dropped != 1)}"
-        return f"{messages} did not fit the context and were left out" if self.dropped else ""
+        dropped = self.prompt.dropped
+        messages = f"{dropped} earlier message{'s' * (dropped != 1)}"
+        return f"{messages} did not fit the context and were left out" if dropped else ""
 
     @property
     def outcome(self) -> str:
         """Why it ended where that is worth saying, in words."""
         if self.state == "failed":
-            return self.error
-        return _REASONS[self.reason] if self.reason else ""
+            return self.end.error
+        return _REASONS[self.end.reason] if self.end.reason else ""
 
     def started(self, event: Started) -> None:
         self.state = "writing"
-        self.prompt_tokens, self.reused = event.prompt_tokens, event.reused
+        self.prompt = PromptRead(event.prompt_tokens, event.reused, event.dropped, event.prompt_ms)
         self.speculation = event.speculation
         self._record = Record(event.speculation)
-        self.dropped, self.prompt_ms = event.dropped, event.prompt_ms
-        for text, reasoning in (self.begun if self.begun.text else Written(event.prefill)).spans:
+        for text, reasoning in replace(self.start, prefill=event.prefill).written.spans:
             self._text.add(text, reasoning)
 
     def step(self, event: Step) -> None:
@@ -188,51 +221,37 @@ class Reply:
         self.record.add(event, self.length)
         if event.turned:
             self._text.turn()
-            self.rewritten = True
         for piece in event.pieces:
             self._text.add(piece.text, piece.reasoning)
-        self.tool_calls += event.tool_calls
+        self._text.tool_calls += event.tool_calls
 
     def changed(self, event: Changed) -> None:
         self.record.change(event, self.length)
         self.speculation = event.speculation
 
     def finished(self, event: Finished) -> None:
-        self.state, self.reason, self.stats = "finished", event.reason, event.stats
-        before = self.text
-        goes_on = event.reason != "stop" and not self.prefill
-        tokens = (*self.begun.token_ids, *event.token_ids) if goes_on else ()
-        self._take(replace(event.written, token_ids=tokens))
-        self.rewritten = self.rewritten or self.text != before
+        self.state, self.end = "finished", ReplyEnd(event.reason, stats=event.stats)
+        goes_on = event.reason != "stop" and not self.start.prefill
+        tokens = (*self.start.begun.token_ids, *event.token_ids) if goes_on else ()
+        before, self._text = self._text, TranscriptText.of(replace(event.written, token_ids=tokens))
+        self._text.rewritten = before.rewritten or self.text != before.cleaned
 
     def failed(self, event: Failed) -> None:
-        self.state, self.error = "failed", clean(event.message)
+        self.state, self.end = "failed", ReplyEnd(error=clean(event.message))
 
-    def _take(self, written: Written) -> None:
-        """Take a whole text in the place of what there is."""
-        self._text = TranscriptText.of(written)
-        self.tool_calls = written.tool_calls
-
-    def restore(
-        self,
-        written: Written,
-        marks: tuple[Mark, ...] = (),
-        load: Callable[[], Record | None] | None = None,
-        *,
-        known: bool = True,
-    ) -> None:
-        """Take the text as it was saved; `load` gets the record when it is first looked at.
+    def restore(self, written: Written, record: SavedRecord = SavedRecord(), *, known: bool = True) -> None:
+        """Take the text as it was saved, with its record.
 
         What is reasoning in it may not be `known`.
         """
-        self._take(written)
+        self._text = TranscriptText.of(written)
         if not known:
             self._text.reasoning = None
-        self._marks, self._load = marks, load
+        self._record = record
 
 
 @dataclass(eq=False)
-class Turn:
+class Turn(Entry):
     """A prompt and the replies made to it. `parent` is the reply it follows, None at the start of the chat.
 
     A turn with the `results` of its parent's calls has no prompt.
@@ -241,10 +260,8 @@ class Turn:
     prompt: str
     attachments: tuple[Attachment, ...] = ()
     parent: Reply | None = None
-    key: str = field(default_factory=new_key)
-    created: float = field(default_factory=time.time)
-    replies: Fork[Reply] = field(default_factory=Fork)
     results: tuple[ToolResult, ...] = ()
+    replies: Fork[Reply] = field(default_factory=Fork)
 
     @property
     def reply(self) -> Reply | None:

@@ -127,8 +127,9 @@ def _launch(prepared: "Prepared", theme: str | None, keeps: bool, wishes: Wishes
     from specchat.config.presets import load_presets
     from specchat.config.settings import save_setting
     from specchat.config.themes import load_themes, unknown_theme
+    from specchat.service.state import ServiceOptions
     from specchat.tui.actions.table import ACTIONS
-    from specchat.tui.launch import Launch
+    from specchat.tui.launch import Launch, ModelsHere, UserConfig
     from specchat.tune.beside_work import TuningPlaces
 
     paths, settings, models = prepared.paths, prepared.settings, wishes.models
@@ -152,20 +153,32 @@ def _launch(prepared: "Prepared", theme: str | None, keeps: bool, wishes: Wishes
         warnings.append(sentence)
     return Launch(
         pair=prepared.pair,
-        fallback=next((pair for pair in prepared.catalog.pairs if pair.id == BUILT_IN), None),
+        named=bool(wishes.pair or wishes.target),
+        again=prepared.again,
         preferences=prepared.preferences,
-        theme=wanted,
-        themes=themes,
-        personas=personas,
-        presets=presets,
-        history=paths.prompt_history if keeps else None,
-        draft=paths.draft if keeps else None,
         store=store,
-        copies_saved=settings.copy_saved_chats is not False,
-        keymap=keymap,
-        servers=servers,
-        uses_tools=settings.tools is True,
-        tools_file=paths.tools_file,
+        service=ServiceOptions(
+            fallback=next((pair for pair in prepared.catalog.pairs if pair.id == BUILT_IN), None),
+            personas=personas,
+            copies_saved=settings.copy_saved_chats is not False,
+            servers=servers,
+            uses_tools=settings.tools is True,
+            used=prepared.used,
+        ),
+        config=UserConfig(
+            theme=wanted,
+            themes=themes,
+            presets=presets,
+            keymap=keymap,
+            settings_file=paths.settings_file,
+            tools_file=paths.tools_file,
+            live=LiveFiles(paths, models),
+            remember=lambda key, value: save_setting(paths.settings_file, key, value),
+            warnings=tuple(warnings),
+        ),
+        history=paths.prompt_history if keeps else None,
+        unsent=paths.draft if keeps else None,
+        models=ModelsHere(lambda: prepared.places, lambda target, draft: _add(paths, models, target, draft)),
         tuning=TuningPlaces(
             shelf=paths.tuned,
             order=paths.data / "tune" / "order.json",
@@ -173,13 +186,4 @@ def _launch(prepared: "Prepared", theme: str | None, keeps: bool, wishes: Wishes
             run=_beside,
             options=("--models", str(models.absolute())) if models else (),
         ),
-        models=lambda: prepared.places,
-        used=prepared.used,
-        again=prepared.again,
-        named=bool(wishes.pair or wishes.target),
-        add=lambda target, draft: _add(paths, models, target, draft),
-        live=LiveFiles(paths, models),
-        settings_file=paths.settings_file,
-        remember=lambda key, value: save_setting(paths.settings_file, key, value),
-        warnings=tuple(warnings),
     )

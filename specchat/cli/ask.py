@@ -34,6 +34,7 @@ from specchat.engine.protocol.options import Grammar
 from specchat.insight.footer import reply_words
 from specchat.reading import TOO_LONG, read_text, read_typed
 from specchat.service.chat_service import ChatService
+from specchat.service.state import ServiceOptions
 
 WAIT_S = 2.0
 """Seconds after which it is said that standard input is waited for."""
@@ -108,7 +109,7 @@ def ask(
         used = (
             prepared.used if store.path is not None else None
         )  # where no chat is kept, no model has to be found again
-        service = ChatService(engine, store, prepared.preferences, used=used)
+        service = ChatService(engine, store, prepared.preferences, ServiceOptions(used=used))
         going_on.open(service)
         service.chat.scratch = not save and (service.chat.scratch or not goes_on)
         _answer(service, pair, question, attached, grammar, as_json)
@@ -138,7 +139,7 @@ def _answer(
             info = load(service, pair, progress.show, interrupt)
             progress.clear()
             refusal = service.send(question, attached, grammar)
-            for warning in filter(None, (info.warning, service.warning, refusal)):
+            for warning in filter(None, (info.notes.warning, service.warning, refusal)):
                 click.echo(clean(warning), err=True)
             plain = grammar is not None or not out.is_terminal or os.environ.get("TERM") == "dumb"
             outlet = Outlet(_drop) if as_json else _outlet(out, plain)
@@ -154,7 +155,7 @@ def _answer(
         if interrupt.pressed:
             raise click.exceptions.Exit(ExitCode.INTERRUPTED)
         if grammar is not None:
-            _look_at_json(finished, elsewhere=bool(info.server))
+            _look_at_json(finished, elsewhere=bool(info.server.name))
 
 
 def _look_at_json(finished: Finished, *, elsewhere: bool) -> None:
@@ -238,7 +239,7 @@ def _as_json(finished: Finished, pair: str, reply: Reply, chat: str | None) -> s
         "text": finished.written.answer,
         "reasoning": finished.written.thoughts.strip("\n") or None,
         "token_ids": finished.token_ids,
-        "left_out": reply.dropped,
+        "left_out": reply.prompt.dropped,
         "finish_reason": finished.reason,
         "pair": pair,
         "strategy": reply.speculation.strategy,

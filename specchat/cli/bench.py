@@ -128,8 +128,8 @@ def bench(ctx: click.Context, /, **options: Any) -> None:
         from specchat.engine.loading import load
 
         session = load(pair.spec, progress.loading)
-        if session.info.warning:
-            progress.note(session.info.warning)
+        if session.info.notes.warning:
+            progress.note(session.info.notes.warning)
         fitting = usable(session, prompts, options["tokens"])
         if left_out := len(prompts) - len(fitting):
             progress.note(f"{left_out} of {len(prompts)} prompts do not fit the context and are left out.")
@@ -181,7 +181,7 @@ def verify_cost_command(json_file: Path | None, **options: Any) -> None:
         )
         progress.clear()
         machine = describe(PACKAGES)
-        Output().write(f"{machine}\n{session.info.name} on {session.info.device}\n\n{cost_table(costs)}")
+        Output().write(f"{machine}\n{session.info.name} on {session.info.load.device}\n\n{cost_table(costs)}")
         if json_file:
             figures = {"schema": 1, "machine": machine, "pair": pair.id, "verify_cost": [asdict(c) for c in costs]}
             json_file.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")

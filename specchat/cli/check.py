@@ -87,8 +87,8 @@ def _run(
 
     session = load(pair, progress.loading)
     progress.clear()
-    if session.info.warning:
-        progress.note(session.info.warning)
+    if session.info.notes.warning:
+        progress.note(session.info.notes.warning)
     if interrupt.pressed:
         raise click.Abort
     chats = [
@@ -133,7 +133,7 @@ def _run(
         matching.append(distribution.holds)
     progress.clear()
     different = sorted({result.strategy for result in seen if not result.identical})
-    out.write(_advice(different, all(matching), full, session.info.exactness) + "\n")
+    out.write(_advice(different, all(matching), full, session.info.notes.exactness) + "\n")
     return not different and all(matching)
 
 

@@ -44,13 +44,17 @@ def list_models(models: Path | None, as_json: bool) -> None:
             one_line(o.pair.name, 40),
             words.amount(o),
             words.fits(o),
+            words.speed(o),
             words.drafting(o),
             one_line(o.licence, 24),
         )
         for o in found
     ]
-    out.write(table([("", "id", "name", "size", "fits", "strategies", "licence"), *rows]))
-    out.write("* is loaded where nothing names another. specchat models show ID says more of one.\n")
+    out.write(table([("", "id", "name", "size", "fits", "plain", "strategies", "licence"), *rows]))
+    out.write(
+        "* is loaded where nothing names another. plain: tokens a second, estimated by what memory gives here. "
+        "specchat models show ID says more of one.\n"
+    )
     for problem in problems:
         click.echo(problem, err=True)
 
@@ -176,6 +180,8 @@ def _as_json(offer: "Offer") -> dict[str, Any]:
         "size": offer.size,
         "fits": offer.fit.verdict,
         "reason": offer.fit.words,
+        "tokens_s": offer.fit.speed.plain if offer.fit.speed else None,
+        "drafted_tokens_s": offer.fit.speed.drafted if offer.fit.speed else None,
         "strategies": offer.strategies,
         "licence": offer.licence,
         "format": target.format if target else None,

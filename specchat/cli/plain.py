@@ -14,6 +14,7 @@ from specchat.cli.plain_commands import run
 from specchat.cli.wishes import Wishes
 from specchat.engine.errors import EngineError
 from specchat.service.chat_service import ChatService
+from specchat.service.state import ServiceOptions
 
 TOO_LONG = (
     f"The message was not sent: the terminal passes on {LONGEST:,} bytes of a line and drops the rest. "
@@ -38,7 +39,7 @@ def run_plain(wishes: Wishes, continued: bool = False, chat: str | None = None) 
         prepared = going_on.prepare()
         engine = engine_for(prepared, "plain")
         stack.callback(engine.close)
-        service = ChatService(engine, store, prepared.preferences, used=prepared.used)
+        service = ChatService(engine, store, prepared.preferences, ServiceOptions(used=prepared.used))
         stack.callback(service.close)
         going_on.open(service)
         plain = PlainChat(service, going_on.wishes, prepared, chosen=bool(wishes.pair or wishes.target))

@@ -71,9 +71,9 @@ class PlainChat:
         self.service.preferences = self.prepared.preferences
         with Interrupt() as interrupt:
             info = load(self.service, pair, show, interrupt, chosen=self.chosen)
-        if info.warning:
-            self.say(info.warning)
-        self.hint(f"{pair.name} is loaded, on {info.device}. /help lists the commands.")
+        if info.notes.warning:
+            self.say(info.notes.warning)
+        self.hint(f"{pair.name} is loaded, on {info.load.device}. /help lists the commands.")
 
     def ask(self, prompt: str) -> None:
         """Answer `prompt`. ctrl+c stops the reply, whose text is kept.

@@ -79,7 +79,7 @@ def recommend(
         from specchat.engine.loading import load
 
         session = load(found.spec, progress.loading)
-        others = [*variants(found, bool(session.info.gpu), paths.tuned, toml)]
+        others = [*variants(found, bool(session.info.load.gpu), paths.tuned, toml)]
         search = RecommendSearch(found, session, data.chats, progress.show)
         measured = _searched(search, 60 * minutes, others)
         checks = _checks(search, measured, progress) if decide else []

@@ -49,6 +49,7 @@ def serve(host: str, port: int, **options: Any) -> None:
             ExitCode.USAGE,
         ) from None
     from specchat.service.chat_service import ChatService
+    from specchat.service.state import ServiceOptions
 
     key = os.environ.get(KEY_VARIABLE, "")
     if not key and not is_local(host):
@@ -62,7 +63,7 @@ def serve(host: str, port: int, **options: Any) -> None:
         raise Problem(f"Nothing can listen at {host}, port {port}: {error.strerror}.", ExitCode.USAGE) from None
     words = f"{pair.id} is served at {listening.url(here)}/v1"
     with here, closing(engine_for(prepared, "serve")) as engine:
-        served = Served(ChatService(engine, Store(), prepared.preferences, restarts=True), pair)
+        served = Served(ChatService(engine, Store(), prepared.preferences, ServiceOptions(restarts=True)), pair)
         guard = AccessCheck(host, key)
         stopped = asyncio.run(listening.serve(served, guard, here, lambda: Output().write(f"{words}\n")))
     if stopped:

@@ -13,7 +13,7 @@ from specchat.engine.errors import ContextError, EngineError
 from specchat.engine.grammar.compiler import Grammars
 from specchat.engine.protocol.events import Changed, Counted, Event, Finished, Started
 from specchat.engine.protocol.options import Speculation
-from specchat.engine.protocol.pair import PairInfo, PairSpec, TemplateFacts
+from specchat.engine.protocol.pair import LoadFacts, PairInfo, PairNotes, PairSpec, TemplateFacts
 from specchat.engine.protocol.requests import Count, Generate
 from specchat.engine.reply.context_policy import longest
 from specchat.engine.reply.control import UNCONTROLLED, Control
@@ -44,18 +44,13 @@ class Session:
         self.info = PairInfo(
             id=pair.id,
             name=pair.name,
-            device=runner.device,
             context=runner.context,
             vocab_size=runner.vocab,
             target=runner.target_facts,
             draft=runner.draft_facts,
-            memory=runner.memory(),
             strategies=runner.statuses,
-            load_seconds=0.0,
-            exactness=runner.exactness,
-            note=note,
-            gpu=runner.gpu,
-            warning=_without_template(tokenizer),
+            load=LoadFacts(runner.device, runner.gpu, runner.memory()),
+            notes=PairNotes(runner.exactness, note, _without_template(tokenizer)),
             template=TemplateFacts(
                 habits(tokenizer), chat.choices, system_role=chat.system, tools=chat.tools is not None
             ),
@@ -66,11 +61,13 @@ class Session:
         self._learnt = Learnt.of(pair, runner.device)
         self._learnt.restore(self.drafters.get("auto"))
         self._measure()
-        self.info = replace(self.info, load_seconds=perf_counter() - started)
+        self.info = replace(self.info, load=replace(self.info.load, seconds=perf_counter() - started))
 
     def warn(self, *sentences: str) -> None:
         """Add to the pair's info which settings do not take effect, and what runs slower than it could."""
-        self.info = replace(self.info, warning=" ".join(filter(None, (self.info.warning, *sentences))))
+        notes = self.info.notes
+        notes = replace(notes, warning=" ".join(filter(None, (notes.warning, *sentences))))
+        self.info = replace(self.info, notes=notes)
 
     def _measure(self) -> None:
         """Measure plain speed by replies for the yardstick, or by bare steps if a reply is too slow or too short.

@@ -7,7 +7,7 @@ from specchat.engine.protocol.stats import Stats
 
 def footer(reply: Reply) -> str:
     """`Qwen3-1.7B · 142 tok/s · 1.9x`, as far as it is known."""
-    stats = reply.stats
+    stats = reply.end.stats
     if stats is None or not stats.completion_tokens:
         return f"{reply.name} · seed {reply.seed}" if reply.tally.tokens else reply.name if reply.ended else ""
     return " · ".join(filter(None, (reply.name, *_speed(stats))))
@@ -25,7 +25,7 @@ def _speed(stats: Stats, of: str = "") -> list[str]:
 
 def whole_footer(reply: Reply) -> str:
     """All that is known of a reply, as `reply_words` has it, and its pair."""
-    stats = reply.stats
+    stats = reply.end.stats
     if stats is None or not stats.completion_tokens:
         return footer(reply)
     return " · ".join(filter(None, (*reply_words(stats, reply.seed), reply.name)))

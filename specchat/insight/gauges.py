@@ -64,10 +64,10 @@ def gauges(
     While it runs they count from the latest change of speculation, so that the change can be judged.
     """
     context = info.context if info else 0
-    used_memory = info.memory if info else 0
+    used_memory = info.load.memory if info else 0
     if reply is None:
         return Gauges(context=context, memory=used_memory, diagnosis=diagnosis, saved_ms=saved_ms, gpu=gpu)
-    stats = reply.stats
+    stats = reply.end.stats
     tally = reply.stretch if stats is None else reply.tally
     speed = stats.tokens_per_second if stats else tally.tokens_per_second
     known = tally.compared.speedup if reply.record.changes and stats is None else speedup_lately(reply)
@@ -93,7 +93,7 @@ def gauges(
         other_ms=tally.other_ms if here else 0.0,
         waited_ms=tally.waited_ms,
         first_token_ms=_first_token_ms(reply),
-        context_used=reply.tally.context_used or reply.prompt_tokens,
+        context_used=reply.tally.context_used or reply.prompt.tokens,
         context=context,
         memory=used_memory,
         diagnosis=diagnosis,
@@ -106,6 +106,6 @@ def _first_token_ms(reply: Reply) -> float | None:
     """Time to the first token; while the reply is written, of reading the prompt and of the first step."""
     if not reply.tally.tokens:
         return None
-    if reply.stats is not None:
-        return reply.stats.ttft_ms
-    return reply.prompt_ms + reply.steps[0].milliseconds
+    if reply.end.stats is not None:
+        return reply.end.stats.ttft_ms
+    return reply.prompt.ms + reply.steps[0].milliseconds

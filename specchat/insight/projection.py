@@ -143,7 +143,7 @@ def plain_speed(reply: Reply) -> float:
     known = reply.speedup
     if known is None or not known.times:
         return reply.tally.plain_tokens_per_second
-    speed = reply.stats.tokens_per_second if reply.stats is not None else reply.tally.tokens_per_second
+    speed = reply.end.stats.tokens_per_second if reply.end.stats is not None else reply.tally.tokens_per_second
     return speed / known.times
 
 

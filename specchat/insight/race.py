@@ -4,14 +4,14 @@ The lanes run one after the other, because two at once would halve both.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from specchat.chat.record import speculation_label
 from specchat.chat.turn import Reply
 from specchat.clean import clean
 from specchat.engine.protocol.events import Event, Failed, Finished, Started, Step
-from specchat.engine.protocol.options import NOTHING_WRITTEN, Arguments, Limits, Message, Sampling, Speculation, Written
+from specchat.engine.protocol.options import Beginning, Sampling, Speculation
 from specchat.engine.protocol.pair import PairInfo
 from specchat.engine.protocol.requests import Cancel, Generate
 from specchat.engine.strategies import SERVER, STRATEGIES
@@ -24,9 +24,10 @@ RaceState = Literal["running", "finished", "failed", "stopped"]
 class Lane:
     """One of the two replies. It belongs to no conversation."""
 
-    def __init__(self, id: int, sampling: Sampling, speculation: Speculation) -> None:
-        self.speculation = speculation
-        self.reply = Reply(id, "", sampling, speculation)
+    def __init__(self, request: Generate) -> None:
+        self.speculation = request.speculation
+        self.reply = Reply(request.id, "", request.sampling, request.speculation)
+        self.reply.start = Beginning(request.prefill, request.begun)
         self.timeline = Timeline(self.reply.record)
         self.token_ids: tuple[int, ...] = ()
 
@@ -71,27 +72,16 @@ class Race:
     """Asks the engine for both lanes in turn and takes their events."""
 
     def __init__(
-        self,
-        service: ChatService,
-        messages: tuple[Message, ...],
-        sampling: Sampling,
-        limits: Limits,
-        speculation: Speculation,
-        prefill: str = "",
-        begun: Written = NOTHING_WRITTEN,
-        template: Arguments = (),
-        ended: Callable[[Lane, Lane], object] = lambda *_: None,
+        self, service: ChatService, request: Generate, ended: Callable[[Lane, Lane], object] = lambda *_: None
     ) -> None:
-        """`prefill`, or what was `begun`, is what both replies begin with; `ended` gets both lanes at the end."""
+        """`request` is the drafted reply's; `ended` gets both lanes at the end."""
         self._ended = ended
         self.service = service
-        self._prefill, self._begun = prefill, begun
-        self._messages = messages
-        self._limits, self._template = limits, template
-        self._tools = service.tools_for(service.conversation.key)
+        # Cold: nothing of the prompt may be cached for one lane only.
+        self._request = replace(request, cold=True, tools=service.tools_for(service.conversation.key))
+        speculation, new_id = request.speculation, service.listeners.new_id
         plain = Speculation("plain", 0, speculation.acceptance)
-        new_id = service.listeners.new_id
-        self.lanes = (Lane(new_id(), sampling, plain), Lane(new_id(), sampling, speculation))
+        self.lanes = tuple(Lane(replace(request, id=new_id(), speculation=each)) for each in (plain, speculation))
         self.elsewhere = speculation.strategy == SERVER
         """True if servers run the lanes."""
         self.at = 0
@@ -143,21 +133,11 @@ class Race:
     def _ask(self) -> None:
         lane = self.lanes[self.at]
         lane.reply.state = "reading"
-        # Cold: nothing of the prompt may be cached for one lane only.
-        sampling, speculation = lane.reply.sampling, lane.speculation
-        lane.reply.begun = self._begun
-        request = Generate(
-            lane.reply.id,
-            self._messages,
-            sampling,
-            self._limits,
-            speculation,
-            self._prefill,
-            self._begun,
-            cold=True,
-            template=self._template,
+        request = replace(
+            self._request,
+            id=lane.reply.id,
+            speculation=lane.speculation,
             undrafted=self.elsewhere and self.at == 0,
-            tools=self._tools,
         )
         self.service.request(request, self._take)
 
@@ -249,7 +229,7 @@ def rival(chosen: Speculation, preferred: str, lengths: Mapping[str, int], info:
 
     A server's own if the same model writes without drafting somewhere.
     """
-    if info.server:
+    if info.server.name:
         return Speculation(SERVER) if info.plain.server else None
     if chosen.strategy != "plain":
         return chosen

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from specchat.engine.protocol.requests import Generate
 from specchat.insight.ledger import Ledger
 from specchat.service.chat_service import ChatService
 
@@ -39,22 +40,20 @@ class Racing:
         pair, info = service.loaded.pair, service.loaded.info
         speculation = rival(service.settings.speculation, pair.strategy, pair.lengths, info)
         if speculation is None:
-            if info.server:
+            if info.server.name:
                 return "this server cannot turn drafting off: name a pair that serves the model without, as plain"
             return "no drafting strategy can be used here, so there is nothing to race"
-        messages = service.conversation.messages(turn)
-        settings = service.settings
-        begins = turn.reply.prefill, turn.reply.begun
-        self.race = Race(
-            service,
-            messages,
+        request = Generate(
+            0,
+            service.conversation.messages(turn),
             turn.reply.sampling,
-            settings.limits,
+            service.settings.limits,
             speculation,
-            *begins,
-            settings.template,
-            ended=self._enter if info.server else lambda *_: None,
+            turn.reply.start.prefill,
+            turn.reply.start.begun,
+            template=service.settings.template,
         )
+        self.race = Race(service, request, self._enter if info.server.name else lambda *_: None)
         return ""
 
     def _enter(self, plain: "Lane", drafted: "Lane") -> None:

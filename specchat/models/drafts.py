@@ -3,11 +3,12 @@
 One with the same tokens is better than one whose tokens are translated.
 """
 
-import json
-from collections.abc import Iterator
+import struct
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 from pydantic import Field
 
@@ -15,6 +16,7 @@ from specchat import figures
 from specchat.engine.errors import ModelError
 from specchat.engine.files import LONGEST_TOKENIZER, read
 from specchat.engine.foreign import Foreign
+from specchat.engine.gguf.header import PADDING_PREFIX
 from specchat.engine.protocol.pair import ModelSource
 from specchat.models.about import About
 from specchat.models.library import FoundModel, Library
@@ -29,6 +31,8 @@ SMALL: dict[tuple[str, int], tuple[str, int]] = {
     ("llama", 49152): ("HuggingFaceTB/SmolLM2-135M-Instruct", 134_515_008),
 }
 """The smallest published model of a family, by architecture and vocabulary, with its weights."""
+MOST = 1 << 21
+"""Tokens that are looked at."""
 OTHER_TOKENS = "its tokens are others, so that fewer of its drafts are kept"
 
 
@@ -60,7 +64,7 @@ def drafts_for(target: About, library: Library) -> DraftProposals:
     refused: list[str] = []
     for found in library.models:
         about = found.about
-        if about.place == target.place or about.format != target.format:
+        if about.place == target.place or not _runs_beside(target, about):
             continue
         if reason := lack(target, about):
             if about.architecture == target.architecture:
@@ -73,6 +77,13 @@ def drafts_for(target: About, library: Library) -> DraftProposals:
     names = {found.repo for found in library.models}
     fetched = [proposal for proposal in _to_fetch(target) if proposal.name not in names]
     return DraftProposals((*alike, *fetched, *others), tuple(refused))
+
+
+def _runs_beside(target: About, draft: About) -> bool:
+    """True where the two can be loaded together: specchat's own decoder drafts for any GGUF file, and for itself."""
+    if draft.config is not None:
+        return target.config is not None or target.format in ("GGUF", draft.format)
+    return target.config is None and draft.format == target.format
 
 
 def source_of(found: FoundModel) -> ModelSource:
@@ -110,11 +121,7 @@ def cost(target: About, draft: About) -> str:
     Raises:
         ModelError: a tokenizer is missing or damaged.
     """
-    if target.format == draft.format == "GGUF":
-        same = draft.tokens == target.tokens
-    else:
-        same = _vocabulary(target.place) == _vocabulary(draft.place)
-    return "" if same else OTHER_TOKENS
+    return "" if _tokens(target) == _tokens(draft) else OTHER_TOKENS
 
 
 def _to_fetch(target: About) -> Iterator[Proposal]:
@@ -124,28 +131,50 @@ def _to_fetch(target: About) -> Iterator[Proposal]:
             yield Proposal(repo, ModelSource(repo=repo), parameters, None)
 
 
-class _DraftModel(Foreign):
-    vocab: dict[str, int] | list[Any] | None = Field(None, description="an object of numbers, or a list")
+class _Vocabulary(Foreign):
+    vocab: dict[str, int] | list[tuple[str, float]] | None = Field(None, description="an object of numbers, or a list")
+
+
+class _Added(Foreign):
+    id: int = Field(description="a number")
+    content: str = Field(description="a text")
 
 
 class _Tokenizer(Foreign):
     """The part of a tokenizer.json that gives tokens their numbers."""
 
-    model: _DraftModel = Field(description="an object")
-    added_tokens: list[Any] | None = Field(None, description="a list")
+    model: _Vocabulary = Field(description="an object")
+    added_tokens: list[_Added] | None = Field(None, description="a list")
 
 
-_vocabularies: dict[tuple[Path, int], int] = {}
-
-
-def _vocabulary(folder: Path) -> int:
-    """A number that differs where the tokens of a checkpoint do; read once until its tokenizer.json changes."""
-    path = folder / "tokenizer.json"
+def _tokens(about: About) -> str:
+    """The SHA-256 of a model's tokens, as of `Header.tokens`."""
+    if about.format == "GGUF":
+        return about.tokens
+    path = about.place / "tokenizer.json"
     try:
-        changed = path.stat().st_mtime_ns
+        return _vocabulary(path, path.stat().st_mtime_ns)
     except OSError:
         raise ModelError("it has no tokenizer.json") from None
-    if (path, changed) not in _vocabularies:
-        written = read(path, _Tokenizer, LONGEST_TOKENIZER)
-        _vocabularies[path, changed] = hash(json.dumps([written.model.vocab, written.added_tokens], sort_keys=True))
-    return _vocabularies[path, changed]
+
+
+@lru_cache(maxsize=512)
+def _vocabulary(path: Path, changed: int) -> str:
+    """The same of a tokenizer.json, read once until it changes."""
+    del changed
+    written = read(path, _Tokenizer, LONGEST_TOKENIZER)
+    vocab = written.model.vocab or {}
+    texts = (
+        {i: str(one[0]) for i, one in enumerate(vocab)} if isinstance(vocab, list) else {i: t for t, i in vocab.items()}
+    )
+    texts |= {added.id: added.content for added in written.added_tokens or ()}
+    listed = b"".join(struct.pack("<Q", len(text)) + text for text in _in_order(texts))
+    return sha256(listed).hexdigest()
+
+
+def _in_order(texts: Mapping[int, str]) -> list[bytes]:
+    """The texts of tokens by their numbers, as GGUF files list them, without those that only pad the end."""
+    found = [texts.get(number, f"[PAD{number}]").encode() for number in range(min(max(texts, default=-1) + 1, MOST))]
+    while found and found[-1].startswith(PADDING_PREFIX):
+        found.pop()
+    return found

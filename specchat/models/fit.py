@@ -15,10 +15,13 @@ from specchat.engine.strategy import Head
 from specchat.models.about import About
 from specchat.models.heads import PairHeads
 from specchat.models.machine import FreeMemory, unable
+from specchat.models.speed import SpeedEstimate, estimate
 
 Verdict = Literal["GPU", "CPU", "server", "no", "?"]
 RUNTIME = 1 << 30
 """Bytes beside the weights where others run a model: cache, buffers and the program itself. A guess."""
+LEAST_READ = 100e6
+"""Bytes of a step from which its speed is that of memory; caches hold less."""
 _SIXTEEN = ("float16", "bfloat16", "fp8")
 
 
@@ -26,20 +29,33 @@ _SIXTEEN = ("float16", "bfloat16", "fp8")
 class Fit:
     """`words` say why, or with which setting it would fit; `without` are the pair's heads that it does without.
 
-    `spills` means that the GPU has no room for all experts.
+    `spills` means that the GPU has no room for all experts. `speed` is an estimate for this machine.
     """
 
     verdict: Verdict
     words: str = ""
     without: frozenset[Head] = frozenset()
     spills: bool = False
+    speed: SpeedEstimate | None = None
 
 
+PLACES: Mapping[Verdict, Place] = {"GPU": "cuda", "CPU": "cpu"}
+"""Devices by their verdicts."""
 NO_HEADS = PairHeads()
 
 
 def fit(pair: Pair, target: About | None, draft: About | None, machine: FreeMemory, heads: PairHeads = NO_HEADS) -> Fit:
     """Fit of `pair`; `target` and `draft` are facts about its models, None where they are not here yet."""
+    found = _fit(pair, target, draft, machine, heads)
+    place = None if found.spills else PLACES.get(found.verdict)
+    if place is None or place not in machine.rates:
+        return found
+    speed = estimate(pair, target, draft, place, machine.rates[place])
+    fastest = machine.rates[place] / LEAST_READ
+    return found if speed is None or speed.plain > fastest else replace(found, speed=speed)
+
+
+def _fit(pair: Pair, target: About | None, draft: About | None, machine: FreeMemory, heads: PairHeads) -> Fit:
     if pair.spec.target.server is not None:
         return Fit("server", "runs elsewhere and takes nothing here")
     if reason := pair.unsupported or unable(pair.spec, machine.missing):

@@ -2,20 +2,27 @@
 
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
 from specchat.engine.backends import GGUF_BACKEND, HF_BACKEND
 from specchat.engine.cpu import compiled
+from specchat.engine.hardware.bandwidth import processor_bandwidth
 from specchat.engine.hardware.free_memory import free_memory
-from specchat.engine.hardware.gpu_counters import ASSUMED_BUS, installed
+from specchat.engine.hardware.gpu_counters import ASSUMED_BUS, Installed, installed
 from specchat.engine.kernels.gpu_shapes import OLDEST
 from specchat.engine.llama_cpp.library import PACKAGE
+from specchat.engine.memory.need import Place
 from specchat.engine.protocol.pair import QUANTS, PairSpec
 from specchat.installing import install_command
 
+QUICK_S = 0.02
+"""Length of a measurement of memory, for an estimate beside a list."""
+OF_RATED = 0.9
+"""Share of its rated bandwidth that a GPU reads."""
 PACKAGES = ("llama_cpp", "accelerate", "bitsandbytes")
 """Packages that only some pairs need."""
 
@@ -26,7 +33,8 @@ class FreeMemory:
 
     `llama_gpu` is the same for llama.cpp, which may be built without; `missing` are those of PACKAGES that are not
     installed. `threads` are those that a compiled pass may have; 0 where there is none. `bus` are the bytes a second
-    that the GPU reads of the main memory.
+    that the GPU reads of the main memory. `rates` are the bytes a second that the processor and the GPU read of their
+    own, where they are known.
     """
 
     gpu: int | None
@@ -35,6 +43,7 @@ class FreeMemory:
     missing: frozenset[str] = frozenset()
     threads: int = 0
     bus: float = ASSUMED_BUS
+    rates: Mapping[Place, float] = field(default_factory=dict)
 
 
 def this_machine(environ: Mapping[str, str] = os.environ) -> FreeMemory:
@@ -50,7 +59,20 @@ def this_machine(environ: Mapping[str, str] = os.environ) -> FreeMemory:
         missing=missing_packages(),
         threads=max(1, (os.cpu_count() or 1) // 2) if compiled.likely_available() else 0,
         bus=roomiest.bus if roomiest else ASSUMED_BUS,
+        rates=_rates(roomiest),
     )
+
+
+def _rates(gpu: Installed | None) -> Mapping[Place, float]:
+    rates: dict[Place, float] = {"cpu": _processor_rate()}
+    if gpu is not None and gpu.rate:
+        rates["cuda"] = OF_RATED * gpu.rate
+    return rates
+
+
+@cache
+def _processor_rate() -> float:
+    return processor_bandwidth(seconds=QUICK_S)
 
 
 def missing_packages() -> frozenset[str]:

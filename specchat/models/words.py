@@ -3,13 +3,18 @@
 import re
 
 from specchat.clean import one_line
+from specchat.engine.backends import DEFAULT_BACKEND, GGUF_BACKEND, HF_BACKEND, REMOTE_BACKEND
 from specchat.engine.fetch.download import Progress
 from specchat.engine.protocol.pair import Server
 from specchat.engine.strategies import STRATEGIES
 from specchat.figures import duration
 from specchat.models import sampling
+from specchat.models.fit import PLACES
 from specchat.models.offers import Offer
 from specchat.models.pull import Order
+
+RUNS = {DEFAULT_BACKEND: "", GGUF_BACKEND: "llama.cpp", HF_BACKEND: "transformers", REMOTE_BACKEND: "a server"}
+"""What runs a pair, by its backend; empty for specchat's own decoder."""
 
 
 def size(count: int) -> str:
@@ -69,7 +74,16 @@ def fits(offer: Offer) -> str:
     need, lacks, _ = offer.fit.words.replace("llama-cpp-python", "llama.cpp").partition(" for its ")
     if offer.fit.verdict == "no" and need.startswith("needs "):
         return need if lacks else re.split("[:,]", need)[0]
-    return offer.fit.verdict
+    by = RUNS[offer.pair.spec.backend]
+    return f"{offer.fit.verdict} by {by}" if by and offer.fit.verdict in PLACES else offer.fit.verdict
+
+
+def speed(offer: Offer) -> str:
+    """Estimated tokens a second without drafts, as `12/s`; empty where they are not known."""
+    expected = offer.fit.speed
+    return (
+        "" if expected is None else f"{expected.plain:,.0f}/s" if expected.plain >= 9.5 else f"{expected.plain:.1f}/s"
+    )
 
 
 def drafting(offer: Offer) -> str:
@@ -86,7 +100,12 @@ def about(offer: Offer) -> list[tuple[str, str]]:
     verdict = f"{offer.fit.verdict}{': ' if offer.fit.words else ''}{offer.fit.words}"
     if pair.spec.target.server is not None:
         return [(name, one_line(words, 400)) for name, words in _remote(offer, pair.spec.target.server, verdict)]
-    rows = [("name", pair.name), ("fits", verdict), ("size", _where(offer))]
+    by = RUNS[pair.spec.backend]
+    rows = [("name", pair.name), ("fits", verdict), ("runs", f"by {by}" if by else "natively, by specchat's decoder")]
+    if offer.fit.speed is not None:
+        drafted = offer.fit.speed.drafted
+        rows.append(("speed", f"about {speed(offer)} plainly{f', {drafted:,.0f}/s with its draft' if drafted else ''}"))
+    rows.append(("size", _where(offer)))
     rows.append(("licence", offer.licence or "not known"))
     rows.append(("strategies", ", ".join(offer.strategies)))
     rows.append(("sampling", sampling.described(pair)))

@@ -74,7 +74,6 @@ def check_lines(search: "RecommendSearch", found: "Recommendations", show: "Show
 
 def measured(search: "RecommendSearch", found: "Recommendations", show: "Show") -> "Preflight":
     """Measure the figures that the checks look at."""
-    import torch
 
     from specchat.bench.bandwidth import read_bandwidth
     from specchat.bench.preflight import Preflight
@@ -91,11 +90,11 @@ def measured(search: "RecommendSearch", found: "Recommendations", show: "Show") 
     verifying = sum(one.verify_ms for one in plain) / tokens / plain_ms
     costs = verify_cost(session.runner, lambda share: show("measuring what decides", share), lambda: True)
     waited, ran = sum(one.waited_ms for one in (*plain, *stats)), sum(one.ran_ms for one in (*plain, *stats))
-    on_gpu = bool(session.info.gpu)
+    on_gpu = bool(session.info.load.gpu)
     _, _, length = best.name.partition(" x")
     return Preflight(
         plain_ms=plain_ms,
-        bound_ms=1e3 * search.step_bytes / read_bandwidth(torch.device("cuda" if on_gpu else "cpu")),
+        bound_ms=1e3 * search.step_bytes / read_bandwidth("cuda" if on_gpu else "cpu"),
         checks=[1 + verifying * (cost.ratio - 1) for cost in costs],
         strategy=best.name.partition(" ")[0],
         length=int(length) if length else 0,
@@ -104,8 +103,8 @@ def measured(search: "RecommendSearch", found: "Recommendations", show: "Show") 
         mean_draft=drafted / max(1, steps),
         measured=best.times,
         waited=waited / max(1e-9, waited + ran),
-        memory=session.info.memory,
+        memory=session.info.load.memory,
         free=free_memory(),
         prompts=best.prompts,
-        exactness=session.info.exactness.rstrip("."),
+        exactness=session.info.notes.exactness.rstrip("."),
     )

@@ -5,12 +5,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from specchat.config.catalog import Catalog
-    from specchat.engine.memory.need import Place
     from specchat.models.library import Library
     from specchat.models.offers import Offer
     from specchat.models.speed import SpeedEstimate
 
-PLACES: "dict[str, Place]" = {"GPU": "cuda", "CPU": "cpu"}
 ALIKE = 1.3
 """Factor between the needs of pairs that count as about equally large."""
 FLUENT = 10.0
@@ -19,11 +17,10 @@ FLUENT = 10.0
 
 def machine_lines(catalog: "Catalog", library: "Library") -> list[str]:
     """A table of pairs that fit, with estimated speeds, and the one to begin with."""
-    import torch
-
     from specchat.bench.bandwidth import read_bandwidth
     from specchat.bench.table import aligned
     from specchat.models import words
+    from specchat.models.fit import PLACES
     from specchat.models.machine import this_machine
     from specchat.models.offers import offers
     from specchat.models.speed import INTERVAL, estimate
@@ -31,7 +28,7 @@ def machine_lines(catalog: "Catalog", library: "Library") -> list[str]:
     machine = this_machine()
     fitting = [o for o in offers(catalog, library, machine) if o.declared and o.fit.verdict in PLACES]
     devices = {PLACES[offer.fit.verdict] for offer in fitting}
-    bandwidth = {device: read_bandwidth(torch.device(device)) for device in devices}
+    bandwidth = {device: read_bandwidth(device) for device in devices}
     estimates = [
         (offer, estimate(offer.pair, offer.target, offer.draft, device, bandwidth[device]))
         for offer in fitting

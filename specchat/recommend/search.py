@@ -171,7 +171,7 @@ class RecommendSearch:
         for one in some:
             if not groups or self._beside(one) > room:
                 groups.append([])
-                room = self.session.info.memory
+                room = self.session.info.load.memory
             groups[-1].append(one)
             room -= self._beside(one)
         return groups
@@ -182,7 +182,7 @@ class RecommendSearch:
 
         info = self.session.info
         if shared_target(self.session, self._pair.spec, variant.spec) is None:
-            return info.memory
+            return info.load.memory
         return info.draft.parameters * WHOLE_BYTES if variant.tuned is None else 2 * variant.tuned.size
 
     def _race(

@@ -12,7 +12,17 @@ from specchat.engine.backends import REMOTE_BACKEND, declared
 from specchat.engine.errors import EngineError
 from specchat.engine.process.channel import Receiver
 from specchat.engine.protocol.events import Counted, Event, Failed, Finished, Loaded, Loading
-from specchat.engine.protocol.pair import PairInfo, PairSpec, PlainFacts, StrategyStatus, TargetFacts, TemplateFacts
+from specchat.engine.protocol.pair import (
+    LoadFacts,
+    PairInfo,
+    PairNotes,
+    PairSpec,
+    PlainFacts,
+    ServerFacts,
+    StrategyStatus,
+    TargetFacts,
+    TemplateFacts,
+)
 from specchat.engine.protocol.requests import Cancel, Count, Generate, Load, Request, Shutdown
 from specchat.engine.strategies import STRATEGIES
 from specchat.remote.connection import PATIENCE_S
@@ -229,17 +239,14 @@ def _info(pair: PairSpec, link: FoundServer, seconds: float) -> PairInfo:
     return PairInfo(
         id=pair.id,
         name=pair.name,
-        device=f"{found.dialect.title} at {place}",
         context=found.known.context or pair.context or 0,
         vocab_size=0,
-        memory=0,
         strategies=tuple(StrategyStatus(name, not reason, reason) for name, reason in reasons.items()),
-        load_seconds=seconds,
-        exactness=EXACTNESS,
-        note=f"{one_line(found.model, 80)}: {found.known.note}",
-        warning=CLEAR_KEY if connection.reveals_key else "",
-        server=found.dialect.title,
-        continues=found.dialect.continues,
+        load=LoadFacts(f"{found.dialect.title} at {place}", seconds=seconds),
+        notes=PairNotes(
+            EXACTNESS, f"{one_line(found.model, 80)}: {found.known.note}", CLEAR_KEY if connection.reveals_key else ""
+        ),
+        server=ServerFacts(found.dialect.title, found.dialect.continues),
         target=TargetFacts(found.known.parameters),
         plain=PlainFacts(server=_plain_server(pair, link)),
         template=TemplateFacts(tools=found.dialect.takes_tools),

@@ -193,7 +193,7 @@ class Broker:
                 {
                     "pid": worker.engine.pid,
                     "pair": worker.pair.name if worker.pair else "",
-                    "device": worker.info.device if worker.info else "",
+                    "device": worker.info.load.device if worker.info else "",
                     "state": _state(worker),
                     "clients": [
                         {"name": client.name, "pid": client.pid, "waiting": len(client.waiting)}

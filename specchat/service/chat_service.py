@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 from specchat.attachments import Attachment, with_attachments
 from specchat.chat.reasoning import without_marks
@@ -13,7 +12,7 @@ from specchat.chat.store import Store
 from specchat.chat.turn import Reply, Turn
 from specchat.config.catalog import Pair
 from specchat.engine.protocol.events import Failed, Finished
-from specchat.engine.protocol.options import NOTHING_WRITTEN, Grammar, Written
+from specchat.engine.protocol.options import NOTHING_WRITTEN, Beginning, Grammar, Written
 from specchat.engine.protocol.port import EnginePort
 from specchat.engine.protocol.requests import Count, Generate
 from specchat.engine.protocol.stats import Stats
@@ -23,7 +22,7 @@ from specchat.service.listeners import Listener
 from specchat.service.replies import Running
 from specchat.service.saved_chats import SavedChats
 from specchat.service.settings import ChatSettings, Preferences
-from specchat.service.state import ServiceState
+from specchat.service.state import NO_OPTIONS, ServiceOptions, ServiceState
 
 STEPS_S = 1 / 30
 """Seconds between updates of steps alone."""
@@ -35,9 +34,10 @@ class ChatService(ServiceState):
     Requests that make no sense now are answered with a sentence. Call all methods from one thread.
     """
 
-    def __init__(self, engine: EnginePort, store: Store, preferences: Preferences, **options: Any) -> None:
-        """`options` are those of `ServiceState`."""
-        super().__init__(engine, store, preferences, **options)
+    def __init__(
+        self, engine: EnginePort, store: Store, preferences: Preferences, options: ServiceOptions = NO_OPTIONS
+    ) -> None:
+        super().__init__(engine, store, preferences, options)
         self.warning = ""
         """The trouble with saving the last prompt, in a sentence."""
         self.chats = SavedChats(self)
@@ -115,8 +115,8 @@ class ChatService(ServiceState):
             return "there is no reply to make again yet"
         if refusal := self.refusal(turn.content):
             return refusal
-        self.prefill = self.next_prefill or (turn.reply.prefill if turn.reply else "")
-        begun = turn.reply.begun if turn.reply and not self.prefill else NOTHING_WRITTEN
+        self.prefill = self.next_prefill or (turn.reply.start.prefill if turn.reply else "")
+        begun = turn.reply.start.begun if turn.reply and not self.prefill else NOTHING_WRITTEN
         self._answer(turn, begun=begun, fresh_seed=True)
         return ""
 
@@ -135,7 +135,7 @@ class ChatService(ServiceState):
             return "the last prompt has no answer yet: /again asks for one"
         if reply.tool_calls and reply.ended:
             return self.refusal("") or self.begin_calls(Running(self.conversation, turn, reply, self.settings))
-        if reply.ended and reply.state == "finished" and reply.reason == "stop":
+        if reply.ended and reply.state == "finished" and reply.end.reason == "stop":
             return "the last reply came to its end; write what you want next"
         if not self.loaded.continues:
             return "the server cannot go on with a reply: /again asks for another one"
@@ -171,8 +171,7 @@ class ChatService(ServiceState):
     ) -> None:
         settings = replace(self.settings, seed=None) if fresh_seed else self.settings
         reply = self._new_reply(settings, seed if settings.seed is None else None)
-        reply.begun = begun
-        reply.prefill, self.prefill = "" if begun.text else self.next_prefill, ""
+        reply.start, self.prefill = Beginning("" if begun.text else self.next_prefill, begun), ""
         self._add(Running(self.conversation, turn, reply, settings, grammar=grammar))
 
     def _new_reply(self, settings: ChatSettings, seed: int | None = None) -> Reply:

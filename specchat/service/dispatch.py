@@ -146,7 +146,7 @@ class Dispatch:
         for running in state.replies.all:
             if not running.reply.requested:
                 state.begin(running)
-        words = (clean(event.info.warning), f"{reason}; decoding plainly" if reason else unread)
+        words = (clean(event.info.notes.warning), f"{reason}; decoding plainly" if reason else unread)
         return Update("loaded", " ".join(filter(None, words)), event=event)
 
     def _died(self, event: Failed) -> Iterator[Update]:
@@ -195,12 +195,12 @@ class Dispatch:
         if running is None:
             return
         reply, prompt = running.reply, ""
-        words = reply.error
+        words = reply.end.error
         if running.chat is not state.conversation:
-            words = f"“{one_line(running.chat.title, 40)}”: {reply.error}"
+            words = f"“{one_line(running.chat.title, 40)}”: {reply.end.error}"
         elif not reply.raw and running.turn.reply in (reply, None):
-            if not state.prefill and reply.prefill != state.next_prefill:
-                state.prefill = reply.prefill
+            if not state.prefill and reply.start.prefill != state.next_prefill:
+                state.prefill = reply.start.prefill
             words += state.way_out.removeprefix(".") if event.kind == "context" else ""
             prompt = running.turn.prompt
         yield Update("ended", words, prompt, event)

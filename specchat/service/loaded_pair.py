@@ -83,14 +83,14 @@ class LoadedPair:
     @property
     def continues(self) -> bool:
         """False if the model is known not to go on from the beginning of a reply."""
-        return self.info is None or self.info.continues
+        return self.info is None or self.info.server.continues
 
     def about_tools(self) -> str:
         """A sentence, once for each pair that is loaded, where its model calls no tools."""
         if self.info is None or self.info.template.tools or self._tools_explained == self.info.id:
             return ""
         self._tools_explained = self.info.id
-        why = "its server takes none" if self.info.server else "its chat template shows none"
+        why = "its server takes none" if self.info.server.name else "its chat template shows none"
         return f"{self.name} is not offered the tools of this chat: {why}"
 
     def strategy_status(self, name: str) -> StrategyStatus | None:

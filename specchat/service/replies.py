@@ -80,8 +80,8 @@ class Replies:
                 reply.sampling,
                 running.settings.limits,
                 speculation,
-                reply.prefill,
-                reply.begun,
+                reply.start.prefill,
+                reply.start.begun,
                 chat=running.chat.key,
                 template=template,
                 tools=tools,
@@ -159,7 +159,7 @@ class Replies:
             self._running[0].reply.state = "reading"
         reply = running.reply
         came_to_nothing = not (reply.raw or reply.tool_calls) and (
-            reply.state == "failed" or reply.reason == "cancelled"
+            reply.state == "failed" or reply.end.reason == "cancelled"
         )
         needless = refused and not running.turn.results  # results must not go with the reply to them
         if came_to_nothing and (needless or len(running.turn.replies) > 1):

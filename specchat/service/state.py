@@ -1,7 +1,7 @@
 """The state of a chat service: its pair, its open chat, its settings, and the replies that run."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from specchat.chat.store import Store
@@ -27,64 +27,65 @@ from specchat.service.saved_replies import SavedReplies
 from specchat.service.settings import ChatSettings, Preferences, as_data
 
 
+@dataclass(frozen=True)
+class ServiceOptions:
+    """The parts of a chat service that clients choose.
+
+    Attributes:
+        fallback: the pair to load where the first one cannot be.
+        personas: a chat with the system prompt of one begins its replies as that says.
+        copies_saved: let drafts copy from the replies of saved chats.
+        saves_settings: save the settings with each chat, for when it is opened again.
+        restarts: start an engine again that died.
+        ended: called with each reply that has ended.
+        servers: the servers whose tools chats may use.
+        uses_tools: use them in new chats.
+        watches: hear of the replies of other programs that share the engine.
+        used: where loaded pairs are kept, so that their chats find them again.
+    """
+
+    fallback: Pair | None = None
+    personas: Sequence[Persona] = ()
+    copies_saved: bool = False
+    saves_settings: bool = False
+    restarts: bool = False
+    ended: Callable[[Reply], object] = lambda _: None
+    servers: ToolServers | None = None
+    uses_tools: bool = False
+    watches: bool = False
+    used: UsedPairs | None = None
+
+
+NO_OPTIONS = ServiceOptions()
+
+
 class ServiceState:
     """The parts of a service work on this. `ChatService` has the requests of clients."""
 
-    def __init__(
-        self,
-        engine: EnginePort,
-        store: Store,
-        preferences: Preferences,
-        *,
-        fallback: Pair | None = None,
-        personas: Sequence[Persona] = (),
-        copies_saved: bool = False,
-        saves_settings: bool = False,
-        restarts: bool = False,
-        ended: Callable[[Reply], object] = lambda _: None,
-        servers: ToolServers | None = None,
-        uses_tools: bool = False,
-        watches: bool = False,
-        used: UsedPairs | None = None,
-    ) -> None:
-        """Serve `engine`, and the chats in `store`.
-
-        Args:
-            fallback: the pair to load where the first one cannot be.
-            personas: a chat with the system prompt of one begins its replies as that says.
-            copies_saved: let drafts copy from the replies of saved chats.
-            saves_settings: save the settings with each chat, for when it is opened again.
-            restarts: start an engine again that died.
-            ended: called with each reply that has ended.
-            servers: the servers whose tools chats may use.
-            uses_tools: use them in new chats.
-            watches: hear of the replies of other programs that share the engine.
-            used: where loaded pairs are kept, so that their chats find them again.
-        """
+    def __init__(self, engine: EnginePort, store: Store, preferences: Preferences, options: ServiceOptions) -> None:
+        """Serve `engine`, and the chats in `store`."""
         self.engine = engine
         self.preferences = preferences
         self.settings = ChatSettings(seed=preferences.seed, limits=preferences.limits)
         self.chat = OpenChat(store, preferences.system, self._view)
-        self.loaded = LoadedPair(engine, fallback, restarts)
+        self.loaded = LoadedPair(engine, options.fallback, options.restarts)
         self.chat_pair = ""
         """The id of the pair that alone answers in the open chat; empty where that is the loaded one."""
         self._chat_pair_name = ""
-        self._used = used
         self._chosen = ""
         """The id of the pair that the user chose and that is being loaded."""
         self._bound_before = ("", "")
         """The open chat, and the pair that answered in it before another was chosen."""
-        self.others = OtherReplies(engine, watches)
+        self.others = OtherReplies(engine, options.watches)
         self.listeners = Listeners()
-        self.replies = Replies(engine, self.chat.saving, ended)
-        self.saved = SavedReplies(engine, store, copies_saved)
-        self.tools = ChatTools(servers, usual=uses_tools)
+        self.replies = Replies(engine, self.chat.saving, options.ended)
+        self.saved = SavedReplies(engine, store, options.copies_saved)
+        self.tools = ChatTools(options.servers, usual=options.uses_tools)
         self.calls = Calls(self.tools)
         self.prompt_count = PromptCount(self._counted_with)
         self.prefill = ""
         """The beginning of the next reply, used once."""
-        self._personas = personas
-        self._saves_settings = saves_settings
+        self._options = options
         self._before: ChatSettings | None = None
         self._put = self.settings
         """The settings of the pair before, and those that the latest load replaced them with."""
@@ -116,7 +117,7 @@ class ServiceState:
     @property
     def next_prefill(self) -> str:
         """The beginning of the next reply: the one set for once, else the persona's."""
-        persona = persona_of(self.conversation.system, self._personas)
+        persona = persona_of(self.conversation.system, self._options.personas)
         return self.prefill or (persona.prefill if persona else "")
 
     # Running replies
@@ -175,8 +176,8 @@ class ServiceState:
     def keep_pair(self) -> None:
         """Keep the pair that was loaded, for chats that are opened again, and for the next start if it was chosen."""
         pair = self.loaded.pair
-        if self._used is not None and pair is not None:
-            self._used.keep(pair, chosen=pair.id == self._chosen)
+        if self._options.used is not None and pair is not None:
+            self._options.used.keep(pair, chosen=pair.id == self._chosen)
 
     def take_back(self) -> None:
         """Use the pair before, which is loaded after all, with its settings unless they were changed since.
@@ -253,7 +254,7 @@ class ServiceState:
     def _view(self) -> dict[str, Any]:
         view: dict[str, Any] = {"pair": self.wanted or self.loaded.id}
         view["pair_name"] = self.wanted_name or self.loaded.name
-        if self._saves_settings:
+        if self._options.saves_settings:
             view["settings"] = as_data(self.settings)
         if (choices := self.tools.of(self.conversation.key)) != self.tools.usual:
             view["tools"] = choices.data

@@ -52,15 +52,15 @@ class SpecchatApp(App[None]):
         self.engine = engine
         self.launch = launch
         self.session = AppSession(engine, launch)
-        self.keys = Keys(ACTIONS, launch.keymap)
+        self.keys = Keys(ACTIONS, launch.config.keymap)
         self.interrupting = Interrupting()
         self._in_turn = InTurn(self, super().on_event)
         self._catalog = catalog
         self._shown = False
         self._ended: int | None = None
-        for theme in launch.themes:
+        for theme in launch.config.themes:
             self.register_theme(textual_theme(theme))
-        wanted = launch.theme or DEFAULT_THEME
+        wanted = launch.config.theme or DEFAULT_THEME
         if wanted in self.available_themes:
             self.theme = wanted
 
@@ -112,7 +112,7 @@ class SpecchatApp(App[None]):
             self.call_after_refresh(self._start_engine)
 
     def _start_engine(self) -> None:
-        pair, fallback = self.launch.pair, self.launch.fallback
+        pair, fallback = self.launch.pair, self.launch.service.fallback
         ask = bool(fallback and self.session.fetching.lacks(pair))
         self.session.load(
             fallback if ask and fallback is not None else pair,
@@ -126,11 +126,11 @@ class SpecchatApp(App[None]):
         self.chat.queue.take_left()
         self.chat.call_later(self.chat.begin)
         self.run_worker(_warm_up, thread=True, exit_on_error=False)
-        for warning in (*self.launch.warnings, *self.keys.problems):
+        for warning in (*self.launch.config.warnings, *self.keys.problems):
             self.notify(clean(warning), severity="warning", markup=False)
 
-        if self.launch.live is not None:
-            watch(self.chat, self.launch.live)
+        if self.launch.config.live is not None:
+            watch(self.chat, self.launch.config.live)
         if ask:
             want_pair(self.chat, pair)
         go_on(self.chat)

@@ -1,5 +1,7 @@
 """The app's session: the chat service, and what only the app shows."""
 
+from dataclasses import replace
+
 from specchat.config.catalog import Catalog, Pair
 from specchat.engine.protocol.events import Finished
 from specchat.engine.protocol.port import EnginePort
@@ -26,20 +28,11 @@ class AppSession(ChatService):
             engine,
             launch.store,
             launch.preferences,
-            fallback=launch.fallback,
-            personas=launch.personas,
-            copies_saved=launch.copies_saved,
-            saves_settings=True,
-            restarts=True,
-            ended=self.ledger.add,
-            servers=launch.servers,
-            uses_tools=launch.uses_tools,
-            watches=True,
-            used=launch.used,
+            replace(launch.service, saves_settings=True, restarts=True, watches=True, ended=self.ledger.add),
         )
         self.launch = launch
         self.gpu = GpuWatch()
-        self.fetching = Fetching(launch.models)
+        self.fetching = Fetching(launch.models.places)
         self.tuning = Tuning(launch.tuning)
         self.recommending = Recommending(launch.tuning)
         self.racing = Racing(self, self.ledger)
@@ -77,7 +70,7 @@ class AppSession(ChatService):
             return catalog.find(name)
         from specchat.models.names import pair_named  # the app starts sooner without
 
-        return pair_named(name, catalog, self.launch.used, self.fetching.places())
+        return pair_named(name, catalog, self.launch.service.used, self.fetching.places())
 
     @property
     def writes(self) -> bool:

@@ -34,7 +34,7 @@ def header_sides(session: AppSession) -> tuple[Content, ...]:
     settings = session.settings
     parts = [
         f"{session.wanted_name}, loaded when you write" if session.wanted else session.loaded.name,
-        one_line(persona_name(session.conversation.system, session.launch.personas), 30),
+        one_line(persona_name(session.conversation.system, session.launch.service.personas), 30),
         _drafting(session),
         "tools on" * session.tools.of(session.conversation.key).on,
         f"temperature {settings.sampling.shown('temperature')}",
@@ -47,7 +47,8 @@ def header_sides(session: AppSession) -> tuple[Content, ...]:
 def _drafting(session: AppSession) -> str:
     """The speculation that is set; a server decides by itself."""
     info = session.loaded.info
-    return info.server if info is not None and info.server else speculation_label(session.settings.speculation)
+    server = info.server.name if info is not None else ""
+    return server or speculation_label(session.settings.speculation)
 
 
 def loading_words(loading: Loading | None) -> str:

@@ -149,7 +149,7 @@ def compared(
     free = free_bytes(CHOSEN.device if device == "cuda" else torch.device("cpu"))
     after = replace(after, spec=_placed(after.spec, device))
     # Beside each other they are measured in the same seconds.
-    if free is None or free > 2 * first.info.memory:
+    if free is None or free > 2 * first.info.load.memory:
         second = load(after.spec, show)
         old, new = _contenders(first, before, 1), _contenders(second, after, 2, needed=True)
         found = held_out_speeds(_plain(first), [*old, *new], prompts, notify)

@@ -150,7 +150,7 @@ class TuneOrder:
         from specchat.tune.workshop import fingerprint
 
         if plan is not None:
-            self._tell(plan, target, session.info.memory)
+            self._tell(plan, target, session.info.load.memory)
         wanted = (self.data.chats, self.pair.sampling, *asked)
         if self.shop.prepare(self.kind, fingerprint(target.checkpoint), wanted):
             self.report.note(f"{self.folder} was of other models or of other prompts; it is begun anew.")

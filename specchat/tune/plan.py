@@ -112,32 +112,32 @@ def _plan(
     """Plan `steps` of so many `operations` by a `trainer` of so many bytes, of which `kept` are written to a file."""
     speed = max(info.plain.tokens_per_second, 1.0)
     replies_s, measuring_s = (replies + _HELD_OUT) * _REPLY_TOKENS / speed, _MEASURED_TOKENS / speed
-    if info.gpu and not on_cpu:
+    if info.load.gpu and not on_cpu:
         states = 2 * _STATES * info.context * info.target.tables // max(1, info.vocab_size)
         # Once replies are written, of the target its tables stay alone.
-        gpu = _GPU_PROCESS + max(info.memory + states, trainer + _TABLE_BYTES * info.target.tables + _SLAB)
+        gpu = _GPU_PROCESS + max(info.load.memory + states, trainer + _TABLE_BYTES * info.target.tables + _SLAB)
         step_s = _STEP_S + operations / _GPU_OPERATIONS_S
         return TunePlan(replies_s, steps * step_s, measuring_s, PROCESS + _GPU_HOST + kept, gpu)
     rate = _OPERATIONS_S * (cores or os.cpu_count() or 1)
-    if info.gpu:
+    if info.load.gpu:
         # The GPU writes, and the target in main memory reads it all once more.
         replies_s += (replies + _HELD_OUT) * _TEXT_TOKENS * 2 * info.target.parameters / rate
     return TunePlan(
         replies_s,
         steps * (_STEP_S + operations / rate),
         measuring_s,
-        PROCESS + info.memory + max(trainer, info.memory),
+        PROCESS + info.load.memory + max(trainer, info.load.memory),
     )
 
 
 def recommend_memory(info: PairInfo) -> int:
     """Estimated bytes that `specchat recommend` takes beside the chat: the pair, and as much of its other settings."""
-    return PROCESS + 2 * info.memory
+    return PROCESS + 2 * info.load.memory
 
 
 def unsupported(info: PairInfo) -> str:
     """The reason why the draft of a loaded pair cannot be trained, as a sentence; empty if that is not known."""
-    if info.server:
+    if info.server.name:
         return "A server runs this pair, and drafts as it was started."
     if not info.draft.parameters:
         return "This pair has no draft model to train."

@@ -1,5 +1,6 @@
 """A target as training uses it: its tables and scores, as tensors that gradients may pass."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -66,7 +67,7 @@ class FrozenTarget:
             ModelError: they are missing or damaged.
         """
         with Weights(self.checkpoint) as weights:
-            return read_norm(weights, self.config.recipe.norm)
+            return read_norm(weights, replace(self.config.recipe.norm, bias=False))
 
 
 SLAB = 1 << 24
@@ -84,7 +85,7 @@ class DeviceTarget(FrozenTarget):
         self.checkpoint, self.device = checkpoint, model.device
         weights, self._recipe = model.decoder.weights, checkpoint.config.recipe
         self._embed, self._head = weights.embed, weights.head
-        self._norm = RMSNorm(weights.norms[self._recipe.norm], self._recipe.norm.eps, self._recipe.norm.centred)
+        self._norm = RMSNorm.of(self._recipe.norm, weights.norms[self._recipe.norm])
 
     def embed(self, tokens: Tensor) -> Tensor:
         return self._recipe.embed_scale * embedding(tokens.to(self.device), self._embed).float()

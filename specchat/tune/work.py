@@ -74,7 +74,7 @@ def loaded(order: TuneOrder) -> "tuple[Session, FrozenTarget]":
     if isinstance(model, CachedDecoder):
         return session, FrozenTarget(checkpoint, model)
     if not isinstance(model, Target):
-        raise order.refuse(session.info.note or "another program runs it")
+        raise order.refuse(session.info.notes.note or "another program runs it")
     found = DeviceTarget(checkpoint, cast("DeviceModel", model))
     leave_room(found.device)
     return session, found

@@ -11,7 +11,7 @@ from specchat.chat.store import Store
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply, Turn
 from specchat.engine.protocol.events import Changed, Finished, Started
-from specchat.engine.protocol.options import Sampling, Speculation
+from specchat.engine.protocol.options import Beginning, Sampling, Speculation
 from tests.fake import stats, steps
 
 
@@ -19,7 +19,7 @@ def answer(
     chat: Conversation, turn: Turn, text: str, *, prefill: str = "", ended: bool = True, candidates: int = 1
 ) -> Reply:
     """A recorded reply to `turn` whose strategy changes half-way; drafts are trees with several `candidates`."""
-    reply = Reply(1, "demo", Sampling(seed=7, temperature=0.5), Speculation.of("draft"), prefill=prefill)
+    reply = Reply(1, "demo", Sampling(seed=7, temperature=0.5), Speculation.of("draft"), start=Beginning(prefill))
     chat.answer(turn, reply)
     made = steps(text, candidates=candidates)
     reply.started(Started(1, 12, 3, 7, Speculation.of("draft"), prefill))

@@ -23,6 +23,7 @@ from specchat.chat.tree import Conversation
 from specchat.chat.turn import Turn
 from specchat.clean import clean
 from specchat.engine.protocol.events import Failed, Finished
+from specchat.engine.protocol.options import Beginning
 from specchat.engine.protocol.stats import Stats
 
 from .conftest import a_chat, answer, flush, save
@@ -235,7 +236,7 @@ def test_names_and_errors_from_a_file_are_safe_to_show(store: Store, tmp_path: P
     }
     (key,) = import_file(store, written(tmp_path / "a.json", json.dumps(data))).keys
     reply = next(reply for turn in store.load(key)[0].every_turn() for reply in turn.replies if "␛" in reply.name)
-    for shown in (reply.name, reply.error, *(mark.text for mark in reply.marks)):
+    for shown in (reply.name, reply.end.error, *(mark.text for mark in reply.marks)):
         assert shown == clean(shown)
     assert "\n" not in reply.name
 
@@ -309,7 +310,7 @@ def grown(random: Random) -> Conversation:
             turns.append(chat.ask(text(), files))
         for _ in range(random.randrange(3)):
             reply = answer(chat, turns[-1], text(12) or "x", ended=False)
-            reply.prefill = text()
+            reply.start = Beginning(text())
             end: Any = random.choice((None, "stop", "length", "context", "cancelled", "failed"))
             if end == "failed":
                 reply.failed(Failed(1, "memory", text()))

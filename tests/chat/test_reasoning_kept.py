@@ -14,7 +14,7 @@ from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply
 from specchat.clean import clean
 from specchat.engine.protocol.events import Finished, Piece, Started, Step
-from specchat.engine.protocol.options import Message, Sampling, Speculation, Written
+from specchat.engine.protocol.options import Beginning, Message, Sampling, Speculation, Written
 from specchat.engine.protocol.stats import Stats
 
 from .conftest import save
@@ -80,7 +80,7 @@ def test_a_reply_that_ended_by_itself_keeps_no_tokens() -> None:
 def test_what_goes_on_keeps_all_tokens_of_the_reply() -> None:
     chat = Conversation()
     first = thoughtful(chat, thinking=True, reason="length")
-    rest = Reply(2, "demo", Sampling(), Speculation(), begun=first.written)
+    rest = Reply(2, "demo", Sampling(), Speculation(), start=Beginning(begun=first.written))
     chat.answer(chat.turns[0], rest)
     rest.started(Started(2, 6, 0, 0, Speculation()))
     assert (rest.text, rest.thinking) == (first.text, True)
@@ -90,14 +90,14 @@ def test_what_goes_on_keeps_all_tokens_of_the_reply() -> None:
     assert rest.written == Written(whole.text, whole.reasoning, False, (5, 6, 7, 8, 9))
     assert not rest.rewritten
     again = opened(rest.raw, reply_row(rest).meta)
-    assert (again.begun, again.written) == (first.written, rest.written)
+    assert (again.start.begun, again.written) == (first.written, rest.written)
 
 
 def test_a_chat_of_an_older_specchat_opens_as_it_was() -> None:
     """Its replies have marks in their text, without ranges of reasoning."""
     old = json.dumps({"name": "demo", "prefill": "So", "token_ids": []})
     reply = opened("<think>hm</think>Yes.", old)
-    assert (reply.text, reply.reasoning, reply.prefill) == ("<think>hm</think>Yes.", None, "So")
+    assert (reply.text, reply.reasoning, reply.start.prefill) == ("<think>hm</think>Yes.", None, "So")
     assert json.loads(reply_row(reply).meta)["reasoning"] is None
 
 

@@ -34,7 +34,18 @@ def shape(chat: Conversation) -> list[object]:
 
     def of(turn: Turn) -> list[object]:
         replies = [
-            (r.key, r.raw, r.state, r.reason, r.stats, r.sampling, list(r.marks), r.steps, r.offsets, *map(of, r.turns))
+            (
+                r.key,
+                r.raw,
+                r.state,
+                r.end.reason,
+                r.end.stats,
+                r.sampling,
+                list(r.marks),
+                r.steps,
+                r.offsets,
+                *map(of, r.turns),
+            )
             for r in turn.replies
         ]
         return [turn.key, turn.prompt, turn.attachments, turn.created, replies]
@@ -78,13 +89,13 @@ def test_a_reply_being_written_is_there_as_interrupted(store: Store) -> None:
     flush(store)
     loaded = store.load(chat.key)[0].turns[0].reply
     assert loaded is not None
-    assert (loaded.text, loaded.state, loaded.error) == ("half of the", "failed", INTERRUPTED)
+    assert (loaded.text, loaded.state, loaded.end.error) == ("half of the", "failed", INTERRUPTED)
     reply.failed(Failed(1, "memory", "out of memory"))
     store.save_reply(chat, reply)
     flush(store)
     loaded = store.load(chat.key)[0].turns[0].reply
     assert loaded is not None
-    assert loaded.error == "out of memory"
+    assert loaded.end.error == "out of memory"
     assert [hit.message for hit in store.search("half")] == [reply.key]
 
 
@@ -556,7 +567,7 @@ def test_a_reply_cut_off_whose_figures_are_damaged_does_not_hold_up_the_others(t
     flush(store)
     loaded = store.load(chat.key)[0].turns[0].reply
     assert loaded is not None
-    assert loaded.error == INTERRUPTED
+    assert loaded.end.error == INTERRUPTED
     store.close()
 
 

@@ -35,15 +35,15 @@ def test_nothing_asked_for_leaves_all_to_the_pair(run: Run, home: Path, launches
         chosen.acceptance,
         chosen.sampling,
     ) == (None,) * 4
-    assert (chosen.seed, chosen.limits.max_tokens, chosen.system, launch.theme) == (
+    assert (chosen.seed, chosen.limits.max_tokens, chosen.system, launch.config.theme) == (
         None,
         None,
         "",
         None,
     )
-    assert {"ink", "paper"} <= {theme.name for theme in launch.themes}
+    assert {"ink", "paper"} <= {theme.name for theme in launch.config.themes}
     assert launch.history == home / "state" / "prompts.jsonl"
-    assert launch.warnings == ()
+    assert launch.config.warnings == ()
 
 
 def test_options_and_settings_arrive(run: Run, home: Path, launches: list[Launch]) -> None:
@@ -59,7 +59,7 @@ def test_options_and_settings_arrive(run: Run, home: Path, launches: list[Launch
         chosen.seed,
     ) == ("swift", 2, "ratio", 3)
     assert chosen.sampling == Sampling(temperature=0, top_p=0.95, top_k=20)
-    assert (chosen.limits.max_tokens, launch.theme) == (9, "paper")
+    assert (chosen.limits.max_tokens, launch.config.theme) == (9, "paper")
 
 
 def test_a_pair_names_its_heads(run: Run, home: Path, launches: list[Launch]) -> None:
@@ -75,10 +75,10 @@ def test_own_themes_are_found_and_bad_ones_told(run: Run, home: Path, launches: 
     (themes / "bad.toml").write_text('name = "bad"\ndark = true\nprimary = "red"\n')
     assert run("--theme", "mine").exit_code == 0
     (launch,) = launches
-    assert launch.theme == "mine"
-    assert "mine" in {theme.name for theme in launch.themes}
-    assert len(launch.warnings) == 1
-    assert "bad.toml" in launch.warnings[0]
+    assert launch.config.theme == "mine"
+    assert "mine" in {theme.name for theme in launch.config.themes}
+    assert len(launch.config.warnings) == 1
+    assert "bad.toml" in launch.config.warnings[0]
 
 
 def test_an_unknown_theme_is_refused_or_told(run: Run, home: Path, launches: list[Launch]) -> None:
@@ -87,7 +87,7 @@ def test_an_unknown_theme_is_refused_or_told(run: Run, home: Path, launches: lis
     assert 'Did you mean "paper"?' in result.stderr
     configure(home, config='theme = "papre"\n')
     assert run().exit_code == 0
-    assert 'There is no theme "papre"' in launches[0].warnings[0]
+    assert 'There is no theme "papre"' in launches[0].config.warnings[0]
     assert run("--theme", "nord").exit_code == 0
 
 
@@ -100,13 +100,13 @@ def test_a_state_folder_that_cannot_be_made_is_no_obstacle(run: Run, home: Path,
     (home / "state").write_text("in the way")
     assert run().exit_code == 0
     assert launches[0].history is None
-    assert "cannot be made" in launches[0].warnings[0]
+    assert "cannot be made" in launches[0].config.warnings[0]
 
 
 def test_the_app_can_save_a_setting(run: Run, home: Path, launches: list[Launch]) -> None:
     run()
-    assert launches[0].remember is not None
-    launches[0].remember("theme", "dusk")
+    assert launches[0].config.remember is not None
+    launches[0].config.remember("theme", "dusk")
     assert load_settings(home / "config" / "config.toml").theme == "dusk"
 
 

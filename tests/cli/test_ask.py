@@ -12,10 +12,12 @@ from specchat.config.catalog import folder_source, local_pair
 from specchat.engine.errors import ErrorKind
 from specchat.engine.protocol.events import Event, Finished, FinishReason, Started
 from specchat.engine.protocol.options import Grammar, Message, Sampling, Speculation
+from specchat.engine.protocol.pair import ServerFacts
 from specchat.engine.protocol.requests import Generate, Load
 from tests import fake
 from tests.cli.conftest import REPLIES, Run, configure
 from tests.fake import FakeEngine
+from tests.parts import changed
 
 
 def asked(engines: list[FakeEngine]) -> Generate:
@@ -32,7 +34,7 @@ def test_only_the_text_goes_to_standard_output(run: Run, engines: list[FakeEngin
 
 
 def test_what_a_pair_does_not_get_is_said(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    info = replace(fake.INFO, warning="It drafts otherwise.")
+    info = changed(fake.INFO, warning="It drafts otherwise.")
     monkeypatch.setattr("specchat.resident.shared.open_engine", lambda *_: FakeEngine(REPLIES, info=info))
     assert run("ask", "hello").stderr == "It drafts otherwise.\n"
     assert run("--plain", input="hello").stderr == "It drafts otherwise.\n"
@@ -120,7 +122,8 @@ def test_an_answer_that_is_no_json_is_not_passed_over(
     as_json: bool,
 ) -> None:
     engine = FakeEngine(
-        (*["One."] * (goes_on == "--continue"), ended(answer, reason)), info=replace(fake.INFO, server=server)
+        (*["One."] * (goes_on == "--continue"), ended(answer, reason)),
+        info=changed(fake.INFO, server=ServerFacts(server)),
     )
     monkeypatch.setattr("specchat.resident.shared.open_engine", lambda *_: engine)
     if goes_on == "--continue":

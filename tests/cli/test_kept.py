@@ -127,7 +127,7 @@ def test_a_saved_answer_is_gone_on_with(run: Run, home: Path, engine: FakeEngine
     assert said(chat) == [("Foxes?", "One."), ("And owls?", "Two.")]
     reply = chat.turns[0].reply
     assert reply is not None
-    assert (reply.name, reply.seed, reply.reason, bool(reply.stats), bool(reply.steps)) == (
+    assert (reply.name, reply.seed, reply.end.reason, bool(reply.end.stats), bool(reply.steps)) == (
         "demo",
         7,
         "stop",
@@ -244,7 +244,7 @@ def test_a_failed_reply_keeps_the_question(run: Run, home: Path, engine: FakeEng
     (chat,) = chats(home)
     reply = chat.turns[0].reply
     assert reply is not None
-    assert (reply.state, reply.error) == ("failed", "Memory ran out.")
+    assert (reply.state, reply.end.error) == ("failed", "Memory ran out.")
 
 
 def test_a_model_that_does_not_load_leaves_no_chat(run: Run, home: Path, engine: FakeEngine) -> None:
@@ -391,4 +391,4 @@ def test_a_killed_process_leaves_what_was_written() -> None:
     reply = latest().turns[0].reply
     assert reply is not None
     assert reply.raw.startswith("word word")
-    assert reply.error == INTERRUPTED
+    assert reply.end.error == INTERRUPTED

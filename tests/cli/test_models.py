@@ -244,7 +244,7 @@ def test_other_programs_models_are_not_deleted(run: Run, tmp_path: Path) -> None
 def test_the_list_tells_size_fit_strategies_and_licence(run: Run, tmp_path: Path) -> None:
     gguf(tmp_path / "user" / ".lmstudio" / "models" / "maker" / "tiny" / "m.gguf")
     rows = run("models", "list").stdout.splitlines()
-    assert rows[0].split() == ["id", "name", "size", "fits", "strategies", "licence"]
+    assert rows[0].split() == ["id", "name", "size", "fits", "plain", "strategies", "licence"]
     assert rows[1].split()[:2] == ["*", "demo"]
     listed = json.loads(run("models", "list", "--json").stdout)
     by_id = {model["id"]: model for model in listed["models"]}

@@ -12,6 +12,7 @@ from specchat.bench import bandwidth, race
 from specchat.bench.race import ContenderSpeed
 from specchat.cli import recommend
 from specchat.config.catalog import Pair, Requires, load_catalog
+from specchat.engine.hardware import bandwidth as of_memory
 from specchat.engine.loading import load
 from specchat.engine.loading.beside import load_beside
 from specchat.engine.protocol.options import Message
@@ -254,8 +255,8 @@ def test_what_cannot_be_loaded_is_left_out(run: Run, command: tuple[str, ...], m
 def test_the_checks_have_figures_of_this_machine(
     run: Run, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bandwidth, "MEBIBYTES", 1)
-    monkeypatch.setattr(bandwidth, "SECONDS", 0.0)
+    monkeypatch.setattr(of_memory, "MEBIBYTES", 1)
+    monkeypatch.setattr(of_memory, "SECONDS", 0.0)
     result = run(*command, "--dry-run", "--decide")
     assert result.exit_code == 0
     lines = result.stdout.splitlines()

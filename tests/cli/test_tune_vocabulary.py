@@ -86,7 +86,7 @@ def test_saved_replies_are_counted(run: Run, pair: Path, saved: None, monkeypatc
     assert set(tokens) == {*range(BYTES), BYTES + 6, BYTES + 7, *range(SIZE - len(SPECIAL), SIZE)}
     pair.write_text(pair.read_text().replace('id = "tiny"', f'id = "tiny"\n{line}'))
     info = load(load_catalog(pair).find("tiny").spec, lambda _: None).info
-    assert (info.draft.tokens, info.warning) == (262, "")
+    assert (info.draft.tokens, info.notes.warning) == (262, "")
 
 
 def test_the_target_writes_where_few_replies_are_saved(
@@ -115,7 +115,7 @@ def test_a_target_s_own_layer_has_one_too(
     line = result.stdout.splitlines()[-1]
     pair.write_text(pair.read_text().replace('id = "own"', f'id = "own"\n{line}'))
     info = load(load_catalog(pair).find("own").spec, lambda _: None).info
-    assert (info.draft.tokens, info.warning) == (SIZE - 6, "")
+    assert (info.draft.tokens, info.notes.warning) == (SIZE - 6, "")
 
 
 @pytest.mark.parametrize(

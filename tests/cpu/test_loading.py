@@ -57,5 +57,5 @@ def test_where_nothing_can_be_compiled_the_pair_is_placed_by_the_references_need
     monkeypatch.setattr(native, "place", placed)
     monkeypatch.setattr(compiled, "unavailable", lambda *_: "numba is broken")
     session = load(pair, lambda _: None)
-    assert "alone" in session.info.exactness
+    assert "alone" in session.info.notes.exactness
     assert [one.plan.target.compiled for one in plans] == [True, False]

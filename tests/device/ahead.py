@@ -26,7 +26,7 @@ from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.device import rehearse
 from specchat.engine.weights.checkpoint import Checkpoint
 
-QUICK = ("_embed", "_gate_mul", "_combine")
+QUICK = ("_embed", "_gate_mul", "_combine", "_commit")
 """Kernels that take little time to compile."""
 
 

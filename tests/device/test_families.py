@@ -358,7 +358,7 @@ def test_rows_that_take_turns_are_planned_in_four_bits(tmp_path: Path) -> None:
     ("family", "forms"),
     [
         *(("gemma4", 2), ("gemma4_e", 3), ("gemma4_moe", 2), ("ministral3", 1), ("qwen3_moe", 1), ("qwen2_moe", 1)),
-        ("glm4_moe", 1),
+        *(("glm4_moe", 1), ("apertus", 1), ("nemotron", 1), ("starcoder2", 1)),
         ("lfm2", 2),
     ],
 )

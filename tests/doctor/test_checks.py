@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from specchat.service.loading import Stopped
 from tests import fake
 from tests.fake import FakeEngine
 from tests.fake_nvml import GPU, FakeNvml, NVMLError
+from tests.parts import changed
 
 GOOD = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "de_DE.UTF-8"}
 SIZE = os.terminal_size((100, 30))
@@ -184,7 +184,7 @@ def shown(*_: object) -> None:
 
 
 def test_the_engine_tells_what_was_measured() -> None:
-    info = replace(
+    info = changed(
         fake.INFO,
         note="no GPU",
         warning="It drafts otherwise.",

@@ -316,7 +316,7 @@ def test_a_draft_that_lacks_rows_of_the_target_is_fed_others(tmp_path: Path) -> 
 def test_the_two_published_tokenizers_of_512_pieces_are_told_apart(shared_data: Path, tmp_path: Path) -> None:
     stories = shared_data / "checkpoints" / "stories260K"
     draft = checkpoint(tmp_path / "draft", special=[*SPECIAL, *(f"<extra{i}>" for i in range(252))], vocab_size=512)
-    assert "the draft's tokens differ" in load(pair(stories, draft), lambda _: None).info.note
+    assert "the draft's tokens differ" in load(pair(stories, draft), lambda _: None).info.notes.note
 
 
 def test_a_pair_without_a_draft_says_so_when_asked_to_draft(tmp_path: Path) -> None:

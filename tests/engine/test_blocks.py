@@ -167,5 +167,5 @@ def test_heads_that_cannot_be_used_are_told_and_the_pair_runs_without(
     status = session.info.strategy("dflash")
     assert not status.available
     assert words in status.reason
-    assert session.info.warning.startswith("tiny drafts without dflash heads: ")
+    assert session.info.notes.warning.startswith("tiny drafts without dflash heads: ")
     assert finished(reply(session, "ab", Sampling(), Limits(5), Speculation())).token_ids

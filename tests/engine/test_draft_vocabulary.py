@@ -106,7 +106,7 @@ def test_the_head_has_the_rows_of_its_tokens(tied: bool, tmp_path: Path) -> None
 
 def test_a_draft_proposes_only_what_its_vocabulary_has(restricted: Session) -> None:
     assert restricted.info.draft.tokens == len(EVEN)
-    assert restricted.info.warning == ""
+    assert restricted.info.notes.warning == ""
     texts = {restricted.tokenizer.text_of(token) for token in EVEN}
     drafted: set[str] = set()
     for strategy in ("draft", "draft-tree"):
@@ -130,7 +130,7 @@ def test_a_pair_whose_file_cannot_be_used_loads_without_it(tiny_pair: PairSpec, 
     path = str(tmp_path / "v.json")
     info = load(replace(tiny_pair, draft_vocabulary=path), lambda _: None).info
     assert info.draft.tokens is None
-    assert info.warning == (
+    assert info.notes.warning == (
         f'tiny drafts with its whole vocabulary: {path} is missing. "specchat tune vocabulary tiny" makes it anew.'
     )
     assert info.strategy("draft").available

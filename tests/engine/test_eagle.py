@@ -344,7 +344,7 @@ def test_heads_that_cannot_be_used_are_told_and_the_pair_runs_without(
     status = session.info.strategy("eagle2" if head == "eagle" else head)
     assert not status.available
     assert words in status.reason
-    assert session.info.warning.startswith(f"tiny drafts without {head} heads: ")
+    assert session.info.notes.warning.startswith(f"tiny drafts without {head} heads: ")
     assert finished(reply(session, "ab", Sampling(), Limits(5), Speculation())).token_ids
 
 

@@ -153,8 +153,8 @@ def test_a_gpu_that_cuda_does_not_start_on_is_a_sentence_and_the_cpu_goes_on(
     monkeypatch.setattr(devices, "find_gpu", lambda: found(trouble.cuda))
     monkeypatch.setattr(native, "find_accelerator", lambda: "the GPU fails")
     session = load(pair, lambda _: None)
-    assert session.info.device.startswith("cpu")
-    assert session.info.note == trouble.words
+    assert session.info.load.device.startswith("cpu")
+    assert session.info.notes.note == trouble.words
     check_reply(session)
 
 
@@ -199,8 +199,8 @@ def test_where_the_kernels_cannot_be_built_transformers_goes_on_on_the_gpu(
     monkeypatch.setattr(hf, "kind", lambda: "cpu")
     monkeypatch.setattr(card, "record", lambda: GpuRecord(None, "RTX 3060"))
     session = load(pair, lambda _: None)
-    assert session.info.device.startswith("transformers")
-    assert session.info.warning == f"{words}, so transformers runs p on RTX 3060."
+    assert session.info.load.device.startswith("transformers")
+    assert session.info.notes.warning == f"{words}, so transformers runs p on RTX 3060."
     check_reply(session)
 
 

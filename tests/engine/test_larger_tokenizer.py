@@ -62,7 +62,7 @@ def test_models_of_one_tokenizer_draft_without_translation(backend: str, which: 
         for name, seed in (("target", 0), ("draft", 0))
     ]
     session = loaded(backend, *folders)
-    assert "differ" not in session.info.note
+    assert "differ" not in session.info.notes.note
     drafted = said(session, "hello", "draft")
     assert drafted.token_ids == said(session, "hello").token_ids
     assert drafted.stats.num_accepted_draft_tokens > 0

@@ -61,8 +61,8 @@ def test_a_pair_that_may_run_anywhere_goes_to_the_cpu(broken: BrokenGpu, pair: P
     told: list[Loading] = []
     loaded = load(pair, told.append)
     assert broken.places == ["cuda", "cpu"]
-    assert loaded.info.device.startswith("cpu")
-    assert loaded.info.note == "the GPU failed: PassManager::run failed"
+    assert loaded.info.load.device.startswith("cpu")
+    assert loaded.info.notes.note == "the GPU failed: PassManager::run failed"
     assert any("going to the CPU" in loading.what for loading in told)
 
 
@@ -91,7 +91,7 @@ def test_main_memory_that_is_not_locked_sends_a_pair_to_the_cpu(broken: BrokenGp
     loaded = load(pair, lambda _: None)
     assert broken.places == ["cuda", "cpu"]
     reason = "the GPU cannot read 3.0 GiB of the model in main memory (CUDA error 2)"
-    assert loaded.info.note == f"the GPU failed: {reason}"
+    assert loaded.info.notes.note == f"the GPU failed: {reason}"
     with pytest.raises(EngineError, match=r'^The GPU cannot read 3\.0 GiB .* free main memory, or .*device = "cpu"\.$'):
         load(on("cuda", pair), lambda _: None)
 
@@ -110,14 +110,17 @@ def test_the_price_of_experts_in_main_memory_is_told(tmp_path: Path, monkeypatch
     monkeypatch.setattr(native, "load_runner", stand_in)
     monkeypatch.setattr(devices, "this_machine", lambda _: Machine(Gpu("RTX 4060", free), 64 * GIB))
     info = load(PairSpec("p", "P", ModelSource(path=str(folder))), lambda _: None).info
-    assert info.warning.startswith("Experts of 1 of 3 layers lie in main memory: about 0.0 ms a token")
+    assert info.notes.warning.startswith("Experts of 1 of 3 layers lie in main memory: about 0.0 ms a token")
 
 
 def test_a_card_that_is_full_by_then_sends_a_pair_to_the_cpu(broken: BrokenGpu, pair: PairSpec) -> None:
     broken.error = RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
     session = load(pair, lambda _: None)
     assert broken.places == ["cuda", "cpu"]
-    assert session.info.warning == f"The GPU's memory ran out while p was being loaded, so it runs on the CPU. {FULL}"
+    assert (
+        session.info.notes.warning
+        == f"The GPU's memory ran out while p was being loaded, so it runs on the CPU. {FULL}"
+    )
     check_reply(session)
 
 
@@ -132,5 +135,5 @@ def test_memory_that_runs_out_where_nothing_else_is_left_is_said(words: str, bro
 
 def test_what_the_device_lacks_is_noted(pair: PairSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "this_machine", lambda _: Machine("no NVIDIA GPU is found", 64 * GIB))
-    assert load(pair, lambda _: None).info.note == "no NVIDIA GPU is found"
-    assert load(on("cpu", pair), lambda _: None).info.note == ""
+    assert load(pair, lambda _: None).info.notes.note == "no NVIDIA GPU is found"
+    assert load(on("cpu", pair), lambda _: None).info.notes.note == ""

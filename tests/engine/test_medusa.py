@@ -130,8 +130,8 @@ def test_heads_that_cannot_be_used_are_told_and_the_pair_runs_without(
     status = session.info.strategy("medusa")
     assert not status.available
     assert CASES[case] in status.reason
-    assert session.info.warning.startswith("tiny drafts without medusa heads: ")
-    assert CASES[case] in session.info.warning
+    assert session.info.notes.warning.startswith("tiny drafts without medusa heads: ")
+    assert CASES[case] in session.info.notes.warning
     assert finished(reply(session, "ab", Sampling(), Limits(10), Speculation("draft", 4))).stats.num_draft_tokens
 
 
@@ -141,7 +141,7 @@ def test_a_pair_without_heads_says_so(tiny_pair: PairSpec) -> None:
         session.info.strategy(name).reason for name in HEADED if not HEADS[STRATEGIES[name].needs_head or ""].in_target
     }
     assert reasons == {"this pair has no such heads; [pair.heads] in models.toml names them"}
-    assert session.info.warning == ""
+    assert session.info.notes.warning == ""
     assert session.runner.target.model.aux_states is None  # type: ignore[attr-defined]
 
 
@@ -153,7 +153,7 @@ def test_heads_count_as_memory(head: Head, tiny_pair: PairSpec) -> None:
     config = Checkpoint.open(Path(pair.target.path or "")).config
     needed = need(head, HeadFiles.open(Path(pair.heads[head].path or "")), config, 256, "cpu")
     # Slots for the nodes of a tree and maps of tokens are of a size that only counts here.
-    assert 0.8 * needed < headed.info.memory - bare.info.memory < 1.2 * needed
+    assert 0.8 * needed < headed.info.load.memory - bare.info.load.memory < 1.2 * needed
 
 
 @pytest.mark.parametrize("place", ["cpu", "cuda"])

@@ -214,7 +214,7 @@ def test_a_copy_of_glm_that_lost_the_layer_says_so(tmp_path: Path) -> None:
     session = load(PairSpec("g", "G", on_cpu(folder)), lambda _: None)
     words = "holds no layer for multi-token prediction (model.layers.4.*): this copy was made without it"
     assert words in session.info.strategy("mtp").reason
-    assert session.info.warning == ""
+    assert session.info.notes.warning == ""
 
 
 @pytest.mark.parametrize("told", [{}, {"mtp_num_hidden_layers": None}])
@@ -237,7 +237,7 @@ def test_a_copy_of_qwen_that_lost_the_layer_says_so(tmp_path: Path) -> None:
     status = session.info.strategy("mtp")
     assert not status.available
     assert "holds no layer for multi-token prediction (mtp.*): this copy was made without it" in status.reason
-    assert (session.info.warning, session.info.draft.tokens) == ("", None)
+    assert (session.info.notes.warning, session.info.draft.tokens) == ("", None)
 
 
 @pytest.mark.parametrize("tied", [False, True])
@@ -265,7 +265,7 @@ def test_a_draft_vocabulary_changes_no_text_of_the_layer(tmp_path: Path) -> None
     tokenizer = Tokenizer.read(folder)
     write(path, tokenizer, EVEN)
     session = load(replace(pair, draft_vocabulary=str(path)), lambda _: None)
-    assert (session.info.draft.tokens, session.info.warning) == (len(EVEN), "")
+    assert (session.info.draft.tokens, session.info.notes.warning) == (len(EVEN), "")
     check_drafts(session)
     steps = reply(session, "abcab", Sampling(), Limits(40), Speculation("mtp", 3))
     texts = {tokenizer.text_of(token) for token in EVEN}
@@ -276,7 +276,7 @@ def test_a_draft_vocabulary_that_nothing_uses_is_told(tmp_path: Path) -> None:
     folder = checkpoint_of(tmp_path / "m")
     write(path := tmp_path / "few.json", Tokenizer.read(folder), EVEN)
     session = load(PairSpec("p", "P", on_cpu(folder), draft_vocabulary=str(path)), lambda _: None)
-    assert session.info.warning == (
+    assert session.info.notes.warning == (
         "p has neither a draft model nor a layer of its target that draft_vocabulary would restrict."
     )
     assert session.info.draft.tokens is None
@@ -295,7 +295,7 @@ def loaded(mimo: PairSpec) -> Session:
 
 def test_a_target_drafts_by_its_own_layer_unasked(loaded: Session) -> None:
     assert loaded.info.strategy("mtp").available
-    assert loaded.info.warning == ""
+    assert loaded.info.notes.warning == ""
     drafted = accepted = 0
     few = {64: 9.0, 65: 9.0, 66: 9.0}
     for name, bias in product(SAMPLINGS, ({}, few)):
@@ -322,7 +322,7 @@ def test_the_layer_s_memory_is_counted_apart_from_the_target_s(mimo: PairSpec, l
     bare = load(replace(mimo, target=on_cpu(tmp_path / "bare")), lambda _: None)
     config = Checkpoint.open(folder).config
     needed = need("mtp", HeadFiles.open(folder), config, loaded.info.context, "cpu")
-    assert 0.8 * needed < loaded.info.memory - bare.info.memory < 1.2 * needed
+    assert 0.8 * needed < loaded.info.load.memory - bare.info.load.memory < 1.2 * needed
 
 
 def copied(folder: Path, to: Path) -> Path:
@@ -340,7 +340,7 @@ def test_a_target_without_the_layer_says_so_and_may_be_given_one(named: bool, ti
     assert status.available == named
     words = "the target has no layer for it, and [pair.heads] in models.toml names none"
     assert status.reason == ("" if named else words)
-    assert session.info.warning == ""
+    assert session.info.notes.warning == ""
 
 
 def without_layer(tensors: dict[str, Tensor], _: object) -> None:
@@ -373,7 +373,7 @@ def test_a_layer_that_cannot_be_used_is_told_and_the_target_runs_without(
     status = session.info.strategy("mtp")
     assert not status.available
     assert words in status.reason
-    assert session.info.warning == ""  # nobody asked for it
+    assert session.info.notes.warning == ""  # nobody asked for it
     assert finished(reply(session, "ab", Sampling(), Limits(5), Speculation())).token_ids
 
 
@@ -402,7 +402,7 @@ def test_a_folder_that_is_named_and_of_no_use_is_told_in_the_note(
     session = load(replace(mimo, heads=heads), lambda _: None)
     assert not session.info.strategy("mtp").available
     assert words in session.info.strategy("mtp").reason
-    assert session.info.warning.startswith("mimo drafts without mtp heads: ")
+    assert session.info.notes.warning.startswith("mimo drafts without mtp heads: ")
 
 
 def test_the_layer_of_the_folder_that_is_named_drafts(mimo: PairSpec, loaded: Session, tmp_path: Path) -> None:

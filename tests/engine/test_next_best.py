@@ -25,6 +25,7 @@ from specchat.engine.memory.plan import GIB
 from specchat.engine.protocol.pair import Device, ModelSource, PairSpec
 from specchat.engine.session import Session
 from tests.engine.tiny import checkpoint
+from tests.parts import changed
 
 OLD = "the GPU (Tesla T4) has compute capability 7.5, and 8.0 or newer is needed"
 ILLEGAL = RuntimeError("CUDA error: an illegal memory access was encountered\nmore")
@@ -102,7 +103,7 @@ class Transformers:
         if self.error is not None:
             raise self.error
         session = native.load(without_gpu(pair), progress, make_room)
-        session.info = replace(session.info, device="transformers, Tesla T4, float16")
+        session.info = changed(session.info, device="transformers, Tesla T4, float16")
         return session
 
 
@@ -144,20 +145,20 @@ def test_a_model_that_the_kernels_do_not_take_runs_by_transformers_on_the_gpu(
     monkeypatch.setattr(devices, "this_machine", machine(ROOMY))
     for asked in (wide, on("cuda", wide)):
         session = loaded(asked)
-        assert session.info.device == "transformers, Tesla T4, float16"
-        assert session.info.warning.startswith("Attention heads of 528 values: the GPU kernels take ")
-        assert session.info.warning.endswith("at most, so transformers runs p on Tesla T4.")
+        assert session.info.load.device == "transformers, Tesla T4, float16"
+        assert session.info.notes.warning.startswith("Attention heads of 528 values: the GPU kernels take ")
+        assert session.info.notes.warning.endswith("at most, so transformers runs p on Tesla T4.")
     assert [pair.target.device for pair in transformers.pairs] == ["cuda", "cuda"]
-    assert loaded(on("cpu", wide)).info.device.startswith("cpu")
+    assert loaded(on("cpu", wide)).info.load.device.startswith("cpu")
 
 
 def test_an_old_card_runs_by_transformers_and_says_so(transformers: Transformers, pair: PairSpec) -> None:
     for asked in (pair, on("cuda", pair)):
         info = loaded(asked).info
-        assert info.device == "transformers, Tesla T4, float16"
-        assert info.warning == f"T{OLD[1:]}, so transformers runs p on Tesla T4."
+        assert info.load.device == "transformers, Tesla T4, float16"
+        assert info.notes.warning == f"T{OLD[1:]}, so transformers runs p on Tesla T4."
     assert {(made.backend, made.target.device) for made in transformers.pairs} == {("hf", "cuda")}
-    assert loaded(on("cpu", pair)).info.warning == ""
+    assert loaded(on("cpu", pair)).info.notes.warning == ""
     assert len(transformers.pairs) == 2, "a pair for the CPU went to the GPU"
 
 
@@ -167,7 +168,7 @@ def test_other_makers_cards_run_by_transformers(
     for module in (native, next_best):
         monkeypatch.setattr(module, "find_accelerator", lambda: Accelerator("mps", "Apple GPU", None))
     told = "Specchat's own kernels are for NVIDIA GPUs, so transformers runs p on Apple GPU."
-    assert loaded(pair).info.warning == told
+    assert loaded(pair).info.notes.warning == told
     assert len(transformers.pairs) == 1
 
 
@@ -176,8 +177,11 @@ def test_where_transformers_cannot_either_it_is_the_cpu_with_both_reasons(
 ) -> None:
     transformers.error = ModelError("It does not fit.")
     info = loaded(pair).info
-    assert info.device.startswith("cpu")
-    assert info.warning == f"T{OLD[1:]}, and transformers cannot run p there (It does not fit), so it runs on the CPU."
+    assert info.load.device.startswith("cpu")
+    assert (
+        info.notes.warning
+        == f"T{OLD[1:]}, and transformers cannot run p there (It does not fit), so it runs on the CPU."
+    )
     with pytest.raises(
         EngineError, match=r'asks for device = "cuda": the GPU .Tesla T4.* Say device = "auto" or "cpu"'
     ):
@@ -219,10 +223,10 @@ def test_kernels_that_fail_their_checks_are_not_used_and_not_checked_again(
 ) -> None:
     told = "The GPU failed {} (a row differs), so transformers runs p on Tesla T4. " + REPORT
     for when in ("its checks", "before"):
-        assert loaded(pair).info.warning == told.format(when)
+        assert loaded(pair).info.notes.warning == told.format(when)
     assert gpus.checked == 1
     monkeypatch.setattr(card, "record", lambda: GpuRecord.of("T4 with another driver"))
-    assert loaded(pair).info.warning == told.format("its checks")
+    assert loaded(pair).info.notes.warning == told.format("its checks")
     assert gpus.checked == 2
 
 
@@ -248,7 +252,7 @@ def test_checks_that_cannot_be_made_are_made_again(gpus: Gpus, pair: PairSpec) -
 
     gpus.check = fails
     for _ in range(2):
-        assert "failed its checks (PassManager::run failed), so transformers" in loaded(pair).info.warning
+        assert "failed its checks (PassManager::run failed), so transformers" in loaded(pair).info.notes.warning
     assert gpus.checked == 2
 
 
@@ -273,7 +277,7 @@ def test_a_check_that_ends_its_process_is_not_made_again(gpus: Gpus, pair: PairS
     gpus.check = kills
     with pytest.raises(Killed):
         loaded(pair)
-    assert f"({UNENDED}), so transformers runs p" in loaded(pair).info.warning
+    assert f"({UNENDED}), so transformers runs p" in loaded(pair).info.notes.warning
     assert gpus.checked == 1
 
 
@@ -316,9 +320,11 @@ def test_a_gpu_that_fails_each_way_ends_on_the_cpu(gpus: Gpus, pair: PairSpec) -
         loaded(pair)
     assert GpuRecord.failed(lost.value.failed)
     info = loaded(pair).info
-    assert info.device.startswith("cpu")
-    assert info.warning.startswith("The GPU failed before (CUDA error: an illegal memory access was encountered), ")
-    assert info.warning.endswith(f"so it runs on the CPU. {REPORT}")
+    assert info.load.device.startswith("cpu")
+    assert info.notes.warning.startswith(
+        "The GPU failed before (CUDA error: an illegal memory access was encountered), "
+    )
+    assert info.notes.warning.endswith(f"so it runs on the CPU. {REPORT}")
     assert (gpus.checked, len(gpus.transformers.pairs)) == (1, 1)
     assert not GpuRecord.failed("on the CPU there is none"), "a card was blamed for what a processor did"
 
@@ -335,7 +341,7 @@ def test_a_pair_that_stays_loaded_keeps_its_card(gpus: Gpus, pair: PairSpec) -> 
 
 
 def test_a_pair_that_transformers_runs_may_blame_its_card(gpus: Gpus, pair: PairSpec) -> None:
-    assert "so transformers runs p" in loaded(pair).info.warning
+    assert "so transformers runs p" in loaded(pair).info.notes.warning
     assert gpus.transformers.pairs
     assert GpuRecord.failed("in a reply")
     assert GpuRecord.of("T4").wrong("transformers") == "in a reply"
@@ -363,7 +369,7 @@ def test_a_pair_whose_loading_fails_goes_to_transformers(
 
     monkeypatch.setattr(native, "load_runner", run)
     told = "The GPU failed (out of resource: shared memory), so transformers runs p on Tesla T4."
-    assert loaded(pair).info.warning == f"{told} {REPORT}"
+    assert loaded(pair).info.notes.warning == f"{told} {REPORT}"
 
 
 @pytest.mark.parametrize("content", ["", "{", '{"version": 2, "cards": {}}', '{"version": 1, "cards": {"a": 3}}'])
@@ -390,6 +396,6 @@ def test_transformers_itself_runs_a_pair_there(pair: PairSpec, monkeypatch: pyte
     monkeypatch.setattr(hf, "kind", lambda: "cpu")
     monkeypatch.setattr(devices, "this_machine", machine(Machine("this torch is built without CUDA", 64 * GIB)))
     info = loaded(replace(pair, draft=pair.target)).info
-    assert info.device == "transformers, cpu, float32"
-    assert info.warning == "Specchat's own kernels are for NVIDIA GPUs, so transformers runs p on Intel Arc."
+    assert info.load.device == "transformers, cpu, float32"
+    assert info.notes.warning == "Specchat's own kernels are for NVIDIA GPUs, so transformers runs p on Intel Arc."
     assert info.strategy("draft").available

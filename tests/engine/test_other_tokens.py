@@ -258,8 +258,8 @@ def test_drawn_replies_follow_the_targets_law(finer: Session, acceptance: Accept
 
 
 def test_the_pair_says_what_it_does(finer: Session, demo: Session) -> None:
-    assert "the draft's tokens differ: it has 1,094 of the target's 3,066" in finer.info.note
-    assert demo.info.note == ""
+    assert "the draft's tokens differ: it has 1,094 of the target's 3,066" in finer.info.notes.note
+    assert demo.info.notes.note == ""
     tree = finer.info.strategy("draft-tree")
     assert not tree.available
     assert "tokens differ" in tree.reason
@@ -277,7 +277,10 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> PairSpec:
 
 def test_a_draft_vocabulary_and_a_gpu_for_the_draft_are_not_to_be_had(small: PairSpec) -> None:
     session = load(replace(small, draft_vocabulary="x.json"), lambda _: None)
-    assert session.info.warning == "tiny drafts with its whole vocabulary: the draft's tokens differ from the target's."
+    assert (
+        session.info.notes.warning
+        == "tiny drafts with its whole vocabulary: the draft's tokens differ from the target's."
+    )
     assert small.draft is not None
     with pytest.raises(EngineError, match="its tokens differ from the target's and are translated on the CPU") as error:
         load(replace(small, draft=replace(small.draft, device="cuda")), lambda _: None)

@@ -37,7 +37,7 @@ OPENING = "Once there was a crab who"
 
 def test_what_is_tested_here_runs_on_the_cpu_whatever_the_machine_has(session: Session) -> None:
     """A device of "auto" would leave a note where there is no GPU, and take it where there is one."""
-    assert (session.runner.place, session.info.note) == ("cpu", "")
+    assert (session.runner.place, session.info.notes.note) == ("cpu", "")
 
 
 def started(events: list[Event]) -> Started:

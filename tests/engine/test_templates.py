@@ -215,5 +215,5 @@ def test_sentences_are_marks_only_where_a_template_has_them() -> None:
 def test_a_model_without_a_template_says_so_once_it_is_loaded(tmp_path: Path) -> None:
     folder = tiny.checkpoint(tmp_path / "m", num_hidden_layers=1)
     (folder / "tokenizer_config.json").write_text('{"eos_token": "<|end|>"}')
-    warning = load(PairSpec("m", "M", on_cpu(folder)), lambda _: None).info.warning
+    warning = load(PairSpec("m", "M", on_cpu(folder)), lambda _: None).info.notes.warning
     assert warning == "This checkpoint has no chat template: the model goes on with your text as it stands."

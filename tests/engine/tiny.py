@@ -156,6 +156,30 @@ MORE: dict[str, dict[str, Any]] = {
         "rope_interleave": True,
         "tie_word_embeddings": False,
     },
+    "deepseek_v2": {
+        "model_type": "deepseek_v2",
+        "q_lora_rank": None,
+        "kv_lora_rank": 32,
+        "qk_rope_head_dim": 16,
+        "qk_nope_head_dim": 32,
+        "v_head_dim": 32,
+        "n_routed_experts": 12,
+        "num_experts_per_tok": 3,
+        "moe_intermediate_size": 32,
+        "n_group": 4,
+        "topk_group": 2,
+        "topk_method": "group_limited_greedy",
+        "routed_scaling_factor": 1.5,
+        "first_k_dense_replace": 1,
+        "tie_word_embeddings": False,
+        "rope_scaling": {
+            "rope_type": "yarn",
+            "factor": 4.0,
+            "mscale": 0.7,
+            "mscale_all_dim": 0.9,
+            "original_max_position_embeddings": 64,
+        },
+    },
     "glm4_moe_lite": {
         "model_type": "glm4_moe_lite",
         "q_lora_rank": None,
@@ -382,14 +406,31 @@ MORE: dict[str, dict[str, Any]] = {
         "num_experts": 5,
         "num_experts_per_tok": 2,
     },
+    "apertus": {"model_type": "apertus", "num_key_value_heads": 2, "tie_word_embeddings": False, "hidden_act": "xielu"},
+    "starcoder2": {
+        "model_type": "starcoder2",
+        "num_key_value_heads": 2,
+        "hidden_act": "gelu_pytorch_tanh",
+        "norm_epsilon": 1e-3,
+        "sliding_window": 8,
+        "bos_token_id": None,
+    },
+    "nemotron": {
+        "model_type": "nemotron",
+        "num_key_value_heads": 2,
+        "head_dim": 32,
+        "hidden_act": "relu2",
+        "tie_word_embeddings": False,
+        "norm_eps": 1e-3,
+    },
     "mistral-window": {"model_type": "mistral", "num_key_value_heads": 2, "sliding_window": 8},
 }
 """The others."""
 FAMILIES = FAMILY | MORE
 
 
-SIGNED = ("weight", "A_log", "dt_bias")
-"""Ends of names of a convolution, of decays and their shifts, which may be below zero."""
+SIGNED = ("weight", "A_log", "dt_bias", "alpha_n")
+"""Ends of names of a convolution, of decays and their shifts, and of xIELU's, which may be below zero."""
 
 
 def config(**changes: Any) -> dict[str, Any]:
@@ -429,6 +470,8 @@ def tensors(c: dict[str, Any], seed: int) -> dict[str, torch.Tensor]:
     def norm(one: Norm | None) -> None:
         if one is not None and one.name:
             out[one.name + ".weight"] = (not one.plus_one) + 0.1 * torch.randn(one.size, generator=g)
+            if one.bias:
+                out[one.name + ".bias"] = 0.1 * torch.randn(one.size, generator=g)
 
     out[recipe.embed.names[0] + ".weight"] = torch.randn(recipe.vocab, recipe.hidden, generator=g) * 0.5
     for layer in recipe.layers:
@@ -442,6 +485,8 @@ def tensors(c: dict[str, Any], seed: int) -> dict[str, torch.Tensor]:
         for name, shape in layer.vectors.items():
             drawn = torch.randn if name.rpartition(".")[2] in SIGNED else torch.rand
             out[name] = (0.7 if drawn is torch.rand else 0.0) + 0.6 * drawn(shape, generator=g)
+            if name.endswith(".eps"):  # a bound below zero
+                out[name] = -out[name]
     if recipe.per_layer:
         linear(recipe.per_layer.table)
         linear(recipe.per_layer.project)

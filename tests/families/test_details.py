@@ -103,6 +103,29 @@ WRONG: dict[str, tuple[str, Callable[[Recipe], Recipe]]] = {
     ),
     "no cap of logits": ("gemma3", lambda recipe: replace(recipe, cap=0.0)),
     "silu for gelu": ("gemma3", of_layers(lambda one: replace(one, feed=replace(one.feed, activation="silu")))),
+    "gelu for squared ReLU": (
+        "nemotron",
+        of_layers(lambda one: replace(one, feed=replace(one.feed, activation="gelu_tanh"))),
+    ),
+    "no bias of a norm": (
+        "starcoder2",
+        of_layers(lambda one: replace(one, pre_feed=replace(one.pre_feed, bias=False))),
+    ),
+    "a norm of values as they are": (
+        "nemotron",
+        of_layers(lambda one: replace(one, pre_feed=replace(one.pre_feed, centred=False))),
+    ),
+    "no bias of the last norm": ("nemotron", lambda r: replace(r, norm=replace(r.norm, bias=False))),
+    "groups by two experts": ("deepseek_v2", of_mixture(lambda feed: replace(feed, by_best=False))),
+    "shares of V2 that add up to one": ("deepseek_v2", of_mixture(lambda feed: replace(feed, renormalised=True))),
+    "another curve below zero": (
+        "apertus",
+        of_layers(lambda one: replace(one, feed=replace(one.feed, curve=one.feed.curve[:1] * 2 + one.feed.curve[2:]))),
+    ),
+    "another bound of the curve": (
+        "apertus",
+        of_layers(lambda one: replace(one, feed=replace(one.feed, curve=(*one.feed.curve[:3], one.feed.curve[2])))),
+    ),
     "shares as they are": (
         "qwen3_moe",
         of_layers(lambda one: replace(one, feed=replace(one.feed, renormalised=False))),

@@ -86,7 +86,6 @@ def test_an_unknown_family_is_told_with_the_known_ones(tmp_path: Path) -> None:
 
 
 FOREIGN = {
-    "deepseek_v2": "latent attention",
     "deepseek_v32": "latent attention and attention to chosen tokens",
     "llama4_text": "attention in chunks",
     "qwen4_exp_text": "hyper-connections",

@@ -247,10 +247,10 @@ def test_muse_writes_what_transformers_writes(tmp_path: Path) -> None:
 
 def test_that_images_are_not_read_is_told(saved: Path, tmp_path: Path) -> None:
     folder = checkpoint(tmp_path / "m")
-    assert load(PairSpec("p", "P", on_cpu(folder)), lambda _: None).info.note == ""
+    assert load(PairSpec("p", "P", on_cpu(folder)), lambda _: None).info.notes.note == ""
     for file in saved.iterdir():
         shutil.copy(file, folder / file.name)
-    note = load(PairSpec("p", "P", on_cpu(folder)), lambda _: None).info.note
+    note = load(PairSpec("p", "P", on_cpu(folder)), lambda _: None).info.notes.note
     assert note == "the text part of a model that reads images; images are not read"
 
 

@@ -28,7 +28,7 @@ ON_HOST: dict[Any, Callable[..., Any]] = {
 }
 """Operations that torch has on GPUs alone, and what computes them here."""
 PROCESSORS = 128
-IN_MAIN_MEMORY = {("_multiply", "weight"), ("_make_inputs", "table")}
+IN_MAIN_MEMORY = {("_multiply", "packed"), ("_make_inputs", "table")}
 """Kernels, and what they may be given of locked main memory."""
 
 

@@ -144,9 +144,9 @@ def test_settings_that_our_decoder_lacks_go_to_transformers(name: str, context: 
     config.write_text(json.dumps(json.loads(config.read_text()) | changes))
     session = loaded(pair(folder, backend="native", context=context))
     held = 64 if context is None or name == "activation" else context
-    assert session.info.note.startswith(f"transformers runs this pair: specchat's decoder has no {words}")
+    assert session.info.notes.note.startswith(f"transformers runs this pair: specchat's decoder has no {words}")
     assert session.info.context == held
-    assert session.info.warning.startswith("context = 128 is more than ") == (context is not None and held == 64)
+    assert session.info.notes.warning.startswith("context = 128 is more than ") == (context is not None and held == 64)
     reference = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     ids = torch.arange(held) * 7 % VOCAB
     target = session.runner.target.model  # type: ignore[attr-defined]
@@ -228,7 +228,7 @@ def test_a_known_architecture_ignores_the_programs_beside_it(folders: tuple[Path
     names = {"AutoConfig": "own.Own", "AutoModelForCausalLM": "own.OwnModel"}
     folder = changed(folders[0], tmp_path / "x", auto_map=names)
     (folder / "own.py").write_text(MARKER)
-    assert loaded(pair(folder)).info.note == ""
+    assert loaded(pair(folder)).info.notes.note == ""
 
 
 OWN = """
@@ -248,7 +248,7 @@ def test_programs_that_are_trusted_run_and_that_is_told(
     folder = changed(folders[0], tmp_path / "x", model_type="own", auto_map=names)
     (folder / "own.py").write_text(OWN)
     own = loaded(pair(folder, trust_remote_code=True))
-    assert own.info.note == "programs of the checkpoint are run (trust_remote_code)"
+    assert own.info.notes.note == "programs of the checkpoint are run (trust_remote_code)"
     texts = [finished(reply(s, "abc", Sampling(), Limits(20), Speculation())).token_ids for s in (own, session)]
     assert texts[0] == texts[1]
 

@@ -57,7 +57,7 @@ def test_what_is_told_of_the_pair(session: Session, request: pytest.FixtureReque
     model = session.runner.draft.model
     assert isinstance(model, CrossTokenizerModel)
     assert isinstance(model.model, HfModel) == ("our own decoder" not in request.node.name)
-    assert "the draft's tokens differ: it has 256 of the target's 256" in session.info.note
+    assert "the draft's tokens differ: it has 256 of the target's 256" in session.info.notes.note
     assert session.info.strategy("draft-tree").reason == "transformers' caches hold chains of tokens, no trees"
 
 
@@ -71,7 +71,7 @@ def test_tokens_padded_to_other_numbers_are_the_same(rows: int, more: int, by_us
     else:
         draft = saved(network("qwen2_moe", seed=3, vocab_size=rows), tmp_path / "draft")
     session = loaded(target, draft)
-    assert "tokens differ" not in session.info.note
+    assert "tokens differ" not in session.info.notes.note
     padding = 0
     for sampling in (SAMPLINGS["greedy"], SAMPLINGS["T=1"]):
         plain = finished(reply(session, "abc", sampling, Limits(60), Speculation()))

@@ -59,8 +59,10 @@ def test_the_verdict(accepted: tuple[int, ...], strategy: str, words: str, pays:
 def test_the_verdict_is_even_where_the_figure_is(times: float, words: str) -> None:
     reply = finished((4, 5), "draft")
     speed = reply.tally.tokens_per_second / times
-    assert reply.stats is not None
-    reply.stats = replace(reply.stats, speedup_vs_plain=reply.stats.tokens_per_second / speed)
+    assert reply.end.stats is not None
+    reply.end = replace(
+        reply.end, stats=replace(reply.end.stats, speedup_vs_plain=reply.end.stats.tokens_per_second / speed)
+    )
     assert diagnose(reply).words.startswith(words)
 
 
@@ -105,7 +107,7 @@ def test_drafts_that_are_never_accepted_are_told_so() -> None:
 
 def test_a_running_reply_is_judged_since_its_latest_change() -> None:
     reply = finished((5, 4))
-    reply.stats = None
+    reply.end = replace(reply.end, stats=None)
     assert diagnose(reply).pays
     reply.changed(Changed(1, Speculation.of("lookup"), 200))
     assert diagnose(reply) == Diagnosis()
@@ -244,7 +246,7 @@ def test_advice_is_for_what_is_set() -> None:
 
 def test_advice_follows_a_growing_reply() -> None:
     reply = reply_of([step_of(3, 5)] * 20, Speculation.of("draft", 5), plain=90.0)
-    reply.state, reply.stats = "writing", None
+    reply.state, reply.end = "writing", replace(reply.end, stats=None)
     advisor, info = Advisor(Ledger()), replace(INFO, strategies=NO_LOOKUP)
     assert advisor.diagnose(reply, info, Speculation.of("draft", 5), {}).pays
     for step in compared([step_of(0, 5)] * 200, 90.0):

@@ -13,6 +13,7 @@ from specchat.engine.kernels.products import _multiply, multiply, splits
 from tests.kernels.compiled import Case, launched
 
 FLAG = empty(1, dtype=int32)
+PROGRAM = (_multiply.arg_names.index("program"),)
 
 
 def four_bit(
@@ -41,8 +42,8 @@ def dense(outputs: int, inputs: int) -> Weight:
 def of_weights(name: str, launch: Callable[[], None]) -> Case:
     """The product that `launch` launches; a pass of its loop takes a block of the weight."""
     case = launched(name, _multiply, launch)
-    constants = {case.kernel.arg_names[at]: value for (at,), value in case.constants.items()}
-    return replace(case, weights=constants["BN"] * constants["BK"])
+    program = case.constants[PROGRAM]
+    return replace(case, weights=program.outputs * program.inputs)
 
 
 def product(name: str, weight: Weight, rows: int, activation: Activation | None = None, wide: bool = False) -> Case:
@@ -88,7 +89,7 @@ PLANTED = [
     replace(
         _WIDE,
         name=f"{_WIDE.name}: shorter blocks",
-        constants={**_WIDE.constants, (_multiply.arg_names.index("BK"),): 32},
+        constants={**_WIDE.constants, PROGRAM: _WIDE.constants[PROGRAM]._replace(inputs=32)},
     ),
     replace(_BY_NAME["int8, 32 rows"], name="int8, 32 rows: more warps", num_warps=8),
 ]

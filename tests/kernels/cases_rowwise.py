@@ -24,9 +24,9 @@ def _embedded(name: str, hidden: int = HIDDEN, **options: Any) -> Case:
     return launched(name, embed._embed, lambda: embed.embed(TOKENS, table, empty(ROWS, hidden), ROWS, **options))
 
 
-def _normed(name: str, hidden: int = HIDDEN, weighted: bool = True, splits: int = SPLITS, **options: Any) -> Case:
+def _normed(name: str, hidden: int = HIDDEN, weights: int = 1, splits: int = SPLITS, **options: Any) -> Case:
     partials, flag = (empty(splits, ROWS, hidden), FLAG) if splits else (None, None)
-    weight, out = _halves(hidden) if weighted else None, _halves(ROWS, hidden)
+    weight, out = _halves(weights * hidden) if weights else None, _halves(ROWS, hidden)
     return launched(
         name,
         norm._add_rms_norm,
@@ -51,9 +51,10 @@ def _rotated(
     )
 
 
-def _gated(name: str, by: activation.Activation) -> Case:
-    partials, out = empty(SPLITS, ROWS, 2 * 12_288), _halves(ROWS, 12_288)
-    return launched(name, activation._gate_mul, lambda: activation.gate_mul(partials, out, ROWS, FLAG, by))
+def _gated(name: str, by: activation.Activation, columns: int = 2 * 12_288) -> Case:
+    partials, out = empty(SPLITS, ROWS, columns), _halves(ROWS, 12_288)
+    curve = activation.Curve(*[empty(1)] * 4) if by == "xielu" else None
+    return launched(name, activation._gate_mul, lambda: activation.gate_mul(partials, out, ROWS, FLAG, by, curve))
 
 
 OTHERS = [norm.OtherNorm(empty(HIDDEN), EPS, _halves(ROWS, HIDDEN)) for _ in range(2)]
@@ -71,13 +72,12 @@ CASES = [
     _normed("norm without partials", splits=0),
     _normed("norm, widest", WIDEST),
     _normed("norm, centred", centred=True),
+    _normed("norm, centred, and a bias", weights=2, centred=True),
     _normed("norm, weights ahead", ahead=AHEAD),
     _normed("norm, scaled", factor=0.22),
     _normed("norm and two others", others=OTHERS),
-    _normed("norm of what is added", weighted=False, after=AFTER),
-    _normed(
-        "norm of what is added, and a factor at the end", weighted=False, after=AFTER, scalar=empty(1), earlier=FLAG
-    ),
+    _normed("norm of what is added", weights=0, after=AFTER),
+    _normed("norm of what is added, and a factor at the end", weights=0, after=AFTER, scalar=empty(1), earlier=FLAG),
     _rotated("rope, head norms", 128),
     _rotated("rope, head norms, weights ahead", 128, ahead=AHEAD),
     _rotated("rope, 256 a head", 256),
@@ -90,6 +90,8 @@ CASES = [
     _gated("silu", "silu"),
     _gated("gelu", "gelu_tanh"),
     _gated("clamped gate", "clamped_swiglu"),
+    _gated("squared ReLU alone", "relu2", 12_288),
+    _gated("xIELU alone", "xielu", 12_288),
     launched(
         "inputs of layers",
         layer_inputs._make_inputs,

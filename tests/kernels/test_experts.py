@@ -28,6 +28,7 @@ RULES = {
     "sigmoids of groups": (24, 3, Rule(True, True, (6, 2), 1.5, correction=random(24))),
     "a corrected softmax": (16, 4, Rule(True, False, (1, 1), 1.0, correction=0.1 * random(16))),
     "groups of a softmax": (16, 4, Rule(False, False, (4, 3), 1.0)),
+    "groups by their best": (24, 3, Rule(False, False, (6, 2), 1.5, by_best=True)),
     "one of two": (2, 1, SOFTMAX),
     "beside a gated one": (24, 4, replace(SOFTMAX, shared="gated")),
     "beside a whole one": (6, 3, replace(SOFTMAX, shared="whole", factor=2.0)),

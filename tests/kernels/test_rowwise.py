@@ -97,6 +97,16 @@ class TestNorm:
         assert torch.equal(residual, before)
         close(out, reference_add_rms_norm(before.double(), None, weight.double(), EPS)[1])
 
+    @pytest.mark.parametrize("biased", [False, True])
+    def test_is_torchs_layer_norm(self, biased: bool, dtype: torch.dtype) -> None:
+        residual, weight, bias = 3 + random(3, 200), random(200, seed=1), random(200, seed=3)
+        out = torch.full((3, 200), 7.0, device=DEVICE, dtype=dtype)
+        given = torch.cat([weight, bias]) if biased else weight
+        add_rms_norm(residual, None, given, EPS, out, 2, None, centred=True)
+        last = bias.double() if biased else None
+        close(out[:2], torch.nn.functional.layer_norm(residual.double(), (200,), weight.double(), last, EPS)[:2])
+        assert (out[2] == 7).all()
+
     @pytest.mark.parametrize("normed", [False, True])
     @pytest.mark.parametrize("factor", [1.0, 0.22])
     @pytest.mark.parametrize("before", [False, True])
@@ -202,6 +212,7 @@ def test_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> 
         "norm without partials": (40, 64),
         "norm, widest": (56, 16384),
         "norm, centred": (56, 8192),
+        "norm, centred, and a bias": (56, 8192),
         "norm, weights ahead": (56, 8192),
         "norm, scaled": (56, 8192),
         "norm and two others": (56, 8192),
@@ -219,6 +230,8 @@ def test_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> 
         "silu": (48, 0),
         "gelu": (48, 0),
         "clamped gate": (48, 0),
+        "squared ReLU alone": (48, 0),
+        "xIELU alone": (48, 0),
         "inputs of layers": (64, 0),
         "gate on inputs of layers": (48, 0),
     }

@@ -6,7 +6,10 @@ import torch
 import triton
 import triton.language as tl
 
+from specchat.engine.formats.layout import FourBit
 from specchat.engine.kernels import unpack
+from specchat.engine.kernels.products import Program
+from specchat.engine.kernels.stored import stored
 
 pytest.importorskip("bitsandbytes.functional")
 from bitsandbytes.functional import dequantize_4bit, quantize_4bit
@@ -18,16 +21,10 @@ ROWS, INPUTS = 32, 512
 
 
 @triton.jit
-def _unpacked(
-    packed, scales, zeros, code, out, BN: tl.constexpr, BK: tl.constexpr, BLOCK: tl.constexpr, TYPE: tl.constexpr
-):
-    n, k = tl.arange(0, BN), tl.program_id(0) * BK
-    table = unpack.numbers(code)
-    w = unpack.four_bit(
-        packed, scales, None, None, None, zeros, code, table, n, k, BN, BK * tl.num_programs(0),
-        BN, BK, BLOCK, True, TYPE,
-    )  # fmt: skip
-    tl.store(out + n[:, None] * BK * tl.num_programs(0) + k + tl.arange(0, BK)[None, :], w)
+def _unpacked(weight, out, program: tl.constexpr):
+    n, k = tl.arange(0, program.outputs), tl.program_id(0) * program.inputs
+    w = unpack.four_bit(weight, unpack.table(weight, program), n, k, program, out.dtype.element_ty)
+    tl.store(out + n[:, None] * weight.inputs + k + tl.arange(0, program.inputs)[None, :], w)
 
 
 def unpacked(
@@ -38,8 +35,9 @@ def unpacked(
     zeros: torch.Tensor | None = None,
 ) -> torch.Tensor:
     out = torch.empty(ROWS, INPUTS, device=DEVICE, dtype=dtype)
-    kind = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}[dtype]
-    _unpacked[(INPUTS // 64,)](packed, scales, zeros, code, out, ROWS, 64, 64, kind, enable_fp_fusion=False)
+    weight, form, block = stored(FourBit(packed, scales, code, 64, zeros=zeros), None)
+    program = Program(form, block, ROWS, 64, 8, 1, INPUTS, True, None)
+    _unpacked[(INPUTS // 64,)](weight, out, program, enable_fp_fusion=False)
     return out
 
 

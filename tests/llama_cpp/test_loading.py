@@ -124,7 +124,7 @@ def test_scaled_positions_reach_beyond_the_original_ones(tmp_path: Path) -> None
     assert load(replace(spec, context=200), lambda _: None).info.context == 200
     session = load(replace(spec, context=999), lambda _: None)
     assert session.info.context == 256
-    assert session.info.warning.startswith("context = 999 is more than ")
+    assert session.info.notes.warning.startswith("context = 999 is more than ")
     ids = [int(token) for token in torch.randint(0, 256, (250,), generator=torch.Generator().manual_seed(1))]
     model = session.runner.target.model  # type: ignore[attr-defined]
     model.write(ids[:-1], 0)

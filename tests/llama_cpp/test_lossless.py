@@ -42,7 +42,7 @@ def test_the_strategies_that_there_are(session: Session) -> None:
 
 def test_rows_are_alike_and_that_is_said(session: Session, demo: Session) -> None:
     for one in (session, demo):
-        assert re.match("row-invariant: passes of [12] to 16 rows compared bit for bit", one.info.exactness)
+        assert re.match("row-invariant: passes of [12] to 16 rows compared bit for bit", one.info.notes.exactness)
         model = one.target.model
         assert isinstance(model, GgufModel)
         model.write(range(100), 0)

@@ -35,7 +35,7 @@ def written(folder: Path, file: Path) -> Path:
 def test_drafts_of_other_tokens_change_no_text(demo_files: tuple[Path, Path], tmp_path: Path, as_gguf: bool) -> None:
     for folder in (permuted(tmp_path / "a", demo_model("draft")), cut(tmp_path / "b", demo_model("draft"), 1100)):
         session = loaded(demo_files[0], written(folder, tmp_path / f"{folder.name}.gguf") if as_gguf else folder)
-        assert "the draft's tokens differ" in session.info.note
+        assert "the draft's tokens differ" in session.info.notes.note
         assert session.runner.draft is not None
         model = session.runner.draft.model
         assert isinstance(model, CrossTokenizerModel)
@@ -72,7 +72,7 @@ def test_tokens_padded_to_other_numbers_are_the_same(rows: int, more: int, tmp_p
         folder = checkpoint(tmp_path / name, backend=byte_tokenizer(), vocab_size=size, **options)
         files.append(written(folder, tmp_path / f"{name}.gguf"))
     session = loaded(*files)
-    assert session.info.note == ""
+    assert session.info.notes.note == ""
     padding = 0
     for sampling in (SAMPLINGS["greedy"], SAMPLINGS["T=1"]):
         plain = finished(reply(session, "abc", sampling, Limits(60), Speculation()))

@@ -91,7 +91,7 @@ def test_greedy_text_is_that_of_transformers(session: Session, mamba: Any) -> No
 
 
 def test_only_plain_is_offered_and_the_rest_says_why(session: Session) -> None:
-    assert session.info.exactness == "one token after the other: nothing is drafted"
+    assert session.info.notes.exactness == "one token after the other: nothing is drafted"
     assert {s.name for s in session.info.strategies if s.available} == {"plain", "auto"}
     told = session.info.strategy("lookup").reason
     assert told == "plain only: it keeps a running state, of which llama.cpp takes nothing back"

@@ -237,6 +237,16 @@ def test_gguf_files_go_by_their_size(tmp_path: Path) -> None:
     assert large.words.endswith("by the size of its file, and 60.8 of the 64.0 GiB that are free can be used")
 
 
+def test_a_speed_is_expected_of_what_memory_gives_and_none_where_caches_hold_the_model(tmp_path: Path) -> None:
+    about = replace(about_gguf(gguf(tmp_path / "m.gguf")), size=4 * GIB)
+    machine = FreeMemory(None, 64 * GIB, rates={"cpu": 20.0 * GIB})
+    expected = fit(pair(about.place), about, None, machine).speed
+    assert expected is not None
+    assert (expected.plain, expected.drafted) == (5.0, None)
+    assert fit(pair(about.place), replace(about, size=1000), None, machine).speed is None
+    assert fit(pair(about.place), about, None, ROOMY).speed is None
+
+
 def test_llama_cpps_gpu_is_its_own(tmp_path: Path) -> None:
     about = about_gguf(gguf(tmp_path / "m.gguf"))
     spec = PairSpec("p", "P", ModelSource(repo="a/b", file="m.gguf"), backend="gguf")
@@ -360,6 +370,25 @@ def test_tokens_of_gguf_files_are_compared_without_their_padding(tmp_path: Path)
         draft = about_gguf(gguf(tmp_path / "b.gguf", tokens=tokens))
         assert lack(target, draft) == ""
         assert cost(target, draft) == ("" if same else OTHER_TOKENS)
+
+
+def test_tokens_of_a_gguf_file_are_compared_with_those_of_a_checkpoint(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "small", num_hidden_layers=1)
+    written = json.loads((folder / "tokenizer.json").read_text("utf-8"))
+    texts = {number: text for text, number in written["model"]["vocab"].items()}
+    texts |= {added["id"]: added["content"] for added in written["added_tokens"]}
+    tokens = [texts[number] for number in range(len(texts))]
+    small = about_folder(folder, "small")
+    for changed, same in ((tokens, True), ([*tokens, "[PAD999]"], True), ([*tokens[:-1], "<|else|>"], False)):
+        file = about_gguf(gguf(tmp_path / "big.gguf", tokens=changed))
+        big = replace(file, parameters=10**9)
+        assert cost(big, small) == cost(small, file) == ("" if same else OTHER_TOKENS)
+        assert [one.cost for one in drafts_for(big, library(big, small)).proposals] == ["" if same else OTHER_TOKENS]
+        # llama.cpp drafts for nothing but its own, and what it runs itself takes no part here.
+        assert drafts_for(replace(small, parameters=10**9), library(file)).proposals == ()
+        native = replace(file, config=small.config)
+        (proposal,) = drafts_for(replace(small, parameters=10**9), library(native)).proposals
+        assert proposal.source.path == str(file.place)
 
 
 def test_a_pair_whose_tokens_differ_says_so_and_has_no_trees(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from specchat.engine.protocol.requests import Cancel, Count, Generate
 from specchat.engine.reply.control import Control
 from specchat.engine.reply.cross_chat import CrossChatIndexer
 from tests import fake
+from tests.parts import changed
 
 STEP_S = 0.02
 
@@ -132,6 +133,6 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
     if pair.name == "slow":
         print("loading")
         time.sleep(3600)
-    where = pair.target.device if pair.id == "gpu or cpu" else fake.INFO.device
+    where = pair.target.device if pair.id == "gpu or cpu" else fake.INFO.load.device
     note = "runs code of its own" if pair.trust_remote_code else ""
-    return ScriptedSession(replace(fake.INFO, id=pair.id, name=f"{pair.name} {os.getpid()}", device=where, note=note))
+    return ScriptedSession(changed(fake.INFO, id=pair.id, name=f"{pair.name} {os.getpid()}", device=where, note=note))

@@ -198,7 +198,9 @@ def test_a_pair_that_loses_the_gpu_is_loaded_on_the_cpu_by_a_fresh_engine(loaded
     assert pid_of(loaded) != before
     assert not [event for event in events if isinstance(event, Failed)]
     (info,) = [event.info for event in events if isinstance(event, Loaded)]
-    assert info.note == "the GPU failed: CUDA error: an illegal memory access was encountered; runs code of its own"
+    assert (
+        info.notes.note == "the GPU failed: CUDA error: an illegal memory access was encountered; runs code of its own"
+    )
     assert Loading("the GPU failed; going to the CPU", 0.1) in events
     assert isinstance(events[-1], Finished)
     assert events[-1].id == 5
@@ -209,7 +211,7 @@ def test_a_pair_that_loses_the_gpu_is_loaded_on_the_cpu_by_a_fresh_engine(loaded
     loaded.send(Load(PAIR))
     *_, last = until(loaded, lambda event: isinstance(event, Loaded))
     assert isinstance(last, Loaded)
-    assert last.info.note == ""
+    assert last.info.notes.note == ""
 
 
 def test_a_pair_that_asks_for_the_gpu_is_not_loaded_on_the_cpu(loaded: EnginePort) -> None:
@@ -234,8 +236,8 @@ def test_a_gpu_that_is_known_to_fail_is_left_to_the_loader_of_a_fresh_engine(
         events = until(engine, lambda event: isinstance(event, Loaded))
         assert Loading("the GPU failed; trying another way", 0.1) in events
         assert isinstance(events[-1], Loaded)
-        assert events[-1].info.device == "auto", "the loader was to choose"
-        assert events[-1].info.note == "runs code of its own", "its warning tells of the GPU"
+        assert events[-1].info.load.device == "auto", "the loader was to choose"
+        assert events[-1].info.notes.note == "runs code of its own", "its warning tells of the GPU"
         (tmp_path / "data" / "gpu.json").unlink()
         engine.send(ask("gpu later", 3))
         *_, failed = engine.events(PATIENCE_S)
@@ -263,7 +265,7 @@ def test_another_pair_asked_for_meanwhile_is_loaded_as_asked(loaded: EnginePort)
     loaded.send(Load(replace(PAIR, id="gpu or cpu")))
     loaded.send(Load(replace(PAIR, id="other")))
     events = until(loaded, lambda event: isinstance(event, Loaded) and event.info.id == "other")
-    notes = {event.info.id: event.info.note for event in events if isinstance(event, Loaded)}
+    notes = {event.info.id: event.info.notes.note for event in events if isinstance(event, Loaded)}
     assert notes == {"gpu or cpu": "the GPU failed: CUDA error: an illegal memory access was encountered", "other": ""}
 
 

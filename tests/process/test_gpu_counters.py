@@ -67,7 +67,7 @@ def test_what_cannot_be_is_not_believed(nvml: FakeNvml, busy: int, free: int, to
 
 
 def test_the_gpus_of_a_machine_are_told(nvml: FakeNvml) -> None:
-    assert installed() == (Installed("Card␛", (8, 6), 3 << 30, 8 << 30, bus_rate(GPU)),)
+    assert installed() == (Installed("Card␛", (8, 6), 3 << 30, 8 << 30, bus_rate(GPU), 936.096e9),)
     nvml.fails, nvml.error = "nvmlInit", NVMLError("no driver")
     assert installed() == ()
 

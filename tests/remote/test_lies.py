@@ -31,8 +31,8 @@ def test_a_models_name_is_shown_without_its_control_codes(chatting: Chatting) ->
         assert text_of(chatting.ask()) == "Good."
         assert one.of(CHAT)[0].body["model"] == CONTROL
         missing = chatting.tried(one.url, model="other")
-    assert info.note.isprintable()
-    assert len(info.note) < 200
+    assert info.notes.note.isprintable()
+    assert len(info.notes.note) < 200
     assert isinstance(missing, Failed)
     assert missing.message.isprintable()
 
@@ -76,7 +76,7 @@ def test_counters_of_other_names_are_not_taken_for_no_drafting(chatting: Chattin
         info = chatting.load(one.url)
         events = chatting.ask()
     started, last = events[0], events[-1]
-    assert info.note.endswith("/metrics names its counters otherwise")
+    assert info.notes.note.endswith("/metrics names its counters otherwise")
     assert isinstance(started, Started)
     assert started.speculation.strategy == "server"
     assert isinstance(last, Finished)

@@ -19,6 +19,7 @@ from specchat.service import loading
 from specchat.service.chat_service import ChatService
 from specchat.service.dispatch import Update
 from specchat.service.settings import Preferences
+from specchat.service.state import ServiceOptions
 from tests.fake import FakeEngine
 from tests.remote.conftest import PATIENCE_S, QUESTION, spec
 from tests.remote.server import CHAT, Call, delta, serving
@@ -103,7 +104,7 @@ def test_the_chat_service_keeps_a_chat_with_a_server(store: Store, tmp_path: Pat
     with serving(**PAGES) as one:
         pair = Pair(spec(one.url), strategy="plain")
         routed = Routed(pair.spec)
-        service = ChatService(routed.engine, store, Preferences(limits=Limits(48)), saves_settings=True)
+        service = ChatService(routed.engine, store, Preferences(limits=Limits(48)), ServiceOptions(saves_settings=True))
         loading.load(service, pair, lambda *_: None, lambda: False)
         assert service.send("Tell me a story about a cat.") == ""
         assert ended(service).event is not None

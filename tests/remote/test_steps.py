@@ -33,7 +33,7 @@ def test_llama_cpp_tells_each_step(drafted: str, chatting: Chatting) -> None:
     ) as one:
         info = chatting.load(one.url)
         events = chatting.ask()
-    assert (info.server, info.context, info.target.parameters) == ("llama.cpp's server", 1024, 6_689_024)
+    assert (info.server.name, info.context, info.target.parameters) == ("llama.cpp's server", 1024, 6_689_024)
     started, finished = events[0], events[-1]
     assert isinstance(started, Started)
     assert isinstance(finished, Finished)
@@ -71,7 +71,7 @@ def test_vllm_tells_steps_by_chunks_and_drafts_at_the_end(chatting: Chatting) ->
     with serving(**VLLM, **{CHAT_KEY: "vllm-draft-stream.txt"}) as one:
         info = chatting.load(one.url)
         events = chatting.ask()
-    assert (info.server, info.context) == ("vLLM", 1024)
+    assert (info.server.name, info.context) == ("vLLM", 1024)
     finished = events[-1]
     assert isinstance(finished, Finished)
     assert finished.text == text == text_of(events)
@@ -208,7 +208,7 @@ def test_the_count_of_a_server_that_does_not_count_along_makes_no_step(chatting:
 def test_vllm_without_drafting_says_so(chatting: Chatting) -> None:
     with serving(v1__models="vllm-models.json", metrics="vllm-none-metrics.txt") as one:
         info = chatting.load(one.url)
-    assert info.note == "demo: this server was started without drafting"
+    assert info.notes.note == "demo: this server was started without drafting"
 
 
 def test_sglang_tells_drafts_at_the_end(chatting: Chatting) -> None:
@@ -233,7 +233,7 @@ def test_sglang_tells_drafts_at_the_end(chatting: Chatting) -> None:
         info = chatting.load(one.url)
         events = chatting.ask()
         (call,) = one.of(CHAT)
-    assert (info.server, info.context) == ("SGLang", 4096)
+    assert (info.server.name, info.context) == ("SGLang", 4096)
     assert (call.body["return_spec_tokens_details"], call.body["top_k"]) == (True, -1)
     finished = events[-1]
     assert isinstance(finished, Finished)
@@ -255,7 +255,7 @@ def test_reasoning_is_told_from_the_answer_by_either_name(chatting: Chatting) ->
     with serving(v1__models={"data": [{"id": "m"}]}, **{CHAT_KEY: lambda call: call.send(stream)}) as one:
         info = chatting.load(one.url)
         events = chatting.ask()
-    assert info.server == "a server with OpenAI's API"
+    assert info.server.name == "a server with OpenAI's API"
     finished = events[-1]
     assert isinstance(finished, Finished)
     assert (finished.written.thoughts, finished.written.answer, finished.reason) == ("So then.", "Yes.", "stop")
@@ -332,13 +332,13 @@ def test_bytes_of_a_character_that_a_server_cut_are_no_text(chunks: tuple[str, .
 )
 def test_a_server_that_names_another_owner_is_found_out(pages: dict[str, Any], kind: str, chatting: Chatting) -> None:
     with serving(v1__models={"data": [{"id": "m", "owned_by": "my-company"}]}, **pages) as one:
-        assert chatting.load(one.url).server == kind
+        assert chatting.load(one.url).server.name == kind
 
 
 def test_the_server_that_is_asked_for_is_not_looked_for(chatting: Chatting) -> None:
     with serving(v1__models="llamacpp-draft-models.json") as one:
         info = chatting.load(one.url, kind="openai")
-    assert info.server == "a server with OpenAI's API"
+    assert info.server.name == "a server with OpenAI's API"
     assert [call.path for call in one.calls] == ["/v1/models"]
 
 

@@ -62,7 +62,7 @@ def test_vllms_backend_gets_a_prompt_in_the_models_format(chatting: Chatting) ->
     tokenizer = AutoTokenizer.from_pretrained(DEMO)
     turns = [{"role": "user", "content": QUESTION[0].content}]
     prompt = tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
-    assert (info.server, info.note) == (
+    assert (info.server.name, info.notes.note) == (
         "Triton with vLLM's backend",
         "words: vLLM's backend for Triton tells no drafts: whether it drafts is not seen here",
     )
@@ -86,7 +86,7 @@ def test_tensorrt_llms_backend_counts_drafts(chatting: Chatting) -> None:
         info = chatting.load(one.url, tokenizer=DEMO)
         events = chatting.ask(limits=Limits(5, stop=("x", "y")))
         (call,) = one.of("/v2/models/llmapi/generate_stream")
-    assert info.server == "Triton with TensorRT-LLM's backend"
+    assert info.server.name == "Triton with TensorRT-LLM's backend"
     assert call.body["sampling_param_return_perf_metrics"] is True
     assert (call.body["sampling_param_max_tokens"], call.body["sampling_param_stop"]) == (5, ["x", "y"])
     assert "sampling_param_top_k" not in call.body

@@ -52,7 +52,7 @@ def test_its_list_counts_the_drafts_of_a_reply(chatting: Chatting) -> None:
         events = chatting.ask()
         (call,) = one.of(CHAT)
         assert len(one.of("/metrics")) == 2
-    assert (info.server, info.note) == ("TensorRT-LLM", f"m: {trtllm.COUNTED}")
+    assert (info.server.name, info.notes.note) == ("TensorRT-LLM", f"m: {trtllm.COUNTED}")
     known = {"messages", "model", "stream", "stream_options", "max_tokens", "seed", "temperature", "top_p", "top_k"}
     # It refuses fields that it does not know.
     assert set(call.body) <= known | {"min_p", "repetition_penalty", "presence_penalty", "frequency_penalty"}
@@ -81,6 +81,6 @@ def test_a_server_without_a_list_is_read_by_its_chunks(page: object, chatting: C
         for number in (1, 2):
             last = chatting.ask(number)[-1]
         assert len(one.of("/metrics")) <= 2  # a server that keeps none is not asked after each reply
-    assert info.note == f"m: {trtllm.UNCOUNTED}"
+    assert info.notes.note == f"m: {trtllm.UNCOUNTED}"
     assert isinstance(last, Finished)
     assert (last.stats.num_accepted_draft_tokens, last.stats.completion_tokens) == (5, 9)

@@ -17,6 +17,7 @@ from specchat.serve.generation import Served
 from specchat.serve.guard import AccessCheck
 from specchat.service.chat_service import ChatService
 from specchat.service.settings import Preferences
+from specchat.service.state import ServiceOptions
 from tests.fake import FakeEngine
 from tests.service.made import CATALOG
 
@@ -39,7 +40,7 @@ async def serving(
     engine: EnginePort, key: str = "", load: bool = True, pair: Pair = CATALOG.pairs[0]
 ) -> AsyncIterator[Server]:
     """A server of a pair; with `load` once that is loaded."""
-    service = ChatService(engine, Store(), Preferences(), restarts=True)
+    service = ChatService(engine, Store(), Preferences(), ServiceOptions(restarts=True))
     served = Served(service, pair)
     server = uvicorn.Server(listening.config(make_app(served, AccessCheck("127.0.0.1", key))))
     here = listening.listen("127.0.0.1", 0)

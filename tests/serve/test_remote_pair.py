@@ -29,7 +29,7 @@ async def test_drafts_are_those_of_the_engine(engine: FakeEngine) -> None:
         events = await asyncio.to_thread(chatting.ask)
         counted = await asyncio.to_thread(server.served.metrics.page)
     remote.close()
-    assert (info.server, info.context) == ("specchat serve", server.served.loaded().context)
+    assert (info.server.name, info.context) == ("specchat serve", server.served.loaded().context)
     last = events[-1]
     assert isinstance(last, Finished)
     assert last.text == TEXT

@@ -9,6 +9,7 @@ from specchat.engine.protocol.pair import ModelSource, PairSpec
 from specchat.engine.protocol.requests import Generate
 from specchat.service.chat_service import ChatService
 from specchat.service.settings import Preferences
+from specchat.service.state import ServiceOptions
 from tests.fake import FakeEngine
 
 
@@ -36,7 +37,7 @@ def service_of(
 ) -> ChatService:
     """A service as the app has it."""
     how = {"copies_saved": True, "saves_settings": True, "restarts": True} | options
-    return ChatService(engine, store or Store(), preferences or Preferences(), **how)
+    return ChatService(engine, store or Store(), preferences or Preferences(), ServiceOptions(**how))
 
 
 def start(engine: FakeEngine, preferences: Preferences | None = None, store: Store | None = None) -> ChatService:

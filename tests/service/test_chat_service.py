@@ -171,12 +171,12 @@ def test_a_prefill_is_used_once_and_comes_back_with_its_prompt() -> None:
     session.send("shorter")
     session.poll()
     assert session.last_reply is not None
-    assert (session.last_reply.prefill, session.next_prefill) == ("Well,", "")
+    assert (session.last_reply.start.prefill, session.next_prefill) == ("Well,", "")
     session.regenerate()
-    assert session.last_reply.prefill == "Well,"
+    assert session.last_reply.start.prefill == "Well,"
     session.poll()
     session.send("next")
-    assert session.last_reply.prefill == ""
+    assert session.last_reply.start.prefill == ""
 
 
 def test_a_reply_that_was_stopped_goes_on_from_its_tokens() -> None:
@@ -189,7 +189,7 @@ def test_a_reply_that_was_stopped_goes_on_from_its_tokens() -> None:
     session.poll()
     first = session.last_reply
     assert first is not None
-    assert first.reason == "cancelled"
+    assert first.end.reason == "cancelled"
     assert session.go_on() == ""
     begun = requested(engine).begun
     assert (begun.text, begun.token_ids) == (first.text, first.written.token_ids)
@@ -898,4 +898,4 @@ def test_closing_saves_the_text_so_far_of_a_reply_in_another_chat(tmp_path: Path
     reply = again.load(written_in)[0].turns[0].reply
     again.close()
     assert reply is not None
-    assert (reply.text, reply.error) == ("one two three four five", INTERRUPTED)
+    assert (reply.text, reply.end.error) == ("one two three four five", INTERRUPTED)

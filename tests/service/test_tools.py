@@ -431,7 +431,7 @@ def test_a_failed_reply_to_results_leaves_the_results() -> None:
     service.replies.fail(Failed(running.reply.id, "context", "too long"))
     assert service.conversation.turns[1].results[0].content == "done"
     assert service.last_reply is not None
-    assert service.last_reply.error == "too long"
+    assert service.last_reply.end.error == "too long"
 
 
 def test_a_model_that_calls_no_tools_is_offered_none_and_starts_no_server() -> None:

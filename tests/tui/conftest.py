@@ -4,7 +4,6 @@ import asyncio
 import gc
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 
@@ -26,6 +25,7 @@ from specchat.tui.app import SpecchatApp
 from specchat.tui.composing import listing
 from specchat.tui.launch import Launch
 from tests.fake import FakeEngine
+from tests.parts import changed
 
 ROOT = Path(__file__).parents[2]
 
@@ -79,7 +79,7 @@ THEMES, PROBLEMS = load_themes([ROOT / "themes"])
 
 def make_app(engine: FakeEngine, launch: Launch = LAUNCH, catalog: Catalog = CATALOG) -> SpecchatApp:
     store = Store() if launch.store is LAUNCH.store else launch.store
-    return SpecchatApp(engine, catalog, replace(launch, themes=THEMES, store=store))
+    return SpecchatApp(engine, catalog, changed(launch, themes=THEMES, store=store))
 
 
 def flush(store: Store) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-from dataclasses import replace
 from random import Random
 
 from conftest import LAUNCH, answered, ask, loaded, make_app, screen_text, wait_until
@@ -17,6 +16,7 @@ from specchat.tui.widgets.choice import Choice
 from specchat.tui.widgets.find_bar import FindBar
 from specchat.tui.widgets.panel import EnginePanel
 from tests.fake import FakeEngine
+from tests.parts import changed
 
 
 def press(app: SpecchatApp, key: str) -> None:
@@ -94,7 +94,7 @@ async def test_enter_takes_the_command_that_was_typed() -> None:
 
 async def test_space_and_enter_choose_in_the_settings() -> None:
     presets, _ = load_presets([shipped("presets.toml")])
-    app = make_app(FakeEngine(), replace(LAUNCH, presets=presets))
+    app = make_app(FakeEngine(), changed(LAUNCH, presets=presets))
     async with app.run_test(size=(80, 40)) as pilot:
         await loaded(app, pilot)
         await pilot.press("f2")

@@ -34,6 +34,7 @@ from specchat.tui.widgets.field import FieldInput, FieldNote
 from specchat.tui.widgets.panel import EngineLine, EnginePanel
 from specchat.tui.widgets.rows import TwoSided
 from tests.fake import INFO, FakeEngine
+from tests.parts import changed
 from tests.service.made import Clock
 
 STORY = "Once there was a small fox.\n\nShe kept a lamp.\n\n```python\nprint('lamp')\n```\n\n- one\n- two"
@@ -373,7 +374,7 @@ async def test_a_refusal_is_read_whole_beside_what_is_typed() -> None:
 
 async def test_the_theme_is_chosen_and_remembered() -> None:
     saved: list[tuple[str, str]] = []
-    app = make_app(FakeEngine(), replace(LAUNCH, remember=lambda key, value: saved.append((key, value))))
+    app = make_app(FakeEngine(), changed(LAUNCH, remember=lambda key, value: saved.append((key, value))))
     async with app.run_test(size=(100, 40)) as pilot:
         await loaded(app, pilot)
         await pilot.press("ctrl+o")
@@ -847,7 +848,7 @@ async def test_no_color_leaves_the_styles(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 async def test_startup_warnings_are_shown() -> None:
-    app = make_app(FakeEngine(), replace(LAUNCH, warnings=("theme [x] \x1b[31m is broken",)))
+    app = make_app(FakeEngine(), changed(LAUNCH, warnings=("theme [x] \x1b[31m is broken",)))
     async with app.run_test(size=(120, 36), notifications=True) as pilot:
         await loaded(app, pilot)
         await until_shown(pilot, app, "theme [x] ␛[31m is broken")

@@ -1,7 +1,6 @@
 """Text and rules stand out from what is behind them, in every shipped theme."""
 
 import re
-from dataclasses import replace
 
 import pytest
 from conftest import LAUNCH, ROOT, THEMES, ask, loaded, make_app
@@ -14,6 +13,7 @@ from textual.geometry import Region
 
 from specchat.tui.themes import RULE, TEXT, contrast, shades, textual_theme
 from tests.fake import FakeEngine
+from tests.parts import changed
 
 MIXED = [theme for theme in THEMES if not theme.ansi]
 """All but the one of the terminal's own colours, which nobody knows here."""
@@ -74,7 +74,7 @@ def test_rules_are_clear_on_every_ground(name: str) -> None:
 
 @pytest.mark.parametrize("name", [theme.name for theme in MIXED])
 async def test_all_that_is_drawn_is_clear(name: str) -> None:
-    app = make_app(FakeEngine((REPLY,)), replace(LAUNCH, theme=name))
+    app = make_app(FakeEngine((REPLY,)), changed(LAUNCH, theme=name))
     async with app.run_test(size=(120, 40)) as pilot:
         await loaded(app, pilot)
         await ask(app, pilot, "Tell me a story.")

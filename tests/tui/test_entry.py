@@ -26,8 +26,9 @@ from specchat.tui.widgets.choice import Choice
 from specchat.tui.widgets.completions import Completions
 from specchat.tui.widgets.field import FieldInput
 from tests.fake import FakeEngine
+from tests.parts import changed
 
-NAMED = replace(
+NAMED = changed(
     LAUNCH,
     personas=(Persona("short", "Be short."), Persona("big-one", "Be [big].", prefill="So,", pair="big")),
     presets=(Preset("exact", Sampling()), Preset("warm", Sampling(temperature=0.9, min_p=0.1))),
@@ -259,7 +260,7 @@ async def test_the_prompt_stays_where_it_is_below_the_list() -> None:
 
 async def test_names_in_the_list_are_never_markup() -> None:
     evil = "[red]x[/] \x1b[2J"
-    launch = replace(NAMED, personas=(Persona("evil", evil),))
+    launch = changed(NAMED, personas=(Persona("evil", evil),))
     async with running(launch=launch) as (app, pilot):
         await write(app, pilot, "/persona ")
         await until_shown(pilot, app, "[red]x[/] ␛[2J")
@@ -467,7 +468,7 @@ async def test_a_persona_brings_its_pair_and_prefill() -> None:
         assert "the reply will begin with: So," in status(app)
         await ask(app, pilot, "hi")
         assert app.session.last_reply is not None
-        assert app.session.last_reply.prefill == "So,"
+        assert app.session.last_reply.start.prefill == "So,"
         assert app.session.next_prefill == "So,"
 
 
@@ -477,10 +478,10 @@ async def test_a_prefill_is_used_once() -> None:
         assert "the reply will begin with: Well, [then]" in status(app)
         await ask(app, pilot, "hi")
         assert app.session.last_reply is not None
-        assert app.session.last_reply.prefill == "Well, [then]"
+        assert app.session.last_reply.start.prefill == "Well, [then]"
         assert "will begin" not in status(app)
         await ask(app, pilot, "again")
-        assert app.session.last_reply.prefill == ""
+        assert app.session.last_reply.start.prefill == ""
         await write(app, pilot, "/prefill x", "enter")
         await write(app, pilot, "/prefill off", "enter")
         assert app.session.next_prefill == ""

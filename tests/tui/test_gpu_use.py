@@ -15,6 +15,7 @@ from specchat.tui.screens import feed
 from tests import fake
 from tests.fake import FakeEngine
 from tests.fake_nvml import GPU, FakeNvml, NVMLError
+from tests.parts import changed
 
 SIZE = (130, 40)
 
@@ -26,7 +27,7 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
 
 
 def app_on_gpu() -> SpecchatApp:
-    return make_app(FakeEngine(("Some words.",), info=replace(fake.INFO, gpu=GPU)))
+    return make_app(FakeEngine(("Some words.",), info=changed(fake.INFO, gpu=GPU)))
 
 
 def looked(watch: GpuWatch, gpu: str = GPU, *, idle: bool = True) -> str:

@@ -20,6 +20,7 @@ from specchat.engine.protocol.stats import Stats
 from specchat.tui.actions.models import use_pair
 from specchat.tui.widgets.sidebar import Sidebar
 from tests.fake import INFO, FakeEngine
+from tests.parts import changed
 
 CATALOG = Catalog(
     tuple(
@@ -33,7 +34,7 @@ CATALOG = Catalog(
     "demo",
 )
 ALL = (StrategyStatus("plain", True), StrategyStatus("draft", True), StrategyStatus("swift", False, EVIL))
-HOSTILE_INFO = replace(INFO, name=EVIL, device=EVIL, exactness=EVIL, strategies=ALL)
+HOSTILE_INFO = changed(INFO, name=EVIL, device=EVIL, exactness=EVIL, strategies=ALL)
 
 
 def drafts(kept: str, rejected: str) -> tuple[Drafted, ...]:
@@ -148,7 +149,7 @@ async def test_error_messages(kind: str) -> None:
 
 
 async def test_file_names_in_warnings() -> None:
-    app = make_app(FakeEngine(), replace(LAUNCH, warnings=(f"/themes/{EVIL}.toml is broken",)))
+    app = make_app(FakeEngine(), changed(LAUNCH, warnings=(f"/themes/{EVIL}.toml is broken",)))
     async with app.run_test(size=(120, 36), notifications=True) as pilot:
         await loaded(app, pilot)
         await wait_until(pilot, lambda: "is broken" in output(app))

@@ -1,6 +1,5 @@
 """keys.toml moves keys, in the bindings and wherever they are shown."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,6 +22,7 @@ from specchat.tui.widgets.panel import EnginePanel
 from specchat.tui.widgets.rows import Hints
 from specchat.tui.widgets.sidebar import Search
 from tests.fake import INFO, FakeEngine
+from tests.parts import changed
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_the_same_letter_may_mean_different_things_in_different_places() -> None
 
 
 async def test_moved_keys_work_and_are_shown() -> None:
-    app = make_app(FakeEngine(), replace(LAUNCH, keymap={"settings": "alt+s", "help": ""}))
+    app = make_app(FakeEngine(), changed(LAUNCH, keymap={"settings": "alt+s", "help": ""}))
     async with app.run_test(size=(120, 36)) as pilot:
         await loaded(app, pilot)
         assert "alt+s settings" in str(app.chat.query_one(Hints).render())
@@ -72,7 +72,7 @@ async def test_sentences_name_the_keys_of_keys_toml() -> None:
         "find-here": "f18", "help": "f19", "undelete-chat": "", "advice": "f21",
     }  # fmt: skip
     engine, clock = slow("a b c d e f g h " * 9)
-    app = make_app(engine, replace(LAUNCH, keymap=moved, fallback=LAUNCH.pair))
+    app = make_app(engine, changed(LAUNCH, keymap=moved, fallback=LAUNCH.pair))
     async with app.run_test(size=(120, 36)) as pilot:
         await loaded(app, pilot)
         await until_shown(pilot, app, "F13 gets a real one")
@@ -108,7 +108,7 @@ async def test_sentences_name_the_keys_of_keys_toml() -> None:
 
 async def test_a_letter_does_what_it_means_where_the_focus_is() -> None:
     keymap = {"regenerate-here": "x", "rename-chat": "x"}
-    app = make_app(FakeEngine(), replace(LAUNCH, keymap=keymap))
+    app = make_app(FakeEngine(), changed(LAUNCH, keymap=keymap))
     async with app.run_test(size=(120, 36)) as pilot:
         await loaded(app, pilot)
         await ask(app, pilot, "hi")
@@ -136,7 +136,7 @@ async def test_the_help_puts_words_below_keys_that_are_longer_than_their_column(
 async def test_without_a_model_the_key_that_chooses_one_is_named() -> None:
     engine = FakeEngine()
     engine.fail_load("model", "it is broken")
-    app = make_app(engine, replace(LAUNCH, keymap={"models": "f13"}))
+    app = make_app(engine, changed(LAUNCH, keymap={"models": "f13"}))
     async with app.run_test(size=(120, 36)) as pilot:
         await wait_until(pilot, lambda: app.session.loaded.error)
         app.chat.say("")
@@ -237,7 +237,7 @@ def test_enter_with_a_modifier_is_told_from_enter(sent: str, key: str) -> None:
 async def test_with_the_demo_s_older_keys_today_s_are_named(built_in: bool, shown: str) -> None:
     engine = FakeEngine(("Press **Ctrl+T**, **F3**, **Alt+N**, or **Ctrl+B** and **Ctrl+Y**.",))
     fallback = LAUNCH.pair if built_in else None
-    app = make_app(engine, replace(LAUNCH, keymap={"models": "f13"}, fallback=fallback))
+    app = make_app(engine, changed(LAUNCH, keymap={"models": "f13"}, fallback=fallback))
     async with app.run_test(size=(120, 36)) as pilot:
         await loaded(app, pilot)
         await ask(app, pilot, "hi")

@@ -1,7 +1,5 @@
 """Where things stand: the column of the chat, the prompt's box, the panel, wrapped code, hints and footers."""
 
-from dataclasses import replace
-
 import pytest
 from conftest import LAUNCH, answered, ask, loaded, make_app, screen_text, wait_until
 from hypothesis import given
@@ -20,6 +18,7 @@ from specchat.tui.widgets.panel import EngineLine, EnginePanel
 from specchat.tui.widgets.rows import Hints, hinted
 from specchat.tui.widgets.sidebar import Sidebar
 from tests.fake import FakeEngine
+from tests.parts import changed
 
 LONG = "word " * 60
 
@@ -169,7 +168,7 @@ async def test_no_window_is_too_small_for_what_is_over_the_chat(action: str) -> 
 
 async def test_fields_and_choices_of_the_settings_begin_in_one_column() -> None:
     presets, _ = load_presets([shipped("presets.toml")])
-    app = make_app(FakeEngine(), replace(LAUNCH, presets=presets))
+    app = make_app(FakeEngine(), changed(LAUNCH, presets=presets))
     async with app.run_test(size=(80, 40)) as pilot:
         await loaded(app, pilot)
         await pilot.press("f2")

@@ -13,6 +13,7 @@ from specchat.config.paths import user_paths
 from specchat.tui import live as live_module
 from specchat.tui.themes import textual_theme
 from tests.fake import FakeEngine
+from tests.parts import changed
 
 THEME = 'name = "mine"\ndark = true\nprimary = "{colour}"\nbackground = "#101010"\n'
 PAIR = 'schema = 1\n[[pair]]\nid = "{id}"\nname = "Mine"\ntarget = {{ path = "/models/x" }}\n'
@@ -60,7 +61,7 @@ async def test_the_app_takes_them_in(files: tuple[LiveFiles, Path], monkeypatch:
     write(config / "themes" / "mine.toml", THEME.format(colour="#ff0000"))
     live.changed()
     fresh = live.read()
-    app = make_app(FakeEngine(), replace(LAUNCH, live=live, theme="mine"))
+    app = make_app(FakeEngine(), changed(LAUNCH, live=live, theme="mine"))
     app.register_theme(textual_theme(fresh.themes[-1]))
     app.theme = "mine"
     async with app.run_test(size=(100, 30)) as pilot:

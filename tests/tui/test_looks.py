@@ -13,6 +13,7 @@ from specchat.tui import chat_list
 from specchat.tui.app import SpecchatApp
 from specchat.tui.screens.board import Board
 from tests.fake import FakeEngine
+from tests.parts import changed
 from tests.service.tool_servers import ScriptedServers, calling
 
 REPLY = """Once there was a small **fox** who kept a lamp, and read from `book.txt` (see [here](https://x.y)).
@@ -83,7 +84,7 @@ def _one_time(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_looks(snap_compare: Callable[..., bool], theme: str, size: tuple[int, int], keys: tuple[str, ...]) -> None:
     app = make_app(
         FakeEngine((THOUGHT if theme == "hearth" else REPLY,)),
-        replace(LAUNCH, theme=theme, preferences=Preferences(seed=42)),
+        changed(LAUNCH, theme=theme, preferences=Preferences(seed=42)),
     )
     assert snap_compare(app, terminal_size=size, run_before=prepared(app, keys))
 
@@ -94,7 +95,7 @@ def test_looks_of_trees(
 ) -> None:
     pair = replace(LAUNCH.pair, lengths={"draft": 12})
     app = make_app(
-        FakeEngine((REPLY,), candidates=3), replace(LAUNCH, pair=pair, theme=theme, preferences=Preferences(seed=42))
+        FakeEngine((REPLY,), candidates=3), changed(LAUNCH, pair=pair, theme=theme, preferences=Preferences(seed=42))
     )
     assert snap_compare(app, terminal_size=size, run_before=prepared(app, keys))
 
@@ -112,7 +113,7 @@ def test_looks_of_tools(
     snap_compare: Callable[..., bool], theme: str, size: tuple[int, int], keys: tuple[str, ...]
 ) -> None:
     servers = ScriptedServers(answers="Once there was a fox.\nShe kept a lamp.")
-    launch = replace(LAUNCH, servers=servers, uses_tools=True, theme=theme, preferences=Preferences(seed=42))
+    launch = changed(LAUNCH, servers=servers, uses_tools=True, theme=theme, preferences=Preferences(seed=42))
     app = make_app(FakeEngine((CALL, "It tells of a fox and her lamp.")), launch)
     assert snap_compare(app, terminal_size=size, run_before=prepared(app, keys))
 

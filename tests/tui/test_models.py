@@ -28,6 +28,7 @@ from tests.engine.tiny import checkpoint
 from tests.fake import FakeEngine
 from tests.hub.server import LoopbackHub, loopback_hub, of_folder
 from tests.models.made import gguf
+from tests.parts import changed
 
 REPO = "someone/tiny-1b"
 REMOTE = Pair(PairSpec("tiny", "Tiny 1B", ModelSource(repo=REPO)), strategy="lookup", licence="apache-2.0")
@@ -52,7 +53,7 @@ def places(hub: LoopbackHub, tmp_path: Path) -> ModelPlaces:
 
 def app_with(places: ModelPlaces, engine: FakeEngine | None = None) -> SpecchatApp:
     catalog = Catalog((CATALOG.pairs[0], REMOTE), "demo")
-    return make_app(engine or FakeEngine(), replace(LAUNCH, models=lambda: places), catalog)
+    return make_app(engine or FakeEngine(), changed(LAUNCH, places=lambda: places), catalog)
 
 
 async def shown(pilot: Pilot[None], words: str) -> None:
@@ -87,7 +88,9 @@ async def test_a_stranger_comes_to_a_chat_with_a_downloaded_model_in_six_keys(
     engine = EngineClient(tmp_path / "engine.log")
     shipped = load_catalog(None)
     catalog = Catalog((shipped.find("demo"), REMOTE), "demo")
-    launch = Launch(catalog.pairs[0], fallback=catalog.pairs[0], themes=THEMES, models=lambda: places, store=Store())
+    launch = changed(
+        Launch(catalog.pairs[0], store=Store()), fallback=catalog.pairs[0], themes=THEMES, places=lambda: places
+    )
     app = SpecchatApp(engine, catalog, launch)
     keys = iter(("f3", "down", "enter", "enter"))
     try:
@@ -136,7 +139,7 @@ async def test_what_this_installation_lacks_is_told_before_a_download(
 ) -> None:
     monkeypatch.setattr("specchat.models.machine.missing_packages", lambda: {"bitsandbytes"})
     small = replace(REMOTE, spec=replace(REMOTE.spec, target=ModelSource(repo=REPO, quant="nf4")))
-    app = make_app(FakeEngine(), replace(LAUNCH, models=lambda: places), Catalog((CATALOG.pairs[0], small), "demo"))
+    app = make_app(FakeEngine(), changed(LAUNCH, places=lambda: places), Catalog((CATALOG.pairs[0], small), "demo"))
     async with app.run_test(size=(120, 30)) as pilot:
         await loaded(app, pilot)
         await choose(app, pilot)
@@ -264,7 +267,7 @@ async def test_the_models_fit_any_window(size: tuple[int, int], places: ModelPla
     gguf(tmp_path / "lm" / "maker" / "tiny" / "found.gguf")
     shipped = load_catalog(None)
     app = make_app(
-        FakeEngine(), replace(LAUNCH, models=lambda: places), replace(shipped, pairs=(*shipped.pairs, REMOTE))
+        FakeEngine(), changed(LAUNCH, places=lambda: places), replace(shipped, pairs=(*shipped.pairs, REMOTE))
     )
     async with app.run_test(size=size) as pilot:
         await loaded(app, pilot)
@@ -308,7 +311,7 @@ async def test_a_found_model_is_loaded_with_what_could_draft_for_it(places: Mode
 async def test_a_pair_asked_for_at_the_start_is_asked_about_over_the_one_that_is_here(places: ModelPlaces) -> None:
     engine = FakeEngine()
     catalog = Catalog((CATALOG.pairs[0], REMOTE), "demo")
-    launch = replace(LAUNCH, pair=REMOTE, fallback=CATALOG.pairs[0], models=lambda: places)
+    launch = changed(LAUNCH, pair=REMOTE, fallback=CATALOG.pairs[0], places=lambda: places)
     app = make_app(engine, launch, catalog)
     async with app.run_test(size=(100, 30)) as pilot:
         await shown(pilot, "to download")

@@ -3,7 +3,6 @@
 import asyncio
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from specchat.tui.screens.models import ModelsScreen
 from tests.engine.tiny import SPECIAL, checkpoint
 from tests.fake import FakeEngine
 from tests.models.made import gguf
+from tests.parts import changed
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Paths:
 @pytest.fixture
 def start(paths: Paths, tmp_path: Path) -> Callable[[], SpecchatApp]:
     places = ModelPlaces(Hub("http://127.0.0.1:1", tmp_path / "cache"), own=(tmp_path / "own",))
-    launch = replace(LAUNCH, models=lambda: places, add=partial(cli_app._add, paths, None))
+    launch = changed(LAUNCH, places=lambda: places, add=partial(cli_app._add, paths, None))
     shipped = load_catalog(None)
     catalog = Catalog((shipped.find("demo"), shipped.find("qwen3-8b")), "demo")
     return lambda: make_app(FakeEngine(), launch, catalog)
@@ -121,7 +121,7 @@ async def test_the_loaded_pair_is_listed_and_written_with_its_draft(
 
 async def test_no_column_is_cut_once_the_list_is_longer_than_its_room(tmp_path: Path) -> None:
     places = ModelPlaces(Hub("http://127.0.0.1:1", tmp_path / "cache"))
-    app = make_app(FakeEngine(), replace(LAUNCH, models=lambda: places), load_catalog(None))
+    app = make_app(FakeEngine(), changed(LAUNCH, places=lambda: places), load_catalog(None))
     async with app.run_test(size=(120, 36)) as pilot:
         screen = await mark(app, pilot, "Qwen3 8B + 0.6B")
         await wait_until(pilot, lambda: "apache-2.0" in screen_text(app))
@@ -219,7 +219,7 @@ async def test_the_hints_name_what_can_be_done_in_the_room_there_is(
 async def test_the_built_in_pair_says_how_own_models_come_here() -> None:
     shipped = load_catalog(None)
     catalog = Catalog((shipped.find("demo"), shipped.find("qwen3-8b")), "demo")
-    app = make_app(FakeEngine(), replace(LAUNCH, fallback=shipped.find("demo")), catalog)
+    app = make_app(FakeEngine(), changed(LAUNCH, fallback=shipped.find("demo")), catalog)
     async with app.run_test(size=(120, 36)) as pilot:
         await mark(app, pilot, shipped.find("demo").name)
         await wait_until(pilot, lambda: "model_folders in config.toml" in screen_text(app))

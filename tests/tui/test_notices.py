@@ -13,6 +13,7 @@ from specchat.service.settings import Preferences
 from specchat.tui import notice
 from specchat.tui.actions.models import use_pair
 from tests.fake import INFO, FakeEngine
+from tests.parts import changed
 
 
 async def test_after_a_while_in_which_it_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +100,7 @@ async def test_when_another_pair_is_chosen() -> None:
 
 
 async def test_warnings_leave_the_prompt_free() -> None:
-    app = make_app(FakeEngine(), replace(LAUNCH, warnings=("The folder cannot be made.",)))
+    app = make_app(FakeEngine(), changed(LAUNCH, warnings=("The folder cannot be made.",)))
     async with app.run_test(size=(80, 24), notifications=True) as pilot:
         await loaded(app, pilot)
         await wait_until(pilot, lambda: "cannot be made" in screen_text(app))
@@ -111,7 +112,7 @@ async def test_warnings_leave_the_prompt_free() -> None:
 @pytest.mark.parametrize("size", [(40, 14), (60, 15), (80, 24)])
 async def test_warnings_at_the_start_fit_the_window(size: tuple[int, int]) -> None:
     warning = " ".join(f"{n:04}" for n in range(40))
-    app = make_app(FakeEngine(), replace(LAUNCH, warnings=(warning,)))
+    app = make_app(FakeEngine(), changed(LAUNCH, warnings=(warning,)))
     async with app.run_test(size=size, notifications=True) as pilot:
         await loaded(app, pilot)
         await wait_until(pilot, lambda: "0000" in screen_text(app))

@@ -93,7 +93,7 @@ async def test_a_reply_that_was_cut_is_continued_as_another_version() -> None:
         assert "came to its end" in status(app)
         reply = app.session.last_reply
         assert reply is not None
-        reply.reason = "length"
+        reply.end = replace(reply.end, reason="length")
         await app.chat.do("continue")
         await wait_until(pilot, lambda: app.session.last_reply is not reply and app.session.reply is None)
         longer = app.session.last_reply
@@ -103,7 +103,7 @@ async def test_a_reply_that_was_cut_is_continued_as_another_version() -> None:
 
 
 async def test_a_draft_is_found_again_after_quitting(tmp_path: Path) -> None:
-    launch = replace(LAUNCH, draft=tmp_path / "state" / "draft.json")
+    launch = replace(LAUNCH, unsent=tmp_path / "state" / "draft.json")
     app = make_app(FakeEngine(), launch)
     async with app.run_test(size=(120, 36)) as pilot:
         await loaded(app, pilot)
@@ -123,13 +123,13 @@ async def test_a_draft_is_found_again_after_quitting(tmp_path: Path) -> None:
 
 async def test_what_waits_and_what_is_typed_is_kept_before_the_app_ends(tmp_path: Path) -> None:
     """As after `kill -9`: nobody leaves, and the lock goes with the process."""
-    launch = replace(LAUNCH, draft=tmp_path / "draft.json")
+    launch = replace(LAUNCH, unsent=tmp_path / "draft.json")
     async with being_answered(LONG, (120, 36), 20, "word10", launch) as (app, pilot, _):
         await pilot.press(*"second", "enter", *"more")
         await wait_until(pilot, lambda: _kept(tmp_path) == ["second\n\nmore"])
-        assert UnsentFile(launch.draft).take_left() == UnsentText()  # another window leaves it to this one
+        assert UnsentFile(launch.unsent).take_left() == UnsentText()  # another window leaves it to this one
         app.chat.queue._file.keep(UnsentText("second"), leaving=True)
-        assert UnsentFile(launch.draft).take_left() == UnsentText("second")
+        assert UnsentFile(launch.unsent).take_left() == UnsentText("second")
 
 
 def _kept(folder: Path) -> list[str]:

@@ -64,7 +64,7 @@ def race_of(speculation: Speculation, temperature: float = 0.7) -> tuple[Race, l
     engine.start()
     engine._begin = lambda: None  # type: ignore[method-assign]
     sampling = Sampling(seed=3, temperature=temperature)
-    return Race(service, (Message("user", "hi"),), sampling, Limits(50), speculation), engine.requests
+    return Race(service, Generate(0, (Message("user", "hi"),), sampling, Limits(50), speculation)), engine.requests
 
 
 # The session

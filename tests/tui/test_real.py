@@ -17,7 +17,7 @@ from specchat.engine.strategies import STRATEGIES
 from specchat.service.settings import Preferences
 from specchat.tui.actions.speculation import use_strategy
 from specchat.tui.app import SpecchatApp
-from specchat.tui.launch import Launch
+from specchat.tui.launch import Launch, UserConfig
 
 pytestmark = [
     pytest.mark.skipif(not (demo_model("target") / "model.safetensors").exists(), reason="the demo pair is not here"),
@@ -38,7 +38,7 @@ def real_app(engine: EngineClient, max_tokens: int = 120, **changes: object) -> 
     pair = catalog.find(catalog.default)
     launch = Launch(
         pair,
-        themes=THEMES,
+        config=UserConfig(themes=THEMES),
         preferences=Preferences(seed=7, sampling=Sampling(temperature=0.7), limits=Limits(max_tokens)),
     )
     return SpecchatApp(engine, catalog, replace(launch, **changes))  # type: ignore[arg-type]

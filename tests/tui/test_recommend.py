@@ -66,7 +66,7 @@ async def test_the_dialog_counts_the_pair_twice_and_begins_only_where_memory_hol
     toml: Path, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     needed = recommend_memory(INFO)
-    assert needed > 2 * INFO.memory
+    assert needed > 2 * INFO.load.memory
     monkeypatch.setattr(beside_dialog, "free_memory", lambda: needed - 1)
     async with chatting(toml, jobs) as (app, pilot):
         await app.chat.do("recommend")

@@ -1,7 +1,6 @@
 """The app over a server elsewhere: a reply with its steps, and no words of a pair of this machine."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 from conftest import LAUNCH, THEMES, ask, loaded, screen_text, wait_until
@@ -13,6 +12,7 @@ from specchat.remote.engine import RemoteEngine
 from specchat.remote.routing import RoutingEngine
 from specchat.tui.app import SpecchatApp
 from tests.fake import FakeEngine
+from tests.parts import changed
 from tests.remote.conftest import spec
 from tests.remote.server import CHAT, Scripted, serving
 from tests.remote.test_steps import CHAT_KEY, LLAMA, recorded
@@ -29,7 +29,7 @@ def app_of(server: Scripted, plain: Scripted | None = None) -> SpecchatApp:
     undrafted = Server(plain.url) if plain is not None else None
     pair = Pair(spec(server.url, undrafted=undrafted), strategy="plain")
     engine = RoutingEngine(FakeEngine, RemoteEngine, pair.spec)
-    launch = replace(LAUNCH, pair=pair, themes=THEMES, store=Store())
+    launch = changed(LAUNCH, pair=pair, themes=THEMES, store=Store())
     return SpecchatApp(engine, Catalog((pair,), pair.id), launch)
 
 

@@ -14,6 +14,7 @@ from specchat.tui.screens.settings import SettingsScreen
 from specchat.tui.session import AppSession
 from specchat.tui.widgets.choice import Choice
 from tests.fake import FakeEngine
+from tests.parts import changed
 from tests.tui.test_session import ready
 
 
@@ -41,7 +42,7 @@ def keys(store: Store) -> list[str]:
 
 def session_of(store: Store, **launch: object) -> tuple[AppSession, FakeEngine]:
     engine = FakeEngine()
-    return ready(engine, replace(LAUNCH, store=store, **launch)), engine
+    return ready(engine, changed(LAUNCH, store=store, **launch)), engine
 
 
 def test_saved_replies_are_told_once_a_pair_is_loaded(store: Store) -> None:
@@ -96,7 +97,7 @@ def test_nothing_is_told_where_that_is_not_wanted(store: Store) -> None:
 async def test_the_panel_switches_it_and_keeps_the_choice(store: Store) -> None:
     saved: list[tuple[str, object]] = []
     engine = FakeEngine()
-    launch = replace(LAUNCH, store=store, remember=lambda key, value: saved.append((key, value)))
+    launch = changed(LAUNCH, store=store, remember=lambda key, value: saved.append((key, value)))
     app = make_app(engine, launch)
     async with app.run_test(size=(100, 60)) as pilot:
         await loaded(app, pilot)

@@ -72,7 +72,7 @@ def test_what_is_written_is_saved_twice_a_second(store: Store) -> None:
     saved = store.load(key)[0].turns[0].reply
     assert saved is not None
     assert saved.text == session.reply.text != "" if session.reply else False
-    assert saved.error == INTERRUPTED
+    assert saved.end.error == INTERRUPTED
 
 
 def test_replies_that_wait_do_not_put_off_the_save_of_the_one_written(store: Store) -> None:

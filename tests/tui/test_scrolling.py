@@ -13,6 +13,7 @@ from specchat.config.paths import shipped
 from specchat.config.presets import load_presets
 from specchat.tui.app import SpecchatApp
 from tests.fake import INFO, FakeEngine
+from tests.parts import changed
 
 SIZES = [(40, 12), (80, 24)]
 MANY = replace(CATALOG, pairs=(*CATALOG.pairs, *(pair(f"pair{n}", f"Pair {n}") for n in range(12))))
@@ -32,7 +33,7 @@ async def opened(app: SpecchatApp, pilot: Pilot[None], dialog: str, prompts: int
 
 def app_with_much(reply: str = "Some words in answer.") -> SpecchatApp:
     presets, _ = load_presets([shipped("presets.toml")])
-    return make_app(FakeEngine((reply,)), replace(LAUNCH, presets=presets), MANY)
+    return make_app(FakeEngine((reply,)), changed(LAUNCH, presets=presets), MANY)
 
 
 @pytest.mark.parametrize("size", SIZES)

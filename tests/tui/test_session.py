@@ -9,7 +9,7 @@ from conftest import CATALOG, LAUNCH
 from specchat.chat.store import Store
 from specchat.engine.protocol.events import Finished, FinishReason, Started
 from specchat.engine.protocol.options import ContextPolicy, Limits, Speculation
-from specchat.engine.protocol.pair import DraftFacts, StrategyStatus
+from specchat.engine.protocol.pair import DraftFacts, ServerFacts, StrategyStatus
 from specchat.engine.protocol.stats import Stats
 from specchat.service.dispatch import Update
 from specchat.tui.actions.table import ACTIONS
@@ -19,6 +19,7 @@ from specchat.tui.screens.about import about
 from specchat.tui.session import AppSession
 from specchat.tui.status import header_sides, status_sides
 from tests.fake import INFO, FakeEngine
+from tests.parts import changed
 from tests.service.made import paced
 
 
@@ -36,9 +37,9 @@ def ready(engine: FakeEngine, launch: Launch | None = None) -> AppSession:
 
 
 def test_what_a_pair_does_not_get_is_said_when_it_is_loaded() -> None:
-    session = start(FakeEngine(info=replace(INFO, warning="It drafts\x1b[2J otherwise.")))
+    session = start(FakeEngine(info=changed(INFO, warning="It drafts\x1b[2J otherwise.")))
     assert session.poll()[-1] == Update("loaded", "It drafts␛[2J otherwise.")
-    assert ("note", "It drafts otherwise.") in about(replace(INFO, warning="It drafts otherwise."))
+    assert ("note", "It drafts otherwise.") in about(changed(INFO, warning="It drafts otherwise."))
     assert ("draft", "1.0 M parameters, proposes 512 of 3,072 tokens") in about(
         replace(INFO, draft=DraftFacts(1_000_000, tokens=512))
     )
@@ -65,7 +66,7 @@ def test_a_reply_that_is_cut_says_what_can_be_done(reason: FinishReason, policy:
 
 def test_what_a_server_cannot_continue_is_not_offered_for_that() -> None:
     events = (Started(0, 1, 0, 0, Speculation()), Finished(0, "length", "Hello", (), Stats(num_steps=1)))
-    session = ready(FakeEngine((events,), info=replace(INFO, server="Box", continues=False)))
+    session = ready(FakeEngine((events,), info=changed(INFO, server=ServerFacts("Box", False))))
     session.send("hi")
     ended = next(update for update in session.poll() if update.kind == "ended")
     assert session.words(ended) == "the reply reached the token limit"

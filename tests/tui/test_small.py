@@ -256,12 +256,12 @@ def test_columns_fill_their_box(values: list[float], width: int, height: int) ->
 
 def test_gauges_equal_the_engines_figures() -> None:
     reply = finished((3, 0, 5, 1))
-    shown, final = gauges(reply, INFO), reply.stats
+    shown, final = gauges(reply, INFO), reply.end.stats
     assert final is not None
     assert shown.acceptance_length == pytest.approx(final.mean_acceptance_length)
     assert shown.acceptance_rate == pytest.approx(final.draft_acceptance_rate)
     assert shown.histogram == final.acceptance_histogram
-    reply.stats = None
+    reply.end = replace(reply.end, stats=None)
     live = gauges(reply, INFO)
     assert live.tokens_per_second == pytest.approx(final.tokens_per_second)
     assert live.speedup == pytest.approx(final.speedup_vs_plain)
@@ -269,8 +269,8 @@ def test_gauges_equal_the_engines_figures() -> None:
 
 def test_a_rough_factor_is_of_the_reply_itself_and_of_none_before() -> None:
     reply = finished((3,))
-    assert reply.stats is not None
-    reply.stats = replace(reply.stats, speedup_vs_plain=None, speedup_interval=None)
+    assert reply.end.stats is not None
+    reply.end = replace(reply.end, stats=replace(reply.end.stats, speedup_vs_plain=None, speedup_interval=None))
     rough = Comparison.of([replace(step, plain_error=0.15) for step in reply.steps])
     reply.tally.compared = rough
     shown = gauges(reply, INFO)
@@ -280,7 +280,7 @@ def test_a_rough_factor_is_of_the_reply_itself_and_of_none_before() -> None:
 
 def test_a_running_reply_is_shown_since_its_latest_change() -> None:
     reply = finished((5, 4))
-    reply.stats = None
+    reply.end = replace(reply.end, stats=None)
     reply.changed(Changed(1, Speculation.of("lookup"), 200))
     assert gauges(reply, INFO).acceptance_length is None
     first, *others = compared(steps("word " * 90, (0, 0, 1), "lookup"), 100.0)
@@ -298,15 +298,18 @@ def test_a_running_reply_is_shown_since_its_latest_change() -> None:
 
 def test_the_footer() -> None:
     reply = finished((3, 0, 5, 1))
-    assert reply.stats is not None
-    reply.stats = replace(
-        reply.stats, tokens_per_second=142, speedup_vs_plain=1.9, completion_tokens=214, mean_acceptance_length=3.4,
-        ttft_ms=120,
-    )  # fmt: skip
+    assert reply.end.stats is not None
+    figures = {
+        "tokens_per_second": 142,
+        "speedup_vs_plain": 1.9,
+        "completion_tokens": 214,
+        "mean_acceptance_length": 3.4,
+    }
+    reply.end = replace(reply.end, stats=replace(reply.end.stats, **figures, ttft_ms=120))
     assert footer(reply) == "demo · 142 tok/s · 1.9x"
     whole = "142 tok/s · 1.9x plain · 214 tokens · seed 42 · 3.4 a step · 0.12 s to first · demo"
     assert whole_footer(reply) == whole
-    reply.stats = replace(reply.stats, num_repeated_tokens=200)
+    reply.end = replace(reply.end, stats=replace(reply.end.stats, num_repeated_tokens=200))
     assert footer(reply) == "demo · 142 tok/s · 1.9x · copied from an earlier reply"
     assert whole_footer(reply) == whole.replace(" plain", " plain · copied from an earlier reply")
 

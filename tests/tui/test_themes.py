@@ -1,7 +1,5 @@
 """The app in every shipped theme."""
 
-from dataclasses import replace
-
 import pytest
 from conftest import LAUNCH, THEMES, ask, loaded, make_app
 from textual.color import Color
@@ -11,6 +9,7 @@ from specchat.tui.app import SpecchatApp
 from specchat.tui.themes import textual_theme
 from specchat.tui.widgets.choice import Choice
 from tests.fake import FakeEngine
+from tests.parts import changed
 
 SHOWN = [theme.name for theme in THEMES if theme.ansi or theme.name == "contrast"]
 """The terminal's own, whose colours are of another kind; the others are all shown in `test_contrast.py`."""
@@ -19,7 +18,7 @@ REPLY = "A **story**:\n\n```python\nlamp = 1  # lit\n```\n"
 
 @pytest.mark.parametrize("name", SHOWN)
 async def test_a_chat_shows_in_every_kind_of_theme(name: str) -> None:
-    app = make_app(FakeEngine((REPLY,)), replace(LAUNCH, theme=name))
+    app = make_app(FakeEngine((REPLY,)), changed(LAUNCH, theme=name))
     async with app.run_test(size=(100, 30)) as pilot:
         await loaded(app, pilot)
         await ask(app, pilot, "Tell me a story.")
@@ -32,7 +31,7 @@ async def test_a_chat_shows_in_every_kind_of_theme(name: str) -> None:
 
 async def test_the_chosen_theme_is_in_sight(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SpecchatApp, "refresh_css", lambda *_, **__: None)  # its colours are for the test above
-    app = make_app(FakeEngine((REPLY,)), replace(LAUNCH, theme="contrast"))
+    app = make_app(FakeEngine((REPLY,)), changed(LAUNCH, theme="contrast"))
     async with app.run_test(size=(80, 40)) as pilot:
         await loaded(app, pilot)
         await pilot.press("ctrl+o")

@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,6 +23,7 @@ from specchat.tui.screens.permission import PermissionScreen
 from specchat.tui.screens.tools import ToolsScreen
 from specchat.tui.widgets.plain import FactRows
 from tests.fake import FakeEngine
+from tests.parts import changed
 from tests.service.tool_servers import READ, ScriptedServers, calling
 
 ASKS = calling(("read", '{"path": "notes.txt"}'), text="Let me see.")
@@ -40,7 +40,7 @@ async def chatting(
     on: bool = True,
 ) -> AsyncIterator[tuple[SpecchatApp, Pilot[None]]]:
     """The app with tools on in its chats."""
-    launch = replace(LAUNCH, servers=servers or ScriptedServers(), uses_tools=on, store=store or LAUNCH.store)
+    launch = changed(LAUNCH, servers=servers or ScriptedServers(), uses_tools=on, store=store or LAUNCH.store)
     app = make_app(FakeEngine(replies or ("Hello there.",)), launch)
     async with app.run_test(size=size) as pilot:
         await loaded(app, pilot)
@@ -135,7 +135,7 @@ async def test_the_choices_are_taken_with_enter(downs: int, calls: int) -> None:
 
 async def test_moved_keys_answer_and_are_shown() -> None:
     servers = ScriptedServers()
-    launch = replace(LAUNCH, servers=servers, uses_tools=True, keymap={"call-once": "y", "call-always": ""})
+    launch = changed(LAUNCH, servers=servers, uses_tools=True, keymap={"call-once": "y", "call-always": ""})
     app = make_app(FakeEngine((ASKS, "Good.")), launch)
     async with app.run_test(size=(80, 24)) as pilot:
         await loaded(app, pilot)
@@ -350,7 +350,7 @@ async def test_servers_are_listed_and_turned_on_and_off(size: tuple[int, int]) -
 
 
 async def test_without_servers_the_dialog_says_where_they_are_named(tmp_path: Path) -> None:
-    launch = replace(LAUNCH, servers=ToolServers(()), tools_file=tmp_path / "mcp.json")
+    launch = changed(LAUNCH, servers=ToolServers(()), tools_file=tmp_path / "mcp.json")
     app = make_app(FakeEngine(), launch)
     async with app.run_test(size=(120, 36)) as pilot:
         await loaded(app, pilot)
@@ -361,7 +361,7 @@ async def test_without_servers_the_dialog_says_where_they_are_named(tmp_path: Pa
 
 async def test_the_file_is_read_again_with_the_dialog(tmp_path: Path) -> None:
     file = tmp_path / "mcp.json"
-    app = make_app(FakeEngine(), replace(LAUNCH, servers=ToolServers(()), tools_file=file))
+    app = make_app(FakeEngine(), changed(LAUNCH, servers=ToolServers(()), tools_file=file))
     async with app.run_test(size=(120, 36)) as pilot:
         await loaded(app, pilot)
         file.write_text('{"mcpServers": {"added": {"command": "/no/such/program"}}}')

@@ -23,6 +23,7 @@ from specchat.tui.screens.tune import TuneScreen
 from specchat.tune import BEGUN_WITH
 from specchat.tune.beside_tune import Tuning
 from tests.fake import INFO, FakeEngine
+from tests.parts import changed
 
 
 @pytest.fixture
@@ -205,7 +206,7 @@ async def test_an_order_that_makes_no_sense_begins_nothing(toml: Path, jobs: Job
         (INFO, 12, "Your saved chats have 12 prompts with a reply. It takes 16 at least: chat a while first."),
         (INFO, 0, "Your saved chats have 0 prompts with a reply."),
         (replace(INFO, draft=DraftFacts()), 20, "This pair has no draft model to train."),
-        (replace(INFO, memory=1 << 50), 20, "are free. Close other programs, or choose a smaller pair."),
+        (changed(INFO, memory=1 << 50), 20, "are free. Close other programs, or choose a smaller pair."),
     ],
 )
 async def test_what_cannot_be_tuned_is_told_and_enter_does_nothing(
@@ -233,7 +234,7 @@ async def test_a_stopped_one_goes_on(toml: Path, jobs: Jobs) -> None:
         await wait_until(pilot, lambda: app.session.tuning.busy)
 
 
-GPU_INFO = replace(INFO, gpu="GPU-1", memory=6 * 10**9)
+GPU_INFO = changed(INFO, gpu="GPU-1", memory=6 * 10**9)
 
 
 @pytest.mark.parametrize("free", [None, 1 << 40])

@@ -26,6 +26,7 @@ from specchat.tune.beside_work import TuningPlaces
 from specchat.tune.registry import register
 from specchat.tune.shelf import Tuned
 from tests.chat.conftest import answer, flush
+from tests.parts import changed
 
 pytestmark = [
     pytest.mark.skipif(not (demo_model("target") / "model.safetensors").exists(), reason="the demo pair is not here"),
@@ -81,7 +82,7 @@ def real_app(home: Path, engine: EngineClient, *options: str) -> SpecchatApp:
     return SpecchatApp(
         engine,
         catalog,
-        Launch(catalog.find("worn"), themes=THEMES, preferences=preferences, store=store, tuning=places),
+        changed(Launch(catalog.find("worn"), preferences=preferences, store=store, tuning=places), themes=THEMES),
     )
 
 

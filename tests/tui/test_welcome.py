@@ -15,8 +15,9 @@ from specchat.tui.keys import Keys
 from specchat.tui.screens.about import AboutScreen
 from specchat.tui.widgets.welcome import Welcome
 from tests.fake import FakeEngine
+from tests.parts import changed
 
-DEMO = replace(LAUNCH, fallback=CATALOG.pairs[0])
+DEMO = changed(LAUNCH, fallback=CATALOG.pairs[0])
 
 
 @pytest.mark.parametrize("size", [(60, 15), (80, 24), (120, 36), (200, 60)])
@@ -140,4 +141,4 @@ async def test_a_full_context_leaves_out_the_oldest_turns_unless_told_to_refuse(
             await wait_until(pilot, lambda: app.session.reply is None)
             reply = app.session.last_reply
             assert reply is not None
-            assert reply.dropped > 0
+            assert reply.prompt.dropped > 0

@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from specchat.bench.published import narrowed
-from specchat.engine.protocol.pair import DraftFacts, PairInfo, PlainFacts
+from specchat.engine.protocol.pair import DraftFacts, PairInfo, PlainFacts, ServerFacts
 from specchat.engine.weights.config import ModelConfig, parse_config
 from specchat.tune import exits
 from specchat.tune.families import FAMILIES
 from specchat.tune.plan import LARGEST_WHOLE, TunePlan, recommend_memory, training_plan, tune_plan, unsupported
 from tests.fake import INFO
+from tests.parts import changed
 
 
 def target(hidden: int, layers: int, vocab: int = 3072) -> ModelConfig:
@@ -28,7 +29,7 @@ def target(hidden: int, layers: int, vocab: int = 3072) -> ModelConfig:
 
 
 TARGET, SMALL, WIDE = target(640, 8), target(384, 4), target(384, 4, 32_000)
-MADE = replace(INFO, memory=291_000_000)
+MADE = changed(INFO, memory=291_000_000)
 PEAKS = (
     ("medusa", TARGET, 291_000_000, 1_784_000_000),
     ("eagle3", TARGET, 291_000_000, 3_779_000_000),
@@ -66,7 +67,7 @@ def test_memory_holds_what_trainings_took() -> None:
         (27_530_000, 24_576_000, 32_000, 251_000_000, False, 2_063_000_000),
         (27_530_000, 24_576_000, 32_000, 251_000_000, True, 1_981_000_000),
     ):
-        of = replace(INFO, draft=DraftFacts(weights, tables=tables), vocab_size=vocab, memory=loaded)
+        of = changed(INFO, draft=DraftFacts(weights, tables=tables), vocab_size=vocab, memory=loaded)
         plan = tune_plan(of, adapted=adapted)
         assert peak <= plan.memory <= 1.5 * peak, (weights, adapted, plan.memory / peak)
 
@@ -82,12 +83,12 @@ def planned(kind: str, info: PairInfo = MADE, of: ModelConfig = TARGET) -> TuneP
 def test_memory_holds_what_trainings_of_heads_and_exits_took(
     kind: str, of: ModelConfig, loaded: int, peak: int
 ) -> None:
-    assert peak <= planned(kind, replace(INFO, memory=loaded), of).memory <= 1.5 * peak
+    assert peak <= planned(kind, changed(INFO, memory=loaded), of).memory <= 1.5 * peak
 
 
 @pytest.mark.parametrize(("loaded", "peak"), [(291_000_000, 960_000_000), (73_000_000, 556_000_000)])
 def test_memory_holds_what_recommend_took(loaded: int, peak: int) -> None:
-    assert peak <= recommend_memory(replace(INFO, memory=loaded)) <= 1.5 * peak
+    assert peak <= recommend_memory(changed(INFO, memory=loaded)) <= 1.5 * peak
 
 
 def test_a_large_vocabulary_takes_more_memory_and_a_slow_target_more_time() -> None:
@@ -104,16 +105,16 @@ def test_a_draft_that_is_trained_whole_takes_sixteen_bytes_a_weight_beside_the_p
     # What a step computes grows with a draft up to a bound.
     small, large = (tune_plan(replace(INFO, draft=DraftFacts(count))).memory for count in (10**7, 2 * 10**7))
     assert large - small == pytest.approx(91 * 10**7, rel=0.01)
-    assert tune_plan(replace(INFO, memory=INFO.memory + 1000)).memory > tune_plan(INFO).memory
+    assert tune_plan(changed(INFO, memory=INFO.load.memory + 1000)).memory > tune_plan(INFO).memory
 
 
 @pytest.mark.parametrize(
     ("info", "words"),
     [
         (INFO, ""),
-        (replace(INFO, server="vLLM"), "A server runs this pair"),
+        (changed(INFO, server=ServerFacts("vLLM")), "A server runs this pair"),
         (replace(INFO, draft=DraftFacts()), "no draft model"),
-        (replace(INFO, gpu="GPU-1"), ""),
+        (changed(INFO, gpu="GPU-1"), ""),
     ],
 )
 def test_a_pair_that_cannot_be_tuned_says_why(info: PairInfo, words: str) -> None:
@@ -121,7 +122,7 @@ def test_a_pair_that_cannot_be_tuned_says_why(info: PairInfo, words: str) -> Non
     assert bool(words) == bool(unsupported(info))
 
 
-ON_GPU = replace(
+ON_GPU = changed(
     INFO,
     gpu="GPU-1",
     memory=6 * 10**9,
@@ -137,16 +138,16 @@ def test_on_a_gpu_the_layers_of_the_target_make_way_for_the_training() -> None:
     trainer = 16 * 10**8 + 2_400_000_000 + 1_200_000_000
     assert 0 < plan.gpu - trainer - 2 * 10**9 < 1.5 * 10**9
     # A pair that takes more than its training decides.
-    assert tune_plan(replace(ON_GPU, memory=20 * 10**9)).gpu > 20 * 10**9
+    assert tune_plan(changed(ON_GPU, memory=20 * 10**9)).gpu > 20 * 10**9
     # Main memory has what is read and written, and not the pair.
     assert plan.memory < 5 * 10**9
     heads = training_plan(ON_GPU, FAMILIES["eagle3"].size(TARGET), 512, 1000)
-    assert heads.gpu > ON_GPU.memory
-    assert tune_plan(replace(ON_GPU, gpu="")).gpu == 0
+    assert heads.gpu > ON_GPU.load.memory
+    assert tune_plan(changed(ON_GPU, gpu="")).gpu == 0
 
 
 def test_in_main_memory_a_pair_of_the_gpu_is_read_once_more() -> None:
     here, there = tune_plan(ON_GPU, 4, on_cpu=True), tune_plan(ON_GPU, 4)
-    assert (here.gpu, here.memory) == (0, tune_plan(replace(ON_GPU, gpu=""), 4).memory)
+    assert (here.gpu, here.memory) == (0, tune_plan(changed(ON_GPU, gpu=""), 4).memory)
     assert here.training_s > there.training_s
     assert here.replies_s > there.replies_s

@@ -316,7 +316,7 @@ def test_loss_falls_and_the_written_heads_draft_what_is_kept(
     folder.mkdir()
     put_heads(folder, trainee.published())
     headed = load(replace(pair, heads={head: ModelSource(path=str(folder))}), lambda _: None)
-    assert headed.info.warning == ""
+    assert headed.info.notes.warning == ""
     headed.runner.executor.policies.off = True  # whether it pays depends on the machine
     for name in (name for name, info in STRATEGIES.items() if info.needs_head == head):
         accepted = 0

@@ -240,8 +240,7 @@ class CpuDecoder(CachedDecoder):
         return keys[..., head_places(attention)], values[..., : attention.head_dim]
 
     def final_norm(self, hidden: Tensor) -> Tensor:
-        norm = self.config.recipe.norm
-        return RMSNorm(torch.from_numpy(self._parameters.last_norm), norm.eps, norm.centred)(hidden)
+        return RMSNorm.of(self.config.recipe.norm, torch.from_numpy(self._parameters.last_norm))(hidden)
 
     def project(self, hidden: Tensor) -> Tensor:
         recipe = self.config.recipe

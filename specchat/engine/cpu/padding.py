@@ -61,7 +61,7 @@ def pad_rows(table: Table) -> Table:
 
 def pad_norms(recipe: Recipe, norms: dict[Norm, Floats]) -> dict[Norm, Floats]:
     """Pad the weights of norms of hidden states and of attention heads."""
-    found = {norm: pad_norm(one) if norm.size == recipe.hidden else one for norm, one in norms.items()}
+    found = {norm: pad_norm(one, norm.size) if norm.size == recipe.hidden else one for norm, one in norms.items()}
     for attention in recipe.attentions:
         size = head_size(attention)
         rotated, straight = _rotated_places(attention), _places(attention)
@@ -76,10 +76,12 @@ def pad_norms(recipe: Recipe, norms: dict[Norm, Floats]) -> dict[Norm, Floats]:
     return found
 
 
-def pad_norm(weight: Floats) -> Floats:
-    """Pad the weight of a norm of hidden states: their mean is over zeros too, so the weight is smaller."""
-    size = whole_vectors(len(weight))
-    return np.pad(weight, (0, size - len(weight))) * np.float32(sqrt(len(weight) / size))
+def pad_norm(weights: Floats, size: int) -> Floats:
+    """Pad the weight of a norm of hidden states, and its bias: a mean is over zeros too, so the weight is smaller."""
+    padded = whole_vectors(size)
+    found = np.pad(weights.reshape(-1, size), ((0, 0), (0, padded - size)))
+    found[0] *= np.float32(sqrt(size / padded))
+    return found.ravel()
 
 
 def padded_eps(eps: float, size: int, padded: int) -> float:

@@ -31,9 +31,9 @@ class Parameters:
     Attributes:
         table: PRODUCT [products], the head's last, before it that of inputs of layers if there is one.
         layer_rows: the table of such inputs [tokens, values]; None without.
-        norms: the weight of each norm of the layers, float32 [size in whole vectors].
+        norms: the weight of each norm of the layers and its bias, if any, float32 [size in whole vectors] each.
         vectors: other tensors of the layers by name, float32 [size].
-        last_norm: float32 [hidden].
+        last_norm: of `read_norm`, float32 [values].
         tokens: token ids that the head scores, int64; None for all.
         packed_embeddings: the head's product, PRODUCT [1], if the embeddings are tied to it; else None.
     """
@@ -79,7 +79,8 @@ class Parameters:
     def embed(self, tokens: Sequence[int] | Tensor, normed: bool = True) -> Tensor:
         """Inputs of the first layer, float32 [tokens, hidden]; without `normed` before any norm of embeddings."""
         # A target may choose a padding token that a draft model has no row for.
-        known = [min(token, self._recipe.vocab - 1) for token in tokens]
+        last = self._recipe.vocab - 1
+        known = [min(token, last) for token in tokens]
         if self.packed_embeddings is not None:
             rows = torch.from_numpy(look_up(self.packed_embeddings, known))
         else:

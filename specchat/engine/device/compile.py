@@ -3,11 +3,12 @@
 The launching code runs once with launches that only record what they would compile.
 """
 
+import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
@@ -22,14 +23,36 @@ NOWHERE = count(-1, -1)
 
 @dataclass(frozen=True)
 class Kernel:
-    """Kernel specialised for one launch; `wanted` is Triton's data to compile it without a launch."""
+    """Kernel specialised for one launch.
+
+    `wanted` is what Triton writes down of the launch, as JSON; `signature`, `constants` and `attributes` are what it
+    compiles, which JSON has only without the names of fields.
+    """
 
     function: JITFunction
     wanted: str
+    signature: Mapping[str, Any] = field(compare=False, repr=False)
+    constants: Mapping[tuple[int, ...], Any] = field(compare=False, repr=False)
+    attributes: Mapping[tuple[int, ...], Any] = field(compare=False, repr=False)
 
     @property
     def name(self) -> str:
         return str(self.function.fn.__name__)
+
+    def compile(self) -> None:
+        """Compile the kernel into Triton's cache, where its launch will look for it."""
+        data, device = json.loads(self.wanted), driver.active.get_current_device()
+        options = {name: tuple(value) if isinstance(value, list) else value for name, value in data["options"].items()}
+        *_, backend, _ = self.function.device_caches[device]
+        self.function._do_compile(
+            data["key"],
+            self.signature,
+            device,
+            self.constants,
+            backend.parse_options(options),
+            self.attributes,
+            warmup=True,
+        )
 
 
 class Absent:
@@ -54,7 +77,8 @@ def rehearsed(run: Callable[[], object]) -> list[Kernel]:
     found: dict[str, Kernel] = {}
 
     def note(*, fn: Any, compile: dict[str, Any], **_: object) -> bool:
-        kernel = Kernel(fn.jit_function, compile["specialization_data"])
+        wanted, (attributes,) = compile["specialization_data"], compile["configs"]
+        kernel = Kernel(fn.jit_function, wanted, compile["signature"], compile["constants"], attributes)
         found.setdefault(kernel.wanted, kernel)
         return True  # neither compile nor launch
 
@@ -74,7 +98,7 @@ def compile_all(kernels: list[Kernel], told: Callable[[str], None], threads: int
     """
     threads = threads or min(MOST_THREADS, len(os.sched_getaffinity(0)))
     with _no_gpu(), ThreadPoolExecutor(threads, thread_name_prefix="kernels") as pool:
-        making = [pool.submit(kernel.function.preload, kernel.wanted) for kernel in kernels]
+        making = [pool.submit(kernel.compile) for kernel in kernels]
         for done, one in enumerate(as_completed(making), 1):
             one.result()
             told(f"kernel {done} of {len(making)}, compiled once on this machine")

@@ -33,7 +33,7 @@ class HeadExperts:
             self._pairs[of.count, of.top] = allocated(of.count, of.top, x.device)
         pairs = self._pairs[of.count, of.top]
         correction, factors = (tensors.vector(name) if name else None for name in (of.correction, of.factors))
-        rule = Rule(of.renormalised, of.sigmoid, of.groups, of.factor, correction, factors)
+        rule = Rule(of.renormalised, of.sigmoid, of.groups, of.factor, correction, factors, by_best=of.by_best)
         route(tensors.product(x, of.router)[None], rule, pairs, len(x), None)
         beside = gated_mlp(of.shared, x, tensors)[None] if of.shared else None
         gate = tensors.product(x, of.shared_gate)[None] if of.shared_gate else None

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from specchat.engine.device.launches import Launches
 from specchat.engine.kernels import expert_products
-from specchat.engine.kernels.activation import gate_mul
+from specchat.engine.kernels.activation import Curve, gate_mul
 from specchat.engine.kernels.mix import MixtureOutput
 from specchat.engine.kernels.products import multiply
 from specchat.engine.kernels.route import Rule, route
@@ -21,6 +21,7 @@ def mix(
     sigmoid: bool,
     correction: str,
     groups: tuple[int, int],
+    by_best: bool,
     factor: float,
     factors: str,
     shared: Gated | None,
@@ -38,7 +39,7 @@ def mix(
     multiply(source, *weights.products[of.router], views["scores"], rows, skip)
     added, multiples = (weights.vectors[name] if name else None for name in (correction, factors))
     joined: Literal["gated", "whole"] | None = ("gated" if shared_gate else "whole") if more else None
-    rule = Rule(of.renormalised, sigmoid, groups, factor, added, multiples, joined)
+    rule = Rule(of.renormalised, sigmoid, groups, factor, added, multiples, joined, by_best)
     route(views["scores"], rule, pairs, rows, skip, run.last)
     gates, gated = views["gates and values of pairs"], views["gated pairs"]
     gate_up = weights.products[of.each.gate_up]
@@ -62,11 +63,13 @@ def mix(
     run.values[op.out.name] = MixtureOutput(out, pairs, views["shared"], gate, run.last, *post)
 
 
-def gated_mlp(run: Launches, gate_up: Matrix, source: Tensor, out: Tensor, activation: Activation) -> None:
-    """Launch the first half of a gated MLP: activation(gate) * up to compute dtype [PASS_ROWS, width]."""
+def gated_mlp(
+    run: Launches, gate_up: Matrix, source: Tensor, out: Tensor, activation: Activation, curve: Curve | None = None
+) -> None:
+    """Launch the first half of an MLP: activation(gate) * up to compute dtype [PASS_ROWS, width]."""
     sums, made, rows, skip = run.views["gates and values"], run.model.weights.products[gate_up], run.at.rows, run.skip
     if sums.numel():
         multiply(source, *made, sums, rows, skip)
-        gate_mul(sums, out, rows, skip, activation)
+        gate_mul(sums, out, rows, skip, activation, curve)
     else:
         multiply(source, *made, out, rows, skip, activation)

@@ -31,7 +31,7 @@ class DeviceModel:
         self.config, self.device = decoder.config, device
         self._vocab = min(vocab, decoder.config.vocab)
         self._recipe = recipe = decoder.config.recipe
-        self._norm = RMSNorm(decoder.weights.norms[recipe.norm], recipe.norm.eps, self._recipe.norm.centred)
+        self._norm = RMSNorm.of(recipe.norm, decoder.weights.norms[recipe.norm])
         self._graphs = graphs
         self._flags = SkipFlags(recipe, device)
         self._tokens = torch.zeros(PASS_ROWS, device=device, dtype=torch.int32)

@@ -91,7 +91,7 @@ def _unnamed(part: object) -> object:
     if not is_dataclass(part):
         return part
     of_one_shape = "name", "names", "options", "convolution", "decay", "shift"
-    optional = {"scalar": "", "sinks": "", "factors": "", "correction": "", "share": None}
+    optional = {"scalar": "", "sinks": "", "factors": "", "correction": "", "curve": (), "share": None}
     named = {f.name: getattr(part, f.name) for f in fields(part) if f.name not in of_one_shape}
     return tuple(value != optional[name] if name in optional else _unnamed(value) for name, value in named.items())
 

@@ -26,13 +26,11 @@ def recipe(c: Cohere2Settings) -> Recipe:
         plain = parts.attention(c, f"{prefix}.self_attn", qkv_bias=c.attention_bias, out_bias=c.attention_bias)
         paired = replace(plain, qkv=replace(plain.qkv, paired=(plain.head_dim, plain.head_dim)))
         mixer = replace(paired, rope=None) if of[index] == FULL else paired
-        norm = Norm(f"{prefix}.input_layernorm", c.hidden_size, c.layer_norm_eps, centred=True)
+        norm = Norm(f"{prefix}.input_layernorm", c.hidden_size, c.layer_norm_eps)
         whole = Layer(mixer, parts.gated(c, f"{prefix}.mlp"), norm, None, parallel=True)
         return parts.within(c.sliding_window, whole, of[index])
 
-    made = parts.decoder(c, layer)
-    last = replace(made.norm, eps=c.layer_norm_eps, centred=True)
-    return replace(made, norm=last, logit_scale=c.logit_scale)
+    return replace(parts.layer_norms(parts.decoder(c, layer), c.layer_norm_eps), logit_scale=c.logit_scale)
 
 
 FAMILY = Family("cohere2", "Command R7B", recipe, Cohere2Settings)

@@ -18,8 +18,8 @@ class DeepseekV3Settings(GroupedSettings):
 
     USUAL = 256
     moe_intermediate_size: Count = 2048
-    n_group: Count = 8
-    topk_group: Count = 4
+    n_group: MaybeCount = 8
+    topk_group: MaybeCount = 4
     routed_scaling_factor: Number = 2.5
     first_k_dense_replace: int = 3
     kv_lora_rank: Count = 512
@@ -94,8 +94,8 @@ class Glm4MoeLiteSettings(DeepseekV3Settings):
     num_experts_per_tok: Count = 4
     moe_intermediate_size: Count = 1536
     routed_scaling_factor: Number = 1.8
-    n_group: Count = 1
-    topk_group: Count = 1
+    n_group: MaybeCount = 1
+    topk_group: MaybeCount = 1
     first_k_dense_replace: int = 1
 
 

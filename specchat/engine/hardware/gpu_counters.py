@@ -34,13 +34,17 @@ class Reading:
 
 @dataclass(frozen=True)
 class Installed:
-    """A GPU of this machine: name, compute capability, free and total bytes, bytes a second from main memory."""
+    """A GPU of this machine: name, compute capability, free and total bytes, bytes a second from main memory.
+
+    `rate` are the bytes a second of its own memory, by its clock and its width; 0 where the driver does not tell.
+    """
 
     name: str
     capability: tuple[int, int]
     free: int
     total: int
     bus: float = ASSUMED_BUS
+    rate: float = 0.0
 
 
 def installed() -> tuple[Installed, ...]:
@@ -54,8 +58,8 @@ def installed() -> tuple[Installed, ...]:
             gpu = library.nvmlDeviceGetHandleByIndex(index)
             memory, name = library.nvmlDeviceGetMemoryInfo(gpu), library.nvmlDeviceGetName(gpu)
             capability = tuple(library.nvmlDeviceGetCudaComputeCapability(gpu))
-            bus = _bus(library, gpu)
-            found.append(Installed(one_line(str(name), 60), capability, memory.free, memory.total, bus))
+            rates = _bus(library, gpu), _memory_rate(library, gpu)
+            found.append(Installed(one_line(str(name), 60), capability, memory.free, memory.total, *rates))
         return tuple(found)
     except Exception:  # no library, no driver, no permission
         return ()
@@ -88,6 +92,15 @@ def _bus(library: Any, gpu: Any) -> float:
     except Exception:  # no PCI Express, no permission, a generation to come
         return ASSUMED_BUS
     return rate or ASSUMED_BUS
+
+
+def _memory_rate(library: Any, gpu: Any) -> float:
+    try:
+        clock = library.nvmlDeviceGetMaxClockInfo(gpu, library.NVML_CLOCK_MEM)
+        # Two transfers in a cycle.
+        return float(2e6 * clock * library.nvmlDeviceGetMemoryBusWidth(gpu) / 8)
+    except Exception:  # an old driver, no permission
+        return 0.0
 
 
 class Counters:

@@ -49,7 +49,7 @@ class HeadTensors:
             ModelError: weights missing, damaged or of other shapes.
         """
         if isinstance(part, Norm):
-            self._norms[part] = RMSNorm(read_norm(weights, part), part.eps)
+            self._norms[part] = RMSNorm.of(part, read_norm(weights, part))
         elif part not in self._products:
             self.put(part, *read_linear(weights, part))
         return part
@@ -91,7 +91,7 @@ class HeadTensors:
 
     def _read_stacks(self, weights: Weights, of: Experts) -> None:
         """Read experts into stacks, of which their own matrices are views; none where the stacks would not suffice."""
-        if of.apart or of.each.gate_up.bias or of.each.down.bias:
+        if of.apart or of.each.ungated or of.each.gate_up.bias or of.each.down.bias:
             return
         for matrix in (of.each.gate_up, of.each.down):
             rows = sum(matrix.outputs)

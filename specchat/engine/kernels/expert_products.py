@@ -14,8 +14,9 @@ from specchat.engine.kernels import gpu_shapes
 from specchat.engine.kernels.activation import Activation
 from specchat.engine.kernels.gpu_shapes import Tiling, expert_tiles, tiling
 from specchat.engine.kernels.processors import processors
-from specchat.engine.kernels.products import bits_of, launch
+from specchat.engine.kernels.products import ExpertTiles, RowTiles, launch
 from specchat.engine.kernels.route import Pairs
+from specchat.engine.kernels.stored import bits_of, stored
 
 
 def splits(weight: Weight, count: int, top: int, device: torch.device) -> int:
@@ -55,8 +56,8 @@ def multiply(
     if activation is not None:
         cut = replace(cut, splits=1)
     tile, most = expert_tiles(rows, count, top)
-    tiles = pairs.used, pairs.experts, pairs.begins, pairs.ends, pairs.rows if gathered else None
-    launch(x, weight, bias, out, rows, skip, activation, cut, weight.shape[0] // count, tile, tiles, most)
+    experts = ExpertTiles(pairs.used, pairs.experts, pairs.begins, pairs.ends, pairs.rows if gathered else None)
+    launch(x, stored(weight, bias, count), out, rows, cut, RowTiles(tile, experts, most), skip, activation)
 
 
 def _tiling(weight: Weight, count: int, top: int, device: torch.device) -> Tiling:

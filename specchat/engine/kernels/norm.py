@@ -47,6 +47,7 @@ def _add_rms_norm(
     SPLITS: tl.constexpr,
     COLUMNS: tl.constexpr,
     CENTRED: tl.constexpr,
+    BIASED: tl.constexpr,
 ) -> None:
     row = tl.program_id(0)
     if ahead is not None:  # noqa: SIM102
@@ -84,7 +85,7 @@ def _add_rms_norm(
         write_norm(x, third, third_eps, third_out, row, column, inside, hidden)
     if CENTRED:
         x = tl.where(inside, x - tl.sum(x, 0) / hidden, 0.0)
-    write_norm(x, weight, eps, out, row, column, inside, hidden)
+    write_norm(x, weight, eps, out, row, column, inside, hidden, BIASED)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -125,10 +126,13 @@ def write_norm(
     column: tl.tensor,
     inside: tl.tensor,
     hidden: tl.tensor,
+    BIASED: tl.constexpr = False,
 ) -> None:
     """Write the norm of x, or x itself without a `weight`, to `row` of `out` [R, hidden]."""
     if weight is not None:
         x = normed(x, weight + column, inside, hidden, eps)
+        if BIASED:
+            x += tl.load(weight + hidden + column, mask=inside, other=0.0).to(tl.float32)
     tl.store(out + row * hidden + column, x.to(out.dtype.element_ty), mask=inside)
 
 
@@ -157,7 +161,7 @@ def add_rms_norm(
     Args:
         residual: float32 [R, H], changed in place.
         partials: float32 [splits, R, H], split sums of the previous product; None adds nothing.
-        weight: any float dtype [H]; None copies the residual.
+        weight: any float dtype [H], or [2 * H] where a bias follows the weight; None copies the residual.
         out: compute dtype [R, H], written.
         skip: int32 [1]; non-zero marks stale partial sums: only the norm is computed.
         after: weight and eps of a norm of the summed product, before factor and addition.
@@ -201,6 +205,7 @@ def add_rms_norm(
         SPLITS=splits,
         COLUMNS=columns,
         CENTRED=centred,
+        BIASED=weight is not None and len(weight) > hidden,
         num_warps=warps(columns),
         enable_fp_fusion=True,
     )

@@ -56,6 +56,7 @@ class Rule:
     correction: Tensor | None = None
     factors: Tensor | None = None
     shared: Literal["whole", "gated"] | None = None
+    by_best: bool = False
 
 
 @triton.jit(do_not_specialize=["rows"])  # type: ignore[untyped-decorator]
@@ -84,6 +85,7 @@ def _route(
     RENORMALISED: tl.constexpr,
     GROUPS: tl.constexpr,
     KEPT: tl.constexpr,
+    BY_BEST: tl.constexpr,
     ROWS: tl.constexpr,
     EXPERTS: tl.constexpr,
     LEVELS: tl.constexpr,
@@ -116,7 +118,7 @@ def _route(
     if correction is not None:
         rank = share + tl.load(correction + e, mask=e < count, other=0.0)
     if KEPT < GROUPS:
-        rank = _in_groups(rank, e, count, there, GROUPS, KEPT)
+        rank = _in_groups(rank, e, count, there, GROUPS, KEPT, BY_BEST)
     order = tl.full((ROWS, EXPERTS), TOP, tl.int32)
     together = tl.zeros((ROWS, 1), tl.float32)
     for k in range(TOP):
@@ -174,16 +176,22 @@ def _in_groups(
     there: tl.tensor,
     GROUPS: tl.constexpr,
     KEPT: tl.constexpr,
+    BY_BEST: tl.constexpr,
 ) -> tl.tensor:
-    """Leave the ranks of KEPT of GROUPS groups, those with the largest sums of their two largest; the rest is -inf."""
+    """Leave the ranks of KEPT of GROUPS groups, those with the largest sums of their two largest; the rest is -inf.
+
+    With BY_BEST a group goes by its largest alone.
+    """
     group = e // (count // GROUPS)
     of_group = tl.zeros_like(rank)
     sums = ()
     for g in tl.static_range(GROUPS):
         own = tl.where(there & (group == g), rank, float("-inf"))
         best = tl.max(own, 1)[:, None]
-        at = tl.min(tl.where(own == best, e, count), 1)[:, None]
-        both = best + tl.max(tl.where(e == at, float("-inf"), own), 1)[:, None]
+        both = best
+        if not BY_BEST:
+            at = tl.min(tl.where(own == best, e, count), 1)[:, None]
+            both += tl.max(tl.where(e == at, float("-inf"), own), 1)[:, None]
         of_group = tl.where(group == g, both, of_group)
         sums += (both,)  # type: ignore[assignment]
     before = tl.zeros_like(group)
@@ -244,6 +252,7 @@ def route(scores: Tensor, rule: Rule, out: Pairs, rows: int, skip: Tensor | None
         RENORMALISED=rule.renormalised,
         GROUPS=rule.groups[0],
         KEPT=rule.groups[1],
+        BY_BEST=rule.by_best,
         ROWS=padded,
         EXPERTS=experts,
         LEVELS=experts.bit_length() - 1,
@@ -275,7 +284,7 @@ def reference_route(scores: Tensor, rule: Rule, top: int) -> tuple[Tensor, Tenso
     groups, kept = rule.groups
     if kept < groups:
         grouped = rank.unflatten(-1, (groups, -1))
-        sums = grouped.topk(2).values.sum(-1)
+        sums = grouped.topk(1 if rule.by_best else 2).values.sum(-1)
         left = sums.sort(dim=-1, descending=True, stable=True).indices[:, kept:]
         rank = grouped.scatter(1, left[..., None].expand(-1, -1, grouped.shape[-1]), float("-inf")).flatten(1)
     chosen = rank.sort(dim=-1, descending=True, stable=True).indices[:, :top]

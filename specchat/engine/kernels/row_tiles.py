@@ -4,6 +4,7 @@ import triton
 import triton.language as tl
 
 from specchat.engine.kernels.activation import gated
+from specchat.engine.kernels.stored import WeightTensors
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -22,29 +23,28 @@ def load(
     origin: tl.tensor,
     row: tl.tensor,
     rows: tl.tensor,
-    order: tl.tensor,
+    weight: WeightTensors,
     k: tl.tensor,
-    inputs: tl.tensor,
-    BK: tl.constexpr,
-    WHOLE: tl.constexpr,
-    BITS: tl.constexpr,
+    program: tl.constexpr,
 ) -> tl.tensor:
     """Inputs k .. k + BK - 1 of the rows `row` of a tile: TYPE [ROWS, BK]; `origin` are the rows of x.
 
-    Beside weights of 4 bits they are in the order of `unpack.by_threads`; `order`, if any, has the place of each input
-    of the weights in a row.
+    Beside weights of 4 bits they are in the order of `unpack._by_threads`; `weight.order`, if any, has the place of
+    each input of the weights in a row.
     """
+    BK: tl.constexpr = program.inputs
+    inputs = weight.inputs
     place = tl.arange(0, BK)
-    if BITS == 4:
+    if program.form == "four_bit":
         place = place // 8 % 4 * (BK // 4) + place // 32 * 8 + place % 8
     there = (row < rows)[:, None]
-    if not WHOLE:
+    if not program.whole:
         there = there & (place < inputs - k)[None, :]
-    if order is not None:
-        place = tl.load(order + (k + place), mask=place < inputs - k, other=0)
+    if weight.order is not None:
+        place = tl.load(weight.order + (k + place), mask=place < inputs - k, other=0)
         return tl.load(x + ((origin * inputs)[:, None] + place[None, :]), mask=there, other=0.0)
     where = (origin * inputs)[:, None] + place[None, :]
-    if BITS == 4:
+    if program.form == "four_bit":
         # The compiler does not see through the division that 8 values are neighbours.
         where = tl.max_contiguous(tl.multiple_of(where, (1, 8)), (1, 8))
     return tl.load(x + (where + k), mask=there, other=0.0)
@@ -75,14 +75,13 @@ def store_activated(
     row: tl.tensor,
     rows: tl.tensor,
     outputs: tl.tensor,
-    BN: tl.constexpr,
-    ROWS: tl.constexpr,
-    ACTIVATION: tl.constexpr,
+    program: tl.constexpr,
 ) -> None:
     """Write activation(gate) * up of acc * factor + offset, whose outputs are eight gates by eight values."""
-    pairs = tl.reshape(acc * factor[:, None] + offset[:, None], (BN // 16, 2, 8, ROWS))
+    BN: tl.constexpr = program.outputs
+    pairs = tl.reshape(acc * factor[:, None] + offset[:, None], (BN // 16, 2, 8, program.rows))
     gate, up = tl.split(tl.permute(pairs, (0, 2, 3, 1)))
-    y = tl.reshape(gated(gate, up, ACTIVATION), (BN // 2, ROWS))
+    y = tl.reshape(gated(gate, up, program.activation), (BN // 2, program.rows))
     n = tl.program_id(0) * (BN // 2) + tl.arange(0, BN // 2)
     there = (row < rows)[None, :] & (n < outputs // 2)[:, None]
     tl.store(out + row[None, :] * (outputs // 2) + n[:, None], y.to(out.dtype.element_ty), mask=there)

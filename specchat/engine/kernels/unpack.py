@@ -4,74 +4,117 @@ import triton
 import triton.language as tl
 from triton import knobs
 
+from specchat.engine.kernels.stored import NestedScales, WeightTensors
+
 INTERPRETED = tl.constexpr(knobs.runtime.interpret)
 """True if kernels are interpreted, which rules out assembly."""
 
 
 @triton.jit  # type: ignore[untyped-decorator]
+def of_expert(weight: WeightTensors, expert: tl.tensor) -> WeightTensors:
+    """Return the matrix of one expert, int64."""
+    scales, nested, zeros, bias = weight.scales, weight.nested, weight.zeros, weight.bias
+    if scales is not None:
+        scales += expert * weight.scales_step
+    if nested is not None:
+        absmax = nested.absmax + expert * (weight.scales_step >> 8)
+        nested = NestedScales(nested.code, absmax, nested.offset + expert * weight.outputs)
+    if zeros is not None:
+        zeros += expert * weight.scales_step
+    if bias is not None:
+        bias += expert * weight.outputs
+    return WeightTensors(
+        weight.packed + expert * weight.packed_step, scales, nested, zeros, weight.order, weight.code, bias,
+        weight.outputs, weight.inputs, weight.packed_step, weight.scales_step,
+    )  # fmt: skip
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def table(weight: WeightTensors, program: tl.constexpr) -> tl.tuple:
+    """Return what `tile` takes that is the same for every tile of a program."""
+    return _numbers(weight.code) if program.form == "four_bit" else ()
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def tile(
+    weight: WeightTensors, table: tl.tuple, n: tl.tensor, k: tl.tensor, program: tl.constexpr, TYPE: tl.constexpr
+) -> tl.tensor:
+    """Return a tile of weights TYPE [BN, BK], zero beyond the matrix, the inputs in the order of `row_tiles.load`.
+
+    Args:
+        n: outputs, int32 [BN].
+        k: first input, a multiple of BK.
+        program: constants, a `products.Program`.
+    """
+    if program.form == "four_bit":
+        w = _by_threads(four_bit(weight, table, n, k, program, TYPE), program)
+    else:
+        w = plain(weight, n, k, program, TYPE)
+    return w
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def factor(weight: WeightTensors, n: tl.tensor, program: tl.constexpr) -> tl.tensor:
+    """Return the factor on sums of outputs `n`, float32: their scale where a row has one."""
+    found = tl.full(n.shape, 1.0, tl.float32)
+    if program.form == "eight_bit":
+        found = tl.load(weight.scales + n, mask=n < weight.outputs, other=0.0)
+    return found
+
+
+@triton.jit  # type: ignore[untyped-decorator]
 def four_bit(
-    packed: tl.tensor,
-    scales: tl.tensor,
-    nested_code: tl.tensor,
-    nested_absmax: tl.tensor,
-    nested_offset: tl.tensor,
-    zeros: tl.tensor,
-    code: tl.tensor,
-    table: tl.tuple,
-    n: tl.tensor,
-    k: tl.tensor,
-    outputs: tl.tensor,
-    inputs: tl.tensor,
-    BN: tl.constexpr,
-    BK: tl.constexpr,
-    BLOCK: tl.constexpr,
-    WHOLE: tl.constexpr,
-    TYPE: tl.constexpr,
+    weight: WeightTensors, table: tl.tuple, n: tl.tensor, k: tl.tensor, program: tl.constexpr, TYPE: tl.constexpr
 ) -> tl.tensor:
     """Return (code[nibble] - zero) * scale as TYPE [BN, BK], a float32 product rounded once; zero beyond the matrix.
 
     `zeros` int8 [outputs, inputs / BLOCK]; None: all are 0. `n` int32 [BN] are outputs, `k` the first input, a multiple
-    of BK; `table` is `numbers(code)`.
+    of BK.
     """
+    BN: tl.constexpr = program.outputs
+    BK: tl.constexpr = program.inputs
+    BLOCK: tl.constexpr = program.block
+    outputs, inputs = weight.outputs, weight.inputs
     word = k // 8 + tl.arange(0, BK // 8)
     block = k // BLOCK + tl.arange(0, BK // BLOCK)
     where = n[:, None] * (inputs // BLOCK) + block[None, :]
     inside = (n < outputs)[:, None] & (block < inputs // BLOCK)[None, :]
-    eights = packed.to(tl.pointer_type(tl.uint32))
-    # Rows start at whole blocks, or at whole passes of BK. With this hint the compiler copies 16 bytes at a time.
-    width = tl.multiple_of(inputs // 8, (BK if WHOLE else BLOCK) // 8)
+    eights = weight.packed.to(tl.pointer_type(tl.uint32))
+    # Rows start at whole program, or at whole passes of BK. With this hint the compiler copies 16 bytes at a time.
+    width = tl.multiple_of(inputs // 8, (BK if program.whole else BLOCK) // 8)
     where_words = eights + n[:, None] * width + word[None, :]
-    if WHOLE:
+    if program.whole:
         words = tl.load(where_words, eviction_policy="evict_first")
     else:
         there = (n < outputs)[:, None] & (word < width)[None, :]
         words = tl.load(where_words, mask=there, other=0, eviction_policy="evict_first")
-    if WHOLE and nested_code is not None:
-        scale = _of_blocks(scales, n, k, inputs, BN, BK, BLOCK)
-    elif WHOLE:
-        scale = tl.load(scales + where)
+    if program.whole and weight.nested is not None:
+        scale = _of_blocks(weight.scales, weight, n, k, program)
+    elif program.whole:
+        scale = tl.load(weight.scales + where)
     else:
-        scale = tl.load(scales + where, mask=inside, other=0)
-    if nested_code is not None:
+        scale = tl.load(weight.scales + where, mask=inside, other=0)
+    if weight.nested is not None:
+        nested = weight.nested
         # Two roundings, as in bitsandbytes: the launch disables fused multiply-add.
-        if WHOLE:
-            absmax, offset = tl.load(nested_absmax + (where >> 8)), tl.load(nested_offset + n)
+        if program.whole:
+            absmax, offset = tl.load(nested.absmax + (where >> 8)), tl.load(nested.offset + n)
         else:
-            absmax = tl.load(nested_absmax + (where >> 8), mask=inside, other=0.0)
-            offset = tl.load(nested_offset + n, mask=n < outputs, other=0.0)
-        scale = tl.load(nested_code + scale.to(tl.int32)) * absmax + offset[:, None]
-        if not WHOLE:
+            absmax = tl.load(nested.absmax + (where >> 8), mask=inside, other=0.0)
+            offset = tl.load(nested.offset + n, mask=n < outputs, other=0.0)
+        scale = tl.load(nested.code + scale.to(tl.int32)) * absmax + offset[:, None]
+        if not program.whole:
             scale = tl.where(inside, scale, 0.0)
     words = tl.reshape(words, (BN, BK // BLOCK, BLOCK // 8))
     scale = scale[:, :, None]
-    if zeros is None:
+    if weight.zeros is None:
         zero = None
-    elif WHOLE:
-        zero = _of_blocks(zeros, n, k, inputs, BN, BK, BLOCK).to(tl.int8).to(tl.float32)[:, :, None]
+    elif program.whole:
+        zero = _of_blocks(weight.zeros, weight, n, k, program).to(tl.int8).to(tl.float32)[:, :, None]
     else:
-        zero = tl.load(zeros + where, mask=inside, other=0).to(tl.float32)[:, :, None]
-    if TYPE == tl.float32:  # noqa: SIM108, SIM300
-        values = _by_address(words, scale, zero, code)
+        zero = tl.load(weight.zeros + where, mask=inside, other=0).to(tl.float32)[:, :, None]
+    if TYPE == tl.float32:  # noqa: SIM300
+        values = _by_address(words, scale, zero, weight.code)
     else:
         values = _by_bytes(words, scale, zero, table, TYPE)
     return tl.reshape(values, (BN, BK))
@@ -79,27 +122,21 @@ def four_bit(
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _of_blocks(
-    octets: tl.tensor,
-    n: tl.tensor,
-    k: tl.tensor,
-    inputs: tl.tensor,
-    BN: tl.constexpr,
-    BK: tl.constexpr,
-    BLOCK: tl.constexpr,
+    octets: tl.tensor, weight: WeightTensors, n: tl.tensor, k: tl.tensor, program: tl.constexpr
 ) -> tl.tensor:
-    """Bytes of the blocks of inputs k .. k + BK - 1 as uint32 [BN, BK / BLOCK].
+    """Return bytes of the blocks of inputs k .. k + BK - 1 as uint32 [BN, BK / BLOCK].
 
     They are loaded as words, which can be copied ahead to shared memory; single bytes cannot.
     """
-    COUNT: tl.constexpr = BK // BLOCK
-    byte = n * (inputs // BLOCK) + k // BLOCK
+    COUNT: tl.constexpr = program.inputs // program.block
+    byte = n * (weight.inputs // program.block) + k // program.block
     fours = octets.to(tl.pointer_type(tl.uint32))
     if COUNT < 4:
         word = tl.load(fours + (byte >> 2)) >> (8 * (byte & 3)).to(tl.uint32)
         found = word[:, None] >> (8 * tl.arange(0, COUNT))[None, :]
     else:
         words = tl.load(fours + (byte >> 2)[:, None] + tl.arange(0, COUNT // 4)[None, :])
-        found = tl.reshape(words[:, :, None] >> (8 * tl.arange(0, 4))[None, None, :], (BN, COUNT))
+        found = tl.reshape(words[:, :, None] >> (8 * tl.arange(0, 4))[None, None, :], (program.outputs, COUNT))
     return found & 255
 
 
@@ -115,7 +152,7 @@ def _by_address(words: tl.tensor, scale: tl.tensor, zero: tl.tensor, code: tl.te
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def numbers(code: tl.tensor) -> tl.tuple:
+def _numbers(code: tl.tensor) -> tl.tuple:
     """The 16 float32 of a code table, each [1, 1, 1] in registers: a load within a loop is copied to shared memory.
 
     Tensors and not single numbers: the compiler turns weights over to the tensor cores where they are loaded only if
@@ -151,28 +188,23 @@ def _by_bytes(words: tl.tensor, scale: tl.tensor, zero: tl.tensor, table: tl.tup
     p2, p3 = _pair(table[4], table[5], scale, zero, TYPE), _pair(table[6], table[7], scale, zero, TYPE)
     p4, p5 = _pair(table[8], table[9], scale, zero, TYPE), _pair(table[10], table[11], scale, zero, TYPE)
     p6, p7 = _pair(table[12], table[13], scale, zero, TYPE), _pair(table[14], table[15], scale, zero, TYPE)
-    low0, low1, low2, low3 = _even(p0, p1), _even(p2, p3), _even(p4, p5), _even(p6, p7)
-    high0, high1, high2, high3 = _odd(p0, p1), _odd(p2, p3), _odd(p4, p5), _odd(p6, p7)
+    low = _even(p0, p1), _even(p2, p3), _even(p4, p5), _even(p6, p7)
+    high = _odd(p0, p1), _odd(p2, p3), _odd(p4, p5), _odd(p6, p7)
     three, fourth = words & 0x77777777, _selectors(words)
-    a, b = _four(low0, low1, low2, low3, high0, high1, high2, high3, three, _right(fourth, 1))
-    three, fourth = _right(three, 16), _right(fourth, 17)
-    c, d = _four(low0, low1, low2, low3, high0, high1, high2, high3, three, fourth)
+    a, b = _four(low, high, three, _right(fourth, 1))
+    c, d = _four(low, high, _right(three, 16), _right(fourth, 17))
     pairs = tl.join(tl.join(a, c), tl.join(b, d))
     even, odd = (pairs & 0xFFFF).to(tl.uint16), (pairs >> 16).to(tl.uint16)
     return tl.join(even.to(TYPE, bitcast=True), odd.to(TYPE, bitcast=True))
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _four(
-    low0: tl.tensor, low1: tl.tensor, low2: tl.tensor, low3: tl.tensor,
-    high0: tl.tensor, high1: tl.tensor, high2: tl.tensor, high3: tl.tensor,
-    three: tl.tensor, fourth: tl.tensor,
-) -> tuple[tl.tensor, tl.tensor]:  # fmt: skip
-    """Two pairs of values from the four lowest nibbles of a word, in the order of their inputs."""
-    low = _bytes(_bytes(low0, low1, three), _bytes(low2, low3, three), fourth)
-    high = _bytes(_bytes(high0, high1, three), _bytes(high2, high3, three), fourth)
+def _four(low: tl.tuple, high: tl.tuple, three: tl.tensor, fourth: tl.tensor) -> tuple[tl.tensor, tl.tensor]:
+    """Return two pairs of values from the four lowest nibbles of a word, in the order of their inputs."""
+    lows = _bytes(_bytes(low[0], low[1], three), _bytes(low[2], low[3], three), fourth)
+    highs = _bytes(_bytes(high[0], high[1], three), _bytes(high[2], high[3], three), fourth)
     # The high nibble of a byte is the even input.
-    return _bytes(low, high, 0x4051), _bytes(low, high, 0x6273)
+    return _bytes(lows, highs, 0x4051), _bytes(lows, highs, 0x6273)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -239,32 +271,24 @@ def _bytes(low: tl.tensor, high: tl.tensor, selector: tl.tensor) -> tl.tensor:
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def by_threads(w: tl.tensor, BN: tl.constexpr, BK: tl.constexpr) -> tl.tensor:
+def _by_threads(w: tl.tensor, program: tl.constexpr) -> tl.tensor:
     """Return weights [BN, BK] with columns in another order: column (s, t, i) is input (t, s, i), t < 4 and i < 8.
 
     Of 32 columns s, thread t of a row's four has columns 8 t + i as its part of operands of `mma`. So it has BK / 4
     consecutive inputs, unpacks them itself, by few scales, and no weight goes through shared memory.
     """
-    w = tl.permute(tl.reshape(w, (BN, 4, BK // 32, 8)), (0, 2, 1, 3))
-    return tl.reshape(w, (BN, BK))
+    w = tl.permute(tl.reshape(w, (program.outputs, 4, program.inputs // 32, 8)), (0, 2, 1, 3))
+    return tl.reshape(w, (program.outputs, program.inputs))
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def plain(
-    weight: tl.tensor,
-    n: tl.tensor,
-    k: tl.tensor,
-    outputs: tl.tensor,
-    inputs: tl.tensor,
-    BK: tl.constexpr,
-    WHOLE: tl.constexpr,
-    TYPE: tl.constexpr,
-) -> tl.tensor:
+def plain(weight: WeightTensors, n: tl.tensor, k: tl.tensor, program: tl.constexpr, TYPE: tl.constexpr) -> tl.tensor:
     """Return int8 or float values as TYPE [BN, BK], where small integers are exact; zero beyond the matrix."""
-    column = k + tl.arange(0, BK)
-    place = n[:, None] * inputs + column[None, :]
-    if WHOLE:
-        values = tl.load(weight + place, eviction_policy="evict_first")
+    column = k + tl.arange(0, program.inputs)
+    where = weight.packed + (n[:, None] * weight.inputs + column[None, :])
+    if program.whole:
+        found = tl.load(where, eviction_policy="evict_first")
     else:
-        values = tl.load(weight + place, mask=(n < outputs)[:, None] & (column < inputs)[None, :], other=0)
-    return values.to(TYPE)
+        inside = (n < weight.outputs)[:, None] & (column < weight.inputs)[None, :]
+        found = tl.load(where, mask=inside, other=0)
+    return found.to(TYPE)

@@ -132,6 +132,7 @@ def unsupported(recipe: Recipe) -> str:
         "a norm of values": any(one.value_norm for one in mixers),
         "a factor at the end of a layer": any(one.scalar for one in layers),
         "a norm whose weight the file holds less one": any(norm.plus_one for one in layers for norm in one.norms),
+        "a LayerNorm": recipe.norm.centred,
         "a cap on logits": recipe.cap > 0,
         "a norm after a sub-layer": any(one.post_mixer or one.post_feed for one in layers),
         "a factor on embeddings, scores, residuals or logits": (

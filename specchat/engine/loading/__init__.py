@@ -40,7 +40,8 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
     except KernelsUnsupported as unsupported:
         return instead(pair, unsupported, lambda other: _loaded(other.backend, other, progress, make_room))
     session = _loaded(HF_BACKEND, pair, progress, emptied)
-    session.info = replace(session.info, note=noted(note, session.info.note))
+    notes = session.info.notes
+    session.info = replace(session.info, notes=replace(notes, note=noted(note, notes.note)))
     return session
 
 

@@ -132,7 +132,7 @@ def _weights(model: Model) -> int:
     forms = [(m, gates.get(m, n + (m in more))) for m, n in c.recipe.forms if m not in moved]
     layers = sum(n * (_matrix(model, m) + (4 * _outputs(model, m) if m.bias else 0)) for m, n in forms)
     vectors = sum(prod(shape) for layer in c.recipe.layers for shape in layer.vectors.values())
-    norms = 4 * (c.recipe.norm.size + sum(norm.size for layer in c.recipe.layers for norm in layer.norms) + vectors)
+    norms = 4 * (c.recipe.norm.values + sum(norm.values for layer in c.recipe.layers for norm in layer.norms) + vectors)
     head = _matrix(replace(model, quant=None if on_cpu else model.head), model.head_matrix)
     shared = c.tied and model.head_rows is None and (on_cpu or model.head is None)
     table = 0 if shared else (2 if not on_cpu or model.half else 4) * c.vocab * c.hidden

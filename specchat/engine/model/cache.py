@@ -36,10 +36,16 @@ class KVCache:
 
         self.keys, self.values = allocated(), allocated()
         self.bases = [0] * len(mixers)
-        self._windows = [0 if isinstance(mixer, Delta) else mixer.window for mixer in mixers]
+        self._windows = {
+            index: mixer.window
+            for index, (mixer, keys) in enumerate(zip(mixers, self.keys, strict=True))
+            if not isinstance(mixer, Delta) and keys.shape[1] < self.capacity
+        }
+        """Windows of the layers that hold the last positions alone."""
         self._back = host_need.BACK
         self.logs = [StateLog(mixer) if isinstance(mixer, Delta) else None for mixer in mixers]
-        self._checkpoints: dict[int, list[StateCheckpoint | None]] = {}
+        self._recurrent = {index: log for index, log in enumerate(self.logs) if log is not None}
+        self._checkpoints: dict[int, dict[int, StateCheckpoint]] = {}
         """States of each layer by their position, in the order in which they were taken."""
 
     def slide(self, start: int, end: int, first: int, last: int) -> bool:
@@ -50,15 +56,16 @@ class KVCache:
         """
         moved = False
         self._checkpoints = {at: states for at, states in self._checkpoints.items() if at <= start}
-        there = self._checkpoints.get(start, [None] * len(self.logs))
-        for log, checkpoint in zip(self.logs[first:last], there[first:last], strict=True):
-            if log is not None:
-                log.make_room(start, end, checkpoint)
-        for index, (window, keys) in enumerate(zip(self._windows, self.keys, strict=True)):
+        there = self._checkpoints.get(start, {})
+        for index, log in self._recurrent.items():
+            if first <= index < last:
+                log.make_room(start, end, there.get(index))
+        for index, window in self._windows.items():
             if not self._owns(index):
                 self.bases[index] = self.bases[self._owners[index]]
                 continue
-            base, size = self.bases[index], keys.shape[1]
+            base, keys = self.bases[index], self.keys[index]
+            size = keys.shape[1]
             if start == 0 and base:
                 self.bases[index], moved = 0, True
             elif end - base > size:
@@ -73,9 +80,9 @@ class KVCache:
 
     def checkpoint(self) -> None:
         """Hold the states before the last pass, which ran over all layers, and let go of the oldest."""
-        positions = {log.at for log in self.logs if log is not None}
+        positions = {log.at for log in self._recurrent.values()}
         if len(positions) == 1 and 0 < (at := positions.pop()) < NOWHERE and at not in self._checkpoints:
-            self._checkpoints[at] = [None if log is None else log.checkpoint() for log in self.logs]
+            self._checkpoints[at] = {index: log.checkpoint() for index, log in self._recurrent.items()}
             for old in list(self._checkpoints)[:-CHECKPOINTS]:
                 del self._checkpoints[old]
 
@@ -84,7 +91,7 @@ class KVCache:
         parts = (pair for kind in (self.keys, self.values) for pair in zip(kind, self.bases, strict=True))
         held = [part.narrow(1, first - base, last - first) for part, base in parts]
         copies = [part.clone() for part in held]
-        logs = [log.saved(first, last) for log in self.logs if log is not None]
+        logs = [log.saved(first, last) for log in self._recurrent.values()]
 
         def put_back() -> None:
             for part, before in zip(held, copies, strict=True):
@@ -96,18 +103,17 @@ class KVCache:
 
     def reusable(self, length: int) -> int:
         """The most tokens, up to `length`, after which a text may go on from what the cache holds."""
-        if any(length < log.base for log in self.logs if log is not None):
+        if any(length < log.base for log in self._recurrent.values()):
             length = max((at for at in self._checkpoints if at <= length), default=0)
-        gone = any(base > max(0, length - window + 1) for base, window in zip(self.bases, self._windows, strict=True))
+        gone = any(self.bases[index] > max(0, length - window + 1) for index, window in self._windows.items())
         return 0 if gone else length
 
     def memory(self) -> int:
         """Bytes held."""
-        logs = [log for log in self.logs if log is not None]
-        taken = [part for one in self._checkpoints.values() for of_layer in one if of_layer for part in of_layer]
+        taken = [part for one in self._checkpoints.values() for of_layer in one.values() for part in of_layer]
         pairs = zip(self.keys, self.values, strict=True)
         owned = [part for index, pair in enumerate(pairs) if self._owns(index) for part in pair]
-        held = *owned, *taken, *(part for log in logs for part in (log.states, log.entries))
+        held = *owned, *taken, *(part for log in self._recurrent.values() for part in (log.states, log.entries))
         return sum(part.nbytes for part in held)
 
     def _owns(self, index: int) -> bool:

@@ -4,6 +4,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import rms_norm
 
+from specchat.engine.recipe import Norm
+
 
 class RMSNorm:
     """x / sqrt(mean(x^2) + eps) * weight over the last dimension; any number of rows, any leading dimensions.
@@ -11,21 +13,29 @@ class RMSNorm:
     A few whole-tensor calls on a CPU, where torch's own rms_norm takes twice their time; that one on a GPU.
     """
 
-    def __init__(self, weight: Tensor, eps: float, centred: bool = False) -> None:
-        """Initialise; `weight` float32 [size], `centred` as in `recipe.Norm`."""
-        size = weight.shape[0]
+    def __init__(self, weight: Tensor, eps: float, centred: bool = False, bias: Tensor | None = None) -> None:
+        """Initialise; `weight` and `bias` float32 [size], `centred` as in `recipe.Norm`."""
+        size, self._bias = weight.shape[0], bias
         self._given, self._centred = (weight, eps), centred
         self.weight = weight * size**0.5
         self.eps = weight.new_full((1,), (size * eps) ** 0.5)
+
+    @classmethod
+    def of(cls, norm: Norm, weights: Tensor) -> "RMSNorm":
+        """The norm of a recipe, with `weights` float32 [values] of `weights.matrices.read_norm`."""
+        weight, *bias = weights.split(norm.size)
+        return cls(weight, norm.eps, norm.centred, *bias)
 
     def __call__(self, x: Tensor) -> Tensor:
         if self._centred:
             x = x - x.mean(-1, keepdim=True)
         if x.device.type != "cpu":
             weight, eps = self._given
-            return rms_norm(x, weight.shape, weight, eps)
-        # sqrt(size) * sqrt(mean(x^2) + eps) is the length of x with one more component.
-        return x.div(torch.hypot(torch.linalg.vector_norm(x, 2.0, [-1], True), self.eps)).mul_(self.weight)
+            normed = rms_norm(x, weight.shape, weight, eps)
+        else:
+            # sqrt(size) * sqrt(mean(x^2) + eps) is the length of x with one more component.
+            normed = x.div(torch.hypot(torch.linalg.vector_norm(x, 2.0, [-1], True), self.eps)).mul_(self.weight)
+        return normed if self._bias is None else normed + self._bias
 
 
 def unscaled(x: Tensor, eps: float | None) -> Tensor:

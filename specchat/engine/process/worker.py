@@ -200,8 +200,9 @@ class Worker:
             wanted = gpu_failure.without_gpu(pair) if request.failed and not request.remembered else pair
             session = self._find_loader()(wanted, self._emit, self._make_room)
             if request.failed and not request.remembered:
-                notes = (f"the GPU failed: {request.failed}", session.info.note)
-                session.info = replace(session.info, note="; ".join(note for note in notes if note))
+                notes = session.info.notes
+                note = "; ".join(filter(None, (f"the GPU failed: {request.failed}", notes.note)))
+                session.info = replace(session.info, notes=replace(notes, note=note))
             self._session, self._pair, self._files = session, pair, state_once_loaded(pair, files)
         self._emit(Loaded(self._session.info))
 

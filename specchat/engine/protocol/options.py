@@ -152,6 +152,26 @@ NOTHING_WRITTEN = Written()
 
 
 @dataclass(frozen=True)
+class Beginning:
+    """The beginning that a reply is given.
+
+    Attributes:
+        prefill: start of the answer.
+        begun: the reply that it goes on from, instead of `prefill`.
+    """
+
+    prefill: str = ""
+    begun: Written = NOTHING_WRITTEN
+
+    @property
+    def written(self) -> Written:
+        return self.begun if self.begun.text else Written(self.prefill)
+
+
+NO_BEGINNING = Beginning()
+
+
+@dataclass(frozen=True)
 class Sampling:
     """Options for choosing the target's next token. Processors apply in the order of the fields after `seed`.
 

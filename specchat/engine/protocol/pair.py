@@ -205,33 +205,66 @@ class TemplateFacts:
 
 
 @dataclass(frozen=True)
+class LoadFacts:
+    """Device and cost of a loaded pair.
+
+    Attributes:
+        device: in words.
+        gpu: NVML's UUID of the target's GPU; empty on the CPU.
+        memory: bytes.
+        seconds: duration of the load.
+    """
+
+    device: str
+    gpu: str = ""
+    memory: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class PairNotes:
+    """Sentences about a loaded pair.
+
+    Attributes:
+        exactness: the guarantee of equality with plain decoding.
+        note: the reason if a pair runs differently than expected, such as on the CPU beside a GPU; else empty.
+        warning: settings of the pair that do not take effect; else empty.
+    """
+
+    exactness: str
+    note: str = ""
+    warning: str = ""
+
+
+@dataclass(frozen=True)
+class ServerFacts:
+    """The server that runs a pair and drafts as it was started.
+
+    Attributes:
+        name: in words; empty for a pair of this machine.
+        continues: False if it cannot go on from the beginning of a reply.
+    """
+
+    name: str = ""
+    continues: bool = True
+
+
+@dataclass(frozen=True)
 class PairInfo:
-    """The loaded pair. `memory` is in bytes."""
+    """The loaded pair."""
 
     id: str
     name: str
-    device: str
     context: int
     vocab_size: int
-    memory: int
     strategies: tuple[StrategyStatus, ...]
-    load_seconds: float
-    exactness: str
-    """The guarantee of equality with plain decoding, as a sentence."""
-    note: str
-    """The reason if a pair runs differently than expected, such as on the CPU beside a GPU; else ""."""
+    load: LoadFacts
+    notes: PairNotes
     target: TargetFacts = TargetFacts()
     draft: DraftFacts = DraftFacts()
     plain: PlainFacts = PlainFacts()
     template: TemplateFacts = TemplateFacts()
-    gpu: str = ""
-    """NVML's UUID of the target's GPU; empty on the CPU."""
-    warning: str = ""
-    """Settings of the pair that do not take effect, as sentences; else empty."""
-    server: str = ""
-    """The server that runs the pair and drafts as it was started, in words; empty for a pair of this machine."""
-    continues: bool = True
-    """False if it cannot go on from the beginning of a reply, as some servers cannot."""
+    server: ServerFacts = ServerFacts()
 
     def plain_speed(self, sampling: Sampling) -> float:
         """The plain speed with these options, in tokens per second."""

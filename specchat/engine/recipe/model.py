@@ -125,7 +125,8 @@ class Layer:
     @property
     def vectors(self) -> dict[str, tuple[int, ...]]:
         """Shapes of the tensors that are neither matrices nor weights of norms, by name."""
-        found = {self.scalar: (1,), **self.mixer.vectors}
+        found: dict[str, tuple[int, ...]] = {self.scalar: (1,), **self.mixer.vectors}
+        found |= zip(self.gated.curve, ((1,), (1,), (), ()), strict=False)
         if isinstance(self.feed, Experts):
             found |= {self.feed.factors: (self.feed.count,), self.feed.correction: (self.feed.count,)}
         return {name: shape for name, shape in found.items() if name}
@@ -133,7 +134,7 @@ class Layer:
     @property
     def parameters(self) -> int:
         """Values of all matrices, biases and norms."""
-        vectors = sum(norm.size for norm in self.norms if norm.name) + sum(map(prod, self.vectors.values()))
+        vectors = sum(norm.values for norm in self.norms if norm.name) + sum(map(prod, self.vectors.values()))
         return sum(count * one.parameters for one, count in self.forms) + vectors
 
     @property
@@ -263,6 +264,6 @@ class Recipe:
     @property
     def parameters(self) -> int:
         """Values of all matrices, biases and norms, a tied head counted once."""
-        outer = self.tables + self.norm.size
+        outer = self.tables + self.norm.values
         outer += self.per_layer.parameters if self.per_layer else 0
         return sum(layer.parameters for layer in self.layers) + outer

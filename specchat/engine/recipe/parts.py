@@ -19,7 +19,8 @@ class Norm:
         size: values that share a mean.
         plus_one: the file holds the weight less 1.
         factor: the weight is that of the file times this.
-        centred: of x less its mean (Ba et al. 2016, without a bias).
+        centred: of x less its mean, a LayerNorm (Ba et al. 2016).
+        bias: a vector of the file is added at last; the norm is `centred`.
     """
 
     name: str
@@ -28,6 +29,18 @@ class Norm:
     plus_one: bool = False
     factor: float = 1.0
     centred: bool = False
+    bias: bool = False
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the tensors in the file, by name."""
+        ends = ["weight"] * bool(self.name) + ["bias"] * self.bias
+        return {f"{self.name}.{end}": (self.size,) for end in ends}
+
+    @property
+    def values(self) -> int:
+        """Values of the weight, which may be ones, and of the bias."""
+        return self.size * (1 + self.bias)
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,14 @@ def mix(
     sigmoid: bool,
     correction: str,
     groups: tuple[int, int],
+    by_best: bool,
     factor: float,
     factors: str,
     shared: Gated | None,
     shared_gate: Matrix | None,
     apart: Apart | None,
     activation: Activation,
+    ungated: bool,
 ) -> None:
     of, tensors, inputs = op.of, rows.tensors, rows.buffers[op.source.name]
     if rows.mix is not None:
@@ -32,13 +34,14 @@ def mix(
     inputs, of_experts, of_shared = (
         rows.buffers[one.name].reshape(-1, one.width) for one in (op.source, op.of_experts, op.of_shared)
     )
-    shares, chosen = routed(of, tensors.product(inputs, of.router), tensors, sigmoid, correction, groups)
+    of = replace(of, sigmoid=sigmoid, correction=correction, groups=groups, by_best=by_best)
+    shares, chosen = routed(of, tensors.product(inputs, of.router), tensors)
     shares = shares if factor == 1 else factor * shares
     shares = shares * tensors.vector(factors)[chosen] if factors else shares
     made = torch.zeros_like(inputs)
     for number in chosen.unique().tolist():
         row, rank = (chosen == number).nonzero(as_tuple=True)
-        expert = replace(of.expert(number), activation=activation)
+        expert = replace(of.expert(number), activation=activation, ungated=ungated)
         made[row] += shares[row, rank, None] * gated_mlp(expert, of_experts[row], tensors)
     if shared:
         update = gated_mlp(shared, of_shared, tensors)
@@ -50,16 +53,14 @@ def mix(
     rows.buffers[op.out.name] = made.view(rows.residual.shape)
 
 
-def routed(
-    of: Experts, scores: Tensor, tensors: Tensors, sigmoid: bool, correction: str, groups: tuple[int, int]
-) -> tuple[Tensor, Tensor]:
+def routed(of: Experts, scores: Tensor, tensors: Tensors) -> tuple[Tensor, Tensor]:
     """The shares float32 [rows, top] of the experts int64 [rows, top] that scores float32 [rows, experts] choose."""
-    shares = scores.sigmoid() if sigmoid else scores.softmax(-1)
-    ranks = shares + tensors.vector(correction) if correction else shares
-    count, kept = groups
+    shares = scores.sigmoid() if of.sigmoid else scores.softmax(-1)
+    ranks = shares + tensors.vector(of.correction) if of.correction else shares
+    count, kept = of.groups
     if kept < count:
         grouped = ranks.unflatten(-1, (count, -1))
-        others = ordered(grouped.topk(2).values.sum(-1))[:, kept:]
+        others = ordered(grouped.topk(1 if of.by_best else 2).values.sum(-1))[:, kept:]
         ranks = grouped.scatter(1, others[..., None].expand(-1, -1, grouped.shape[-1]), float("-inf")).flatten(1)
     chosen = ordered(ranks)[:, : of.top]
     shares = shares.gather(1, chosen)

@@ -30,7 +30,8 @@ class Dense:
 
     def norm(self, of: Norm) -> RMSNorm:
         weight = self._tensors[f"{of.name}.weight"] if of.name else torch.ones(of.size, device=self._device)
-        return RMSNorm(of.factor * (weight + 1 if of.plus_one else weight), of.eps, of.centred)
+        bias = self._tensors[f"{of.name}.bias"] if of.bias else None
+        return RMSNorm(of.factor * (weight + 1 if of.plus_one else weight), of.eps, of.centred, bias)
 
     def vector(self, name: str) -> Tensor:
         return self._tensors[name]
@@ -75,7 +76,7 @@ class CheckpointTensors:
                     self._matrices[matrix] = owned(weight), bias
 
             _, norms, self._vectors = walk(recipe, weights, product, lambda one: one)
-            self._norms = {norm: RMSNorm(weight, norm.eps, norm.centred) for norm, weight in norms.items()}
+            self._norms = {norm: RMSNorm.of(norm, weight) for norm, weight in norms.items()}
             for table in {recipe.embed, recipe.head, *([recipe.per_layer.table] if recipe.per_layer else [])}:
                 self._matrices[table] = owned(read_table(weights, table)), None
         if checkpoint.drafts is not None:

@@ -86,9 +86,8 @@ def read_named(checkpoint: Files, *parts: Matrix | Norm | Layer) -> Iterator[tup
             shapes |= {f"{name}.weight": (outputs, matrix.inputs)} | (
                 {f"{name}.bias": (outputs,)} if matrix.bias else {}
             )
-    shapes |= {f"{norm.name}.weight": (norm.size,) for norm in norms if norm.name}
-    for one in layers:
-        shapes |= one.vectors
+    for one in (*(norm.shapes for norm in norms), *(layer.vectors for layer in layers)):
+        shapes |= one
     with Weights(checkpoint) as weights:
         for name, shape in shapes.items():
             yield name, weights.get(name, *shape).clone()
@@ -187,7 +186,7 @@ def read_dense_table(source: TensorSource, matrix: Matrix) -> Tensor:
 
 
 def read_norm(source: TensorSource, norm: Norm) -> Tensor:
-    """Read the weight of a norm, float32 [size]; ones where it has none.
+    """Read the weight of a norm and its bias, if any, float32 [values]; ones where it has no weight.
 
     Raises:
         ModelError: it is missing, damaged or of another shape.
@@ -196,4 +195,5 @@ def read_norm(source: TensorSource, norm: Norm) -> Tensor:
         return torch.ones(norm.size, device=source.device)
     weight = source.get(f"{norm.name}.weight", norm.size)
     weight = weight + 1 if norm.plus_one else weight
-    return weight if norm.factor == 1 else weight * norm.factor
+    weight = weight if norm.factor == 1 else weight * norm.factor
+    return torch.cat([weight, source.get(f"{norm.name}.bias", norm.size)]) if norm.bias else weight

@@ -63,7 +63,7 @@ def _setting(key: str, slash: str, off: str = "") -> Callable[[ChatScreen, str],
 
 def _preset(chat: ChatScreen, name: str) -> None:
     """Sample as a preset says; without a name, ask for one."""
-    presets = {preset.name: preset for preset in chat.session.launch.presets}
+    presets = {preset.name: preset for preset in chat.session.launch.config.presets}
     if not name:
         _ask(chat, "preset", f"Choose one: {', '.join(presets)}" if presets else "there are no presets")
     elif name not in presets:
@@ -77,7 +77,7 @@ def _preset(chat: ChatScreen, name: str) -> None:
 def _persona(chat: ChatScreen, name: str) -> None:
     """Give the chat a persona's system prompt, and load its pair if it has one; without a name, ask for one."""
     session = chat.session
-    personas = {persona.name: persona for persona in session.launch.personas}
+    personas = {persona.name: persona for persona in session.launch.service.personas}
     if not name:
         _ask(chat, "persona", f"Choose one: {', '.join([NO_PERSONA, *personas])}")
     elif name == NO_PERSONA:
@@ -127,7 +127,7 @@ def _theme(chat: ChatScreen, name: str) -> None:
         _refuse(chat, "theme", name, f"there is no theme {one_line(name, 40)}{offer}")
     else:
         chat.app.theme = name
-        if (remember := chat.session.launch.remember) is not None:
+        if (remember := chat.session.launch.config.remember) is not None:
             try:
                 remember("theme", name)
             except Exception as error:
@@ -151,7 +151,7 @@ def _unfold(chat: ChatScreen, _: str) -> None:
 
 
 def _personas(chat: ChatScreen) -> Sequence[tuple[str, str]]:
-    known = [(persona.name, persona.system) for persona in chat.session.launch.personas]
+    known = [(persona.name, persona.system) for persona in chat.session.launch.service.personas]
     return [(NO_PERSONA, "no system prompt"), *known]
 
 
@@ -159,7 +159,7 @@ COMPOSING: tuple[Action[ChatScreen], ...] = (
     Action("persona", "Persona", "Give the chat another system prompt by its name.", _persona, slash="persona",
            argument="name", values=_personas),
     Action("preset", "Preset", "Sample in another way by its name.", _preset, slash="preset", argument="name",
-           values=lambda chat: [(preset.name, preset_words(preset)) for preset in chat.session.launch.presets]),
+           values=lambda chat: [(preset.name, preset_words(preset)) for preset in chat.session.launch.config.presets]),
     Action("system", "System prompt", "Write the chat's own system prompt, or take it away.", _system, slash="system",
            argument="text or off"),
     Action("prefill", "Prefill", "Let the next reply begin with these words.", _prefill, slash="prefill",

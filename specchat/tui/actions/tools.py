@@ -26,10 +26,10 @@ def _tools(chat: ChatScreen, argument: str) -> None:
 def _read_again(chat: ChatScreen) -> str:
     """Take in what was changed in mcp.json; gives a sentence where it is wrong."""
     session = chat.session
-    if session.launch.tools_file is None:
+    if session.launch.config.tools_file is None:
         return ""
     try:
-        session.tools.servers.update(read_servers(session.launch.tools_file))
+        session.tools.servers.update(read_servers(session.launch.config.tools_file))
     except ConfigError as error:
         return error.message
     session.tools.ready(session.conversation.key)

@@ -58,7 +58,7 @@ def _declared(chat: ChatScreen) -> str:
         return "There is no folder for it here."
     if pair is None:
         return ""
-    if session.loaded.info is not None and session.loaded.info.server:
+    if session.loaded.info is not None and session.loaded.info.server.name:
         return "A server runs this pair, and drafts as it was started."
     known = next((each for each in chat.catalog.pairs if each.id == pair.id), None)
     if known is None or known.spec != pair.spec:

@@ -41,22 +41,22 @@ def about(info: PairInfo | None, loading: str = "", choose: str = "", sampling: 
         return [*rows, ("pair", words)]
     usable = [status.name for status in info.strategies if status.available and status.name != "plain"]
     plain = info.plain.tokens_per_second
-    if info.server:
+    if info.server.name:
         return [*rows, *_remote(info)]
     return [
         *rows,
         ("pair", info.name),
         ("target", f"{_parameters(info.target.parameters)} parameters"),
         ("draft", _draft(info)),
-        ("device", info.device),
-        *(("note", words) for words in (info.note, info.warning) if words),
+        ("device", info.load.device),
+        *(("note", words) for words in (info.notes.note, info.notes.warning) if words),
         ("context", f"{figures.count(info.context)} tokens"),
         *([("sampling", sampling)] if sampling else []),
-        ("memory", f"{figures.count(info.memory >> 20)} MiB"),
+        ("memory", f"{figures.count(info.load.memory >> 20)} MiB"),
         ("plain speed", f"{figures.per_second(plain)} tok/s, measured here at load" if plain else "not measured"),
         ("drafting", ", ".join(usable) or "no drafting for this pair"),
         *info.template.habits,
-        ("exactness", f"Drafting cannot change the text: {info.exactness}."),
+        ("exactness", f"Drafting cannot change the text: {info.notes.exactness}."),
     ]
 
 
@@ -65,13 +65,13 @@ def _remote(info: PairInfo) -> list[tuple[str, str]]:
     size = f"{_parameters(info.target.parameters)} parameters" if info.target.parameters else "not told by the server"
     return [
         ("pair", info.name),
-        ("runs on", info.device),
+        ("runs on", info.load.device),
         ("target", size),
-        *(("note", words) for words in (info.note, info.warning) if words),
+        *(("note", words) for words in (info.notes.note, info.notes.warning) if words),
         ("context", f"{figures.count(info.context)} tokens" if info.context else "not told by the server"),
         ("plain speed", _plain_speed(info)),
         ("drafting", "the server drafts by itself, as it was started"),
-        ("exactness", info.exactness),
+        ("exactness", info.notes.exactness),
     ]
 
 

@@ -85,7 +85,7 @@ class Feed:
     def _look_at_gpu(self) -> None:
         session = self._window.session
         info, before = session.loaded.info, session.gpu.use
-        if problem := session.gpu.look(info.gpu if info is not None else "", idle=not session.busy):
+        if problem := session.gpu.look(info.load.gpu if info is not None else "", idle=not session.busy):
             self._window.say(problem)
         if session.gpu.use != before:
             self._window.draw_gauges()

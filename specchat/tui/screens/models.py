@@ -27,9 +27,9 @@ from specchat.tui.text.lines import named
 from specchat.tui.widgets.options import Options
 from specchat.tui.widgets.plain import FactRows, Plain
 
-_COLUMNS = (("size", 17), ("fits", 20), ("licence", 16))
+_COLUMNS = (("size", 17), ("fits", 20), ("plain", 9), ("licence", 16))
 _NARROW = (("size", 10), ("fits", 6))
-_ROOMY = 90
+_ROOMY = 100
 """Cells from which all columns are shown; in fewer, name, size and fit, in `_SHORT` words below that."""
 _SHORT = 56
 _NAMES = 14
@@ -106,9 +106,9 @@ class ModelsScreen(Dialog[Pair | str | None]):
         machine, info = this_machine(), self._session.loaded.info
         if info is None:
             return machine
-        if info.gpu:
-            return replace(machine, gpu=machine.gpu and machine.gpu + info.memory)
-        return replace(machine, memory=machine.memory and machine.memory + info.memory)
+        if info.load.gpu:
+            return replace(machine, gpu=machine.gpu and machine.gpu + info.load.memory)
+        return replace(machine, memory=machine.memory and machine.memory + info.load.memory)
 
     def _looked(self, found: Sequence[Offer], problems: Sequence[str]) -> None:
         if not self.is_attached:  # closed in the meantime
@@ -157,7 +157,7 @@ class ModelsScreen(Dialog[Pair | str | None]):
     def _list(self, highlighted: int) -> None:
         options = self.query_one(OptionList)
         width = max(options.scrollable_content_region.width, 20)
-        columns = _COLUMNS if width >= _ROOMY else _COLUMNS[:2] if width >= _SHORT else _NARROW
+        columns = _COLUMNS if width >= _ROOMY else _COLUMNS[:3] if width >= _SHORT else _NARROW
         room = max(width - sum(cells for _, cells in columns), 8)
         head = "model".ljust(room) + "".join(name.ljust(cells) for name, cells in columns)
         self.query_one("#columns", Plain).show(head[:width])
@@ -179,7 +179,7 @@ class ModelsScreen(Dialog[Pair | str | None]):
         share = fetching.share if fetching.is_for(pair) else ""
         if short:
             return (share or words.amount(offer).removeprefix("download "), offer.fit.verdict)
-        return (share or words.amount(offer), words.fits(offer), offer.licence)
+        return (share or words.amount(offer), words.fits(offer), words.speed(offer), offer.licence)
 
     @on(OptionList.OptionHighlighted)
     def _describe(self) -> None:
@@ -196,9 +196,9 @@ class ModelsScreen(Dialog[Pair | str | None]):
             rows.insert(0, ("download", str(fetching) or f"{fetching.task.state}; x goes on"))
         if pair.id in self._outcomes:
             rows.insert(0, ("models.toml", self._outcomes[pair.id]))
-        fallback = self._session.launch.fallback
+        fallback = self._session.launch.service.fallback
         if fallback is not None and pair.spec == fallback.spec:
-            settings = self._session.launch.settings_file or "config.toml"
+            settings = self._session.launch.config.settings_file or "config.toml"
             own = f"model_folders in {settings}; specchat --target FOLDER loads one at once"
             rows.insert(0, ("other folders", own))
         width = max(pane.content_size.width, 20)
@@ -277,11 +277,11 @@ class ModelsScreen(Dialog[Pair | str | None]):
             self.run_worker(partial(self._add, offer), thread=True, exit_on_error=False)
 
     def _can_be_added(self, offer: Offer) -> bool:
-        return not offer.declared and self._session.launch.add is not None
+        return not offer.declared and self._session.launch.models.add is not None
 
     def _add(self, offer: Offer) -> None:
         """In a thread of its own: vocabularies are compared."""
-        add, target, own = self._session.launch.add, offer.pair, offer.pair.spec.draft
+        add, target, own = self._session.launch.models.add, offer.pair, offer.pair.spec.draft
         assert add is not None
         here = ((proposal.source, proposal.name) for proposal in offer.drafts.proposals if proposal.about is not None)
         draft = (own, own.label) if own is not None else next(here, None)

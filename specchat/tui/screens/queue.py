@@ -17,7 +17,7 @@ class Queue:
         self._window = window
         self._feed = feed
         self._of: Conversation | None = None
-        self._file = UnsentFile(window.session.launch.draft)
+        self._file = UnsentFile(window.session.launch.unsent)
 
     def add(self, text: str, attachments: tuple[Attachment, ...]) -> None:
         """Take what is in the box, to be sent when the reply has ended."""
@@ -37,7 +37,7 @@ class Queue:
             self.give_back()
         elif not session.at_work:
             reply = session.last_reply
-            if reply is None or reply.state == "failed" or reply.reason == "cancelled":
+            if reply is None or reply.state == "failed" or reply.end.reason == "cancelled":
                 self.give_back()
             else:
                 self._send(session.waiting[0])

@@ -64,7 +64,7 @@ class SettingsScreen(Dialog[str]):
         self._session = session
         self._themes = themes
         info = session.loaded.info
-        self._server = info.server if info else ""
+        self._server = info.server.name if info else ""
         """The server that runs the pair, and drafts as it was started."""
         self._rows = rows(self._refused(), self._server)
         self._speeds = session.ledger.speeds(session.loaded.name)
@@ -75,7 +75,7 @@ class SettingsScreen(Dialog[str]):
 
     def compose_content(self) -> ComposeResult:
         settings = self._session.settings
-        if presets := self._session.launch.presets:
+        if presets := self._session.launch.config.presets:
             names = [*(preset.name for preset in presets), OWN]
             yield self._row("preset", Choice(names, preset_name(settings.sampling, presets), id="preset"))
         for field in FIELDS:
@@ -192,7 +192,7 @@ class SettingsScreen(Dialog[str]):
     @on(Choice.Changed, "#preset")
     def _preset_chosen(self, event: Choice.Changed) -> None:
         settings = self._session.settings
-        for preset in self._session.launch.presets:
+        for preset in self._session.launch.config.presets:
             if preset.name == event.value and apply(preset, settings.sampling) != settings.sampling:
                 self._apply(replace(settings, sampling=apply(preset, settings.sampling)))
                 for control in self.query(FieldInput):
@@ -202,7 +202,7 @@ class SettingsScreen(Dialog[str]):
     def _show_preset(self) -> None:
         """Say which preset the sampling is now."""
         for choice in self.query("#preset").results(Choice):
-            choice.value = preset_name(self._session.settings.sampling, self._session.launch.presets)
+            choice.value = preset_name(self._session.settings.sampling, self._session.launch.config.presets)
 
     @on(Choice.Changed)
     def _template_chosen(self, event: Choice.Changed) -> None:
@@ -227,7 +227,7 @@ class SettingsScreen(Dialog[str]):
 
     def _keep(self, key: str, value: str | bool) -> None:
         """Save a choice for the next start."""
-        if (remember := self._session.launch.remember) is not None:
+        if (remember := self._session.launch.config.remember) is not None:
             try:
                 remember(key, value)
             except Exception as error:

@@ -117,7 +117,7 @@ class ToolsScreen(Dialog[None]):
             yield from (row.content for row in hang(styled(self._problem, ".bad"), width) if self._problem)
             yield from (row.content for row in hang(styled(_ABOUT, ".quiet"), width))
             if not self._statuses and not self._problem:
-                words = _NO_SERVERS.format(file=self._session.launch.tools_file or "mcp.json")
+                words = _NO_SERVERS.format(file=self._session.launch.config.tools_file or "mcp.json")
                 yield from (row.content for row in hang(styled(words), width))
                 yield from (row.content for row in hang(styled(_EXAMPLE, ".quiet"), width))
             return

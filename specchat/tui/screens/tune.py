@@ -56,8 +56,8 @@ class TuneScreen(BesideDialog[bool]):
 
     def count(self) -> None:
         info = self._session.loaded.info
-        if info is not None and info.gpu:
-            self._free = free_memory_of(info.gpu)
+        if info is not None and info.load.gpu:
+            self._free = free_memory_of(info.load.gpu)
         self._asked = list(asked_prompts(self._session.chat.saving.store))
 
     @property

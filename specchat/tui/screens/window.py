@@ -41,7 +41,7 @@ class ChatWindow(Screen[None]):
         self.catalog = catalog
         self.history = history
         self.keys = keys
-        self.themes = session.launch.themes
+        self.themes = session.launch.config.themes
         self.files = ""
         """The files that the prompt names, in words."""
         self.notice = Notice(self, self.draw_rows)
@@ -100,7 +100,7 @@ class ChatWindow(Screen[None]):
     @property
     def built_in(self) -> bool:
         """True if the pair is the one that comes with specchat."""
-        fallback = self.session.launch.fallback
+        fallback = self.session.launch.service.fallback
         return fallback is not None and self.session.loaded.id == fallback.spec.id
 
     # Drawing

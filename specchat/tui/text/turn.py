@@ -221,8 +221,8 @@ class TurnView:
             self._view = TokenView(reply) if tokens else MarkdownView(reply, unfolded=unfolded)
             again = _version("reply", self.turn.replies, self._version_keys)
             self._head, self._dropped = [_head(again, ".role-model", above=True)], 0
-        if reply.dropped != self._dropped:
-            self._dropped = reply.dropped
+        if reply.prompt.dropped != self._dropped:
+            self._dropped = reply.prompt.dropped
             self._head = [self._head[0], _ornament(reply.left_out, ".hint")]
         view = self._view
         if view is None:

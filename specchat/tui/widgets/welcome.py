@@ -46,8 +46,8 @@ class Welcome(Plain):
         start before.
         """
         self._loading = info is None and not error
-        self._watch = _WATCH_SERVER if info is not None and info.server else _WATCH
-        about = f"on {one_line(info.device)}" if info is not None else ""
+        self._watch = _WATCH_SERVER if info is not None and info.server.name else _WATCH
+        about = f"on {one_line(info.load.device)}" if info is not None else ""
         if again:
             about = f"Chosen last time{f', runs {about}' if about else ''}. {self._choose} chooses another."
         about = error or (f"{_BUILT_IN} {self._choose} gets a real one." if built_in else about)

@@ -38,21 +38,27 @@ class PassArguments:
         self.record = space.pass_record()
         self.record.set(steps=layers.steps, step_count=len(layers.steps), head_code=HEAD)
         self._states: dict[range, AuxFields] = {}
+        self._skipping = range(0), NOTHING, space.all_parts
+        """Layers, what they leave out, and the `parts` of the last pass that ran in part."""
         self._head = self.head(space.logits_of(0))
         # A norm of equal weights divides each row by its length.
         self._bare = self._head.copy()
-        self._bare.set(norm=pad_norm(np.full(config.hidden, config.recipe.logit_scale, np.float32)), count=0, cap=0.0)
+        even = pad_norm(np.full(config.hidden, config.recipe.logit_scale, np.float32), config.hidden)
+        self._bare.set(norm=even, count=0, bias=None, cap=0.0)
 
     def parts(self, layers: range, skip: Skip) -> NDArray[np.int64]:
         """The `parts` of a pass over `layers` without those to `skip`."""
         if skip is NOTHING and len(layers) == self._config.layers:
             return self._space.all_parts
+        if self._skipping[:2] == (layers, skip):
+            return self._skipping[2]
         parts = np.zeros_like(self._space.all_parts)
         parts[layers.start : layers.stop] = 1
         parts[list(skip.attention - self._config.recipe.shared), MIXER] = 0
         parts[list(skip.mlp), FEED] = 0
         np.maximum(parts[:, MIXER], parts[:, FEED], out=parts[:, EITHER])
         parts[-1] = 1
+        self._skipping = layers, skip, parts
         return parts
 
     def kept_states(self, recorded: AuxHiddenStates | None, layers: range) -> AuxFields:
@@ -89,7 +95,6 @@ class PassArguments:
         if scoring:
             self._head.set(logits=self._space.logits_of(spans.rows))
         self.record.set(
-            x=self._space.x,
             rows=spans.rows,
             start=start,
             spans=spans.spans,
@@ -112,7 +117,7 @@ class PassArguments:
         space.x[:rows] = pad_rows(hidden).numpy()
         head = self._bare if bare else self._head
         head.set(logits=space.logits_of(rows))
-        self.record.set(x=space.x, rows=rows, steps=None, head=head)
+        self.record.set(rows=rows, steps=None, head=head)
 
     def head(self, logits: Floats) -> Structure:
         """Describe the head with its `logits`, float32 [rows, width of the head]."""
@@ -123,5 +128,5 @@ class PassArguments:
     def chain_pass(self, parts: NDArray[np.int64]) -> Structure:
         """Return the record of passes for chains, over the layers' enabled `parts`."""
         run = self.record.copy()
-        run.set(x=self._space.x, parts=parts, steps=self._layers.steps, kept=None, scratch_row=-1)
+        run.set(parts=parts, steps=self._layers.steps, kept=None, scratch_row=-1)
         return run

@@ -30,7 +30,7 @@ class Arrays:
 
     Attributes:
         products: address of the PRODUCT of each matrix.
-        norms: the weight of each norm, float32 [size in whole vectors].
+        norms: the weight of each norm and its bias, if any, float32 [size in whole vectors] each.
         cache: for each layer keys and values, float32 [kv_heads, capacity, head_dim].
         rotations: for each layer the cosines and sines of `rope.tables`, float32 [capacity, rotated values].
         row: values of a row of `wide`.
@@ -111,7 +111,9 @@ class StepList:
         self.flush()
         if source.name in self.norms:
             norm, half = self.norms.pop(source.name)
-            record = Structure(NORMALISE, count=centred_values(norm), **self.norm(norm, "weight"))
+            record = Structure(NORMALISE, **self.norm(norm, "weight"))
+            if norm:
+                record.set(**centre_fields(norm, self.arrays.norms[norm]))
             self.step(passes.NORMALISE, record, half)
         return self.places.get(source.name, INPUTS)
 
@@ -121,10 +123,10 @@ class StepList:
 
 
 def norm_fields(norm: Norm, weight: Floats, name: str, eps: str = "eps") -> dict[str, Any]:
-    """Fields of a norm with a `weight` in whole vectors."""
-    return {name: weight, eps: padded_eps(norm.eps, norm.size, len(weight))}
+    """Fields of a norm with a `weight` and a bias, if any, in whole vectors."""
+    return {name: weight, eps: padded_eps(norm.eps, norm.size, len(weight) // (1 + norm.bias))}
 
 
-def centred_values(norm: Norm | None) -> int:
-    """Values of which a norm subtracts the mean; 0 where it does not."""
-    return norm.size if norm and norm.centred else 0
+def centre_fields(norm: Norm, weight: Floats) -> dict[str, Any]:
+    """Fields of a LayerNorm in NORMALISE and HEAD."""
+    return {"count": norm.size * norm.centred, "bias": weight[len(weight) // 2 :] if norm.bias else None}

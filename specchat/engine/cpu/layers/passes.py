@@ -19,6 +19,7 @@ from specchat.engine.cpu.primitives.records import (
 )
 from specchat.engine.cpu.primitives.rowwise import (
     add_scaled,
+    add_vector,
     centre,
     copy_vector,
     fill,
@@ -30,6 +31,7 @@ from specchat.engine.cpu.products.products import RowSpan, min_panels, multiply
 from specchat.engine.cpu.products.shared import (
     NO_CAP,
     barrier,
+    gate_panels,
     gated_piece,
     in_order,
     multiply_shared,
@@ -56,7 +58,7 @@ def keep_states(run: Any, index: int) -> None:
 
 
 @inner
-def normed(run: Any, weight: int, count: int, eps: Any) -> Any:
+def normed(run: Any, weight: int, count: int, bias: int, eps: Any) -> Any:
     """Rows of x through a norm, if any, each thread's own; the norm is as in NORMALISE."""
     if not weight:
         return RowSpan(run.x, run.hidden)
@@ -67,6 +69,8 @@ def normed(run: Any, weight: int, count: int, eps: Any) -> Any:
             fill(out, count, run.hidden, np.float32(0.0))
             x = out
         norm(x, weight, out, run.hidden, eps)
+        if bias:
+            add_vector(bias, out, run.hidden)
     return RowSpan(run.normed, run.own_row)
 
 
@@ -74,7 +78,7 @@ def normed(run: Any, weight: int, count: int, eps: Any) -> Any:
 def normalise(run: Any, own: int) -> None:
     """Let the inputs of products be rows of x by a NORMALISE."""
     of = normalise_at(own)
-    x = normed(run, of.weight, of.count, of.eps)
+    x = normed(run, of.weight, of.count, of.bias, of.eps)
     run.input, run.input_row = x.at, x.row
 
 
@@ -93,15 +97,15 @@ def multiply_rows(run: Any, own: int) -> None:
 
 @by_address(OPERATION)
 def gated_product(run: Any, own: int) -> None:
-    """Put the gate of the inputs times up into rows of `wide` by a GATED; threads meet at a barrier."""
+    """Put the values between an MLP's products into rows of `wide` by a GATED; threads meet at a barrier."""
     of = gated_at(own)
     x = in_order(run.rows, RowSpan(run.input, run.input_row), of.matrix, RowSpan(run.scratch, run.own_row))
     y = RowSpan(run.wide, run.wide_row)
-    panels, few, turn = product_at(of.matrix).panels // 2, min_panels(of.matrix), next_turn(run)
+    panels, few, turn = gate_panels(of.matrix, of.activation), min_panels(of.matrix), next_turn(run)
     size, index = piece_size(panels, few, run.threads), next_piece(run, turn, 0)
     last = piece_end(index, panels, few, size)
     while last:
-        gated_piece(run.rows, x, of.matrix, of.activation, y, index * size, last)
+        gated_piece(run.rows, x, of.matrix, of.activation, of.curve, y, index * size, last)
         index = next_piece(run, turn, index + 1)
         last = piece_end(index, panels, few, size)
     barrier(run)
@@ -153,7 +157,7 @@ def scale(run: Any, own: int) -> None:
 def head(run: Any, own: int) -> None:
     """Write logits of the rows of a pass by a HEAD."""
     last = head_at(own)
-    x = normed(run, last.norm, last.count, last.eps)
+    x = normed(run, last.norm, last.count, last.bias, last.eps)
     multiply_shared(run, x, last.matrix, RowSpan(last.logits, last.logits_row), last.cap)
 
 

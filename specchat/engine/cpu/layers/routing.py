@@ -22,12 +22,13 @@ def put_number(builder: Any, address: Address, index: Count, value: Number) -> N
 
 
 @inner
-def leave_out(ranks: int, of_groups: int, count: int, groups: int, kept: int) -> None:
-    """Leave `kept` of `groups` groups of `count` experts with their ranks; the others cannot be chosen any more.
+def leave_out(ranks: int, of_groups: int, m: Any) -> None:
+    """Leave the kept groups of experts with their ranks; the others cannot be chosen any more.
 
-    A group goes by the sum of its two largest ranks, of equal ones the lower first. `of_groups` float32 [groups].
+    A group goes by the sum of its two largest ranks, or its largest alone, of equal ones the lower first. `of_groups`
+    float32 [groups].
     """
-    size = count // groups
+    groups, size = m.groups, m.count // m.groups
     for group in range(groups):
         first, second = NEVER, NEVER
         for i in range(group * size, (group + 1) * size):
@@ -36,14 +37,14 @@ def leave_out(ranks: int, of_groups: int, count: int, groups: int, kept: int) ->
                 first, second = rank, first
             elif rank > second:
                 second = rank
-        put_number(of_groups, group, first + second)
+        put_number(of_groups, group, first if m.by_best else first + second)
     for group in range(groups):
         before = 0
         for other in range(groups):
             more = entry(of_groups, other) > entry(of_groups, group)
             if more or (other < group and entry(of_groups, other) == entry(of_groups, group)):
                 before += 1
-        if before >= kept:
+        if before >= m.kept_groups:
             fill(ranks, group * size, (group + 1) * size, NEVER)
 
 
@@ -69,7 +70,7 @@ def choose(scores: int, padded: int, m: Any, shares: int, chosen: int) -> None:
             put_number(scores, i, np.float32(0.0))
         put_number(ranks, i, entry(scores, i) / whole + entry(correction, i) if correction else entry(scores, i))
     if m.kept_groups < m.groups:
-        leave_out(ranks, ranks + 4 * padded, count, m.groups, m.kept_groups)
+        leave_out(ranks, ranks + 4 * padded, m)
     for k in range(top):
         best, found = NEVER, 0
         for i in range(count):

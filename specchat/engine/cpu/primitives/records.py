@@ -33,15 +33,15 @@ format (`products.kernels`). The first `stored` panels are here, those after the
 STEP = _kind("part code own")
 """A step of a pass: it runs where `part` is not 0 among the `parts` of the pass. `code` is the address of an OPERATION,
 `own` that of its record, or a number."""
-NORMALISE = _kind("weight count", "eps")
-"""The norm of the rows; of their first `count` values less their mean, if it is not 0."""
+NORMALISE = _kind("weight count bias", "eps")
+"""The norm of the rows, and a bias, if any; of their first `count` values less their mean, if it is not 0."""
 MULTIPLY = _kind("matrix source out meets")
 """A product of `source` in rows of `wide`, or of the rows' inputs where it is -1; threads meet after it if `meets`.
 
 `source` and `out` are elements of a row.
 """
-GATED = _kind("matrix activation")
-"""The first product of a gated MLP; `activation` is a code of `rowwise.CODES`."""
+GATED = _kind("matrix activation curve")
+"""The first product of an MLP; `activation` is a code of `rowwise.CODES`, `curve` as in `rowwise.xielu`."""
 ADD = _kind("matrix source post", "factor eps")
 """An update of the rows: values from element `source` on of a row of `wide`, by a `matrix` or a norm `post`, if any."""
 ATTENTION = _kind(
@@ -78,7 +78,7 @@ value heads.
 SHORT_CONV = _kind("taps half weights keys values tree_scratch values_offset")
 """A short convolution: `weights` float32 [taps, channels]; `half` of the channels are a key."""
 MIXTURE = _kind(
-    "products activation post count top renormalised sigmoid groups kept_groups shared_row shared_gate between"
+    "products activation post count top renormalised sigmoid groups kept_groups by_best shared_row shared_gate between"
     " beside gates shares chosen order order_row sums shared_sums inputs shared_inputs correction factors router_norm"
     " pre_experts post_experts pre_shared post_shared",
     "eps factor post_eps",
@@ -92,7 +92,7 @@ INPUTS = _kind("product norm size width embedded rows made made_row", "eps")
 """Inputs of all layers by token."""
 INPUT = _kind("inputs gate activation first")
 """A layer's input: values from `first` on of a row of the inputs."""
-HEAD = _kind("matrix norm count logits logits_row", "eps cap")
+HEAD = _kind("matrix norm count bias logits logits_row", "eps cap")
 """The last norm as in NORMALISE, the product of the logits, and where they go; a `cap` of 0 is none."""
 PASS = _kind(
     "rows start spans span_count ancestors scratch_row x hidden parts wide wide_row own own_row own_size scores"
@@ -198,14 +198,14 @@ class Structure:
         """Set fields: numbers, or contiguous arrays and records for their addresses, None for address 0."""
         held = self._held
         for name, value in fields.items():
+            if value is not None and held.get(name) is value:
+                continue
+            held.pop(name, None)
             number = 0 if value is None else value
-            if isinstance(value, Structure | np.ndarray):
-                if held.get(name) is value:
-                    continue
-                held[name] = value
-                number = value.address if isinstance(value, Structure) else value.ctypes.data
-            else:
-                held.pop(name, None)
+            if isinstance(value, np.ndarray):
+                held[name], number = value, value.ctypes.data
+            elif isinstance(value, Structure):
+                held[name], number = value, value.address
             if name in self._places:
                 self._words[self._places[name]] = number
             else:

@@ -10,6 +10,10 @@ from specchat.engine.recipe import Activation, Attention, Gated, Layer, Matrix, 
 
 ACTIVATIONS: dict[str, Activation] = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh"}
 """The supported activations by their names in config.json."""
+ALONE: dict[str, Activation] = {"relu2": "relu2", "gelu_pytorch_tanh": "gelu_tanh", "xielu": "xielu"}
+"""The activations of MLPs without gates."""
+CURVE = ("alpha_p", "alpha_n", "beta", "eps")
+"""Names of xIELU's tensors."""
 CLAMPED = "clamped_swiglu"
 """The activation of gpt-oss, which config.json does not name."""
 BEFORE = ("input_layernorm", "post_attention_layernorm")
@@ -105,11 +109,38 @@ def gated(c: Settings, prefix: str, *, bias: bool = False, act: str = "", width:
     )
 
 
-def block(c: Settings, prefix: str, *, qkv_bias: bool = False, out_bias: bool = False, mlp_bias: bool = False) -> Layer:
-    """Llama's layer (Touvron et al. 2023): a norm before attention and one before a gated MLP."""
+def ungated(c: Settings, first: str, last: str, *, bias: bool = False) -> Gated:
+    """An MLP without a gate between the products called `first` and `last`.
+
+    Raises:
+        Unsupported: its activation is unknown.
+    """
+    activation = ALONE.get(c.hidden_act)
+    if activation is None:
+        raise Unsupported(f"specchat's decoder has no activation {shown(c.hidden_act)}, only {', '.join(ALONE)}")
+    curve = f"{first.rpartition('.')[0]}.act_fn."
+    return Gated(
+        Matrix((first,), (c.intermediate_size,), c.hidden_size, bias),
+        Matrix((last,), (c.hidden_size,), c.intermediate_size, bias),
+        activation,
+        ungated=True,
+        curve=tuple(curve + name for name in CURVE) if activation == "xielu" else (),
+    )
+
+
+def block(
+    c: Settings,
+    prefix: str,
+    feed: Gated | None = None,
+    *,
+    qkv_bias: bool = False,
+    out_bias: bool = False,
+    mlp_bias: bool = False,
+) -> Layer:
+    """Llama's layer (Touvron et al. 2023): a norm before attention and one before `feed`, by default a gated MLP."""
     return Layer(
         mixer=attention(c, f"{prefix}.self_attn", qkv_bias=qkv_bias, out_bias=out_bias),
-        feed=gated(c, f"{prefix}.mlp", bias=mlp_bias),
+        feed=feed or gated(c, f"{prefix}.mlp", bias=mlp_bias),
         pre_mixer=Norm(f"{prefix}.{BEFORE[0]}", c.hidden_size, c.rms_norm_eps),
         pre_feed=Norm(f"{prefix}.{BEFORE[1]}", c.hidden_size, c.rms_norm_eps),
     )
@@ -129,6 +160,17 @@ def norms_after(c: Settings, prefix: str, mixer: Attention) -> Layer:
         Norm(f"{prefix}.post_{half}_layernorm", c.hidden_size, c.rms_norm_eps) for half in ("attention", "feedforward")
     )
     return Layer(mixer, gated(c, f"{prefix}.mlp"), None, None, post_mixer, post_feed)
+
+
+def layer_norms(of: Recipe, eps: float, *, bias: bool = False, plus_one: bool = False) -> Recipe:
+    """`of` with LayerNorms in place of the norms of hidden states."""
+
+    def norm(one: Norm) -> Norm:
+        return replace(one, eps=eps, centred=True, bias=bias, plus_one=plus_one)
+
+    pairs = [(one.pre_mixer and norm(one.pre_mixer), one.pre_feed and norm(one.pre_feed)) for one in of.layers]
+    layers = tuple(replace(one, pre_mixer=a, pre_feed=b) for one, (a, b) in zip(of.layers, pairs, strict=True))
+    return replace(of, layers=layers, norm=norm(of.norm))
 
 
 def decoder(c: Settings, layer: Callable[[int, str], Layer]) -> Recipe:
@@ -155,6 +197,7 @@ def described(recipe: Recipe) -> dict[str, Any]:
     """The settings that make layers like the first one of `recipe` with attention, in the keys of config.json."""
     layer = next(one for one in recipe.layers if isinstance(one.mixer, Attention))
     rope = next((rope for rope in recipe.ropes if rope is not None), None)
+    names = {activation: name for name, activation in reversed(ACTIVATIONS.items())} | {CLAMPED: CLAMPED}
     return {
         "hidden_size": recipe.hidden,
         "intermediate_size": layer.feed.width,
@@ -167,7 +210,7 @@ def described(recipe: Recipe) -> dict[str, Any]:
         **({"rope_theta": rope.theta} if rope else {}),
         **({"rope_scaling": {**rope.options, "rope_type": rope.kind}} if rope and rope.kind != "default" else {}),
         "tie_word_embeddings": recipe.tied,
-        "hidden_act": next((name for name, kind in ACTIVATIONS.items() if kind == layer.gated.activation), CLAMPED),
+        "hidden_act": names.get(layer.gated.activation, "silu"),
     }
 
 

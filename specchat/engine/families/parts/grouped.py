@@ -17,8 +17,8 @@ class GroupedSettings(ExpertsSettings):
     n_shared_experts: MaybeCount = 1
     num_experts_per_tok: Chosen = 8
     moe_intermediate_size: Count = 1408
-    n_group: Count = 1
-    topk_group: Count = 1
+    n_group: MaybeCount = 1
+    topk_group: MaybeCount = 1
     routed_scaling_factor: Number = 1.0
     norm_topk_prob: Switch = True
     first_k_dense_replace: int = 1
@@ -38,22 +38,22 @@ def grouped(c: GroupedSettings, index: int, prefix: str, layer: Layer) -> Layer:
     """
     if index < c.first_k_dense_replace:
         return layer
-    count = c.experts
-    if c.topk_group > c.n_group:
-        raise ValueError(f"topk_group is {c.topk_group}, and n_group is {c.n_group}")
-    if c.topk_group < c.n_group:
-        of_group = count // c.n_group
-        if count % c.n_group or of_group < 2:
-            raise ValueError(f"n_group is {c.n_group}, and {count} experts make no such groups of two or more")
-        if c.num_experts_per_tok > c.topk_group * of_group:
-            left = f"topk_group leaves {c.topk_group * of_group} experts"
+    count, groups, kept = c.experts, c.n_group or 1, c.topk_group or 1
+    if kept > groups:
+        raise ValueError(f"topk_group is {kept}, and n_group is {groups}")
+    if kept < groups:
+        of_group = count // groups
+        if count % groups or of_group < 2:
+            raise ValueError(f"n_group is {groups}, and {count} experts make no such groups of two or more")
+        if c.num_experts_per_tok > kept * of_group:
+            left = f"topk_group leaves {kept * of_group} experts"
             raise ValueError(f"num_experts_per_tok is {c.num_experts_per_tok}, and {left}")
     name, width = f"{prefix}.mlp", c.moe_intermediate_size
     made = replace(
         mixture(c, name, width, renormalised=c.norm_topk_prob),
         sigmoid=True,
         correction=f"{name}.gate.e_score_correction_bias",
-        groups=(c.n_group, c.topk_group),
+        groups=(groups, kept),
         factor=c.routed_scaling_factor,
         shared=gated(c, f"{name}.shared_experts", width=c.n_shared_experts * width) if c.n_shared_experts else None,
     )
