@@ -110,7 +110,7 @@ def shortest(value: float) -> float:
         stored = struct.pack("<f", value)
     except OverflowError:
         return value
-    return next((made for n in range(1, 10) if struct.pack("<f", made := float(f"{value:.{n}g}")) == stored), value)
+    return next((near for n in range(1, 10) if struct.pack("<f", near := float(f"{value:.{n}g}")) == stored), value)
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ def settings(files: GgufFiles) -> Settings:
         name = one_line(files.architecture or "none", 40)
         raise ForeignModel(files.path, f"specchat's decoder does not run architecture {name}")
     m = Metadata(files)
-    made: Settings = {
+    found: Settings = {
         "model_type": known.model_type,
         "num_hidden_layers": m.layers,
         "vocab_size": (files.shape("token_embd.weight") or (0,))[0],
@@ -174,11 +174,11 @@ def settings(files: GgufFiles) -> Settings:
         "rope_parameters": rope_settings(m, full_width=m.head_dim),
     }
     names = {**COMMON, **known.keys}
-    made |= {key: value for key, name in names.items() if (value := m.integer(name)) is not None}
-    made |= {key: real for key, name in NUMBERS.items() if (real := m.number(name)) is not None}
-    made.setdefault("intermediate_size", made.get("moe_intermediate_size"))
-    made |= known.more(m)
-    return {key: value for key, value in made.items() if value is not None}
+    found |= {key: value for key, name in names.items() if (value := m.integer(name)) is not None}
+    found |= {key: real for key, name in NUMBERS.items() if (real := m.number(name)) is not None}
+    found.setdefault("intermediate_size", found.get("moe_intermediate_size"))
+    found |= known.more(m)
+    return {key: value for key, value in found.items() if value is not None}
 
 
 def _llama(m: Metadata) -> Settings:
@@ -225,7 +225,7 @@ def _gemma4(m: Metadata) -> Settings:
     turned = m.files.floats("rope_freqs.weight")
     part = 2 * sum(1 for one in turned if one < 1e20) / full if turned else 1.0
     shared = m.integer("attention.shared_kv_layers") or 0
-    own = range(m.layers - shared)
+    full_layers = [layer for layer, kind in enumerate(kinds[: m.layers - shared]) if kind == FULL]
     theta = m.number("rope.freq_base") or 10_000.0
     return {
         "layer_types": kinds,
@@ -235,7 +235,7 @@ def _gemma4(m: Metadata) -> Settings:
             str(layer): {"head_dim": full if kind == FULL else sliding, "num_key_value_heads": count}
             for layer, (kind, count) in enumerate(zip(kinds, heads, strict=True))
         },
-        "attention_k_eq_v": any(kinds[layer] == FULL and not m.has("attn_v.weight", layer) for layer in own),
+        "attention_k_eq_v": any(not m.has("attn_v.weight", layer) for layer in full_layers),
         "intermediate_size": min(widths),
         "use_double_wide_mlp": min(widths) < max(widths),
         "num_kv_shared_layers": shared,
@@ -292,14 +292,16 @@ def _grouped(m: Metadata) -> Settings:
 
 def _deepseek2(m: Metadata) -> Settings:
     first = m.integer("leading_dense_block_count") or 0
-    if first < m.layers and not m.has("exp_probs_b.bias", first):
-        raise ForeignModel(m.files.path, "its experts are chosen by a softmax, as in DeepSeek V2")
+    by_softmax = first < m.layers and not m.has("exp_probs_b.bias", first)
     rotated = m.integer("rope.dimension_count") or 0
     rope = rope_settings(m, full_width=rotated)
     if (scale := m.number("rope.scaling.yarn_log_multiplier")) is not None:
         rope |= dict.fromkeys(("mscale", "mscale_all_dim"), shortest(scale / 0.1))
     key = m.integer("attention.key_length_mla") or m.integer("attention.key_length") or 0
+    limited = (m.integer("expert_group_count") or 1) > 1
     return _grouped(m) | {
+        "model_type": "deepseek_v2" if by_softmax else "deepseek_v3",
+        "topk_method": "group_limited_greedy" if limited else "greedy",
         "head_dim": None,
         "num_key_value_heads": m.integer("attention.head_count"),
         "q_lora_rank": m.integer("attention.q_lora_rank") or 0,
@@ -310,6 +312,11 @@ def _deepseek2(m: Metadata) -> Settings:
         "rope_interleave": True,
         "rope_parameters": rope,
     }
+
+
+def _layer_norms(m: Metadata) -> Settings:
+    eps = m.number("attention.layer_norm_epsilon")
+    return {"norm_eps": eps, "norm_epsilon": eps, "use_bias": m.has("ffn_down.bias")}
 
 
 def _expert_width(m: Metadata) -> Settings:
@@ -405,6 +412,7 @@ ARCHITECTURES = {
     "minimax-m2": Architecture("minimax_m2", {"rotary_dim": "rope.dimension_count"}, _expert_width),
     "mistral3": Architecture("ministral3", more=_ministral3),
     "muse-glimmer": Architecture("muse_glimmer_text", more=_muse),
+    "nemotron": Architecture("nemotron", more=_layer_norms),
     "olmo2": Architecture("olmo2", more=_olmo2),
     "olmoe": Architecture("olmoe", more=_expert_width),
     "phi3": Architecture("phi3", more=_phi3),
@@ -420,5 +428,6 @@ ARCHITECTURES = {
     "qwen3vlmoe": Architecture("qwen3_moe", more=_sparse(True)),
     "seed_oss": Architecture("seed_oss", more=_seed_oss),
     "smollm3": Architecture("smollm3"),
+    "starcoder2": Architecture("starcoder2", more=_layer_norms),
 }
 """llama.cpp's architectures, an entry each."""

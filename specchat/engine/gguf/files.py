@@ -82,18 +82,18 @@ class GgufFiles:
         """
         paths = file_parts(first_part(file))
         stamps = tuple(map(Stamp.of, paths))
-        made = cls(tuple(map(read_header, paths)), stamps)
-        kind = made.values.get("general.type", "model")
+        files = cls(tuple(map(read_header, paths)), stamps)
+        kind = files.values.get("general.type", "model")
         if kind != "model":
             raise ModelError(f"{file} holds no model but {one_line(str(kind), 40)} for one.")
-        for number, header in enumerate(made.headers):
+        for number, header in enumerate(files.headers):
             stated = header.values.get("split.no", number), header.values.get("split.count", len(paths))
             if stated != (number, len(paths)):
                 raise ModelError(f"{header.path} is not part {number + 1} of {len(paths)}. Download all parts again.")
-        held = sum(len(header.tensors) for header in made.headers)
-        if held != len(made.tensors) or made.values.get("split.tensors.count", held) != held:
+        held = sum(len(header.tensors) for header in files.headers)
+        if held != len(files.tensors) or files.values.get("split.tensors.count", held) != held:
             raise ModelError(f"{file}: its parts are of different models. Download all parts again.")
-        return made
+        return files
 
     @property
     def path(self) -> Path:

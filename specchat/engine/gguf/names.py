@@ -1,4 +1,4 @@
-"""Where the tensors of a recipe are in a GGUF file, and how llama.cpp's converter rearranged them.
+"""Places of the tensors of a recipe in a GGUF file, and what llama.cpp's converter rearranged.
 
 A tensor is found by what it is in the recipe, whatever the family. Names: llama.cpp's src/llama-arch.cpp;
 rearrangements: its conversion/.
@@ -20,7 +20,7 @@ Change = Literal["", "plus_one", "exponential"]
 
 @dataclass(frozen=True)
 class Source:
-    """Where a tensor of a recipe is.
+    """The place of a tensor of a recipe in a file.
 
     Attributes:
         name: of the tensor in the file.
@@ -63,9 +63,9 @@ def unread(recipe: Recipe, files: GgufFiles, found: dict[str, Source]) -> str:
             continue
         mixer = recipe.layers[number].mixer if number >= 0 else None
         if name in rows:
-            own = shape[1] if len(shape) == 3 else next(iter(shape), 0)
-            if rows[name] not in (0, own):
-                return f"{name} with {own} rows"
+            stored = shape[1] if len(shape) == 3 else next(iter(shape), 0)
+            if rows[name] not in (0, stored):
+                return f"{name} with {stored} rows"
         elif not (isinstance(mixer, Attention) and name.split(".")[2] in _unused(mixer)):
             return name
     return ""
@@ -233,14 +233,14 @@ class _Walk:
     ) -> Iterator[tuple[str, Source]]:
         """The stored matrices of a product, each of its own name, or parts of one."""
         begin = 0
-        for place, (name, outputs) in enumerate(matrix.parts):
-            rows = orders[place] if place < len(orders) else ()
+        for number, (name, outputs) in enumerate(matrix.parts):
+            rows = orders[number] if number < len(orders) else ()
             if len(names) < len(matrix.names):
                 rows = [begin + row for row in rows] or range(begin, begin + outputs)
             if len(matrix.names) == 1 and len(matrix.outputs) > 1 and any(orders):
                 rows = _joined(matrix.outputs, orders)
             begin += outputs
-            stored = names[place] if len(names) > place else names[0]
+            stored = names[number] if len(names) > number else names[0]
             yield f"{name}.weight", self._source(f"{stored}.weight", expert, rows, dims=2)
             if matrix.bias:
                 yield f"{name}.bias", self._source(f"{stored}.bias", expert, rows)
@@ -250,6 +250,8 @@ class _Walk:
         if norm is not None and norm.name:
             name = next((one for one in names if f"{one}.weight" in self), names[0])
             yield f"{norm.name}.weight", self._source(f"{name}.weight", change="plus_one" if norm.plus_one else "")
+            if norm.bias:
+                yield f"{norm.name}.bias", self._source(f"{name}.bias")
 
     def __contains__(self, name: str) -> bool:
         return f"{self._before}{name}" in self._files.tensors
@@ -282,7 +284,7 @@ def _pairs(outputs: int, head: int, rotated: int) -> list[int]:
 def _joined(outputs: Sequence[int], orders: Sequence[Sequence[int]]) -> list[int]:
     """The rows of matrices one after another, each in its order."""
     rows: list[int] = []
-    for place, count in enumerate(outputs):
-        order = orders[place] if place < len(orders) else ()
+    for part, count in enumerate(outputs):
+        order = orders[part] if part < len(orders) else ()
         rows += [len(rows) + row for row in order or range(count)] if count else []
     return rows

@@ -13,7 +13,7 @@ NEAR = 1e-5
 
 
 class Metadata(Protocol):
-    """What is read of `config.Metadata`."""
+    """The part of `config.Metadata` that is read here."""
 
     @property
     def files(self) -> GgufFiles: ...
@@ -29,22 +29,22 @@ def rope_settings(m: Metadata, full_width: int) -> dict[str, Any]:
         ForeignModel: their scaling is unknown.
     """
     theta, width = m.number("rope.freq_base") or 10_000.0, m.integer("rope.dimension_count") or full_width
-    made: dict[str, Any] = {"rope_theta": theta, "rope_type": "default"}
+    options: dict[str, Any] = {"rope_theta": theta, "rope_type": "default"}
     if width != full_width:
-        made["partial_rotary_factor"] = width / full_width
+        options["partial_rotary_factor"] = width / full_width
     original = m.integer("rope.scaling.original_context_length")
     factor = m.number("rope.scaling.factor") or m.number("rope.scale_linear") or 1.0
     kind = m.text("rope.scaling.type") or "linear"
     if divisors := m.files.floats("rope_freqs.weight"):
-        return made | _of_divisors(divisors, theta, m.integer("context_length") or 0)
+        return options | _of_divisors(divisors, theta, m.integer("context_length") or 0)
     if short := m.files.floats("rope_factors_short.weight"):
         long = m.files.floats("rope_factors_long.weight")
-        return made | _longrope(m, short, long, original or 0)
+        return options | _longrope(m, short, long, original or 0)
     match kind:
         case "none" | "default":
-            return made
+            return options
         case "linear":
-            return made | ({"rope_type": "linear", "factor": factor} if factor != 1 else {})
+            return options | ({"rope_type": "linear", "factor": factor} if factor != 1 else {})
         case "yarn":
             found = {
                 "original_max_position_embeddings": original,
@@ -52,16 +52,16 @@ def rope_settings(m: Metadata, full_width: int) -> dict[str, Any]:
                 "beta_fast": m.number("rope.scaling.yarn_beta_fast"),
                 "beta_slow": m.number("rope.scaling.yarn_beta_slow"),
             }
-            given = {key: value for key, value in found.items() if value is not None}
-            return made | {"rope_type": "yarn", "factor": factor, **given}
+            stated = {key: value for key, value in found.items() if value is not None}
+            return options | {"rope_type": "yarn", "factor": factor, **stated}
         case "longrope":  # without its factors, of a file whose positions are not scaled
-            return made
+            return options
     raise ForeignModel(m.files.path, f"specchat's decoder has no rope scaling {kind!a}")
 
 
 def _longrope(m: Metadata, short: list[float], long: list[float], original: int) -> dict[str, Any]:
     context = m.integer("context_length") or 0
-    made: dict[str, Any] = {
+    options: dict[str, Any] = {
         "rope_type": "longrope",
         "short_factor": short,
         "long_factor": long,
@@ -71,7 +71,7 @@ def _longrope(m: Metadata, short: list[float], long: list[float], original: int)
     stretch = context / original if original else 1.0
     usual = math.sqrt(1 + math.log(stretch) / math.log(original)) if stretch > 1 else 1.0
     # What the family computes itself has more digits.
-    return made if stated is None or abs(stated / usual - 1) < NEAR else made | {"attention_factor": stated}
+    return options if stated is None or abs(stated / usual - 1) < NEAR else options | {"attention_factor": stated}
 
 
 def _of_divisors(divisors: list[float], theta: float, context: int) -> dict[str, Any]:

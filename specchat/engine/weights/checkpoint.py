@@ -13,7 +13,10 @@ from specchat.engine.errors import ModelError
 from specchat.engine.files import read_json, stored_tensors, weight_files
 from specchat.engine.foreign import checked
 from specchat.engine.formats.format import Format
+from specchat.engine.gguf.header import TOKENS_KEY
 from specchat.engine.gguf.tensors import DENSE, GgufTensors
+from specchat.engine.gguf.token_lists import metadata_of
+from specchat.engine.gguf.tokenizer import stop_tokens, tokenizer_files
 from specchat.engine.protocol.pair import Quant, Wanted
 from specchat.engine.recipe import Recipe
 from specchat.engine.text.tokenizer import Tokenizer
@@ -85,9 +88,13 @@ class Checkpoint:
 
     @classmethod
     def _of_gguf(cls, model: GgufModel) -> "Checkpoint":
+        config, header = model.config, model.files.headers[0]
+        if TOKENS_KEY in header.lengths:
+            ends = stop_tokens(metadata_of(header), header.path)
+            config = replace(config, eos=config.eos | {token for token in ends if token < config.vocab})
         return cls(
             folder=model.files.path,
-            config=model.config,
+            config=config,
             dtype=DENSE.get(model.dense, torch.float16),
             format=model.format,
             shards=model.paths,
@@ -106,12 +113,15 @@ class Checkpoint:
         return self.settings.get("model_type") != self.config.family
 
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer beside the weights.
+        """The tokenizer beside the weights, or in the GGUF file.
 
         Raises:
             ModelError: it is missing or damaged.
         """
-        return Tokenizer.read(self.folder, self.config.vocab)
+        if self.gguf is None:
+            return Tokenizer.read(self.folder, self.config.vocab)
+        files = tokenizer_files(metadata_of(self.gguf.files.headers[0]), self.folder)
+        return Tokenizer(files.backend, files.file, files.special, files.template, self.config.vocab)
 
     def kept(self, asked: Wanted | None) -> Quant | None:
         """Quantisation of the layers' matrices in memory: as stored, or at load as `asked`.

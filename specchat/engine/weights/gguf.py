@@ -45,7 +45,7 @@ class GgufModel:
         _check_rotations(files, config.recipe)
         found = sources(config.recipe, files)
         if name := unread(config.recipe, files, found):
-            raise ForeignModel(files.path, f"it holds {name}, which specchat's decoder has no place for")
+            raise ForeignModel(files.path, f"it holds {name}, which specchat's decoder does not read")
         there = {name: one for name, one in found.items() if one.name in files.tensors}
         for one in there.values():
             if (kind := files.tensors[one.name][1].type) not in (*DENSE, *TYPES, MXFP4):
