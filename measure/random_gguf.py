@@ -1,8 +1,9 @@
-"""GGUF files of random checkpoints of families that `llama_cpp/export.py` does not write, for llama.cpp beside ours.
+"""GGUF files of checkpoints of every family, as llama.cpp's converter writes them, for tests and for its own runs.
 
-Names are those of the package gguf; layouts are llama.cpp's, whose logits `measure.cpu_shapes` compares with ours.
+Names are those of the package gguf; metadata and layouts are written from what the converter does.
 """
 
+import math
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -11,119 +12,289 @@ import gguf
 import torch
 from torch import Tensor
 
-from specchat.engine.llama_cpp.export import FILE_TYPES, OUTER_MATRICES, Kind
+from specchat.engine.llama_cpp.export import FILE_TYPES, OUTER_MATRICES, Kind, llama3_factors, pairwise
 from specchat.engine.llama_cpp.vocabulary import Vocabulary, describe
-from specchat.engine.recipe import Delta, Experts, Norm
+from specchat.engine.recipe import Attention, Delta, Experts, Norm, Recipe, Rope
 from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.engine.weights.weights import Weights
 
-ARCHITECTURES = {"gemma3_text": "gemma3", "qwen3_moe": "qwen3moe", "qwen3_5_text": "qwen35"}
-"""llama.cpp's names of the families that are written here."""
-DENSE = ("ssm_alpha", "ssm_beta", "ssm_conv1d", "ffn_gate_inp")
+ARCHITECTURES = {
+    "mistral": "llama", "mixtral": "llama", "olmo3": "olmo2", "deepseek_v3": "deepseek2", "gemma3_text": "gemma3",
+    "glm4_moe_lite": "deepseek2", "hunyuan_v1_dense": "hunyuan-dense", "gemma4_text": "gemma4",
+    "qwen3_5_text": "qwen35", "qwen3_5_moe_text": "qwen35moe", "qwen3_moe": "qwen3moe", "qwen2_moe": "qwen2moe",
+    "qwen3_next": "qwen3next", "glm4_moe": "glm4moe", "ministral3": "mistral3", "gpt_oss": "gpt-oss",
+    "lfm2_moe": "lfm2moe", "minimax_m2": "minimax-m2", "muse_glimmer_text": "muse-glimmer",
+}  # fmt: skip
+"""llama.cpp's names of families, where they are others."""
+PAIRED = ("llama", "granite", "smollm3", "mistral3", "muse-glimmer")
+"""Architectures whose queries and keys rotate in pairs of neighbours, where checkpoints hold halves."""
+PATTERNED = ("gemma4", "olmo2", "exaone4", "muse-glimmer")
+"""Architectures whose files list the layers with windows."""
+WINDOWLESS = ("llama", "qwen2moe")
+DENSE = ("ssm_alpha", "ssm_beta", "ssm_ba", "ssm_conv1d", "shortconv.conv", "ffn_gate_inp")
 """Parts of the names of matrices that stay in float32."""
+RENAMED = {
+    "e_score_correction_bias": "exp_probs_b.bias", "expert_bias": "exp_probs_b.bias", "dt_bias": "ssm_dt.bias",
+    "A_log": "ssm_a", "sinks": "attn_sinks.weight", "layer_scalar": "layer_output_scale.weight",
+    "router.norm.weight": "ffn_gate_inp.scale", "per_expert_scale": "ffn_down_exps.scale",
+    "experts.gate_up_proj.weight": "ffn_gate_up_exps.weight",
+}  # fmt: skip
+"""Ends of our names that the package does not know."""
 
 
 def write(checkpoint: Checkpoint, file: Path, kind: Kind, tokenizer: bool = False) -> None:
     """Write a checkpoint, by default without its tokenizer, the embeddings of q4_0 in q8_0."""
-    recipe, arch = checkpoint.config.recipe, ARCHITECTURES[checkpoint.config.family]
+    recipe, family = checkpoint.config.recipe, checkpoint.config.family
+    arch = ARCHITECTURES.get(family, family)
     writer = gguf.GGUFWriter(file, arch)
-    _describe(writer, checkpoint)
+    _describe(writer, checkpoint, arch)
     writer.add_file_type(FILE_TYPES[kind])
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     if tokenizer:
         describe(writer, gguf, Vocabulary.of(checkpoint), checkpoint.config.vocab)
     else:
         writer.add_tokenizer_model("no_vocab")
-    names = gguf.get_tensor_name_map(next(a for a, n in gguf.MODEL_ARCH_NAMES.items() if n == arch), len(recipe.layers))
+    like = "gemma3" if arch == "muse-glimmer" else arch  # which the package may not know
+    names = gguf.get_tensor_name_map(next(a for a, n in gguf.MODEL_ARCH_NAMES.items() if n == like), len(recipe.layers))
     with Weights(checkpoint) as weights:
-        for name, tensor in _tensors(checkpoint, weights).items():
-            _put(writer, names.get_name(name, (".weight", ".bias")) or name, tensor, kind)
+        found = _tensors(checkpoint, weights, arch)
+        for number, layer in enumerate(recipe.layers):
+            if isinstance(layer.mixer, Attention) and layer.mixer.gated and arch == "muse-glimmer":
+                found[f"blk.{number}.attn_gate.weight"] = found.pop(f"{layer.mixer.qkv.names[1]}.weight")
+        for name, tensor in found.items():
+            _put(writer, _named(name, names), tensor.squeeze() if tensor.numel() > 1 else tensor.flatten(), kind)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
     writer.close()
 
 
-def _describe(writer: Any, checkpoint: Checkpoint) -> None:
-    c, recipe = checkpoint.config, checkpoint.config.recipe
-    of, feed = recipe.attentions[0], recipe.layers[0].feed
-    writer.add_context_length(c.context)
+def _named(name: str, names: Any) -> str:
+    parts = name.split(".")
+    end = next((theirs for ours, theirs in RENAMED.items() if name.endswith(f".{ours}")), None)
+    if end is not None:
+        return f"blk.{parts[2]}.{end}"
+    known = names.get_name(name, (".weight", ".bias"))
+    if known is None and ".mlp." in name:  # layers without experts of families that have them
+        return f"blk.{parts[2]}.ffn_{parts[4].removesuffix('_proj')}.{parts[5]}"
+    return known or name
+
+
+def _describe(writer: Any, checkpoint: Checkpoint, arch: str) -> None:
+    c, recipe, raw = checkpoint.config, checkpoint.config.recipe, checkpoint.settings
+    of = next((mixer for mixer in recipe.attentions if not mixer.window), recipe.attentions[0])
+    sliding = next((mixer for mixer in recipe.attentions if mixer.window), None)
+    writer.add_context_length(raw["max_position_embeddings"])
     writer.add_embedding_length(c.hidden)
     writer.add_block_count(c.layers)
-    writer.add_feed_forward_length(feed.width)
     writer.add_head_count(of.heads)
-    writer.add_head_count_kv(of.kv_heads)
-    writer.add_key_length(of.head_dim)
-    writer.add_value_length(of.head_dim)
-    writer.add_layer_norm_rms_eps(recipe.norm.eps)
+    heads = [layer.mixer.kv_heads if isinstance(layer.mixer, Attention) else 0 for layer in recipe.layers]
+    of_layers = recipe.recurrent or len({*heads}) == 1
+    writer.add_head_count_kv(1 if of.latent else of.kv_heads if of_layers else heads)
+    shared = [layer.feed.shared for layer in recipe.layers if isinstance(layer.feed, Experts) and layer.feed.apart]
+    plain = [layer.feed.width for layer in recipe.layers if not isinstance(layer.feed, Experts)]
+    plain = plain or [one.width for one in shared if one] or [raw["intermediate_size"]]
+    writer.add_feed_forward_length(plain[0] if len({*plain}) == 1 else plain)
     writer.add_vocab_size(c.vocab)
-    assert of.rope is not None
-    writer.add_rope_freq_base(of.rope.theta)
-    writer.add_rope_dimension_count(of.rope.width)
-    if of.window:
-        writer.add_sliding_window(of.window)
-    if isinstance(feed, Experts):
-        writer.add_expert_count(feed.count)
-        writer.add_expert_used_count(feed.top)
-        writer.add_expert_feed_forward_length(feed.each.width)
+    (writer.add_layer_norm_eps if recipe.norm.centred else writer.add_layer_norm_rms_eps)(recipe.norm.eps)
+    if of.latent:
+        _describe_latent(writer, of, raw)
+    else:
+        writer.add_key_length(of.head_dim)
+        writer.add_value_length(of.head_dim)
+    if sliding and arch not in WINDOWLESS:
+        writer.add_sliding_window(sliding.window)
+        if arch in PATTERNED:
+            windows = [isinstance(one.mixer, Attention) and one.mixer.window > 0 for one in recipe.layers]
+            writer.add_sliding_window_pattern(windows)
+    rope = next(one.rope for one in (of, *recipe.attentions) if one.rope)
+    _describe_rope(writer, rope)
+    if sliding and sliding.rope and sliding.rope.theta != rope.theta:
+        writer.add_float32(f"{arch}.rope.freq_base_swa", sliding.rope.theta)
+    if arch == "gemma4":
+        _describe_gemma4(writer, recipe, sliding, raw)
+    if recipe.mixtures:
+        _describe_experts(writer, recipe.mixtures[0], raw)
     if recipe.recurrent:
-        mixer = recipe.recurrent[0]
-        writer.add_rope_dimension_sections([11, 11, 10, 0])  # of images alone: equal for text
-        writer.add_ssm_conv_kernel(mixer.taps)
-        writer.add_ssm_state_size(mixer.key_dim)
-        writer.add_ssm_group_count(mixer.key_heads)
-        writer.add_ssm_time_step_rank(mixer.value_heads)
-        writer.add_ssm_inner_size(mixer.value_heads * mixer.value_dim)
-        writer.add_full_attention_interval(len(recipe.layers))
+        _describe_recurrent(writer, recipe)
+    if recipe.cap:
+        writer.add_final_logit_softcapping(recipe.cap)
+    if of.score_cap:
+        writer.add_attn_logit_softcapping(of.score_cap)
+    if arch == "granite":
+        writer.add_attention_scale(of.scale)
+        writer.add_embedding_scale(recipe.embed_scale)
+        writer.add_residual_scale(recipe.layers[0].residual)
+    if recipe.logit_scale != 1:
+        writer.add_logit_scale(1 / recipe.logit_scale if arch == "granite" else recipe.logit_scale)
+    if of.temper[0]:
+        writer.add_float32(f"{arch}.attention.temperature_scale", of.temper[0])
+        writer.add_rope_scaling_yarn_log_mul(raw["rope_parameters"]["mscale_all_dim"])
+    if "lfm2" in arch:
+        writer.add_shortconv_l_cache(raw.get("conv_L_cache", 3))
 
 
-def _tensors(checkpoint: Checkpoint, weights: Weights) -> dict[str, Tensor]:
-    """Tensors by the names of transformers, experts of a layer stacked, as llama.cpp computes with them."""
+def _describe_latent(writer: Any, of: Attention, raw: dict[str, Any]) -> None:
+    latent = of.latent
+    assert latent is not None
+    rank = latent.key_value.inputs
+    writer.add_kv_lora_rank(rank)
+    if latent.query:
+        writer.add_q_lora_rank(latent.query.inputs)
+    writer.add_key_length(rank + of.rotary_dim)
+    writer.add_value_length(rank)
+    writer.add_key_length_mla(of.head_dim)
+    writer.add_value_length_mla(raw["v_head_dim"])
+
+
+def _describe_rope(writer: Any, rope: Rope) -> None:
+    writer.add_rope_freq_base(rope.theta)
+    writer.add_rope_dimension_count(rope.width)
+    if rope.kind == "linear":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+        writer.add_rope_scaling_factor(float(rope.options["factor"]))
+    elif rope.kind == "yarn":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(float(rope.options["factor"]))
+        writer.add_rope_scaling_orig_ctx_len(rope.options["original_max_position_embeddings"])
+    elif rope.kind == "longrope":
+        original = rope.options["original_max_position_embeddings"]
+        writer.add_rope_scaling_type(gguf.RopeScalingType.LONGROPE)
+        writer.add_rope_scaling_orig_ctx_len(original)
+        stretch = rope.options["max_position_embeddings"] / original
+        factor = math.sqrt(1 + math.log(stretch) / math.log(original)) if stretch > 1 else 1.0
+        writer.add_rope_scaling_attn_factors(factor)
+
+
+def _describe_gemma4(writer: Any, recipe: Recipe, sliding: Attention | None, raw: dict[str, Any]) -> None:
+    assert sliding is not None
+    writer.add_key_length_swa(sliding.head_dim)
+    writer.add_value_length_swa(sliding.head_dim)
+    writer.add_shared_kv_layers(raw.get("num_kv_shared_layers") or 0)
+    writer.add_embedding_length_per_layer_input(recipe.per_layer.norm.size if recipe.per_layer else 0)
+    writer.add_rope_dimension_count_swa(sliding.head_dim)
+
+
+def _describe_experts(writer: Any, of: Experts, raw: dict[str, Any]) -> None:
+    writer.add_expert_count(of.count)
+    writer.add_expert_used_count(of.top)
+    writer.add_expert_feed_forward_length(of.each.width)
+    if of.shared_gate and of.shared:
+        writer.add_expert_shared_feed_forward_length(of.shared.width)
+    elif of.shared and not of.apart:
+        writer.add_expert_shared_count(of.shared.width // of.each.width)
+    if of.sigmoid:
+        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+        writer.add_expert_weights_scale(of.factor)
+        writer.add_expert_weights_norm(of.renormalised)
+        writer.add_leading_dense_block_count(raw.get("first_k_dense_replace", raw.get("num_dense_layers", 0)))
+    if of.groups != (1, 1):
+        writer.add_expert_group_count(of.groups[0])
+        writer.add_expert_group_used_count(of.groups[1])
+
+
+def _describe_recurrent(writer: Any, recipe: Recipe) -> None:
+    mixer = recipe.recurrent[0]
+    writer.add_rope_dimension_sections([11, 11, 10, 0])  # of images alone: equal for text
+    writer.add_ssm_conv_kernel(mixer.taps)
+    writer.add_ssm_state_size(mixer.key_dim)
+    writer.add_ssm_group_count(mixer.key_heads)
+    writer.add_ssm_time_step_rank(mixer.value_heads)
+    writer.add_ssm_inner_size(mixer.value_heads * mixer.value_dim)
+    recurrent = [isinstance(layer.mixer, Delta) for layer in recipe.layers]
+    writer.add_array(f"{writer.arch}.attention.recurrent_layers", recurrent)
+
+
+def _tensors(checkpoint: Checkpoint, weights: Weights, arch: str) -> dict[str, Tensor]:
+    """Tensors by our names, in llama.cpp's layouts, experts of a layer stacked."""
     recipe, found = checkpoint.config.recipe, dict[str, Tensor]()
     stacks: dict[str, list[Tensor]] = defaultdict(list)
-
-    def norm(one: Norm) -> None:
-        found[f"{one.name}.weight"] = weights.get(f"{one.name}.weight", one.size) + one.plus_one
-
-    for matrix in (recipe.embed, *(() if recipe.tied else (recipe.head,)), *recipe.matrices):
+    own = recipe.per_layer
+    outer = (recipe.embed, *(() if recipe.tied else (recipe.head,)), *((own.table, own.project) if own else ()))
+    for matrix in (*outer, *recipe.matrices):
         for name, outputs in matrix.parts:
-            weight = weights.linear(name, outputs, matrix.inputs)
-            before, number, part = name.partition(".experts.")
-            if number:
-                stacks[f"{before}.experts.{part.partition('.')[2]}.weight"].append(weight)  # type: ignore[arg-type]
-            else:
-                found[f"{name}.weight"] = weight  # type: ignore[assignment]
+            ends = {"weight": (outputs, matrix.inputs)} | ({"bias": (outputs,)} if matrix.bias else {})
+            for end, shape in ends.items():
+                before, number, part = name.partition(".experts.")
+                if number:
+                    stacks[f"{before}.experts.{part.partition('.')[2]}.{end}"].append(
+                        weights.get(f"{name}.{end}", *shape)
+                    )
+                else:
+                    found[f"{name}.{end}"] = weights.get(f"{name}.{end}", *shape)
     found |= {name: torch.stack(experts) for name, experts in stacks.items()}
-    norm(recipe.norm)
-    for layer in recipe.layers:
-        for one in layer.norms:
-            norm(one)
-        for name, shape in layer.vectors.items():
-            found[name] = weights.get(name, *shape)
+    norms: list[Norm] = [
+        recipe.norm,
+        *([own.norm] if own else []),
+        *(one for layer in recipe.layers for one in layer.norms),
+    ]
+    found |= {f"{o.name}.weight": weights.get(f"{o.name}.weight", o.size) + o.plus_one for o in norms if o.name}
+    for number, layer in enumerate(recipe.layers):
+        found |= {name: weights.get(name, *shape) for name, shape in layer.vectors.items()}
         if isinstance(layer.mixer, Delta):
-            _by_turns(layer.mixer, found)
+            _recurrent(layer.mixer, found)
+        elif isinstance(layer.mixer, Attention):
+            _attention(layer.mixer, found, f"blk.{number}.", arch in PAIRED)
+        if isinstance(layer.feed, Experts) and layer.feed.apart:
+            gate, up = (found.pop(f"{name.replace('.{}', '')}.weight") for name in layer.feed.each.gate_up.names)
+            name = layer.feed.each.gate_up.names[0].replace(".{}.gate_proj", ".gate_up_proj")
+            found[f"{name}.weight"] = torch.cat([gate, up], 1)
+    for rope in recipe.ropes:
+        if rope and rope.kind == "llama3":
+            found["rope_freqs.weight"] = llama3_factors(rope)
+        if rope and rope.kind == "proportional":
+            turned = int(rope.width * rope.options["partial_rotary_factor"] / 2)
+            found["rope_freqs.weight"] = torch.tensor([1.0] * turned + [1e30] * (rope.width // 2 - turned))
+        if rope and rope.kind == "longrope":
+            for kind in ("long", "short"):
+                found[f"rope_factors_{kind}.weight"] = torch.tensor(rope.options[f"{kind}_factor"])
     return found
 
 
-def _by_turns(of: Delta, found: dict[str, Tensor]) -> None:
+def _attention(of: Attention, found: dict[str, Tensor], before: str, paired: bool) -> None:
+    parts = [of.qkv.names[0], of.qkv.names[-2]] if paired else []
+    for name, heads in zip(parts, (of.heads, of.kv_heads), strict=False):
+        for end in ("weight", "bias"):
+            if f"{name}.{end}" in found:
+                found[f"{name}.{end}"] = pairwise(found[f"{name}.{end}"], heads)
+    if of.query_norm and not of.query_norm.name:
+        # Norms without a weight, and a factor on queries beside that of the size of a head.
+        found[f"{before}attn_q_norm.weight"] = torch.full((of.head_dim,), of.scale * of.head_dim**0.5)
+        found[f"{before}attn_k_norm.weight"] = torch.ones(of.head_dim)
+    if of.latent:
+        whole = found.pop(f"{of.latent.key_value.names[0]}.weight").unflatten(0, (of.heads, -1))
+        size = of.head_dim - of.rotary_dim
+        found[f"{before}attn_k_b.weight"] = whole[:, :size].transpose(1, 2)
+        found[f"{before}attn_v_b.weight"] = whole[:, size:]
+
+
+def _recurrent(of: Delta, found: dict[str, Tensor]) -> None:
     """Put the value heads that share a key head apart: llama.cpp has the first ones of all key heads, then the next."""
+    found[of.convolution] = found[of.convolution][:, 0]
+    found[of.decay] = -found[of.decay].exp()
+    if len(of.mix.names) == 1:
+        # Qwen3-Next's, of which queries, keys and values become a matrix and z another; heads keep their order.
+        name = f"{of.mix.names[0]}.weight"
+        whole, keys = found.pop(name)[of.mix.order(0)], of.channels
+        begin = of.mix.names[0].removesuffix("in_proj_qkvz")
+        found[f"{begin}in_proj_qkv.weight"], found[f"{begin}in_proj_z.weight"] = whole[:keys], whole[keys:]
+        return
     order = torch.arange(of.value_heads).view(of.key_heads, -1).T.flatten()
 
     def turned(x: Tensor, size: int) -> Tensor:
-        made: Tensor = x.unflatten(0, (of.value_heads, size))[order].flatten(0, 1)
-        return made
+        moved: Tensor = x.unflatten(0, (of.value_heads, size))[order].flatten(0, 1)
+        return moved
 
     qkv, z = (f"{name}.weight" for name in of.mix.names)
     keys = of.channels - of.value_heads * of.value_dim
     for name in (qkv, of.convolution):
         found[name] = torch.cat([found[name][:keys], turned(found[name][keys:], of.value_dim)])
-    found[of.convolution] = found[of.convolution][:, 0]
     for name, size in ((z, of.value_dim), *((f"{name}.weight", 1) for name in of.gates.names)):
         found[name] = turned(found[name], size)
     out = f"{of.out.names[0]}.weight"
     found[out] = turned(found[out].T, of.value_dim).T
-    found[of.decay] = turned(-found[of.decay].exp(), 1)
-    found[of.shift.replace("dt_bias", "dt_proj.bias")] = turned(found.pop(of.shift), 1)
+    for name in (of.decay, of.shift):
+        found[name] = turned(found[name], 1)
 
 
 def _put(writer: Any, name: str, tensor: Tensor, kind: Kind) -> None:

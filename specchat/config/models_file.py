@@ -256,11 +256,9 @@ class PairTable(Table):
             if not self.target.is_gguf and self.target.path is None:
                 raise ValueError("backend gguf needs a .gguf file as its target: a path, or a repo with file.")
             return self
-        if self.target.is_gguf:
-            raise ValueError(f'the target is a .gguf file: set backend = "{GGUF_BACKEND}".')
         for model in (self.target, self.draft):
-            if model is not None and model.is_gguf:
-                raise ValueError("a .gguf file drafts only for a target that is one too.")
+            if model is not None and model.is_gguf and self.backend != DEFAULT_BACKEND:
+                raise ValueError(f'a .gguf file runs without a backend or with backend = "{GGUF_BACKEND}".')
             if model is not None and (given := [key for key in GGUF_KEYS if getattr(model, key) is not None]):
                 raise ValueError(f'{given[0]} goes with backend = "{GGUF_BACKEND}" only.')
         return self

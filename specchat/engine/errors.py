@@ -29,7 +29,10 @@ class ForeignModel(ModelError):
     """A sound checkpoint that specchat's own decoder does not run, because of `reason`."""
 
     def __init__(self, file: Path, reason: str) -> None:
-        super().__init__(f'{file}: {reason}. Set backend = "hf" for the pair in models.toml: transformers may run it.')
+        backend, program = ("hf", "transformers") if file.suffix == ".json" else ("gguf", "llama.cpp")
+        super().__init__(
+            f'{file}: {reason}. Set backend = "{backend}" for the pair in models.toml: {program} may run it.'
+        )
         self.reason = reason
 
 

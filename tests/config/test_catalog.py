@@ -212,11 +212,14 @@ def test_quantised_weights_and_devices_are_no_hindrance(write: Write) -> None:
             HEAD + '    target = { path = "x" }\n    backend = "mlx"',
             'pair[0].backend (pair mine): there is no backend "mlx" (native, gguf, hf, remote).',
         ),
-        (HEAD + '    target = { path = "x.gguf" }', 'the target is a .gguf file: set backend = "gguf"'),
+        (
+            HEAD + '    target = { path = "x.gguf" }\n    backend = "hf"',
+            'a .gguf file runs without a backend or with backend = "gguf"',
+        ),
         (HEAD + '    target = { repo = "a/b" }\n    backend = "gguf"', "backend gguf needs a .gguf file as its target"),
         (
-            HEAD + '    target = { path = "x" }\n    draft = { path = "y.gguf" }',
-            "a .gguf file drafts only for a target that is one too",
+            HEAD + '    target = { path = "x" }\n    draft = { path = "y.gguf" }\n    backend = "hf"',
+            "a .gguf file runs without a backend",
         ),
         (HEAD + '    target = { path = "x", threads = 2 }', 'threads goes with backend = "gguf" only'),
         (HEAD + '    target = { path = "x.gguf", quant = "nf4" }', "a .gguf file is quantised when it is made"),

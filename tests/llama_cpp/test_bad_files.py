@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from specchat.engine.errors import EngineError, ModelError
-from specchat.engine.gguf.parts import file_parts, first_part
+from specchat.engine.gguf.files import file_parts, first_part
 from specchat.engine.llama_cpp import library, trial
 from specchat.engine.llama_cpp.library import PACKAGE
 from specchat.engine.loading import load

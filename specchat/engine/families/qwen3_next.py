@@ -19,6 +19,8 @@ class Qwen3NextSettings(Qwen35Settings, SparseSettings):
     norm_topk_prob: Switch = True
     moe_intermediate_size: Count = 512
     shared_expert_intermediate_size: Count = 512
+    by_head: bool = True
+    """False in GGUF files: their first products are stored part by part."""
 
 
 def recipe(c: Qwen3NextSettings) -> Recipe:
@@ -29,7 +31,7 @@ def recipe(c: Qwen3NextSettings) -> Recipe:
         experts = mixture(c, name, width, renormalised=norm)
         return with_shared(c, name, experts, c.shared_expert_intermediate_size)
 
-    return hybrid(c, feed, by_head)
+    return hybrid(c, feed, by_head if c.by_head else delta)
 
 
 def by_head(c: DeltaSettings, prefix: str) -> Delta:

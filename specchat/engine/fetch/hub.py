@@ -15,7 +15,7 @@ from specchat.engine.protocol.pair import ModelSource
 
 
 def locate(source: ModelSource, progress: Callable[[Loading], None]) -> Path:
-    """The folder of a checkpoint, downloaded if needed.
+    """The folder of a checkpoint, or a GGUF file, downloaded if needed.
 
     HF_HOME, HF_HUB_CACHE, HF_HUB_OFFLINE and HF_TOKEN apply as in huggingface_hub.
 
@@ -23,6 +23,8 @@ def locate(source: ModelSource, progress: Callable[[Loading], None]) -> Path:
         ModelError: the folder does not exist, or the repository has no supported weights.
         EngineError: "download": no such repository, no access, no network, or the disk is full.
     """
+    if source.is_gguf:
+        return locate_file(source, progress)
     if source.path is not None:
         folder = Path(source.path).expanduser()
         if not os.path.isdir(folder):

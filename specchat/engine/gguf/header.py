@@ -245,7 +245,7 @@ def read_header(path: Path) -> Header:
 
 
 def _opened(path: Path, read: Callable[[_Cursor], Result]) -> Result:
-    """What `read` makes of a file; its ValueErrors become sentences."""
+    """Open a file for `read`, whose ValueErrors become sentences."""
     if not found(path):
         raise ModelError(f"{path} is missing, or a link that leads nowhere.")
     try:

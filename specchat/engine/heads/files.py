@@ -32,6 +32,7 @@ class HeadFiles:
     shards: tuple[Path, ...]
     format: Format | None = None
     frequent: "Checkpoint | None" = None
+    gguf: None = None
 
     @classmethod
     def open(cls, folder: Path) -> "HeadFiles":

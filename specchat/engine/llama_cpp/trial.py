@@ -13,7 +13,7 @@ from typing import Any, Literal, cast
 
 from specchat.clean import one_line
 from specchat.engine.errors import EngineError, ModelError
-from specchat.engine.gguf.parts import file_parts
+from specchat.engine.gguf.files import file_parts
 from specchat.engine.hardware.free_memory import free_memory
 
 TIMEOUT_S = 60.0

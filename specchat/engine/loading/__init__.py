@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from specchat.engine.backends import BACKENDS, DEFAULT_BACKEND, HF_BACKEND
+from specchat.engine.backends import BACKENDS, DEFAULT_BACKEND, GGUF_BACKEND, HF_BACKEND
 from specchat.engine.errors import ForeignModel, ModelError
 from specchat.engine.hardware.gpu_record import GpuRecord
 from specchat.engine.loading.drafting import noted
@@ -17,9 +17,10 @@ from specchat.engine.strategy import resolved
 def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callable[[], None] = lambda: None) -> Session:
     """Load a pair and measure it.
 
-    A model that the native decoder does not support runs by transformers, with a note in the pair's info. So does a
-    pair on a GPU that the kernels do not support; where transformers fails there too, the CPU runs it. `make_room` is
-    called when all files are found and match, before they are read into memory.
+    A model that the native decoder does not support runs by transformers, or by llama.cpp where the target is a GGUF
+    file, with a note in the pair's info. A pair on a GPU that the kernels do not support runs by transformers, too;
+    where that fails, the CPU runs it. `make_room` is called when all files are found and match, before they are read
+    into memory.
 
     Raises:
         EngineError: a model cannot be found, read, or run by this version.
@@ -34,12 +35,14 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
     try:
         return _loaded(pair.backend, pair, progress, emptied)
     except ForeignModel as foreign:
-        if pair.backend != DEFAULT_BACKEND:
+        of_gguf = pair.target.is_gguf
+        if pair.backend != DEFAULT_BACKEND or (not of_gguf and pair.draft is not None and pair.draft.is_gguf):
             raise
-        note = f"transformers runs this pair: {foreign.reason}"
+        backend, program = (GGUF_BACKEND, "llama.cpp") if of_gguf else (HF_BACKEND, "transformers")
+        note = f"{program} runs this pair: {foreign.reason}"
     except KernelsUnsupported as unsupported:
         return instead(pair, unsupported, lambda other: _loaded(other.backend, other, progress, make_room))
-    session = _loaded(HF_BACKEND, pair, progress, emptied)
+    session = _loaded(backend, pair, progress, emptied)
     notes = session.info.notes
     session.info = replace(session.info, notes=replace(notes, note=noted(note, notes.note)))
     return session

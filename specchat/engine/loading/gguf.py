@@ -12,8 +12,8 @@ from specchat.engine.decoding.guard import Guard, RoughGuard
 from specchat.engine.decoding.row_invariance import Proof
 from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.fetch.hub import locate, locate_file
+from specchat.engine.gguf.files import file_parts, first_part
 from specchat.engine.gguf.header import read_header
-from specchat.engine.gguf.parts import file_parts, first_part
 from specchat.engine.hardware.threads import CORES, leave_one_core
 from specchat.engine.llama_cpp.file import GgufFile
 from specchat.engine.llama_cpp.library import llama

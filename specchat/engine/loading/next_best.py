@@ -32,7 +32,8 @@ def instead(pair: PairSpec, unsupported: KernelsUnsupported, loaded: Callable[[P
         EngineError: the pair asks for the GPU, and transformers fails there too; or it fits nowhere.
         GpuLost: the GPU failed, and this process cannot use it any more.
     """
-    reason, failed = unsupported.reason, _failed_before()
+    of_gguf = pair.target.is_gguf or (pair.draft is not None and pair.draft.is_gguf)
+    reason, failed = unsupported.reason, "it reads no GGUF files" if of_gguf else _failed_before()
     if not failed:
         found = find_accelerator()
         if isinstance(found, str):

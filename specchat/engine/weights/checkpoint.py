@@ -1,4 +1,4 @@
-"""A checkpoint's folder; its settings are read and checked once."""
+"""A checkpoint, a folder or a GGUF file; its settings are read and checked once."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -13,10 +13,15 @@ from specchat.engine.errors import ModelError
 from specchat.engine.files import read_json, stored_tensors, weight_files
 from specchat.engine.foreign import checked
 from specchat.engine.formats.format import Format
+from specchat.engine.gguf.header import TOKENS_KEY
+from specchat.engine.gguf.tensors import DENSE, GgufTensors
+from specchat.engine.gguf.token_lists import metadata_of
+from specchat.engine.gguf.tokenizer import stop_tokens, tokenizer_files
 from specchat.engine.protocol.pair import Quant, Wanted
 from specchat.engine.recipe import Recipe
 from specchat.engine.text.tokenizer import Tokenizer
 from specchat.engine.weights.config import ModelConfig, parse_config
+from specchat.engine.weights.gguf import GgufModel
 from specchat.engine.weights.written import StoredWeights, stored_format
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -34,10 +39,12 @@ class Checkpoint:
     """A checkpoint on disk; `weights.Weights` reads its tensors.
 
     Attributes:
+        folder: with the files, or the first GGUF file.
         dtype: of the unquantised weights; None where it is not float32, float16 or bfloat16.
         format: of the matrices in the files; None: dense.
-        shards: the safetensors files.
+        shards: the safetensors or GGUF files.
         settings: config.json, for parts beside the model.
+        gguf: the tensors of GGUF files.
         drafts: token_ids that a draft may propose, ascending; its head keeps their rows only. None: all.
     """
 
@@ -48,14 +55,17 @@ class Checkpoint:
     shards: tuple[Path, ...]
     settings: dict[str, Any] = field(repr=False, compare=False)
     drafts: tuple[int, ...] | None = None
+    gguf: GgufTensors | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def open(cls, folder: Path) -> "Checkpoint":
-        """Read and check the settings in `folder`, and find its weights.
+        """Read and check the settings in `folder`, or in a GGUF file, and find the weights.
 
         Raises:
             ModelError: files missing, damaged, pickled, or of an unknown model or quantisation.
         """
+        if folder.is_file():
+            return cls._of_gguf(GgufModel.open(folder))
         path = folder / "config.json"
         raw = read_json(path)
         config = parse_config(folder, raw)
@@ -76,6 +86,22 @@ class Checkpoint:
             settings=raw,
         )
 
+    @classmethod
+    def _of_gguf(cls, model: GgufModel) -> "Checkpoint":
+        config, header = model.config, model.files.headers[0]
+        if TOKENS_KEY in header.lengths:
+            ends = stop_tokens(metadata_of(header), header.path)
+            config = replace(config, eos=config.eos | {token for token in ends if token < config.vocab})
+        return cls(
+            folder=model.files.path,
+            config=config,
+            dtype=DENSE.get(model.dense, torch.float16),
+            format=model.format,
+            shards=model.paths,
+            settings=model.settings,
+            gguf=GgufTensors(model.files, model.sources),
+        )
+
     @property
     def quant(self) -> Quant | None:
         """Quantisation of the layers' matrices in the files; None: none."""
@@ -87,12 +113,15 @@ class Checkpoint:
         return self.settings.get("model_type") != self.config.family
 
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer beside the weights.
+        """The tokenizer beside the weights, or in the GGUF file.
 
         Raises:
             ModelError: it is missing or damaged.
         """
-        return Tokenizer.read(self.folder, self.config.vocab)
+        if self.gguf is None:
+            return Tokenizer.read(self.folder, self.config.vocab)
+        files = tokenizer_files(metadata_of(self.gguf.files.headers[0]), self.folder)
+        return Tokenizer(files.backend, files.file, files.special, files.template, self.config.vocab)
 
     def kept(self, asked: Wanted | None) -> Quant | None:
         """Quantisation of the layers' matrices in memory: as stored, or at load as `asked`.

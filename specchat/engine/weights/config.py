@@ -88,7 +88,19 @@ def parse_config(folder: Path, raw: dict[str, Any]) -> ModelConfig:
     Raises:
         ModelError: a key is missing or wrong, or a family or a feature is unsupported.
     """
-    path = folder / "config.json"
+    config = parsed_settings(folder / "config.json", raw)
+    generation = folder / "generation_config.json"
+    if not found(generation):
+        return config
+    return replace(config, eos=config.eos | _with_rows(read(generation, Ends).ends, config.vocab))
+
+
+def parsed_settings(path: Path, raw: dict[str, Any]) -> ModelConfig:
+    """Parse settings in the keys of config.json; messages name `path`.
+
+    Raises:
+        ModelError: a key is missing or wrong, or a family or a feature is unsupported.
+    """
     known, kind = families.known(), raw.get("model_type")
     family = known.get(kind) if isinstance(kind, str) else None
     whole = with_text(raw)
@@ -103,17 +115,13 @@ def parse_config(folder: Path, raw: dict[str, Any]) -> ModelConfig:
         names = ", ".join(known)
         raise ForeignModel(path, f"model_type {shown(kind)} is not one that specchat's decoder runs ({names})")
     try:
-        config = _parse(raw, family, str(path))
+        return _parse(raw, family, str(path))
     except KeyError as error:
         raise ModelError(f"{path}: key {error} is missing.") from None
     except Unsupported as lacking:
         raise ForeignModel(path, str(lacking)) from None
     except ValueError as error:
         raise ModelError(f"{path}: {error}.") from None
-    generation = folder / "generation_config.json"
-    if not found(generation):
-        return config
-    return replace(config, eos=config.eos | _with_rows(read(generation, Ends).ends, config.vocab))
 
 
 def with_text(raw: dict[str, Any]) -> dict[str, Any]:

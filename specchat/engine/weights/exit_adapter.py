@@ -28,6 +28,7 @@ class AdapterFiles:
     folder: Path
     shards: tuple[Path, ...]
     format: None = None
+    gguf: None = None
 
 
 @dataclass(frozen=True)

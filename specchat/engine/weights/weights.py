@@ -16,6 +16,7 @@ from specchat.engine.formats import known
 from specchat.engine.formats.format import Format
 from specchat.engine.formats.layout import Weight
 from specchat.engine.formats.quantise import dequantised
+from specchat.engine.gguf.tensors import GgufTensors
 from specchat.engine.protocol.pair import Quant
 from specchat.engine.recipe import Recipe
 from specchat.engine.weights.stacks import (
@@ -47,6 +48,11 @@ class Files(Protocol):
 
     @property
     def shards(self) -> tuple[Path, ...]: ...
+
+    @property
+    def gguf(self) -> GgufTensors | None:
+        """The tensors of a GGUF file, in the place of `shards`."""
+        ...
 
 
 class Home(NamedTuple):
@@ -88,7 +94,10 @@ class Weights:
         self._stacks: dict[str, int] = {}
         """Experts in each stack of them."""
         try:
-            for file in checkpoint.shards:
+            if checkpoint.gguf is not None:
+                of_gguf = self._stack.enter_context(checkpoint.gguf)
+                self._home = {name: Home(self.folder, of_gguf, name) for name in of_gguf.keys()}  # noqa: SIM118
+            for file in checkpoint.shards if checkpoint.gguf is None else ():
                 try:
                     handle = self._stack.enter_context(safe_open(file, framework="pt", device="cpu"))
                 except (SafetensorError, OSError) as error:
@@ -153,7 +162,7 @@ class Weights:
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of tensor `name`; empty where there is none."""
-        return tuple(self._read(name).shape) if name in self else ()
+        return self._home[name].shape if name in self else ()
 
     def count(self, prefix: str = "") -> int:
         """Number of values in all tensors whose names begin with `prefix`."""

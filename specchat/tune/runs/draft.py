@@ -60,7 +60,7 @@ def _distilled(order: TuneOrder, adapted: bool | None, length: int) -> Distilled
     spec, shop = order.pair.spec, order.shop
     assert spec.draft is not None
     draft = opened(order, spec.draft)
-    reason = untrainable(draft)
+    reason = untrainable(draft) if draft.gguf is None else "it is a GGUF file; a folder of safetensors can be"
     if not reason and not same_tokens(opened(order, spec.target).tokenizer(), draft.tokenizer()):
         reason = "its tokens differ from the target's, so it cannot learn the target's distribution"
     if reason:

@@ -1,0 +1,433 @@
+"""The metadata of a GGUF file in the keys of config.json, which families read.
+
+Keys: llama.cpp's src/llama-arch.cpp; what files leave out: load_arch_hparams in its src/models/.
+"""
+
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from specchat.clean import one_line
+from specchat.engine.errors import ForeignModel, ModelError
+from specchat.engine.families.parts.settings import MOST_LAYERS
+from specchat.engine.gguf.files import GgufFiles
+from specchat.engine.gguf.ropes import rope_settings
+
+FULL, SLIDING, LINEAR, CONV = "full_attention", "sliding_attention", "linear_attention", "conv"
+"""Kinds of layers in "layer_types"."""
+ENDS = ("eos", "eot", "eom")
+"""Tokens that end a text, a turn or a message."""
+
+Settings = dict[str, Any]
+
+
+class Metadata:
+    """Keys of a file's architecture, checked for their kind.
+
+    Attributes:
+        layers: those of the model, without what predicts further tokens.
+    """
+
+    def __init__(self, files: GgufFiles) -> None:
+        """Read the number of layers.
+
+        Raises:
+            ModelError: it is missing or too large.
+        """
+        self.files = files
+        self._prefix = f"{files.architecture}."
+        self.layers = (self.integer("block_count") or 0) - (self.integer("nextn_predict_layers") or 0)
+        if not 0 < self.layers <= MOST_LAYERS:
+            raise ModelError(f"{files.path}: {self._prefix}block_count is {self.layers}, not from 1 to {MOST_LAYERS}.")
+
+    def integer(self, key: str) -> int | None:
+        """A whole number, or the one that all layers have; None where there is none."""
+        value = self.files.values.get(f"{self._prefix}{key}")
+        if value is None:
+            listed = set(self.each(key))
+            return listed.pop() if len(listed) == 1 else None
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise ModelError(f"{self.files.path}: {self._prefix}{key} is {one_line(repr(value), 43)}, no whole number.")
+        return value
+
+    def number(self, key: str) -> float | None:
+        """A real number, in the fewest digits that its float32 has; None where there is none."""
+        value = self.files.values.get(f"{self._prefix}{key}")
+        if value is None:
+            return None
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise ModelError(f"{self.files.path}: {self._prefix}{key} is {one_line(repr(value), 43)}, no number.")
+        return shortest(float(value))
+
+    def text(self, key: str) -> str:
+        """A text; empty where there is none."""
+        value = self.files.values.get(f"{self._prefix}{key}", "")
+        return value if isinstance(value, str) else ""
+
+    def switch(self, key: str) -> bool:
+        return self.files.values.get(f"{self._prefix}{key}") is True
+
+    def each(self, key: str) -> list[int]:
+        """A whole number or truth value for each layer; empty where the file has no list.
+
+        Raises:
+            ModelError: there are fewer, or others.
+        """
+        if (name := f"{self._prefix}{key}") not in self.files.headers[0].lengths:
+            return []
+        found = [int(one) for one in self.files.headers[0].entries(name) if isinstance(one, int)]
+        if len(found) < self.layers:
+            raise ModelError(f"{self.files.path}: {name} has {len(found)} whole numbers for {self.layers} layers.")
+        return found[: self.layers]
+
+    def has(self, name: str, layer: int = 0) -> bool:
+        """True where the file holds a tensor of a layer."""
+        return f"blk.{layer}.{name}" in self.files.tensors
+
+    @property
+    def head_dim(self) -> int:
+        """Values of a head, as far as all layers have the same."""
+        heads = max(self.each("attention.head_count"), default=0) or self.integer("attention.head_count") or 1
+        return self.integer("attention.key_length") or (self.integer("embedding_length") or 0) // heads
+
+    @property
+    def window(self) -> int:
+        return self.integer("attention.sliding_window") or 0
+
+    def kinds(self, usual: int) -> list[str]:
+        """SLIDING or FULL for each layer: every so many are full, `usual` where the file does not say."""
+        listed = self.each("attention.sliding_window_pattern")
+        every = self.integer("attention.sliding_window_pattern") if not listed else None
+        if not listed:
+            listed = [(layer + 1) % max(1, every or usual) for layer in range(self.layers)]
+        return [SLIDING if slides else FULL for slides in listed]
+
+
+def shortest(value: float) -> float:
+    """The number of fewest digits that has the same float32; files hold 1e-6 as 9.99999997e-07."""
+    try:
+        stored = struct.pack("<f", value)
+    except OverflowError:
+        return value
+    return next((near for n in range(1, 10) if struct.pack("<f", near := float(f"{value:.{n}g}")) == stored), value)
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """An architecture that one of our families computes.
+
+    Attributes:
+        keys: of config.json, by those of the file that differ from `COMMON`.
+        more: further settings.
+    """
+
+    model_type: str
+    keys: Mapping[str, str] = field(default_factory=dict)
+    more: Callable[[Metadata], Settings] = lambda _: {}
+
+
+COMMON = {
+    "hidden_size": "embedding_length",
+    "intermediate_size": "feed_forward_length",
+    "num_attention_heads": "attention.head_count",
+    "num_key_value_heads": "attention.head_count_kv",
+    "max_position_embeddings": "context_length",
+    "num_experts": "expert_count",
+    "num_experts_per_tok": "expert_used_count",
+    "moe_intermediate_size": "expert_feed_forward_length",
+    "shared_expert_intermediate_size": "expert_shared_feed_forward_length",
+    "sliding_window": "attention.sliding_window",
+}
+NUMBERS = {
+    "rms_norm_eps": "attention.layer_norm_rms_epsilon",
+    "layer_norm_eps": "attention.layer_norm_epsilon",
+    "final_logit_softcapping": "final_logit_softcapping",
+    "attn_logit_softcapping": "attn_logit_softcapping",
+    "routed_scaling_factor": "expert_weights_scale",
+}
+
+
+def settings(files: GgufFiles) -> Settings:
+    """The settings of a model as config.json has them.
+
+    Raises:
+        ForeignModel: the architecture is not one of ours, or has a feature that no family has.
+        ModelError: a key is missing or of another kind.
+    """
+    known = ARCHITECTURES.get(files.architecture)
+    if known is None:
+        name = one_line(files.architecture or "none", 40)
+        raise ForeignModel(files.path, f"specchat's decoder does not run architecture {name}")
+    m = Metadata(files)
+    found: Settings = {
+        "model_type": known.model_type,
+        "num_hidden_layers": m.layers,
+        "vocab_size": (files.shape("token_embd.weight") or (0,))[0],
+        "head_dim": m.head_dim,
+        "tie_word_embeddings": "output.weight" not in files.tensors,
+        "attention_bias": m.has("attn_q.bias"),
+        "mlp_bias": m.has("ffn_down.bias"),
+        "eos_token_id": [
+            one for end in ENDS if isinstance(one := files.values.get(f"tokenizer.ggml.{end}_token_id"), int)
+        ],
+        "rope_parameters": rope_settings(m, full_width=m.head_dim),
+    }
+    names = {**COMMON, **known.keys}
+    found |= {key: value for key, name in names.items() if (value := m.integer(name)) is not None}
+    found |= {key: real for key, name in NUMBERS.items() if (real := m.number(name)) is not None}
+    found.setdefault("intermediate_size", found.get("moe_intermediate_size"))
+    found |= known.more(m)
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _llama(m: Metadata) -> Settings:
+    return {"model_type": "mixtral" if m.integer("expert_count") else "llama", "sliding_window": None}
+
+
+def _seed_oss(m: Metadata) -> Settings:
+    return {"attention_out_bias": m.has("attn_output.bias")}
+
+
+def _scalar(m: Metadata, layers: int) -> float:
+    """Gemma's divisor of scores, squared; the largest models have another than the size of a head."""
+    heads = m.integer("attention.head_count") or 1
+    return (m.integer("embedding_length") or 0) / heads if m.layers == layers else m.head_dim
+
+
+def _gemma2(m: Metadata) -> Settings:
+    return {"query_pre_attn_scalar": _scalar(m, 46), "layer_types": m.kinds(2), "sliding_window": m.window or 4096}
+
+
+def _of_kinds(m: Metadata, sliding: Settings) -> Settings:
+    """The rotation of full layers as the file says, and one without its scaling in the others."""
+    theta = m.number("rope.freq_base_swa")
+    return {
+        FULL: rope_settings(m, full_width=m.head_dim),
+        SLIDING: {"rope_type": "default", **sliding, **({"rope_theta": theta} if theta else {})},
+    }
+
+
+def _gemma3(m: Metadata) -> Settings:
+    kinds = m.kinds(6) if m.window else [FULL] * m.layers
+    return {
+        "query_pre_attn_scalar": _scalar(m, 62),
+        "layer_types": kinds,
+        "rope_parameters": _of_kinds(m, {"rope_theta": 10_000.0}),
+    }
+
+
+def _gemma4(m: Metadata) -> Settings:
+    kinds = m.kinds(6)
+    heads = m.each("attention.head_count_kv") or [m.integer("attention.head_count_kv") or 0] * m.layers
+    widths = m.each("feed_forward_length") or [m.integer("feed_forward_length") or 0]
+    full, sliding = m.head_dim, m.integer("attention.key_length_swa") or m.head_dim
+    turned = m.files.floats("rope_freqs.weight")
+    part = 2 * sum(1 for one in turned if one < 1e20) / full if turned else 1.0
+    shared = m.integer("attention.shared_kv_layers") or 0
+    full_layers = [layer for layer, kind in enumerate(kinds[: m.layers - shared]) if kind == FULL]
+    theta = m.number("rope.freq_base") or 10_000.0
+    return {
+        "layer_types": kinds,
+        "head_dim": sliding,
+        "num_key_value_heads": heads[0],
+        "per_layer_config": {
+            str(layer): {"head_dim": full if kind == FULL else sliding, "num_key_value_heads": count}
+            for layer, (kind, count) in enumerate(zip(kinds, heads, strict=True))
+        },
+        "attention_k_eq_v": any(not m.has("attn_v.weight", layer) for layer in full_layers),
+        "intermediate_size": min(widths),
+        "use_double_wide_mlp": min(widths) < max(widths),
+        "num_kv_shared_layers": shared,
+        "hidden_size_per_layer_input": m.integer("embedding_length_per_layer_input") or 0,
+        "vocab_size_per_layer_input": (m.files.shape("per_layer_token_embd.weight") or (0,))[0],
+        "enable_moe_block": bool(m.integer("expert_count")),
+        "rope_parameters": {
+            FULL: {"rope_type": "proportional", "partial_rotary_factor": part, "rope_theta": theta},
+            SLIDING: {"rope_type": "default", "rope_theta": m.number("rope.freq_base_swa") or theta},
+        },
+    }
+
+
+def _olmo2(m: Metadata) -> Settings:
+    if not m.window:
+        return {}
+    theta = m.number("rope.freq_base") or 10_000.0
+    ropes = _of_kinds(m, {"rope_theta": theta})
+    return {"model_type": "olmo3", "layer_types": m.kinds(4), "rope_parameters": ropes}
+
+
+def _windows(usual: int) -> Callable[[Metadata], Settings]:
+    """Families with a window in all layers but every so many."""
+    return lambda m: {"layer_types": m.kinds(usual)} if m.window else {}
+
+
+def _cohere2(m: Metadata) -> Settings:
+    return {"layer_types": m.kinds(4), "logit_scale": m.number("logit_scale")}
+
+
+def _granite(m: Metadata) -> Settings:
+    return {
+        "attention_multiplier": m.number("attention.scale") or m.head_dim**-0.5,
+        "embedding_multiplier": m.number("embedding_scale"),
+        "residual_multiplier": m.number("residual_scale"),
+        "logits_scaling": m.number("logit_scale"),
+    }
+
+
+def _glm4_moe(m: Metadata) -> Settings:
+    return _grouped(m) | {"use_qk_norm": m.has("attn_q_norm.weight")}
+
+
+def _grouped(m: Metadata) -> Settings:
+    return {
+        "n_routed_experts": m.integer("expert_count"),
+        "n_group": m.integer("expert_group_count") or 1,
+        "topk_group": m.integer("expert_group_used_count") or 1,
+        "n_shared_experts": m.integer("expert_shared_count") or 0,
+        "first_k_dense_replace": m.integer("leading_dense_block_count") or 0,
+        "norm_topk_prob": m.switch("expert_weights_norm"),
+    }
+
+
+def _deepseek2(m: Metadata) -> Settings:
+    first = m.integer("leading_dense_block_count") or 0
+    by_softmax = first < m.layers and not m.has("exp_probs_b.bias", first)
+    rotated = m.integer("rope.dimension_count") or 0
+    rope = rope_settings(m, full_width=rotated)
+    if (scale := m.number("rope.scaling.yarn_log_multiplier")) is not None:
+        rope |= dict.fromkeys(("mscale", "mscale_all_dim"), shortest(scale / 0.1))
+    key = m.integer("attention.key_length_mla") or m.integer("attention.key_length") or 0
+    limited = (m.integer("expert_group_count") or 1) > 1
+    return _grouped(m) | {
+        "model_type": "deepseek_v2" if by_softmax else "deepseek_v3",
+        "topk_method": "group_limited_greedy" if limited else "greedy",
+        "head_dim": None,
+        "num_key_value_heads": m.integer("attention.head_count"),
+        "q_lora_rank": m.integer("attention.q_lora_rank") or 0,
+        "kv_lora_rank": m.integer("attention.kv_lora_rank"),
+        "qk_rope_head_dim": rotated,
+        "qk_nope_head_dim": key - rotated,
+        "v_head_dim": m.integer("attention.value_length_mla") or m.integer("attention.value_length"),
+        "rope_interleave": True,
+        "rope_parameters": rope,
+    }
+
+
+def _layer_norms(m: Metadata) -> Settings:
+    eps = m.number("attention.layer_norm_epsilon")
+    return {"norm_eps": eps, "norm_epsilon": eps, "use_bias": m.has("ffn_down.bias")}
+
+
+def _expert_width(m: Metadata) -> Settings:
+    """Families whose config.json has the width of an expert as that of an MLP."""
+    return {"intermediate_size": m.integer("expert_feed_forward_length") or m.integer("feed_forward_length")}
+
+
+def _gpt_oss(m: Metadata) -> Settings:
+    # llama.cpp rounds the bounds of YaRN's ramp, which the model does not.
+    rope = rope_settings(m, full_width=m.head_dim) | {"truncate": False}
+    return _expert_width(m) | {"layer_types": m.kinds(2), "rope_parameters": rope}
+
+
+def _ministral3(m: Metadata) -> Settings:
+    rope = rope_settings(m, full_width=m.head_dim)
+    if (scale := m.number("rope.scaling.yarn_log_multiplier")) is not None:
+        rope |= dict.fromkeys(("mscale", "mscale_all_dim"), scale)
+    return {"rope_parameters": rope | {"llama_4_scaling_beta": m.number("attention.temperature_scale")}}
+
+
+def _muse(m: Metadata) -> Settings:
+    kinds, theta = m.kinds(4), m.number("rope.freq_base") or 10_000.0
+    return {
+        "layer_types": kinds,
+        "layer_rope_theta": [theta if kind == SLIDING else 0.0 for kind in kinds],
+        "qk_scale_factor": next(iter(m.files.floats("blk.0.attn_q_norm.weight")), 1.0),
+        "output_multiplier": m.number("logit_scale"),
+    }
+
+
+def _phi3(m: Metadata) -> Settings:
+    return {"original_max_position_embeddings": m.integer("rope.scaling.original_context_length")}
+
+
+def _sparse(renormalised: bool) -> Callable[[Metadata], Settings]:
+    """Families whose layers may lack experts."""
+
+    def more(m: Metadata) -> Settings:
+        plain = [layer for layer in range(m.layers) if not m.has("ffn_gate_inp.weight", layer)]
+        return {"norm_topk_prob": renormalised, "mlp_only_layers": plain}
+
+    return more
+
+
+def _recurrent(m: Metadata) -> Settings:
+    listed, every = m.each("attention.recurrent_layers"), m.integer("full_attention_interval") or 4
+    recurrent = listed or [(layer + 1) % every for layer in range(m.layers)]
+    heads = m.integer("ssm.time_step_rank") or 1
+    return _sparse(True)(m) | {
+        "layer_types": [LINEAR if one else FULL for one in recurrent],
+        "linear_value_head_dim": (m.integer("ssm.inner_size") or 0) // heads,
+        "by_head": False,
+    }
+
+
+def _short_conv(m: Metadata) -> Settings:
+    heads = m.each("attention.head_count_kv")
+    if not heads:
+        raise ModelError(f"{m.files.path}: {m.files.architecture}.attention.head_count_kv is no list of layers.")
+    return {
+        "layer_types": [FULL if count else CONV for count in heads],
+        "num_key_value_heads": max(heads),
+        "norm_eps": m.number("attention.layer_norm_rms_epsilon"),
+        "block_auto_adjust_ff_dim": False,
+        "use_expert_bias": any(m.has("exp_probs_b.bias", layer) for layer in range(m.layers)),
+    }
+
+
+RECURRENT = {
+    "linear_conv_kernel_dim": "ssm.conv_kernel",
+    "linear_key_head_dim": "ssm.state_size",
+    "linear_num_key_heads": "ssm.group_count",
+    "linear_num_value_heads": "ssm.time_step_rank",
+}
+CONVOLUTIONS = {"conv_L_cache": "shortconv.l_cache", "num_dense_layers": "leading_dense_block_count"}
+ARCHITECTURES = {
+    "cohere2": Architecture("cohere2", more=_cohere2),
+    "deepseek2": Architecture("deepseek_v3", more=_deepseek2),
+    "ernie4_5": Architecture("ernie4_5", more=lambda m: {"use_bias": m.has("ffn_down.bias")}),
+    "exaone4": Architecture("exaone4", more=_windows(4)),
+    "gemma": Architecture("gemma"),
+    "gemma2": Architecture("gemma2", more=_gemma2),
+    "gemma3": Architecture("gemma3_text", more=_gemma3),
+    "gemma4": Architecture("gemma4_text", {"top_k_experts": "expert_used_count"}, _gemma4),
+    "glm4": Architecture("glm4"),
+    "glm4moe": Architecture("glm4_moe", more=_glm4_moe),
+    "gpt-oss": Architecture("gpt_oss", more=_gpt_oss),
+    "granite": Architecture("granite", more=_granite),
+    "hunyuan-dense": Architecture("hunyuan_v1_dense"),
+    "lfm2": Architecture("lfm2", CONVOLUTIONS, _short_conv),
+    "lfm2moe": Architecture("lfm2_moe", CONVOLUTIONS, _short_conv),
+    "llama": Architecture("llama", more=_llama),
+    "minimax-m2": Architecture("minimax_m2", {"rotary_dim": "rope.dimension_count"}, _expert_width),
+    "mistral3": Architecture("ministral3", more=_ministral3),
+    "muse-glimmer": Architecture("muse_glimmer_text", more=_muse),
+    "nemotron": Architecture("nemotron", more=_layer_norms),
+    "olmo2": Architecture("olmo2", more=_olmo2),
+    "olmoe": Architecture("olmoe", more=_expert_width),
+    "phi3": Architecture("phi3", more=_phi3),
+    "qwen2": Architecture("qwen2"),
+    "qwen2moe": Architecture("qwen2_moe", more=_sparse(False)),
+    "qwen2vl": Architecture("qwen2"),
+    "qwen3": Architecture("qwen3"),
+    "qwen35": Architecture("qwen3_5_text", RECURRENT, _recurrent),
+    "qwen35moe": Architecture("qwen3_5_moe_text", RECURRENT, _recurrent),
+    "qwen3moe": Architecture("qwen3_moe", more=_sparse(True)),
+    "qwen3next": Architecture("qwen3_next", RECURRENT, _recurrent),
+    "qwen3vl": Architecture("qwen3"),
+    "qwen3vlmoe": Architecture("qwen3_moe", more=_sparse(True)),
+    "seed_oss": Architecture("seed_oss", more=_seed_oss),
+    "smollm3": Architecture("smollm3"),
+    "starcoder2": Architecture("starcoder2", more=_layer_norms),
+}
+"""llama.cpp's architectures, an entry each."""

@@ -1,0 +1,100 @@
+"""A GGUF file as a checkpoint, from its header alone. The app imports this, so torch is not imported here."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from specchat.engine.errors import ForeignModel
+from specchat.engine.formats.gguf import MXFP4, TYPES, Gguf
+from specchat.engine.gguf.config import settings
+from specchat.engine.gguf.files import GgufFiles
+from specchat.engine.gguf.names import Source, sources, unread
+from specchat.engine.recipe import Recipe
+from specchat.engine.weights.config import ModelConfig, parsed_settings
+
+DENSE = ("F32", "F16", "BF16")
+"""Types of matrices that are not quantised."""
+
+
+@dataclass(frozen=True)
+class GgufModel:
+    """A model in GGUF files that our own decoder runs.
+
+    Attributes:
+        settings: in the keys of config.json.
+        sources: of the recipe's tensors that the files have, by their names in it.
+    """
+
+    files: GgufFiles
+    config: ModelConfig
+    settings: dict[str, Any] = field(repr=False)
+    sources: Mapping[str, Source] = field(repr=False)
+
+    @classmethod
+    def open(cls, file: Path) -> "GgufModel":
+        """Read the headers of the model that `file` belongs to.
+
+        Raises:
+            ForeignModel: its architecture, a feature of it or a type of its tensors is none of ours.
+            ModelError: a file is missing, damaged, cut off or of another model, or a key is wrong.
+        """
+        files = GgufFiles.open(file)
+        raw = settings(files)
+        config = parsed_settings(files.path, raw)
+        _check_rotations(files, config.recipe)
+        found = sources(config.recipe, files)
+        if name := unread(config.recipe, files, found):
+            raise ForeignModel(files.path, f"it holds {name}, which specchat's decoder does not read")
+        there = {name: one for name, one in found.items() if one.name in files.tensors}
+        for one in there.values():
+            if (kind := files.tensors[one.name][1].type) not in (*DENSE, *TYPES, MXFP4):
+                raise ForeignModel(files.path, f"{one.name} is of type {kind}, which specchat's decoder does not read")
+        return cls(files, config, raw, there)
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The files."""
+        return tuple(header.path for header in self.files.headers)
+
+    @property
+    def types(self) -> dict[str, str]:
+        """The type of each matrix by its name in the recipe, without ".weight"."""
+        return {
+            name.removesuffix(".weight"): self.files.tensors[one.name][1].type
+            for name, one in self.sources.items()
+            if one.dims == 2 and name.endswith(".weight")
+        }
+
+    @property
+    def format(self) -> Gguf | None:
+        """The format of quantised matrices; None where all are dense."""
+        types = self.types
+        return None if set(types.values()) <= {*DENSE} else Gguf(types)
+
+    @property
+    def dense(self) -> str:
+        """The type that most values in dense matrices have; empty where there are none."""
+        counted = dict.fromkeys(DENSE, 0)
+        for name in {one.name for one in self.sources.values() if one.dims == 2}:
+            stored = self.files.tensors[name][1]
+            if stored.type in counted:
+                counted[stored.type] += stored.bytes
+        most = max(counted, key=lambda kind: counted[kind])
+        return most if counted[most] else ""
+
+
+def _check_rotations(files: GgufFiles, recipe: Recipe) -> None:
+    """Check that heads rotate as many values as the file says, where their family may not say so.
+
+    Raises:
+        ForeignModel: they do not.
+    """
+    header = files.headers[0]
+    stated = {header.integer(f"rope.dimension_count{end}") for end in ("", "_swa")} - {None}
+    for mixer in recipe.attentions:
+        if mixer.rope and stated and mixer.rope.width not in stated:
+            raise ForeignModel(files.path, f"{header.integer('rope.dimension_count')} values of a head are rotated")
+    value, key = (header.integer(f"attention.{one}_length") for one in ("value", "key"))
+    if value != key and not any(mixer.latent for mixer in recipe.attentions):
+        raise ForeignModel(files.path, f"keys have {key} values, and values {value}")
