@@ -18,16 +18,31 @@ BUSY = 0.1
 
 
 @dataclass(frozen=True)
+class BestStrategy:
+    """The fastest strategy of a pair, as measured.
+
+    Attributes:
+        length: draft length.
+        draft: cost of a draft token in plain steps.
+        accepted: share of the draft tokens that were accepted; `mean_draft` their number per step.
+        measured: speed over plain decoding.
+    """
+
+    strategy: str
+    length: int
+    draft: float
+    accepted: float
+    mean_draft: float
+    measured: float
+
+
+@dataclass(frozen=True)
 class Preflight:
     """The known facts of a pair on this machine.
 
     Attributes:
         plain_ms: milliseconds of a plain step; `bound_ms` the time to read its weights alone, 0 where unknown.
         checks: time of steps that verify 1, 2, ... tokens, in plain steps, so that the first is 1.
-        strategy, length: the best one, and its draft length.
-        draft: cost of a draft token in plain steps.
-        accepted: share of the draft tokens that were accepted; `mean_draft` their number per step.
-        measured: its speed over plain decoding.
         waited: share of the time that replies waited for a processor.
         memory, free: bytes of the pair, and free bytes beside it; None where unknown.
         prompts: compared texts.
@@ -36,12 +51,7 @@ class Preflight:
     plain_ms: float
     bound_ms: float
     checks: Sequence[float]
-    strategy: str
-    length: int
-    draft: float
-    accepted: float
-    mean_draft: float
-    measured: float
+    best: BestStrategy
     waited: float
     memory: int
     free: int | None
@@ -60,17 +70,17 @@ def preflight_lines(p: Preflight) -> list[str]:
         f"4. Bound by memory? A plain step takes {p.plain_ms:.2f} ms" + _bound(p),
         f"5. Is verifying cheap? {_verifying(p.checks)}",
     ]
-    if not p.length:
-        return [*lines, f"Then: {p.strategy}, {p.measured:.2f} times plain, as measured."]
-    check = p.checks[min(p.length + 1, len(p.checks)) - 1]
-    needed = break_even(p.length, p.draft, check)
-    drafting = "which is cheap" if p.draft <= CHEAP else "which is dear: copies may be better"
-    verdict = "so drafting pays" if p.accepted > needed else "so it does not pay"
-    share = "no share would do" if needed > 1 else f"a draft of {p.length} needs {max(0.0, needed):.0%}"
+    if not p.best.length:
+        return [*lines, f"Then: {p.best.strategy}, {p.best.measured:.2f} times plain, as measured."]
+    check = p.checks[min(p.best.length + 1, len(p.checks)) - 1]
+    needed = break_even(p.best.length, p.best.draft, check)
+    drafting = "which is cheap" if p.best.draft <= CHEAP else "which is dear: copies may be better"
+    verdict = "so drafting pays" if p.best.accepted > needed else "so it does not pay"
+    share = "no share would do" if needed > 1 else f"a draft of {p.best.length} needs {max(0.0, needed):.0%}"
     lines += [
-        f"6. Is drafting cheap? A token by {p.strategy} costs {p.draft:.2f} of a plain step, {drafting}.",
-        f"7. Is enough accepted? {p.accepted:.0%} of its draft tokens are; {share}, {verdict}.",
-        f"Then: the cost model gives {_expected(p):.2f} times plain, and {p.measured:.2f} was measured.",
+        f"6. Is drafting cheap? A token by {p.best.strategy} costs {p.best.draft:.2f} of a plain step, {drafting}.",
+        f"7. Is enough accepted? {p.best.accepted:.0%} of its draft tokens are; {share}, {verdict}.",
+        f"Then: the cost model gives {_expected(p):.2f} times plain, and {p.best.measured:.2f} was measured.",
     ]
     return lines
 
@@ -94,7 +104,7 @@ def _verifying(checks: Sequence[float]) -> str:
 
 def _expected(p: Preflight) -> float:
     """The cost model's speed at the measured acceptance and the mean draft."""
-    length = max(1, round(p.mean_draft))
+    length = max(1, round(p.best.mean_draft))
     check = p.checks[min(length + 1, len(p.checks)) - 1]
-    tokens = expected_tokens([p.accepted * p.mean_draft])  # accepted tokens of a step, and the target's own
-    return speed_up(tokens, step_cost(p.mean_draft, p.draft, check))
+    tokens = expected_tokens([p.best.accepted * p.best.mean_draft])  # accepted tokens of a step, and the target's own
+    return speed_up(tokens, step_cost(p.best.mean_draft, p.best.draft, check))

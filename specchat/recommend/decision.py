@@ -76,7 +76,7 @@ def measured(search: "RecommendSearch", found: "Recommendations", show: "Show") 
     """Measure the figures that the checks look at."""
 
     from specchat.bench.bandwidth import read_bandwidth
-    from specchat.bench.preflight import Preflight
+    from specchat.bench.preflight import BestStrategy, Preflight
     from specchat.bench.verify_cost import verify_cost
     from specchat.engine.hardware.free_memory import free_memory
 
@@ -96,12 +96,14 @@ def measured(search: "RecommendSearch", found: "Recommendations", show: "Show") 
         plain_ms=plain_ms,
         bound_ms=1e3 * search.step_bytes / read_bandwidth("cuda" if on_gpu else "cpu"),
         checks=[1 + verifying * (cost.ratio - 1) for cost in costs],
-        strategy=best.name.partition(" ")[0],
-        length=int(length) if length else 0,
-        draft=sum(one.draft_ms for one in stats) / max(1, drafted) / plain_ms,
-        accepted=sum(one.num_accepted_draft_tokens for one in stats) / max(1, drafted),
-        mean_draft=drafted / max(1, steps),
-        measured=best.times,
+        best=BestStrategy(
+            strategy=best.name.partition(" ")[0],
+            length=int(length) if length else 0,
+            draft=sum(one.draft_ms for one in stats) / max(1, drafted) / plain_ms,
+            accepted=sum(one.num_accepted_draft_tokens for one in stats) / max(1, drafted),
+            mean_draft=drafted / max(1, steps),
+            measured=best.times,
+        ),
         waited=waited / max(1e-9, waited + ran),
         memory=session.info.load.memory,
         free=free_memory(),

@@ -1,7 +1,7 @@
 """Makes verify steps of the chunks of a stream."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import regex
 
@@ -19,6 +19,21 @@ TOGETHER_MS = 0.5
 """Mean milliseconds between arrivals below which they came out of a buffer, such as a proxy's, and tell no speed."""
 
 
+@dataclass
+class StepUnderWay:
+    """A step that is not complete.
+
+    Attributes:
+        parts: its texts: the index of the token that completes each, the text, and True for reasoning.
+        calling: True if it has a part of a tool call, which has no text.
+        turned: True if it tells that all text before was reasoning.
+    """
+
+    parts: list[tuple[int, str, bool]] = field(default_factory=list)
+    calling: bool = False
+    turned: bool = False
+
+
 class Steps:
     """Gathers the chunks of each verify step; a step is complete once it wrote one token more than it accepted."""
 
@@ -31,18 +46,13 @@ class Steps:
         """The totals at the end of the last complete step."""
         self._now = Chunk()
         self._at: float | None = None
-        self._parts: list[tuple[int, str, bool]] = []
-        """Texts of the step: the index of the token that completes each, the text, and True for reasoning."""
+        self._under_way = StepUnderWay()
         self._held = Piece("", _UNDRAFTED)
         self._before_ms: float | None = None
         self._first = 0
         """Tokens of the first step, whose time is that of the prompt."""
         self._spans: list[Span] = []
         self._calls: tuple[ToolCall, ...] = ()
-        self._calling = False
-        """True if the step has a part of a tool call, which has no text."""
-        self._turned = False
-        """True until a step tells that all text before was reasoning."""
         self.tally = Tally()
 
     @property
@@ -60,20 +70,20 @@ class Steps:
     def turn(self) -> None:
         """Make reasoning of all text so far."""
         self._spans = all_reasoning(self._spans)
-        self._parts = [(at, text, True) for at, text, _ in self._parts]
+        self._under_way.parts = [(at, text, True) for at, text, _ in self._under_way.parts]
         self._held = replace(self._held, reasoning=True)
-        self._turned = True
+        self._under_way.turned = True
 
     def add(self, chunk: Chunk) -> list[Step]:
         """The steps that a chunk completes."""
         steps = []
         if self._open and _totals(chunk) != _totals(self._now) and chunk.tokens > self._now.tokens:
             steps += self._step()
-        self._calling = self._calling or chunk.calling
+        self._under_way.calling = self._under_way.calling or chunk.calling
         self._now = replace(chunk, tokens=max(chunk.tokens, self._now.tokens))
         for text, reasoning in ((chunk.reasoning, True), (chunk.text, False)):
             if text:
-                self._parts.append((self._now.tokens - self._before.tokens - 1, text, reasoning))
+                self._under_way.parts.append((self._now.tokens - self._before.tokens - 1, text, reasoning))
         emitted = self._now.tokens - self._before.tokens
         if self._open and emitted > self._now.accepted - self._before.accepted:
             steps += self._step()
@@ -82,7 +92,7 @@ class Steps:
     @property
     def _open(self) -> bool:
         """True if the step has something to tell."""
-        return bool(self._parts) or self._calling
+        return bool(self._under_way.parts) or self._under_way.calling
 
     def finish(self, calls: tuple[ToolCall, ...] = (), end: Chunk | None = None) -> list[Step]:
         """The last steps, with text that was held back and the `calls` of the reply.
@@ -106,11 +116,11 @@ class Steps:
         return steps
 
     def _step(self) -> list[Step]:
-        now, before, parts = self._now, self._before, self._parts
+        now, before, parts = self._now, self._before, self._under_way.parts
         emitted = now.tokens - before.tokens
         drafted = now.drafted - before.drafted
         accepted = max(0, min(now.accepted - before.accepted, drafted, emitted))
-        self._parts, self._before, self._calling = [], now, False
+        self._before = now
         pieces, drafts = [], []
         for at, text, reasoning in parts:
             one = len(parts) == emitted
@@ -141,9 +151,9 @@ class Steps:
             context_used=(self._now.prompt_tokens or 0) + self._now.tokens,
             strategy=SERVER if drafted else _UNDRAFTED,
             drafts=drafts,
-            turned=self._turned,
+            turned=self._under_way.turned,
         )
-        self._turned = False
+        self._under_way = StepUnderWay()
         self._first = self._first or emitted
         self.tally.add(step)
         return step

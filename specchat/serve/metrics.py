@@ -8,6 +8,18 @@ from specchat.serve.queue import FairQueue
 SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0)
 
 
+_SUMS = (
+    ("prompt_tokens", "Prompt tokens read or reused.", "prompt_tokens"),
+    ("generation_tokens", "Tokens written.", "completion_tokens"),
+    ("prefix_cache_queries", "Prompt tokens looked for in the cache.", "prompt_tokens"),
+    ("prefix_cache_hits", "Prompt tokens found in the cache.", "reused_tokens"),
+    ("spec_decode_num_drafts", "Verify steps with a draft.", "num_spec_steps"),
+    ("spec_decode_num_draft_tokens", "Draft tokens.", "num_draft_tokens"),
+    ("spec_decode_num_accepted_tokens", "Accepted draft tokens.", "num_accepted_draft_tokens"),
+)
+"""Counters that add up a figure of each reply: name, description, and the figure of `Stats`."""
+
+
 class Metrics:
     """Counters of all replies since the start, in a registry of their own."""
 
@@ -25,14 +37,8 @@ class Metrics:
             return Gauge(f"vllm:{name}", words, ["model_name"], registry=registry).labels(model)
 
         self._model = model
-        self._prompt = counter("prompt_tokens", "Prompt tokens read or reused.").labels(model)
-        self._generated = counter("generation_tokens", "Tokens written.").labels(model)
-        self._queries = counter("prefix_cache_queries", "Prompt tokens looked for in the cache.").labels(model)
-        self._hits = counter("prefix_cache_hits", "Prompt tokens found in the cache.").labels(model)
+        self._sums = [(of, counter(name, words).labels(model)) for name, words, of in _SUMS]
         self._ended = counter("request_success", "Replies by the reason of their end.", "finished_reason")
-        self._drafts = counter("spec_decode_num_drafts", "Verify steps with a draft.").labels(model)
-        self._drafted = counter("spec_decode_num_draft_tokens", "Draft tokens.").labels(model)
-        self._accepted = counter("spec_decode_num_accepted_tokens", "Accepted draft tokens.").labels(model)
         self._at = counter(
             "spec_decode_num_accepted_tokens_per_pos", "Accepted draft tokens by their position.", "position"
         )
@@ -45,13 +51,8 @@ class Metrics:
     def finished(self, event: Finished, queued_s: float) -> None:
         """Count a reply that ended."""
         stats = event.stats
-        self._prompt.inc(stats.prompt_tokens)
-        self._generated.inc(stats.completion_tokens)
-        self._queries.inc(stats.prompt_tokens)
-        self._hits.inc(stats.reused_tokens)
-        self._drafts.inc(stats.num_spec_steps)
-        self._drafted.inc(stats.num_draft_tokens)
-        self._accepted.inc(stats.num_accepted_draft_tokens)
+        for figure, sum_of in self._sums:
+            sum_of.inc(getattr(stats, figure))
         for position in range(max(stats.per_step_accepted, default=0)):
             reached = sum(accepted > position for accepted in stats.per_step_accepted)
             self._at.labels(self._model, str(position)).inc(reached)

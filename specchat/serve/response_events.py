@@ -3,7 +3,7 @@
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any, ClassVar
 
@@ -43,6 +43,20 @@ _PARTS = {
 """The list of an item that holds its text, and the type of the part there."""
 
 
+@dataclass
+class OpenItem:
+    """The output item that is being written.
+
+    Attributes:
+        kind: one of `_PARTS`, or the id of a call; empty where none is open.
+        tokens: an answer's, with their log-probabilities.
+    """
+
+    kind: str = ""
+    text: list[str] = field(default_factory=list)
+    tokens: list[dict[str, Any]] = field(default_factory=list)
+
+
 class ResponseWriter:
     """Writes a reply as a response: reasoning, a message and calls are its output items."""
 
@@ -67,12 +81,8 @@ class ResponseWriter:
         self._timings = figures.Timings()
         self._output: list[dict[str, Any]] = []
         self._reasoning = "summary" if (body.get("reasoning") or {}).get("summary") else "reasoning"
-        self._open = ""
-        """The kind of the item that is being written, one of `_PARTS`, or the id of a call."""
-        self._text: list[str] = []
+        self._open = OpenItem()
         self._logprobs = ChatLogprobs()
-        self._answer_tokens: list[dict[str, Any]] = []
-        """Tokens of the answer that is being written, with their log-probabilities."""
         self._calls = CallParts(chat.use)
         self._number = -1
 
@@ -115,49 +125,49 @@ class ResponseWriter:
             if part.begins:
                 yield from self._close()
                 yield from self._begin_call(part)
-            self._text.append(part.arguments)
+            self._open.text.append(part.arguments)
             position = {"item_id": self._output[-1]["id"], "output_index": self._index}
             yield self._event("response.function_call_arguments.delta", **position, delta=part.arguments)
 
     def _written(self, kind: str, text: str) -> Iterator[str]:
         """Add text of a kind."""
-        if kind != self._open:
+        if kind != self._open.kind:
             yield from self._close()
             yield from self._begin(kind)
-        self._text.append(text)
+        self._open.text.append(text)
         more = self._logprobs_of(text) if kind == "answer" else {}
         yield self._event(f"response.{_event_of(kind)}.delta", **self._position(), delta=text, **more)
 
     def _logprobs_of(self, text: str) -> dict[str, Any]:
         """The log-probabilities of an answer's new tokens; those of reasoning before it are left out."""
         tokens = (self._logprobs.take() or {"content": []})["content"]
-        if text and len(self._output) > 1 and not self._answer_tokens:
+        if text and len(self._output) > 1 and not self._open.tokens:
             lengths = accumulate(len(token["token"]) for token in reversed(tokens))
             tokens = tokens[max(0, len(tokens) - 1 - sum(length < len(text) for length in lengths)) :]
-        self._answer_tokens += tokens
+        self._open.tokens += tokens
         return {"logprobs": tokens}
 
     def _begin(self, kind: str) -> Iterator[str]:
         """Begin an item of text."""
-        self._open, self._text, self._answer_tokens = kind, [], []
+        self._open = OpenItem(kind)
         self._output.append(_text_item(kind, "in_progress", []))
         yield self._event("response.output_item.added", output_index=self._index, item=self._output[-1])
         yield self._event(f"response.{_part_event(kind)}.added", **self._position(), part=_part(kind, ""))
 
     def _close(self) -> Iterator[str]:
         """End the item that is open."""
-        kind, text = self._open, "".join(self._text)
+        kind, text, tokens = self._open.kind, "".join(self._open.text), self._open.tokens
         if not kind:
             return
         if kind not in _PARTS:
-            self._open = ""
+            self._open = OpenItem()
             yield from self._close_call(text)
             return
         if kind == "answer":
             self._logprobs_of("")
-        position, part = self._position(), _part(kind, text, self._answer_tokens)
-        self._open = ""
-        more = {"logprobs": self._answer_tokens} if kind == "answer" else {}
+        position, part = self._position(), _part(kind, text, tokens)
+        self._open = OpenItem()
+        more = {"logprobs": tokens} if kind == "answer" else {}
         yield self._event(f"response.{_event_of(kind)}.done", **position, text=text, **more)
         yield self._event(f"response.{_part_event(kind)}.done", **position, part=part)
         self._output[-1] = {**self._output[-1], "status": "completed", _PARTS[kind][0]: [part]}
@@ -165,7 +175,7 @@ class ResponseWriter:
 
     def _begin_call(self, part: CallPart) -> Iterator[str]:
         """Begin an item of a call."""
-        self._open, self._text = part.id, []
+        self._open = OpenItem(part.id)
         item = {"id": _id("fc"), "type": "function_call", "call_id": part.id, **self._chat.use.named(part.name)}
         self._output.append({**item, "arguments": "", "status": "in_progress"})
         yield self._event("response.output_item.added", output_index=self._index, item=self._output[-1])
@@ -187,7 +197,7 @@ class ResponseWriter:
     def _position(self) -> dict[str, Any]:
         """The item and part of the text that is being written."""
         position = {"item_id": self._output[-1]["id"], "output_index": self._index}
-        return {**position, f"{_PARTS[self._open][0]}_index": 0}
+        return {**position, f"{_PARTS[self._open.kind][0]}_index": 0}
 
     def _response(self, status: str) -> dict[str, Any]:
         return {**self._head, "status": status, "output": self._output}

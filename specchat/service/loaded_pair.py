@@ -1,6 +1,7 @@
 """The pair of models that the engine has, is loading or has lost."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Literal
 
 from specchat.clean import clean, one_line
@@ -19,13 +20,27 @@ _MAX_DEATHS = 2
 pair and end right after that."""
 
 
+@dataclass
+class EngineDeaths:
+    """Ends of the engine without a reply between them.
+
+    Attributes:
+        most: number at which it is not started again.
+        known: True if an end among the events at hand was dealt with.
+    """
+
+    most: int
+    count: int = 0
+    known: bool = False
+
+
 class LoadedPair:
     """`info` is there once the pair is loaded, `loading` while it is being loaded, `error` where that failed."""
 
     def __init__(self, engine: EnginePort, fallback: Pair | None = None, restarts: bool = True) -> None:
         """`fallback` is loaded where the first pair cannot be. With `restarts` an engine that died is started again."""
         self._engine = engine
-        self._max_deaths = _MAX_DEATHS if restarts else 1
+        self._deaths = EngineDeaths(_MAX_DEATHS if restarts else 1)
         self._before = fallback
         self._returning = False
         """True while the pair before is loaded again."""
@@ -35,10 +50,8 @@ class LoadedPair:
         self.error = ""
         self.used = False
         """True once any pair was loaded."""
-        self._system_explained = ""
-        self._tools_explained = ""
-        self._deaths = 0
-        self._restarted = False
+        self._explained: dict[str, str] = {}
+        """Subjects that were explained, each with the id of the last pair that it was explained for."""
 
     @property
     def name(self) -> str:
@@ -70,10 +83,12 @@ class LoadedPair:
 
     def about_system(self) -> str:
         """A sentence, once for each pair that is loaded, where its model has no system role."""
-        if self.info is None or self.info.template.system_role or self._system_explained == self.info.id:
-            return ""
-        self._system_explained = self.info.id
-        return NO_SYSTEM_ROLE
+        return "" if self.info is None or self.info.template.system_role else self._once("system", NO_SYSTEM_ROLE)
+
+    def _once(self, subject: str, sentence: str) -> str:
+        """The sentence where the subject was not explained for the loaded pair."""
+        known, self._explained[subject] = self._explained.get(subject), self.id
+        return "" if known == self.id else sentence
 
     @property
     def calls_tools(self) -> bool:
@@ -87,11 +102,10 @@ class LoadedPair:
 
     def about_tools(self) -> str:
         """A sentence, once for each pair that is loaded, where its model calls no tools."""
-        if self.info is None or self.info.template.tools or self._tools_explained == self.info.id:
+        if self.info is None or self.info.template.tools:
             return ""
-        self._tools_explained = self.info.id
         why = "its server takes none" if self.info.server.name else "its chat template shows none"
-        return f"{self.name} is not offered the tools of this chat: {why}"
+        return self._once("tools", f"{self.name} is not offered the tools of this chat: {why}")
 
     def strategy_status(self, name: str) -> StrategyStatus | None:
         """The pair's status of a strategy; None when nothing is loaded or it does not know it."""
@@ -110,7 +124,7 @@ class LoadedPair:
             self._before = self.pair
         waits = self.loading is not None
         self._begin(pair, "starting the engine")
-        self._deaths = 0
+        self._deaths.count = 0
         if waits:  # that load may be a long download
             self.restart()
 
@@ -142,7 +156,7 @@ class LoadedPair:
 
     def answers(self) -> None:
         """A reply has begun: the engine works."""
-        self._deaths = 0
+        self._deaths.count = 0
 
     def failed(self, message: str) -> Pair | None:
         """The pair cannot be loaded; returns the one before, which is loaded again, or None."""
@@ -154,25 +168,25 @@ class LoadedPair:
 
     def polled(self) -> None:
         """The engine's events are about to be read: a death among them is a new one."""
-        self._restarted = False
+        self._deaths.known = False
 
     def died(self, message: str) -> Death:
         """The engine is gone; it is started again unless it keeps ending."""
-        if self._restarted:  # a request sent before the restart brings the news again
+        if self._deaths.known:  # a request sent before the restart brings the news again
             return "known"
         if self.loading is not None and self.failed(message) is not None:
-            self._restarted = True
+            self._deaths.known = True
             return "back"
-        self._deaths += 1
+        self._deaths.count += 1
         self.info = None
-        if self._deaths >= self._max_deaths:
+        if self._deaths.count >= self._deaths.most:
             self.failed(message)
             return "last"
         self.restart()
         return "again"
 
     def restart(self) -> None:
-        self._restarted = True
+        self._deaths.known = True
         self.info, self.loading = None, Loading("starting the engine again")
         self._engine.restart()
 

@@ -20,7 +20,10 @@ class Executor(Protocol):
     """True if steps run asynchronously to the host, so that the next one is started early."""
     joins: bool
     """True if one step may hold drafts of two strategies: a chain after a copy, or a copy after a chain."""
-    costs: StepCosts
+
+    @property
+    def costs(self) -> StepCosts: ...
+
     policies: LengthPolicies
 
     def begin(self, rules: ReplyRules, prompt: list[int]) -> None:

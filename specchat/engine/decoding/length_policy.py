@@ -130,7 +130,7 @@ class LengthPolicies:
     """Draft-length policies of all strategies."""
 
     def __init__(self, costs: StepCosts) -> None:
-        self._costs = costs
+        self.costs = costs
         self.off = False
         """True to draft up to the limit, for measuring."""
         self.forget()
@@ -147,7 +147,7 @@ class LengthPolicies:
     def begin(self, strategy: str, timed: bool, at_once: bool = False) -> LengthPolicy:
         """Begin a draft of `strategy`; `timed` as in `LengthPolicy.begin`, `at_once` as in `LengthPolicy`."""
         if strategy not in self._policies:
-            self._policies[strategy] = LengthPolicy(strategy, self._costs, at_once)
+            self._policies[strategy] = LengthPolicy(strategy, self.costs, at_once)
         self._begun = self._policies[strategy]
         return self._begun.begin(timed, self.off)
 

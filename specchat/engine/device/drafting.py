@@ -50,7 +50,7 @@ class CapturedDrafts:
         `tail` int32 [>= 2] are the last two tokens of the text, `recent` int32 [rows] more of them.
         """
         self._models, self._vocab, self._state, self._drawn, self._tail = models, vocab, state, drawn, tail
-        self._recent, self._trees, self._graphs, device = recent, trees, graphs, state.fed.device
+        self._recent, self.trees, self._graphs, device = recent, trees, graphs, state.fed.device
         self._heads: dict[Role, CapturedHead[Any]] = {}
         self.whole = False
         """True to run every pass, however unlikely."""
@@ -84,7 +84,7 @@ class CapturedDrafts:
         self._proposal, self._policy, self._done = proposal, policy, 0
         self._most = min(proposal.limit, proposal.levels) if isinstance(proposal, Tree) else proposal.limit
         if isinstance(proposal, Tree):
-            self._trees.start(proposal.limit, proposal.least)
+            self.trees.start(proposal.limit, proposal.least)
         elif proposal.skip is not None:
             self._flags.set(proposal.skip)
         for _ in range(min(self._most, 2)):
@@ -96,7 +96,7 @@ class CapturedDrafts:
         while self._done < self._most and not self._ends(self._value(self._done - 2)):
             self._run_pass()
         if isinstance(self._proposal, Tree):
-            self._graphs.eagerly(self._trees.settle)
+            self._graphs.eagerly(self.trees.settle)
             return min(limit, WIDTH + WIDTH * WIDTH * (self._done - 1))
         return min(limit, self._done)
 
@@ -104,7 +104,7 @@ class CapturedDrafts:
         """After verification, move the accepted path of a tree after the text in its model's cache."""
         # A head reads accepted tokens again, with the target's own states.
         if isinstance(self._proposal, Tree) and (model := self._models.get(self._proposal.model)):
-            self._graphs.eagerly(partial(self._trees.keep, model))
+            self._graphs.eagerly(partial(self.trees.keep, model))
 
     def _ends(self, value: float) -> bool:
         """Return true if drafting ends after the pass with this value."""
@@ -139,7 +139,7 @@ class CapturedDrafts:
         columns = min(self._vocab, self._models[proposal.model].config.vocab if head is None else head.vocab)
         if isinstance(proposal, Tree):
             self._level(proposal, node, columns)
-            self._sure[:MAX_DRAFT_LENGTH].copy_(self._trees.values, non_blocking=True)
+            self._sure[:MAX_DRAFT_LENGTH].copy_(self.trees.values, non_blocking=True)
             return
         skip = self._flags if proposal.skip is not None else None
         process(self._logits(proposal.model, node, skip), self._state, 0, self._drawn, 1, columns)
@@ -151,14 +151,14 @@ class CapturedDrafts:
 
     def _level(self, tree: Tree, level: int, columns: int) -> None:
         if not level:
-            self._trees.begin()
-            self._trees.branch(self._logits(tree.model, 0, None), 1, columns)
+            self.trees.begin()
+            self.trees.branch(self._logits(tree.model, 0, None), 1, columns)
         elif (head := self._heads.get(tree.model)) is not None:
-            self._trees.branch(head.level(self._trees.growth, level), WIDTH, columns)
+            self.trees.branch(head.level(self.trees.growth, level), WIDTH, columns)
         else:
             model = self._models[tree.model]
-            self._trees.run(model, None)
-            self._trees.branch(model.logits(0, WIDTH), WIDTH, columns)
+            self.trees.run(model, None)
+            self.trees.branch(model.logits(0, WIDTH), WIDTH, columns)
 
     def _logits(self, role: Role, node: int, flags: SkipFlags | None) -> Tensor:
         """Run a model or a head on a node of a chain; return logits float32 [1, >= vocab] after it."""

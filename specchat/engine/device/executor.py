@@ -78,13 +78,10 @@ class DeviceExecutor:
         self._acceptance: Acceptance = "coupled"
         self._reply, self._step = ReplyOnDevice(), StepOnDevice()
         self._clocks = Clocks(device)
-        self._trees = trees = DeviceTrees(state, self._drawn)
-        self._branched = False
-        """True if the state describes a draft tree."""
+        trees = DeviceTrees(state, self._drawn)
         tail, recent = self._verifier.tail, self._verifier.recent
         self.graphs = graphs(device, [*state.tensors(), *trees.tensors(), tail, recent], captured)
-        self.costs = StepCosts()
-        self.policies = LengthPolicies(self.costs)
+        self.policies = LengthPolicies(StepCosts())
         self.drafts = CapturedDrafts(dict(models), vocab, state, self._drawn, tail, recent, trees, self.graphs)
         self.beside: dict[Role, LoopsBeside] = {}
         """Host loops, by the models that they draft with."""
@@ -114,11 +111,10 @@ class DeviceExecutor:
 
     def start(self, acceptance: Acceptance) -> None:
         self._clocks.last.start()
+        if self._step.kind == "tree":
+            self._state.set_tree(())
         self._step = StepOnDevice()
         self.policies.start()
-        if self._branched:
-            self._state.set_tree(())
-            self._branched = False
         if acceptance != self._acceptance:
             self._state.set_acceptance(acceptance)
             self._acceptance = acceptance
@@ -132,7 +128,7 @@ class DeviceExecutor:
             case Copy():
                 self._send(proposal)
             case Tree() if self.drafts.runs(proposal):
-                step.drafting, step.kind, self._branched = True, "tree", True
+                step.drafting, step.kind = True, "tree"
                 self.drafts.start(proposal, None)
             case Chain() if self.drafts.runs(proposal):
                 blocks = self._acceptance == "block" and not self._reply.greedy
@@ -186,6 +182,11 @@ class DeviceExecutor:
         return outcome
 
     @property
+    def costs(self) -> StepCosts:
+        """Measured costs of steps."""
+        return self.policies.costs
+
+    @property
     def timed(self) -> bool:
         """True if drafts may depend on timing, because the text is the same for every draft."""
         return self._acceptance == "coupled" or self._reply.greedy
@@ -210,7 +211,7 @@ class DeviceExecutor:
     def memory(self) -> int:
         """Bytes held on the device besides the models."""
         own = sum(t.nbytes for t in (*self._state, *self._drawn))
-        return own + self._verifier.memory() + self._trees.memory() + self.pick_from.memory()
+        return own + self._verifier.memory() + self.drafts.trees.memory() + self.pick_from.memory()
 
     def _draft(self, chain: Chain) -> None:
         """Have a model draft a chain."""
@@ -226,7 +227,7 @@ class DeviceExecutor:
         # Chains carry no likeliest tokens.
         if copy.likeliest or any(parent != i for i, parent in enumerate(copy.parents)):
             self._state.set_tree(step.parents)
-            step.kind, self._branched = "tree", True
+            step.kind = "tree"
         self._start_verify()
 
     def _start_verify(self) -> None:

@@ -28,6 +28,45 @@ _WAITING = {
 }
 
 
+class AnswerBlocks:
+    """The blocks of a reply's answer, between its parts of reasoning."""
+
+    def __init__(self, reply: Reply) -> None:
+        self._reply = reply
+        self._taken = 0
+        self._start = 0
+        """Start of the part of the answer that is being taken in."""
+        self._splitter = BlockSplitter()
+
+    @property
+    def tail(self) -> TextBlock | None:
+        """The block being written."""
+        return self._splitter.tail
+
+    def until(self, end: int) -> list[TextBlock]:
+        """The blocks that close as the text up to `end` is taken in."""
+        blocks = self._splitter.feed(self._reply.text[self._taken : end]) if end > self._taken else []
+        self._taken = max(end, self._taken)
+        return blocks
+
+    def begin(self, start: int) -> None:
+        """Go on with the answer at `start`, after reasoning."""
+        self._taken = self._start = start
+        self._splitter = BlockSplitter(start)
+
+    def end(self, end: int) -> list[TextBlock]:
+        """Close the text up to `end`, where reasoning begins."""
+        if end <= self._start:
+            return []
+        blocks = [*self.until(end), *self.close()]
+        self._start, self._splitter = end, BlockSplitter(end)
+        return blocks
+
+    def close(self) -> list[TextBlock]:
+        """The blocks that end with the text."""
+        return list(self._splitter.close())
+
+
 class MarkdownView:
     """A reply's reasoning and closed blocks as frozen sections, and the block being written."""
 
@@ -37,10 +76,7 @@ class MarkdownView:
         self._reasoning = Reasoning(reply)
         self._thought = ThoughtView(reply, unfolded=unfolded)
         self._thoughts = 0
-        self._splitter = BlockSplitter()
-        self._taken = 0
-        self._answer = 0
-        """Start of the part of the answer that is being taken in."""
+        self._answer = AnswerBlocks(reply)
         self._marks = 0
         self._closed = False
         self._open_code = OpenCode()
@@ -54,10 +90,10 @@ class MarkdownView:
         self._reasoning.update()
         self._take_thoughts()
         if self._reasoning.thinking is None:
-            self._freeze(self._fed(reply.length))
+            self._freeze(self._answer.until(reply.length))
             if reply.ended and not self._closed:
                 self._closed = True
-                self._freeze(self._splitter.close())
+                self._freeze(self._answer.close())
         for place, (block, job) in list(self._late.items()):
             if job.run(math.inf if reply.ended else SLICE_S):
                 self.frozen[place] = _code_section(block, reply, job)
@@ -71,12 +107,6 @@ class MarkdownView:
         self._late[len(self.frozen)] = block, job
         return _open_code_section(block, self._reply, self._open_code)
 
-    def _fed(self, end: int) -> list[TextBlock]:
-        """The blocks that close as the text up to `end` is taken in."""
-        blocks = self._splitter.feed(self._reply.text[self._taken : end]) if end > self._taken else []
-        self._taken = max(end, self._taken)
-        return blocks
-
     def _freeze(self, blocks: Sequence[TextBlock]) -> None:
         for block in blocks:
             self._take_marks(block.end)
@@ -87,22 +117,14 @@ class MarkdownView:
         """Freeze what stands before reasoning, and reasoning that is closed."""
         thoughts, thinking = self._reasoning.thoughts, self._reasoning.thinking
         for thought in thoughts[self._thoughts :]:
-            self._end_answer(thought.start)
+            self._freeze(self._answer.end(thought.start))
             self._take_marks(thought.end)
             self.frozen += self._thought.sections(thought, closed=True)
             self._thought = ThoughtView(self._reply, unfolded=self._unfolded)
-            self._taken = self._answer = thought.end
-            self._splitter = BlockSplitter(thought.end)
+            self._answer.begin(thought.end)
         self._thoughts = len(thoughts)
         if thinking is not None:
-            self._end_answer(thinking.start)
-
-    def _end_answer(self, end: int) -> None:
-        """Close the text up to `end`, where reasoning begins."""
-        if end > self._answer:
-            self._freeze(self._fed(end))
-            self._freeze(self._splitter.close())
-            self._answer, self._splitter = end, BlockSplitter(end)
+            self._freeze(self._answer.end(thinking.start))
 
     def _take_marks(self, offset: int) -> None:
         marks = self._reply.marks
@@ -115,7 +137,7 @@ class MarkdownView:
         sections = [_mark_section(mark.text) for mark in self._reply.marks[self._marks :]]
         if (thought := self._reasoning.thinking) is not None:
             return [*sections, *self._thought.sections(thought, closed=False)]
-        tail = self._splitter.tail
+        tail = self._answer.tail
         if tail is None:
             return sections
         if tail.code:

@@ -49,7 +49,6 @@ class ChatView(ScrollView, can_focus=False):
         self.chat_rows = self._rows_of(conversation)
         self.cursor = 0
         """The row under the cursor; it shows while the view has the focus."""
-        self._strips: dict[int, Strip] = {}
         self._following = True
         self._syncing = False
         self._laid_out_at = 0
@@ -162,19 +161,19 @@ class ChatView(ScrollView, can_focus=False):
 
     def relaid(self) -> None:
         """The rows are others now: nothing that was drawn is right any more."""
-        self._strips.clear()
+        self._painter.drawn.clear()
         self.screen.clear_selection()
         self._resized()
 
     def _forget(self, changed: int) -> None:
         """Rows from `changed` on must be drawn again."""
-        for stale in [row for row in self._strips if row >= changed]:
-            del self._strips[stale]
+        for stale in [row for row in self._painter.drawn if row >= changed]:
+            del self._painter.drawn[stale]
 
     def _extend_up(self) -> None:
         """Lay out more rows above, keeping what is on the screen where it is."""
         if added := self.chat_rows.extend(self._text_width):
-            self._strips.clear()
+            self._painter.drawn.clear()
             self.screen.clear_selection()
             self.cursor += added
             self._resized(shift=added)
@@ -232,14 +231,13 @@ class ChatView(ScrollView, can_focus=False):
             return
         self._centre()
         if self._laid_out_at == self._text_width:
-            self._strips.clear()
+            self._painter.drawn.clear()
             self._resized()
             return
         self._lay_out(self._place(), self.chat_rows.place(self.cursor))
 
     def notify_style_update(self) -> None:
         super().notify_style_update()
-        self._strips.clear()
         self._painter.forget()
 
     # Rendering
@@ -250,11 +248,11 @@ class ChatView(ScrollView, can_focus=False):
             return Strip.blank(self._width, self._painter.background)
         selection = self.text_selection
         plain = selection is None and not (self.has_focus and row == self.cursor)
-        strip = self._strips.get(row) if plain else None
+        strip = self._painter.drawn.get(row) if plain else None
         if strip is None:
             strip = self._strip(row, selection)
             if plain:
-                self._strips[row] = strip
+                self._painter.drawn[row] = strip
         return strip
 
     def decorated(self, row: int, content: Content) -> Content:
@@ -296,5 +294,5 @@ class ChatView(ScrollView, can_focus=False):
         return (joined(chosen), "\n") if chosen else None
 
     def selection_updated(self, selection: Selection | None) -> None:
-        self._strips.clear()
+        self._painter.drawn.clear()
         self.refresh()

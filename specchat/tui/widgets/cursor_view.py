@@ -127,7 +127,7 @@ class CursorView(ChatView, can_focus=True):
 
     def moved(self) -> None:
         """Draw the rows again and tell."""
-        self._strips.clear()
+        self._painter.drawn.clear()
         self.refresh()
         self.post_message(self.CursorMoved())
 

@@ -20,8 +20,11 @@ class RowPainter:
         self._view = view
         self._style_of = style_of
         self._known: tuple[RichStyle, dict[str, Segment]] | None = None
+        self.drawn: dict[int, Strip] = {}
+        """Rows that need not be painted again, by their numbers."""
 
     def forget(self) -> None:
+        self.drawn.clear()
         self._known = None
 
     @property

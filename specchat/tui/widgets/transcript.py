@@ -75,7 +75,7 @@ class Transcript(TokenCursor):
     def mark(self, pattern: re.Pattern[str] | None) -> None:
         """Draw the matches of `pattern` in all rows; None draws none."""
         self._pattern, self._match, self._current, self._found = pattern, None, None, {}
-        self._strips.clear()
+        self._painter.drawn.clear()
         self.refresh()
 
     def go_to_match(self, match: Match, *, unfold: bool = True) -> None:
