@@ -113,6 +113,7 @@ def _by_turns(of: Delta, found: dict[str, Tensor]) -> None:
         made: Tensor = x.unflatten(0, (of.value_heads, size))[order].flatten(0, 1)
         return made
 
+    assert of.gates
     qkv, z = (f"{name}.weight" for name in of.mix.names)
     keys = of.channels - of.value_heads * of.value_dim
     for name in (qkv, of.convolution):

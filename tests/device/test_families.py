@@ -67,9 +67,22 @@ PLAIN = "gemma2", "cohere2", "deepseek_v3", "hunyuan"
 """Families with a feature of their own: a cap on scores, parallel halves, latents, late norms."""
 FEW = "gemma4_moe", "gemma4_e", "gpt_oss", "qwen3_next"
 """Families with most features between them."""
-BRIEF = (*FEW, "muse", "lfm2", "granite", "glm4", "smollm3", "olmo3", "phi3", "glm4_moe", "ministral3", *PLAIN)
+BRIEF = (
+    *FEW,
+    "muse",
+    "lfm2",
+    "granite",
+    "glm4",
+    "smollm3",
+    "olmo3",
+    "phi3",
+    "glm4_moe",
+    "ministral3",
+    "granitemoehybrid",
+    *PLAIN,
+)
 """Families that have every feature of the others between them."""
-MIXED = (*FEW, "muse", "lfm2", "glm4_moe", "deepseek_v3")
+MIXED = (*FEW, "muse", "lfm2", "glm4_moe", "deepseek_v3", "granitemoehybrid")
 """Families in which one row could learn of another by each way that there is."""
 
 

@@ -114,6 +114,22 @@ MORE: dict[str, dict[str, Any]] = {
         "attention_bias": True,
         "mlp_bias": True,
     },
+    "granitemoehybrid": {
+        "model_type": "granitemoehybrid",
+        "num_key_value_heads": 2,
+        "intermediate_size": 48,
+        "embedding_multiplier": 3.0,
+        "attention_multiplier": 0.4,
+        "residual_multiplier": 0.6,
+        "logits_scaling": 0.7,
+        "num_local_experts": 5,
+        "num_experts_per_tok": 2,
+        "shared_intermediate_size": 80,
+        "mamba_n_heads": 8,
+        "mamba_n_groups": 2,
+        "mamba_d_state": 32,
+        "layer_types": ["linear_attention", "full_attention", "linear_attention", "linear_attention"],
+    },
     "olmo2": {"model_type": "olmo2", "num_key_value_heads": 2, "tie_word_embeddings": False},
     "olmo3": {
         "model_type": "olmo3",
@@ -388,7 +404,7 @@ MORE: dict[str, dict[str, Any]] = {
 FAMILIES = FAMILY | MORE
 
 
-SIGNED = ("weight", "A_log", "dt_bias")
+SIGNED = ("weight", "A_log", "dt_bias", "bias", "D")
 """Ends of names of a convolution, of decays and their shifts, which may be below zero."""
 
 

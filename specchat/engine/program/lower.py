@@ -58,8 +58,9 @@ def _mixer(layer: Layer) -> Iterator[Kind]:
     yield Multiply(first, source, projected)
     mixed = Buffer("mixed", last.inputs)
     if isinstance(mixer, Delta):
-        gates = _sums("gates", mixer.gates)
-        yield Multiply(mixer.gates, source, gates)
+        gates = _sums("gates", mixer.gates) if mixer.gates else None
+        if mixer.gates and gates:
+            yield Multiply(mixer.gates, source, gates)
         yield Advance(mixer, projected, gates, mixed)
     elif isinstance(mixer, ShortConv):
         yield Convolve(mixer, projected, mixed)

@@ -98,7 +98,7 @@ class Layer:
         """Forms of matrices and how many there are of each: one stands for those of all experts."""
         feed, mixer = self.feed, self.mixer
         of_feed = feed.forms if isinstance(feed, Experts) else ((feed.gate_up, 1), (feed.down, 1))
-        last: tuple[Matrix, ...] = (mixer.gates,) if isinstance(mixer, Delta) else ()
+        last: tuple[Matrix, ...] = (mixer.gates,) if isinstance(mixer, Delta) and mixer.gates else ()
         if isinstance(mixer, Attention) and mixer.latent:
             last = mixer.latent.products
         of_input = (self.input.gate, self.input.down) if self.input else ()
@@ -249,11 +249,6 @@ class Recipe:
     def deepest(self) -> int:
         """Values of the largest attention head."""
         return max((mixer.head_dim for mixer in self.attentions), default=0)
-
-    @property
-    def entry(self) -> int:
-        """Values of a token's entries in the caches of all layers."""
-        return sum(layer.mixer.entry for layer in self.layers)
 
     @property
     def tables(self) -> int:
