@@ -209,7 +209,7 @@ WRONG: dict[str, tuple[str, Callable[[Recipe], Recipe]]] = {
     ),
     "no bias of a convolution": (
         "granitemoehybrid",
-        of_first(lambda one: replace(one, selective=replace(one.selective, bias=""))),
+        of_first(lambda one: replace(one, selective=replace(one.selective, conv_bias=""))),
     ),
     "values passed on by another layer's factors": (
         "granitemoehybrid",

@@ -98,7 +98,7 @@ class Recurrent:
         convolve(
             products, last, vectors[of.convolution], vectors[of.decay], vectors[of.shift],
             at.start, at.length, paths, state.log, self._rows, *self._between, rows, skip,
-            None if kind else LENGTH_EPS, vectors[kind.bias] if kind and kind.bias else None,
+            None if kind else LENGTH_EPS, vectors[kind.conv_bias] if kind and kind.conv_bias else None,
         )  # fmt: skip
         through = vectors[kind.skip] if kind else None
         step(state, self._rows, *self._between, at.start, at.length, paths, rows, skip, of.taps, through)

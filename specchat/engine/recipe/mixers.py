@@ -186,12 +186,12 @@ class Selective:
     Attributes:
         skip: name of a tensor [value_heads].
         weight: name of a tensor [value_heads * value_dim].
-        bias: name of the tensor [channels] that is added by the convolution; empty: none.
+        conv_bias: name of the tensor [channels] that is added by the convolution; empty: none.
     """
 
     skip: str
     weight: str
-    bias: str = ""
+    conv_bias: str = ""
 
 
 @dataclass(frozen=True)
@@ -266,7 +266,7 @@ class Delta:
         heads, of = (self.value_heads,), self.selective
         found = {self.convolution: (self.channels, 1, self.taps), self.decay: heads, self.shift: heads}
         values = self.value_heads * self.value_dim
-        return found | ({of.skip: heads, of.weight: (values,), of.bias: (self.channels,)} if of else {})
+        return found | ({of.skip: heads, of.weight: (values,), of.conv_bias: (self.channels,)} if of else {})
 
     @property
     def entry(self) -> int:

@@ -95,8 +95,8 @@ def _convolved(of: Delta, inputs: Tensor, tensors: Tensors) -> Tensor:
     """Channels float32 [..., rows, channels] after the convolution of [..., taps - 1 + rows, channels] and silu."""
     taps, rows = tensors.vector(of.convolution)[:, 0], inputs.shape[-2] - of.taps + 1
     seen = [inputs[..., tap : tap + rows, :] * taps[:, tap] for tap in range(of.taps)]
-    if of.selective and of.selective.bias:
-        seen.append(tensors.vector(of.selective.bias).expand_as(seen[0]))
+    if of.selective and of.selective.conv_bias:
+        seen.append(tensors.vector(of.selective.conv_bias).expand_as(seen[0]))
     return silu(torch.stack(seen).sum(0))
 
 

@@ -139,8 +139,8 @@ def advance(steps: StepList, op: Advance, *, selective: Selective | None) -> Non
     if selective:
         kind = {"writes": at + first + of.channels, "decays": after, "skip": vectors[selective.skip]}
         kind |= {"norm": vectors[selective.weight]}
-        if selective.bias:
-            kind["bias"] = _by_piece(of, vectors[selective.bias][None])[:, 0]
+        if selective.conv_bias:
+            kind["bias"] = _by_piece(of, vectors[selective.conv_bias][None])[:, 0]
     record = Structure(
         DELTA,
         pieces=count,
