@@ -165,7 +165,7 @@ def products(model: Model) -> Iterator[Product]:
         return Product(outputs, matrix.inputs, bits, weight, gates, *among, after)
 
     def gated(one: Gated, of: Experts | None = None) -> Iterator[Product]:
-        yield made(one.gate_up, gates=True, of=of, after=0 if of else 1)
+        yield made(one.gate_up, gates=not one.ungated, of=of, after=0 if of else 1)
         yield made(one.down, of=of)
 
     recipe, joined = model.config.recipe, model.joined

@@ -398,14 +398,16 @@ MORE: dict[str, dict[str, Any]] = {
         "num_experts": 5,
         "num_experts_per_tok": 2,
     },
+    "apertus": {"model_type": "apertus", "num_key_value_heads": 2, "tie_word_embeddings": False, "hidden_act": "xielu"},
+    "apertus-relu2": {"model_type": "apertus", "num_key_value_heads": 2, "hidden_act": "relu2"},
     "mistral-window": {"model_type": "mistral", "num_key_value_heads": 2, "sliding_window": 8},
 }
 """The others."""
 FAMILIES = FAMILY | MORE
 
 
-SIGNED = ("weight", "A_log", "dt_bias", "bias", "D")
-"""Ends of names of a convolution, of decays and their shifts, which may be below zero."""
+SIGNED = ("weight", "A_log", "dt_bias", "bias", "D", "alpha_n")
+"""Ends of names of parts of recurrent layers and convolutions, and of xIELU's, which may be below zero."""
 
 
 def config(**changes: Any) -> dict[str, Any]:
@@ -458,6 +460,8 @@ def tensors(c: dict[str, Any], seed: int) -> dict[str, torch.Tensor]:
         for name, shape in layer.vectors.items():
             drawn = torch.randn if name.rpartition(".")[2] in SIGNED else torch.rand
             out[name] = (0.7 if drawn is torch.rand else 0.0) + 0.6 * drawn(shape, generator=g)
+            if name.endswith(".eps"):  # a bound below zero
+                out[name] = -out[name]
     if recipe.per_layer:
         linear(recipe.per_layer.table)
         linear(recipe.per_layer.project)

@@ -103,6 +103,18 @@ WRONG: dict[str, tuple[str, Callable[[Recipe], Recipe]]] = {
     ),
     "no cap of logits": ("gemma3", lambda recipe: replace(recipe, cap=0.0)),
     "silu for gelu": ("gemma3", of_layers(lambda one: replace(one, feed=replace(one.feed, activation="silu")))),
+    "silu for squared ReLU": (
+        "apertus-relu2",
+        of_layers(lambda one: replace(one, feed=replace(one.feed, activation="gelu_tanh"))),
+    ),
+    "another curve below zero": (
+        "apertus",
+        of_layers(lambda one: replace(one, feed=replace(one.feed, curve=one.feed.curve[:1] * 2 + one.feed.curve[2:]))),
+    ),
+    "another bound of the curve": (
+        "apertus",
+        of_layers(lambda one: replace(one, feed=replace(one.feed, curve=(*one.feed.curve[:3], one.feed.curve[2])))),
+    ),
     "shares as they are": (
         "qwen3_moe",
         of_layers(lambda one: replace(one, feed=replace(one.feed, renormalised=False))),

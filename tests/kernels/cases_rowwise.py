@@ -51,9 +51,10 @@ def _rotated(
     )
 
 
-def _gated(name: str, by: activation.Activation) -> Case:
-    partials, out = empty(SPLITS, ROWS, 2 * 12_288), _halves(ROWS, 12_288)
-    return launched(name, activation._gate_mul, lambda: activation.gate_mul(partials, out, ROWS, FLAG, by))
+def _gated(name: str, by: activation.Activation, columns: int = 2 * 12_288) -> Case:
+    partials, out = empty(SPLITS, ROWS, columns), _halves(ROWS, 12_288)
+    curve = activation.Curve(*[empty(1)] * 4) if by == "xielu" else None
+    return launched(name, activation._gate_mul, lambda: activation.gate_mul(partials, out, ROWS, FLAG, by, curve))
 
 
 OTHERS = [norm.OtherNorm(empty(HIDDEN), EPS, _halves(ROWS, HIDDEN)) for _ in range(2)]
@@ -90,6 +91,8 @@ CASES = [
     _gated("silu", "silu"),
     _gated("gelu", "gelu_tanh"),
     _gated("clamped gate", "clamped_swiglu"),
+    _gated("squared ReLU alone", "relu2", 12_288),
+    _gated("xIELU alone", "xielu", 12_288),
     launched(
         "inputs of layers",
         layer_inputs._make_inputs,

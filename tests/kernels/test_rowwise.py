@@ -219,6 +219,8 @@ def test_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> 
         "silu": (48, 0),
         "gelu": (48, 0),
         "clamped gate": (48, 0),
+        "squared ReLU alone": (48, 0),
+        "xIELU alone": (48, 0),
         "inputs of layers": (64, 0),
         "gate on inputs of layers": (48, 0),
     }

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from specchat.engine.device.launches import Launches
 from specchat.engine.kernels import expert_products
-from specchat.engine.kernels.activation import gate_mul
+from specchat.engine.kernels.activation import Curve, gate_mul
 from specchat.engine.kernels.mix import MixtureOutput
 from specchat.engine.kernels.products import multiply
 from specchat.engine.kernels.route import Rule, route
@@ -62,11 +62,13 @@ def mix(
     run.values[op.out.name] = MixtureOutput(out, pairs, views["shared"], gate, run.last, *post)
 
 
-def gated_mlp(run: Launches, gate_up: Matrix, source: Tensor, out: Tensor, activation: Activation) -> None:
-    """Launch the first half of a gated MLP: activation(gate) * up to compute dtype [PASS_ROWS, width]."""
+def gated_mlp(
+    run: Launches, gate_up: Matrix, source: Tensor, out: Tensor, activation: Activation, curve: Curve | None = None
+) -> None:
+    """Launch the first half of an MLP: activation(gate) * up to compute dtype [PASS_ROWS, width]."""
     sums, made, rows, skip = run.views["gates and values"], run.model.weights.products[gate_up], run.at.rows, run.skip
     if sums.numel():
         multiply(source, *made, sums, rows, skip)
-        gate_mul(sums, out, rows, skip, activation)
+        gate_mul(sums, out, rows, skip, activation, curve)
     else:
         multiply(source, *made, out, rows, skip, activation)

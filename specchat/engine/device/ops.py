@@ -6,6 +6,7 @@ from specchat.engine.device.attention import turn
 from specchat.engine.device.launches import Launches
 from specchat.engine.device.mixture import gated_mlp, mix
 from specchat.engine.kernels import ahead
+from specchat.engine.kernels.activation import Curve
 from specchat.engine.kernels.attention import attend as attend_rows
 from specchat.engine.kernels.embed import embed as embed_rows
 from specchat.engine.kernels.latent import expand as expand_heads
@@ -63,9 +64,10 @@ def product(run: Launches, op: Multiply) -> None:
     multiply(run.views[op.source.name], weight, bias, run.views[op.out.name], run.at.rows, run.skip)
 
 
-def gated_product(run: Launches, op: GatedProduct, *, activation: Activation) -> None:
+def gated_product(run: Launches, op: GatedProduct, *, activation: Activation, curve: tuple[str, ...]) -> None:
     run.flush(run.model.weights.products[op.of.gate_up].weight)
-    gated_mlp(run, op.of.gate_up, run.views[op.source.name], run.views[op.out.name], activation)
+    of_curve = Curve(*(run.model.weights.vectors[name] for name in curve)) if curve else None
+    gated_mlp(run, op.of.gate_up, run.views[op.source.name], run.views[op.out.name], activation, of_curve)
 
 
 def expand(run: Launches, op: Expand, *, interleaved: bool) -> None:
@@ -179,6 +181,7 @@ GPU = OpTable(
         Scale: scale,
         Head: head,
     },
-    elsewhere=("latent", "value_dim"),
+    elsewhere=("latent", "value_dim", "ungated"),
 )
-"""Latents have an operation of their own, and the width of the output says how many numbers a value has."""
+"""Latents have an operation of their own. Widths of the output say how many numbers a value has, and whether gates come
+before values."""

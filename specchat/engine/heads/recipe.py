@@ -114,8 +114,10 @@ def renamed(part: Part, old: str, new: str) -> Part:
         case Matrix():
             return replace(part, names=tuple(new + name.removeprefix(old) for name in part.names))
         case Layer() | Attention() | Gated() | Experts():
-            given: dict[str, Any] = {one.name: getattr(part, one.name) for one in fields(part)}
-            named = {key: one.replace(old, new, 1) for key, one in given.items() if isinstance(one, str)}
-            return replace(part, **{key: renamed(one, old, new) for key, one in given.items()} | named)
+            of_fields: dict[str, Any] = {one.name: getattr(part, one.name) for one in fields(part)}
+            return replace(part, **{key: renamed(one, old, new) for key, one in of_fields.items()})
+        case str() | tuple():
+            made: Any = part.replace(old, new, 1) if isinstance(part, str) else [renamed(one, old, new) for one in part]
+            return type(part)(made)
         case _:
             return part

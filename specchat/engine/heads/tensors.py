@@ -91,7 +91,7 @@ class HeadTensors:
 
     def _read_stacks(self, weights: Weights, of: Experts) -> None:
         """Read experts into stacks, of which their own matrices are views; none where the stacks would not suffice."""
-        if of.apart or of.each.gate_up.bias or of.each.down.bias:
+        if of.apart or of.each.ungated or of.each.gate_up.bias or of.each.down.bias:
             return
         for matrix in (of.each.gate_up, of.each.down):
             rows = sum(matrix.outputs)

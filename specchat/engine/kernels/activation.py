@@ -1,15 +1,25 @@
 """The gate's activation between the two products of an MLP."""
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.nn.functional import gelu, silu
+from torch.nn.functional import gelu, relu, silu, softplus
 
-Activation = Literal["silu", "gelu_tanh", "clamped_swiglu"]
+Activation = Literal["silu", "gelu_tanh", "clamped_swiglu", "relu2", "xielu"]
 """As in `recipe`, which kernels know nothing of."""
+
+
+class Curve(NamedTuple):
+    """The tensors of xIELU, one float32 each, as in `recipe.Gated.curve`."""
+
+    p: Tensor
+    n: Tensor
+    beta: Tensor
+    eps: Tensor
+
 
 COLUMNS = 512
 """Columns of one program."""
@@ -20,11 +30,13 @@ def _gate_mul(
     partials: tl.tensor,
     out: tl.tensor,
     skip: tl.tensor,
+    curve: Curve | None,
     stride_split: tl.tensor,
     inner: tl.tensor,
     SPLITS: tl.constexpr,
     COLUMNS: tl.constexpr,
     ACTIVATION: tl.constexpr,
+    UNGATED: tl.constexpr,
 ) -> None:
     if skip is not None:  # noqa: SIM102
         if tl.load(skip) != 0:
@@ -32,13 +44,15 @@ def _gate_mul(
     row = tl.program_id(0)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     inside = column < inner
-    first = partials + row * 2 * inner + column
-    gate = tl.load(first, mask=inside, other=0.0)
-    up = tl.load(first + inner, mask=inside, other=0.0)
+    first = partials + row * (inner if UNGATED else 2 * inner) + column
+    gate, up = tl.load(first, mask=inside, other=0.0), 1.0
+    if not UNGATED:
+        up = tl.load(first + inner, mask=inside, other=0.0)
     for split in tl.static_range(1, SPLITS):
         gate += tl.load(first + split * stride_split, mask=inside, other=0.0)
-        up += tl.load(first + split * stride_split + inner, mask=inside, other=0.0)
-    y = gated(gate, up, ACTIVATION)
+        if not UNGATED:
+            up += tl.load(first + split * stride_split + inner, mask=inside, other=0.0)
+    y = xielu(gate, curve) * up if ACTIVATION == "xielu" else gated(gate, up, ACTIVATION)
     tl.store(out + row * inner + column, y.to(out.dtype.element_ty), mask=inside)
 
 
@@ -54,41 +68,76 @@ def gated(gate: tl.tensor, up: tl.tensor, ACTIVATION: tl.constexpr) -> tl.tensor
         # (1 + tanh(u)) / 2 is 1 / (1 + exp(-2 u)).
         u = 0.7978845608028654 * (gate + 0.044715 * gate * gate * gate)
         y = gate / (1 + tl.exp(-2 * u)) * up
+    elif ACTIVATION == "relu2":
+        y = tl.where(gate < 0, 0.0, gate * gate) * up
     else:
         y = gate * tl.sigmoid(gate) * up
     return y
 
 
-def gate_mul(partials: Tensor, out: Tensor, rows: int, skip: Tensor | None, activation: Activation = "silu") -> None:
-    """Compute out = activation(gate) * up (Shazeer 2020).
+@triton.jit  # type: ignore[untyped-decorator]
+def xielu(x: tl.tensor, curve: Curve) -> tl.tensor:
+    """Return xIELU of x, float32."""
+    beta = tl.load(curve.beta)
+    below = (beta + softplus_of(curve.n)) * (tl.exp(tl.minimum(x, tl.load(curve.eps))) - 1 - x)
+    return tl.where(x > 0, softplus_of(curve.p) * x * x, below) + beta * x
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def softplus_of(number: tl.tensor) -> tl.tensor:
+    """Return log(1 + exp(a)) of the a at pointer `number`."""
+    a = tl.load(number)
+    return tl.maximum(a, 0.0) + tl.log(1 + tl.exp(-tl.abs(a)))
+
+
+def gate_mul(
+    partials: Tensor,
+    out: Tensor,
+    rows: int,
+    skip: Tensor | None,
+    activation: Activation = "silu",
+    curve: Curve | None = None,
+) -> None:
+    """Compute out = activation(gate) * up (Shazeer 2020), or activation(gate) where nothing comes after the gate.
 
     gate is the first I columns of the summed product, up the last I.
 
     Args:
-        partials: float32 [splits, R, 2 * I], added in index order.
+        partials: float32 [splits, R, 2 * I], or [splits, R, I] of gates alone, added in index order.
         out: compute dtype [R, I], written.
         skip: int32 [1]; non-zero skips the kernel.
+        curve: of xIELU.
     """
-    splits, _, columns = partials.shape
-    inner = columns // 2
+    (splits, _, columns), inner = partials.shape, out.shape[1]
     _gate_mul[(rows, triton.cdiv(inner, COLUMNS))](
         partials,
         out,
         skip,
+        curve,
         partials.stride(0),
         inner,
         SPLITS=splits,
         COLUMNS=COLUMNS,
         ACTIVATION=activation,
+        UNGATED=columns == inner,
         num_warps=4,
         enable_fp_fusion=True,
     )
 
 
-def reference_gate_mul(partials: Tensor, activation: Activation = "silu") -> Tensor:
+def reference_gate_mul(
+    partials: Tensor, activation: Activation = "silu", ungated: bool = False, curve: Curve | None = None
+) -> Tensor:
     """Output of `gate_mul`, in the precision of `partials`: [rows, I]."""
-    gate, up = partials.sum(0).chunk(2, -1)
+    sums = partials.sum(0)
+    gate, up = (sums, torch.ones_like(sums)) if ungated else sums.chunk(2, -1)
+    if curve is not None:
+        p, n, beta, eps = (one.to(sums) for one in curve)
+        below = (beta + softplus(n)) * (torch.expm1(torch.minimum(gate, eps)) - gate)
+        return (torch.where(gate > 0, softplus(p) * gate * gate, below) + beta * gate) * up
     if activation == "clamped_swiglu":
         gate = gate.clamp(max=7.0)
         return gate * torch.sigmoid(1.702 * gate) * (up.clamp(-7.0, 7.0) + 1)
+    if activation == "relu2":
+        return relu(gate).square() * up
     return (silu(gate) if activation == "silu" else gelu(gate, approximate="tanh")) * up

@@ -37,10 +37,11 @@ class Cuts:
         splits = tiling(outputs, matrix.inputs, self.bits[matrix], self.processors, alike).splits
         return Shape((splits, rows, outputs))
 
-    def gates(self, matrix: Matrix, rows: int = PASS_ROWS, alike: int = 1) -> Shape:
-        """The sums before an activation; none where the product applies it."""
+    def gates(self, feed: Gated, rows: int = PASS_ROWS, alike: int = 1) -> Shape:
+        """The sums before an activation; none where the product applies it, which products without gates do not."""
+        matrix = feed.gate_up
         within = activates(self._outputs(matrix), matrix.inputs, self.bits[matrix], self.processors, alike)
-        return Shape((0,)) if within else self.sums(matrix, rows, alike)
+        return Shape((0,)) if within and not feed.ungated else self.sums(matrix, rows, alike)
 
     def more(self, feed: Experts) -> int:
         """One where the shared MLP is an expert more, of every row."""
@@ -66,7 +67,7 @@ def shapes(op: Any, cuts: Cuts) -> Iterator[tuple[str, Shape]]:
     elif hasattr(op, "out"):
         yield op.out.name, Shape((PASS_ROWS, op.out.width), single=False)
     if isinstance(op, GatedProduct):
-        yield "gates and values", cuts.gates(op.of.gate_up)
+        yield "gates and values", cuts.gates(op.of)
     elif isinstance(op, GateInput):
         yield "input gates", cuts.sums(op.of.gate)
     elif isinstance(op, Attend):
@@ -87,7 +88,7 @@ def _of_mixture(op: Mix, of: Experts, cuts: Cuts) -> Iterator[tuple[str, Shape]]
     top = of.top + cuts.more(of)
     pairs = PASS_ROWS * top
     yield "scores", cuts.sums(of.router)
-    yield "gates and values of pairs", cuts.gates(of.each.gate_up, pairs, top)
+    yield "gates and values of pairs", cuts.gates(of.each, pairs, top)
     yield "gated pairs", Shape((pairs, of.each.width), single=False)
     yield op.out.name, cuts.sums(of.each.down, pairs, top)
     if of.shared and not cuts.more(of):
@@ -97,7 +98,7 @@ def _of_mixture(op: Mix, of: Experts, cuts: Cuts) -> Iterator[tuple[str, Shape]]
 
 
 def _of_shared(of: Gated, cuts: Cuts) -> Iterator[tuple[str, Shape]]:
-    yield "gates and values", cuts.gates(of.gate_up)
+    yield "gates and values", cuts.gates(of)
     yield "gated", Shape((PASS_ROWS, of.width), single=False)
     yield "shared", cuts.sums(of.down)
 

@@ -37,7 +37,8 @@ def unsupported(recipe: Recipe) -> str:
         return "a norm after recurrent layers: not in the compiled pass"
     if any(len({norm.eps for norm in norms if norm}) > 1 for layer in recipe.layers for norms in _alike(layer)):
         return "norms of unlike eps in attention or a mixture: not in the compiled pass"
-    if any(one.shared and one.shared.activation != one.each.activation for one in mixtures):
+    shared = [(one.each, one.shared) for one in mixtures if one.shared]
+    if any((a.activation, a.ungated) != (b.activation, b.ungated) for a, b in shared):
         return "a shared MLP with another gate than the experts: not in the compiled pass"
     if any(len(_norms_over_heads(mixer)) > 1 for mixer in recipe.attentions):
         return "a norm of each head beside one of all heads: not in the compiled pass"

@@ -77,7 +77,7 @@ class Multiply:
 
 @dataclass(frozen=True)
 class GatedProduct:
-    """out = activation(gate source) * up source: the first half of a gated MLP."""
+    """out = activation(gate source) * up source, or activation(up source): the first half of an MLP."""
 
     pieces: ClassVar = (Gated,)
 

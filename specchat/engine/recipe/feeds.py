@@ -1,12 +1,13 @@
-"""Gated MLPs, and mixtures of them: each token goes through them alone."""
+"""MLPs, and mixtures of them: each token goes through them alone."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from specchat.engine.recipe.parts import Matrix, Norm
 
-Activation = Literal["silu", "gelu_tanh", "clamped_swiglu"]
-"""x sigmoid(x), x Phi(x) with Phi by its tanh (Hendrycks and Gimpel 2016), or gpt-oss's gate (`cpu/gates.py`)."""
+Activation = Literal["silu", "gelu_tanh", "clamped_swiglu", "relu2", "xielu"]
+"""x sigmoid(x), x Phi(x) with Phi by its tanh (Hendrycks and Gimpel 2016), gpt-oss's gate, max(x, 0)^2 (So et al.
+2021), or xIELU (Huang and Schlag 2024), as in `Gated.curve`."""
 
 
 MOST_EXPERTS = 1024
@@ -15,11 +16,19 @@ MOST_EXPERTS = 1024
 
 @dataclass(frozen=True)
 class Gated:
-    """A gated MLP (Shazeer 2020): down(activation(gate(x)) * up(x)); gate and up are one product."""
+    """A gated MLP (Shazeer 2020): down(activation(gate(x)) * up(x)); gate and up are one product.
+
+    Attributes:
+        ungated: down(activation(up(x))) instead, and `gate_up` is up alone.
+        curve: names of xIELU's tensors p [1], n [1], beta [] and eps []. With s = softplus it is s(p) x^2 + beta x
+            where x > 0, and (beta + s(n)) (exp(min(x, eps)) - 1 - x) + beta x elsewhere. Empty: another activation.
+    """
 
     gate_up: Matrix
     down: Matrix
     activation: Activation = "silu"
+    ungated: bool = False
+    curve: tuple[str, ...] = ()
 
     @property
     def width(self) -> int:

@@ -125,7 +125,8 @@ class Layer:
     @property
     def vectors(self) -> dict[str, tuple[int, ...]]:
         """Shapes of the tensors that are neither matrices nor weights of norms, by name."""
-        found = {self.scalar: (1,), **self.mixer.vectors}
+        found: dict[str, tuple[int, ...]] = {self.scalar: (1,), **self.mixer.vectors}
+        found |= zip(self.gated.curve, ((1,), (1,), (), ()), strict=False)
         if isinstance(self.feed, Experts):
             found |= {self.feed.factors: (self.feed.count,), self.feed.correction: (self.feed.count,)}
         return {name: shape for name, shape in found.items() if name}

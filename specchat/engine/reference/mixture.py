@@ -24,6 +24,7 @@ def mix(
     shared_gate: Matrix | None,
     apart: Apart | None,
     activation: Activation,
+    ungated: bool,
 ) -> None:
     of, tensors, inputs = op.of, rows.tensors, rows.buffers[op.source.name]
     if rows.mix is not None:
@@ -38,7 +39,7 @@ def mix(
     made = torch.zeros_like(inputs)
     for number in chosen.unique().tolist():
         row, rank = (chosen == number).nonzero(as_tuple=True)
-        expert = replace(of.expert(number), activation=activation)
+        expert = replace(of.expert(number), activation=activation, ungated=ungated)
         made[row] += shares[row, rank, None] * gated_mlp(expert, of_experts[row], tensors)
     if shared:
         update = gated_mlp(shared, of_shared, tensors)

@@ -1,12 +1,12 @@
 """The operations of a pass in plain torch: float32, differentiable, any leading dimensions."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import gelu, pad, silu
+from torch.nn.functional import gelu, pad, relu, silu, softplus
 
 from specchat.engine.model.norm import capped, unscaled
 from specchat.engine.program.ops import (
@@ -32,11 +32,17 @@ GATES: dict[Activation, Callable[[Tensor, Tensor], Tensor]] = {
     "silu": lambda gate, up: silu(gate) * up,
     "gelu_tanh": lambda gate, up: gelu(gate, approximate="tanh") * up,
     "clamped_swiglu": lambda gate, up: _swish(gate.clamp(max=7.0)) * (up.clamp(-7.0, 7.0) + 1),
+    "relu2": lambda gate, up: relu(gate).square() * up,
 }
 
 
 def _swish(x: Tensor) -> Tensor:
     return x * torch.sigmoid(1.702 * x)
+
+
+def _xielu(x: Tensor, p: Tensor, n: Tensor, beta: Tensor, eps: Tensor) -> Tensor:
+    below = (beta + softplus(n)) * (torch.expm1(torch.minimum(x, eps)) - x)
+    return torch.where(x > 0, softplus(p) * x * x, below) + beta * x
 
 
 Attended = Callable[[Attention, Tensor, Tensor, Tensor, Tensor | None], Tensor]
@@ -105,9 +111,11 @@ def product(rows: LayerRows, op: Multiply) -> None:
     rows.buffers[op.out.name] = rows.tensors.product(rows.buffers[op.source.name], op.matrix)
 
 
-def gated_product(rows: LayerRows, op: GatedProduct, *, activation: Activation) -> None:
-    gate, up = rows.tensors.product(rows.buffers[op.source.name], op.of.gate_up).chunk(2, -1)
-    rows.buffers[op.out.name] = GATES[activation](gate, up)
+def gated_product(
+    rows: LayerRows, op: GatedProduct, *, activation: Activation, ungated: bool, curve: tuple[str, ...]
+) -> None:
+    of = replace(op.of, activation=activation, ungated=ungated, curve=curve)
+    rows.buffers[op.out.name] = activated(of, rows.buffers[op.source.name], rows.tensors)
 
 
 def expand(rows: LayerRows, op: Expand, *, interleaved: bool) -> None:
@@ -241,9 +249,17 @@ def norm(of: Norm | None, x: Tensor, tensors: Tensors) -> Tensor:
 
 
 def gated_mlp(of: Gated, x: Tensor, tensors: Tensors) -> Tensor:
-    """A gated MLP: float32 [..., inputs] -> float32 [..., hidden]."""
-    gate, up = tensors.product(x, of.gate_up).chunk(2, -1)
-    return tensors.product(GATES[of.activation](gate, up), of.down)
+    """An MLP: float32 [..., inputs] -> float32 [..., hidden]."""
+    return tensors.product(activated(of, x, tensors), of.down)
+
+
+def activated(of: Gated, x: Tensor, tensors: Tensors) -> Tensor:
+    """The values between an MLP's products: float32 [..., inputs] -> float32 [..., width]."""
+    sums = tensors.product(x, of.gate_up)
+    if of.curve:
+        return _xielu(sums, *map(tensors.vector, of.curve))
+    gate, up = (sums, torch.ones_like(sums)) if of.ungated else sums.chunk(2, -1)
+    return GATES[of.activation](gate, up)
 
 
 def keys_and_values(

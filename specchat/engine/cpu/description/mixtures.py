@@ -15,6 +15,7 @@ def mix(
     op: Mix,
     *,
     activation: Activation,
+    ungated: bool,
     sigmoid: bool,
     correction: str,
     groups: tuple[int, int],
@@ -39,7 +40,7 @@ def mix(
     record = Structure(
         MIXTURE,
         products=arrays.products[of.router],
-        activation=CODES[activation],
+        activation=CODES[activation, ungated],
         count=of.count,
         top=of.top,
         renormalised=of.renormalised,

@@ -1,7 +1,10 @@
 """The operations of a pass as steps: each function writes the records of the compiled functions that run one."""
 
 from collections.abc import Callable
+from math import exp, log1p
+from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from specchat.engine.cpu.description.mixers import advance, attend, convolve, expand
@@ -55,18 +58,24 @@ def multiply(steps: StepList, op: Multiply) -> None:
     steps.product = op, steps.half
 
 
-def gated_product(steps: StepList, op: GatedProduct, *, activation: Activation) -> None:
+def gated_product(
+    steps: StepList, op: GatedProduct, *, activation: Activation, ungated: bool, curve: tuple[str, ...]
+) -> None:
     steps.read(op.source)
     steps.places[op.out.name] = 0
     matrix = steps.arrays.products[op.of.gate_up]
-    steps.step(passes.GATED, Structure(records.GATED, matrix=matrix, activation=CODES[activation]))
+    fields: dict[str, Any] = {"matrix": matrix, "activation": CODES[activation, ungated]}
+    if curve:
+        p, n, beta, eps = (float(steps.arrays.vectors[name].item()) for name in curve)
+        fields["curve"] = np.array([log1p(exp(p)), beta + log1p(exp(n)), beta, eps], np.float32)
+    steps.step(passes.GATED, Structure(records.GATED, **fields))
 
 
 def gate_input(steps: StepList, op: GateInput) -> None:
     inputs, gate = steps.arrays.inputs, steps.arrays.products[op.of.gate]
     assert inputs is not None
     fields = {"inputs": inputs.record, "gate": gate, "first": steps.layer * inputs.size}
-    record = Structure(records.INPUT, activation=CODES[op.activation], **fields)
+    record = Structure(records.INPUT, activation=CODES[op.activation, False], **fields)
     steps.places[op.out.name] = 0
     steps.step(resolved("specchat.engine.cpu.layers.per_layer:GATE"), record)
 

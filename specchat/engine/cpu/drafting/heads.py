@@ -47,7 +47,8 @@ class CompiledLayer:
         """
         self._packed = Packed()
         for index, (matrix, bias) in enumerate(products):
-            self._packed.add(matrix, bias, (len(matrix) // 2,) if layer.products[index] == layer.gated.gate_up else ())
+            halved = layer.products[index] == layer.gated.gate_up and not layer.gated.ungated
+            self._packed.add(matrix, bias, (len(matrix) // 2,) if halved else ())
         self._table = table = self._packed.table
         hidden, (_, capacity, size) = len(products[-1][0]), cache[0].shape
         weights = {norm: weight.numpy() for norm, weight in norms.items()}

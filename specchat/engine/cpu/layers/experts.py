@@ -14,7 +14,15 @@ from specchat.engine.cpu.primitives.records import OPERATION, PRODUCT_BYTES, mix
 from specchat.engine.cpu.primitives.rowwise import add_scaled, add_vector, copy_vector, entry, fill, norm
 from specchat.engine.cpu.primitives.simd import by_address
 from specchat.engine.cpu.products.products import RowSpan, multiply
-from specchat.engine.cpu.products.shared import barrier, gated_piece, next_piece, next_turn, piece_end, piece_size
+from specchat.engine.cpu.products.shared import (
+    barrier,
+    gate_panels,
+    gated_piece,
+    next_piece,
+    next_turn,
+    piece_end,
+    piece_size,
+)
 from specchat.engine.memory.vectors import FEW, LANES
 
 
@@ -48,7 +56,7 @@ def experts(run: Any, own: int) -> None:
     shared_panels = shared_row // (2 * LANES)
     shared_size = piece_size(shared_panels, FEW, threads)
     before = (shared_panels - FEW) // shared_size + 1 if shared_row else 0
-    panels = product_at(expert).panels // 2
+    panels = gate_panels(expert, m.activation)
     row = 2 * panels * LANES
     size = min(panels, piece_size(hits * panels, FEW, threads))
     pieces, gathered = (panels - FEW) // size + 1, -1
@@ -57,7 +65,7 @@ def experts(run: Any, own: int) -> None:
     while index < before + hits * pieces:
         if index < before:
             first, last = index * shared_size, piece_end(index, shared_panels, FEW, shared_size)
-            gated_piece(rows, shared_x, shared, m.activation, shared_out, first, last)
+            gated_piece(rows, shared_x, shared, m.activation, 0, shared_out, first, last)
             index = next_piece(run, turn, index + 1)
             continue
         hit, piece = (index - before) // pieces, (index - before) % pieces
@@ -73,7 +81,7 @@ def experts(run: Any, own: int) -> None:
                     copy_vector(x.at + 4 * word(of_row, begin + r) * x.row, scratch.at + 4 * r * scratch.row, hidden)
                 gathered = e
         out = RowSpan(between + 4 * begin * row, row)
-        gated_piece(many, inputs, expert + PRODUCT_BYTES * e, m.activation, out, first, last)
+        gated_piece(many, inputs, expert + PRODUCT_BYTES * e, m.activation, 0, out, first, last)
         index = next_piece(run, turn, index + 1)
     barrier(run)
 

@@ -30,6 +30,7 @@ from specchat.engine.cpu.products.products import RowSpan, min_panels, multiply
 from specchat.engine.cpu.products.shared import (
     NO_CAP,
     barrier,
+    gate_panels,
     gated_piece,
     in_order,
     multiply_shared,
@@ -93,15 +94,15 @@ def multiply_rows(run: Any, own: int) -> None:
 
 @by_address(OPERATION)
 def gated_product(run: Any, own: int) -> None:
-    """Put the gate of the inputs times up into rows of `wide` by a GATED; threads meet at a barrier."""
+    """Put the values between an MLP's products into rows of `wide` by a GATED; threads meet at a barrier."""
     of = gated_at(own)
     x = in_order(run.rows, RowSpan(run.input, run.input_row), of.matrix, RowSpan(run.scratch, run.own_row))
     y = RowSpan(run.wide, run.wide_row)
-    panels, few, turn = product_at(of.matrix).panels // 2, min_panels(of.matrix), next_turn(run)
+    panels, few, turn = gate_panels(of.matrix, of.activation), min_panels(of.matrix), next_turn(run)
     size, index = piece_size(panels, few, run.threads), next_piece(run, turn, 0)
     last = piece_end(index, panels, few, size)
     while last:
-        gated_piece(run.rows, x, of.matrix, of.activation, y, index * size, last)
+        gated_piece(run.rows, x, of.matrix, of.activation, of.curve, y, index * size, last)
         index = next_piece(run, turn, index + 1)
         last = piece_end(index, panels, few, size)
     barrier(run)

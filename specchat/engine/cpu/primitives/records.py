@@ -37,8 +37,8 @@ MULTIPLY = _kind("matrix source out meets")
 
 `source` and `out` are elements of a row.
 """
-GATED = _kind("matrix activation")
-"""The first product of a gated MLP; `activation` is a code of `rowwise.CODES`."""
+GATED = _kind("matrix activation curve")
+"""The first product of an MLP; `activation` is a code of `rowwise.CODES`, `curve` as in `rowwise.xielu`."""
 ADD = _kind("matrix source post", "factor eps")
 """An update of the rows: values from element `source` on of a row of `wide`, by a `matrix` or a norm `post`, if any."""
 ATTENTION = _kind(

@@ -219,8 +219,16 @@ def sigmoid(builder: Any, x: Any) -> Any:
     return builder.fdiv(splat(1.0), sigmoid_divisor(builder, x))
 
 
-SILU, GELU, CLAMPED = range(3)
-CODES: dict[Activation, int] = {"silu": SILU, "gelu_tanh": GELU, "clamped_swiglu": CLAMPED}
+SILU, GELU, CLAMPED, UNGATED_GELU, RELU2, XIELU = range(6)
+CODES: dict[tuple[Activation, bool], int] = {
+    ("silu", False): SILU,
+    ("gelu_tanh", False): GELU,
+    ("clamped_swiglu", False): CLAMPED,
+    ("gelu_tanh", True): UNGATED_GELU,
+    ("relu2", True): RELU2,
+    ("xielu", True): XIELU,
+}
+"""Codes of activations, gated and, from UNGATED_GELU on, `ungated`."""
 
 
 @inner
@@ -237,19 +245,16 @@ def gate_by(activation: int, gate: int, up: int, size: int) -> None:
 @primitive
 def gate_silu(builder: Any, gate: Address, up: Address, size: Count) -> None:
     """gate = silu(gate) * up; float32 [size], a multiple of LANES."""
-    map_vectors(builder, size, lambda x, up: _gated(builder, x, x, up), gate, gate, up)
+    map_vectors(
+        builder, size, lambda x, up: builder.fmul(builder.fdiv(x, sigmoid_divisor(builder, x)), up), gate, gate, up
+    )
 
 
 @primitive
 def gate_gelu(builder: Any, gate: Address, up: Address, size: Count) -> None:
     """gate = gelu(gate) * up, by tanh (Hendrycks and Gimpel 2016); float32 [size], a multiple of LANES."""
 
-    def gelu(x: Any, up: Any) -> Any:
-        # (1 + tanh(u)) / 2 is the sigmoid of 2u; u = sqrt(2 / pi) (x + 0.044715 x^3).
-        cubic = fma(builder, builder.fmul(x, x), splat(0.0713548162726), splat(1.59576912161))
-        return _gated(builder, x, builder.fmul(x, cubic), up)
-
-    map_vectors(builder, size, gelu, gate, gate, up)
+    map_vectors(builder, size, lambda x, up: builder.fmul(_gelu(builder, x), up), gate, gate, up)
 
 
 @primitive
@@ -275,6 +280,53 @@ def close_gate(builder: Any, x: Address, gate: Address, out: Address, size: Coun
     map_vectors(builder, size, lambda gate, x: builder.fdiv(x, sigmoid_divisor(builder, gate)), out, gate, x)
 
 
-def _gated(builder: Any, x: Any, argument: Any, up: Any) -> Any:
-    """x * sigmoid(argument) * up."""
-    return builder.fmul(builder.fdiv(x, sigmoid_divisor(builder, argument)), up)
+def _gelu(builder: Any, x: Any) -> Any:
+    # (1 + tanh(u)) / 2 is the sigmoid of 2u; u = sqrt(2 / pi) (x + 0.044715 x^3).
+    cubic = fma(builder, builder.fmul(x, x), splat(0.0713548162726), splat(1.59576912161))
+    return builder.fdiv(x, sigmoid_divisor(builder, builder.fmul(x, cubic)))
+
+
+@inner
+def activate(activation: int, x: int, size: int, curve: int) -> None:
+    """x = the activation, an ungated code, of x; float32 [size], a multiple of LANES. `curve` as in `xielu`."""
+    if activation == UNGATED_GELU:
+        gelu(x, size)
+    elif activation == XIELU:
+        xielu(x, size, curve)
+    else:
+        relu2(x, size)
+
+
+@primitive
+def gelu(builder: Any, x: Address, size: Count) -> None:
+    """x = gelu(x), as in `gate_gelu`; float32 [size], a multiple of LANES."""
+    map_vectors(builder, size, lambda x: _gelu(builder, x), x, x)
+
+
+@primitive
+def relu2(builder: Any, x: Address, size: Count) -> None:
+    """x = max(x, 0)^2 (So et al. 2021); float32 [size], a multiple of LANES."""
+
+    def squared(x: Any) -> Any:
+        return builder.select(builder.fcmp_ordered("<", x, splat(0.0)), splat(0.0), builder.fmul(x, x))
+
+    map_vectors(builder, size, squared, x, x)
+
+
+@primitive
+def xielu(builder: Any, x: Address, size: Count, curve: Address) -> None:
+    """x = xIELU of x (Huang and Schlag 2024); float32 [size], a multiple of LANES.
+
+    `curve` float32 [4]: softplus(p), beta + softplus(n), beta and eps of `recipe.Gated.curve`.
+    """
+    p, n, beta, eps = (broadcast(builder, load(builder, curve, constant(index), F32)) for index in range(4))
+
+    def curved(x: Any) -> Any:
+        least = builder.select(builder.fcmp_ordered("<", x, eps), x, eps)
+        raised = builder.fsub(builder.fsub(exponential(builder, least), splat(1.0)), x)
+        above, below = builder.fmul(builder.fmul(p, x), x), builder.fmul(n, raised)
+        return builder.fadd(
+            builder.select(builder.fcmp_ordered(">", x, splat(0.0)), above, below), builder.fmul(beta, x)
+        )
+
+    map_vectors(builder, size, curved, x, x)

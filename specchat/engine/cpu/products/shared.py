@@ -9,7 +9,7 @@ import numpy as np
 
 from specchat.engine.cpu.primitives.atomics import atomic_load, fetch_add, pause, relax
 from specchat.engine.cpu.primitives.records import product_at
-from specchat.engine.cpu.primitives.rowwise import cap_vector, gate_by, gather
+from specchat.engine.cpu.primitives.rowwise import UNGATED_GELU, activate, cap_vector, gate_by, gather
 from specchat.engine.cpu.primitives.simd import inner
 from specchat.engine.cpu.products.products import min_panels, multiply
 from specchat.engine.memory.vectors import LANES
@@ -100,14 +100,25 @@ def multiply_shared(run: Any, x: Any, matrix: int, y: Any, cap: np.float32) -> N
 
 
 @inner
-def gated_piece(rows: int, x: Any, matrix: int, activation: int, y: Any, first: int, last: int) -> None:
-    """Panels `first`, ..., `last` - 1 of y = gate(x G^T, x U^T), for one thread.
+def gate_panels(matrix: int, activation: int) -> int:
+    """Panels of the values between the products of an MLP, of which `matrix` is the first."""
+    panels: int = product_at(matrix).panels
+    return panels if activation >= UNGATED_GELU else panels // 2
 
-    `activation` is a code of `rowwise.CODES`; `matrix` is G followed by U.
+
+@inner
+def gated_piece(rows: int, x: Any, matrix: int, activation: int, curve: int, y: Any, first: int, last: int) -> None:
+    """Panels `first`, ..., `last` - 1 of y = gate(x G^T, x U^T), or y = activation(x U^T), for one thread.
+
+    `activation` is a code of `rowwise.CODES`, `curve` as in `rowwise.xielu`; `matrix` is G, if any, followed by U.
     """
-    panels = product_at(matrix).panels // 2
-    for part in (0, panels):
-        multiply(rows, x, matrix, y, part + first, part + last)
+    panels, ungated = gate_panels(matrix, activation), activation >= UNGATED_GELU
+    multiply(rows, x, matrix, y, first, last)
+    if not ungated:
+        multiply(rows, x, matrix, y, panels + first, panels + last)
     for r in range(rows):
         gate = y.at + 4 * (r * y.row + first * LANES)
-        gate_by(activation, gate, gate + 4 * panels * LANES, (last - first) * LANES)
+        if ungated:
+            activate(activation, gate, (last - first) * LANES, curve)
+        else:
+            gate_by(activation, gate, gate + 4 * panels * LANES, (last - first) * LANES)

@@ -10,6 +10,10 @@ from specchat.engine.recipe import Activation, Attention, Gated, Layer, Matrix, 
 
 ACTIVATIONS: dict[str, Activation] = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh"}
 """The supported activations by their names in config.json."""
+ALONE: dict[str, Activation] = {"relu2": "relu2", "gelu_pytorch_tanh": "gelu_tanh", "xielu": "xielu"}
+"""The activations of MLPs without gates."""
+CURVE = ("alpha_p", "alpha_n", "beta", "eps")
+"""Names of xIELU's tensors."""
 CLAMPED = "clamped_swiglu"
 """The activation of gpt-oss, which config.json does not name."""
 BEFORE = ("input_layernorm", "post_attention_layernorm")
@@ -105,6 +109,25 @@ def gated(c: Settings, prefix: str, *, bias: bool = False, act: str = "", width:
     )
 
 
+def ungated(c: Settings, first: str, last: str, *, bias: bool = False) -> Gated:
+    """An MLP without a gate between the products called `first` and `last`.
+
+    Raises:
+        Unsupported: its activation is unknown.
+    """
+    activation = ALONE.get(c.hidden_act)
+    if activation is None:
+        raise Unsupported(f"specchat's decoder has no activation {shown(c.hidden_act)}, only {', '.join(ALONE)}")
+    curve = f"{first.rpartition('.')[0]}.act_fn."
+    return Gated(
+        Matrix((first,), (c.intermediate_size,), c.hidden_size, bias),
+        Matrix((last,), (c.hidden_size,), c.intermediate_size, bias),
+        activation,
+        ungated=True,
+        curve=tuple(curve + name for name in CURVE) if activation == "xielu" else (),
+    )
+
+
 def block(c: Settings, prefix: str, *, qkv_bias: bool = False, out_bias: bool = False, mlp_bias: bool = False) -> Layer:
     """Llama's layer (Touvron et al. 2023): a norm before attention and one before a gated MLP."""
     return Layer(
@@ -155,6 +178,7 @@ def described(recipe: Recipe) -> dict[str, Any]:
     """The settings that make layers like the first one of `recipe` with attention, in the keys of config.json."""
     layer = next(one for one in recipe.layers if isinstance(one.mixer, Attention))
     rope = next((rope for rope in recipe.ropes if rope is not None), None)
+    names = {activation: name for name, activation in reversed(ACTIVATIONS.items())} | {CLAMPED: CLAMPED}
     return {
         "hidden_size": recipe.hidden,
         "intermediate_size": layer.feed.width,
@@ -167,7 +191,7 @@ def described(recipe: Recipe) -> dict[str, Any]:
         **({"rope_theta": rope.theta} if rope else {}),
         **({"rope_scaling": {**rope.options, "rope_type": rope.kind}} if rope and rope.kind != "default" else {}),
         "tie_word_embeddings": recipe.tied,
-        "hidden_act": next((name for name, kind in ACTIVATIONS.items() if kind == layer.gated.activation), CLAMPED),
+        "hidden_act": names.get(layer.gated.activation, "silu"),
     }
 
 
