@@ -179,7 +179,7 @@ def products(model: Model) -> Iterator[Product]:
             yield made(layer.mixer.gates)
         if isinstance(feed, Gated):
             yield from gated(feed)
-        else:
+        elif feed:
             yield made(feed.router)
             yield from gated(feed.each, feed)
             if feed.each.down not in joined:

@@ -27,7 +27,7 @@ SHAPES = {
     "a key head for each value head": {"linear_num_key_heads": 4, "linear_value_head_dim": 16},
     "one key head": {"linear_num_key_heads": 1, "linear_value_head_dim": 64},
     "many heads": {"linear_num_key_heads": 5, "linear_num_value_heads": 20},
-    "one key head of many": {"linear_num_key_heads": 1, "linear_num_value_heads": 9, "linear_value_head_dim": 16},
+    "one key head of many": {"linear_num_key_heads": 1, "linear_num_value_heads": 10},
     "two taps": {"linear_conv_kernel_dim": 2},
     "Mamba 2": MAMBA,
     "parts of the heads of one group": MAMBA | {"mamba_n_groups": 1, "mamba_n_heads": 20, "mamba_expand": 5},

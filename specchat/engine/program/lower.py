@@ -75,6 +75,8 @@ def _mixer(layer: Layer) -> Iterator[Kind]:
 
 def _feed(layer: Layer) -> Iterator[Kind]:
     feed = layer.feed
+    if feed is None:
+        return
     source = Buffer("inputs", layer.gated.gate_up.inputs)
     if not layer.parallel:
         yield Normalise(feed.apart.router if isinstance(feed, Experts) and feed.apart else layer.pre_feed, source)

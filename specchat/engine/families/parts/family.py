@@ -109,8 +109,8 @@ def gated(c: Settings, prefix: str, *, bias: bool = False, act: str = "", width:
     )
 
 
-def ungated(c: Settings, first: str, last: str, *, bias: bool = False) -> Gated:
-    """An MLP without a gate between the products called `first` and `last`.
+def ungated(c: Settings, first: str, last: str, *, bias: bool = False, width: int = 0) -> Gated:
+    """An MLP without a gate between the products called `first` and `last`, with `width` or that of `c`.
 
     Raises:
         Unsupported: its activation is unknown.
@@ -118,10 +118,10 @@ def ungated(c: Settings, first: str, last: str, *, bias: bool = False) -> Gated:
     activation = ALONE.get(c.hidden_act)
     if activation is None:
         raise Unsupported(f"specchat's decoder has no activation {shown(c.hidden_act)}, only {', '.join(ALONE)}")
-    curve = f"{first.rpartition('.')[0]}.act_fn."
+    inner, curve = width or c.intermediate_size, f"{first.rpartition('.')[0]}.act_fn."
     return Gated(
-        Matrix((first,), (c.intermediate_size,), c.hidden_size, bias),
-        Matrix((last,), (c.hidden_size,), c.intermediate_size, bias),
+        Matrix((first,), (inner,), c.hidden_size, bias),
+        Matrix((last,), (c.hidden_size,), inner, bias),
         activation,
         ungated=True,
         curve=tuple(curve + name for name in CURVE) if activation == "xielu" else (),
@@ -181,7 +181,7 @@ def described(recipe: Recipe) -> dict[str, Any]:
     names = {activation: name for name, activation in reversed(ACTIVATIONS.items())} | {CLAMPED: CLAMPED}
     return {
         "hidden_size": recipe.hidden,
-        "intermediate_size": layer.feed.width,
+        "intermediate_size": next(one.feed.width for one in recipe.layers if one.feed),
         "num_hidden_layers": len(recipe.layers),
         "num_attention_heads": layer.attention.heads,
         "num_key_value_heads": layer.attention.kv_heads,
@@ -191,7 +191,7 @@ def described(recipe: Recipe) -> dict[str, Any]:
         **({"rope_theta": rope.theta} if rope else {}),
         **({"rope_scaling": {**rope.options, "rope_type": rope.kind}} if rope and rope.kind != "default" else {}),
         "tie_word_embeddings": recipe.tied,
-        "hidden_act": names.get(layer.gated.activation, "silu"),
+        "hidden_act": names.get(next(one.gated.activation for one in recipe.layers if one.feed), "silu"),
     }
 
 

@@ -1,10 +1,12 @@
 """Layers of Mamba 2 (Dao and Gu 2024), and the keys of config.json that their families have in common."""
 
+from collections.abc import Iterable
+from dataclasses import replace
 from math import isfinite
 from typing import Any, NamedTuple
 
 from specchat.engine.families.parts.settings import Settings
-from specchat.engine.recipe import Delta, Matrix, Norm, Selective, Unsupported
+from specchat.engine.recipe import Delta, Layer, Matrix, Norm, Recipe, Selective, Unsupported
 
 
 class MambaSettings(Settings):
@@ -53,3 +55,10 @@ def mamba(
         shift=f"{prefix}.dt_bias",
         selective=Selective(f"{prefix}.D", f"{prefix}.norm.weight", f"{prefix}.conv1d.bias" if conv_bias else ""),
     )
+
+
+def backbone(c: MambaSettings, layers: Iterable[Layer], eps: float) -> Recipe:
+    """A decoder of layers, in the names of Mamba 2."""
+    embed = Matrix(("backbone.embeddings",), (c.vocab_size,), c.hidden_size)
+    head = embed if c.tie_word_embeddings else replace(embed, names=("lm_head",))
+    return Recipe(tuple(layers), embed, Norm("backbone.norm_f", c.hidden_size, eps), head)
