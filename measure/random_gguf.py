@@ -47,6 +47,7 @@ def write(checkpoint: Checkpoint, file: Path, kind: Kind, tokenizer: bool = Fals
 def _describe(writer: Any, checkpoint: Checkpoint) -> None:
     c, recipe = checkpoint.config, checkpoint.config.recipe
     of, feed = recipe.attentions[0], recipe.layers[0].feed
+    assert feed
     writer.add_context_length(c.context)
     writer.add_embedding_length(c.hidden)
     writer.add_block_count(c.layers)
