@@ -175,11 +175,11 @@ def products(model: Model) -> Iterator[Product]:
         yield made(first, after=1)
         of_attention = OF_ATTENTION if isinstance(layer.mixer, Attention) else 0
         yield from (made(one, after=of_attention) for one in others)
-        if isinstance(layer.mixer, Delta):
+        if isinstance(layer.mixer, Delta) and layer.mixer.gates:
             yield made(layer.mixer.gates)
         if isinstance(feed, Gated):
             yield from gated(feed)
-        else:
+        elif feed:
             yield made(feed.router)
             yield from gated(feed.each, feed)
             if feed.each.down not in joined:

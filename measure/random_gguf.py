@@ -285,6 +285,7 @@ def _recurrent(of: Delta, found: dict[str, Tensor]) -> None:
         moved: Tensor = x.unflatten(0, (of.value_heads, size))[order].flatten(0, 1)
         return moved
 
+    assert of.gates
     qkv, z = (f"{name}.weight" for name in of.mix.names)
     keys = of.channels - of.value_heads * of.value_dim
     for name in (qkv, of.convolution):

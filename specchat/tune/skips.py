@@ -79,7 +79,7 @@ class SkipTuning:
             self._parts["mlp", index] = layer.active - mixer
         self._whole = recipe.head.parameters + sum(self._parts.values())
         inner = range(1, len(recipe.layers) - 1)
-        self._choices = [one for one in self._parts if one[1] in inner]
+        self._choices = [one for one, weights in self._parts.items() if one[1] in inner and weights]
         self.best: frozenset[Sublayer] = frozenset()
         self.found = SkipEstimate(0.0, 0.0, 1)
         self.tried = 0

@@ -1,4 +1,4 @@
-"""Gated DeltaNet compiled: the reference's logits for any shape, and the same bits for any threads and processor."""
+"""Recurrent layers compiled: the reference's logits for any shape, and the same bits for any threads and processor."""
 
 import os
 import subprocess
@@ -21,12 +21,17 @@ from tests.cpu.test_decoder import AVX2, DIGEST, one_by_one, whole
 from tests.engine.test_decoder import tokens
 from tests.engine.tiny import FAMILIES, checkpoint
 
+MAMBA = FAMILIES["granitemoehybrid"]
 SHAPES = {
     "several vectors and a rest": {"linear_value_head_dim": 80, "linear_key_head_dim": 32},
     "a key head for each value head": {"linear_num_key_heads": 4, "linear_value_head_dim": 16},
     "one key head": {"linear_num_key_heads": 1, "linear_value_head_dim": 64},
     "many heads": {"linear_num_key_heads": 5, "linear_num_value_heads": 20},
+    "one key head of many": {"linear_num_key_heads": 1, "linear_num_value_heads": 10},
     "two taps": {"linear_conv_kernel_dim": 2},
+    "Mamba 2": MAMBA,
+    "parts of the heads of one group": MAMBA | {"mamba_n_groups": 1, "mamba_n_heads": 20, "mamba_expand": 5},
+    "wide heads of Mamba 2": MAMBA | {"mamba_expand": 10, "mamba_conv_bias": False, "mamba_proj_bias": True},
     "all of a head turned": {"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 1.0}},
 }
 

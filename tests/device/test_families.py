@@ -67,9 +67,22 @@ PLAIN = "gemma2", "cohere2", "deepseek_v3", "hunyuan"
 """Families with a feature of their own: a cap on scores, parallel halves, latents, late norms."""
 FEW = "gemma4_moe", "gemma4_e", "gpt_oss", "qwen3_next"
 """Families with most features between them."""
-BRIEF = (*FEW, "muse", "lfm2", "granite", "glm4", "smollm3", "olmo3", "phi3", "glm4_moe", "ministral3", *PLAIN)
+BRIEF = (
+    *FEW,
+    "muse",
+    "lfm2",
+    "granite",
+    "glm4",
+    "smollm3",
+    "olmo3",
+    "phi3",
+    "glm4_moe",
+    "ministral3",
+    "granitemoehybrid",
+    *PLAIN,
+)
 """Families that have every feature of the others between them."""
-MIXED = (*FEW, "muse", "lfm2", "glm4_moe", "deepseek_v3")
+MIXED = (*FEW, "muse", "lfm2", "glm4_moe", "deepseek_v3", "granitemoehybrid")
 """Families in which one row could learn of another by each way that there is."""
 
 
@@ -147,11 +160,11 @@ def test_heads_that_want_rows_of_the_table_get_them_without_the_norm(tmp_path: P
 def launched(layer: Layer, apart: int) -> int:
     """Launches of a layer, with activations apart or not: Llama's nine, or those of a mixture in place of two.
 
-    The gates of a recurrent layer take one more, a short convolution two fewer. Heads of latents take one to be put
-    together, and two for each latent: its norm and its product.
+    A product of gates of a recurrent layer takes one more, a short convolution two fewer. Heads of latents take one to
+    be put together, and two for each latent: its norm and its product.
     """
     feed, mixer, of_gated = layer.feed, layer.mixer, 2 + apart
-    of_mixer = 7 + isinstance(mixer, Delta) - 2 * isinstance(mixer, ShortConv)
+    of_mixer = 7 + (isinstance(mixer, Delta) and mixer.gates is not None) - 2 * isinstance(mixer, ShortConv)
     if isinstance(mixer, Attention) and mixer.latent:
         of_mixer += 1 + 2 * len(mixer.latent.products)
     if not isinstance(feed, Experts):

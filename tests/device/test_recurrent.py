@@ -33,7 +33,7 @@ from specchat.engine.weights.config import parse_config
 from tests.device.conftest import DEVICE, SHAPE
 from tests.device.test_decoder import SLACK, assert_nodes_are_the_ends_of_their_paths, ids, run
 from tests.device.test_decoding import PROMPT, write
-from tests.engine.tiny import QWEN35, VOCAB, checkpoint, config, perturbed
+from tests.engine.tiny import FAMILIES, QWEN35, VOCAB, checkpoint, config, perturbed
 
 CONTEXT = 320
 HEADS = {
@@ -47,23 +47,32 @@ HEADS = {
 LINEAR, FULL = "linear_attention", "full_attention"
 
 
-def changes(*kinds: str) -> dict[str, Any]:
-    return SHAPE | QWEN35 | HEADS | {"layer_types": list(kinds), "num_hidden_layers": len(kinds)}
+MAMBA = FAMILIES["granitemoehybrid"] | {
+    "num_key_value_heads": 1,
+    "mamba_n_heads": 4,
+    "max_position_embeddings": CONTEXT,
+}
+
+
+def changes(*kinds: str, family: dict[str, Any] = QWEN35 | HEADS) -> dict[str, Any]:
+    return SHAPE | family | {"layer_types": list(kinds), "num_hidden_layers": len(kinds)}
 
 
 KINDS = LINEAR, FULL, LINEAR, LINEAR
 RECIPE = parse_config(Path(), config(**changes(*KINDS))).recipe
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return checkpoint(tmp_path_factory.mktemp("recurrent") / "m", seed=5, **changes(*KINDS))
+@pytest.fixture(scope="module", params=[QWEN35 | HEADS, MAMBA], ids=["DeltaNet", "Mamba 2"])
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return checkpoint(tmp_path_factory.mktemp("recurrent") / "m", seed=5, **changes(*KINDS, family=request.param))
 
 
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(
+    scope="module", params=[QWEN35 | HEADS, pytest.param(MAMBA, marks=pytest.mark.slow)], ids=["DeltaNet", "Mamba 2"]
+)
+def small(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """As `folder`, of two layers: less than half of the time."""
-    return checkpoint(tmp_path_factory.mktemp("small") / "m", seed=5, **changes(LINEAR, FULL))
+    return checkpoint(tmp_path_factory.mktemp("small") / "m", seed=5, **changes(LINEAR, FULL, family=request.param))
 
 
 def made(folder: Path, dtype: torch.dtype = torch.float32, device: torch.device = DEVICE) -> DeviceDecoder:

@@ -9,6 +9,11 @@ Tensors = dict[str, torch.Tensor]
 LFM2 = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
 MIXTRAL = {".mlp.": ".block_sparse_moe.", **LFM2}
 """Names in its files by those of transformers' modules."""
+GRANITE = {
+    ".mlp.experts.gate_up_proj": ".block_sparse_moe.input_linear.weight",
+    ".mlp.experts.down_proj": ".block_sparse_moe.output_linear.weight",
+    ".mlp.gate.": ".block_sparse_moe.router.layer.",
+}
 GEMMA4 = {".router.norm.weight": ".router.scale"}
 
 
@@ -64,6 +69,7 @@ LAYOUTS: dict[str, Callable[[Tensors], Tensors]] = {
     "minimax_m2": lambda tensors: renamed(tensors, MIXTRAL),
     "mixtral": lambda tensors: renamed(tensors, MIXTRAL),
     "gpt_oss": by_turns,
+    "granitemoehybrid": lambda tensors: renamed(stacked(tensors), GRANITE),
     "gemma4_text": lambda tensors: renamed(stacked(tensors), GEMMA4),
 }
 """By model_type, where they are not our own."""

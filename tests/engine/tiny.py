@@ -114,6 +114,48 @@ MORE: dict[str, dict[str, Any]] = {
         "attention_bias": True,
         "mlp_bias": True,
     },
+    "granitemoehybrid": {
+        "model_type": "granitemoehybrid",
+        "num_key_value_heads": 2,
+        "intermediate_size": 48,
+        "embedding_multiplier": 3.0,
+        "attention_multiplier": 0.4,
+        "residual_multiplier": 0.6,
+        "logits_scaling": 0.7,
+        "num_local_experts": 5,
+        "num_experts_per_tok": 2,
+        "shared_intermediate_size": 80,
+        "mamba_n_heads": 8,
+        "mamba_n_groups": 2,
+        "mamba_d_state": 32,
+        "layer_types": ["linear_attention", "full_attention", "linear_attention", "linear_attention"],
+    },
+    "nemotron_h": {
+        "model_type": "nemotron_h",
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "tie_word_embeddings": False,
+        "hybrid_override_pattern": "M-MM*EM-",
+        "n_routed_experts": 5,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 48,
+        "moe_shared_expert_intermediate_size": 80,
+        "routed_scaling_factor": 1.5,
+        "mamba_num_heads": 8,
+        "mamba_head_dim": 16,
+        "n_groups": 2,
+        "ssm_state_size": 32,
+        "time_step_min": 1e-9,
+    },
+    "mamba2": {
+        "model_type": "mamba2",
+        "tie_word_embeddings": False,
+        "num_heads": 8,
+        "head_dim": 16,
+        "n_groups": 2,
+        "state_size": 32,
+        "pad_token_id": 0,
+    },
     "olmo2": {"model_type": "olmo2", "num_key_value_heads": 2, "tie_word_embeddings": False},
     "olmo3": {
         "model_type": "olmo3",
@@ -429,8 +471,8 @@ MORE: dict[str, dict[str, Any]] = {
 FAMILIES = FAMILY | MORE
 
 
-SIGNED = ("weight", "A_log", "dt_bias", "alpha_n")
-"""Ends of names of a convolution, of decays and their shifts, and of xIELU's, which may be below zero."""
+SIGNED = ("weight", "A_log", "dt_bias", "bias", "D", "alpha_n")
+"""Ends of names of parts of recurrent layers and convolutions, and of xIELU's, which may be below zero."""
 
 
 def config(**changes: Any) -> dict[str, Any]:

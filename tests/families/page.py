@@ -21,6 +21,8 @@ def attends(has: Callable[[Attention], object]) -> Callable[[Layer], object]:
 
 OF_LAYERS: dict[str, Callable[[Layer], object]] = {
     "recurrent layers": lambda one: isinstance(one.mixer, Delta),
+    "states of Mamba 2": lambda one: isinstance(one.mixer, Delta) and one.mixer.selective,
+    "layers without an MLP": lambda one: not one.feed,
     "short convolutions": lambda one: isinstance(one.mixer, ShortConv),
     "a gate on attention": attends(lambda mixer: mixer.gated),
     "biases": lambda one: any(matrix.bias for matrix in one.products),
@@ -41,10 +43,10 @@ OF_LAYERS: dict[str, Callable[[Layer], object]] = {
     "shared KV entries": attends(lambda mixer: mixer.share is not None),
     "inputs of each layer": lambda one: one.input,
     "norms after": lambda one: one.post_mixer,
-    "gelu": lambda one: one.gated.activation == "gelu_tanh",
-    "MLPs without a gate": lambda one: one.gated.ungated,
-    "squared ReLU": lambda one: one.gated.activation == "relu2",
-    "xIELU": lambda one: one.gated.curve,
+    "gelu": lambda one: one.feed and one.gated.activation == "gelu_tanh",
+    "MLPs without a gate": lambda one: one.feed and one.gated.ungated,
+    "squared ReLU": lambda one: one.feed and one.gated.activation == "relu2",
+    "xIELU": lambda one: one.feed and one.gated.curve,
     "experts": lambda one: isinstance(one.feed, Experts),
     "an MLP beside experts": lambda one: isinstance(one.feed, Experts) and one.feed.shared,
     "experts by sigmoids": lambda one: isinstance(one.feed, Experts) and one.feed.sigmoid,

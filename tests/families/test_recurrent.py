@@ -34,10 +34,10 @@ TEXT = 260
 KINDS = [ReferenceDecoder, host_model]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", params=["qwen3_5", "granitemoehybrid"])
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model that forgets slowly, so that what is wrong with old tokens shows."""
-    made = checkpoint(tmp_path_factory.mktemp("recurrent") / "m", seed=5, **FAMILIES["qwen3_5"] | LONG | THREE)
+    made = checkpoint(tmp_path_factory.mktemp("recurrent") / "m", seed=5, **FAMILIES[request.param] | LONG | THREE)
     weights = load_file(made / "model.safetensors")
     slower = {name: weight - 5.0 for name, weight in weights.items() if name.endswith("A_log")}
     save_file(weights | slower, made / "model.safetensors", metadata={"format": "pt"})

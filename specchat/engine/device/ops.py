@@ -33,7 +33,7 @@ from specchat.engine.program.ops import (
     Scale,
 )
 from specchat.engine.program.table import OpTable
-from specchat.engine.recipe import Activation, Norm
+from specchat.engine.recipe import Activation, Norm, Selective
 
 LAUNCHES = 3
 """From a layer's first product to its last one: rotation, attention, and its combination."""
@@ -132,10 +132,11 @@ def convolve(run: Launches, op: Convolve) -> None:
     )  # fmt: skip
 
 
-def advance(run: Launches, op: Advance) -> None:
+def advance(run: Launches, op: Advance, *, selective: Selective | None) -> None:
     assert run.model.recurrent is not None
-    products, gates, out = (run.views[one.name] for one in (op.source, op.gates, op.out))
-    run.model.recurrent.advance(run.layer, op.of, products, gates, out, run.at, run.skip)
+    gates = run.views[op.gates.name] if op.gates else None
+    products, out = run.views[op.source.name], run.views[op.out.name]
+    run.model.recurrent.advance(run.layer, op.of, selective, products, gates, out, run.at, run.skip)
 
 
 def gate_input(run: Launches, op: GateInput) -> None:

@@ -24,7 +24,7 @@ from specchat.engine.kernels.gpu_shapes import PASS_ROWS, STATE_SLOTS
 from specchat.engine.kernels.verify_state import VerifyState
 from specchat.engine.memory.gpu_states import width
 from specchat.engine.memory.state_need import CHECKPOINTS, PLANES
-from specchat.engine.recipe import LENGTH_EPS, Delta, Recipe
+from specchat.engine.recipe import LENGTH_EPS, Delta, Recipe, Selective
 
 
 class StatesCheckpoint(NamedTuple):
@@ -78,8 +78,9 @@ class Recurrent:
         self,
         index: int,
         of: Delta,
+        kind: Selective | None,
         products: Tensor,
-        gates: Tensor,
+        gates: Tensor | None,
         out: Tensor,
         at: Placed,
         skip: Tensor | None,
@@ -87,18 +88,23 @@ class Recurrent:
         """Step the states of layer `index`, and write the inputs of its last product to `out`.
 
         Args:
-            products, gates: partial sums of the products `mix` and `gates`.
+            kind: as in `recipe.Delta`.
+            products, gates: partial sums of the products `mix` and `gates`, if there is one.
             out: compute dtype [PASS_ROWS, inputs].
         """
         state, rows, vectors = self._layers[index], at.rows, self._weights.vectors
         paths = self._chain if at.path is None else at.path
+        last = products[..., products.shape[2] - of.value_heads :] if gates is None else gates
         convolve(
-            products, gates, vectors[of.convolution], vectors[of.decay], vectors[of.shift],
-            at.start, at.length, paths, state.log, self._rows, *self._between, rows, skip, LENGTH_EPS,
+            products, last, vectors[of.convolution], vectors[of.decay], vectors[of.shift],
+            at.start, at.length, paths, state.log, self._rows, *self._between, rows, skip,
+            None if kind else LENGTH_EPS, vectors[kind.conv_bias] if kind and kind.conv_bias else None,
         )  # fmt: skip
-        step(state, self._rows, *self._between, at.start, at.length, paths, rows, skip, of.taps)
-        norm = self._weights.norms[of.norm], of.norm.eps
-        finish(products, self._between[1], norm, self._rows, state.log, at.start, out, rows, skip)
+        through = vectors[kind.skip] if kind else None
+        step(state, self._rows, *self._between, at.start, at.length, paths, rows, skip, of.taps, through)
+        weight = vectors[kind.weight] if kind else self._weights.norms[of.norm]
+        ends = state.log, at.start, out, rows, skip, of.key_heads if kind else None
+        finish(products, self._between[1], (weight, of.norm.eps), self._rows, *ends)
 
     def keep(self, state: VerifyState, places: Tensor | None) -> None:
         """After `commit`, move the entries of the accepted nodes together, as `DeviceDecoder.keep`."""

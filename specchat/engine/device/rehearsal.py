@@ -90,8 +90,8 @@ def _unnamed(part: object) -> object:
     """Fields of a part of a recipe without names of tensors, and without options that fill tables of one shape."""
     if not is_dataclass(part):
         return part
-    of_one_shape = "name", "names", "options", "convolution", "decay", "shift"
-    optional = {"scalar": "", "sinks": "", "factors": "", "correction": "", "curve": (), "share": None}
+    of_one_shape = "name", "names", "options", "convolution", "decay", "shift", "skip", "weight"
+    optional = {"scalar": "", "sinks": "", "factors": "", "correction": "", "curve": (), "conv_bias": "", "share": None}
     named = {f.name: getattr(part, f.name) for f in fields(part) if f.name not in of_one_shape}
     return tuple(value != optional[name] if name in optional else _unnamed(value) for name, value in named.items())
 

@@ -37,6 +37,7 @@ def recipe(c: Qwen3NextSettings) -> Recipe:
 def by_head(c: DeltaSettings, prefix: str) -> Delta:
     """A recurrent mixer whose queries, keys, values and z, and b and a, follow each other key head by key head."""
     made = delta(c, prefix)
+    assert made.gates
     key, value = made.key_dim, made.sharing * made.value_dim
     mix = replace(made.mix.fused(f"{prefix}.in_proj_qkvz"), by_head=(key, key, value, value))
     gates = replace(made.gates.fused(f"{prefix}.in_proj_ba"), by_head=(made.sharing, made.sharing))

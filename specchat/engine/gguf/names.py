@@ -117,7 +117,7 @@ class _Walk:
                 yield from self._delta(mixer)
         if isinstance(layer.feed, Experts):
             yield from self._experts(layer.feed)
-        else:
+        elif layer.feed:
             yield from self._gated(layer.feed)
         yield from self._norm(layer.pre_mixer, "attn_norm")
         yield from self._norm(layer.pre_feed, "ffn_norm", *(() if layer.post_mixer else ("post_attention_norm",)))

@@ -18,7 +18,7 @@ from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.norm import capped
 from specchat.engine.model.rows import PREFILL_ROWS
 from specchat.engine.model.tree_layout import Layout
-from specchat.engine.recipe import Gated, Matrix
+from specchat.engine.recipe import Experts, Matrix
 from specchat.engine.strategies import HEADS
 from specchat.engine.strategy import resolved
 from specchat.engine.weights.checkpoint import Checkpoint
@@ -109,7 +109,7 @@ class DraftHead(ABC):
     def capturable(self) -> bool:
         """True if every pass launches the same work, as a captured graph needs: experts only where they are stacked."""
         feeds = [layer.feed for layer in self.recipe.layers]
-        return all(isinstance(of, Gated) or self.tensors.stack(of.each.down) is not None for of in feeds)
+        return all(not isinstance(of, Experts) or self.tensors.stack(of.each.down) is not None for of in feeds)
 
     @abstractmethod
     def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, layout: Layout | None = None) -> Tensor:

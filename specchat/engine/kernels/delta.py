@@ -1,4 +1,4 @@
-"""The states of Gated DeltaNet (Yang et al. 2025), stepped row after row in registers.
+"""The states of Gated DeltaNet (Yang et al. 2025) or Mamba 2 (Dao and Gu 2024), stepped row after row in registers.
 
 A program has some columns of one head's state, which do not depend on the others. It brings them to the beginning of
 the pass by the log, with the operations that a row changes them by, and takes each row from the end of its path: a row
@@ -72,6 +72,7 @@ def _step(
     query: tl.tensor,
     values: tl.tensor,
     writes: tl.tensor,
+    through: tl.tensor,
     start: tl.tensor,
     length: tl.tensor,
     paths: tl.tensor,
@@ -155,11 +156,17 @@ def _step(
         next_key, next_decay = tl.load(keys + after * stride_entry), tl.load(decays + after * stride_entry)
         next_value = tl.load(values + after * heads * VALUE_DIM)
         next_write = tl.load(writes + after * heads)
-        found = tl.sum(state * decay * key[:, None], 0)
-        update = (value - found) * write
+        if through is None:
+            found = tl.sum(state * decay * key[:, None], 0)
+            update = (value - found) * write
+        else:
+            update = value * write
         tl.store(updates + row * stride_entry, update)
         state = _advanced(state, key, update, decay)
-        tl.store(values + row * heads * VALUE_DIM, tl.sum(state * asked[:, None], 0))
+        made = tl.sum(state * asked[:, None], 0)
+        if through is not None:
+            made = tl.fma(value, tl.zeros_like(value) + tl.load(through + head), made)
+        tl.store(values + row * heads * VALUE_DIM, made)
         key, decay, value, write = next_key, next_decay, next_value, next_write
 
     if rows > WIDE:
@@ -189,6 +196,7 @@ def step(
     rows: int,
     skip: Tensor | None,
     taps: int,
+    through: Tensor | None = None,
 ) -> None:
     """Run the states of a layer over the rows of a pass: y = S^T q replaces the values.
 
@@ -206,6 +214,7 @@ def step(
         paths: int64 [R], 64 at most: row r follows the entries length + j where bit j is set, its own included.
         skip: int32 [1]; non-zero skips the kernel.
         taps: tokens that the convolution reads: so many less one before the log's beginning stay.
+        through: float32 [value_heads]; with it updates are values times `writes`, and y = S^T q + through * value.
     """
     (key_heads, key_dim), (value_heads, value_dim) = query.shape[1:], values.shape[1:]
     columns, log = state_columns(key_dim, value_dim), state.log
@@ -221,6 +230,7 @@ def step(
         query,
         values,
         writes,
+        through,
         start,
         length,
         paths,

@@ -1,4 +1,4 @@
-"""Gated DeltaNet row by row after its states: norm of heads, z, and the log."""
+"""Recurrent layers row by row after their states: norm of heads, z, and the log."""
 
 import torch
 import triton
@@ -24,8 +24,11 @@ def _finish(
     stride_split: tl.tensor,
     stride_entry: tl.tensor,
     outputs: tl.tensor,
+    first: tl.tensor,
     eps: tl.tensor,
-    VALUE_DIM: tl.constexpr,
+    groups: tl.tensor,
+    WIDTH: tl.constexpr,
+    PADDED: tl.constexpr,
     SPLITS: tl.constexpr,
     SLOTS: tl.constexpr,
     SHARE: tl.constexpr,
@@ -35,19 +38,27 @@ def _finish(
             return
     row = tl.program_id(0)
     head = tl.program_id(1)
-    heads = tl.num_programs(1)
     # Not before the states are folded: the entries that those are made of may stand here.
     column = head * SHARE + tl.arange(0, SHARE)
     slot = (tl.load(start) + row) % SLOTS
     entry = tl.load(entries + row * stride_entry + column, mask=column < stride_entry, other=0.0)
     tl.store(log + slot * stride_entry + column, entry, mask=column < stride_entry)
-    d = tl.arange(0, VALUE_DIM)
-    y = tl.load(values + (row * heads + head) * VALUE_DIM + d)
-    z = partials + row * outputs + outputs - (heads - head) * VALUE_DIM + d
-    z = summed(z, d < VALUE_DIM, stride_split, SPLITS)
-    y = y * tl.rsqrt(tl.sum(y * y, 0) / VALUE_DIM + eps) * tl.load(weight + d)
-    y = y * (z * tl.sigmoid(z))
-    tl.store(out + (row * heads + head) * VALUE_DIM + d, y.to(out.dtype.element_ty))
+    heads = tl.num_programs(1)
+    if groups is not None:
+        heads = groups
+        weight += head * WIDTH
+        if head >= groups:
+            return
+    d = tl.arange(0, PADDED)
+    inside = d < WIDTH
+    y = tl.load(values + (row * heads + head) * WIDTH + d, mask=inside, other=0.0)
+    z = summed(partials + row * outputs + first + head * WIDTH + d, inside, stride_split, SPLITS)
+    if groups is not None:
+        y = y * (z * tl.sigmoid(z))
+    y = y * tl.rsqrt(tl.sum(y * y, 0) / WIDTH + eps) * tl.load(weight + d, mask=inside, other=0.0)
+    if groups is None:
+        y = y * (z * tl.sigmoid(z))
+    tl.store(out + (row * heads + head) * WIDTH + d, y.to(out.dtype.element_ty), mask=inside)
 
 
 def finish(
@@ -60,19 +71,24 @@ def finish(
     out: Tensor,
     rows: int,
     skip: Tensor | None,
+    groups: int | None = None,
 ) -> None:
     """Compute out = norm(values) * silu(z), the norm over each head, and write the rows' entries to the log.
 
+    With `groups` out = norm(values * silu(z)), the norm over each of so many groups of heads.
+
     Args:
-        partials: float32 [splits, R, channels + values], whose last columns are z.
+        partials: float32 [splits, R, channels + values], whose last columns are z; with `groups` its first.
         values: float32 [R, value_heads, value_dim], of `step`.
-        norm: weight float32 [value_dim], and eps.
+        norm: weight float32 [value_dim], with `groups` [value_heads * value_dim], and eps.
         start: int32 [1], entry of the first row.
         out: compute dtype [R, value_heads * value_dim], written.
         skip: int32 [1]; non-zero skips the kernel.
     """
     value_heads, value_dim = values.shape[1:]
     weight, eps = norm
+    width = value_heads // groups * value_dim if groups else value_dim
+    padded = triton.next_power_of_2(width)
     _finish[(rows, value_heads)](
         partials,
         values,
@@ -85,12 +101,15 @@ def finish(
         partials.stride(0),
         entries.stride,
         partials.shape[2],
+        0 if groups else partials.shape[2] - value_heads * value_dim,
         eps,
-        VALUE_DIM=value_dim,
+        groups,
+        WIDTH=width,
+        PADDED=padded,
         SPLITS=partials.shape[0],
         SLOTS=STATE_SLOTS,
         SHARE=triton.next_power_of_2(triton.cdiv(entries.stride, value_heads)),
-        num_warps=warps(entries.stride, value_heads),
+        num_warps=max(warps(entries.stride, value_heads), min(8, padded // 512)),
         enable_fp_fusion=True,
     )
 

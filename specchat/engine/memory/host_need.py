@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from specchat.engine.memory.state_need import held, room
+from specchat.engine.memory.state_need import gates_width, held, pieces, room, width
 from specchat.engine.memory.vectors import FEW, LANES, attention_room, latent_places, panels_for, workers
 from specchat.engine.recipe import Attention, Recipe, ShortConv
 from specchat.engine.weights.config import ModelConfig
@@ -33,6 +33,11 @@ def entries(recipe: Recipe, capacity: int) -> int:
     return of_entries + sum(map(held, recipe.recurrent))
 
 
+def of_tree(recipe: Recipe) -> int:
+    """Values of a tree's node in the caches of all layers."""
+    return sum(mixer.entry for mixer in recipe.cached) + sum(pieces(of) * width(of) for of in recipe.recurrent)
+
+
 class PassShape(NamedTuple):
     """Values of a row of the `wide` buffer of a compiled pass and of each thread's `own` two, and of its `scores`."""
 
@@ -46,11 +51,11 @@ def pass_shape(recipe: Recipe, capacity: int, ordered: bool) -> PassShape:
     matrices = [matrix for matrix, _ in recipe.forms] + ([recipe.per_layer.project] if recipe.per_layer else [])
     widest = max(LANES * sum(map(panels_for, matrix.outputs)) for matrix in matrices)
     latents = (latent_places(mixer)[-1] for mixer in recipe.attentions if mixer.latent)
-    gates = max((sum(map(panels_for, mixer.gates.outputs)) for mixer in recipe.recurrent), default=0)
+    of_states = (gates_width(mixer) + 2 * pieces(mixer) * mixer.key_dim for mixer in recipe.recurrent)
     after = any(layer.post_norms or layer.input or layer.parallel for layer in recipe.layers)
     moved = max(matrix.inputs for matrix in matrices) if ordered else 0
     return PassShape(
-        max(widest, *latents, 0) + LANES * (gates + after * panels_for(recipe.hidden)),
+        max(widest, *latents, 0) + max(of_states, default=0) + after * LANES * panels_for(recipe.hidden),
         max(recipe.hidden, FEW * LANES, moved),
         max([attention_room(capacity, recipe.deepest), *map(room, recipe.recurrent)]),
     )
@@ -68,7 +73,7 @@ def buffers(c: ModelConfig, head_rows: int, threads: int, capacity: int, ordered
     working = workers(c, threads, VERIFY_ROWS)
     logits = VERIFY_ROWS * LANES * panels_for(head_rows)
     turns = 2 * capacity * r.deepest * len(r.ropes)
-    held = 4 * (turns + ROWS * (c.hidden + shape.wide) + working * for_one + TREE_ROWS * r.entry + logits + inputs)
+    held = 4 * (turns + ROWS * (c.hidden + shape.wide) + working * for_one + TREE_ROWS * of_tree(r) + logits + inputs)
     return held + mixture_need(r, ROWS).bytes(working)
 
 
@@ -81,7 +86,7 @@ def packing_workspace(c: ModelConfig, read_as: ReadAs) -> int:
 def reference_workspace(c: ModelConfig, capacity: int) -> int:
     """Buffers of the reference, plus workspace of a pass or of loading its largest matrix, the larger."""
     r = c.recipe
-    tables = 2 * capacity * r.deepest * len(r.ropes) + TREE_ROWS * r.entry
+    tables = 2 * capacity * r.deepest * len(r.ropes) + TREE_ROWS * of_tree(r)
     passing = 2 * ROWS * c.hidden + 3 * VERIFY_ROWS * c.vocab
     return HEAP + 4 * (tables + max(passing, c.vocab * c.hidden, 2 * _largest(c)))
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specchat.engine.memory.state_need import BACK, PLANES, SLACK, SLOTS, width
+from specchat.engine.memory.state_need import BACK, PLANES, SLACK, SLOTS, pieces, width
 from specchat.engine.recipe import Delta
 
 BASE, TIP, FOLD = range(3)
@@ -21,8 +21,8 @@ NOWHERE = 1 << 62
 
 
 class LogEntry(NamedTuple):
-    """Parts of entries, views: key [..., key_heads, key_dim], update [..., key_heads, sharing * value_dim], inputs of
-    the convolution [..., key_heads, those of a key head], and decays [..., key_heads, sharing]."""
+    """Parts of entries, views: key [..., pieces, key_dim], update [..., pieces, heads * value_dim], inputs of the
+    convolution [..., pieces, those of a piece], and decays [..., pieces, heads], of the value heads of a piece."""
 
     key: Tensor
     update: Tensor
@@ -42,14 +42,14 @@ class StateLog:
 
     Attributes:
         states: float32 [PLANES, value_heads, key_dim, value_dim]; executors may order the values of a head otherwise.
-        entries: float32 [SLOTS, key_heads, `state_need.width`]; that of position p is at p % SLOTS.
+        entries: float32 [SLOTS, `state_need.pieces`, `state_need.width`]; that of position p is at p % SLOTS.
         positions: int64 [3], see BASE; in numpy, as each pass reads them.
     """
 
     def __init__(self, of: Delta) -> None:
         self.of = of
         self.states = torch.zeros(PLANES, of.value_heads, of.key_dim, of.value_dim)
-        self.entries = torch.zeros(SLOTS, of.key_heads, width(of))
+        self.entries = torch.zeros(SLOTS, pieces(of), width(of))
         self.positions = np.array([0, NOWHERE, 0])
 
     @property
@@ -109,14 +109,14 @@ class StateLog:
         return torch.arange(first, last) % SLOTS
 
     def put(self, entries: Tensor, start: int) -> None:
-        """Write entries float32 [rows, key_heads, width] from position `start` on."""
+        """Write entries float32 [rows, pieces, width] from position `start` on."""
         self.entries[self.slots(start, start + len(entries))] = entries
 
     def parts(self, entries: Tensor) -> LogEntry:
-        """The parts of entries float32 [..., key_heads, width]."""
-        of = self.of
-        values = of.sharing * of.value_dim
-        sizes = [of.key_dim, values, 2 * of.key_dim + values, of.sharing]
+        """The parts of entries float32 [..., pieces, width]."""
+        of, heads = self.of, self.of.value_heads // self.entries.shape[1]
+        values = heads * of.value_dim
+        sizes = [of.key_dim, values, 2 * of.key_dim + values, heads]
         found = entries[..., : sum(sizes)].split(sizes, -1)
         return LogEntry(*found)
 

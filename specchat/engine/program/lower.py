@@ -58,8 +58,9 @@ def _mixer(layer: Layer) -> Iterator[Kind]:
     yield Multiply(first, source, projected)
     mixed = Buffer("mixed", last.inputs)
     if isinstance(mixer, Delta):
-        gates = _sums("gates", mixer.gates)
-        yield Multiply(mixer.gates, source, gates)
+        gates = _sums("gates", mixer.gates) if mixer.gates else None
+        if mixer.gates and gates:
+            yield Multiply(mixer.gates, source, gates)
         yield Advance(mixer, projected, gates, mixed)
     elif isinstance(mixer, ShortConv):
         yield Convolve(mixer, projected, mixed)
@@ -74,6 +75,8 @@ def _mixer(layer: Layer) -> Iterator[Kind]:
 
 def _feed(layer: Layer) -> Iterator[Kind]:
     feed = layer.feed
+    if feed is None:
+        return
     source = Buffer("inputs", layer.gated.gate_up.inputs)
     if not layer.parallel:
         yield Normalise(feed.apart.router if isinstance(feed, Experts) and feed.apart else layer.pre_feed, source)

@@ -122,13 +122,13 @@ class Convolve:
 
 @dataclass(frozen=True)
 class Advance:
-    """out = norm(y) silu(z), from the rows' products and gates; recurrent states go on by the rows."""
+    """out = the inputs of the last product, from the rows' products and gates; recurrent states go on by the rows."""
 
     pieces: ClassVar = (Delta,)
 
     of: Delta
     source: Buffer
-    gates: Buffer
+    gates: Buffer | None
     out: Buffer
 
 

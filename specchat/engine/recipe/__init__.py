@@ -5,7 +5,7 @@ recipes. Torch is not imported here, since the app imports this.
 """
 
 from specchat.engine.recipe.feeds import MOST_EXPERTS, Activation, Apart, Experts, Gated
-from specchat.engine.recipe.mixers import LENGTH_EPS, Attention, Delta, Latent, ShortConv
+from specchat.engine.recipe.mixers import LENGTH_EPS, Attention, Delta, Latent, Selective, ShortConv
 from specchat.engine.recipe.model import Layer, LayerInput, PerLayer, Recipe
 from specchat.engine.recipe.parts import Matrix, Norm, Rope, Unsupported
 
@@ -26,6 +26,7 @@ __all__ = [
     "PerLayer",
     "Recipe",
     "Rope",
+    "Selective",
     "ShortConv",
     "Unsupported",
 ]

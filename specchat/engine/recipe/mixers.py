@@ -174,6 +174,27 @@ class ShortConv:
 
 
 @dataclass(frozen=True)
+class Selective:
+    """The change of states of Mamba 2 (Dao and Gu 2024), in the place of the delta rule.
+
+    With dt = softplus(a + shift), g = e^(-e^decay dt) and values, keys and queries of any length a token computes
+
+        S = g S + k (dt v)^T,  y = S^T q + skip v
+
+    and the layer's output is out(weight norm(y silu(z))), the norm being over the value heads of each key head.
+
+    Attributes:
+        skip: name of a tensor [value_heads].
+        weight: name of a tensor [value_heads * value_dim].
+        conv_bias: name of the tensor [channels] that is added by the convolution; empty: none.
+    """
+
+    skip: str
+    weight: str
+    conv_bias: str = ""
+
+
+@dataclass(frozen=True)
 class Delta:
     """Gated DeltaNet (Yang et al. 2025): each value head has a matrix S [key_dim, value_dim] in place of KV entries.
 
@@ -185,11 +206,12 @@ class Delta:
     and the layer's output is out(norm(y) silu(z)). As many value heads in a row share a query and key head.
 
     Attributes:
-        mix: queries, keys, values and z, concatenated.
-        gates: b and a of each value head, concatenated.
+        mix: queries, keys, values and z, concatenated; with `selective` z, values, keys, queries and a.
+        gates: b and a of each value head, concatenated; None with `selective`.
         convolution: name of the tensor [channels, 1, taps]; the last tap is of the token itself.
         decay, shift: names of tensors [value_heads].
         norm: of each value head.
+        selective: another change of states, and what belongs to it; None: that of above.
     """
 
     key_heads: int
@@ -198,12 +220,25 @@ class Delta:
     value_dim: int
     taps: int
     mix: Matrix
-    gates: Matrix
+    gates: Matrix | None
     out: Matrix
     norm: Norm
     convolution: str
     decay: str
     shift: str
+    selective: Selective | None = None
+
+    @property
+    def spans(self) -> tuple[tuple[int, int], ...]:
+        """Queries, keys and values among the channels: the first, and how many."""
+        keys, values = self.key_heads * self.key_dim, self.value_heads * self.value_dim
+        first = (values + keys, values, 0) if self.selective else (0, keys, 2 * keys)
+        return tuple(zip(first, (keys, keys, values), strict=True))
+
+    @property
+    def begins(self) -> tuple[int, int]:
+        """Values of a row of the first product before the channels and before z."""
+        return (self.value_heads * self.value_dim, 0) if self.selective else (0, self.channels)
 
     @property
     def sharing(self) -> int:
@@ -228,8 +263,10 @@ class Delta:
     @property
     def vectors(self) -> dict[str, tuple[int, ...]]:
         """Shapes of tensors that are neither matrices nor weights of norms, by name."""
-        heads = (self.value_heads,)
-        return {self.convolution: (self.channels, 1, self.taps), self.decay: heads, self.shift: heads}
+        heads, of = (self.value_heads,), self.selective
+        found = {self.convolution: (self.channels, 1, self.taps), self.decay: heads, self.shift: heads}
+        values = self.value_heads * self.value_dim
+        return found | ({of.skip: heads, of.weight: (values,), of.conv_bias: (self.channels,)} if of else {})
 
     @property
     def entry(self) -> int:

@@ -47,7 +47,7 @@ class PerLayer:
 
 @dataclass(frozen=True)
 class Layer:
-    """x += residual * post_mixer(mixer(pre_mixer(x))), then the same of `feed`; a norm may be missing.
+    """x += residual * post_mixer(mixer(pre_mixer(x))), then the same of `feed`, if any; a norm may be missing.
 
     Attributes:
         input: what is added after both halves, where one was not skipped; None: nothing.
@@ -56,7 +56,7 @@ class Layer:
     """
 
     mixer: Attention | ShortConv | Delta
-    feed: Gated | Experts
+    feed: Gated | Experts | None
     pre_mixer: Norm | None
     pre_feed: Norm | None
     post_mixer: Norm | None = None
@@ -79,14 +79,15 @@ class Layer:
 
     @property
     def gated(self) -> Gated:
-        """The MLP, or any one of the experts."""
+        """The MLP, or any one of the experts, of a layer that is known to have one."""
+        assert self.feed
         return self.feed.each if isinstance(self.feed, Experts) else self.feed
 
     @property
     def widths(self) -> set[int]:
         """Values between the products of the MLPs."""
-        shared = self.feed.shared if isinstance(self.feed, Experts) else None
-        return {one.width for one in (self.gated, shared) if one}
+        of = (self.feed.each, self.feed.shared) if isinstance(self.feed, Experts) else (self.feed,)
+        return {one.width for one in of if one}
 
     @property
     def products(self) -> tuple[Matrix, ...]:
@@ -97,8 +98,9 @@ class Layer:
     def forms(self) -> tuple[tuple[Matrix, int], ...]:
         """Forms of matrices and how many there are of each: one stands for those of all experts."""
         feed, mixer = self.feed, self.mixer
-        of_feed = feed.forms if isinstance(feed, Experts) else ((feed.gate_up, 1), (feed.down, 1))
-        last: tuple[Matrix, ...] = (mixer.gates,) if isinstance(mixer, Delta) else ()
+        of_mlp = ((feed.gate_up, 1), (feed.down, 1)) if isinstance(feed, Gated) else ()
+        of_feed = feed.forms if isinstance(feed, Experts) else of_mlp
+        last: tuple[Matrix, ...] = (mixer.gates,) if isinstance(mixer, Delta) and mixer.gates else ()
         if isinstance(mixer, Attention) and mixer.latent:
             last = mixer.latent.products
         of_input = (self.input.gate, self.input.down) if self.input else ()
@@ -126,7 +128,7 @@ class Layer:
     def vectors(self) -> dict[str, tuple[int, ...]]:
         """Shapes of the tensors that are neither matrices nor weights of norms, by name."""
         found: dict[str, tuple[int, ...]] = {self.scalar: (1,), **self.mixer.vectors}
-        found |= zip(self.gated.curve, ((1,), (1,), (), ()), strict=False)
+        found |= zip(self.gated.curve if self.feed else (), ((1,), (1,), (), ()), strict=False)
         if isinstance(self.feed, Experts):
             found |= {self.feed.factors: (self.feed.count,), self.feed.correction: (self.feed.count,)}
         return {name: shape for name, shape in found.items() if name}
@@ -141,8 +143,9 @@ class Layer:
     def active(self) -> int:
         """Parameters that one row reads: of the experts, only those chosen."""
         feed = self.feed
-        unread = feed.count - feed.top if isinstance(feed, Experts) else 0
-        return self.parameters - unread * (self.gated.gate_up.parameters + self.gated.down.parameters)
+        if not isinstance(feed, Experts):
+            return self.parameters
+        return self.parameters - (feed.count - feed.top) * (feed.each.gate_up.parameters + feed.each.down.parameters)
 
 
 @dataclass(frozen=True)
@@ -250,11 +253,6 @@ class Recipe:
     def deepest(self) -> int:
         """Values of the largest attention head."""
         return max((mixer.head_dim for mixer in self.attentions), default=0)
-
-    @property
-    def entry(self) -> int:
-        """Values of a token's entries in the caches of all layers."""
-        return sum(layer.mixer.entry for layer in self.layers)
 
     @property
     def tables(self) -> int:

@@ -1,4 +1,4 @@
-"""Gated DeltaNet in plain torch: float32, differentiable, any leading dimensions.
+"""Gated DeltaNet and Mamba 2 in plain torch: float32, differentiable, any leading dimensions.
 
 Tokens take the step form one after another, also in prompts: a form in chunks rounds otherwise.
 """
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import silu, softplus
 
-from specchat.engine.recipe import LENGTH_EPS, Delta
+from specchat.engine.recipe import LENGTH_EPS, Delta, Selective
 from specchat.engine.reference.protocols import Tensors
 
 
@@ -44,29 +44,40 @@ def empty(of: Delta, leading: tuple[int, ...], device: torch.device) -> Past:
     return Past(states, torch.zeros(*leading, of.taps - 1, of.channels, device=device))
 
 
-def step_rows(of: Delta, products: Tensor, gates: Tensor, tensors: Tensors, past: Past) -> Tensor:
+def step_rows(
+    of: Delta, products: Tensor, gates: Tensor | None, tensors: Tensors, past: Past, selective: Selective | None
+) -> Tensor:
     """Inputs float32 [..., rows, inputs] of the last product, of rows that follow each other.
 
     Args:
         products, gates: of the products `mix` and `gates`, float32 [..., rows, outputs].
     """
-    mixed, z = products.split([of.channels, of.value_heads * of.value_dim], -1)
-    write, forget = gates.chunk(2, -1)
-    write, decay = write.sigmoid(), _decay(of, forget, tensors)
+    first, of_z = of.begins
+    mixed, z = products.narrow(-1, first, of.channels), products.narrow(-1, of_z, of.value_heads * of.value_dim)
+    write, forget = (None, products[..., -of.value_heads :]) if gates is None else gates.chunk(2, -1)
+    grown = softplus(forget + tensors.vector(of.shift))
+    write = grown if write is None else write.sigmoid()
+    decay = torch.exp(-tensors.vector(of.decay).exp() * grown)
     inputs = torch.cat([past.inputs, mixed], -2)
     query, key, value = _heads(of, _convolved(of, inputs, tensors))
     states, made = past.states, []
     for row in range(products.shape[-2]):
-        remembered = states * decay[..., row, :, None, None]
-        found = (remembered * _shared(of, key[..., row, :, :])[..., None]).sum(-2)
-        update = (value[..., row, :, :] - found) * write[..., row, :, None]
+        new = value[..., row, :, :]
+        if selective is None:
+            remembered = states * decay[..., row, :, None, None]
+            new = new - (remembered * _shared(of, key[..., row, :, :])[..., None]).sum(-2)
+        update = new * write[..., row, :, None]
         change = StateChange(key[..., row, :, :], update, decay[..., row, :])
         states = advanced(of, states, change)
         if past.keep is not None:
             past.keep(mixed[..., row, :], change, states)
         made.append((states * _shared(of, query[..., row, :, :])[..., None]).sum(-2))
-    outputs = tensors.norm(of.norm)(torch.stack(made, -3)) * silu(z.unflatten(-1, (of.value_heads, -1)))
-    return outputs.flatten(-2)
+    outputs, opened = torch.stack(made, -3), silu(z.unflatten(-1, (of.value_heads, -1)))
+    if selective is None:
+        return (tensors.norm(of.norm)(outputs) * opened).flatten(-2)
+    outputs = (outputs + tensors.vector(selective.skip)[:, None] * value) * opened
+    normed = tensors.norm(of.norm)(outputs.unflatten(-2, (of.key_heads, -1)).flatten(-2))
+    return normed.flatten(-2) * tensors.vector(selective.weight)
 
 
 def advanced(of: Delta, states: Tensor, change: StateChange) -> Tensor:
@@ -80,22 +91,20 @@ def _shared(of: Delta, heads: Tensor) -> Tensor:
     return heads.repeat_interleave(of.sharing, -2)
 
 
-def _decay(of: Delta, forget: Tensor, tensors: Tensors) -> Tensor:
-    """Factors on the states, float32 [..., rows, value_heads]."""
-    return torch.exp(-tensors.vector(of.decay).exp() * softplus(forget + tensors.vector(of.shift)))
-
-
 def _convolved(of: Delta, inputs: Tensor, tensors: Tensors) -> Tensor:
     """Channels float32 [..., rows, channels] after the convolution of [..., taps - 1 + rows, channels] and silu."""
     taps, rows = tensors.vector(of.convolution)[:, 0], inputs.shape[-2] - of.taps + 1
     seen = [inputs[..., tap : tap + rows, :] * taps[:, tap] for tap in range(of.taps)]
+    if of.selective and of.selective.conv_bias:
+        seen.append(tensors.vector(of.selective.conv_bias).expand_as(seen[0]))
     return silu(torch.stack(seen).sum(0))
 
 
 def _heads(of: Delta, channels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Queries and keys float32 [..., rows, key_heads, key_dim] and values [..., rows, value_heads, value_dim]."""
-    keys = of.key_heads * of.key_dim
-    query, key, value = channels.split([keys, keys, of.value_heads * of.value_dim], -1)
+    query, key, value = (channels.narrow(-1, *span) for span in of.spans)
     query, key = (each.unflatten(-1, (of.key_heads, -1)) for each in (query, key))
+    if of.selective:
+        return query, key, value.unflatten(-1, (of.value_heads, -1))
     query, key = (each * (each.square().sum(-1, keepdim=True) + LENGTH_EPS).rsqrt() for each in (query, key))
     return query * of.key_dim**-0.5, key, value.unflatten(-1, (of.value_heads, -1))

@@ -24,7 +24,7 @@ from specchat.engine.program.ops import (
     Normalise,
     Scale,
 )
-from specchat.engine.recipe import Activation, Attention, Experts, Gated, Norm
+from specchat.engine.recipe import Activation, Attention, Experts, Gated, Norm, Selective
 from specchat.engine.reference.delta import Past, step_rows
 from specchat.engine.reference.protocols import ModelTensors, Tensors
 
@@ -186,10 +186,10 @@ def convolve(rows: LayerRows, op: Convolve) -> None:
     rows.buffers[op.out.name] = after * torch.stack(seen).sum(0)
 
 
-def advance(rows: LayerRows, op: Advance) -> None:
+def advance(rows: LayerRows, op: Advance, *, selective: Selective | None) -> None:
     assert isinstance(rows.context, Past)
-    products, gates = rows.buffers[op.source.name], rows.buffers[op.gates.name]
-    rows.buffers[op.out.name] = step_rows(op.of, products, gates, rows.tensors, rows.context)
+    products, gates = rows.buffers[op.source.name], rows.buffers[op.gates.name] if op.gates else None
+    rows.buffers[op.out.name] = step_rows(op.of, products, gates, rows.tensors, rows.context, selective)
 
 
 def gate_input(rows: LayerRows, op: GateInput) -> None:

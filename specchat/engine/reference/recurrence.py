@@ -1,6 +1,7 @@
 """The log of states of a layer as the reference reads and writes it, row by row."""
 
 from collections.abc import Sequence
+from operator import itemgetter
 
 import torch
 from torch import Tensor
@@ -15,6 +16,8 @@ class Recurrence:
 
     def __init__(self, log: StateLog) -> None:
         self._of, self._log = log.of, log
+        self._parts = log.entries.shape[1] // log.of.key_heads
+        """Pieces of a key head."""
         self._nodes = torch.zeros(MAX_TREE_NODES, *log.entries.shape[1:])
         """Entries of a tree's nodes."""
         self._start = self._at = 0
@@ -52,8 +55,9 @@ class Recurrence:
         def keep(own: Tensor, change: StateChange, states: Tensor) -> None:
             entry = log.entries[position % len(log.entries)]
             parts = log.parts(entry)
-            parts.key[:], parts.inputs[:] = change.key, self._by_head(own)
-            parts.update[:], parts.decay[:] = (each.view(of.key_heads, -1) for each in (change.update, change.decay))
+            parts.key[:], parts.inputs[:] = change.key.repeat_interleave(self._parts, 0), self._by_piece(own)
+            pieces = of.key_heads * self._parts
+            parts.update[:], parts.decay[:] = (each.view(pieces, -1) for each in (change.update, change.decay))
             if node is not None:
                 self._nodes[node] = entry
             self._at, self._states = position + 1, states
@@ -69,18 +73,21 @@ class Recurrence:
         of, log = self._of, self._log
         for slot in log.slots(first, last):
             key, update, _, decay = log.parts(log.entries[slot])
-            change = StateChange(key, update.reshape(of.value_heads, -1), decay.reshape(-1))
+            change = StateChange(key[:: self._parts], update.reshape(of.value_heads, -1), decay.reshape(-1))
             states = advanced(of, states, change)
         return states
 
-    def _by_head(self, channels: Tensor) -> Tensor:
-        """Channels float32 [channels] by the key heads that they are of."""
-        keys = self._of.key_heads * self._of.key_dim
-        kinds = channels.split([keys, keys, self._of.channels - 2 * keys], -1)
-        return torch.cat([kind.view(self._of.key_heads, -1) for kind in kinds], -1)
-
-    def _channels(self, by_head: Tensor) -> Tensor:
-        """The inverse of `_by_head`, for each of several tokens."""
+    def _by_piece(self, channels: Tensor) -> Tensor:
+        """Channels float32 [channels] by the pieces that read them: those of a query and a key, and of values."""
         of = self._of
-        kinds = by_head.split([of.key_dim, of.key_dim, of.sharing * of.value_dim], -1)
-        return torch.cat([kind.flatten(-2) for kind in kinds], -1)
+        kinds = [channels.narrow(-1, *span) for span in of.spans]
+        query, key = (kind.view(of.key_heads, -1).repeat_interleave(self._parts, 0) for kind in kinds[:2])
+        return torch.cat([query, key, kinds[2].view(len(key), -1)], -1)
+
+    def _channels(self, by_piece: Tensor) -> Tensor:
+        """The inverse of `_by_piece`, for each of several tokens."""
+        of = self._of
+        query, key, value = by_piece.split([of.key_dim, of.key_dim, by_piece.shape[-1] - 2 * of.key_dim], -1)
+        kinds = query[:, :: self._parts], key[:, :: self._parts], value
+        found = sorted(zip(of.spans, kinds, strict=True), key=itemgetter(0))
+        return torch.cat([kind.flatten(-2) for _, kind in found], -1)

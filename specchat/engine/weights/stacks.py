@@ -17,6 +17,9 @@ OLDER = (
     (re.compile(r"(\.experts\.\d+)\.w3\."), r"\1.up_proj."),
     (re.compile(r"(\.experts\.\d+)\.w2\."), r"\1.down_proj."),
     (re.compile(r"\.router\.scale$"), ".router.norm.weight"),
+    (re.compile(r"\.mlp\.input_linear\.weight$"), ".mlp.experts.gate_up_proj"),
+    (re.compile(r"\.mlp\.output_linear\.weight$"), ".mlp.experts.down_proj"),
+    (re.compile(r"\.mlp\.router\.layer\."), ".mlp.gate."),
 )
 """Names in files of older versions or of one family, and ours of the same tensors."""
 STACKS = {".experts.gate_up_proj": ("gate_proj", "up_proj"), ".experts.down_proj": ("down_proj",)}

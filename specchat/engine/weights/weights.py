@@ -104,27 +104,26 @@ class Weights:
                     raise ModelError(
                         f"{file} is damaged or cut short ({error}). Download the checkpoint again."
                     ) from None
-                self._home |= {name: Home(file, handle, name) for name in handle.keys()}  # noqa: SIM118
+                self._home |= {renamed(name): Home(file, handle, name) for name in handle.keys()}  # noqa: SIM118
         except BaseException:
             self._stack.close()
             raise
         stored, self._home = self._home, {}
-        for home in stored.values():
-            self._add(home, stored)
+        for name, home in stored.items():
+            self._add(name, home, stored)
         for beginning in TEXT_PARTS:
             if f"{beginning}embed_tokens.weight" in self._home:
                 self._home = {_of_text(name, beginning): home for name, home in self._home.items()}
 
-    def _add(self, home: Home, stored: Mapping[str, Home]) -> None:
+    def _add(self, name: str, home: Home, stored: Mapping[str, Home]) -> None:
         """Add a tensor by our name of it; a stack as the matrices of its experts. `stored` are all in the files."""
-        name = renamed(home.name)
         parts: dict[str, Rows] = {}
         end, part = by_turns(name, stored)
         if end:
             parts = dict(of_turns(name, end, part, home.shape))
             self._stacks[name.removesuffix(part)] = next(iter(home.shape), 0)
         elif is_stack(name):
-            gate_up, down = (stored[one].shape if one in stored else () for one in of_layer(home.name))
+            gate_up, down = (stored[one].shape if one in stored else () for one in of_layer(name))
             parts = dict(unstacked(name, home.shape, are_transposed(gate_up, down)))
             self._stacks[name] = next(iter(home.shape), 0)
         self._home |= {part: home._replace(rows=rows) for part, rows in parts.items()} or {name: home}

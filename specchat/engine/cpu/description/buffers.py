@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from specchat.engine.cpu.primitives.records import PASS, Structure
 from specchat.engine.cpu.products.shared import LINE
 from specchat.engine.memory.host_need import mixture_need, pass_shape
-from specchat.engine.memory.state_need import width
+from specchat.engine.memory.state_need import pieces, width
 from specchat.engine.memory.vectors import LANES, filled
 from specchat.engine.model.rows import PREFILL_ROWS
 from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout
@@ -32,7 +32,7 @@ class PassBuffers:
         token_ids: int64 [capacity + 1], by position: the last token of a pass at it, and one more.
         logits: float32 [rows, width of the head], for the most rows so far.
         tree_scratch: for each layer float32 [2, MAX_TREE_NODES, kv_heads, head_dim], keys and values of a tree, its own
-            or those that it shares, or [MAX_TREE_NODES, key_heads, values], entries of recurrent states; empty until
+            or those that it shares, or [MAX_TREE_NODES, pieces, values], entries of recurrent states; empty until
             `make_tree_scratch`.
         mixtures: of `mixture_buffers`.
         counters: int64, of `together.py`; zero before a pass.
@@ -115,5 +115,5 @@ def mixture_buffers(recipe: Recipe, threads: int) -> dict[str, NDArray[Any]]:
 def _of_tree(layer: Layer) -> tuple[int, ...]:
     mixer = layer.mixer
     if isinstance(mixer, Delta):
-        return MAX_TREE_NODES, mixer.key_heads, width(mixer)
+        return MAX_TREE_NODES, pieces(mixer), width(mixer)
     return 2, MAX_TREE_NODES, mixer.kv_heads, mixer.head_dim

@@ -9,11 +9,11 @@ from specchat.engine.cpu.description.steps import Floats, StepList
 from specchat.engine.cpu.layers import attention
 from specchat.engine.cpu.padding import padded_eps
 from specchat.engine.cpu.primitives.records import ATTENTION, DELTA, LATENT, SHORT_CONV, Structure
-from specchat.engine.memory.state_need import SLOTS, width
+from specchat.engine.memory.state_need import SLOTS, gates_width, pieces, width
 from specchat.engine.memory.vectors import LANES, latent_places, panels_for
 from specchat.engine.model.rope import tempers
 from specchat.engine.program.ops import Advance, Attend, Convolve, Expand
-from specchat.engine.recipe import LENGTH_EPS, Norm
+from specchat.engine.recipe import LENGTH_EPS, Delta, Norm, Selective
 from specchat.engine.strategy import resolved
 
 
@@ -113,46 +113,72 @@ def convolve(steps: StepList, op: Convolve) -> None:
     steps.step(resolved("specchat.engine.cpu.layers.short_conv:ADDRESS"), record)
 
 
-def advance(steps: StepList, op: Advance) -> None:
-    """Results replace z. Threads multiply the gates as they begin, and meet after that."""
+def advance(steps: StepList, op: Advance, *, selective: Selective | None) -> None:
+    """Results replace z. Threads multiply the gates as they begin, if there are some, and meet after that."""
     of, arrays, log = op.of, steps.arrays, steps.arrays.logs[steps.layer]
     assert log is not None
-    steps.product = None
-    steps.places[op.out.name] = steps.places[op.source.name] + of.channels
-    keys, vectors = of.key_heads * of.key_dim, arrays.vectors
-    taps = vectors[of.convolution][:, 0].T
-    kinds = [kind.reshape(of.taps, of.key_heads, -1) for kind in np.split(taps, [keys, 2 * keys], 1)]
-    of_keys = np.full(of.key_dim, of.key_dim**-0.5, np.float32)
+    if of.gates:
+        steps.product = None
+    first, of_z = of.begins
+    at = steps.read(op.source) if selective else steps.places[op.source.name]
+    steps.places[op.out.name] = at + of_z
+    count, vectors, after = pieces(of), arrays.vectors, LANES * panels_for(sum(of.mix.outputs))
+    query, key, value = (at + first + span for span, _ in of.spans)
     rates, shifts = (
         _floats(np.pad(values, (0, -of.value_heads % LANES)))
         for values in (np.exp(vectors[of.decay]), vectors[of.shift])
     )
+    of_keys = np.full(of.key_dim, of.key_dim**-0.5, np.float32)
+    kind: dict[str, Any] = {
+        "writes": after,
+        "decays": after + gates_width(of) // 2,
+        "query_length": _floats(of_keys * of.key_dim**-0.5),
+        "key_length": of_keys,
+        "norm": arrays.norms[of.norm],
+    }
+    if selective:
+        kind = {"writes": at + first + of.channels, "decays": after, "skip": vectors[selective.skip]}
+        kind |= {"norm": vectors[selective.weight]}
+        if selective.conv_bias:
+            kind["bias"] = _by_piece(of, vectors[selective.conv_bias][None])[:, 0]
     record = Structure(
         DELTA,
-        key_heads=of.key_heads,
-        sharing=of.sharing,
+        pieces=count,
+        parts=count // of.key_heads,
+        sharing=of.value_heads // count,
         key_dim=of.key_dim,
         value_dim=of.value_dim,
         taps=of.taps,
-        channels=of.channels,
-        mixed=LANES * panels_for(sum(of.mix.outputs)),
-        gates=arrays.products[of.gates],
+        query=query,
+        key=key,
+        value=value,
+        z=at + of_z,
+        convolved=after + gates_width(of),
+        gates=arrays.products[of.gates] if of.gates else None,
         states=log.states.numpy(),
         entries=log.entries.numpy(),
         entry=width(of),
         held=SLOTS,
         positions=log.positions,
-        weights=_floats(np.concatenate(kinds, 2).transpose(1, 0, 2)),
+        weights=_by_piece(of, vectors[of.convolution][:, 0].T),
         rates=rates,
         shifts=shifts,
-        query_length=_floats(of_keys * of.key_dim**-0.5),
-        key_length=of_keys,
-        norm=arrays.norms[of.norm],
         length_eps=LENGTH_EPS / of.key_dim,
         eps=of.norm.eps,
+        **kind,
     )
     steps.mixers.append(record)
     steps.step(resolved("specchat.engine.cpu.layers.delta:ADDRESS"), record)
+
+
+def _by_piece(of: Delta, channels: NDArray[Any]) -> Floats:
+    """Numbers [any, channels] by the pieces that read them, [pieces, any, inputs of a piece]."""
+    count = pieces(of)
+    query, key, value = (channels[:, first : first + size] for first, size in of.spans)
+    query, key = (
+        np.repeat(kind.reshape(len(kind), of.key_heads, -1), count // of.key_heads, 1) for kind in (query, key)
+    )
+    return _floats(np.concatenate([query, key, value.reshape(len(value), count, -1)], 2).transpose(1, 0, 2))
 
 
 def _floats(values: NDArray[Any]) -> Floats:

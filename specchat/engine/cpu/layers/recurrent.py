@@ -1,4 +1,4 @@
-"""Vector code of Gated DeltaNet: a token's change of a few columns of a state, its gates, its convolution.
+"""Vector code of recurrent states: a token's change of a few columns of a state, its gates, its convolution.
 
 Columns of a state do not depend on each other, so how many go together changes no bit.
 """
@@ -63,11 +63,14 @@ def step(
     decay: Address,
     value: Address,
     update: Address,
+    skip: Address,
 ) -> None:
     """One token of the delta rule: `advance` by update = write (value - decay state^T key); value = state^T query.
 
-    Arguments are as in `advance`; query [rows], write [1], value [columns].
+    With an address `skip` one of Mamba 2: by update = write value; value = state^T query + skip value. Arguments are as
+    in `advance`; query [rows], write [1], value [columns], skip [1].
     """
+    corrects = builder.icmp_signed("==", skip, constant(0))
     factor, writes = (broadcast(builder, load(builder, one, constant(0), F32)) for one in (decay, write))
 
     def found(place: Any, index: Any) -> tuple[Any, list[Any]]:
@@ -75,18 +78,26 @@ def step(
             builder.fmul(load(builder, state, builder.add(place, constant(LANES * v))), factor) for v in range(vectors)
         ]
 
-    known, updates = _sums(builder, vectors, rows, found), []
-    for v, one in enumerate(known):
-        missing = builder.fsub(load(builder, value, constant(LANES * v)), one)
-        updates.append(builder.fmul(missing, writes))
+    values = [load(builder, value, constant(LANES * v)) for v in range(vectors)]
+    known, updates = [cgutils.alloca_once_value(builder, one) for one in values], []
+    with builder.if_then(corrects):
+        for slot, one, new in zip(known, _sums(builder, vectors, rows, found), values, strict=True):
+            builder.store(builder.fsub(new, one), slot)
+    for v, slot in enumerate(known):
+        updates.append(builder.fmul(builder.load(slot), writes))
         store(builder, updates[-1], update, constant(LANES * v))
 
     def changed(place: Any, index: Any) -> tuple[Any, list[Any]]:
         made = _changed(builder, state, place, factor, _number(builder, key, index), updates)
         return _number(builder, query, index), made
 
-    for v, one in enumerate(_sums(builder, vectors, rows, changed)):
-        store(builder, one, value, constant(LANES * v))
+    made = [cgutils.alloca_once_value(builder, one) for one in _sums(builder, vectors, rows, changed)]
+    with builder.if_then(builder.not_(corrects)):
+        through = broadcast(builder, load(builder, skip, constant(0), F32))
+        for slot, new in zip(made, values, strict=True):
+            builder.store(fma(builder, through, new, builder.load(slot)), slot)
+    for v, slot in enumerate(made):
+        store(builder, builder.load(slot), value, constant(LANES * v))
 
 
 def _number(builder: Any, numbers: Any, index: Any) -> Any:
@@ -119,12 +130,21 @@ def _sums(builder: Any, count: int, rows: Any, of: Callable[[Any, Any], tuple[An
 
 
 @primitive
-def open_gates(builder: Any, write: Address, decay: Address, rates: Address, shifts: Address, size: Count) -> None:
-    """write = sigmoid(write); decay = e**(-rates softplus(decay + shifts)); float32 [size], a multiple of LANES."""
+def open_gates(
+    builder: Any, apart: int, write: Address, decay: Address, rates: Address, shifts: Address, size: Count
+) -> None:
+    """write = sigmoid(write); decay = e**(-rates softplus(decay + shifts)); float32 [size], a multiple of LANES.
+
+    Unless `apart`, a constant: write = softplus(write + shifts); decay = e**(-rates write).
+    """
 
     def one(at: Any) -> None:
-        store(builder, sigmoid(builder, load(builder, write, at)), write, at)
-        grown = _softplus(builder, builder.fadd(load(builder, decay, at), load(builder, shifts, at)))
+        if apart:
+            store(builder, sigmoid(builder, load(builder, write, at)), write, at)
+        forget = load(builder, decay if apart else write, at)
+        grown = _softplus(builder, builder.fadd(forget, load(builder, shifts, at)))
+        if not apart:
+            store(builder, grown, write, at)
         less = builder.fsub(splat(0.0), builder.fmul(load(builder, rates, at), grown))
         store(builder, exponential(builder, less), decay, at)
 

@@ -64,16 +64,19 @@ LATENT = _kind(
 Heads have `plain` values and `turned` ones to rotate: queries end with theirs, those of all keys follow the latent.
 """
 DELTA = _kind(
-    "key_heads sharing key_dim value_dim taps channels mixed gates states entries entry held positions weights rates"
-    " shifts query_length key_length norm tree_scratch",
+    "pieces parts sharing key_dim value_dim taps query key value z writes decays convolved gates states entries entry"
+    " held positions weights bias rates shifts query_length key_length skip norm tree_scratch",
     "length_eps eps",
 )
-"""Gated DeltaNet: `mixed` are the padded outputs of the first product, `gates` is the product after them in a row.
+"""Recurrent states: the value heads of a key head are so many `parts`, each of `pieces` has `sharing` value heads.
 
-`states`, `entries` and `positions` are of `StateLog`, with `held` entries of `entry` values for each key head.
-`weights` are the convolution's, float32 [key_heads, taps, inputs of a key head]; `rates` and `shifts` float32
-[value_heads] in whole vectors; `query_length` and `key_length` weights of norms that make lengths; `norm` that of
-value heads.
+Elements of a row of `wide` at which those of the first piece begin: `query`, `key`, `value` and `z`, outputs of the
+first product; `writes` and `decays` of all value heads; `convolved`, a query and a key of each piece. `gates` is the
+product of writes and decays. `states`, `entries` and `positions` are of `StateLog`, with `held` entries of `entry`
+values for each piece. `weights` are the convolution's, float32 [pieces, taps, inputs of a piece], `bias` is [pieces,
+inputs of a piece]; `rates` and `shifts` float32 [value_heads] in whole vectors; `query_length` and `key_length` weights
+of norms that make lengths; `norm` that of value heads. With `skip`, float32 [value_heads], states are those of Mamba 2:
+without a product of gates and without lengths, and the norm is over the value heads of a key head.
 """
 SHORT_CONV = _kind("taps half weights keys values tree_scratch values_offset")
 """A short convolution: `weights` float32 [taps, channels]; `half` of the channels are a key."""

@@ -109,8 +109,8 @@ def gated(c: Settings, prefix: str, *, bias: bool = False, act: str = "", width:
     )
 
 
-def ungated(c: Settings, first: str, last: str, *, bias: bool = False) -> Gated:
-    """An MLP without a gate between the products called `first` and `last`.
+def ungated(c: Settings, first: str, last: str, *, bias: bool = False, width: int = 0) -> Gated:
+    """An MLP without a gate between the products called `first` and `last`, with `width` or that of `c`.
 
     Raises:
         Unsupported: its activation is unknown.
@@ -118,10 +118,10 @@ def ungated(c: Settings, first: str, last: str, *, bias: bool = False) -> Gated:
     activation = ALONE.get(c.hidden_act)
     if activation is None:
         raise Unsupported(f"specchat's decoder has no activation {shown(c.hidden_act)}, only {', '.join(ALONE)}")
-    curve = f"{first.rpartition('.')[0]}.act_fn."
+    inner, curve = width or c.intermediate_size, f"{first.rpartition('.')[0]}.act_fn."
     return Gated(
-        Matrix((first,), (c.intermediate_size,), c.hidden_size, bias),
-        Matrix((last,), (c.hidden_size,), c.intermediate_size, bias),
+        Matrix((first,), (inner,), c.hidden_size, bias),
+        Matrix((last,), (c.hidden_size,), inner, bias),
         activation,
         ungated=True,
         curve=tuple(curve + name for name in CURVE) if activation == "xielu" else (),
@@ -194,23 +194,29 @@ def decoder(c: Settings, layer: Callable[[int, str], Layer]) -> Recipe:
 
 
 def described(recipe: Recipe) -> dict[str, Any]:
-    """The settings that make layers like the first one of `recipe` with attention, in the keys of config.json."""
-    layer = next(one for one in recipe.layers if isinstance(one.mixer, Attention))
+    """The settings that make layers like the first one of `recipe` with attention and an MLP, or else usual ones."""
+    found = (
+        (one.attention, one.feed, one.gated.activation)
+        for one in recipe.layers
+        if isinstance(one.mixer, Attention) and one.feed
+    )
+    of, feed, activation = next(found, (None, None, "silu"))
     rope = next((rope for rope in recipe.ropes if rope is not None), None)
     names = {activation: name for name, activation in reversed(ACTIVATIONS.items())} | {CLAMPED: CLAMPED}
+    shape = {"num_attention_heads": max(1, recipe.hidden // 64), "intermediate_size": 2 * recipe.hidden}
+    if of and feed:
+        shape = {"num_attention_heads": of.heads, "num_key_value_heads": of.kv_heads, "head_dim": of.head_dim}
+        shape |= {"intermediate_size": feed.width}
     return {
         "hidden_size": recipe.hidden,
-        "intermediate_size": layer.feed.width,
         "num_hidden_layers": len(recipe.layers),
-        "num_attention_heads": layer.attention.heads,
-        "num_key_value_heads": layer.attention.kv_heads,
-        "head_dim": layer.attention.head_dim,
         "vocab_size": recipe.vocab,
         "rms_norm_eps": recipe.norm.eps,
+        **shape,
         **({"rope_theta": rope.theta} if rope else {}),
         **({"rope_scaling": {**rope.options, "rope_type": rope.kind}} if rope and rope.kind != "default" else {}),
         "tie_word_embeddings": recipe.tied,
-        "hidden_act": names.get(layer.gated.activation, "silu"),
+        "hidden_act": names.get(activation, "silu"),
     }
 
 

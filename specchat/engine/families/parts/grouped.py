@@ -6,6 +6,7 @@ from specchat.engine.families.parts.experts import Chosen, ExpertsSettings, mixt
 from specchat.engine.families.parts.experts import Count as Experts
 from specchat.engine.families.parts.family import gated
 from specchat.engine.foreign import Count, MaybeCount, Number, Switch
+from specchat.engine.recipe import Experts as Mixture
 from specchat.engine.recipe import Layer
 
 
@@ -31,13 +32,18 @@ class GroupedSettings(ExpertsSettings):
 
 
 def grouped(c: GroupedSettings, index: int, prefix: str, layer: Layer) -> Layer:
-    """`layer`, number `index`, with experts as MLP if it has some.
+    """`layer`, number `index`, with experts as MLP if it has some; as `grouped_experts`."""
+    if index < c.first_k_dense_replace:
+        return layer
+    return replace(layer, feed=grouped_experts(c, f"{prefix}.mlp"))
+
+
+def grouped_experts(c: GroupedSettings, name: str) -> Mixture:
+    """The experts of a layer; `name` begins the names of their tensors.
 
     Raises:
         ValueError: groups are fewer than those chosen, not of two experts or more, or leave too few to choose from.
     """
-    if index < c.first_k_dense_replace:
-        return layer
     count, groups, kept = c.experts, c.n_group or 1, c.topk_group or 1
     if kept > groups:
         raise ValueError(f"topk_group is {kept}, and n_group is {groups}")
@@ -48,8 +54,8 @@ def grouped(c: GroupedSettings, index: int, prefix: str, layer: Layer) -> Layer:
         if c.num_experts_per_tok > kept * of_group:
             left = f"topk_group leaves {kept * of_group} experts"
             raise ValueError(f"num_experts_per_tok is {c.num_experts_per_tok}, and {left}")
-    name, width = f"{prefix}.mlp", c.moe_intermediate_size
-    made = replace(
+    width = c.moe_intermediate_size
+    return replace(
         mixture(c, name, width, renormalised=c.norm_topk_prob),
         sigmoid=True,
         correction=f"{name}.gate.e_score_correction_bias",
@@ -57,4 +63,3 @@ def grouped(c: GroupedSettings, index: int, prefix: str, layer: Layer) -> Layer:
         factor=c.routed_scaling_factor,
         shared=gated(c, f"{name}.shared_experts", width=c.n_shared_experts * width) if c.n_shared_experts else None,
     )
-    return replace(layer, feed=made)
