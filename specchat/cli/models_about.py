@@ -171,7 +171,7 @@ def _as_json(offer: "Offer") -> dict[str, Any]:
         "target_quant": pair.spec.target.quant,
         "draft": pair.spec.draft.label if pair.spec.draft else None,
         "draft_quant": pair.spec.draft.quant if pair.spec.draft else None,
-        "backend": pair.spec.backend,
+        "backend": offer.fit.backend,
         "strategy": pair.strategy,
         "sampling": {name: getattr(pair.sampling, name) for name in SAMPLING},
         "sampling_from": pair.sampling_from,

@@ -11,7 +11,7 @@ from typing import Any
 from specchat.config.errors import ConfigError, UnknownPair, nearest
 from specchat.config.files import read_tables
 from specchat.config.paths import Paths, demo_model, shipped
-from specchat.engine.backends import DEFAULT_BACKEND, GGUF_BACKEND
+from specchat.engine.backends import DEFAULT_BACKEND
 from specchat.engine.protocol.options import Acceptance, Sampling
 from specchat.engine.protocol.pair import GgufOptions, ModelSource, PairSpec, Server
 from specchat.engine.protocol.ranges import SAMPLING
@@ -131,7 +131,6 @@ def local_pair(target: ModelSource, draft: ModelSource | None) -> Pair:
         name=_title(target) + (f" + {_title(draft)}" if draft else ""),
         target=target,
         draft=draft,
-        backend=GGUF_BACKEND if target.is_gguf else DEFAULT_BACKEND,
     )
     return Pair(spec)
 

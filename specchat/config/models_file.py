@@ -83,7 +83,7 @@ def _check_place(*places: str | None) -> None:
         raise ValueError("give one of repo, path and builtin.")
 
 
-GGUF_KEYS = ("file", "gpu_layers", "threads", "cache", "flash_attention")
+GGUF_KEYS = ("gpu_layers", "threads", "cache", "flash_attention")
 """Options of a model that llama.cpp runs; see `engine.pair.GgufOptions`."""
 
 

@@ -1,5 +1,6 @@
 """Facts about a model, from its headers alone."""
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -10,18 +11,19 @@ from pydantic import Field
 from specchat.clean import one_line
 from specchat.engine.errors import ForeignModel, ModelError
 from specchat.engine.fetch.cached import INDEX, is_complete, weights
-from specchat.engine.fetch.listing import PART, parts_of
 from specchat.engine.files import StoredTensors, found, read_json, stored_tensors
 from specchat.engine.foreign import Foreign, MaybeCount, checked
 from specchat.engine.formats import recognised
 from specchat.engine.formats.format import Format as WeightFormat
 from specchat.engine.formats.settings import Quantised
-from specchat.engine.gguf.header import Header, read_header
+from specchat.engine.gguf.files import GgufFiles, file_parts
 from specchat.engine.hf.known import unsupported
 from specchat.engine.weights.config import ModelConfig, parse_config
+from specchat.engine.weights.gguf import GgufModel
 from specchat.engine.weights.written import StoredWeights, stored_format
 
 Format = Literal["safetensors", "GGUF"]
+_SIXTEEN = ("float16", "bfloat16", "fp8")
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,8 @@ class About:
     config: ModelConfig | None = None
     stored: WeightFormat | None = None
     left: frozenset[tuple[str, ...]] = frozenset()
-    foreign: bool = False
+    half: bool = False
+    foreign: str = ""
     why_not: str = ""
     tokens: str = ""
 
@@ -74,12 +77,12 @@ def about_folder(folder: Path, name: str) -> About:
     raw = read_json(path)
     files = weights(folder)
     stored = [_stored(file, file.stat().st_mtime_ns, file.stat().st_size) for file in files]
-    config, why_not, foreign = None, "", False
+    config, why_not, foreign = None, "", ""
     try:
         config = parse_config(folder, raw)
-    except ForeignModel:
+    except ForeignModel as error:
         why_not = unsupported(raw)
-        foreign = not why_not
+        foreign = "" if why_not else error.reason
     except ModelError as error:
         why_not = error.message.removeprefix(f"{path}: ")
     held = max(one.layers for one in stored)
@@ -96,9 +99,10 @@ def about_folder(folder: Path, name: str) -> About:
             kind = stored_format(path, method, config)
             if kind is None or (kind.of_experts and not any(one.packed for one in stored)):
                 method = kind = None  # a 16-bit derivative, whose settings still name one
-    except ForeignModel:
+    except ForeignModel as error:
         why_not, config = unsupported(raw), None
-        foreign = not why_not
+        foreign = "" if why_not else error.reason
+    quant = _method(method) if method else one_line(written.dtype or written.torch_dtype or "", 20)
     return About(
         name=name,
         place=folder,
@@ -106,12 +110,13 @@ def about_folder(folder: Path, name: str) -> About:
         size=sum(path.stat().st_size for path in files),
         architecture=one_line(written.model_type or "", 40),
         parameters=config.parameters() if config else sum(one.values for one in stored),
-        quant=_method(method) if method else one_line(written.dtype or written.torch_dtype or "", 20),
+        quant=quant,
         context=config.context if config else written.max_position_embeddings or inner.max_position_embeddings or 0,
         layers=config.layers if config else written.num_hidden_layers or inner.num_hidden_layers or 0,
         config=config,
         stored=kind,
         left=_left(config, stored) if config and kind and kind.renames else frozenset(),
+        half=quant in _SIXTEEN or (kind is not None and kind.of_experts),
         foreign=foreign,
         why_not=why_not,
     )
@@ -123,33 +128,35 @@ def about_gguf(file: Path, name: str = "") -> About:
     Raises:
         ModelError: a part is missing, or the file is damaged.
     """
-    parts = [file]
-    if PART.fullmatch(file.name):
-        parts = [file.parent / n for n in parts_of(file.name, [path.name for path in file.parent.glob("*.gguf")])]
-        if not parts:
-            raise ModelError(f"{file} is split, and some of its parts are missing. Download the rest of it.")
-    headers = [_header(part, part.stat().st_mtime_ns, part.stat().st_size) for part in parts if found(part)]
-    if not headers:
+    if not found(file):
         raise ModelError(f"{file} is missing, or a link that leads nowhere.")
-    first = headers[0]
-    kind = str(first.values.get("general.type", "model"))
-    if kind != "model":
-        raise ModelError(f"{file} holds no model but {one_line(kind, 40)} for one.")
-    types: dict[str, int] = {}
-    for header in headers:
-        for type_name, count in header.types.items():
-            types[type_name] = types.get(type_name, 0) + count
+    paths = file_parts(file)
+    files = _files(file, tuple((path.stat().st_mtime_ns, path.stat().st_size) for path in paths if found(path)))
+    first, own, foreign = files.headers[0], None, ""
+    types = Counter[str]()
+    for header in files.headers:
+        types.update(header.types)
+    try:
+        own = GgufModel.of(files)
+    except ForeignModel as error:
+        foreign = error.reason
+    except ModelError as error:
+        foreign = error.message.removeprefix(f"{files.path}: ").rstrip(".")
     return About(
         name=name or one_line(str(first.values.get("general.name", "")), 60) or file.stem,
         place=file,
         format="GGUF",
-        size=sum(part.stat().st_size for part in parts),
+        size=sum(path.stat().st_size for path in paths),
         architecture=one_line(first.architecture, 40),
         parameters=sum(types.values()),
-        quant=max(types, key=lambda key: types[key]) if types else "",
+        quant=types.most_common(1)[0][0] if types else "",
         licence=one_line(str(first.values.get("general.license", "")), 40),
         context=first.integer("context_length") or 0,
         layers=first.integer("block_count") or 0,
+        config=own.config if own else None,
+        stored=own.format if own else None,
+        half=own is not None and own.dense != "F32",
+        foreign=foreign,
         tokens=first.tokens,
     )
 
@@ -162,10 +169,10 @@ def _stored(path: Path, changed: int, size: int) -> StoredTensors:
 
 
 @lru_cache(maxsize=512)
-def _header(path: Path, changed: int, size: int) -> Header:
-    """Read once until the file changes: a large vocabulary takes a tenth of a second."""
-    del changed, size
-    return read_header(path)
+def _files(file: Path, states: tuple[tuple[int, int], ...]) -> GgufFiles:
+    """Read once until a file changes: a large vocabulary takes a tenth of a second."""
+    del states
+    return GgufFiles.open(file)
 
 
 def _left(config: ModelConfig, stored: list[StoredTensors]) -> frozenset[tuple[str, ...]]:

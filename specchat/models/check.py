@@ -38,10 +38,8 @@ def checked_pair(
         ModelError: a damaged file.
         EngineError: "download": a repository cannot be reached.
     """
-    if target.is_gguf:
+    if target.is_gguf or (draft is not None and draft.is_gguf):
         return _gguf_pair(hub, target, draft, name)
-    if draft is not None and draft.is_gguf:
-        raise ModelError(f"{draft.label} is a GGUF file, which drafts only for a target that is one too.")
     folders = [_settings(hub, source) for source in (target, draft) if source is not None]
     here = [source.repo is None for source in (target, draft) if source is not None]
     abouts = [_about(folder, known) for (folder, _), known in zip(folders, here, strict=True)]
@@ -81,7 +79,11 @@ def _about(folder: Path, here: bool) -> About:
     except ForeignModel:
         if why_not := unsupported(raw):
             raise ModelError(f"{path}: {why_not}.") from None
-        return about_folder(folder, folder.name) if here else About(folder.name, folder, "safetensors", 0, foreign=True)
+        return (
+            about_folder(folder, folder.name)
+            if here
+            else About(folder.name, folder, "safetensors", 0, foreign="its family is another")
+        )
     try:
         return about_folder(folder, folder.name)
     except ModelError:
@@ -110,17 +112,28 @@ def _settings(hub: Hub, source: ModelSource) -> tuple[Path, str]:
 
 
 def _gguf_pair(hub: Hub, target: ModelSource, draft: ModelSource | None, name: str) -> tuple[Pair, str]:
-    """A pair of a GGUF file. Tokens are compared where both files are here, and anyway when the two are loaded."""
-    about, licence = _gguf_about(hub, target)
-    words = ""
-    if draft is not None and draft.is_gguf:
-        other, _ = _gguf_about(hub, draft)
-        words = cost(about, other) if about is not None and other is not None else ""
-    elif draft is not None and _about(_settings(hub, draft)[0], here=False).foreign:
-        raise ModelError(
-            f"{draft.label} cannot draft for {target.label}: specchat's own decoder does not run it. Take a GGUF file."
-        )
-    return Pair(PairSpec("pair", name, target, draft, backend=GGUF_BACKEND), licence=licence), words
+    """A pair with a GGUF file. Tokens are compared where both models are here, and anyway when the two are loaded."""
+    about, licence = _either(hub, target)
+    small = None if draft is None else _either(hub, draft)[0]
+    pair = Pair(PairSpec("pair", name, target, draft), licence=licence)
+    backend = DEFAULT_BACKEND
+    if target.is_gguf and any(one is not None and one.format == "GGUF" and one.foreign for one in (about, small)):
+        backend = GGUF_BACKEND
+    foreign = [one.foreign for one in (about, small) if one is not None and one.format == "safetensors" and one.foreign]
+    if draft is not None and (foreign or (not target.is_gguf and small is not None and small.foreign)):
+        which = "It" if small is not None and small.foreign else target.label
+        reason = f"{which} is not run by specchat's own decoder"
+        raise ModelError(f"{draft.label} cannot draft for {target.label}: {reason}. Take another draft.")
+    words = cost(about, small) if about is not None and small is not None and small.size and about.size else ""
+    return replace(pair, spec=replace(pair.spec, backend=backend)), words
+
+
+def _either(hub: Hub, source: ModelSource) -> tuple[About | None, str]:
+    """Facts about a GGUF file or a checkpoint, and its licence; as `_gguf_about`, or those that its settings tell."""
+    if source.is_gguf:
+        return _gguf_about(hub, source)
+    folder, licence = _settings(hub, source)
+    return _about(folder, here=source.repo is None), licence
 
 
 def _gguf_about(hub: Hub, source: ModelSource) -> tuple[About | None, str]:

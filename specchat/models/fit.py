@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from specchat.config.catalog import PROGRAM_GIB, Pair
-from specchat.engine.backends import GGUF_BACKEND, HF_BACKEND
+from specchat.engine.backends import DEFAULT_BACKEND, GGUF_BACKEND, HF_BACKEND
 from specchat.engine.memory.gpu_need import unsupported
 from specchat.engine.memory.need import Model, Place, describe_experts
 from specchat.engine.memory.plan import GIB, SPARE, Plan, context_of, drafting, making_room, nearest, plan
@@ -22,14 +22,14 @@ RUNTIME = 1 << 30
 """Bytes beside the weights where others run a model: cache, buffers and the program itself. A guess."""
 LEAST_READ = 100e6
 """Bytes of a step from which its speed is that of memory; caches hold less."""
-_SIXTEEN = ("float16", "bfloat16", "fp8")
 
 
 @dataclass(frozen=True)
 class Fit:
     """`words` say why, or with which setting it would fit; `without` are the pair's heads that it does without.
 
-    `spills` means that the GPU has no room for all experts. `speed` is an estimate for this machine.
+    `spills` means that the GPU has no room for all experts. `speed` is an estimate for this machine. `backend` is what
+    runs the pair, which may be another one than it names where specchat's decoder does not.
     """
 
     verdict: Verdict
@@ -37,6 +37,7 @@ class Fit:
     without: frozenset[Head] = frozenset()
     spills: bool = False
     speed: SpeedEstimate | None = None
+    backend: str = DEFAULT_BACKEND
 
 
 PLACES: Mapping[Verdict, Place] = {"GPU": "cuda", "CPU": "cpu"}
@@ -46,7 +47,9 @@ NO_HEADS = PairHeads()
 
 def fit(pair: Pair, target: About | None, draft: About | None, machine: FreeMemory, heads: PairHeads = NO_HEADS) -> Fit:
     """Fit of `pair`; `target` and `draft` are facts about its models, None where they are not here yet."""
-    found = _fit(pair, target, draft, machine, heads)
+    backend = runner(pair, target, draft)
+    run = replace(pair, spec=replace(pair.spec, backend=backend))
+    found = replace(_fit(run, target, draft, machine, heads), backend=backend)
     place = None if found.spills else PLACES.get(found.verdict)
     if place is None or place not in machine.rates:
         return found
@@ -55,17 +58,25 @@ def fit(pair: Pair, target: About | None, draft: About | None, machine: FreeMemo
     return found if speed is None or speed.plain > fastest else replace(found, speed=speed)
 
 
+def runner(pair: Pair, target: About | None, draft: About | None) -> str:
+    """The backend that will run a pair: its own, or where specchat's decoder does not the next one, as loading does."""
+    foreign = [about for about in (target, draft) if about is not None and about.foreign]
+    if pair.spec.backend != DEFAULT_BACKEND or not foreign:
+        return pair.spec.backend
+    return GGUF_BACKEND if pair.spec.target.is_gguf else HF_BACKEND
+
+
 def _fit(pair: Pair, target: About | None, draft: About | None, machine: FreeMemory, heads: PairHeads) -> Fit:
     if pair.spec.target.server is not None:
         return Fit("server", "runs elsewhere and takes nothing here")
     if reason := pair.unsupported or unable(pair.spec, machine.missing):
         return Fit("no", reason)
-    if target is not None and target.format == "GGUF":
+    if target is not None and pair.spec.backend == GGUF_BACKEND:
         return _by_size(target, draft, machine)
     known = [about for about in (target, draft) if about is not None]
     if reason := next((about.why_not for about in known if about.config is None), ""):
         return Fit("no", reason)
-    if target is not None and (pair.spec.backend == HF_BACKEND or any(about.foreign for about in known)):
+    if target is not None and pair.spec.backend == HF_BACKEND:
         return _by_transformers(pair, target, draft, machine)
     if target is not None and target.config is not None and (draft is not None or pair.spec.draft is None):
         return _planned(pair, target, draft, machine, heads)
@@ -110,8 +121,7 @@ def _model(source: ModelSource, about: About, machine: FreeMemory) -> Model:
     wanted = None if source.quant == "none" else source.quant
     stored = about.stored
     quant = stored.quant if stored and stored.quant else wanted
-    half = about.quant in _SIXTEEN or (stored is not None and stored.of_experts)
-    return Model(about.config, "cpu", quant, stored, half=half, threads=machine.threads, left=about.left)
+    return Model(about.config, "cpu", quant, stored, half=about.half, threads=machine.threads, left=about.left)
 
 
 def _takes(made: Plan, device: Place) -> str:
@@ -158,10 +168,9 @@ def _by_transformers(pair: Pair, target: About, draft: About | None, machine: Fr
     on_gpu = on_cpu = float(RUNTIME)
     for source, about in ((pair.spec.target, target), (pair.spec.draft, draft)):
         if source is not None and about is not None:
-            half = about.quant in _SIXTEEN
-            bits = QUANT_BITS[source.quant] / 16 if half and source.quant in QUANT_BITS else 1.0
+            bits = QUANT_BITS[source.quant] / 16 if about.half and source.quant in QUANT_BITS else 1.0
             on_gpu += about.size * bits
-            on_cpu += about.size * (2 if half and bits == 1.0 else bits)
+            on_cpu += about.size * (2 if about.half and bits == 1.0 else bits)
     if machine.gpu is not None and _holds(machine.gpu, on_gpu):
         return Fit("GPU", f"run by transformers; takes about {on_gpu / GIB:.1f} GiB of GPU memory")
     words = f"run by transformers; takes about {on_cpu / GIB:.1f} GiB"

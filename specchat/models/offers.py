@@ -84,8 +84,8 @@ def offer_at(path: Path, library: Library, machine: FreeMemory) -> Offer:
 def found_pair(found: FoundModel) -> Pair:
     """A model that was found, as a pair without a draft."""
     about = found.about
-    gguf = about.format == "GGUF"
-    backend = GGUF_BACKEND if gguf else HF_BACKEND if about.foreign else DEFAULT_BACKEND
+    other = GGUF_BACKEND if about.format == "GGUF" else HF_BACKEND
+    backend = other if about.foreign else DEFAULT_BACKEND
     spec = PairSpec(_id(about.name), about.name, source_of(found), backend=backend)
     return Pair(spec, licence=about.licence, unsupported=about.why_not)
 
@@ -137,7 +137,7 @@ def _offer(pair: Pair, declared: bool, library: Library, machine: FreeMemory) ->
         missing=missing,
         size=max(stated - here, 0) if missing else here,
         fit=verdict,
-        strategies=strategies(pair, target, translated=bool(worse), heads=drafting),
+        strategies=strategies(pair, target, verdict.backend, translated=bool(worse), heads=drafting),
         licence=pair.licence or (target.licence if target else ""),
         target=target,
         draft=draft,
@@ -156,13 +156,13 @@ def _cost(target: About | None, draft: About | None) -> str:
 
 
 def strategies(
-    pair: Pair, target: About | None, translated: bool = False, heads: Collection[Head] = ()
+    pair: Pair, target: About | None, backend: str, translated: bool = False, heads: Collection[Head] = ()
 ) -> tuple[str, ...]:
-    """The strategies that a pair will have, so far as is known; `translated` where its draft's tokens are others.
+    """The strategies that a pair will have, run by `backend`; `translated` where its draft's tokens are others.
 
     `heads` are those that will draft for it.
     """
-    facts = declared(pair.spec.draft is not None, heads, pair.spec.backend)
+    facts = declared(pair.spec.draft is not None, heads, backend)
     reasons: dict[Feature, str] = {"draft trees": "the draft's tokens differ"} if translated else {}
     layers = target.layers if target is not None and target.layers else None
     reasons |= facts.unsupported

@@ -41,7 +41,7 @@ def step_bytes(source: ModelSource, about: About | None) -> float | None:
     Of a model that is not here yet its name tells the size, as published names do: 8B, and 30B-A3B for 3B that a token
     reads.
     """
-    if about is not None and about.config is not None:
+    if about is not None and about.config is not None and about.format == "safetensors":
         return _read(about.config, bits(source, about), 32.0 if about.quant == "float32" else 16.0) / 8
     if about is not None and about.size:
         return float(about.size)

@@ -74,7 +74,7 @@ def fits(offer: Offer) -> str:
     need, lacks, _ = offer.fit.words.replace("llama-cpp-python", "llama.cpp").partition(" for its ")
     if offer.fit.verdict == "no" and need.startswith("needs "):
         return need if lacks else re.split("[:,]", need)[0]
-    by = RUNS[offer.pair.spec.backend]
+    by = RUNS[offer.fit.backend]
     return f"{offer.fit.verdict} by {by}" if by and offer.fit.verdict in PLACES else offer.fit.verdict
 
 
@@ -100,8 +100,9 @@ def about(offer: Offer) -> list[tuple[str, str]]:
     verdict = f"{offer.fit.verdict}{': ' if offer.fit.words else ''}{offer.fit.words}"
     if pair.spec.target.server is not None:
         return [(name, one_line(words, 400)) for name, words in _remote(offer, pair.spec.target.server, verdict)]
-    by = RUNS[pair.spec.backend]
-    rows = [("name", pair.name), ("fits", verdict), ("runs", f"by {by}" if by else "natively, by specchat's decoder")]
+    by, why = RUNS[offer.fit.backend], target.foreign if target else ""
+    runs = f"by {by}{f': {why}' if why else ''}" if by else "natively, by specchat's decoder"
+    rows = [("name", pair.name), ("fits", verdict), ("runs", runs)]
     if offer.fit.speed is not None:
         drafted = offer.fit.speed.drafted
         rows.append(("speed", f"about {speed(offer)} plainly{f', {drafted:,.0f}/s with its draft' if drafted else ''}"))

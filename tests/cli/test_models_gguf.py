@@ -24,8 +24,12 @@ pytestmark = pytest.mark.usefixtures("hub")
 
 
 def ggufs(*names: str, folder: Path, **options: Any) -> dict[str, bytes]:
-    """GGUF files of these names; the parts of a split one are whole models here."""
-    return {name: gguf(folder / name, general__name=name, **options).read_bytes() for name in names}
+    """GGUF files of these names, those after the first with one tensor of their own name."""
+    tensors = [None, *({f"{name}.weight": ((64, 64), 8)} for name in names[1:])]
+    return {
+        name: gguf(folder / name, own, general__name=name, **options).read_bytes()
+        for name, own in zip(names, tensors, strict=True)
+    }
 
 
 QUANTS = ("m-Q8_0.gguf", "m-Q4_K_M.gguf", "mmproj-m.gguf")
@@ -48,7 +52,7 @@ def test_a_gguf_file_of_a_repository_is_added_and_pulled(
     assert not hub.sent.keys() & set(QUANTS)
     id_ = file.removesuffix(".gguf").lower()
     pair = load_catalog(own(home)).find(id_)
-    assert (pair.spec.backend, pair.spec.target.repo, pair.spec.target.file) == ("gguf", "someone/files", file)
+    assert (pair.spec.backend, pair.spec.target.repo, pair.spec.target.file) == ("native", "someone/files", file)
     assert pair.spec.draft is not None
     assert pair.spec.draft.file == "m-Q8_0.gguf"
     assert pair.licence == "apache-2.0"
@@ -102,7 +106,7 @@ def test_a_split_file_is_added_by_its_first_part(run: Run, home: Path, tmp_path:
     (tmp_path / "split" / parts[1]).unlink()
     result = run("models", "add", str(tmp_path / "split" / parts[0]))
     assert result.exit_code == ExitCode.UNUSABLE
-    assert "some of its parts are missing" in result.stderr
+    assert "1 of 2 parts are missing" in result.stderr
 
 
 def test_of_a_folder_with_several_gguf_files_one_is_named(run: Run, home: Path, tmp_path: Path) -> None:
@@ -138,14 +142,14 @@ def test_a_checkpoint_drafts_for_a_gguf_file_where_our_decoder_runs_it(run: Run,
     (folder / "config.json").write_text('{"model_type": "gemma3"}')
     refused = run("models", "add", str(file), "--draft", str(folder))
     assert refused.exit_code == ExitCode.UNUSABLE
-    assert "specchat's own decoder does not run it. Take a GGUF file." in refused.stderr
+    assert "m.gguf: It is not run by specchat's own decoder. Take another draft." in refused.stderr
 
 
-def test_a_gguf_file_drafts_only_for_another_one(run: Run, tmp_path: Path) -> None:
-    file = gguf(tmp_path / "m.gguf")
+def test_a_gguf_file_that_llama_cpp_runs_drafts_only_for_another_one(run: Run, tmp_path: Path) -> None:
+    file = gguf(tmp_path / "m.gguf", general__architecture="other")
     folder = checkpoint(tmp_path / "folder")
     result = run("models", "add", str(folder), "--draft", str(file))
-    assert "is a GGUF file, which drafts only for a target that is one too" in result.stderr
+    assert "folder: It is not run by specchat's own decoder. Take another draft." in result.stderr
 
 
 def test_a_gguf_pair_has_a_backend_of_its_own_and_other_tokens_are_told(tmp_path: Path) -> None:
@@ -165,7 +169,7 @@ def test_a_folder_with_one_gguf_file_may_be_the_target(run: Run, tmp_path: Path)
     file = gguf(folder / "tiny.gguf")
     gguf(folder / "mmproj-tiny.gguf")
     pair = prepare(Wishes(target=folder)).pair
-    assert (pair.spec.target.path, pair.spec.backend) == (str(file), "gguf")
+    assert (pair.spec.target.path, pair.spec.backend) == (str(file), "native")
     gguf(folder / "tiny-2.gguf")
     refused = run("ask", "--target", str(folder), "hi")
     assert refused.exit_code == ExitCode.USAGE

@@ -178,8 +178,8 @@ def test_how_llama_cpp_runs_a_file_is_said_of_each_model(write: Write) -> None:
     assert spec.target.label == "a/b/x-Q4_K_M.gguf"
 
 
-def test_a_gguf_file_on_the_command_line_is_run_by_llama_cpp(tmp_path: Path) -> None:
-    assert local(tmp_path / "x.GGUF").spec.backend == "gguf"
+def test_a_gguf_file_on_the_command_line_needs_no_backend(tmp_path: Path) -> None:
+    assert local(tmp_path / "x.GGUF").spec.backend == "native"
     assert local(tmp_path / "x").spec.backend == "native"
 
 

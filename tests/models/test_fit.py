@@ -283,7 +283,7 @@ def test_a_pair_whose_package_is_missing_does_not_fit(
 
 
 def test_what_transformers_runs_is_smaller_where_it_is_quantised(tiny: About) -> None:
-    foreign = replace(tiny, config=None, foreign=True, quant="bfloat16", size=16 * GIB)
+    foreign = replace(tiny, config=None, foreign="it is another kind", quant="bfloat16", half=True, size=16 * GIB)
     source = ModelSource(path=str(tiny.place))
     whole = Pair(PairSpec("p", "P", source, backend="hf"))
     small = Pair(replace(whole.spec, target=replace(source, quant="nf4")))

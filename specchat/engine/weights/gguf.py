@@ -39,7 +39,11 @@ class GgufModel:
             ForeignModel: its architecture, a feature of it or a type of its tensors is none of ours.
             ModelError: a file is missing, damaged, cut off or of another model, or a key is wrong.
         """
-        files = GgufFiles.open(file)
+        return cls.of(GgufFiles.open(file))
+
+    @classmethod
+    def of(cls, files: GgufFiles) -> "GgufModel":
+        """The model in files; raises as `open`."""
         raw = settings(files)
         config = parsed_settings(files.path, raw)
         _check_rotations(files, config.recipe)
