@@ -27,7 +27,18 @@ ODD: dict[str, Any] = {
     "moe_intermediate_size": 20,
     "shared_expert_intermediate_size": 20,
 }
-KINDS = ["llama-bias", "qwen3", "olmo2", "smollm3", "gemma2", "gemma4_e", "cohere2", "qwen3_5_moe", "gpt_oss"]
+KINDS = [
+    "llama-bias",
+    "qwen3",
+    "olmo2",
+    "smollm3",
+    "gemma2",
+    "gemma4_e",
+    "cohere2",
+    "nemotron",
+    "qwen3_5_moe",
+    "gpt_oss",
+]
 """Biases, norms of heads and over all heads, no rope, norms of values and shared entries, LayerNorm, gates, sinks."""
 
 

@@ -76,11 +76,11 @@ def layer(g: torch.Generator, c: dict[str, Any], prefix: str, inputs: int) -> di
     }
     if c["model_type"] == "qwen3":
         made |= {"self_attn.q_norm": scale(g, dim), "self_attn.k_norm": scale(g, dim)}
+    biases = {}
     if c["model_type"] == "starcoder2":
         made |= {"mlp.c_fc": made.pop("mlp.up_proj"), "mlp.c_proj": made.pop("mlp.down_proj")}
-    biases = {f"{prefix}post_attention_layernorm.bias": 0.1 * torch.randn(hidden, generator=g)}
-    of_norms = biases if c["model_type"] == "starcoder2" else {}
-    return {f"{prefix}{name}.weight": tensor for name, tensor in made.items()} | of_norms
+        biases = {f"{prefix}post_attention_layernorm.bias": 0.1 * torch.randn(hidden, generator=g)}
+    return {f"{prefix}{name}.weight": tensor for name, tensor in made.items()} | biases
 
 
 def scale(g: torch.Generator, size: int) -> Tensor:

@@ -78,7 +78,7 @@ def test_a_recipe_names_what_transformers_stores(family: str, tmp_path: Path) ->
     recipe = Checkpoint.open(checkpoint(tmp_path, **FAMILIES[family])).config.recipe
     own = recipe.per_layer
     norms = (recipe.norm, *([own.norm] if own else []), *(norm for layer in recipe.layers for norm in layer.norms))
-    named: dict[str, tuple[int, ...]] = {f"{norm.name}.weight": (norm.size,) for norm in norms if norm.name}
+    named = {name: shape for norm in norms for name, shape in norm.shapes.items()}
     named |= {name: shape for layer in recipe.layers for name, shape in layer.vectors.items()}
     for matrix in (recipe.embed, recipe.head, *([own.table, own.project] if own else []), *recipe.matrices):
         named |= {f"{name}.weight": (outputs, matrix.inputs) for name, outputs in matrix.parts}

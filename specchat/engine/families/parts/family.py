@@ -98,9 +98,7 @@ def gated(c: Settings, prefix: str, *, bias: bool = False, act: str = "", width:
         Unsupported: its activation is unknown.
     """
     act = act or c.hidden_act
-    activation: Activation | None = "clamped_swiglu" if act == CLAMPED else ACTIVATIONS.get(act)
-    if activation is None:
-        raise Unsupported(f"specchat's decoder has no activation {shown(act)}, only {', '.join(ACTIVATIONS)}")
+    activation: Activation = "clamped_swiglu" if act == CLAMPED else _activation(act, ACTIVATIONS)
     inner = width or c.intermediate_size
     return Gated(
         Matrix((f"{prefix}.gate_proj", f"{prefix}.up_proj"), (inner, inner), c.hidden_size, bias),
@@ -109,15 +107,19 @@ def gated(c: Settings, prefix: str, *, bias: bool = False, act: str = "", width:
     )
 
 
+def _activation(name: str, known: dict[str, Activation]) -> Activation:
+    if name not in known:
+        raise Unsupported(f"specchat's decoder has no activation {shown(name)}, only {', '.join(known)}")
+    return known[name]
+
+
 def ungated(c: Settings, first: str, last: str, *, bias: bool = False, width: int = 0) -> Gated:
     """An MLP without a gate between the products called `first` and `last`, with `width` or that of `c`.
 
     Raises:
         Unsupported: its activation is unknown.
     """
-    activation = ALONE.get(c.hidden_act)
-    if activation is None:
-        raise Unsupported(f"specchat's decoder has no activation {shown(c.hidden_act)}, only {', '.join(ALONE)}")
+    activation = _activation(c.hidden_act, ALONE)
     inner, curve = width or c.intermediate_size, f"{first.rpartition('.')[0]}.act_fn."
     return Gated(
         Matrix((first,), (inner,), c.hidden_size, bias),
