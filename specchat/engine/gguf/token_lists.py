@@ -30,8 +30,8 @@ IDS = {
     "mask_token": "mask_token_id",
 }
 """Keys of special tokens by the names that templates use; GGUF misspells one."""
-PIECES_IDS = {"bos_token_id": 1, "eos_token_id": 2, "unknown_token_id": 0}
-"""Special tokens of SentencePiece where keys are missing."""
+PIECES_IDS = ("unknown_token_id", "bos_token_id", "eos_token_id")
+"""Keys of the first special tokens of SentencePiece, where the file lacks them."""
 NO_TOKEN = (-1, (1 << 32) - 1)
 END_IDS = ("eos_token_id", "eot_token_id", "eom_token_id")
 END_TEXTS = (
@@ -109,7 +109,7 @@ class TokenKeys:
         """The id of a special token, of `count` tokens; None: there is none."""
         value = self._get(key)
         if value is None:
-            return otherwise if otherwise is not None and otherwise < count else None
+            return otherwise
         if isinstance(value, bool) or not isinstance(value, int):
             raise self.wrong(key, f"is {shown(value)}, not the number of a token")
         if value in NO_TOKEN:
@@ -123,7 +123,7 @@ class TokenKeys:
 
 
 @dataclass(frozen=True)
-class Vocabulary:
+class TokenList:
     """Tokens of a file.
 
     Attributes:
@@ -146,7 +146,7 @@ class Vocabulary:
     ends: frozenset[int]
 
     @classmethod
-    def read(cls, metadata: Metadata, file: Path) -> "Vocabulary":
+    def read(cls, metadata: Metadata, file: Path) -> "TokenList":
         """Read and check the tokens in `metadata` of `file`.
 
         Raises:
@@ -164,17 +164,18 @@ class Vocabulary:
                 texts[token] = ""
             elif gemma and types[token] == USER_DEFINED and not text.strip(" "):
                 texts[token] = SPACE * len(text)  # llama.cpp's converter writes spaces
-        defaults = PIECES_IDS if scored else {}
-        named = {name: keys.token(key, len(texts), defaults.get(key)) for name, key in IDS.items()}
+        first = {key: token for token, key in enumerate(PIECES_IDS) if scored and token < len(texts)}
+        defaults = {key: token for key, token in first.items() if types[token] in (UNKNOWN, CONTROL)}
+        found = {key: keys.token(key, len(texts), defaults.get(key)) for key in (*IDS.values(), *END_IDS)}
         ids = {text: token for token, text in enumerate(texts)}
-        ends = {keys.token(key, len(texts), defaults.get(key)) for key in END_IDS}
-        ends |= {token for text in END_TEXTS if (token := ids.get(text)) is not None and types[token] == CONTROL}
-        for token in {named["bos_token"], *ends}:
-            if token is not None:
-                types[token] = CONTROL
-        added = {name: token for name, token in named.items() if token is not None and types[token] in _ADDED}
-        numbered = frozenset(token for token in ends if token is not None)
-        return cls(keys, bytewise, scored, gemma, texts, types, added, numbered)
+        ends = {ids[text] for text in END_TEXTS if text in ids and types[ids[text]] == CONTROL}
+        ends |= {token for key in END_IDS if (token := found[key]) is not None}
+        begins = found[IDS["bos_token"]]
+        for special in ends if begins is None else ends | {begins}:
+            types[special] = CONTROL
+        named = {name: token for name, key in IDS.items() if (token := found[key]) is not None}
+        added = {name: token for name, token in named.items() if types[token] in _ADDED}
+        return cls(keys, bytewise, scored, gemma, texts, types, added, frozenset(ends))
 
     @cached_property
     def ids(self) -> dict[str, int]:
