@@ -3,9 +3,10 @@
 Keys: "Tokenizer" in github.com/ggml-org/ggml/blob/master/docs/gguf.md.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,6 @@ from specchat.engine.gguf.pre_tokenizers import PRE_TOKENIZERS, PreTokenizer
 
 Metadata = Mapping[str, object]
 """Values by key, lists whole. Bytes that are not UTF-8 stand in texts as surrogates."""
-LISTS = ("tokens", "token_type", "scores", "merges")
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED = 1, 2, 3, 4
 """Types of tokens; 5 are unused ones, and 6 bytes."""
 IDS = {
@@ -49,14 +49,25 @@ RUNS = f"{SPACE}\n\t"
 ELSEWHERE = 'Run it by llama.cpp (backend = "gguf"), or take the model as a folder of safetensors.'
 
 
-def metadata_of(header: Header) -> Metadata:
-    """The values of a header, and its lists of tokens.
+class _HeaderMetadata(Mapping[str, object]):
+    """The metadata of a header, whose lists are read where they are asked for."""
 
-    Raises:
-        ModelError: a list is damaged, or the file changed since its header was read.
-    """
-    keys = (key for name in LISTS if (key := f"tokenizer.ggml.{name}") in header.lengths)
-    return {**header.values, **{key: header.entries(key) for key in keys}}
+    def __init__(self, header: Header) -> None:
+        self._header = header
+
+    def __getitem__(self, key: str) -> object:
+        return self._header.entries(key) if key in self._header.lengths else self._header.values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return chain(self._header.values, self._header.lengths)
+
+    def __len__(self) -> int:
+        return len(self._header.values) + len(self._header.lengths)
+
+
+def metadata_of(header: Header) -> Metadata:
+    """The metadata of a header; a ModelError where a list is damaged comes when it is asked for."""
+    return _HeaderMetadata(header)
 
 
 class TokenKeys:
@@ -169,11 +180,11 @@ class TokenList:
         found = {key: keys.token(key, len(texts), defaults.get(key)) for key in (*IDS.values(), *END_IDS)}
         ids = {text: token for token, text in enumerate(texts)}
         ends = {ids[text] for text in END_TEXTS if text in ids and types[ids[text]] == CONTROL}
-        ends |= {token for key in END_IDS if (token := found[key]) is not None}
+        ends |= {end for key in END_IDS if (end := found[key]) is not None}
         begins = found[IDS["bos_token"]]
         for special in ends if begins is None else ends | {begins}:
             types[special] = CONTROL
-        named = {name: token for name, key in IDS.items() if (token := found[key]) is not None}
+        named = {name: one for name, key in IDS.items() if (one := found[key]) is not None}
         added = {name: token for name, token in named.items() if types[token] in _ADDED}
         return cls(keys, bytewise, scored, gemma, texts, types, added, frozenset(ends))
 
