@@ -3,9 +3,10 @@
 Keys: "Tokenizer" in github.com/ggml-org/ggml/blob/master/docs/gguf.md.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,6 @@ from specchat.engine.gguf.pre_tokenizers import PRE_TOKENIZERS, PreTokenizer
 
 Metadata = Mapping[str, object]
 """Values by key, lists whole. Bytes that are not UTF-8 stand in texts as surrogates."""
-LISTS = ("tokens", "token_type", "scores", "merges")
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED = 1, 2, 3, 4
 """Types of tokens; 5 are unused ones, and 6 bytes."""
 IDS = {
@@ -30,8 +30,8 @@ IDS = {
     "mask_token": "mask_token_id",
 }
 """Keys of special tokens by the names that templates use; GGUF misspells one."""
-PIECES_IDS = {"bos_token_id": 1, "eos_token_id": 2, "unknown_token_id": 0}
-"""Special tokens of SentencePiece where keys are missing."""
+PIECES_IDS = ("unknown_token_id", "bos_token_id", "eos_token_id")
+"""Keys of the first special tokens of SentencePiece, where the file lacks them."""
 NO_TOKEN = (-1, (1 << 32) - 1)
 END_IDS = ("eos_token_id", "eot_token_id", "eom_token_id")
 END_TEXTS = (
@@ -49,14 +49,25 @@ RUNS = f"{SPACE}\n\t"
 ELSEWHERE = 'Run it by llama.cpp (backend = "gguf"), or take the model as a folder of safetensors.'
 
 
-def metadata_of(header: Header) -> Metadata:
-    """The values of a header, and its lists of tokens.
+class _HeaderMetadata(Mapping[str, object]):
+    """The metadata of a header, whose lists are read where they are asked for."""
 
-    Raises:
-        ModelError: a list is damaged, or the file changed since its header was read.
-    """
-    keys = (key for name in LISTS if (key := f"tokenizer.ggml.{name}") in header.lengths)
-    return {**header.values, **{key: header.entries(key) for key in keys}}
+    def __init__(self, header: Header) -> None:
+        self._header = header
+
+    def __getitem__(self, key: str) -> object:
+        return self._header.entries(key) if key in self._header.lengths else self._header.values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return chain(self._header.values, self._header.lengths)
+
+    def __len__(self) -> int:
+        return len(self._header.values) + len(self._header.lengths)
+
+
+def metadata_of(header: Header) -> Metadata:
+    """The metadata of a header; a ModelError where a list is damaged comes when it is asked for."""
+    return _HeaderMetadata(header)
 
 
 class TokenKeys:
@@ -109,7 +120,7 @@ class TokenKeys:
         """The id of a special token, of `count` tokens; None: there is none."""
         value = self._get(key)
         if value is None:
-            return otherwise if otherwise is not None and otherwise < count else None
+            return otherwise
         if isinstance(value, bool) or not isinstance(value, int):
             raise self.wrong(key, f"is {shown(value)}, not the number of a token")
         if value in NO_TOKEN:
@@ -123,7 +134,7 @@ class TokenKeys:
 
 
 @dataclass(frozen=True)
-class Vocabulary:
+class TokenList:
     """Tokens of a file.
 
     Attributes:
@@ -146,7 +157,7 @@ class Vocabulary:
     ends: frozenset[int]
 
     @classmethod
-    def read(cls, metadata: Metadata, file: Path) -> "Vocabulary":
+    def read(cls, metadata: Metadata, file: Path) -> "TokenList":
         """Read and check the tokens in `metadata` of `file`.
 
         Raises:
@@ -164,17 +175,18 @@ class Vocabulary:
                 texts[token] = ""
             elif gemma and types[token] == USER_DEFINED and not text.strip(" "):
                 texts[token] = SPACE * len(text)  # llama.cpp's converter writes spaces
-        defaults = PIECES_IDS if scored else {}
-        named = {name: keys.token(key, len(texts), defaults.get(key)) for name, key in IDS.items()}
+        first = {key: token for token, key in enumerate(PIECES_IDS) if scored and token < len(texts)}
+        defaults = {key: token for key, token in first.items() if types[token] in (UNKNOWN, CONTROL)}
+        found = {key: keys.token(key, len(texts), defaults.get(key)) for key in (*IDS.values(), *END_IDS)}
         ids = {text: token for token, text in enumerate(texts)}
-        ends = {keys.token(key, len(texts), defaults.get(key)) for key in END_IDS}
-        ends |= {token for text in END_TEXTS if (token := ids.get(text)) is not None and types[token] == CONTROL}
-        for token in {named["bos_token"], *ends}:
-            if token is not None:
-                types[token] = CONTROL
-        added = {name: token for name, token in named.items() if token is not None and types[token] in _ADDED}
-        numbered = frozenset(token for token in ends if token is not None)
-        return cls(keys, bytewise, scored, gemma, texts, types, added, numbered)
+        ends = {ids[text] for text in END_TEXTS if text in ids and types[ids[text]] == CONTROL}
+        ends |= {end for key in END_IDS if (end := found[key]) is not None}
+        begins = found[IDS["bos_token"]]
+        for special in ends if begins is None else ends | {begins}:
+            types[special] = CONTROL
+        named = {name: one for name, key in IDS.items() if (one := found[key]) is not None}
+        added = {name: token for name, token in named.items() if types[token] in _ADDED}
+        return cls(keys, bytewise, scored, gemma, texts, types, added, frozenset(ends))
 
     @cached_property
     def ids(self) -> dict[str, int]:

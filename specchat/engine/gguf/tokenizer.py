@@ -15,7 +15,7 @@ from tokenizers import Tokenizer as Library
 from specchat.clean import one_line
 from specchat.engine.errors import ModelError
 from specchat.engine.gguf.pre_tokenizers import BYTES
-from specchat.engine.gguf.token_lists import CONTROL, SPACE, UNKNOWN, USER_DEFINED, Metadata, Vocabulary
+from specchat.engine.gguf.token_lists import CONTROL, SPACE, UNKNOWN, USER_DEFINED, Metadata, TokenList
 from specchat.engine.text.template import TemplateSource
 from specchat.engine.text.tokenizer_files import TokenizerFiles, working
 
@@ -30,20 +30,20 @@ def tokenizer_files(metadata: Metadata, file: Path) -> TokenizerFiles:
     Raises:
         ModelError: keys are missing or wrong, or the kind of tokenizer is not read here.
     """
-    vocabulary = Vocabulary.read(metadata, file)
-    bytewise, named = vocabulary.bytewise, vocabulary.named
-    special = {name: vocabulary.texts[token] for name, token in named.items()}
-    ids, merges = vocabulary.ids, vocabulary.merges()
-    phi3 = vocabulary.scored and metadata.get("general.architecture") == "phi3"
+    listed = TokenList.read(metadata, file)
+    bytewise, named = listed.bytewise, listed.named
+    special = {name: listed.texts[token] for name, token in named.items()}
+    ids, merges = listed.ids, listed.merges()
+    phi3 = listed.scored and metadata.get("general.architecture") == "phi3"
     with working(file, "has a tokenizer (tokenizer.ggml) that cannot be used"):
-        backend = Library.from_str(json.dumps(_frame(vocabulary)))
+        backend = Library.from_str(json.dumps(_frame(listed)))
         if bytewise is not None:
             backend.model = models.BPE(ids, merges, ignore_merges=bytewise.whole)
         else:
             unknown = special.get("unk_token")
             backend.model = models.BPE(ids, merges, unk_token=unknown, fuse_unk=True, byte_fallback=True)
-        backend.add_special_tokens(list(_added(vocabulary, (UNKNOWN, CONTROL), phi3)))
-        backend.add_tokens(list(_added(vocabulary, (USER_DEFINED,), phi3)))
+        backend.add_special_tokens(list(_added(listed, (UNKNOWN, CONTROL), phi3)))
+        backend.add_tokens(list(_added(listed, (USER_DEFINED,), phi3)))
     return TokenizerFiles(backend, file, special, _template(metadata, file))
 
 
@@ -53,24 +53,24 @@ def stop_tokens(metadata: Metadata, file: Path) -> frozenset[int]:
     Raises:
         ModelError: keys are missing or wrong, or the kind of tokenizer is not read here.
     """
-    return Vocabulary.read(metadata, file).ends
+    return TokenList.read(metadata, file).ends
 
 
-def _added(vocabulary: Vocabulary, types: tuple[int, ...], phi3: bool) -> Iterator[AddedToken]:
-    for text, kind in zip(vocabulary.texts, vocabulary.types, strict=True):
+def _added(listed: TokenList, types: tuple[int, ...], phi3: bool) -> Iterator[AddedToken]:
+    for text, kind in zip(listed.texts, listed.types, strict=True):
         if kind in types and text:
             strips = phi3 and text not in PHI3_PLAIN
             yield AddedToken(text, rstrip=strips, normalized=False, special=kind != USER_DEFINED)
 
 
-def _frame(vocabulary: Vocabulary) -> dict[str, Any]:
+def _frame(listed: TokenList) -> dict[str, Any]:
     """A tokenizer.json without tokens."""
-    bytewise = vocabulary.bytewise
+    bytewise = listed.bytewise
     normalizers: list[dict[str, Any]]
     if bytewise is not None:
         normalizers, decoders = [{"type": "NFC"}] * bytewise.nfc, [BYTES]
     else:
-        prefix = vocabulary.keys.switch("add_space_prefix", vocabulary.scored)
+        prefix = listed.keys.switch("add_space_prefix", listed.scored)
         normalizers = [{"type": "Prepend", "prepend": SPACE}] * prefix
         normalizers += [{"type": "Replace", "pattern": {"String": " "}, "content": SPACE}]
         decoders = [
@@ -82,16 +82,16 @@ def _frame(vocabulary: Vocabulary) -> dict[str, Any]:
     return {
         "normalizer": {"type": "Sequence", "normalizers": normalizers} if normalizers else None,
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": bytewise.steps} if bytewise else None,
-        "post_processor": _post_processor(vocabulary),
+        "post_processor": _post_processor(listed),
         "decoder": {"type": "Sequence", "decoders": decoders},
         "model": {"type": "BPE", "vocab": {}, "merges": []},
     }
 
 
-def _post_processor(vocabulary: Vocabulary) -> dict[str, Any] | None:
+def _post_processor(listed: TokenList) -> dict[str, Any] | None:
     """Puts special tokens around a text that no template wrote."""
-    keys, bytewise, named = vocabulary.keys, vocabulary.bytewise, vocabulary.named
-    begins = keys.switch("add_bos_token", bytewise.begins if bytewise else vocabulary.scored)
+    keys, bytewise, named = listed.keys, listed.bytewise, listed.named
+    begins = keys.switch("add_bos_token", bytewise.begins if bytewise else listed.scored)
     before = ["bos_token"] * (begins and "bos_token" in named)
     behind = ["eos_token"] * (keys.switch("add_eos_token", False) and "eos_token" in named)
     if not before and not behind:
@@ -105,7 +105,7 @@ def _post_processor(vocabulary: Vocabulary) -> dict[str, Any] | None:
         for texts in ("A", "AB")
     )
     tokens = {
-        name: {"id": name, "ids": [named[name]], "tokens": [vocabulary.texts[named[name]]]} for name in before + behind
+        name: {"id": name, "ids": [named[name]], "tokens": [listed.texts[named[name]]]} for name in before + behind
     }
     return {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": tokens}
 

@@ -7,28 +7,10 @@ from typing import Any
 
 from specchat.engine.errors import ModelError
 from specchat.engine.files import found, read_json
+from specchat.engine.gguf.pre_tokenizers import PRE_TOKENIZERS
 from specchat.engine.text.template import template_source
 from specchat.engine.weights.checkpoint import Checkpoint
 
-DIGITS = {"type": "Digits", "individual_digits": True}
-BYTES = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
-BARE_BYTES = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}
-LLAMA3 = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-"""Llama 3's pre-tokenizer; Qwen 2 splits digits one by one."""
-QWEN2 = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
-PRE_TOKENIZERS: tuple[tuple[str, list[dict[str, Any]]], ...] = (
-    ("gpt-2", [BYTES]),
-    ("smollm", [DIGITS, BYTES]),
-    (
-        "llama-bpe",
-        [{"type": "Split", "pattern": {"Regex": LLAMA3}, "behavior": "Isolated", "invert": False}, BARE_BYTES],
-    ),
-    ("qwen2", [{"type": "Split", "pattern": {"Regex": QWEN2}, "behavior": "Isolated", "invert": False}, BARE_BYTES]),
-)
-"""llama.cpp's names of pre-tokenizers, with their entries in tokenizer.json."""
 SENTENCEPIECE = "sentencepiece"
 """SentencePiece has no pre-tokenizer."""
 SPACE_NORMALIZERS = [
@@ -135,18 +117,22 @@ def _pre_tokenizer(folder: Path, raw: dict[str, Any]) -> str:
     Raises:
         ModelError: it is none of PRE_TOKENIZERS.
     """
-    model, before = raw.get("model"), raw.get("pre_tokenizer") or {}
-    steps = before.get("pretokenizers", [before])
+    model, before, normalizer = raw.get("model"), raw.get("pre_tokenizer") or {}, raw.get("normalizer") or {}
+    steps = [step | {"trim_offsets": True} for step in before.get("pretokenizers", [before])]
     if isinstance(model, dict) and model.get("type") == "BPE" and model.get("byte_fallback"):
-        if (raw.get("normalizer") or {}).get("normalizers") == SPACE_NORMALIZERS and not raw.get("pre_tokenizer"):
+        if normalizer.get("normalizers") == SPACE_NORMALIZERS and not raw.get("pre_tokenizer"):
             return SENTENCEPIECE
     elif isinstance(model, dict) and model.get("type") == "BPE":
-        for name, wanted in PRE_TOKENIZERS:
-            if len(steps) == len(wanted) and all(
-                one.items() <= step.items() for one, step in zip(wanted, steps, strict=True)
-            ):
-                return name
+        alike = [
+            name
+            for name, known in PRE_TOKENIZERS.items()
+            if len(steps) == len(known.steps)
+            and all(one.items() <= step.items() for one, step in zip(known.steps, steps, strict=True))
+        ]
+        nfc, whole = normalizer.get("type") == "NFC", bool(model.get("ignore_merges"))
+        if alike:
+            return max(alike, key=lambda name: ((one := PRE_TOKENIZERS[name]).nfc == nfc, one.whole == whole))
     raise ModelError(
-        f"{folder / 'tokenizer.json'} is of a kind that is not written to GGUF here; those of GPT-2, SmolLM, Llama 2 "
-        "and 3 and Qwen 2 are. Convert the checkpoint with llama.cpp's own convert_hf_to_gguf.py."
+        f"{folder / 'tokenizer.json'} is of a kind that is not written to GGUF here: not Llama 2's, and none whose "
+        "pre-tokenizer llama.cpp has a name for. Convert the checkpoint with llama.cpp's own convert_hf_to_gguf.py."
     )
