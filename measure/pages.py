@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from measure import backends, brought, drafted, published
+from measure import backends, brought, drafted, gguf_types, published
 from specchat.engine.strategies import STRATEGIES
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -72,6 +72,7 @@ def decide(options: Sequence[str]) -> str:
 PARTS = {
     "strategies": Part("strategies.md", lambda _: strategies()),
     "backends": Part("backends.md", lambda _: backends.table()),
+    "gguf": Part("gguf.md", lambda _: gguf_types.tables()),
     "published": Part("cost-model.md", lambda _: published.tables_shown()),
     "brought": Part("strategies.md", brought.measured, derived=False),
     "decide": Part("decide.md", decide, derived=False),

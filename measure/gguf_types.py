@@ -1,0 +1,22 @@
+"""The tables of docs/gguf.md: types of tensors and architectures that specchat's own decoder reads."""
+
+from specchat.engine import families
+from specchat.engine.formats.gguf import MXFP4, MXFP4_OCTETS, TYPES, Mxfp4
+from specchat.engine.gguf.config import ARCHITECTURES
+
+
+def tables() -> str:
+    """Both tables, as Markdown."""
+    rows = ["| type | bits a weight in the file | in memory |", "|---|---|---|", "| F32, F16, BF16 | 32, 16 | the same |"]
+    sizes = {name: (one.size, one.octets, one.layout) for name, one in TYPES.items()}
+    mxfp4 = Mxfp4().layout(32)
+    assert mxfp4 is not None
+    sizes[MXFP4] = 32, MXFP4_OCTETS, mxfp4
+    for name, (size, octets, layout) in sizes.items():
+        memory = 8 * layout.bytes(1, 1 << 20) / (1 << 20)
+        rows.append(f"| {name} | {8 * octets / size:.4g} | {memory:.4g} |")
+    known = families.known()
+    rows += ["", "| architecture in the file | family |", "|---|---|"]
+    for architecture, one in sorted(ARCHITECTURES.items()):
+        rows.append(f"| `{architecture}` | {known[one.model_type].name} |")
+    return "\n".join([*rows, ""])
