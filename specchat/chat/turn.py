@@ -62,7 +62,7 @@ class SavedRecord:
 
 
 @dataclass(eq=False, kw_only=True)
-class Entry:
+class TreeEntry:
     """A prompt or a reply of a chat."""
 
     key: str = field(default_factory=new_key)
@@ -70,7 +70,7 @@ class Entry:
 
 
 @dataclass(eq=False)
-class Reply(Entry):
+class Reply(TreeEntry):
     """One answer, complete or not. All text in it is cleaned; `written` is what the model gets to see again.
 
     A reply from the database reads its record when it is first looked at.
@@ -251,7 +251,7 @@ class Reply(Entry):
 
 
 @dataclass(eq=False)
-class Turn(Entry):
+class Turn(TreeEntry):
     """A prompt and the replies made to it. `parent` is the reply it follows, None at the start of the chat.
 
     A turn with the `results` of its parent's calls has no prompt.

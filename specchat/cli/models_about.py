@@ -174,7 +174,7 @@ def _as_json(offer: "Offer") -> dict[str, Any]:
         "backend": offer.fit.backend,
         "strategy": pair.strategy,
         "sampling": {name: getattr(pair.sampling, name) for name in SAMPLING},
-        "sampling_from": pair.sampling_from,
+        "sampling_from": pair.sampling_source.name,
         "requires": asdict(pair.requires),
         "missing": [source.label for source in offer.missing],
         "size": offer.size,

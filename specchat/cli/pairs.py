@@ -71,7 +71,9 @@ class Configured:
             ConfigError: there is none, its files are gone, or this version cannot run it.
         """
         pair = self.catalog.declared(name) or self.used.find(name)
-        known = pair is not None and bool(pair.sampling_from or pair.sampling_file or pair.spec.target.server)
+        known = pair is not None and bool(
+            pair.sampling_source.name or pair.sampling_source.file or pair.spec.target.server
+        )
         if pair is None or not known or gone(pair):
             from specchat.models.names import pair_named
 

@@ -11,7 +11,20 @@ from specchat.engine.protocol.options import Acceptance, ContextPolicy
 
 
 @dataclass(frozen=True)
-class Wishes:
+class SamplingWishes:
+    """The wishes of sampling; None where there are none."""
+
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+
+
+@dataclass(frozen=True)
+class Wishes(SamplingWishes):
     """The wishes of the command line and the environment; None where they have none."""
 
     models: Path | None = None
@@ -22,13 +35,6 @@ class Wishes:
     draft_length: int | None = None
     acceptance: Acceptance | None = None
     seed: int | None = None
-    temperature: float | None = None
-    top_k: int | None = None
-    top_p: float | None = None
-    min_p: float | None = None
-    repetition_penalty: float | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
     max_tokens: int | None = None
     context: ContextPolicy | None = None
     system: str | None = None

@@ -40,6 +40,19 @@ class Requires:
 
 
 @dataclass(frozen=True)
+class SamplingSource:
+    """The source of a pair's sampling.
+
+    Attributes:
+        name: in words; empty where nothing states the sampling.
+        file: path of the file in which the makers' sampling was looked for.
+    """
+
+    name: str = ""
+    file: str = ""
+
+
+@dataclass(frozen=True)
 class Pair:
     """A pair to choose, with its defaults. `unsupported` says why this version cannot run it; empty when it can."""
 
@@ -50,10 +63,7 @@ class Pair:
     """Draft lengths by strategy, where they differ from the strategy's own."""
     acceptance: Acceptance = "coupled"
     sampling: Sampling = field(default_factory=Sampling)
-    sampling_from: str = ""
-    """Name of the source of `sampling`; empty where nothing states it."""
-    sampling_file: str = ""
-    """Path of the file in which the makers' sampling was looked for."""
+    sampling_source: SamplingSource = SamplingSource()
     requires: Requires = Requires()
     plain: str = ""
     """Id of the pair that serves the same model without drafting, for one on a server."""
@@ -242,7 +252,7 @@ def pair_of(table: Mapping[str, Any], folder: Path) -> Pair:
         acceptance=table.get("acceptance", Pair.acceptance),
         lengths={name: options["length"] for name, options in table.get("strategies", {}).items()},
         sampling=_sampling(table.get("sampling", {}), remote=spec.target.server is not None),
-        sampling_from="models.toml" if "sampling" in table else "",
+        sampling_source=SamplingSource("models.toml" if "sampling" in table else ""),
         requires=Requires(**table.get("requires", {})),
         plain=table.get("plain", ""),
         licence=table.get("licence", ""),

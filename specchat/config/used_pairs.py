@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from specchat import private
-from specchat.config.catalog import Pair, pair_of, table_of
+from specchat.config.catalog import Pair, SamplingSource, pair_of, table_of
 from specchat.config.errors import ConfigError
 from specchat.config.paths import made_folder
 from specchat.engine.protocol.options import Sampling
@@ -48,9 +48,11 @@ class UsedPairs:
     def _pair(self, table: dict[str, Any]) -> Pair | None:
         try:
             file, source = str(table.get("sampling_file", "")), str(table.get("sampling_from", ""))
-            pair = replace(pair_of(table, self._file.parent), declared=False, sampling_from=source, sampling_file=file)
+            pair = replace(
+                pair_of(table, self._file.parent), declared=False, sampling_source=SamplingSource(source, file)
+            )
             known = table.get("sampling_stamp") == _stamp(file)
-            return pair if known else replace(pair, sampling=Sampling(), sampling_from="", sampling_file="")
+            return pair if known else replace(pair, sampling=Sampling(), sampling_source=SamplingSource())
         except (KeyError, TypeError, ValueError, AttributeError):
             return None
 
@@ -75,9 +77,9 @@ class UsedPairs:
             own = {
                 **table_of(pair, pair.id),
                 "sampling": {name: getattr(pair.sampling, name) for name in SAMPLING},
-                "sampling_from": pair.sampling_from,
-                "sampling_file": pair.sampling_file,
-                "sampling_stamp": _stamp(pair.sampling_file),
+                "sampling_from": pair.sampling_source.name,
+                "sampling_file": pair.sampling_source.file,
+                "sampling_stamp": _stamp(pair.sampling_source.file),
             }
             tables = [*(table for table in tables if table.get("id") != pair.id), own][-MAX_DESCRIPTIONS:]
         after = {"last": pair.id if chosen else before.get("last", ""), "pairs": tables}

@@ -15,28 +15,61 @@ RECENT = 64
 
 
 @dataclass(frozen=True)
-class Gauges:
-    """Figures of one reply so far. None where there is nothing to show yet; times in milliseconds, memory in bytes."""
+class AcceptanceGauges:
+    """Acceptance of drafts.
 
-    acceptance_length: float | None = None
-    acceptance_rate: float | None = None
+    Attributes:
+        recent: accepted tokens of the last steps.
+        histogram: [j] steps with a draft that accepted exactly j tokens.
+        longest: the longest draft that can be accepted, for the scale of the bars.
+    """
+
+    length: float | None = None
+    rate: float | None = None
     recent: tuple[int, ...] = ()
     histogram: tuple[int, ...] = ()
     longest: int = 0
-    """The longest draft that can be accepted, for the scale of the bars."""
+
+
+@dataclass(frozen=True)
+class SpeedGauges:
+    """Speed, and the speed-up over plain decoding.
+
+    Attributes:
+        interval: 95 % bounds of the speed-up.
+        lately: True if the speed-up counts the replies before, too.
+        measuring: True while a reply is written whose speed-up will be shown, and too little is known yet.
+    """
+
     tokens_per_second: float | None = None
     speedup: float | None = None
     interval: tuple[float, float] | None = None
-    """In which the speed-up is with 95 % confidence."""
     lately: bool = False
-    """True if the speed-up counts the replies before, too."""
     measuring: bool = False
-    """True while a reply is written whose speed-up will be shown, and too little is known yet."""
-    draft_ms: float = 0.0
-    verify_ms: float = 0.0
-    other_ms: float = 0.0
-    waited_ms: float = 0.0
-    """For a processor that other programs had."""
+
+    @property
+    def slower(self) -> bool:
+        """True if plain decoding would have been faster."""
+        return self.speedup is not None and self.speedup <= 1 - figures.EVEN
+
+
+@dataclass(frozen=True)
+class TimeGauges:
+    """Milliseconds of all steps; `waited` for a processor that other programs had."""
+
+    draft: float = 0.0
+    verify: float = 0.0
+    other: float = 0.0
+    waited: float = 0.0
+
+
+@dataclass(frozen=True)
+class Gauges:
+    """Figures of one reply so far. None where there is nothing to show yet; times in milliseconds, memory in bytes."""
+
+    acceptance: AcceptanceGauges = AcceptanceGauges()
+    speed: SpeedGauges = SpeedGauges()
+    times: TimeGauges = TimeGauges()
     first_token_ms: float | None = None
     context_used: int = 0
     context: int = 0
@@ -45,11 +78,6 @@ class Gauges:
     saved_ms: float | None = None
     """Saved since the app was started; negative where drafting cost time."""
     gpu: GpuUse = NO_USE
-
-    @property
-    def slower(self) -> bool:
-        """True if plain decoding would have been faster."""
-        return self.speedup is not None and self.speedup <= 1 - figures.EVEN
 
 
 def gauges(
@@ -78,20 +106,21 @@ def gauges(
     if counted is not None:
         rate, length = counted.draft_acceptance_rate, counted.mean_acceptance_length
     return Gauges(
-        acceptance_length=length if drafting else None,
-        acceptance_rate=rate,
-        recent=tuple(step.accepted for step in reply.steps[-RECENT:]),
-        histogram=tuple(tally.histogram) if counted is None else counted.acceptance_histogram,
-        longest=max(len(tally.histogram) - 1, reply.speculation.draft_length),
-        tokens_per_second=speed or None,
-        speedup=known.times if known is not None and drafting else None,
-        interval=(known.low, known.high) if known is not None and drafting else None,
-        lately=known is not None and known not in (reply.speedup, reply.tally.compared.rough),
-        measuring=known is None and drafting and bool(tally.compared.steps) and not reply.ended,
-        draft_ms=tally.draft_ms if here else 0.0,
-        verify_ms=tally.verify_ms if here else 0.0,
-        other_ms=tally.other_ms if here else 0.0,
-        waited_ms=tally.waited_ms,
+        AcceptanceGauges(
+            length=length if drafting else None,
+            rate=rate,
+            recent=tuple(step.accepted for step in reply.steps[-RECENT:]),
+            histogram=tuple(tally.histogram) if counted is None else counted.acceptance_histogram,
+            longest=max(len(tally.histogram) - 1, reply.speculation.draft_length),
+        ),
+        SpeedGauges(
+            tokens_per_second=speed or None,
+            speedup=known.times if known is not None and drafting else None,
+            interval=(known.low, known.high) if known is not None and drafting else None,
+            lately=known is not None and known not in (reply.speedup, reply.tally.compared.rough),
+            measuring=known is None and drafting and bool(tally.compared.steps) and not reply.ended,
+        ),
+        TimeGauges(*(tally.draft_ms, tally.verify_ms, tally.other_ms) if here else (0.0, 0.0, 0.0), tally.waited_ms),
         first_token_ms=_first_token_ms(reply),
         context_used=reply.tally.context_used or reply.prompt.tokens,
         context=context,

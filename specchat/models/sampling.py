@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from specchat.config.catalog import Pair
+from specchat.config.catalog import Pair, SamplingSource
 from specchat.engine.errors import ModelError
 from specchat.engine.fetch.cached import cached
 from specchat.engine.fetch.source import Hub
@@ -25,13 +25,13 @@ _OLLAMA_NAMES = {"repetition_penalty": "repeat_penalty"}
 
 def with_published_sampling(pair: Pair, hub: Hub) -> Pair:
     """`pair` sampling as the makers of its target say, unless that is known or the pair says it itself."""
-    place = None if pair.sampling_from or pair.sampling_file else _place(pair.spec.target, hub)
+    place = None if pair.sampling_source.name or pair.sampling_source.file else _place(pair.spec.target, hub)
     return pair if place is None else with_sampling_of(pair, place)
 
 
 def with_sampling_of(pair: Pair, path: Path) -> Pair:
     """The same where the target is the folder or GGUF file `path`."""
-    if pair.sampling_from:
+    if pair.sampling_source.name:
         return pair
     file = path / FILE if path.is_dir() else path
     try:
@@ -39,12 +39,12 @@ def with_sampling_of(pair: Pair, path: Path) -> Pair:
     except (ModelError, OSError):  # loading reports a damaged file
         return pair
     sampling, source = known or (pair.sampling, "")
-    return replace(pair, sampling=sampling, sampling_from=source, sampling_file=str(file))
+    return replace(pair, sampling=sampling, sampling_source=SamplingSource(source, str(file)))
 
 
 def described(pair: Pair) -> str:
     """`temperature 0.6, top-p 0.95 (generation_config.json)`."""
-    return f"{_words(pair.sampling)} ({pair.sampling_from or 'nothing says how to sample'})"
+    return f"{_words(pair.sampling)} ({pair.sampling_source.name or 'nothing says how to sample'})"
 
 
 def _words(sampling: Sampling) -> str:

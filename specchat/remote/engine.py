@@ -16,9 +16,9 @@ from specchat.engine.protocol.pair import (
     LoadFacts,
     PairInfo,
     PairNotes,
+    PairServer,
     PairSpec,
     PlainFacts,
-    ServerFacts,
     StrategyStatus,
     TargetFacts,
     TemplateFacts,
@@ -246,7 +246,7 @@ def _info(pair: PairSpec, link: FoundServer, seconds: float) -> PairInfo:
         notes=PairNotes(
             EXACTNESS, f"{one_line(found.model, 80)}: {found.known.note}", CLEAR_KEY if connection.reveals_key else ""
         ),
-        server=ServerFacts(found.dialect.title, found.dialect.continues),
+        server=PairServer(found.dialect.title, found.dialect.continues),
         target=TargetFacts(found.known.parameters),
         plain=PlainFacts(server=_plain_server(pair, link)),
         template=TemplateFacts(tools=found.dialect.takes_tools),

@@ -34,6 +34,23 @@ class StepUnderWay:
     turned: bool = False
 
 
+class StepClock:
+    """Times steps, by the server's clock or else from arrival to arrival."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._arrival: float | None = None
+        self._before_ms: float | None = None
+
+    def took(self, ms: float | None, *, first: bool) -> float:
+        """Milliseconds of a step, `ms` the server's of all steps so far."""
+        now, last = self._clock(), self._arrival
+        before, self._before_ms, self._arrival = self._before_ms, ms, now
+        if ms is not None and (before is not None or first):
+            return max(0.0, ms - (before or 0.0))
+        return 0.0 if last is None else 1e3 * (now - last)
+
+
 class Steps:
     """Gathers the chunks of each verify step; a step is complete once it wrote one token more than it accepted."""
 
@@ -41,14 +58,12 @@ class Steps:
         """`clock` gives seconds."""
         self._reply = reply
         self._begun = begun
-        self._clock = clock
+        self._clock = StepClock(clock)
         self._before = Chunk()
         """The totals at the end of the last complete step."""
         self._now = Chunk()
-        self._at: float | None = None
         self._under_way = StepUnderWay()
         self._held = Piece("", _UNDRAFTED)
-        self._before_ms: float | None = None
         self._first = 0
         """Tokens of the first step, whose time is that of the prompt."""
         self._spans: list[Span] = []
@@ -146,7 +161,7 @@ class Steps:
             accepted=accepted,
             emitted=emitted,
             draft_ms=0.0,
-            verify_ms=self._took(),
+            verify_ms=self._clock.took(self._now.ms, first=not self._first),
             other_ms=0.0,
             context_used=(self._now.prompt_tokens or 0) + self._now.tokens,
             strategy=SERVER if drafted else _UNDRAFTED,
@@ -157,16 +172,6 @@ class Steps:
         self._first = self._first or emitted
         self.tally.add(step)
         return step
-
-    def _took(self) -> float:
-        """Milliseconds of a step, by the server's clock or else from arrival to arrival."""
-        now, last = self._clock(), self._at
-        self._at = now
-        before, ms = self._before_ms, self._now.ms
-        self._before_ms = ms
-        if ms is not None and (before is not None or not self._first):
-            return max(0.0, ms - (before or 0.0))
-        return 0.0 if last is None else 1e3 * (now - last)
 
     def _whole(self, pieces: list[Piece]) -> tuple[Piece, ...]:
         """The pieces without a last grapheme that the next chunk may go on with, and with the one of the last step."""

@@ -68,14 +68,9 @@ def system_text(content: str | Sequence[ContentPart] | None, where: str) -> str:
     return text_of([part for part, before in zip(texts, parts, strict=True) if part.text or not before.text], where)
 
 
-class ReplyFields(GrammarFields, ReasoningFields):
-    """Options of decoding, with specchat's own `strategy`, `draft_length` and `acceptance`."""
+class SamplingFields(Lenient):
+    """Options of sampling."""
 
-    model: str = ""
-    stream: bool = False
-    max_tokens: TokenLimit = None
-    stop: str | list[str] | None = None
-    ignore_eos: bool = False
     seed: int | None = None
     temperature: float | None = None
     top_p: float | None = None
@@ -85,17 +80,6 @@ class ReplyFields(GrammarFields, ReasoningFields):
     frequency_penalty: float | None = None
     repetition_penalty: float | None = None
     logit_bias: dict[int, FiniteFloat] | None = None
-    strategy: str | None = None
-    draft_length: Annotated[int | None, Field(ge=1, le=MAX_DRAFT_LENGTH)] = None
-    acceptance: Acceptance | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _named(cls, value: Any) -> Any:
-        if not isinstance(value, dict):
-            return value
-        others = {new: value[old] for old, new in reversed(OTHER_NAMES.items()) if value.get(old) is not None}
-        return {**value, **others}
 
     @field_validator(*SAMPLING)
     @classmethod
@@ -111,6 +95,27 @@ class ReplyFields(GrammarFields, ReasoningFields):
         seed = new_seed() if self.seed is None else self.seed % 2**63
         bias = self.logit_bias if self.logit_bias is not None else usual.logit_bias
         return replace(usual, seed=seed, logit_bias=bias).given(**chosen)
+
+
+class ReplyFields(SamplingFields, GrammarFields, ReasoningFields):
+    """Options of decoding, with specchat's own `strategy`, `draft_length` and `acceptance`."""
+
+    model: str = ""
+    stream: bool = False
+    max_tokens: TokenLimit = None
+    stop: str | list[str] | None = None
+    ignore_eos: bool = False
+    strategy: str | None = None
+    draft_length: Annotated[int | None, Field(ge=1, le=MAX_DRAFT_LENGTH)] = None
+    acceptance: Acceptance | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        others = {new: value[old] for old, new in reversed(OTHER_NAMES.items()) if value.get(old) is not None}
+        return {**value, **others}
 
     def speculation(self, pair: Pair, usual: Speculation) -> Speculation:
         """The speculation of a reply.

@@ -12,7 +12,7 @@ from specchat.config.catalog import folder_source, local_pair
 from specchat.engine.errors import ErrorKind
 from specchat.engine.protocol.events import Event, Finished, FinishReason, Started
 from specchat.engine.protocol.options import Grammar, Message, Sampling, Speculation
-from specchat.engine.protocol.pair import ServerFacts
+from specchat.engine.protocol.pair import PairServer
 from specchat.engine.protocol.requests import Generate, Load
 from tests import fake
 from tests.cli.conftest import REPLIES, Run, configure
@@ -123,7 +123,7 @@ def test_an_answer_that_is_no_json_is_not_passed_over(
 ) -> None:
     engine = FakeEngine(
         (*["One."] * (goes_on == "--continue"), ended(answer, reason)),
-        info=changed(fake.INFO, server=ServerFacts(server)),
+        info=changed(fake.INFO, server=PairServer(server)),
     )
     monkeypatch.setattr("specchat.resident.shared.open_engine", lambda *_: engine)
     if goes_on == "--continue":

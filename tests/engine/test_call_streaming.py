@@ -51,7 +51,7 @@ def test_parts_of_arguments_make_the_arguments(file: Path) -> None:
     assert len(reader.calls) == len(calls)
     form = made(file).format.tools
     assert form is not None
-    if (form.call.opening or form.call.kind == "channel") and not form.call.id_key:
+    if (form.call.opening or form.call.kind == "channel") and not form.call.keys.id:
         by_id = {call.id: call.arguments for call in reader.calls}
         assert {id: "".join(texts) for id, texts in parts.items()} == by_id
         assert early > 5

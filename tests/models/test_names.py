@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from specchat.config.catalog import Catalog, Pair, folder_source, load_catalog, local_pair
+from specchat.config.catalog import Catalog, Pair, SamplingSource, folder_source, load_catalog, local_pair
 from specchat.config.errors import ConfigError, UnknownPair
 from specchat.config.used_pairs import MAX_DESCRIPTIONS, UsedPairs
 from specchat.engine.fetch.source import Hub
@@ -66,7 +66,7 @@ def test_a_found_model_is_the_same_pair_by_name_by_id_in_the_list_and_once_used(
 ) -> None:
     id_, sampling, source = FOUND[name]
     pair = pair_named(name, CATALOG, used, places)
-    assert (pair.id, pair.name, pair.sampling, pair.sampling_from) == (id_, name, sampling, source)
+    assert (pair.id, pair.name, pair.sampling, pair.sampling_source.name) == (id_, name, sampling, source)
     assert pair_named(id_, CATALOG, used, places) == pair
     assert [offer.pair for offer in offers(CATALOG, look(places), ROOMY) if offer.pair.id == id_] == [pair]
     used.keep(pair, chosen=True)
@@ -86,7 +86,7 @@ def test_a_pair_of_a_models_toml_comes_first_and_says_itself_how_to_sample(
     used.keep(pair_named("mine", CATALOG, used, places), chosen=True)
     mine, cool = (pair_named(name, catalog, used, places) for name in ("mine", "cool"))
     assert (mine.spec.target.repo, mine.sampling) == ("someone/tiny", SAMPLING)
-    assert (cool.sampling, cool.sampling_from) == (Sampling(temperature=0.1), "models.toml")
+    assert (cool.sampling, cool.sampling_source.name) == (Sampling(temperature=0.1), "models.toml")
     assert pair_named("demo", catalog, used, places) == CATALOG.find("demo")
 
 
@@ -163,12 +163,12 @@ def test_a_generation_config_says_how_to_sample(tmp_path: Path, config: object, 
     (tmp_path / "generation_config.json").write_text(json.dumps(config))
     bare = Pair(PairSpec("x", "x", ModelSource(path=str(tmp_path))))
     pair = with_published_sampling(bare, Hub("http://127.0.0.1:1", tmp_path))
-    assert (pair.sampling, bool(pair.sampling_from)) == (sampling or Sampling(), sampling is not None)
+    assert (pair.sampling, bool(pair.sampling_source.name)) == (sampling or Sampling(), sampling is not None)
 
 
 def test_sampling_is_described_with_its_source() -> None:
     sampling = replace(SAMPLING, repetition_penalty=1.1)
-    pair = Pair(PairSpec("x", "x", ModelSource()), sampling=sampling, sampling_from="models.toml")
+    pair = Pair(PairSpec("x", "x", ModelSource()), sampling=sampling, sampling_source=SamplingSource("models.toml"))
     assert described(pair) == "temperature 0.6, top-k 20, top-p 0.95, repetition penalty 1.1 (models.toml)"
     assert described(Pair(pair.spec)) == "the likeliest token each time (nothing says how to sample)"
 

@@ -157,7 +157,7 @@ def test_a_reply_ends_as_its_engine_gives_way_to_the_other(store: Store) -> None
         while service.loaded.info is None:
             service.wait(PATIENCE_S)
         reply = service.last_reply
-        assert (reply.text, reply.outcome, reply.reason) == ("Once ", "stopped", "cancelled")
+        assert (reply.text, reply.outcome, reply.end.reason) == ("Once ", "stopped", "cancelled")
         assert not service.replies
         assert not service.prompt_count.waiting
         assert service.send("more") == ""

@@ -9,7 +9,7 @@ from conftest import CATALOG, LAUNCH
 from specchat.chat.store import Store
 from specchat.engine.protocol.events import Finished, FinishReason, Started
 from specchat.engine.protocol.options import ContextPolicy, Limits, Speculation
-from specchat.engine.protocol.pair import DraftFacts, ServerFacts, StrategyStatus
+from specchat.engine.protocol.pair import DraftFacts, PairServer, StrategyStatus
 from specchat.engine.protocol.stats import Stats
 from specchat.service.dispatch import Update
 from specchat.tui.actions.table import ACTIONS
@@ -66,7 +66,7 @@ def test_a_reply_that_is_cut_says_what_can_be_done(reason: FinishReason, policy:
 
 def test_what_a_server_cannot_continue_is_not_offered_for_that() -> None:
     events = (Started(0, 1, 0, 0, Speculation()), Finished(0, "length", "Hello", (), Stats(num_steps=1)))
-    session = ready(FakeEngine((events,), info=changed(INFO, server=ServerFacts("Box", False))))
+    session = ready(FakeEngine((events,), info=changed(INFO, server=PairServer("Box", False))))
     session.send("hi")
     ended = next(update for update in session.poll() if update.kind == "ended")
     assert session.words(ended) == "the reply reached the token limit"

@@ -31,6 +31,7 @@ from specchat.tui.widgets.panel import WIDTH, one_row, panel_rows
 from tests.fake import INFO
 from tests.fake_steps import compared, steps
 from tests.insight.replies import finished, reply_of, step_of
+from tests.parts import changed
 
 
 def test_the_key_page_is_current() -> None:
@@ -258,13 +259,13 @@ def test_gauges_equal_the_engines_figures() -> None:
     reply = finished((3, 0, 5, 1))
     shown, final = gauges(reply, INFO), reply.end.stats
     assert final is not None
-    assert shown.acceptance_length == pytest.approx(final.mean_acceptance_length)
-    assert shown.acceptance_rate == pytest.approx(final.draft_acceptance_rate)
-    assert shown.histogram == final.acceptance_histogram
+    assert shown.acceptance.length == pytest.approx(final.mean_acceptance_length)
+    assert shown.acceptance.rate == pytest.approx(final.draft_acceptance_rate)
+    assert shown.acceptance.histogram == final.acceptance_histogram
     reply.end = replace(reply.end, stats=None)
     live = gauges(reply, INFO)
-    assert live.tokens_per_second == pytest.approx(final.tokens_per_second)
-    assert live.speedup == pytest.approx(final.speedup_vs_plain)
+    assert live.speed.tokens_per_second == pytest.approx(final.tokens_per_second)
+    assert live.speed.speedup == pytest.approx(final.speedup_vs_plain)
 
 
 def test_a_rough_factor_is_of_the_reply_itself_and_of_none_before() -> None:
@@ -275,25 +276,29 @@ def test_a_rough_factor_is_of_the_reply_itself_and_of_none_before() -> None:
     reply.tally.compared = rough
     shown = gauges(reply, INFO)
     assert rough.rough is not None
-    assert (rough.speedup, shown.interval, shown.lately) == (None, (rough.rough.low, rough.rough.high), False)
+    assert (rough.speedup, shown.speed.interval, shown.speed.lately) == (
+        None,
+        (rough.rough.low, rough.rough.high),
+        False,
+    )
 
 
 def test_a_running_reply_is_shown_since_its_latest_change() -> None:
     reply = finished((5, 4))
     reply.end = replace(reply.end, stats=None)
     reply.changed(Changed(1, Speculation.of("lookup"), 200))
-    assert gauges(reply, INFO).acceptance_length is None
+    assert gauges(reply, INFO).acceptance.length is None
     first, *others = compared(steps("word " * 90, (0, 0, 1), "lookup"), 100.0)
     reply.step(first)
-    assert (gauges(reply, INFO).speedup, gauges(reply, INFO).measuring) == (None, True)
+    assert (gauges(reply, INFO).speed.speedup, gauges(reply, INFO).speed.measuring) == (None, True)
     for step in others:
         reply.step(step)
     shown = gauges(reply, INFO)
-    assert shown.acceptance_length is not None
-    assert 1 < shown.acceptance_length < 2
-    assert shown.speedup is not None
-    assert not shown.measuring
-    assert len(shown.histogram) == 2
+    assert shown.acceptance.length is not None
+    assert 1 < shown.acceptance.length < 2
+    assert shown.speed.speedup is not None
+    assert not shown.speed.measuring
+    assert len(shown.acceptance.histogram) == 2
 
 
 def test_the_footer() -> None:
@@ -335,7 +340,7 @@ def test_nothing_lost_is_not_called_lost(saved_ms: float, words: str) -> None:
 )
 def test_one_row_says_where_the_factor_is_of_replies_before_too(lately: bool, begins: str) -> None:
     shown = gauges(finished((3,)), INFO)
-    shown = replace(shown, speedup=2.0, interval=(1.9, 2.2), lately=lately, tokens_per_second=142.0)
+    shown = changed(shown, speedup=2.0, interval=(1.9, 2.2), lately=lately, tokens_per_second=142.0)
     assert one_row(shown, 99, "F4").plain.startswith(begins)
 
 
@@ -344,8 +349,8 @@ def test_the_panel_fits(height: int) -> None:
     for reply in (None, finished((3, 0, 5, 1)), finished((15, 14, 0), plain=0), finished((0,), "plain")):
         advice = Advice(Speculation.of("lookup", 8, "ratio"), 1.3, "estimated")
         shown = gauges(reply, INFO, Diagnosis("slower than plain, measured: " + "so it is " * 9, False, advice), -3100)
-        for speed in (shown.tokens_per_second, 13443.0):
-            rows = panel_rows(replace(shown, tokens_per_second=speed), height, "F4")
+        for speed in (shown.speed.tokens_per_second, 13443.0):
+            rows = panel_rows(changed(shown, tokens_per_second=speed), height, "F4")
             assert len(rows) <= height
             assert all(row.cell_length <= WIDTH for row in rows)
         for width in (10, 40, 60, 99):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from specchat.bench.published import narrowed
-from specchat.engine.protocol.pair import DraftFacts, PairInfo, PlainFacts, ServerFacts
+from specchat.engine.protocol.pair import DraftFacts, PairInfo, PairServer, PlainFacts
 from specchat.engine.weights.config import ModelConfig, parse_config
 from specchat.tune import exits
 from specchat.tune.families import FAMILIES
@@ -112,7 +112,7 @@ def test_a_draft_that_is_trained_whole_takes_sixteen_bytes_a_weight_beside_the_p
     ("info", "words"),
     [
         (INFO, ""),
-        (changed(INFO, server=ServerFacts("vLLM")), "A server runs this pair"),
+        (changed(INFO, server=PairServer("vLLM")), "A server runs this pair"),
         (replace(INFO, draft=DraftFacts()), "no draft model"),
         (changed(INFO, gpu="GPU-1"), ""),
     ],

@@ -237,7 +237,7 @@ class PairNotes:
 
 
 @dataclass(frozen=True)
-class ServerFacts:
+class PairServer:
     """The server that runs a pair and drafts as it was started.
 
     Attributes:
@@ -264,7 +264,7 @@ class PairInfo:
     draft: DraftFacts = DraftFacts()
     plain: PlainFacts = PlainFacts()
     template: TemplateFacts = TemplateFacts()
-    server: ServerFacts = ServerFacts()
+    server: PairServer = PairServer()
 
     def plain_speed(self, sampling: Sampling) -> float:
         """The plain speed with these options, in tokens per second."""

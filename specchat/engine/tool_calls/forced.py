@@ -46,12 +46,12 @@ def _object(tool: Tool, form: CallForm, rules: Rules) -> str:
     schema = _closed(tool)
     fields: dict[str, Any] = {}
     for key, value in sample.items():
-        if key == form.id_key:
+        if key == form.keys.id:
             fields[key] = {"type": "string", "pattern": "^[a-zA-Z0-9]{9}$"}
-        elif key == form.arguments_key or not form.name_key:
-            fields[key if form.name_key else tool.name] = _without_shared(schema)
+        elif key == form.keys.arguments or not form.keys.name:
+            fields[key if form.keys.name else tool.name] = _without_shared(schema)
         else:
-            fields[key] = {"const": tool.name if key == form.name_key else value}
+            fields[key] = {"const": tool.name if key == form.keys.name else value}
     whole = {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
     made = rules.json({**whole, **{key: schema[key] for key in SHARED if key in schema}})
     return " ".join(filter(None, (rules.literal(form.sample[:at]), made, rules.literal(form.sample[end:]))))

@@ -16,6 +16,15 @@ channel: a part of a reply addressed to `functions.name`, a JSON object.
 
 
 @dataclass(frozen=True)
+class CallKeys:
+    """Keys of a call that is an object; `name` is empty where the only key is the name, `id` where there is none."""
+
+    name: str = "name"
+    arguments: str = "arguments"
+    id: str = ""
+
+
+@dataclass(frozen=True)
 class CallForm:
     """A form of calls. Patterns are regular expressions.
 
@@ -25,7 +34,7 @@ class CallForm:
         later: the mark before a call that follows an answer or another call; only where there is no opening mark.
         end: the token that ends a reply after its calls; empty where it is that of other replies.
         marks: tokens that the calls are made of.
-        name_key: the key of the name in an object; empty where the only key is the name. So `arguments_key`, `id_key`.
+        keys: of an object.
         name: pattern of a name, in its group `name`, with what precedes and follows it up to the arguments; the group
             `id` is the call's, if the model writes one.
         key: pattern of an argument's name, in its group `key`, with what precedes and follows it.
@@ -39,9 +48,7 @@ class CallForm:
     later: str = ""
     end: str = ""
     marks: frozenset[str] = frozenset()
-    name_key: str = "name"
-    arguments_key: str = "arguments"
-    id_key: str = ""
+    keys: CallKeys = CallKeys()
     name: str = ""
     key: str = ""
     value_end: str = ""

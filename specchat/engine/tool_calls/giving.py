@@ -102,7 +102,7 @@ def _in_form(calls: Sequence[ToolCall], form: CallForm) -> str:
     if form.kind == "python":
         inner = f"[{', '.join(map(_python, calls))}]"
     else:
-        objects = [{form.name_key: call.name, form.arguments_key: object_of(call)} for call in calls]
+        objects = [{form.keys.name: call.name, form.keys.arguments: object_of(call)} for call in calls]
         texts = [json.dumps(one, ensure_ascii=False) for one in objects]
         if form.closing:
             return "\n".join(f"{form.opening}\n{text}\n{form.closing}" for text in texts)

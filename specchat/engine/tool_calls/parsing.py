@@ -93,17 +93,17 @@ def _first(text: str, at: int) -> int:
 def _object(value: Any, form: CallForm) -> ReadCall:
     if not isinstance(value, dict) or not value:
         raise ValueError("no object")
-    if not form.name_key:
+    if not form.keys.name:
         (name, arguments), *others = value.items()
         if others:
             raise ValueError("several keys")
         return ReadCall(name, _dumped(arguments))
     value = value["function"] if isinstance(value.get("function"), dict) else value
-    name = next((value[key] for key in (form.name_key, *NAME_KEYS) if key in value), None)
-    arguments = next((value[key] for key in (form.arguments_key, *ARGUMENT_KEYS) if key in value), {})
+    name = next((value[key] for key in (form.keys.name, *NAME_KEYS) if key in value), None)
+    arguments = next((value[key] for key in (form.keys.arguments, *ARGUMENT_KEYS) if key in value), {})
     if not isinstance(name, str):
         raise ValueError("no name")
-    given = value.get(form.id_key) if form.id_key else ""
+    given = value.get(form.keys.id) if form.keys.id else ""
     return ReadCall(name, _dumped(arguments), str(given or ""))
 
 

@@ -8,7 +8,7 @@ from itertools import product
 from typing import Literal
 
 from specchat.engine.protocol.options import Message, ToolCall
-from specchat.engine.tool_calls.form import CallForm, ToolFormat
+from specchat.engine.tool_calls.form import CallForm, CallKeys, ToolFormat
 from specchat.engine.tool_calls.giving import written_calls
 from specchat.engine.tool_calls.literals import QUOTE
 from specchat.engine.tool_calls.parsing import read_calls
@@ -171,12 +171,12 @@ def _objects(text: str, call: ToolCall) -> Iterator[tuple[int, CallForm]]:
             value = None
         if isinstance(value, dict):
             if list(value) == [NAME]:
-                yield at, CallForm("object", name_key="", arguments_key="")
+                yield at, CallForm("object", keys=CallKeys("", ""))
             inner = value["function"] if isinstance(value.get("function"), dict) else value
             name, given = (next((k for k, v in inner.items() if v == wanted), "") for wanted in (NAME, ARGUMENTS))
             if name and given:
                 key = next((k for k, v in value.items() if v == call.id), "")
-                yield at, CallForm("object", name_key=name, arguments_key=given, id_key=key)
+                yield at, CallForm("object", keys=CallKeys(name, given, key))
                 return
         at = text.find("{", at + 1)
 

@@ -175,7 +175,7 @@ class CallReader:
             return any(name.startswith(begun) or begun.startswith(name) for name in names)
         begun = re.sub(r"\A\[\s*", "", begun)
         key = re.sub(r"\A\{\s*", "{", begun)
-        starts = [f'{{"{key}"' for key in (self._form.name_key, self._form.arguments_key, "type", "function")]
+        starts = [f'{{"{key}"' for key in (self._form.keys.name, self._form.keys.arguments, "type", "function")]
         return not key or any(start.startswith(key) or key.startswith(start) for start in starts)
 
     def _begin(self, mark: str) -> str:

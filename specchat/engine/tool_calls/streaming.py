@@ -75,7 +75,7 @@ class CallStream:
 
     def feed(self, text: str) -> None:
         """Take more of what stands between the marks."""
-        if self.form.kind not in ("object", "named", "channel") or self.form.id_key:
+        if self.form.kind not in ("object", "named", "channel") or self.form.keys.id:
             return
         for character in text:
             if self._quoted is not None:
@@ -107,7 +107,7 @@ class CallStream:
         level = self._levels[-1]
         if level.key_next:
             level.key = text
-        elif self._names and level.key in (self.form.name_key, *NAME_KEYS):
+        elif self._names and level.key in (self.form.keys.name, *NAME_KEYS):
             self.name = text
 
     def _outside(self, character: str) -> None:
@@ -164,10 +164,10 @@ class CallStream:
         if self._depth or not self._names or self._levels[-1].opened != "{" or self._number in self.found:
             return False
         key = self._levels[-1].key
-        if not self.form.name_key:
+        if not self.form.keys.name:
             self.name = key
             return True
-        return bool(self.name) and key in (self.form.arguments_key, *ARGUMENT_KEYS)
+        return bool(self.name) and key in (self.form.keys.arguments, *ARGUMENT_KEYS)
 
     def _begin(self) -> None:
         if self.name in self.names:

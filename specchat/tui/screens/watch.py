@@ -77,12 +77,12 @@ def _head(other: OtherReply, shown: Gauges, *, figured: bool) -> list[Content]:
     reply = other.reply
     state = _STATES.get(reply.state, "") or (f"ended: {reply.outcome}" if reply.outcome else "ended")
     known = [figures.of(reply.tally.tokens, "token")]
-    if figured and shown.tokens_per_second is not None:
-        known.append(f"{figures.per_second(shown.tokens_per_second)} tok/s")
-    if figured and shown.acceptance_length is not None:
-        known.append(f"{figures.per_step(shown.acceptance_length)} a step")
-    if figured and shown.speedup is not None:
-        known.append("{}x {}".format(*figures.faster(shown.speedup)))
+    if figured and shown.speed.tokens_per_second is not None:
+        known.append(f"{figures.per_second(shown.speed.tokens_per_second)} tok/s")
+    if figured and shown.acceptance.length is not None:
+        known.append(f"{figures.per_step(shown.acceptance.length)} a step")
+    if figured and shown.speed.speedup is not None:
+        known.append("{}x {}".format(*figures.faster(shown.speed.speedup)))
     return [
         styled(f"{other.client} (process {other.pid})", ".value") + styled(f" · {state}", ".label"),
         styled("❯ ", ".key") + styled(other.prompt or "a prompt without words", ".label"),

@@ -186,6 +186,30 @@ def _ornament(text: str, style: str, *, above: bool = False) -> Section:
     return Section(layout)
 
 
+class FootView:
+    """The sections below a reply: what it waits for, and its outcome and figures at the end."""
+
+    def __init__(self) -> None:
+        self._sections: list[Section] = []
+        self._key: tuple[str, ...] = ()
+
+    def update(self, reply: Reply) -> list[Section]:
+        if not reply.ended:
+            words = _WAITING.get(reply.state, "")
+            key: tuple[str, ...] = (words,)
+            sections = [_ornament(words, ".hint")] if words and self._key != key else self._sections
+        else:
+            key = (reply.state, reply.outcome, footer(reply))
+            if key == self._key:
+                return self._sections
+            style = ".failed" if reply.state == "failed" else ".hint"
+            sections = [_ornament(reply.outcome, style, above=bool(reply.text))] if reply.outcome else []
+            if foot := footer(reply):
+                sections.append(_footer_section(foot, whole_footer(reply), above=not sections))
+        self._sections, self._key = (sections if any(key) else []), key
+        return self._sections
+
+
 class TurnView:
     """The sections of one turn. Ask `sections` again after the turn changed: what stayed is the same object."""
 
@@ -218,8 +242,7 @@ class TurnView:
         self._calls = CallsView()
         self._head: list[Section] = []
         self._dropped = 0
-        self._foot: list[Section] = []
-        self._foot_key: tuple[str, ...] = ()
+        self._foot = FootView()
 
     @property
     def prompt_sections(self) -> int:
@@ -250,24 +273,9 @@ class TurnView:
         if view is None:
             return self._prompt
         view.update()
-        self._update_foot(reply)
+        foot = self._foot.update(reply)
         calls = self._calls.sections(reply, self._unfolded) if reply.tool_calls else []
-        return [*self._prompt, *self._head, *view.frozen, *view.open(), *calls, *self._foot]
-
-    def _update_foot(self, reply: Reply) -> None:
-        if not reply.ended:
-            words = _WAITING.get(reply.state, "")
-            key: tuple[str, ...] = (words,)
-            sections = [_ornament(words, ".hint")] if words and self._foot_key != key else self._foot
-        else:
-            key = (reply.state, reply.outcome, footer(reply))
-            if key == self._foot_key:
-                return
-            style = ".failed" if reply.state == "failed" else ".hint"
-            sections = [_ornament(reply.outcome, style, above=bool(reply.text))] if reply.outcome else []
-            if foot := footer(reply):
-                sections.append(_footer_section(foot, whole_footer(reply), above=not sections))
-        self._foot, self._foot_key = (sections if any(key) else []), key
+        return [*self._prompt, *self._head, *view.frozen, *view.open(), *calls, *foot]
 
 
 def _footer_section(short: str, whole: str, *, above: bool) -> Section:

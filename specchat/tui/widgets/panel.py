@@ -41,18 +41,18 @@ def panel_rows(shown: Gauges, height: int, advice_key: str) -> list[Row]:
 
 def _speed(shown: Gauges) -> Iterable[Row]:
     """The largest figure: times plain decoding, or tokens per second where plain decoding was not measured."""
-    speed = "–" if shown.tokens_per_second is None else figures.per_second(shown.tokens_per_second)
-    if shown.speedup is None:
+    speed = "–" if shown.speed.tokens_per_second is None else figures.per_second(shown.speed.tokens_per_second)
+    if shown.speed.speedup is None:
         yield from _large(speed, ".big", " tok/s")
-        if shown.measuring:
+        if shown.speed.measuring:
             yield styled("measuring the time saved", ".label")
         return
-    number, words = figures.faster(shown.speedup)
-    yield from _large(number[:-1], ".slow" if shown.slower else ".big", f"x {words}")
-    beside = f"{'as' if words == figures.AS_FAST else 'than'} without{', lately' if shown.lately else ' drafts'}"
+    number, words = figures.faster(shown.speed.speedup)
+    yield from _large(number[:-1], ".slow" if shown.speed.slower else ".big", f"x {words}")
+    beside = f"{'as' if words == figures.AS_FAST else 'than'} without{', lately' if shown.speed.lately else ' drafts'}"
     yield _ends(styled(beside, ".label"), f"{speed} tok/s")
-    if shown.interval is not None:
-        yield styled(f"95 % sure: {figures.faster_between(shown.speedup, *shown.interval)}", ".label")
+    if shown.speed.interval is not None:
+        yield styled(f"95 % sure: {figures.faster_between(shown.speed.speedup, *shown.speed.interval)}", ".label")
 
 
 def _large(number: str, style: str, words: str) -> Iterable[Row]:
@@ -67,9 +67,10 @@ def _ends(left: Content, right: str) -> Row:
 
 def _accepted(shown: Gauges) -> Iterable[Row]:
     yield styled("tokens per step", ".label")
-    value = "–" if shown.acceptance_length is None else figures.per_step(shown.acceptance_length)
+    accepted = shown.acceptance
+    value = "–" if accepted.length is None else figures.per_step(accepted.length)
     room = WIDTH - _NUMBER
-    spark = columns(shown.recent, max(shown.longest, 1), room, 2) if shown.recent else [" " * room] * 2
+    spark = columns(accepted.recent, max(accepted.longest, 1), room, 2) if accepted.recent else [" " * room] * 2
     for number, cells in zip(("", value), spark, strict=True):
         yield styled(number.ljust(_NUMBER), ".value") + styled(cells, ".spark")
 
@@ -86,7 +87,7 @@ def _diagnosis(shown: Gauges, key: str) -> Iterable[Row]:
 
 def _facts(shown: Gauges) -> Iterable[Row]:
     yield _fact("first token", "–" if shown.first_token_ms is None else figures.duration(shown.first_token_ms))
-    rate = shown.acceptance_rate
+    rate = shown.acceptance.rate
     yield _fact("drafts accepted", "–" if rate is None else figures.percent(rate, 1))
     if shown.saved_ms is not None:
         lost = round(shown.saved_ms / 10) < 0
@@ -106,7 +107,7 @@ def _fact(label: str, value: str) -> Row:
 
 
 def _split(shown: Gauges) -> Iterable[Row]:
-    parts = (("draft", shown.draft_ms), ("verify", shown.verify_ms), ("other", shown.other_ms))
+    parts = (("draft", shown.times.draft), ("verify", shown.times.verify), ("other", shown.times.other))
     total = sum(ms for _, ms in parts)
     if not total:
         return
@@ -117,15 +118,15 @@ def _split(shown: Gauges) -> Iterable[Row]:
     yield styled("where the time went", ".label")
     yield bar
     yield styled("  ".join(f"{name} {100 * ms / total:.0f}%" for name, ms in parts), ".label")
-    waited = shown.waited_ms / (total + shown.waited_ms)
+    waited = shown.times.waited / (total + shown.times.waited)
     if waited >= _BUSY:
         yield styled(f"waited for other programs {100 * waited:.0f}%", ".slow")
 
 
 def _histogram(shown: Gauges) -> Iterable[Row]:
-    lengths = max(shown.longest, 5) + 1
+    lengths = max(shown.acceptance.longest, 5) + 1
     cell = 4 if lengths <= 8 else 3 if lengths <= 10 else 2
-    counts = [*shown.histogram, *[0] * lengths][:lengths]
+    counts = [*shown.acceptance.histogram, *[0] * lengths][:lengths]
     most = max(counts)
     if not most:
         return
@@ -139,25 +140,31 @@ def _histogram(shown: Gauges) -> Iterable[Row]:
 
 def one_row(shown: Gauges, width: int, advice_key: str) -> Content:
     """The panel folded into one row, for narrow screens."""
-    speed = "–" if shown.tokens_per_second is None else figures.per_second(shown.tokens_per_second)
+    speed = "–" if shown.speed.tokens_per_second is None else figures.per_second(shown.speed.tokens_per_second)
     row = styled(speed, ".value") + styled(" tok/s", ".label")
-    if shown.speedup is not None:
-        number, words = figures.faster(shown.speedup)
+    if shown.speed.speedup is not None:
+        number, words = figures.faster(shown.speed.speedup)
         faster = f"{words} as plain" if words == figures.AS_FAST else f"{number} {words}"
-        sure = f" ({figures.faster_between(shown.speedup, *shown.interval)})" if shown.interval is not None else ""
-        lately = styled(f"{' lately' if shown.lately else ''}{sure} · ", ".label")
-        row = styled(faster, ".slow" if shown.slower else ".big") + lately + row
-    elif shown.measuring:
+        sure = (
+            f" ({figures.faster_between(shown.speed.speedup, *shown.speed.interval)})"
+            if shown.speed.interval is not None
+            else ""
+        )
+        lately = styled(f"{' lately' if shown.speed.lately else ''}{sure} · ", ".label")
+        row = styled(faster, ".slow" if shown.speed.slower else ".big") + lately + row
+    elif shown.speed.measuring:
         row += styled(" · measuring", ".label")
     advice = shown.diagnosis.advice
     filled = f"{figures.count(shown.context_used)} / {figures.count(shown.context)}"
     context = f" · context {filled}" if shown.context else ""
-    if shown.acceptance_length is not None:
-        row += styled(" · ", ".label") + styled(figures.per_step(shown.acceptance_length), ".value")
+    if shown.acceptance.length is not None:
+        row += styled(" · ", ".label") + styled(figures.per_step(shown.acceptance.length), ".value")
         row += styled(" a step", ".label")
         spark = 13 + (0 if advice else len(context))
-        if shown.recent and width >= (90 if advice else 60) and row.cell_length + spark <= width:
-            row += " " + styled(columns(shown.recent[-12:], max(shown.longest, 1), 12, 1)[0], ".spark")
+        if shown.acceptance.recent and width >= (90 if advice else 60) and row.cell_length + spark <= width:
+            row += " " + styled(
+                columns(shown.acceptance.recent[-12:], max(shown.acceptance.longest, 1), 12, 1)[0], ".spark"
+            )
     if advice:
         room = width - row.cell_length - len(f" · {advice_key}: ")
         words = advice.words if len(advice.words) <= room else advice.deed
