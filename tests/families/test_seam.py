@@ -44,6 +44,7 @@ LINES = 150
 ELSEWHERE = (
     "specchat/bench/published.py",
     "specchat/models/drafts.py",
+    "specchat/engine/gguf/",
     "specchat/engine/llama_cpp/vocabulary.py",
     "specchat/engine/llama_cpp/export.py",
     "specchat/engine/tool_calls/",

@@ -11,7 +11,7 @@ from measure.random_gguf import Kind, write
 from specchat.engine.gguf.config import ARCHITECTURES
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.weights.checkpoint import Checkpoint
-from specchat.engine.weights.gguf import GgufModel
+from specchat.engine.weights.gguf import GgufCheckpoint
 from specchat.engine.weights.weights import Weights
 from tests.engine.test_decoder import tokens
 from tests.engine.tiny import FAMILIES, checkpoint
@@ -73,12 +73,11 @@ def test_a_gguf_file_gives_the_logits_of_its_folder(name: str, tmp_path: Path) -
 @pytest.mark.parametrize("name", sorted({*WRITTEN} - OTHERWISE - UNLIKE))
 def test_they_are_those_of_llama_cpp(name: str, tmp_path: Path) -> None:
     from specchat.engine.llama_cpp.file import GgufFile
-    from specchat.engine.llama_cpp.model import GgufModel as Theirs
-    from specchat.engine.llama_cpp.model import GgufSettings
+    from specchat.engine.llama_cpp.model import GgufModel, GgufSettings
 
     file, ids = tmp_path / "x.gguf", tokens(40)
     write(Checkpoint.open(checkpoint(tmp_path / "model", **settings(name))), file, "f32")
-    model = Theirs(GgufFile(file, 0, lambda _: None, repack=False), GgufSettings(128, 1, "f32", False))
+    model = GgufModel(GgufFile(file, 0, lambda _: None, repack=False), GgufSettings(128, 1, "f32", False))
     theirs = torch.cat([model.forward([token], place).clone() for place, token in enumerate(ids)])
     ours = logits(Checkpoint.open(file), ids)
     # Gelu is a table of float16 there.
@@ -95,7 +94,7 @@ def test_every_architecture_is_among_them(tmp_path: Path) -> None:
     for name in WRITTEN:
         folder = tmp_path / name
         write(Checkpoint.open(checkpoint(folder, **settings(name))), folder / "x.gguf", "f32")
-        seen.add(GgufModel.open(folder / "x.gguf").files.architecture)
+        seen.add(GgufCheckpoint.open(folder / "x.gguf").files.architecture)
     assert ARCHITECTURES.keys() - seen == {"qwen2vl", "qwen3vl", "qwen3vlmoe"}  # as those without images
 
 

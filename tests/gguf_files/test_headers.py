@@ -10,10 +10,10 @@ import pytest
 
 from measure.random_gguf import write
 from specchat.engine.errors import ModelError
-from specchat.engine.gguf.config import shortest
 from specchat.engine.gguf.header import read_header
+from specchat.engine.gguf.keys import shortest
 from specchat.engine.weights.checkpoint import Checkpoint
-from specchat.engine.weights.gguf import GgufModel
+from specchat.engine.weights.gguf import GgufCheckpoint
 from specchat.engine.weights.weights import Weights
 from tests.engine.tiny import FAMILIES, checkpoint
 from tests.models.made import gguf
@@ -127,4 +127,4 @@ def test_what_a_header_cannot_say_is_named(tmp_path: Path) -> None:
     ):
         (tmp_path / "x.gguf").write_bytes(data.replace(ours, other, 1))
         with pytest.raises(ModelError, match=words):
-            GgufModel.open(tmp_path / "x.gguf")
+            GgufCheckpoint.open(tmp_path / "x.gguf")
