@@ -21,6 +21,7 @@ from specchat.engine.weights.weights import Weights
 ARCHITECTURES = {
     "mistral": "llama", "mixtral": "llama", "olmo3": "olmo2", "deepseek_v3": "deepseek2", "gemma3_text": "gemma3",
     "glm4_moe_lite": "deepseek2", "hunyuan_v1_dense": "hunyuan-dense", "gemma4_text": "gemma4",
+    "deepseek_v2": "deepseek2",
     "qwen3_5_text": "qwen35", "qwen3_5_moe_text": "qwen35moe", "qwen3_moe": "qwen3moe", "qwen2_moe": "qwen2moe",
     "qwen3_next": "qwen3next", "glm4_moe": "glm4moe", "ministral3": "mistral3", "gpt_oss": "gpt-oss",
     "lfm2_moe": "lfm2moe", "minimax_m2": "minimax-m2", "muse_glimmer_text": "muse-glimmer",
@@ -30,7 +31,7 @@ PAIRED = ("llama", "granite", "smollm3", "mistral3", "muse-glimmer")
 """Architectures whose queries and keys rotate in pairs of neighbours, where checkpoints hold halves."""
 PATTERNED = ("gemma4", "olmo2", "exaone4", "muse-glimmer")
 """Architectures whose files list the layers with windows."""
-WINDOWLESS = ("llama", "qwen2moe")
+WINDOWLESS = ("llama", "qwen2moe", "starcoder2")
 DENSE = ("ssm_alpha", "ssm_beta", "ssm_ba", "ssm_conv1d", "shortconv.conv", "ffn_gate_inp")
 """Parts of the names of matrices that stay in float32."""
 RENAMED = {
@@ -145,6 +146,8 @@ def _describe_latent(writer: Any, of: Attention, raw: dict[str, Any]) -> None:
     writer.add_value_length(rank)
     writer.add_key_length_mla(of.head_dim)
     writer.add_value_length_mla(raw["v_head_dim"])
+    if of.rope and (scale := of.rope.options.get("mscale_all_dim")):
+        writer.add_rope_scaling_yarn_log_mul(0.1 * scale)
 
 
 def _describe_rope(writer: Any, rope: Rope) -> None:
@@ -185,6 +188,7 @@ def _describe_experts(writer: Any, of: Experts, raw: dict[str, Any]) -> None:
         writer.add_expert_shared_count(of.shared.width // of.each.width)
     if of.sigmoid:
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+    if of.sigmoid or "n_routed_experts" in raw:
         writer.add_expert_weights_scale(of.factor)
         writer.add_expert_weights_norm(of.renormalised)
         writer.add_leading_dense_block_count(raw.get("first_k_dense_replace", raw.get("num_dense_layers", 0)))
@@ -228,7 +232,9 @@ def _tensors(checkpoint: Checkpoint, weights: Weights, arch: str) -> dict[str, T
         *([own.norm] if own else []),
         *(one for layer in recipe.layers for one in layer.norms),
     ]
-    found |= {f"{o.name}.weight": weights.get(f"{o.name}.weight", o.size) + o.plus_one for o in norms if o.name}
+    for norm in norms:
+        for name, shape in norm.shapes.items():
+            found[name] = weights.get(name, *shape) + (norm.plus_one and name.endswith("weight"))
     for number, layer in enumerate(recipe.layers):
         found |= {name: weights.get(name, *shape) for name, shape in layer.vectors.items()}
         if isinstance(layer.mixer, Delta):

@@ -30,7 +30,11 @@ pytestmark = pytest.mark.needs_gguf
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return checkpoint(
-        tmp_path_factory.mktemp("folder"), backend=byte_tokenizer(), num_key_value_heads=2, eos_token_id=257
+        tmp_path_factory.mktemp("folder"),
+        backend=byte_tokenizer(),
+        num_key_value_heads=2,
+        intermediate_size=256,
+        eos_token_id=257,
     )
 
 
@@ -82,12 +86,28 @@ def test_the_real_file_gives_the_tokens_of_its_folder() -> None:
 
 @pytest.mark.needs_llama
 def test_what_is_not_ours_is_left_to_llama_cpp_with_the_reason(file: Path, tmp_path: Path) -> None:
-    foreign = tmp_path / "x.gguf"
-    data = file.read_bytes()
-    foreign.write_bytes(data.replace(b"llama.", b"xlama."))  # metadata of another architecture
-    with pytest.raises(ForeignModel, match=r"""block_count|architecture""") as caught:
+    import gguf
+
+    reader, foreign = gguf.GGUFReader(file), tmp_path / "x.gguf"
+    writer = gguf.GGUFWriter(foreign, "llama")
+    for key, field in reader.fields.items():
+        if not key.startswith(("GGUF.", "general.architecture")):
+            of_list = field.types[-1] if field.types[0] == gguf.GGUFValueType.ARRAY else None
+            writer.add_key_value(key, field.contents(), field.types[0], of_list)
+    for tensor in reader.tensors:
+        kind = gguf.GGMLQuantizationType.TQ1_0 if tensor.name == "blk.0.ffn_down.weight" else tensor.tensor_type
+        data = gguf.quants.quantize(tensor.data, kind) if kind != tensor.tensor_type else tensor.data
+        writer.add_tensor(tensor.name, data.copy(), raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    reason = "blk.0.ffn_down.weight is of type TQ1_0"
+    with pytest.raises(ForeignModel, match=reason) as caught:
         Checkpoint.open(foreign)
     assert 'backend = "gguf"' in caught.value.message
+    session = load(PairSpec("p", "P", on_cpu(foreign)), lambda _: None)
+    assert f"llama.cpp runs this pair: {reason}" in session.info.notes.note
 
 
 def test_a_split_model_is_one_checkpoint(folder: Path, file: Path, tmp_path: Path) -> None:

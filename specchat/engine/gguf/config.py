@@ -3,114 +3,20 @@
 Keys: llama.cpp's src/llama-arch.cpp; what files leave out: load_arch_hparams in its src/models/.
 """
 
-import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from specchat.clean import one_line
 from specchat.engine.errors import ForeignModel, ModelError
-from specchat.engine.families.parts.settings import MOST_LAYERS
 from specchat.engine.gguf.files import GgufFiles
+from specchat.engine.gguf.keys import CONV, FULL, LINEAR, SLIDING, ArchitectureKeys, shortest
 from specchat.engine.gguf.ropes import rope_settings
 
-FULL, SLIDING, LINEAR, CONV = "full_attention", "sliding_attention", "linear_attention", "conv"
-"""Kinds of layers in "layer_types"."""
 ENDS = ("eos", "eot", "eom")
 """Tokens that end a text, a turn or a message."""
 
 Settings = dict[str, Any]
-
-
-class Metadata:
-    """Keys of a file's architecture, checked for their kind.
-
-    Attributes:
-        layers: those of the model, without what predicts further tokens.
-    """
-
-    def __init__(self, files: GgufFiles) -> None:
-        """Read the number of layers.
-
-        Raises:
-            ModelError: it is missing or too large.
-        """
-        self.files = files
-        self._prefix = f"{files.architecture}."
-        self.layers = (self.integer("block_count") or 0) - (self.integer("nextn_predict_layers") or 0)
-        if not 0 < self.layers <= MOST_LAYERS:
-            raise ModelError(f"{files.path}: {self._prefix}block_count is {self.layers}, not from 1 to {MOST_LAYERS}.")
-
-    def integer(self, key: str) -> int | None:
-        """A whole number, or the one that all layers have; None where there is none."""
-        value = self.files.values.get(f"{self._prefix}{key}")
-        if value is None:
-            listed = set(self.each(key))
-            return listed.pop() if len(listed) == 1 else None
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise ModelError(f"{self.files.path}: {self._prefix}{key} is {one_line(repr(value), 43)}, no whole number.")
-        return value
-
-    def number(self, key: str) -> float | None:
-        """A real number, in the fewest digits that its float32 has; None where there is none."""
-        value = self.files.values.get(f"{self._prefix}{key}")
-        if value is None:
-            return None
-        if not isinstance(value, int | float) or isinstance(value, bool):
-            raise ModelError(f"{self.files.path}: {self._prefix}{key} is {one_line(repr(value), 43)}, no number.")
-        return shortest(float(value))
-
-    def text(self, key: str) -> str:
-        """A text; empty where there is none."""
-        value = self.files.values.get(f"{self._prefix}{key}", "")
-        return value if isinstance(value, str) else ""
-
-    def switch(self, key: str) -> bool:
-        return self.files.values.get(f"{self._prefix}{key}") is True
-
-    def each(self, key: str) -> list[int]:
-        """A whole number or truth value for each layer; empty where the file has no list.
-
-        Raises:
-            ModelError: there are fewer, or others.
-        """
-        if (name := f"{self._prefix}{key}") not in self.files.headers[0].lengths:
-            return []
-        found = [int(one) for one in self.files.headers[0].entries(name) if isinstance(one, int)]
-        if len(found) < self.layers:
-            raise ModelError(f"{self.files.path}: {name} has {len(found)} whole numbers for {self.layers} layers.")
-        return found[: self.layers]
-
-    def has(self, name: str, layer: int = 0) -> bool:
-        """True where the file holds a tensor of a layer."""
-        return f"blk.{layer}.{name}" in self.files.tensors
-
-    @property
-    def head_dim(self) -> int:
-        """Values of a head, as far as all layers have the same."""
-        heads = max(self.each("attention.head_count"), default=0) or self.integer("attention.head_count") or 1
-        return self.integer("attention.key_length") or (self.integer("embedding_length") or 0) // heads
-
-    @property
-    def window(self) -> int:
-        return self.integer("attention.sliding_window") or 0
-
-    def kinds(self, usual: int) -> list[str]:
-        """SLIDING or FULL for each layer: every so many are full, `usual` where the file does not say."""
-        listed = self.each("attention.sliding_window_pattern")
-        every = self.integer("attention.sliding_window_pattern") if not listed else None
-        if not listed:
-            listed = [(layer + 1) % max(1, every or usual) for layer in range(self.layers)]
-        return [SLIDING if slides else FULL for slides in listed]
-
-
-def shortest(value: float) -> float:
-    """The number of fewest digits that has the same float32; files hold 1e-6 as 9.99999997e-07."""
-    try:
-        stored = struct.pack("<f", value)
-    except OverflowError:
-        return value
-    return next((near for n in range(1, 10) if struct.pack("<f", near := float(f"{value:.{n}g}")) == stored), value)
 
 
 @dataclass(frozen=True)
@@ -120,11 +26,13 @@ class Architecture:
     Attributes:
         keys: of config.json, by those of the file that differ from `COMMON`.
         more: further settings.
+        paired: files hold rotated values in pairs of neighbours, where checkpoints hold them in halves.
     """
 
     model_type: str
     keys: Mapping[str, str] = field(default_factory=dict)
-    more: Callable[[Metadata], Settings] = lambda _: {}
+    more: Callable[[ArchitectureKeys], Settings] = lambda _: {}
+    paired: bool = False
 
 
 COMMON = {
@@ -159,7 +67,7 @@ def settings(files: GgufFiles) -> Settings:
     if known is None:
         name = one_line(files.architecture or "none", 40)
         raise ForeignModel(files.path, f"specchat's decoder does not run architecture {name}")
-    m = Metadata(files)
+    m = ArchitectureKeys(files)
     found: Settings = {
         "model_type": known.model_type,
         "num_hidden_layers": m.layers,
@@ -181,25 +89,25 @@ def settings(files: GgufFiles) -> Settings:
     return {key: value for key, value in found.items() if value is not None}
 
 
-def _llama(m: Metadata) -> Settings:
+def _llama(m: ArchitectureKeys) -> Settings:
     return {"model_type": "mixtral" if m.integer("expert_count") else "llama", "sliding_window": None}
 
 
-def _seed_oss(m: Metadata) -> Settings:
+def _seed_oss(m: ArchitectureKeys) -> Settings:
     return {"attention_out_bias": m.has("attn_output.bias")}
 
 
-def _scalar(m: Metadata, layers: int) -> float:
+def _scalar(m: ArchitectureKeys, layers: int) -> float:
     """Gemma's divisor of scores, squared; the largest models have another than the size of a head."""
     heads = m.integer("attention.head_count") or 1
     return (m.integer("embedding_length") or 0) / heads if m.layers == layers else m.head_dim
 
 
-def _gemma2(m: Metadata) -> Settings:
+def _gemma2(m: ArchitectureKeys) -> Settings:
     return {"query_pre_attn_scalar": _scalar(m, 46), "layer_types": m.kinds(2), "sliding_window": m.window or 4096}
 
 
-def _of_kinds(m: Metadata, sliding: Settings) -> Settings:
+def _of_kinds(m: ArchitectureKeys, sliding: Settings) -> Settings:
     """The rotation of full layers as the file says, and one without its scaling in the others."""
     theta = m.number("rope.freq_base_swa")
     return {
@@ -208,7 +116,7 @@ def _of_kinds(m: Metadata, sliding: Settings) -> Settings:
     }
 
 
-def _gemma3(m: Metadata) -> Settings:
+def _gemma3(m: ArchitectureKeys) -> Settings:
     kinds = m.kinds(6) if m.window else [FULL] * m.layers
     return {
         "query_pre_attn_scalar": _scalar(m, 62),
@@ -217,7 +125,7 @@ def _gemma3(m: Metadata) -> Settings:
     }
 
 
-def _gemma4(m: Metadata) -> Settings:
+def _gemma4(m: ArchitectureKeys) -> Settings:
     kinds = m.kinds(6)
     heads = m.each("attention.head_count_kv") or [m.integer("attention.head_count_kv") or 0] * m.layers
     widths = m.each("feed_forward_length") or [m.integer("feed_forward_length") or 0]
@@ -249,7 +157,7 @@ def _gemma4(m: Metadata) -> Settings:
     }
 
 
-def _olmo2(m: Metadata) -> Settings:
+def _olmo2(m: ArchitectureKeys) -> Settings:
     if not m.window:
         return {}
     theta = m.number("rope.freq_base") or 10_000.0
@@ -257,16 +165,16 @@ def _olmo2(m: Metadata) -> Settings:
     return {"model_type": "olmo3", "layer_types": m.kinds(4), "rope_parameters": ropes}
 
 
-def _windows(usual: int) -> Callable[[Metadata], Settings]:
+def _windows(usual: int) -> Callable[[ArchitectureKeys], Settings]:
     """Families with a window in all layers but every so many."""
     return lambda m: {"layer_types": m.kinds(usual)} if m.window else {}
 
 
-def _cohere2(m: Metadata) -> Settings:
+def _cohere2(m: ArchitectureKeys) -> Settings:
     return {"layer_types": m.kinds(4), "logit_scale": m.number("logit_scale")}
 
 
-def _granite(m: Metadata) -> Settings:
+def _granite(m: ArchitectureKeys) -> Settings:
     return {
         "attention_multiplier": m.number("attention.scale") or m.head_dim**-0.5,
         "embedding_multiplier": m.number("embedding_scale"),
@@ -275,11 +183,11 @@ def _granite(m: Metadata) -> Settings:
     }
 
 
-def _glm4_moe(m: Metadata) -> Settings:
+def _glm4_moe(m: ArchitectureKeys) -> Settings:
     return _grouped(m) | {"use_qk_norm": m.has("attn_q_norm.weight")}
 
 
-def _grouped(m: Metadata) -> Settings:
+def _grouped(m: ArchitectureKeys) -> Settings:
     return {
         "n_routed_experts": m.integer("expert_count"),
         "n_group": m.integer("expert_group_count") or 1,
@@ -290,7 +198,7 @@ def _grouped(m: Metadata) -> Settings:
     }
 
 
-def _deepseek2(m: Metadata) -> Settings:
+def _deepseek2(m: ArchitectureKeys) -> Settings:
     first = m.integer("leading_dense_block_count") or 0
     by_softmax = first < m.layers and not m.has("exp_probs_b.bias", first)
     rotated = m.integer("rope.dimension_count") or 0
@@ -314,30 +222,30 @@ def _deepseek2(m: Metadata) -> Settings:
     }
 
 
-def _layer_norms(m: Metadata) -> Settings:
+def _layer_norms(m: ArchitectureKeys) -> Settings:
     eps = m.number("attention.layer_norm_epsilon")
     return {"norm_eps": eps, "norm_epsilon": eps, "use_bias": m.has("ffn_down.bias")}
 
 
-def _expert_width(m: Metadata) -> Settings:
+def _expert_width(m: ArchitectureKeys) -> Settings:
     """Families whose config.json has the width of an expert as that of an MLP."""
     return {"intermediate_size": m.integer("expert_feed_forward_length") or m.integer("feed_forward_length")}
 
 
-def _gpt_oss(m: Metadata) -> Settings:
+def _gpt_oss(m: ArchitectureKeys) -> Settings:
     # llama.cpp rounds the bounds of YaRN's ramp, which the model does not.
     rope = rope_settings(m, full_width=m.head_dim) | {"truncate": False}
     return _expert_width(m) | {"layer_types": m.kinds(2), "rope_parameters": rope}
 
 
-def _ministral3(m: Metadata) -> Settings:
+def _ministral3(m: ArchitectureKeys) -> Settings:
     rope = rope_settings(m, full_width=m.head_dim)
     if (scale := m.number("rope.scaling.yarn_log_multiplier")) is not None:
         rope |= dict.fromkeys(("mscale", "mscale_all_dim"), scale)
     return {"rope_parameters": rope | {"llama_4_scaling_beta": m.number("attention.temperature_scale")}}
 
 
-def _muse(m: Metadata) -> Settings:
+def _muse(m: ArchitectureKeys) -> Settings:
     kinds, theta = m.kinds(4), m.number("rope.freq_base") or 10_000.0
     return {
         "layer_types": kinds,
@@ -347,21 +255,21 @@ def _muse(m: Metadata) -> Settings:
     }
 
 
-def _phi3(m: Metadata) -> Settings:
+def _phi3(m: ArchitectureKeys) -> Settings:
     return {"original_max_position_embeddings": m.integer("rope.scaling.original_context_length")}
 
 
-def _sparse(renormalised: bool) -> Callable[[Metadata], Settings]:
+def _sparse(renormalised: bool) -> Callable[[ArchitectureKeys], Settings]:
     """Families whose layers may lack experts."""
 
-    def more(m: Metadata) -> Settings:
+    def more(m: ArchitectureKeys) -> Settings:
         plain = [layer for layer in range(m.layers) if not m.has("ffn_gate_inp.weight", layer)]
         return {"norm_topk_prob": renormalised, "mlp_only_layers": plain}
 
     return more
 
 
-def _recurrent(m: Metadata) -> Settings:
+def _recurrent(m: ArchitectureKeys) -> Settings:
     listed, every = m.each("attention.recurrent_layers"), m.integer("full_attention_interval") or 4
     recurrent = listed or [(layer + 1) % every for layer in range(m.layers)]
     heads = m.integer("ssm.time_step_rank") or 1
@@ -372,7 +280,7 @@ def _recurrent(m: Metadata) -> Settings:
     }
 
 
-def _short_conv(m: Metadata) -> Settings:
+def _short_conv(m: ArchitectureKeys) -> Settings:
     heads = m.each("attention.head_count_kv")
     if not heads:
         raise ModelError(f"{m.files.path}: {m.files.architecture}.attention.head_count_kv is no list of layers.")
@@ -404,14 +312,14 @@ ARCHITECTURES = {
     "glm4": Architecture("glm4"),
     "glm4moe": Architecture("glm4_moe", more=_glm4_moe),
     "gpt-oss": Architecture("gpt_oss", more=_gpt_oss),
-    "granite": Architecture("granite", more=_granite),
+    "granite": Architecture("granite", more=_granite, paired=True),
     "hunyuan-dense": Architecture("hunyuan_v1_dense"),
     "lfm2": Architecture("lfm2", CONVOLUTIONS, _short_conv),
     "lfm2moe": Architecture("lfm2_moe", CONVOLUTIONS, _short_conv),
-    "llama": Architecture("llama", more=_llama),
+    "llama": Architecture("llama", more=_llama, paired=True),
     "minimax-m2": Architecture("minimax_m2", {"rotary_dim": "rope.dimension_count"}, _expert_width),
-    "mistral3": Architecture("ministral3", more=_ministral3),
-    "muse-glimmer": Architecture("muse_glimmer_text", more=_muse),
+    "mistral3": Architecture("ministral3", more=_ministral3, paired=True),
+    "muse-glimmer": Architecture("muse_glimmer_text", more=_muse, paired=True),
     "nemotron": Architecture("nemotron", more=_layer_norms),
     "olmo2": Architecture("olmo2", more=_olmo2),
     "olmoe": Architecture("olmoe", more=_expert_width),
@@ -427,7 +335,7 @@ ARCHITECTURES = {
     "qwen3vl": Architecture("qwen3"),
     "qwen3vlmoe": Architecture("qwen3_moe", more=_sparse(True)),
     "seed_oss": Architecture("seed_oss", more=_seed_oss),
-    "smollm3": Architecture("smollm3"),
+    "smollm3": Architecture("smollm3", paired=True),
     "starcoder2": Architecture("starcoder2", more=_layer_norms),
 }
 """llama.cpp's architectures, an entry each."""

@@ -11,15 +11,13 @@ from typing import Literal
 from specchat.engine.gguf.files import GgufFiles
 from specchat.engine.recipe import Attention, Delta, Experts, Gated, Latent, Layer, Matrix, Norm, Recipe, ShortConv
 
-PAIRED = frozenset({"granite", "llama", "mistral3", "muse-glimmer", "smollm3"})
-"""Architectures whose files hold rotated values in pairs of neighbours, where checkpoints hold them in halves."""
 NOT_READ = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
 """Tensors that say how positions rotate: settings, not weights."""
 Change = Literal["", "plus_one", "exponential"]
 
 
 @dataclass(frozen=True)
-class Source:
+class StoredAs:
     """The place of a tensor of a recipe in a file.
 
     Attributes:
@@ -42,12 +40,15 @@ class Source:
     values: str = ""
 
 
-def sources(recipe: Recipe, files: GgufFiles) -> dict[str, Source]:
-    """The sources of all tensors of a recipe, by their names in it; of missing ones the name they should have."""
-    return dict(_Walk(recipe, files).all())
+def sources(recipe: Recipe, files: GgufFiles, paired: bool) -> dict[str, StoredAs]:
+    """The sources of all tensors of a recipe, by their names in it; of missing ones the name they should have.
+
+    `paired` as in `config.Architecture`.
+    """
+    return dict(_Walk(recipe, files, paired).all())
 
 
-def unread(recipe: Recipe, files: GgufFiles, found: dict[str, Source]) -> str:
+def unread(recipe: Recipe, files: GgufFiles, found: dict[str, StoredAs]) -> str:
     """A tensor that no tensor of the recipe comes from, at least in part; empty where there is none.
 
     Layers after those of the recipe predict further tokens, and are left out.
@@ -81,14 +82,14 @@ def _unused(mixer: Attention) -> tuple[str, ...]:
 class _Walk:
     """A walk over a recipe."""
 
-    def __init__(self, recipe: Recipe, files: GgufFiles) -> None:
+    def __init__(self, recipe: Recipe, files: GgufFiles, paired: bool) -> None:
         self._recipe, self._files = recipe, files
-        self._paired = files.architecture in PAIRED
+        self._paired = paired
         self._halved = files.has_sections
         self._before = ""
         """Beginning of the names of the layer."""
 
-    def all(self) -> Iterator[tuple[str, Source]]:
+    def all(self) -> Iterator[tuple[str, StoredAs]]:
         recipe = self._recipe
         yield from self._matrix(recipe.embed, ["token_embd"])
         if not recipe.tied:
@@ -103,7 +104,7 @@ class _Walk:
             yield from self._layer(layer)
         self._before = ""
 
-    def _layer(self, layer: Layer) -> Iterator[tuple[str, Source]]:
+    def _layer(self, layer: Layer) -> Iterator[tuple[str, StoredAs]]:
         match layer.mixer:
             case Attention(latent=Latent() as latent) as mixer:
                 yield from self._latent(mixer, latent)
@@ -130,7 +131,7 @@ class _Walk:
         if layer.scalar:
             yield layer.scalar, self._source("layer_output_scale.weight")
 
-    def _attention(self, mixer: Attention) -> Iterator[tuple[str, Source]]:
+    def _attention(self, mixer: Attention) -> Iterator[tuple[str, StoredAs]]:
         qkv = mixer.qkv
         parts = ("q", "gate", "k", "v") if len(qkv.names) == 4 else ("q", "k", "v")
         orders: list[Sequence[int]] = []
@@ -157,7 +158,7 @@ class _Walk:
         if mixer.sinks:
             yield mixer.sinks, self._source("attn_sinks.weight")
 
-    def _latent(self, mixer: Attention, latent: Latent) -> Iterator[tuple[str, Source]]:
+    def _latent(self, mixer: Attention, latent: Latent) -> Iterator[tuple[str, StoredAs]]:
         yield from self._matrix(mixer.qkv, ["attn_q_a" if latent.query else "attn_q", "attn_kv_a_mqa"])
         yield from self._matrix(mixer.out, ["attn_output"])
         if latent.query:
@@ -166,11 +167,14 @@ class _Walk:
         yield from self._norm(latent.key_value_norm, "attn_kv_a_norm")
         if "attn_k_b.weight" in self:
             values = f"{self._before}attn_v_b.weight"
-            yield f"{latent.key_value.names[0]}.weight", Source(f"{self._before}attn_k_b.weight", dims=2, values=values)
+            yield (
+                f"{latent.key_value.names[0]}.weight",
+                StoredAs(f"{self._before}attn_k_b.weight", dims=2, values=values),
+            )
         else:
             yield from self._matrix(latent.key_value, ["attn_kv_b"])
 
-    def _delta(self, mixer: Delta) -> Iterator[tuple[str, Source]]:
+    def _delta(self, mixer: Delta) -> Iterator[tuple[str, StoredAs]]:
         # Files of Qwen3.5 hold the first value head of each key head, then the second ones; others as the recipe.
         tiled = "ssm_ba.weight" not in self and mixer.sharing > 1
         order = [sharing * mixer.key_heads + key for key in range(mixer.key_heads) for sharing in range(mixer.sharing)]
@@ -198,14 +202,14 @@ class _Walk:
         yield mixer.shift, self._source("ssm_dt.bias", rows=turned(1))
         yield from self._norm(mixer.norm, "ssm_norm")
 
-    def _gated(self, feed: Gated, end: str = "") -> Iterator[tuple[str, Source]]:
+    def _gated(self, feed: Gated, end: str = "") -> Iterator[tuple[str, StoredAs]]:
         """An MLP; `end` of the names of its tensors."""
         gate = f"ffn_gate{end}"
         whole = len(feed.gate_up.names) == 1 or f"{gate}.weight" not in self
         yield from self._matrix(feed.gate_up, [f"ffn_up{end}"] if whole else [gate, f"ffn_up{end}"])
         yield from self._matrix(feed.down, [f"ffn_down{end}"])
 
-    def _experts(self, feed: Experts) -> Iterator[tuple[str, Source]]:
+    def _experts(self, feed: Experts) -> Iterator[tuple[str, StoredAs]]:
         yield from self._matrix(feed.router, ["ffn_gate_inp"])
         joined = "ffn_gate_up_exps.weight" in self
         for number in range(feed.count):
@@ -230,7 +234,7 @@ class _Walk:
 
     def _matrix(
         self, matrix: Matrix, names: Sequence[str], orders: Sequence[Sequence[int]] = (), expert: int | None = None
-    ) -> Iterator[tuple[str, Source]]:
+    ) -> Iterator[tuple[str, StoredAs]]:
         """The stored matrices of a product, each of its own name, or parts of one."""
         begin = 0
         for number, (name, outputs) in enumerate(matrix.parts):
@@ -245,7 +249,7 @@ class _Walk:
             if matrix.bias:
                 yield f"{name}.bias", self._source(f"{stored}.bias", expert, rows)
 
-    def _norm(self, norm: Norm | None, *names: str) -> Iterator[tuple[str, Source]]:
+    def _norm(self, norm: Norm | None, *names: str) -> Iterator[tuple[str, StoredAs]]:
         """A norm by the first of its names that the file has."""
         if norm is not None and norm.name:
             name = next((one for one in names if f"{one}.weight" in self), names[0])
@@ -264,8 +268,8 @@ class _Walk:
         inputs: Sequence[int] = (),
         change: Change = "",
         dims: int = 1,
-    ) -> Source:
-        return Source(f"{self._before}{name}", expert, rows, inputs, change, dims)
+    ) -> StoredAs:
+        return StoredAs(f"{self._before}{name}", expert, rows, inputs, change, dims)
 
 
 def _halves(outputs: int, head: int) -> list[int]:

@@ -1,10 +1,10 @@
 """The rotary embeddings of a GGUF file in the keys of config.json."""
 
 import math
-from typing import Any, Protocol
+from typing import Any
 
 from specchat.engine.errors import ForeignModel
-from specchat.engine.gguf.files import GgufFiles
+from specchat.engine.gguf.keys import ArchitectureKeys
 
 LOW, HIGH = 1.0, 4.0
 """Bounds of Llama 3's scaling in every published model."""
@@ -12,17 +12,7 @@ NEAR = 1e-5
 """Relative difference that float32 explains."""
 
 
-class Metadata(Protocol):
-    """The part of `config.Metadata` that is read here."""
-
-    @property
-    def files(self) -> GgufFiles: ...
-    def integer(self, key: str) -> int | None: ...
-    def number(self, key: str) -> float | None: ...
-    def text(self, key: str) -> str: ...
-
-
-def rope_settings(m: Metadata, full_width: int) -> dict[str, Any]:
+def rope_settings(m: ArchitectureKeys, full_width: int) -> dict[str, Any]:
     """The options of rotary embeddings, "rope_parameters"; `full_width` are the values of a head.
 
     Raises:
@@ -59,7 +49,7 @@ def rope_settings(m: Metadata, full_width: int) -> dict[str, Any]:
     raise ForeignModel(m.files.path, f"specchat's decoder has no rope scaling {kind!a}")
 
 
-def _longrope(m: Metadata, short: list[float], long: list[float], original: int) -> dict[str, Any]:
+def _longrope(m: ArchitectureKeys, short: list[float], long: list[float], original: int) -> dict[str, Any]:
     context = m.integer("context_length") or 0
     options: dict[str, Any] = {
         "rope_type": "longrope",

@@ -17,13 +17,13 @@ from specchat.engine.formats.gguf import MXFP4, MXFP4_OCTETS, TYPES
 from specchat.engine.formats.quantise import dequantised
 from specchat.engine.gguf.files import GgufFiles, Stamp
 from specchat.engine.gguf.header import StoredTensor
-from specchat.engine.gguf.names import Source
+from specchat.engine.gguf.names import StoredAs
 
 DENSE = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 """Types that torch has, too."""
 
 
-class Described(NamedTuple):
+class TensorInfo(NamedTuple):
     """Shape and type of a tensor, without its values."""
 
     shape: tuple[int, ...]
@@ -45,7 +45,7 @@ class GgufTensors:
     """
 
     files: GgufFiles
-    sources: Mapping[str, Source]
+    sources: Mapping[str, StoredAs]
 
     @cached_property
     def _maps(self) -> list[Tensor]:
@@ -65,16 +65,16 @@ class GgufTensors:
         """The names of tensors that the files have."""
         return [name for name, source in self.sources.items() if source.name in self.files.tensors]
 
-    def get_slice(self, name: str) -> Described:
+    def get_slice(self, name: str) -> TensorInfo:
         """The shape in the recipe and the type of a tensor; of latent attention's keys and values the joined one's."""
         source = self.sources[name]
         _, stored = self.files.tensors[source.name]
         if source.values:
-            return Described(tuple(self.get_tensor(name).shape), "F32")
+            return TensorInfo(tuple(self.get_tensor(name).shape), "F32")
         shape = stored.shape if source.expert is None else stored.shape[1:]
         shape = (len(source.rows), *shape[1:]) if source.rows else shape
         whole_blocks = not source.inputs or stored.type in DENSE or _run(source.inputs) % _size(stored.type)[0] == 0
-        return Described(_with_ones(shape, source.dims), stored.type if whole_blocks else "F32")
+        return TensorInfo(_with_ones(shape, source.dims), stored.type if whole_blocks else "F32")
 
     def get_tensor(self, name: str) -> Tensor:
         """A tensor in its own dtype, or bytes of blocks, uint8 [rows, bytes of a row].
@@ -130,7 +130,7 @@ class GgufTensors:
             raise ValueError(f"it has shape {list(stored.shape)}, no rows of whole blocks")
         return raw.view(*stored.shape[:-1], stored.shape[-1] // size * octets)
 
-    def _latent(self, source: Source) -> Tensor:
+    def _latent(self, source: StoredAs) -> Tensor:
         """Keys and values of latents as one matrix, float32 [heads * (key + value), latent]."""
         keys, values = (self._float(name) for name in (source.name, source.values))
         if keys.dim() != 3 or values.dim() != 3 or len(keys) != len(values) or keys.shape[1] != values.shape[2]:

@@ -21,7 +21,7 @@ from specchat.engine.protocol.pair import Quant, Wanted
 from specchat.engine.recipe import Recipe
 from specchat.engine.text.tokenizer import Tokenizer
 from specchat.engine.weights.config import ModelConfig, parse_config
-from specchat.engine.weights.gguf import GgufModel
+from specchat.engine.weights.gguf import GgufCheckpoint
 from specchat.engine.weights.written import StoredWeights, stored_format
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -65,7 +65,7 @@ class Checkpoint:
             ModelError: files missing, damaged, pickled, or of an unknown model or quantisation.
         """
         if folder.is_file():
-            return cls._of_gguf(GgufModel.open(folder))
+            return cls._of_gguf(GgufCheckpoint.open(folder))
         path = folder / "config.json"
         raw = read_json(path)
         config = parse_config(folder, raw)
@@ -87,7 +87,7 @@ class Checkpoint:
         )
 
     @classmethod
-    def _of_gguf(cls, model: GgufModel) -> "Checkpoint":
+    def _of_gguf(cls, model: GgufCheckpoint) -> "Checkpoint":
         config, header = model.config, model.files.headers[0]
         if TOKENS_KEY in header.lengths:
             ends = stop_tokens(metadata_of(header), header.path)

@@ -7,9 +7,9 @@ from typing import Any
 
 from specchat.engine.errors import ForeignModel
 from specchat.engine.formats.gguf import MXFP4, TYPES, Gguf
-from specchat.engine.gguf.config import settings
+from specchat.engine.gguf.config import ARCHITECTURES, settings
 from specchat.engine.gguf.files import GgufFiles
-from specchat.engine.gguf.names import Source, sources, unread
+from specchat.engine.gguf.names import StoredAs, sources, unread
 from specchat.engine.recipe import Recipe
 from specchat.engine.weights.config import ModelConfig, parsed_settings
 
@@ -18,7 +18,7 @@ DENSE = ("F32", "F16", "BF16")
 
 
 @dataclass(frozen=True)
-class GgufModel:
+class GgufCheckpoint:
     """A model in GGUF files that our own decoder runs.
 
     Attributes:
@@ -29,10 +29,10 @@ class GgufModel:
     files: GgufFiles
     config: ModelConfig
     settings: dict[str, Any] = field(repr=False)
-    sources: Mapping[str, Source] = field(repr=False)
+    sources: Mapping[str, StoredAs] = field(repr=False)
 
     @classmethod
-    def open(cls, file: Path) -> "GgufModel":
+    def open(cls, file: Path) -> "GgufCheckpoint":
         """Read the headers of the model that `file` belongs to.
 
         Raises:
@@ -47,7 +47,7 @@ class GgufModel:
         raw = settings(files)
         config = parsed_settings(files.path, raw)
         _check_rotations(files, config.recipe)
-        found = sources(config.recipe, files)
+        found = sources(config.recipe, files, ARCHITECTURES[files.architecture].paired)
         if name := unread(config.recipe, files, found):
             raise ForeignModel(files.path, f"it holds {name}, which specchat's decoder does not read")
         there = {name: one for name, one in found.items() if one.name in files.tensors}
