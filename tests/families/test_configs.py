@@ -116,7 +116,7 @@ def test_a_pattern_in_letters_is_one_in_a_number() -> None:
 
 @pytest.mark.parametrize("kind", sorted(families.known().keys() & CONFIG_MAPPING.keys()))
 def test_a_file_without_a_key_is_one_with_the_default_of_transformers(kind: str) -> None:
-    shape = SHAPE | {"intermediate_size": 96}
+    shape = SHAPE | {"intermediate_size": 96, "expand": 8192 // SHAPE["hidden_size"]}
     short, whole = (
         parse_config(Path(), each).recipe
         for each in ({"model_type": kind, **shape}, AutoConfig.for_model(kind, **shape).to_dict())

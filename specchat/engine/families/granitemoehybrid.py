@@ -64,7 +64,8 @@ def feed(c: GraniteHybridSettings, prefix: str) -> Gated | Experts:
     shared = replace(plain, gate_up=gate_up, down=down)
     if not c.experts:
         return shared
-    return replace(mixture(c, f"{prefix}.mlp", c.intermediate_size, renormalised=True), shared=shared)
+    made = mixture(c, f"{prefix}.mlp", c.intermediate_size, renormalised=True)
+    return replace(made, router=made.router.fused(f"{prefix}.mlp.router"), shared=shared)
 
 
 FAMILY = Family("granitemoehybrid", "Granite 4 H", recipe, GraniteHybridSettings)

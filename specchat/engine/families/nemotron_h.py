@@ -40,14 +40,17 @@ class NemotronHSettings(MambaSettings, GroupedSettings):
     conv_kernel: Count = 4
     use_conv_bias: Switch = True
     use_bias: Switch = False
+    head_dim: MaybeCount = 128
     num_experts_per_tok: Chosen = 2
+    moe_intermediate_size: Count = 7688
     moe_shared_expert_intermediate_size: Count = 7688
     moe_latent_size: MaybeCount = None
 
     @property
     def kinds(self) -> list[str]:
         """The kind of each of the file's layers."""
-        found = self.layers_block_type or self.layer_types or list(self.hybrid_override_pattern)
+        named = self.layers_block_type or self.layer_types or list(self.hybrid_override_pattern)
+        found = named or [LINEAR, MOE, FULL, MLP]
         return [KINDS.get(kind, kind) for kind in found]
 
 
