@@ -14,7 +14,7 @@ from specchat.engine.families.parts.delta import LINEAR
 from specchat.engine.families.parts.experts import Chosen
 from specchat.engine.families.parts.family import FULL, Family, attention, ungated
 from specchat.engine.families.parts.grouped import GroupedSettings, grouped_experts
-from specchat.engine.families.parts.mamba import MambaSettings, Shape, backbone, mamba
+from specchat.engine.families.parts.mamba import MambaSettings, MambaShape, backbone, mamba
 from specchat.engine.foreign import Count, MaybeCount, Number, Switch, shown
 from specchat.engine.recipe import Experts, Gated, Layer, Norm, Recipe, Unsupported
 
@@ -72,7 +72,7 @@ def layers(c: NemotronHSettings) -> Iterator[Layer]:
         if waiting:
             yield waiting
         if kind == LINEAR:
-            shape = Shape(c.mamba_num_heads, c.mamba_head_dim, c.n_groups, c.ssm_state_size, c.conv_kernel)
+            shape = MambaShape(c.mamba_num_heads, c.mamba_head_dim, c.n_groups, c.ssm_state_size, c.conv_kernel)
             mixer = mamba(c, name, shape, c.layer_norm_epsilon, conv_bias=c.use_conv_bias, bias=c.use_bias)
             waiting = Layer(mixer, None, norm, None)
         elif kind == FULL:

@@ -14,7 +14,7 @@ class MambaSettings(Settings):
     """Two numbers, of which files write the second, infinity, in several ways."""
 
 
-class Shape(NamedTuple):
+class MambaShape(NamedTuple):
     """Heads of `head_dim` values, groups of which share keys and queries of `state` values; taps of the convolution."""
 
     heads: int
@@ -25,7 +25,7 @@ class Shape(NamedTuple):
 
 
 def mamba(
-    c: MambaSettings, prefix: str, shape: Shape, eps: float, *, conv_bias: bool = True, bias: bool = False
+    c: MambaSettings, prefix: str, shape: MambaShape, eps: float, *, conv_bias: bool = True, bias: bool = False
 ) -> Delta:
     """A mixer of Mamba 2, with biases of its products or not; `prefix` begins the names of its tensors.
 
