@@ -78,9 +78,8 @@ def layers(c: NemotronHSettings) -> Iterator[Layer]:
         elif kind == FULL:
             waiting = Layer(replace(attention(c, name), rope=None), None, norm, None)
         else:
-            raise Unsupported(
-                f"specchat's decoder has no layers of {shown(kind)}, only {', '.join(set(KINDS.values()))}"
-            )
+            known = ", ".join(sorted({*KINDS.values()}))
+            raise Unsupported(f"specchat's decoder has no layers of {shown(kind)}, only {known}")
     if waiting:
         yield waiting
 
