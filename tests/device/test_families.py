@@ -163,12 +163,12 @@ def launched(layer: Layer, apart: int) -> int:
     A product of gates of a recurrent layer takes one more, a short convolution two fewer. Heads of latents take one to
     be put together, and two for each latent: its norm and its product.
     """
-    feed, mixer, of_gated = layer.feed, layer.mixer, 2 + apart
+    feed, mixer, of_gated = layer.feed, layer.mixer, 2 + (apart or bool(layer.feed and layer.gated.ungated))
     of_mixer = 7 + (isinstance(mixer, Delta) and mixer.gates is not None) - 2 * isinstance(mixer, ShortConv)
     if isinstance(mixer, Attention) and mixer.latent:
         of_mixer += 1 + 2 * len(mixer.latent.products)
     if not isinstance(feed, Experts):
-        return of_mixer + of_gated
+        return of_mixer + of_gated if feed else of_mixer - 1
     beside = 0 if feed.joined else of_gated * bool(feed.shared) + bool(feed.shared_gate)
     return of_mixer + 2 + of_gated + beside
 

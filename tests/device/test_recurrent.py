@@ -224,6 +224,17 @@ def test_all_that_it_holds_is_planned(folder: Path) -> None:
     ]
 
 
+def test_programs_may_share_a_head_of_no_power_of_two(tmp_path: Path) -> None:
+    """As Nemotron Nano's of 80 values: here three programs have 16 of 48 each."""
+    shape = {"hidden_size": 32, "mamba_n_heads": 2, "mamba_expand": 3, "mamba_d_state": 128}
+    folder, tokens = checkpoint(tmp_path / "m", seed=3, **changes(LINEAR, FULL, family=MAMBA) | shape), ids(12)
+    model, host = made(folder), ReferenceDecoder(Checkpoint.open(folder), CONTEXT)
+    assert [(of.key_dim, of.value_dim) for of in model.config.recipe.recurrent] == [(128, 48)]
+    found = run(model, tokens, 0)
+    torch.testing.assert_close(found, host.logits(host.forward(tokens, 0)), atol=SLACK, rtol=SLACK)
+    assert torch.equal(found, torch.cat([run(model, [token], at) for at, token in enumerate(tokens)]))
+
+
 @pytest.mark.parametrize(
     ("changed", "words"),
     [

@@ -12,7 +12,7 @@ MIXTRAL = {".mlp.": ".block_sparse_moe.", **LFM2}
 GRANITE = {
     ".mlp.experts.gate_up_proj": ".block_sparse_moe.input_linear.weight",
     ".mlp.experts.down_proj": ".block_sparse_moe.output_linear.weight",
-    ".mlp.gate.": ".block_sparse_moe.router.layer.",
+    ".mlp.router.": ".block_sparse_moe.router.layer.",
 }
 GEMMA4 = {".router.norm.weight": ".router.scale"}
 

@@ -73,8 +73,9 @@ def test_the_pair_before_is_kept_where_there_are_no_weights(tmp_path: Path) -> N
     assert not given_up
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", sorted(FAMILIES.keys() - {"nemotron_h"}))
 def test_a_recipe_names_what_transformers_stores(family: str, tmp_path: Path) -> None:
+    """But for the modules of Nemotron-H, whose names are not those of its files."""
     recipe = Checkpoint.open(checkpoint(tmp_path, **FAMILIES[family])).config.recipe
     own = recipe.per_layer
     norms = (recipe.norm, *([own.norm] if own else []), *(norm for layer in recipe.layers for norm in layer.norms))
@@ -89,8 +90,9 @@ def test_a_recipe_names_what_transformers_stores(family: str, tmp_path: Path) ->
     for name, tensor in theirs.state_dict().items():
         shape = tuple(tensor.shape)
         end, part = by_turns(name, theirs.state_dict())
+        name = renamed(name)
         experts = of_turns(name, end, part, shape) if end else unstacked(name, shape, False) if is_stack(name) else ()
-        stored |= {expert: rows.shape(shape) for expert, rows in experts} or {renamed(name): shape}
+        stored |= {expert: rows.shape(shape) for expert, rows in experts} or {name: shape}
     if recipe.tied:
         del stored["lm_head.weight"]
     assert named == stored

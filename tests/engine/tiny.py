@@ -135,7 +135,7 @@ MORE: dict[str, dict[str, Any]] = {
         "num_key_value_heads": 2,
         "head_dim": 16,
         "tie_word_embeddings": False,
-        "hybrid_override_pattern": "M-MM*EM-",
+        "hybrid_override_pattern": "M-M*EM-",
         "n_routed_experts": 5,
         "num_experts_per_tok": 2,
         "moe_intermediate_size": 48,

@@ -116,7 +116,7 @@ def test_a_pattern_in_letters_is_one_in_a_number() -> None:
 
 @pytest.mark.parametrize("kind", sorted(families.known().keys() & CONFIG_MAPPING.keys()))
 def test_a_file_without_a_key_is_one_with_the_default_of_transformers(kind: str) -> None:
-    shape = SHAPE | {"intermediate_size": 96}
+    shape = SHAPE | {"intermediate_size": 96, "expand": 8192 // SHAPE["hidden_size"]}
     if getattr(AutoConfig.for_model(kind), "num_experts_per_tok", 0) is None:
         shape |= {"num_experts_per_tok": 2}
     short, whole = (
@@ -149,6 +149,13 @@ def without_options(recipe: Recipe) -> Recipe:
             "hidden_size is 63, and a short convolution needs an even",
         ),
         ("lfm2", {"layer_types": ["conv", "mamba"] * 2}, "no layers of 'mamba', only full_attention and conv"),
+        ("granitemoehybrid", {"time_step_limit": [0.0, 0.1]}, "no recurrent layers with a limit on time steps"),
+        ("granitemoehybrid", {"mamba_n_groups": 3}, "8 heads of recurrent states cannot be shared equally by 3 groups"),
+        ("granitemoehybrid", {"mamba_n_heads": 6}, "mamba_n_heads 6 of 21 values are not mamba_expand times"),
+        ("nemotron_h", {"mamba_hidden_act": "gelu"}, "no recurrent layers with 'gelu', only with silu"),
+        ("nemotron_h", {"hybrid_override_pattern": "-M"}, "an MLP that follows neither attention nor Mamba"),
+        ("nemotron_h", {"layers_block_type": ["conv"]}, "no layers of 'conv', only full_attention, linear_attention"),
+        ("nemotron_h", {"moe_latent_size": 32}, "experts of latents: not in specchat's decoder"),
         ("lfm2", {"conv_L_cache": 0}, "conv_L_cache is 0, not a positive whole number"),
         ("muse", {"attention_bias": True}, "biases of queries beside a gate without"),
         ("muse", {"layer_rope_theta": [1.0]}, "layer_rope_theta has 1 values, and num_hidden_layers is 4"),

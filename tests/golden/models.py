@@ -179,6 +179,7 @@ WIDE: dict[str, tuple[Quant | None, dict[str, Any]]] = {
     "gemma4_moe": ("nf4", LARGER | {"moe_intermediate_size": 128}),
     "gemma4_e": ("nf4", LARGER),
     "qwen3_5": (None, LARGER | {"linear_value_head_dim": 80}),
+    "granitemoehybrid": ("nf4", LARGER | {"mamba_n_heads": 16, "mamba_n_groups": 1}),
 }
 """Families whose layers are not alike, with a quantisation and shapes for it."""
 

@@ -67,3 +67,45 @@ CASES = [
 
 SMALL_STATES = [_states(16, 8)]
 """States of so few numbers that a thread has one of each column."""
+
+
+def _mamba() -> list[Case]:
+    """At Granite 4 H Small's shapes: 128 heads of 64 values in one group, 128 values of a state's key."""
+    heads, dim, state = 128, 64, 128
+    values = heads * dim
+    channels = values + 2 * state
+
+    def entries(tokens: int) -> LogEntries:
+        return LogEntries.of(empty(tokens, channels + state + values + heads), 1, state, heads, dim)
+
+    mixed, made, log = empty(4, ROWS, values + channels + heads), entries(ROWS), entries(STATE_SLOTS)
+    query, of_heads, one = empty(ROWS, 1, state), empty(ROWS, heads, dim), empty(heads)
+    positions = empty(heads, delta_state.slices(state, dim), 2, dtype=int32)
+    held, writes = DeltaState(empty(2, heads, state, dim), positions, log), empty(ROWS, heads)
+    at = POSITION, POSITION, PATHS
+    return [
+        launched(
+            "convolution with a bias",
+            delta_rows._convolve,
+            lambda: delta_rows.convolve(
+                *(mixed, mixed[..., -heads:], empty(channels, 1, TAPS), one, one, *at, log, made, query, of_heads),
+                *(writes, ROWS, POSITION, None, empty(channels)),
+            ),
+        ),
+        launched(
+            "states of Mamba 2",
+            delta._step,
+            lambda: delta.step(held, made, query, of_heads, writes, *at, ROWS, POSITION, TAPS, one),
+        ),
+        launched(
+            "norm of a group, and the log",
+            delta_outputs._finish,
+            lambda: delta_outputs.finish(
+                *(mixed, of_heads, (empty(values), 1e-6), made, log, POSITION),
+                *(empty(ROWS, values, dtype=bfloat16), ROWS, POSITION, 1),
+            ),
+        ),
+    ]
+
+
+CASES += _mamba()

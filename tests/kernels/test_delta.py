@@ -184,6 +184,9 @@ LIMITS = {
     "states": (248, 1024),
     "norm of heads, and the log": (40, 64),
     "entries of a path": (32, 0),
+    "convolution with a bias": (128, 0),
+    "states of Mamba 2": (255, 1024),
+    "norm of a group, and the log": (128, 64),
 }
 """Registers, and bytes of shared memory."""
 

@@ -7,7 +7,7 @@ from specchat.engine.families.granite import GraniteSettings
 from specchat.engine.families.parts.delta import LINEAR
 from specchat.engine.families.parts.experts import Chosen, ExpertsSettings, mixture
 from specchat.engine.families.parts.family import BEFORE, FULL, Family, attention, decoder, gated, kinds
-from specchat.engine.families.parts.mamba import MambaSettings, Shape, mamba
+from specchat.engine.families.parts.mamba import MambaSettings, MambaShape, mamba
 from specchat.engine.foreign import Count, Switch
 from specchat.engine.recipe import Experts, Gated, Layer, Norm, Recipe
 
@@ -30,12 +30,12 @@ class GraniteHybridSettings(GraniteSettings, MambaSettings, ExpertsSettings):
     mamba_proj_bias: Switch = False
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> MambaShape:
         inner, heads = self.mamba_expand * self.hidden_size, self.mamba_n_heads
         head_dim = inner // heads if self.mamba_d_head == "auto" else self.mamba_d_head
         if heads * head_dim != inner:
             raise ValueError(f"mamba_n_heads {heads} of {head_dim} values are not mamba_expand times hidden_size")
-        return Shape(heads, head_dim, self.mamba_n_groups, self.mamba_d_state, self.mamba_d_conv)
+        return MambaShape(heads, head_dim, self.mamba_n_groups, self.mamba_d_state, self.mamba_d_conv)
 
 
 def recipe(c: GraniteHybridSettings) -> Recipe:
@@ -64,7 +64,8 @@ def feed(c: GraniteHybridSettings, prefix: str) -> Gated | Experts:
     shared = replace(plain, gate_up=gate_up, down=down)
     if not c.experts:
         return shared
-    return replace(mixture(c, f"{prefix}.mlp", c.intermediate_size, renormalised=True), shared=shared)
+    made = mixture(c, f"{prefix}.mlp", c.intermediate_size, renormalised=True)
+    return replace(made, router=made.router.fused(f"{prefix}.mlp.router"), shared=shared)
 
 
 FAMILY = Family("granitemoehybrid", "Granite 4 H", recipe, GraniteHybridSettings)

@@ -1,7 +1,7 @@
 """Mamba 2 (Dao and Gu 2024) alone, as in Codestral Mamba: every layer is a mixer without an MLP."""
 
 from specchat.engine.families.parts.family import Family
-from specchat.engine.families.parts.mamba import MambaSettings, Shape, backbone, mamba
+from specchat.engine.families.parts.mamba import MambaSettings, MambaShape, backbone, mamba
 from specchat.engine.foreign import Count, MaybeCount, Number, Switch
 from specchat.engine.recipe import Layer, Norm, Recipe
 
@@ -23,7 +23,10 @@ class Mamba2Settings(MambaSettings):
 
 
 def recipe(c: Mamba2Settings) -> Recipe:
-    shape, eps = Shape(c.num_heads, c.head_dim or 64, c.n_groups, c.state_size, c.conv_kernel), c.layer_norm_epsilon
+    shape, eps = (
+        MambaShape(c.num_heads, c.head_dim or 64, c.n_groups, c.state_size, c.conv_kernel),
+        c.layer_norm_epsilon,
+    )
 
     def layer(prefix: str) -> Layer:
         mixer = mamba(c, f"{prefix}.mixer", shape, eps, conv_bias=c.use_conv_bias, bias=c.use_bias)

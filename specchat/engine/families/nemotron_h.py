@@ -14,7 +14,7 @@ from specchat.engine.families.parts.delta import LINEAR
 from specchat.engine.families.parts.experts import Chosen
 from specchat.engine.families.parts.family import FULL, Family, attention, ungated
 from specchat.engine.families.parts.grouped import GroupedSettings, grouped_experts
-from specchat.engine.families.parts.mamba import MambaSettings, Shape, backbone, mamba
+from specchat.engine.families.parts.mamba import MambaSettings, MambaShape, backbone, mamba
 from specchat.engine.foreign import Count, MaybeCount, Number, Switch, shown
 from specchat.engine.recipe import Experts, Gated, Layer, Norm, Recipe, Unsupported
 
@@ -40,14 +40,17 @@ class NemotronHSettings(MambaSettings, GroupedSettings):
     conv_kernel: Count = 4
     use_conv_bias: Switch = True
     use_bias: Switch = False
+    head_dim: MaybeCount = 128
     num_experts_per_tok: Chosen = 2
+    moe_intermediate_size: Count = 7688
     moe_shared_expert_intermediate_size: Count = 7688
     moe_latent_size: MaybeCount = None
 
     @property
     def kinds(self) -> list[str]:
         """The kind of each of the file's layers."""
-        found = self.layers_block_type or self.layer_types or list(self.hybrid_override_pattern)
+        named = self.layers_block_type or self.layer_types or list(self.hybrid_override_pattern)
+        found = named or [LINEAR, MOE, FULL, MLP]
         return [KINDS.get(kind, kind) for kind in found]
 
 
@@ -69,15 +72,14 @@ def layers(c: NemotronHSettings) -> Iterator[Layer]:
         if waiting:
             yield waiting
         if kind == LINEAR:
-            shape = Shape(c.mamba_num_heads, c.mamba_head_dim, c.n_groups, c.ssm_state_size, c.conv_kernel)
+            shape = MambaShape(c.mamba_num_heads, c.mamba_head_dim, c.n_groups, c.ssm_state_size, c.conv_kernel)
             mixer = mamba(c, name, shape, c.layer_norm_epsilon, conv_bias=c.use_conv_bias, bias=c.use_bias)
             waiting = Layer(mixer, None, norm, None)
         elif kind == FULL:
             waiting = Layer(replace(attention(c, name), rope=None), None, norm, None)
         else:
-            raise Unsupported(
-                f"specchat's decoder has no layers of {shown(kind)}, only {', '.join(set(KINDS.values()))}"
-            )
+            known = ", ".join(sorted({*KINDS.values()}))
+            raise Unsupported(f"specchat's decoder has no layers of {shown(kind)}, only {known}")
     if waiting:
         yield waiting
 

@@ -206,7 +206,7 @@ def convolve(
         VALUE_HEADS=value_heads,
         KEY_DIM=key_dim,
         VALUE_DIM=value_dim,
-        PADDED=max(key_dim, value_dim),
+        PADDED=triton.next_power_of_2(max(key_dim, value_dim)),
         TAPS=weights.shape[-1],
         SPLITS=partials.shape[0],
         GATE_SPLITS=gates.shape[0],

@@ -40,7 +40,9 @@ def unsupported(recipe: Recipe) -> Iterator[str]:
     if len({(of.key_heads, of.value_heads, of.key_dim, of.value_dim, of.taps) for of in mixers}) > 1:
         yield "recurrent layers of unlike shapes"
     for of in mixers[:1]:
-        if any(size & (size - 1) or not 8 <= size <= STATE_NUMBERS // 8 for size in (of.key_dim, of.value_dim)):
+        columns, most = state_columns(of.key_dim, of.value_dim), STATE_NUMBERS // 8
+        odd = any(size & (size - 1) for size in (of.key_dim, columns)) or of.value_dim % columns
+        if odd or not 8 <= min(of.key_dim, of.value_dim) <= max(of.key_dim, of.value_dim) <= most:
             yield f"recurrent heads of {of.key_dim} by {of.value_dim} values"
         if of.taps > 8:
             yield f"a convolution over {of.taps} tokens"

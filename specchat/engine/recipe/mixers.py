@@ -257,8 +257,8 @@ class Delta:
 
     @property
     def norms(self) -> tuple[Norm | None, ...]:
-        """The norm of value heads."""
-        return (self.norm,)
+        """The norm of value heads; none of `Selective`, which has a weight beside it."""
+        return () if self.selective else (self.norm,)
 
     @property
     def vectors(self) -> dict[str, tuple[int, ...]]:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import silu, softplus
 
+from specchat.engine.model.norm import unscaled
 from specchat.engine.recipe import LENGTH_EPS, Delta, Selective
 from specchat.engine.reference.protocols import Tensors
 
@@ -76,7 +77,7 @@ def step_rows(
     if selective is None:
         return (tensors.norm(of.norm)(outputs) * opened).flatten(-2)
     outputs = (outputs + tensors.vector(selective.skip)[:, None] * value) * opened
-    normed = tensors.norm(of.norm)(outputs.unflatten(-2, (of.key_heads, -1)).flatten(-2))
+    normed = unscaled(outputs.unflatten(-2, (of.key_heads, -1)).flatten(-2), of.norm.eps)
     return normed.flatten(-2) * tensors.vector(selective.weight)
 
 

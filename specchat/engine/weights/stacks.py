@@ -19,7 +19,7 @@ OLDER = (
     (re.compile(r"\.router\.scale$"), ".router.norm.weight"),
     (re.compile(r"\.mlp\.input_linear\.weight$"), ".mlp.experts.gate_up_proj"),
     (re.compile(r"\.mlp\.output_linear\.weight$"), ".mlp.experts.down_proj"),
-    (re.compile(r"\.mlp\.router\.layer\."), ".mlp.gate."),
+    (re.compile(r"\.mlp\.router\.layer\."), ".mlp.router."),
 )
 """Names in files of older versions or of one family, and ours of the same tensors."""
 STACKS = {".experts.gate_up_proj": ("gate_proj", "up_proj"), ".experts.down_proj": ("down_proj",)}

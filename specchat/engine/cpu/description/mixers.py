@@ -128,19 +128,14 @@ def advance(steps: StepList, op: Advance, *, selective: Selective | None) -> Non
         _floats(np.pad(values, (0, -of.value_heads % LANES)))
         for values in (np.exp(vectors[of.decay]), vectors[of.shift])
     )
-    of_keys = np.full(of.key_dim, of.key_dim**-0.5, np.float32)
-    kind: dict[str, Any] = {
-        "writes": after,
-        "decays": after + gates_width(of) // 2,
-        "query_length": _floats(of_keys * of.key_dim**-0.5),
-        "key_length": of_keys,
-        "norm": arrays.norms[of.norm],
-    }
     if selective:
-        kind = {"writes": at + first + of.channels, "decays": after, "skip": vectors[selective.skip]}
-        kind |= {"norm": vectors[selective.weight]}
-        if selective.conv_bias:
-            kind["bias"] = _by_piece(of, vectors[selective.conv_bias][None])[:, 0]
+        bias = _by_piece(of, vectors[selective.conv_bias][None]) if selective.conv_bias else None
+        kind = {"writes": at + first + of.channels, "decays": after, "bias": bias}
+        kind |= {"skip": vectors[selective.skip], "norm": vectors[selective.weight]}
+    else:
+        of_keys = np.full(of.key_dim, of.key_dim**-0.5, np.float32)
+        kind = {"writes": after, "decays": after + gates_width(of) // 2, "norm": arrays.norms[of.norm]}
+        kind |= {"query_length": _floats(of_keys * of.key_dim**-0.5), "key_length": of_keys}
     record = Structure(
         DELTA,
         pieces=count,

@@ -6,15 +6,17 @@ from math import isfinite
 from typing import Any, NamedTuple
 
 from specchat.engine.families.parts.settings import Settings
+from specchat.engine.foreign import shown
 from specchat.engine.recipe import Delta, Layer, Matrix, Norm, Recipe, Selective, Unsupported
 
 
 class MambaSettings(Settings):
+    mamba_hidden_act: str = "silu"
     time_step_limit: Any = None
     """Two numbers, of which files write the second, infinity, in several ways."""
 
 
-class Shape(NamedTuple):
+class MambaShape(NamedTuple):
     """Heads of `head_dim` values, groups of which share keys and queries of `state` values; taps of the convolution."""
 
     heads: int
@@ -25,17 +27,19 @@ class Shape(NamedTuple):
 
 
 def mamba(
-    c: MambaSettings, prefix: str, shape: Shape, eps: float, *, conv_bias: bool = True, bias: bool = False
+    c: MambaSettings, prefix: str, shape: MambaShape, eps: float, *, conv_bias: bool = True, bias: bool = False
 ) -> Delta:
     """A mixer of Mamba 2, with biases of its products or not; `prefix` begins the names of its tensors.
 
     Raises:
         ValueError: heads cannot be shared equally among groups.
-        Unsupported: time steps are limited.
+        Unsupported: time steps are limited, or another activation than silu follows the convolution.
     """
     heads, head_dim, groups, state, taps = shape
     if heads % groups:
         raise ValueError(f"{heads} heads of recurrent states cannot be shared equally by {groups} groups")
+    if other := {c.hidden_act, c.mamba_hidden_act} - {"silu", "swish"}:
+        raise Unsupported(f"specchat's decoder has no recurrent layers with {shown(min(other))}, only with silu")
     limit = c.time_step_limit
     if limit and (limit[0] or (isinstance(limit[1], float | int) and isfinite(limit[1]))):
         raise Unsupported(f"specchat's decoder has no recurrent layers with a limit on time steps ({limit})")
