@@ -5,11 +5,11 @@ from specchat.engine.backends import BACKENDS, DEFAULT_BACKEND, GGUF_BACKEND, HF
 from specchat.engine.strategies import HEADS, STRATEGIES
 
 SENTENCES = {
-    DEFAULT_BACKEND: "specchat's own decoder takes safetensors and GGUF files of {families} and costs nothing to install; "
-    'weights are as stored, or dense ones in 4 or 8 bits (`quant = "nf4"`), which saves memory and time; '
+    DEFAULT_BACKEND: "specchat's own decoder takes safetensors and GGUF files of {families} and costs nothing to "
+    'install; weights are as stored, or dense ones in 4 or 8 bits (`quant = "nf4"`), which saves memory and time; '
     "on a GPU it lacks `early-exit`.",
-    GGUF_BACKEND: "llama.cpp takes other GGUF files and costs `pip install 'specchat[gguf]'`, which compiles for minutes, "
-    "and some of plain decoding's speed on most processors; a model with a running state has `plain` alone "
+    GGUF_BACKEND: "llama.cpp takes other GGUF files and costs `pip install 'specchat[gguf]'`, which compiles for "
+    "minutes, and some of plain decoding's speed on most processors; a model with a running state has `plain` alone "
     "([gguf.md](gguf.md)).",
     HF_BACKEND: "transformers takes any other text model that it knows, such as Phi, Falcon or Gemma 2, and costs "
     "speed: passes run eagerly, on the CPU in float32; a model whose cache cannot be taken back has `plain` alone "

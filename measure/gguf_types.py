@@ -1,13 +1,15 @@
 """The tables of docs/gguf.md: types of tensors and architectures that specchat's own decoder reads."""
 
 from specchat.engine import families
-from specchat.engine.formats.gguf import MXFP4, MXFP4_OCTETS, TYPES, Mxfp4
+from specchat.engine.formats.gguf import MXFP4, MXFP4_OCTETS, TYPES
+from specchat.engine.formats.mxfp4 import Mxfp4
 from specchat.engine.gguf.config import ARCHITECTURES
 
 
 def tables() -> str:
     """Both tables, as Markdown."""
-    rows = ["| type | bits a weight in the file | in memory |", "|---|---|---|", "| F32, F16, BF16 | 32, 16 | the same |"]
+    rows = ["| type | bits a weight in the file | in memory |", "|---|---|---|"]
+    rows.append("| F32, F16, BF16 | 32, 16 | the same |")
     sizes = {name: (one.size, one.octets, one.layout) for name, one in TYPES.items()}
     mxfp4 = Mxfp4().layout(32)
     assert mxfp4 is not None

@@ -19,7 +19,7 @@ from specchat.engine.formats.settings import Quantised
 from specchat.engine.gguf.files import GgufFiles, file_parts
 from specchat.engine.hf.known import unsupported
 from specchat.engine.weights.config import ModelConfig, parse_config
-from specchat.engine.weights.gguf import GgufModel
+from specchat.engine.weights.gguf import GgufCheckpoint
 from specchat.engine.weights.written import StoredWeights, stored_format
 
 Format = Literal["safetensors", "GGUF"]
@@ -137,7 +137,7 @@ def about_gguf(file: Path, name: str = "") -> About:
     for header in files.headers:
         types.update(header.types)
     try:
-        own = GgufModel.of(files)
+        own = GgufCheckpoint.of(files)
     except ForeignModel as error:
         foreign = error.reason
     except ModelError as error:

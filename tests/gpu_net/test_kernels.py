@@ -30,10 +30,10 @@ from specchat.engine.kernels import (
     rope,
     route,
     row_tiles,
-    weight_tiles,
     scores,
     short_conv,
     unpack,
+    weight_tiles,
 )
 from tests.gpu_net.kernel_cases import CASES, prepare
 from tests.gpu_net.mutations import Mutation, planted

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from specchat.engine.errors import ModelError
-from specchat.engine.formats.layout import EightBit, FourBit, Weight
 from specchat.engine.formats.gguf import TYPES
+from specchat.engine.formats.layout import EightBit, FourBit, Weight
 from specchat.engine.formats.quantise import code_table, dequantised, quantise
 from specchat.engine.formats.words import in_words
 from specchat.engine.gpu_checks import place

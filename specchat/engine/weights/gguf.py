@@ -42,7 +42,7 @@ class GgufCheckpoint:
         return cls.of(GgufFiles.open(file))
 
     @classmethod
-    def of(cls, files: GgufFiles) -> "GgufModel":
+    def of(cls, files: GgufFiles) -> "GgufCheckpoint":
         """The model in files; raises as `open`."""
         raw = settings(files)
         config = parsed_settings(files.path, raw)
