@@ -1,5 +1,7 @@
 """Gated DeltaNet row by row after its states: norm of heads, z, and the log."""
 
+from typing import NamedTuple
+
 import torch
 import triton
 import triton.language as tl
@@ -8,26 +10,30 @@ from torch.nn.functional import silu, softplus
 
 from specchat.engine.kernels.delta_state import LogEntries
 from specchat.engine.kernels.gpu_shapes import STATE_SLOTS
-from specchat.engine.kernels.partial_sums import summed
+from specchat.engine.kernels.norm import NormOf
+from specchat.engine.kernels.partial_sums import PartialSums, partial_sums, summed
+
+_SLOTS = tl.constexpr(STATE_SLOTS)
+
+
+class LoggedEntries(NamedTuple):
+    """Entries of the rows, the log that they go to, and the place of the first row, as in `finish`."""
+
+    entries: Tensor
+    log: Tensor
+    stride: int
+    start: Tensor
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _finish(
-    partials: tl.tensor,
-    values: tl.tensor,
-    weight: tl.tensor,
-    entries: tl.tensor,
-    log: tl.tensor,
-    start: tl.tensor,
+    partials: PartialSums,
+    made: tl.tensor,
+    norm: NormOf,
+    logged: LoggedEntries,
     out: tl.tensor,
     skip: tl.tensor,
-    stride_split: tl.tensor,
-    stride_entry: tl.tensor,
-    outputs: tl.tensor,
-    eps: tl.tensor,
     VALUE_DIM: tl.constexpr,
-    SPLITS: tl.constexpr,
-    SLOTS: tl.constexpr,
     SHARE: tl.constexpr,
 ) -> None:
     if skip is not None:  # noqa: SIM102
@@ -38,14 +44,14 @@ def _finish(
     heads = tl.num_programs(1)
     # Not before the states are folded: the entries that those are made of may stand here.
     column = head * SHARE + tl.arange(0, SHARE)
-    slot = (tl.load(start) + row) % SLOTS
-    entry = tl.load(entries + row * stride_entry + column, mask=column < stride_entry, other=0.0)
-    tl.store(log + slot * stride_entry + column, entry, mask=column < stride_entry)
+    slot = (tl.load(logged.start) + row) % _SLOTS
+    entry = tl.load(logged.entries + row * logged.stride + column, mask=column < logged.stride, other=0.0)
+    tl.store(logged.log + slot * logged.stride + column, entry, mask=column < logged.stride)
     d = tl.arange(0, VALUE_DIM)
-    y = tl.load(values + (row * heads + head) * VALUE_DIM + d)
-    z = partials + row * outputs + outputs - (heads - head) * VALUE_DIM + d
-    z = summed(z, d < VALUE_DIM, stride_split, SPLITS)
-    y = y * tl.rsqrt(tl.sum(y * y, 0) / VALUE_DIM + eps) * tl.load(weight + d)
+    y = tl.load(made + (row * heads + head) * VALUE_DIM + d)
+    z = partials.first + row * partials.row + partials.row - (heads - head) * VALUE_DIM + d
+    z = summed(z, d < VALUE_DIM, partials)
+    y = y * tl.rsqrt(tl.sum(y * y, 0) / VALUE_DIM + norm.eps) * tl.load(norm.weight + d)
     y = y * (z * tl.sigmoid(z))
     tl.store(out + (row * heads + head) * VALUE_DIM + d, y.to(out.dtype.element_ty))
 
@@ -72,23 +78,14 @@ def finish(
         skip: int32 [1]; non-zero skips the kernel.
     """
     value_heads, value_dim = values.shape[1:]
-    weight, eps = norm
     _finish[(rows, value_heads)](
-        partials,
+        partial_sums(partials),
         values,
-        weight,
-        entries.whole,
-        log.whole,
-        start,
+        NormOf(*norm),
+        LoggedEntries(entries.whole, log.whole, entries.stride, start),
         out,
         skip,
-        partials.stride(0),
-        entries.stride,
-        partials.shape[2],
-        eps,
         VALUE_DIM=value_dim,
-        SPLITS=partials.shape[0],
-        SLOTS=STATE_SLOTS,
         SHARE=triton.next_power_of_2(triton.cdiv(entries.stride, value_heads)),
         num_warps=warps(entries.stride, value_heads),
         enable_fp_fusion=True,
