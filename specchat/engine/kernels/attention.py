@@ -17,7 +17,7 @@ from specchat.engine.kernels import paths
 from specchat.engine.kernels.combine import Extras, combine
 from specchat.engine.kernels.gpu_shapes import SHARING_HEADS
 from specchat.engine.kernels.partial_sums import partial_sums
-from specchat.engine.kernels.paths import Rows
+from specchat.engine.kernels.paths import RowPlaces
 from specchat.engine.kernels.workspace import Workspace, keys_at_once, padded, registers
 
 LOG2_E = math.log2(math.e)
@@ -34,7 +34,7 @@ class Operands(NamedTuple):
     value: Tensor
 
 
-class Sizes(NamedTuple):
+class ScoreSizes(NamedTuple):
     """Numbers of a launch; `scale` and `cap` of scores are in powers of 2."""
 
     heads: int
@@ -45,7 +45,7 @@ class Sizes(NamedTuple):
     ring: int | None
 
 
-class Shape(NamedTuple):
+class AttentionShape(NamedTuple):
     """Constants of a program: query heads of a key-value head, columns of a head, keys of a pass and of a split."""
 
     group: int
@@ -58,11 +58,11 @@ class Shape(NamedTuple):
 @triton.jit(do_not_specialize=["rows", "shared_tiles", "window"])  # type: ignore[untyped-decorator]
 def _partial(
     operands: Operands,
-    at: Rows,
+    at: RowPlaces,
     sums: Workspace,
     rows: tl.tensor,
     shared_tiles: tl.tensor,
-    sizes: Sizes,
+    sizes: ScoreSizes,
     window: tl.tensor,
     shape: tl.constexpr,
 ) -> None:
@@ -141,7 +141,7 @@ def _partial(
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _slots(position: tl.tensor, start: tl.tensor, nodes: tl.tensor, first: tl.tensor, sizes: Sizes) -> tl.tensor:
+def _slots(position: tl.tensor, start: tl.tensor, nodes: tl.tensor, first: tl.tensor, sizes: ScoreSizes) -> tl.tensor:
     """Return the KV entries of positions of a split from `first` on, int32 [KEYS].
 
     Positions from `start` on are those of a path, whose `nodes` int32 [64] are of a tree; None: of a chain.
@@ -158,7 +158,7 @@ def _slots(position: tl.tensor, start: tl.tensor, nodes: tl.tensor, first: tl.te
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _scores(q: tl.tensor, k: tl.tensor, sizes: Sizes) -> tl.tensor:
+def _scores(q: tl.tensor, k: tl.tensor, sizes: ScoreSizes) -> tl.tensor:
     """Return the scaled and capped scores of queries [TILE, D] and keys [KEYS, D], in powers of 2."""
     scores = tl.dot(q, tl.trans(k), input_precision="ieee") * sizes.scale
     if sizes.cap is not None:
@@ -229,7 +229,7 @@ def attend(
             f"{group} query heads share a key-value head; the GPU kernels take {TILE} at most: run the model on the CPU"
         )
     programs = triton.cdiv(rows * group, TILE) * triton.cdiv(capacity, workspace.split)
-    at, stride = Rows(length, tree, skip), workspace.best.stride(0)
+    at, stride = RowPlaces(length, tree, skip), workspace.best.stride(0)
     factor, limit = (scale / cap, cap * LOG2_E) if cap else (scale * LOG2_E, None)
     _partial[(programs + (0 if tree is None else 2 * rows), kv_heads)](
         Operands(query, keys, values),
@@ -237,9 +237,9 @@ def attend(
         workspace,
         rows,
         triton.cdiv(rows * group, TILE),
-        Sizes(heads, capacity, stride, factor, limit, None if held == capacity else held),
+        ScoreSizes(heads, capacity, stride, factor, limit, None if held == capacity else held),
         window or None,
-        Shape(group, dim, padded(dim), keys_at_once(dim), workspace.split),
+        AttentionShape(group, dim, padded(dim), keys_at_once(dim), workspace.split),
         num_warps=4,
         num_stages=2,
         maxnreg=registers(dim),

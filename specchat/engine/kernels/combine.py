@@ -8,7 +8,7 @@ from torch import Tensor
 
 from specchat.engine.kernels import paths
 from specchat.engine.kernels.partial_sums import PartialSums, summed
-from specchat.engine.kernels.paths import Rows
+from specchat.engine.kernels.paths import RowPlaces
 from specchat.engine.kernels.workspace import Workspace, padded
 
 CHUNK = 8
@@ -23,7 +23,7 @@ class Extras(NamedTuple):
     gates: PartialSums | None
 
 
-class Sizes(NamedTuple):
+class CombineSizes(NamedTuple):
     """Numbers of a launch."""
 
     heads: int
@@ -31,7 +31,7 @@ class Sizes(NamedTuple):
     stride_split: int
 
 
-class Shape(NamedTuple):
+class CombineShape(NamedTuple):
     """Constants of a program: columns of a head, those that are written, and keys of a split."""
 
     dim: int
@@ -43,10 +43,10 @@ class Shape(NamedTuple):
 @triton.jit(do_not_specialize=["window"])  # type: ignore[untyped-decorator]
 def _combine(
     sums: Workspace,
-    at: Rows,
+    at: RowPlaces,
     extras: Extras,
     out: tl.tensor,
-    sizes: Sizes,
+    sizes: CombineSizes,
     window: tl.tensor,
     shape: tl.constexpr,
 ) -> None:
@@ -99,7 +99,7 @@ def _combine(
 
 def combine(
     workspace: Workspace,
-    at: Rows,
+    at: RowPlaces,
     out: Tensor,
     rows: int,
     shape: tuple[int, int],
@@ -120,9 +120,9 @@ def combine(
         at,
         extras,
         out,
-        Sizes(heads, capacity, workspace.best.stride(0)),
+        CombineSizes(heads, capacity, workspace.best.stride(0)),
         window or None,
-        Shape(dim, out.shape[1] // heads, padded(dim), workspace.split),
+        CombineShape(dim, out.shape[1] // heads, padded(dim), workspace.split),
         num_warps=1,
         enable_fp_fusion=True,
     )

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from specchat.engine.kernels.delta_rows import Text
+from specchat.engine.kernels.delta_rows import RowText
 from specchat.engine.kernels.delta_state import DeltaState, LogEntries, slices
 from specchat.engine.kernels.gpu_shapes import (
     STATE_BACK,
@@ -58,7 +58,7 @@ class HeldStates(NamedTuple):
     log: Changes
 
 
-class Shape(NamedTuple):
+class StateShape(NamedTuple):
     """Constants of a program: heads, value heads that share a key head, their columns, those of one program, taps.
 
     The others are those of a log in `gpu_shapes`, and `unrolled` entries of it.
@@ -111,7 +111,7 @@ def _step(
     held: HeldStates,
     entries: Changes,
     inputs: RowInputs,
-    at: Text,
+    at: RowText,
     rows: tl.tensor,
     stride_entry: tl.tensor,
     shape: tl.constexpr,
@@ -168,7 +168,7 @@ def _stepped(
     log: Changes,
     entries: Changes,
     inputs: RowInputs,
-    at: Text,
+    at: RowText,
     rows: tl.tensor,
     stride: tl.tensor,
     shape: tl.constexpr,
@@ -257,10 +257,10 @@ def step(
         HeldStates(state.states, state.positions, log_changes),
         of_rows,
         RowInputs(query, values, writes),
-        Text(start, length, paths, skip),
+        RowText(start, length, paths, skip),
         rows,
         entries.stride,
-        Shape(key_heads, value_heads // key_heads, key_dim, value_dim, columns, taps),
+        StateShape(key_heads, value_heads // key_heads, key_dim, value_dim, columns, taps),
         num_warps=1,
         enable_fp_fusion=fused(key_dim, columns),
     )

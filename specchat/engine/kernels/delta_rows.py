@@ -16,7 +16,7 @@ from specchat.engine.kernels.partial_sums import PartialSums, partial_sums, summ
 _SLOTS = tl.constexpr(STATE_SLOTS)
 
 
-class Text(NamedTuple):
+class RowText(NamedTuple):
     """Where the rows of a pass stand, as in `convolve`."""
 
     start: Tensor
@@ -46,7 +46,7 @@ class RowOutputs(NamedTuple):
     stride_entry: int
 
 
-class Shape(NamedTuple):
+class RowShape(NamedTuple):
     """Constants of a program: heads, their columns, taps of the convolution."""
 
     key_heads: int
@@ -66,7 +66,7 @@ def _convolve(
     partials: PartialSums,
     gates: PartialSums,
     weights: GateWeights,
-    at: Text,
+    at: RowText,
     out: RowOutputs,
     eps: tl.tensor,
     scale: tl.tensor,
@@ -186,11 +186,11 @@ def convolve(
         partial_sums(partials),
         partial_sums(gates),
         GateWeights(weights, rates, shifts),
-        Text(start, length, paths, skip),
+        RowText(start, length, paths, skip),
         RowOutputs(log.inputs, entries.inputs, entries.keys, entries.decays, query, values, writes, entries.stride),
         eps,
         key_dim**-0.5,
-        Shape(key_heads, value_heads, key_dim, value_dim, weights.shape[-1]),
+        RowShape(key_heads, value_heads, key_dim, value_dim, weights.shape[-1]),
         num_warps=1,
         enable_fp_fusion=True,
     )

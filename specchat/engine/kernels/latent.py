@@ -42,7 +42,7 @@ def norm_latent(partials: Tensor, norm: tuple[Tensor, float], out: Tensor, rows:
     )  # fmt: skip
 
 
-class Shape(NamedTuple):
+class LatentShape(NamedTuple):
     """Constants of a program of `expand`: columns of a head, those rotated, those of a value; `interleaved` there."""
 
     dim: int
@@ -108,7 +108,7 @@ def expand(
         skip: int32 [1]; non-zero skips the kernel.
     """
     dim, rotated = out.shape[2] // (3 * heads), shared.shape[2]
-    shape = Shape(dim, padded(dim), rotated, parts.shape[2] // heads - dim + rotated, interleaved)
+    shape = LatentShape(dim, padded(dim), rotated, parts.shape[2] // heads - dim + rotated, interleaved)
     _expand[(rows, 3 * heads)](
         partial_sums(queries), partial_sums(shared), partial_sums(parts), out, skip, heads, shape,
         num_warps=1, enable_fp_fusion=True,

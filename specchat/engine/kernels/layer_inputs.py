@@ -15,7 +15,7 @@ COLUMNS = 256
 """Columns of one program of the gate."""
 
 
-class Sizes(NamedTuple):
+class InputSizes(NamedTuple):
     """Numbers of a launch: rows of the table, columns of a row, and the factor on it."""
 
     vocab: int
@@ -30,7 +30,7 @@ def _make_inputs(
     partials: PartialSums,
     norm: NormOf,
     made: tl.tensor,
-    sizes: Sizes,
+    sizes: InputSizes,
     SIZE: tl.constexpr,
     PADDED: tl.constexpr,
 ) -> None:
@@ -87,7 +87,7 @@ def make_inputs(
         partial_sums(partials),
         NormOf(weight, eps),
         made,
-        Sizes(table.shape[0], layers * size, scale),
+        InputSizes(table.shape[0], layers * size, scale),
         SIZE=size,
         PADDED=triton.next_power_of_2(size),
         num_warps=1,

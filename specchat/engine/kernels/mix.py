@@ -12,7 +12,7 @@ from specchat.engine.kernels.ahead import Ahead, fetch
 from specchat.engine.kernels.norm import (
     NormOf,
     OtherNorm,
-    Update,
+    ResidualUpdate,
     check_width,
     normed,
     reference_norm,
@@ -45,7 +45,7 @@ class MixtureOutput:
     after_beside: tuple[Tensor, float] | None = None
 
 
-class Mixture(NamedTuple):
+class MixtureTensors(NamedTuple):
     """A `MixtureOutput`, and the tensors of its pairs, for the kernel."""
 
     made: PartialSums
@@ -60,8 +60,8 @@ class Mixture(NamedTuple):
 
 @triton.jit(do_not_specialize=["rows"])  # type: ignore[untyped-decorator]
 def _add_mixture(
-    update: Update,
-    of: Mixture,
+    update: ResidualUpdate,
+    of: MixtureTensors,
     norm: OtherNorm,
     ahead: tl.tensor,
     rows: tl.tensor,
@@ -136,8 +136,8 @@ def add_mixture(
     beside, gate = (None if sums is None else partial_sums(sums) for sums in (of.beside, of.gate))
     norms = (norm and NormOf(*norm) for norm in (of.after, of.after_beside))
     _add_mixture[(rows + (ahead.parts if ahead else 0),)](
-        Update(residual, after and NormOf(*after), None if factor == 1 else factor, skip, scalar, earlier),
-        Mixture(partial_sums(of.made), of.pairs.shares, of.pairs.places, beside, gate, of.last, *norms),
+        ResidualUpdate(residual, after and NormOf(*after), None if factor == 1 else factor, skip, scalar, earlier),
+        MixtureTensors(partial_sums(of.made), of.pairs.shares, of.pairs.places, beside, gate, of.last, *norms),
         OtherNorm(weight, eps, out),
         ahead and ahead.start,
         rows,

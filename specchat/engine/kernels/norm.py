@@ -36,14 +36,14 @@ class Others(NamedTuple):
     third: OtherNorm | None = None
 
 
-class Shape(NamedTuple):
+class NormShape(NamedTuple):
     """Constants of a program: columns, a power of two, and whether the norm with a weight is centred."""
 
     columns: int
     centred: bool
 
 
-class Update(NamedTuple):
+class ResidualUpdate(NamedTuple):
     """What becomes of the residual stream, as in `add_rms_norm`; a factor of 1 is None, without a multiplication."""
 
     residual: Tensor
@@ -56,7 +56,7 @@ class Update(NamedTuple):
 
 @triton.jit(do_not_specialize=["rows"])  # type: ignore[untyped-decorator]
 def _add_rms_norm(
-    update: Update,
+    update: ResidualUpdate,
     partials: PartialSums | None,
     norm: OtherNorm,
     others: Others,
@@ -95,7 +95,7 @@ def _add_rms_norm(
 @triton.jit  # type: ignore[untyped-decorator]
 def _summed(
     x: tl.tensor,
-    update: Update,
+    update: ResidualUpdate,
     partials: PartialSums,
     row: tl.tensor,
     column: tl.tensor,
@@ -129,7 +129,7 @@ def normed(x: tl.tensor, norm: NormOf, column: tl.tensor, inside: tl.tensor, hid
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def stored(x: tl.tensor, update: Update, place: tl.tensor, inside: tl.tensor) -> tl.tensor:
+def stored(x: tl.tensor, update: ResidualUpdate, place: tl.tensor, inside: tl.tensor) -> tl.tensor:
     """Return x, times the factor at the end of a layer if there is one, and write it to places of the stream."""
     if update.scalar is not None:
         x = x * tl.load(update.scalar)
@@ -138,7 +138,7 @@ def stored(x: tl.tensor, update: Update, place: tl.tensor, inside: tl.tensor) ->
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def stored_unless_skipped(x: tl.tensor, update: Update, place: tl.tensor, inside: tl.tensor) -> tl.tensor:
+def stored_unless_skipped(x: tl.tensor, update: ResidualUpdate, place: tl.tensor, inside: tl.tensor) -> tl.tensor:
     """Return x of a layer whose second half is left out: as `stored` unless the flag `earlier` leaves out the first."""
     if update.scalar is not None and update.skip is not None:  # noqa: SIM102
         if tl.load(update.earlier) == 0:
@@ -198,14 +198,14 @@ def add_rms_norm(
     hidden = check_width(residual)
     columns = triton.next_power_of_2(hidden)
     _add_rms_norm[(rows + (ahead.parts if ahead else 0),)](
-        Update(residual, after and NormOf(*after), None if factor == 1 else factor, skip, scalar, earlier),
+        ResidualUpdate(residual, after and NormOf(*after), None if factor == 1 else factor, skip, scalar, earlier),
         None if partials is None else partial_sums(partials),
         OtherNorm(weight, eps, out),
         Others(*others),
         ahead and ahead.start,
         rows,
         hidden,
-        Shape(columns, centred),
+        NormShape(columns, centred),
         num_warps=warps(columns),
         enable_fp_fusion=True,
     )

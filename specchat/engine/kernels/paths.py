@@ -7,7 +7,7 @@ import triton.language as tl
 from torch import Tensor
 
 
-class Rows(NamedTuple):
+class RowPlaces(NamedTuple):
     """Rows of a pass: `length` and `tree` as in `attention.attend`; `skip` int32 [1], non-zero skips the kernels."""
 
     length: Tensor

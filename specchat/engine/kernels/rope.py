@@ -57,7 +57,7 @@ class Outputs(NamedTuple):
     ring: int | None
 
 
-class Shape(NamedTuple):
+class RopeShape(NamedTuple):
     """Constants of a program.
 
     Attributes:
@@ -230,7 +230,7 @@ def rope_and_write(
         ahead and ahead.start,
         rows,
         parts,
-        Shape(dim, triton.next_power_of_2(dim), cos.shape[1], step, late_norms),
+        RopeShape(dim, triton.next_power_of_2(dim), cos.shape[1], step, late_norms),
         num_warps=warps(together),
         enable_fp_fusion=True,
     )

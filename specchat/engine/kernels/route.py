@@ -78,7 +78,7 @@ class RuleTensors(NamedTuple):
     factor: float | None
 
 
-class Shape(NamedTuple):
+class RouteShape(NamedTuple):
     """Constants of the program: the rule, rows and experts as powers of two, rows of a tile, and most of an expert."""
 
     top: int
@@ -274,7 +274,7 @@ def route(scores: Tensor, rule: Rule, out: Pairs, rows: int, skip: Tensor | None
     tile, _ = expert_tiles(rows, out.count, out.top)
     factor, most = None if rule.factor == 1 else rule.factor, max(1, padded // tile)
     choice = top, rule.shared, rule.sigmoid, rule.renormalised, *rule.groups
-    shape = Shape(*choice, padded, experts, tile, most)
+    shape = RouteShape(*choice, padded, experts, tile, most)
     _route[(1,)](
         partial_sums(scores),
         RuleTensors(rule.correction, rule.factors, factor),

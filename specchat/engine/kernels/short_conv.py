@@ -7,7 +7,7 @@ import triton.language as tl
 from torch import Tensor
 
 from specchat.engine.kernels.partial_sums import PartialSums, partial_sums, summed
-from specchat.engine.kernels.paths import Rows
+from specchat.engine.kernels.paths import RowPlaces
 
 COLUMNS = 256
 """Channels of one program."""
@@ -23,7 +23,7 @@ def _given(
     return (before * z).to(like.dtype.element_ty).to(tl.float32)
 
 
-class Entries(NamedTuple):
+class ConvEntries(NamedTuple):
     """KV entries of `short_conv`, each half the channels; those of fewer than `capacity` positions are a ring."""
 
     keys: Tensor
@@ -38,8 +38,8 @@ def _short_conv(
     partials: PartialSums,
     weights: tl.tensor,
     start: tl.tensor,
-    at: Rows,
-    cache: Entries,
+    at: RowPlaces,
+    cache: ConvEntries,
     out: tl.tensor,
     TAPS: tl.constexpr,
     COLUMNS: tl.constexpr,
@@ -119,6 +119,7 @@ def short_conv(
     """
     _, held, half = keys.shape
     _short_conv[(rows, triton.cdiv(half, COLUMNS), 2)](
-        partial_sums(partials), weights, start, Rows(length, tree, skip), Entries(keys, values, half, capacity, held),
-        out, TAPS=weights.shape[-1], COLUMNS=COLUMNS, num_warps=2, enable_fp_fusion=True,
+        partial_sums(partials), weights, start, RowPlaces(length, tree, skip),
+        ConvEntries(keys, values, half, capacity, held), out,
+        TAPS=weights.shape[-1], COLUMNS=COLUMNS, num_warps=2, enable_fp_fusion=True,
     )  # fmt: skip
