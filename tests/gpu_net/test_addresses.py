@@ -124,7 +124,7 @@ def test_launches_of_a_large_pair_stay_in_bounds_and_their_programs_apart(name: 
     assert not found.faults
     assert found.looked_at > 300
     # To keep tiles apart, rivals put them elsewhere than at the end.
-    tiled = [one for one in fake.launches if any(one.arguments.get(name) is not None for name in TILES)]
+    tiled = [one for one in fake.launches if any(one.leaves.get(name) is not None for name in TILES)]
     found = look(tiled, worst)
     assert not found.faults
     assert bool(found.looked_at) == bool(shapes.target.recipe.mixtures)

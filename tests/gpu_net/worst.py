@@ -11,6 +11,8 @@ NODES = WIDTH * MAX_DRAFT_LENGTH
 """Nodes of a tree that a model runs over, but the first one."""
 TOKENS = ("tokens", "fed", "chosen", "candidates", "best_id", "drawn_id", "token", "ids")
 LENGTHS = ("length", "start")
+LOGGING = ("_step", "_convolve", "_finish", "_keep_entries")
+"""Kernels of logs of recurrent states."""
 FIXED = {
     "offsets": PASS_ROWS - 1,
     "tree": (1 << 63) - 1,
@@ -47,8 +49,8 @@ def worst(launch: Launch, name: str) -> float:
     if name in OF_PAIRS:
         return OF_PAIRS[name](launch)
     if name == "places" and launch.name == "_add_mixture":
-        return given["made"].shape[1] - 1
-    if name in LENGTHS and "SLOTS" in given:
+        return launch.arguments["of"].made.first.shape[1] - 1
+    if name in LENGTHS and launch.name in LOGGING:
         # The first row has the last slot but one of a log.
         return STATE_SLOTS - 2
     if name in LENGTHS:

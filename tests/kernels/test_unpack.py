@@ -8,7 +8,7 @@ import triton.language as tl
 
 from specchat.engine.formats.layout import FourBit
 from specchat.engine.kernels import unpack, weight_tiles
-from specchat.engine.kernels.products import Program
+from specchat.engine.kernels.products import ProductShape
 from specchat.engine.kernels.stored import stored
 
 pytest.importorskip("bitsandbytes.functional")
@@ -36,7 +36,7 @@ def unpacked(
 ) -> torch.Tensor:
     out = torch.empty(ROWS, INPUTS, device=DEVICE, dtype=dtype)
     weight, form = stored(FourBit(packed, scales, code, 64, zeros=zeros), None)
-    program = Program(form, ROWS, 64, 8, 1, INPUTS, True, None)
+    program = ProductShape(form, ROWS, 64, 8, 1, INPUTS, True, None)
     _unpacked[(INPUTS // 64,)](weight, out, program, enable_fp_fusion=False)
     return out
 

@@ -5,6 +5,7 @@ rows of one tile (GQA: Ainslie et al. 2023). Draft tokens form chains or trees (
 """
 
 import math
+from typing import NamedTuple
 
 import torch
 import triton
@@ -13,134 +14,167 @@ from torch import Tensor
 
 from specchat.engine.errors import ModelError
 from specchat.engine.kernels import paths
-from specchat.engine.kernels.combine import combine
+from specchat.engine.kernels.combine import Extras, combine
 from specchat.engine.kernels.gpu_shapes import SHARING_HEADS
+from specchat.engine.kernels.partial_sums import partial_sums
+from specchat.engine.kernels.paths import RowPlaces
 from specchat.engine.kernels.workspace import Workspace, keys_at_once, padded, registers
 
 LOG2_E = math.log2(math.e)
 TILE = SHARING_HEADS
 """Packed rows of one program: more rows take more programs, never a larger tile."""
+_TILE = tl.constexpr(TILE)
 
 
-@triton.jit(do_not_specialize=["rows", "shared_tiles", "window", "ring"])  # type: ignore[untyped-decorator]
+class Operands(NamedTuple):
+    """Queries, keys and values of `attend`."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+
+
+class ScoreSizes(NamedTuple):
+    """Numbers of a launch; `scale` and `cap` of scores are in powers of 2."""
+
+    heads: int
+    capacity: int
+    stride_split: int
+    scale: float
+    cap: float | None
+    ring: int | None
+
+
+class AttentionShape(NamedTuple):
+    """Constants of a program: query heads of a key-value head, columns of a head, keys of a pass and of a split."""
+
+    group: int
+    dim: int
+    padded: int
+    keys: int
+    split: int
+
+
+@triton.jit(do_not_specialize=["rows", "shared_tiles", "window"])  # type: ignore[untyped-decorator]
 def _partial(
-    query: tl.tensor,
-    keys: tl.tensor,
-    values: tl.tensor,
-    length: tl.tensor,
-    tree: tl.tensor,
-    skip: tl.tensor,
-    best_out: tl.tensor,
-    total_out: tl.tensor,
-    mixed_out: tl.tensor,
+    operands: Operands,
+    at: RowPlaces,
+    sums: Workspace,
     rows: tl.tensor,
     shared_tiles: tl.tensor,
-    heads: tl.tensor,
-    capacity: tl.tensor,
-    stride_split: tl.tensor,
-    scale: tl.tensor,
-    cap: tl.tensor,
+    sizes: ScoreSizes,
     window: tl.tensor,
-    ring: tl.tensor,
-    GROUP: tl.constexpr,
-    DIM: tl.constexpr,
-    PADDED: tl.constexpr,
-    TILE: tl.constexpr,
-    KEYS: tl.constexpr,
-    SPLIT: tl.constexpr,
+    shape: tl.constexpr,
 ) -> None:
-    if skip is not None:  # noqa: SIM102
-        if tl.load(skip) != 0:
+    if at.skip is not None:  # noqa: SIM102
+        if tl.load(at.skip) != 0:
             return
-    program = tl.program_id(0)
-    kv = tl.program_id(1)
-    start = tl.load(length)
-    if tree is not None:
+    program, kv = tl.program_id(0), tl.program_id(1)
+    start = tl.load(at.length)
+    if at.tree is not None:
         program -= 2 * rows
-    tile = program % shared_tiles
-    split = program // shared_tiles
-    packed = tile * TILE + tl.arange(0, TILE)
-    token = packed // GROUP
-    member = packed % GROUP
-    if tree is None:
-        end = start + tl.minimum((tile * TILE + TILE - 1) // GROUP + 1, rows)
+    tile, split = program % shared_tiles, program // shared_tiles
+    packed = tile * _TILE + tl.arange(0, _TILE)
+    token, member = packed // shape.group, packed % shape.group
+    nodes = None
+    if at.tree is None:
+        end = start + tl.minimum((tile * _TILE + _TILE - 1) // shape.group + 1, rows)
         seen = start + token + 1
     else:
         # Rows share tiles for the keys before the draft tokens. In the two splits that can hold draft tokens, each
         # token has its own tile, which gathers the keys of its path into the positions of a chain.
         alone = program < 0
         row = tl.program_id(0) // 2
-        whole = start // SPLIT
+        whole = start // shape.split
         if (split >= whole) & (program >= 0):
             return
-        depth, nodes = paths.unpacked(tl.load(tree + row, mask=alone, other=0))
+        depth, nodes = paths.unpacked(tl.load(at.tree + row, mask=alone, other=0))
         split = tl.where(alone, whole + tl.program_id(0) % 2, split)
         token = tl.where(alone, row, token)
-        member = tl.where(alone, tl.arange(0, TILE), member)
+        member = tl.where(alone, tl.arange(0, _TILE), member)
         end = start + depth
         seen = end + tl.zeros_like(token)
-    end = tl.minimum(end, capacity)
-    first = split * SPLIT
+    end = tl.minimum(end, sizes.capacity)
+    first = split * shape.split
     if first >= end:
         return
     if window is not None:
         # The first KV entry that each row sees, and the first that any of them sees.
         since = seen - window
-        if tree is not None:
-            since += tl.where(alone, 0, paths.depths(tree + token, token < rows))
+        if at.tree is not None:
+            since += tl.where(alone, 0, paths.depths(at.tree + token, token < rows))
         lowest = tl.min(tl.where(token < rows, since, end), 0)
-        if tl.minimum(first + SPLIT, end) <= lowest:
+        if tl.minimum(first + shape.split, end) <= lowest:
             return
-    used = (token < rows) & (member < GROUP)
-    head = kv * GROUP + member
-    d = tl.arange(0, PADDED)
-    inside = d[None, :] < DIM
-    q = tl.load(query + (token * heads + head)[:, None] * DIM + d[None, :], mask=used[:, None] & inside, other=0.0)
-    held = capacity
-    if ring is not None:
-        held = ring
-        # Positions of a split and the nodes of a tree after them go round a ring once at most.
-        turns = first // ring * ring
-    k_base = keys + kv.to(tl.int64) * held * DIM
-    v_base = values + kv.to(tl.int64) * held * DIM
-    best = tl.full((TILE,), float("-inf"), tl.float32)
-    total = tl.zeros((TILE,), tl.float32)
-    mixed = tl.zeros((TILE, PADDED), tl.float32)
-    for block in range(first, tl.minimum(first + SPLIT, end), KEYS):
-        position = block + tl.arange(0, KEYS)
-        slot = position
-        if tree is not None:
-            drafted = tl.gather(nodes, tl.minimum(tl.maximum(position - start, 0), 63), 0)
-            slot = tl.minimum(tl.where(position < start, position, start + drafted), capacity - 1)
-        if ring is not None:
-            slot -= turns
-            slot = tl.where(slot < ring, slot, slot - ring)
-        place = slot[:, None] * DIM + d[None, :]
+    used = (token < rows) & (member < shape.group)
+    head = kv * shape.group + member
+    d = tl.arange(0, shape.padded)
+    inside = d[None, :] < shape.dim
+    of_query = (token * sizes.heads + head)[:, None] * shape.dim + d[None, :]
+    q = tl.load(operands.query + of_query, mask=used[:, None] & inside, other=0.0)
+    held = sizes.capacity if sizes.ring is None else sizes.ring
+    k_base = operands.key + kv.to(tl.int64) * held * shape.dim
+    v_base = operands.value + kv.to(tl.int64) * held * shape.dim
+    PADDED: tl.constexpr = shape.padded
+    best = tl.full((_TILE,), float("-inf"), tl.float32)
+    total = tl.zeros((_TILE,), tl.float32)
+    mixed = tl.zeros((_TILE, PADDED), tl.float32)
+    for block in range(first, tl.minimum(first + shape.split, end), shape.keys):
+        position = block + tl.arange(0, shape.keys)
+        place = _slots(position, start, nodes, first, sizes)[:, None] * shape.dim + d[None, :]
         # Never read what no row sees: 0 * NaN would be NaN.
         valid = (position < end)[:, None] & inside
         if window is not None:
             valid = ((position - lowest).to(tl.uint32) < (end - lowest).to(tl.uint32))[:, None] & inside
-        k = tl.load(k_base + place, mask=valid, other=0.0)
-        scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
-        if cap is not None:
-            scores = cap * (2 * tl.sigmoid(2 * scores) - 1)
+        scores = _scores(q, tl.load(k_base + place, mask=valid, other=0.0), sizes)
         visible = position[None, :] < seen[:, None]
         if window is not None:
             visible = (position[None, :] - since[:, None]).to(tl.uint32) < window
         scores = tl.where(visible, scores, float("-inf"))
-        new = tl.maximum(best, tl.max(scores, 1))
-        # A row without visible keys so far keeps -inf and sums zeros.
-        origin = tl.where(new == float("-inf"), 0.0, new)
-        p = tl.exp2(scores - origin[:, None])
-        fade = tl.exp2(best - origin)
-        total = total * fade + tl.sum(p, 1)
+        best, total, fade, p = _weights(best, total, scores)
         v = tl.load(v_base + place, mask=valid, other=0.0)
         mixed = tl.dot(p.to(v.dtype), v, mixed * fade[:, None], input_precision="ieee")
-        best = new
-    place = split * stride_split + token * heads + head
-    tl.store(best_out + place, best, mask=used)
-    tl.store(total_out + place, total, mask=used)
-    tl.store(mixed_out + place[:, None] * DIM + d[None, :], mixed, mask=used[:, None] & inside)
+    of_sums = split * sizes.stride_split + token * sizes.heads + head
+    tl.store(sums.best + of_sums, best, mask=used)
+    tl.store(sums.total + of_sums, total, mask=used)
+    tl.store(sums.mixed + of_sums[:, None] * shape.dim + d[None, :], mixed, mask=used[:, None] & inside)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _slots(position: tl.tensor, start: tl.tensor, nodes: tl.tensor, first: tl.tensor, sizes: ScoreSizes) -> tl.tensor:
+    """Return the KV entries of positions of a split from `first` on, int32 [KEYS].
+
+    Positions from `start` on are those of a path, whose `nodes` int32 [64] are of a tree; None: of a chain.
+    """
+    slot = position
+    if nodes is not None:
+        drafted = tl.gather(nodes, tl.minimum(tl.maximum(position - start, 0), 63), 0)
+        slot = tl.minimum(tl.where(position < start, position, start + drafted), sizes.capacity - 1)
+    if sizes.ring is not None:
+        # Positions of a split and the nodes of a tree after them go round a ring once at most.
+        slot -= first // sizes.ring * sizes.ring
+        slot = tl.where(slot < sizes.ring, slot, slot - sizes.ring)
+    return slot
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _scores(q: tl.tensor, k: tl.tensor, sizes: ScoreSizes) -> tl.tensor:
+    """Return the scaled and capped scores of queries [TILE, D] and keys [KEYS, D], in powers of 2."""
+    scores = tl.dot(q, tl.trans(k), input_precision="ieee") * sizes.scale
+    if sizes.cap is not None:
+        scores = sizes.cap * (2 * tl.sigmoid(2 * scores) - 1)
+    return scores
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _weights(best: tl.tensor, total: tl.tensor, scores: tl.tensor) -> tuple[tl.tensor, tl.tensor, tl.tensor, tl.tensor]:
+    """Return `best` and `total` with more keys, of scores [TILE, KEYS], the factor on older sums, and the weights."""
+    new = tl.maximum(best, tl.max(scores, 1))
+    # A row without visible keys so far keeps -inf and sums zeros.
+    origin = tl.where(new == float("-inf"), 0.0, new)
+    p = tl.exp2(scores - origin[:, None])
+    fade = tl.exp2(best - origin)
+    return new, total * fade + tl.sum(p, 1), fade, p
 
 
 def attend(
@@ -194,40 +228,25 @@ def attend(
         raise ModelError(
             f"{group} query heads share a key-value head; the GPU kernels take {TILE} at most: run the model on the CPU"
         )
-    stride = workspace.best.stride(0)
-    shared_tiles = triton.cdiv(rows * group, TILE)
-    programs = shared_tiles * triton.cdiv(capacity, workspace.split) + (0 if tree is None else 2 * rows)
-    _partial[(programs, kv_heads)](
-        query,
-        keys,
-        values,
-        length,
-        tree,
-        skip,
-        workspace.best,
-        workspace.total,
-        workspace.mixed,
+    programs = triton.cdiv(rows * group, TILE) * triton.cdiv(capacity, workspace.split)
+    at, stride = RowPlaces(length, tree, skip), workspace.best.stride(0)
+    factor, limit = (scale / cap, cap * LOG2_E) if cap else (scale * LOG2_E, None)
+    _partial[(programs + (0 if tree is None else 2 * rows), kv_heads)](
+        Operands(query, keys, values),
+        at,
+        workspace,
         rows,
-        shared_tiles,
-        heads,
-        capacity,
-        stride,
-        scale / cap if cap else scale * LOG2_E,
-        cap * LOG2_E if cap else None,
+        triton.cdiv(rows * group, TILE),
+        ScoreSizes(heads, capacity, stride, factor, limit, None if held == capacity else held),
         window or None,
-        None if held == capacity else held,
-        GROUP=group,
-        DIM=dim,
-        PADDED=padded(dim),
-        TILE=TILE,
-        KEYS=keys_at_once(dim),
-        SPLIT=workspace.split,
+        AttentionShape(group, dim, padded(dim), keys_at_once(dim), workspace.split),
         num_warps=4,
         num_stages=2,
         maxnreg=registers(dim),
         enable_fp_fusion=True,
     )
-    combine(workspace, length, tree, skip, out, rows, heads, dim, capacity, window, sinks, gates)
+    extras = Extras(sinks, None if gates is None else partial_sums(gates))
+    combine(workspace, at, out, rows, (heads, dim), capacity, window, extras)
 
 
 def reference_attend(

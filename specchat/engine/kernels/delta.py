@@ -5,10 +5,13 @@ the pass by the log, with the operations that a row changes them by, and takes e
 of a tree, of a chain and alone have the same bits, for it is one program that runs them all.
 """
 
+from typing import NamedTuple
+
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from specchat.engine.kernels.delta_rows import RowText
 from specchat.engine.kernels.delta_state import DeltaState, LogEntries, slices
 from specchat.engine.kernels.gpu_shapes import (
     STATE_BACK,
@@ -31,110 +34,159 @@ def _advanced(state: tl.tensor, key: tl.tensor, update: tl.tensor, decay: tl.ten
     return tl.fma(key[:, None], update[None, :], state * decay)
 
 
+class Changes(NamedTuple):
+    """What tokens change states by: entries of a log, or of the rows of a pass."""
+
+    keys: Tensor
+    updates: Tensor
+    decays: Tensor
+
+
+class RowInputs(NamedTuple):
+    """Queries, values, which the outputs replace, and gates of the rows of a pass; `through` as in `step`."""
+
+    query: Tensor
+    of_value: Tensor
+    writes: Tensor
+    through: Tensor | None
+
+
+class HeldStates(NamedTuple):
+    """States of a layer, their positions, and the log."""
+
+    states: Tensor
+    positions: Tensor
+    log: Changes
+
+
+class StateShape(NamedTuple):
+    """Constants of a program: heads, value heads that share a key head, their columns, those of one program, taps.
+
+    The others are those of a log in `gpu_shapes`, and `unrolled` entries of it.
+    """
+
+    key_heads: int
+    sharing: int
+    key_dim: int
+    value_dim: int
+    columns: int
+    taps: int
+    slots: int = STATE_SLOTS
+    back: int = STATE_BACK
+    slack: int = STATE_SLACK
+    lag: int = STATE_LAG
+    wide: int = VERIFY_ROWS
+    unrolled: int = UNROLLED
+
+
 @triton.jit  # type: ignore[untyped-decorator]
-def _replayed(state: tl.tensor, keys: tl.tensor, updates: tl.tensor, decays: tl.tensor, entry: tl.tensor) -> tl.tensor:
+def _replayed(state: tl.tensor, changes: Changes, entry: tl.tensor) -> tl.tensor:
     """The state after what an entry says."""
-    return _advanced(state, tl.load(keys + entry), tl.load(updates + entry), tl.load(decays + entry))
+    key, update = tl.load(changes.keys + entry), tl.load(changes.updates + entry)
+    return _advanced(state, key, update, tl.load(changes.decays + entry))
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _brought(
-    state: tl.tensor,
-    keys: tl.tensor,
-    updates: tl.tensor,
-    decays: tl.tensor,
-    first: tl.tensor,
-    last: tl.tensor,
-    stride: tl.tensor,
-    SLOTS: tl.constexpr,
-    UNROLLED: tl.constexpr,
+    state: tl.tensor, log: Changes, first: tl.tensor, last: tl.tensor, stride: tl.tensor, shape: tl.constexpr
 ) -> tl.tensor:
     """The state before position `last`, of that before `first`."""
+    UNROLLED: tl.constexpr = shape.unrolled
     whole = last - tl.maximum(last - first, 0) % UNROLLED
     for position in range(first, whole, UNROLLED):
         for i in tl.static_range(UNROLLED):
-            state = _replayed(state, keys, updates, decays, (position + i) % SLOTS * stride)
+            state = _replayed(state, log, (position + i) % shape.slots * stride)
     for position in range(tl.maximum(whole, first), last):
-        state = _replayed(state, keys, updates, decays, position % SLOTS * stride)
+        state = _replayed(state, log, position % shape.slots * stride)
     return state
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _changes(whole: Changes, of_key: tl.tensor, of_value: tl.tensor, head: tl.tensor) -> Changes:
+    """Return pointers to the columns of a program within an entry."""
+    return Changes(whole.keys + of_key, whole.updates + of_value, whole.decays + head)
 
 
 @triton.jit(do_not_specialize=["rows"])  # type: ignore[untyped-decorator]
 def _step(
-    states: tl.tensor,
-    positions: tl.tensor,
-    log_keys: tl.tensor,
-    log_updates: tl.tensor,
-    log_decays: tl.tensor,
-    keys: tl.tensor,
-    updates: tl.tensor,
-    decays: tl.tensor,
-    query: tl.tensor,
-    values: tl.tensor,
-    writes: tl.tensor,
-    through: tl.tensor,
-    start: tl.tensor,
-    length: tl.tensor,
-    paths: tl.tensor,
-    skip: tl.tensor,
+    held: HeldStates,
+    entries: Changes,
+    inputs: RowInputs,
+    at: RowText,
     rows: tl.tensor,
     stride_entry: tl.tensor,
-    KEY_HEADS: tl.constexpr,
-    SHARING: tl.constexpr,
-    KEY_DIM: tl.constexpr,
-    VALUE_DIM: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    TAPS: tl.constexpr,
-    SLOTS: tl.constexpr,
-    BACK: tl.constexpr,
-    SLACK: tl.constexpr,
-    LAG: tl.constexpr,
-    WIDE: tl.constexpr,
-    UNROLLED: tl.constexpr,
+    shape: tl.constexpr,
 ) -> None:
-    if skip is not None:  # noqa: SIM102
-        if tl.load(skip) != 0:
+    if at.skip is not None:  # noqa: SIM102
+        if tl.load(at.skip) != 0:
             return
     head = tl.program_id(0)
-    heads: tl.constexpr = KEY_HEADS * SHARING
-    size: tl.constexpr = heads * KEY_DIM * VALUE_DIM
-    own = positions + (head * tl.num_programs(1) + tl.program_id(1)) * 2
+    KEY_DIM: tl.constexpr = shape.key_dim
+    VALUE_DIM: tl.constexpr = shape.value_dim
+    size: tl.constexpr = shape.key_heads * shape.sharing * KEY_DIM * VALUE_DIM
+    own = held.positions + (head * tl.num_programs(1) + tl.program_id(1)) * 2
     d = tl.arange(0, KEY_DIM)
-    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    place = states + head * KEY_DIM * VALUE_DIM + d[:, None] * VALUE_DIM + column[None, :]
+    column = tl.program_id(1) * shape.columns + tl.arange(0, shape.columns)
+    place = held.states + head * KEY_DIM * VALUE_DIM + d[:, None] * VALUE_DIM + column[None, :]
     # Within an entry, or a row.
-    of_key = head // SHARING * KEY_DIM + d
+    of_key = head // shape.sharing * KEY_DIM + d
     of_value = head * VALUE_DIM + column
-    log_keys, log_updates, log_decays = log_keys + of_key, log_updates + of_value, log_decays + head
-    keys, updates, decays = keys + of_key, updates + of_value, decays + head
-    query, values, writes = query + of_key, values + of_value, writes + head
-    first = tl.load(start)
-    text = tl.load(length)
+    log = _changes(held.log, of_key, of_value, head)
+    entries = _changes(entries, of_key, of_value, head)
+    through = None
+    if inputs.through is not None:
+        through = inputs.through + head
+    inputs = RowInputs(inputs.query + of_key, inputs.of_value + of_value, inputs.writes + head, through)
+    first = tl.load(at.start)
+    text = tl.load(at.length)
 
     begun = text > 0
     base = tl.where(begun, tl.load(own), 0)
-    held = (text - base <= BACK + SLACK) & (first + rows - base <= SLOTS - TAPS + 1)
-    fold = tl.where(held, base, tl.maximum(text - BACK, base))
+    fits = (text - base <= shape.back + shape.slack) & (first + rows - base <= shape.slots - shape.taps + 1)
+    fold = tl.where(fits, base, tl.maximum(text - shape.back, base))
     if (fold > base) | (text == 0):
         older = tl.load(place, mask=(d >= 0)[:, None] & begun, other=0.0)
-        tl.store(place, _brought(older, log_keys, log_updates, log_decays, base, fold, stride_entry, SLOTS, UNROLLED))
+        tl.store(place, _brought(older, log, base, fold, stride_entry, shape))
         tl.debug_barrier()
 
     tip = tl.where(begun, tl.load(own + 1), -1)
     is_tip = (tip >= base) & (tip <= text)
     since = tl.where(is_tip, tip, fold)
     origin = tl.load(place + tl.where(is_tip, size, 0))
-    origin = _brought(origin, log_keys, log_updates, log_decays, since, text, stride_entry, SLOTS, UNROLLED)
+    origin = _brought(origin, log, since, text, stride_entry, shape)
     # The text mostly goes on after a wide pass, and else may go on from many a place near its beginning.
-    if (rows <= WIDE) & ((is_tip == 0) | (text - tip > LAG)):
+    if (rows <= shape.wide) & ((is_tip == 0) | (text - tip > shape.lag)):
         tl.store(place + size, origin)
         tip = text
+    state = _stepped(origin, log, entries, inputs, at, rows, stride_entry, shape)
+    if rows > shape.wide:
+        tl.store(place + size, state)
+        tip = first + rows
+    tl.store(own, fold)
+    tl.store(own + 1, tip)
 
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _stepped(
+    origin: tl.tensor,
+    log: Changes,
+    entries: Changes,
+    inputs: RowInputs,
+    at: RowText,
+    rows: tl.tensor,
+    stride: tl.tensor,
+    shape: tl.constexpr,
+) -> tl.tensor:
+    """Step the rows from `origin`, the state before the pass; write updates and outputs, and return the last state."""
+    of_keys: tl.constexpr = shape.key_heads * shape.key_dim
+    heads: tl.constexpr = shape.key_heads * shape.sharing
+    of_values: tl.constexpr = heads * shape.value_dim
+    first, text = tl.load(at.start), tl.load(at.length)
     state = origin
-    key, decay = tl.load(keys), tl.load(decays)
-    value, write = tl.load(values), tl.load(writes)
+    key, decay = tl.load(entries.keys), tl.load(entries.decays)
+    value, write = tl.load(inputs.of_value), tl.load(inputs.writes)
     for row in range(rows):
-        path = tl.load(paths + row)
+        path = tl.load(at.paths + row)
         node = first - text + row
         # The row before is either its parent or on another path.
         follows = (row > 0) & (((path >> tl.maximum(node - 1, 0)) & 1) != 0)
@@ -146,34 +198,28 @@ def _step(
                 if ((path >> above) & 1) != 0:
                     position = text + above
                     if position < first:
-                        entry = position % SLOTS * stride_entry
-                        state = _replayed(state, log_keys, log_updates, log_decays, entry)
+                        state = _replayed(state, log, position % shape.slots * stride)
                     else:
-                        state = _replayed(state, keys, updates, decays, (position - first) * stride_entry)
-        asked = tl.load(query + row * KEY_HEADS * KEY_DIM)
+                        state = _replayed(state, entries, (position - first) * stride)
+        asked = tl.load(inputs.query + row * of_keys)
         # The next row's, while this one is computed.
         after = tl.minimum(row + 1, rows - 1)
-        next_key, next_decay = tl.load(keys + after * stride_entry), tl.load(decays + after * stride_entry)
-        next_value = tl.load(values + after * heads * VALUE_DIM)
-        next_write = tl.load(writes + after * heads)
-        if through is None:
+        next_key, next_decay = tl.load(entries.keys + after * stride), tl.load(entries.decays + after * stride)
+        next_value = tl.load(inputs.of_value + after * of_values)
+        next_write = tl.load(inputs.writes + after * heads)
+        if inputs.through is None:
             found = tl.sum(state * decay * key[:, None], 0)
             update = (value - found) * write
         else:
             update = value * write
-        tl.store(updates + row * stride_entry, update)
+        tl.store(entries.updates + row * stride, update)
         state = _advanced(state, key, update, decay)
         made = tl.sum(state * asked[:, None], 0)
-        if through is not None:
-            made = tl.fma(value, tl.zeros_like(value) + tl.load(through + head), made)
-        tl.store(values + row * heads * VALUE_DIM, made)
+        if inputs.through is not None:
+            made = tl.fma(value, tl.zeros_like(value) + tl.load(inputs.through), made)
+        tl.store(inputs.of_value + row * of_values, made)
         key, decay, value, write = next_key, next_decay, next_value, next_write
-
-    if rows > WIDE:
-        tl.store(place + size, state)
-        tip = first + rows
-    tl.store(own, fold)
-    tl.store(own + 1, tip)
+    return state
 
 
 def fused(key_dim: int, columns: int) -> bool:
@@ -218,37 +264,15 @@ def step(
     """
     (key_heads, key_dim), (value_heads, value_dim) = query.shape[1:], values.shape[1:]
     columns, log = state_columns(key_dim, value_dim), state.log
+    log_changes, of_rows = (Changes(one.keys, one.updates, one.decays) for one in (log, entries))
     _step[(value_heads, slices(key_dim, value_dim))](
-        state.states,
-        state.positions,
-        log.keys,
-        log.updates,
-        log.decays,
-        entries.keys,
-        entries.updates,
-        entries.decays,
-        query,
-        values,
-        writes,
-        through,
-        start,
-        length,
-        paths,
-        skip,
+        HeldStates(state.states, state.positions, log_changes),
+        of_rows,
+        RowInputs(query, values, writes, through),
+        RowText(start, length, paths, skip),
         rows,
         entries.stride,
-        KEY_HEADS=key_heads,
-        SHARING=value_heads // key_heads,
-        KEY_DIM=key_dim,
-        VALUE_DIM=value_dim,
-        COLUMNS=columns,
-        TAPS=taps,
-        SLOTS=STATE_SLOTS,
-        BACK=STATE_BACK,
-        SLACK=STATE_SLACK,
-        LAG=STATE_LAG,
-        WIDE=VERIFY_ROWS,
-        UNROLLED=UNROLLED,
+        StateShape(key_heads, value_heads // key_heads, key_dim, value_dim, columns, taps),
         num_warps=1,
         enable_fp_fusion=fused(key_dim, columns),
     )

@@ -1,4 +1,6 @@
-"""Recurrent layers row by row after their states: norm of heads, z, and the log."""
+"""Recurrent layers row by row after its states: norm of heads, z, and the log."""
+
+from typing import NamedTuple
 
 import torch
 import triton
@@ -8,55 +10,70 @@ from torch.nn.functional import silu, softplus
 
 from specchat.engine.kernels.delta_state import LogEntries
 from specchat.engine.kernels.gpu_shapes import STATE_SLOTS
-from specchat.engine.kernels.partial_sums import summed
+from specchat.engine.kernels.norm import NormOf
+from specchat.engine.kernels.partial_sums import PartialSums, partial_sums, summed
+
+_SLOTS = tl.constexpr(STATE_SLOTS)
+
+
+class LoggedEntries(NamedTuple):
+    """Entries of the rows, the log that they go to, and the place of the first row, as in `finish`."""
+
+    entries: Tensor
+    log: Tensor
+    stride: int
+    start: Tensor
+
+
+class NormWidth(NamedTuple):
+    """Constants of a program: values that a norm is over, also as a power of two, and the column of the first gate.
+
+    `groups` of heads share a norm, None: each has its own; `share` are the numbers of an entry that a program copies.
+    """
+
+    width: int
+    padded: int
+    first: int
+    groups: int | None
+    share: int
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _finish(
-    partials: tl.tensor,
-    values: tl.tensor,
-    weight: tl.tensor,
-    entries: tl.tensor,
-    log: tl.tensor,
-    start: tl.tensor,
+    partials: PartialSums,
+    made: tl.tensor,
+    norm: NormOf,
+    logged: LoggedEntries,
     out: tl.tensor,
     skip: tl.tensor,
-    stride_split: tl.tensor,
-    stride_entry: tl.tensor,
-    outputs: tl.tensor,
-    first: tl.tensor,
-    eps: tl.tensor,
-    groups: tl.tensor,
-    WIDTH: tl.constexpr,
-    PADDED: tl.constexpr,
-    SPLITS: tl.constexpr,
-    SLOTS: tl.constexpr,
-    SHARE: tl.constexpr,
+    shape: tl.constexpr,
 ) -> None:
     if skip is not None:  # noqa: SIM102
         if tl.load(skip) != 0:
             return
     row = tl.program_id(0)
     head = tl.program_id(1)
+    WIDTH: tl.constexpr = shape.width
     # Not before the states are folded: the entries that those are made of may stand here.
-    column = head * SHARE + tl.arange(0, SHARE)
-    slot = (tl.load(start) + row) % SLOTS
-    entry = tl.load(entries + row * stride_entry + column, mask=column < stride_entry, other=0.0)
-    tl.store(log + slot * stride_entry + column, entry, mask=column < stride_entry)
+    column = head * shape.share + tl.arange(0, shape.share)
+    slot = (tl.load(logged.start) + row) % _SLOTS
+    entry = tl.load(logged.entries + row * logged.stride + column, mask=column < logged.stride, other=0.0)
+    tl.store(logged.log + slot * logged.stride + column, entry, mask=column < logged.stride)
     heads = tl.num_programs(1)
-    if groups is not None:
-        heads = groups
+    weight = norm.weight
+    if shape.groups is not None:
+        heads = shape.groups
         weight += head * WIDTH
-        if head >= groups:
+        if head >= shape.groups:
             return
-    d = tl.arange(0, PADDED)
+    d = tl.arange(0, shape.padded)
     inside = d < WIDTH
-    y = tl.load(values + (row * heads + head) * WIDTH + d, mask=inside, other=0.0)
-    z = summed(partials + row * outputs + first + head * WIDTH + d, inside, stride_split, SPLITS)
-    if groups is not None:
+    y = tl.load(made + (row * heads + head) * WIDTH + d, mask=inside, other=0.0)
+    z = summed(partials.first + row * partials.row + shape.first + head * WIDTH + d, inside, partials)
+    if shape.groups is not None:
         y = y * (z * tl.sigmoid(z))
-    y = y * tl.rsqrt(tl.sum(y * y, 0) / WIDTH + eps) * tl.load(weight + d, mask=inside, other=0.0)
-    if groups is None:
+    y = y * tl.rsqrt(tl.sum(y * y, 0) / WIDTH + norm.eps) * tl.load(weight + d, mask=inside, other=0.0)
+    if shape.groups is None:
         y = y * (z * tl.sigmoid(z))
     tl.store(out + (row * heads + head) * WIDTH + d, y.to(out.dtype.element_ty), mask=inside)
 
@@ -86,29 +103,18 @@ def finish(
         skip: int32 [1]; non-zero skips the kernel.
     """
     value_heads, value_dim = values.shape[1:]
-    weight, eps = norm
     width = value_heads // groups * value_dim if groups else value_dim
     padded = triton.next_power_of_2(width)
+    first = 0 if groups else partials.shape[2] - value_heads * value_dim
+    share = triton.next_power_of_2(triton.cdiv(entries.stride, value_heads))
     _finish[(rows, value_heads)](
-        partials,
+        partial_sums(partials),
         values,
-        weight,
-        entries.whole,
-        log.whole,
-        start,
+        NormOf(*norm),
+        LoggedEntries(entries.whole, log.whole, entries.stride, start),
         out,
         skip,
-        partials.stride(0),
-        entries.stride,
-        partials.shape[2],
-        0 if groups else partials.shape[2] - value_heads * value_dim,
-        eps,
-        groups,
-        WIDTH=width,
-        PADDED=padded,
-        SPLITS=partials.shape[0],
-        SLOTS=STATE_SLOTS,
-        SHARE=triton.next_power_of_2(triton.cdiv(entries.stride, value_heads)),
+        NormWidth(width, padded, first, groups, share),
         num_warps=max(warps(entries.stride, value_heads), min(8, padded // 512)),
         enable_fp_fusion=True,
     )

@@ -3,114 +3,146 @@
 Equation 10 of Yang et al. 2025, with the names of `recipe.Delta`, or Mamba 2 as in `recipe.Selective`.
 """
 
+from typing import NamedTuple
+
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from specchat.engine.kernels.delta_state import LogEntries
 from specchat.engine.kernels.gpu_shapes import STATE_SLOTS
-from specchat.engine.kernels.partial_sums import summed
+from specchat.engine.kernels.partial_sums import PartialSums, partial_sums, summed
+
+_SLOTS = tl.constexpr(STATE_SLOTS)
+
+
+class RowText(NamedTuple):
+    """Where the rows of a pass stand, as in `convolve`."""
+
+    start: Tensor
+    length: Tensor
+    paths: Tensor
+    skip: Tensor | None
+
+
+class GateWeights(NamedTuple):
+    """Weights of the convolution, and those of gates."""
+
+    taps: Tensor
+    biases: Tensor | None
+    rates: Tensor
+    shifts: Tensor
+
+
+class RowOutputs(NamedTuple):
+    """What `convolve` reads and writes of entries, and what else it writes."""
+
+    logged: Tensor
+    inputs: Tensor
+    keys: Tensor
+    decays: Tensor
+    query: Tensor
+    of_value: Tensor
+    writes: Tensor
+    stride_entry: int
+
+
+class RowShape(NamedTuple):
+    """Constants of a program: heads, their columns, taps of the convolution, columns where what it reads begins."""
+
+    key_heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+    taps: int
+    first: int
+    query: int
+    key: int
+    of_value: int
+
+    @property
+    def padded(self) -> int:
+        """Columns of a program."""
+        columns: int = triton.next_power_of_2(max(self.key_dim, self.value_dim))
+        return columns
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _convolve(
-    partials: tl.tensor,
-    gates: tl.tensor,
-    weights: tl.tensor,
-    biases: tl.tensor,
-    rates: tl.tensor,
-    shifts: tl.tensor,
-    start: tl.tensor,
-    length: tl.tensor,
-    paths: tl.tensor,
-    logged: tl.tensor,
-    inputs: tl.tensor,
-    keys: tl.tensor,
-    decays: tl.tensor,
-    query: tl.tensor,
-    values: tl.tensor,
-    writes: tl.tensor,
-    skip: tl.tensor,
-    stride_split: tl.tensor,
-    stride_gates: tl.tensor,
-    stride_gate: tl.tensor,
-    stride_entry: tl.tensor,
-    outputs: tl.tensor,
+    partials: PartialSums,
+    gates: PartialSums,
+    weights: GateWeights,
+    at: RowText,
+    out: RowOutputs,
     eps: tl.tensor,
     scale: tl.tensor,
-    FIRST: tl.constexpr,
-    QUERY: tl.constexpr,
-    KEY: tl.constexpr,
-    VALUE: tl.constexpr,
-    KEY_HEADS: tl.constexpr,
-    VALUE_HEADS: tl.constexpr,
-    KEY_DIM: tl.constexpr,
-    VALUE_DIM: tl.constexpr,
-    PADDED: tl.constexpr,
-    TAPS: tl.constexpr,
-    SPLITS: tl.constexpr,
-    GATE_SPLITS: tl.constexpr,
-    SLOTS: tl.constexpr,
+    shape: tl.constexpr,
 ) -> None:
-    if skip is not None:  # noqa: SIM102
-        if tl.load(skip) != 0:
+    if at.skip is not None:  # noqa: SIM102
+        if tl.load(at.skip) != 0:
             return
+    KEY_HEADS: tl.constexpr = shape.key_heads
+    VALUE_HEADS: tl.constexpr = shape.value_heads
+    KEY_DIM: tl.constexpr = shape.key_dim
+    VALUE_DIM: tl.constexpr = shape.value_dim
+    TAPS: tl.constexpr = shape.taps
+    PADDED: tl.constexpr = shape.padded
     row = tl.program_id(0)
     head = tl.program_id(1)
     of = head - 2 * KEY_HEADS
     d = tl.arange(0, PADDED)
     inside = d < tl.where(of < 0, KEY_DIM, VALUE_DIM)
-    of_key = tl.where(head < KEY_HEADS, QUERY + head * KEY_DIM, KEY + (head - KEY_HEADS) * KEY_DIM)
-    channel = tl.where(of < 0, of_key, VALUE + of * VALUE_DIM) + d
-    partials += FIRST
-    first = tl.load(start)
-    text = tl.load(length)
-    entry = row * stride_entry
-    taps = weights + channel * TAPS
-    own = summed(partials + row * outputs + channel, inside, stride_split, SPLITS)
-    tl.store(inputs + entry + channel, own, mask=inside)
-    x = own * tl.load(taps + TAPS - 1, mask=inside, other=0.0)
+    of_key = tl.where(head < KEY_HEADS, shape.query + head * KEY_DIM, shape.key + (head - KEY_HEADS) * KEY_DIM)
+    channel = tl.where(of < 0, of_key, shape.of_value + of * VALUE_DIM) + d
+    begin = partials.first + shape.first
+    first = tl.load(at.start)
+    text = tl.load(at.length)
+    entry = row * out.stride_entry
+    taps = weights.taps + channel * TAPS
+    new = summed(begin + row * partials.row + channel, inside, partials)
+    tl.store(out.inputs + entry + channel, new, mask=inside)
+    x = new * tl.load(taps + TAPS - 1, mask=inside, other=0.0)
     bit = tl.arange(0, 64)
-    member = (tl.load(paths + row) >> bit.to(tl.int64)) & 1
+    member = (tl.load(at.paths + row) >> bit.to(tl.int64)) & 1
     # Of the row, then of its ancestors: the node, or how far before the first node.
-    at = first + row - text
+    node = first + row - text
     for back in tl.static_range(1, TAPS):
-        above = tl.max(tl.where((member != 0) & (bit < at), bit, -1), 0)
-        at = tl.where(above >= 0, above, tl.minimum(at, 0) - 1)
-        position = text + at
+        above = tl.max(tl.where((member != 0) & (bit < node), bit, -1), 0)
+        node = tl.where(above >= 0, above, tl.minimum(node, 0) - 1)
+        position = text + node
         of_pass = position >= first
-        now = summed(partials + (position - first) * outputs + channel, inside & of_pass, stride_split, SPLITS)
+        now = summed(begin + (position - first) * partials.row + channel, inside & of_pass, partials)
         there = inside & (position >= 0) & (position < first)
-        before = tl.load(logged + position % SLOTS * stride_entry + channel, mask=there, other=0.0)
+        before = tl.load(out.logged + position % _SLOTS * out.stride_entry + channel, mask=there, other=0.0)
         x += tl.where(of_pass, now, before) * tl.load(taps + TAPS - 1 - back, mask=inside, other=0.0)
-    if biases is not None:
-        x += tl.load(biases + channel, mask=inside, other=0.0)
+    if weights.biases is not None:
+        x += tl.load(weights.biases + channel, mask=inside, other=0.0)
     x = x * tl.sigmoid(x)
     if of >= 0:
-        tl.store(values + (row * VALUE_HEADS + of) * VALUE_DIM + d, x, mask=inside)
-        gate = gates + row * stride_gate + of
+        tl.store(out.of_value + (row * VALUE_HEADS + of) * VALUE_DIM + d, x, mask=inside)
+        gate = gates.first + row * gates.row + of
         write = tl.load(gate)
         if eps is None:
-            for split in tl.static_range(1, GATE_SPLITS):
-                write += tl.load(gate + split * stride_gates)
-            write = _softplus(write + tl.load(shifts + of))
-            rate = tl.exp(tl.load(rates + of)) * write
-            tl.store(writes + row * VALUE_HEADS + of, write)
+            for split in tl.static_range(1, gates.splits):
+                write += tl.load(gate + split * gates.split)
+            write = _softplus(write + tl.load(weights.shifts + of))
+            rate = tl.exp(tl.load(weights.rates + of)) * write
+            tl.store(out.writes + row * VALUE_HEADS + of, write)
         else:
             forget = tl.load(gate + VALUE_HEADS)
-            for split in tl.static_range(1, GATE_SPLITS):
-                write += tl.load(gate + split * stride_gates)
-                forget += tl.load(gate + split * stride_gates + VALUE_HEADS)
-            rate = tl.exp(tl.load(rates + of)) * _softplus(forget + tl.load(shifts + of))
-            tl.store(writes + row * VALUE_HEADS + of, tl.sigmoid(write))
-        tl.store(decays + entry + of, tl.exp(-rate))
+            for split in tl.static_range(1, gates.splits):
+                write += tl.load(gate + split * gates.split)
+                forget += tl.load(gate + split * gates.split + VALUE_HEADS)
+            rate = tl.exp(tl.load(weights.rates + of)) * _softplus(forget + tl.load(weights.shifts + of))
+            tl.store(out.writes + row * VALUE_HEADS + of, tl.sigmoid(write))
+        tl.store(out.decays + entry + of, tl.exp(-rate))
     else:
         if eps is not None:
             x = x * tl.rsqrt(tl.sum(x * x, 0) + eps)
         if head < KEY_HEADS:
-            tl.store(query + (row * KEY_HEADS + head) * KEY_DIM + d, x * scale, mask=inside)
+            tl.store(out.query + (row * KEY_HEADS + head) * KEY_DIM + d, x * scale, mask=inside)
         else:
-            tl.store(keys + entry + (head - KEY_HEADS) * KEY_DIM + d, x, mask=inside)
+            tl.store(out.keys + entry + (head - KEY_HEADS) * KEY_DIM + d, x, mask=inside)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -172,45 +204,16 @@ def convolve(
     """
     (key_heads, key_dim), (value_heads, value_dim) = query.shape[1:], values.shape[1:]
     keys, of_values = key_heads * key_dim, value_heads * value_dim
-    first, query_at, key_at, value_at = (0, 0, keys, 2 * keys) if eps else (of_values, of_values + keys, of_values, 0)
+    begins = (0, 0, keys, 2 * keys) if eps else (of_values, of_values + keys, of_values, 0)
     _convolve[(rows, 2 * key_heads + value_heads)](
-        partials,
-        gates,
-        weights,
-        bias,
-        rates,
-        shifts,
-        start,
-        length,
-        paths,
-        log.inputs,
-        entries.inputs,
-        entries.keys,
-        entries.decays,
-        query,
-        values,
-        writes,
-        skip,
-        partials.stride(0),
-        gates.stride(0),
-        gates.stride(1),
-        entries.stride,
-        partials.shape[2],
+        partial_sums(partials),
+        partial_sums(gates),
+        GateWeights(weights, bias, rates, shifts),
+        RowText(start, length, paths, skip),
+        RowOutputs(log.inputs, entries.inputs, entries.keys, entries.decays, query, values, writes, entries.stride),
         eps,
         key_dim**-0.5 if eps else 1.0,
-        FIRST=first,
-        QUERY=query_at,
-        KEY=key_at,
-        VALUE=value_at,
-        KEY_HEADS=key_heads,
-        VALUE_HEADS=value_heads,
-        KEY_DIM=key_dim,
-        VALUE_DIM=value_dim,
-        PADDED=triton.next_power_of_2(max(key_dim, value_dim)),
-        TAPS=weights.shape[-1],
-        SPLITS=partials.shape[0],
-        GATE_SPLITS=gates.shape[0],
-        SLOTS=STATE_SLOTS,
+        RowShape(key_heads, value_heads, key_dim, value_dim, weights.shape[-1], *begins),
         num_warps=1,
         enable_fp_fusion=True,
     )

@@ -18,7 +18,7 @@ TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: 
 
 
 class Columns(NamedTuple):
-    """Constants of a program, those of a `products.Program` with a tile of one row."""
+    """Constants of a program, those of a `products.ProductShape` with a tile of one row."""
 
     form: Form
     outputs: int

@@ -1,27 +1,20 @@
 """Latent attention before rotation: norms of latents, and queries, keys and values of heads put together."""
 
+from typing import NamedTuple
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from specchat.engine.kernels.norm import normed
-from specchat.engine.kernels.partial_sums import summed
+from specchat.engine.kernels.norm import NormOf, normed
+from specchat.engine.kernels.partial_sums import PartialSums, partial_sums, summed
 from specchat.engine.kernels.workspace import padded
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _norm_latent(
-    partials: tl.tensor,
-    weight: tl.tensor,
-    out: tl.tensor,
-    skip: tl.tensor,
-    stride_split: tl.tensor,
-    stride_row: tl.tensor,
-    width: tl.tensor,
-    eps: tl.tensor,
-    SPLITS: tl.constexpr,
-    COLUMNS: tl.constexpr,
+    partials: PartialSums, norm: NormOf, out: tl.tensor, skip: tl.tensor, width: tl.tensor, COLUMNS: tl.constexpr
 ) -> None:
     if skip is not None:  # noqa: SIM102
         if tl.load(skip) != 0:
@@ -29,8 +22,7 @@ def _norm_latent(
     row = tl.program_id(0)
     column = tl.arange(0, COLUMNS)
     inside = column < width
-    x = summed(partials + row * stride_row + column, inside, stride_split, SPLITS)
-    x = normed(x, weight + column, inside, width, eps)
+    x = normed(summed(partials.first + row * partials.row + column, inside, partials), norm, column, inside, width)
     tl.store(out + row * width + column, x.to(out.dtype.element_ty), mask=inside)
 
 
@@ -43,35 +35,32 @@ def norm_latent(partials: Tensor, norm: tuple[Tensor, float], out: Tensor, rows:
         out: compute dtype [R, width], written.
         skip: int32 [1]; non-zero skips the kernel.
     """
-    splits, _, width = partials.shape
+    width = partials.shape[2]
     _norm_latent[(rows,)](
-        partials, norm[0], out, skip, *partials.stride()[:2], width, norm[1],
-        SPLITS=splits, COLUMNS=triton.next_power_of_2(width), num_warps=4, enable_fp_fusion=True,
+        partial_sums(partials), NormOf(*norm), out, skip, width,
+        COLUMNS=triton.next_power_of_2(width), num_warps=4, enable_fp_fusion=True,
     )  # fmt: skip
+
+
+class LatentShape(NamedTuple):
+    """Constants of a program of `expand`: columns of a head, those rotated, those of a value; `interleaved` there."""
+
+    dim: int
+    padded: int
+    rotated: int
+    of_value: int
+    interleaved: bool
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _expand(
-    queries: tl.tensor,
-    shared: tl.tensor,
-    parts: tl.tensor,
+    queries: PartialSums,
+    shared: PartialSums,
+    parts: PartialSums,
     out: tl.tensor,
     skip: tl.tensor,
-    query_split: tl.tensor,
-    query_row: tl.tensor,
-    shared_split: tl.tensor,
-    shared_row: tl.tensor,
-    part_split: tl.tensor,
-    part_row: tl.tensor,
     heads: tl.tensor,
-    QUERY_SPLITS: tl.constexpr,
-    SHARED_SPLITS: tl.constexpr,
-    PART_SPLITS: tl.constexpr,
-    DIM: tl.constexpr,
-    PADDED: tl.constexpr,
-    ROTATED: tl.constexpr,
-    VALUE: tl.constexpr,
-    INTERLEAVED: tl.constexpr,
+    shape: tl.constexpr,
 ) -> None:
     if skip is not None:  # noqa: SIM102
         if tl.load(skip) != 0:
@@ -79,23 +68,23 @@ def _expand(
     row = tl.program_id(0)
     kind = tl.program_id(1) // heads
     head = tl.program_id(1) % heads
-    d = tl.arange(0, PADDED)
-    rotated = d < ROTATED
-    plain = (d >= ROTATED) & (d < DIM)
+    d = tl.arange(0, shape.padded)
+    rotated = d < shape.rotated
+    plain = (d >= shape.rotated) & (d < shape.dim)
     source = d
-    if INTERLEAVED:
-        source = tl.where(d < ROTATED // 2, 2 * d, 2 * (d - ROTATED // 2) + 1)
-    PLAIN: tl.constexpr = DIM - ROTATED
+    if shape.interleaved:
+        source = tl.where(d < shape.rotated // 2, 2 * d, 2 * (d - shape.rotated // 2) + 1)
+    PLAIN: tl.constexpr = shape.dim - shape.rotated
     if kind == 0:
-        place = tl.where(rotated, PLAIN + source, d - ROTATED)
-        x = summed(queries + row * query_row + head * DIM + place, d < DIM, query_split, QUERY_SPLITS)
+        place = tl.where(rotated, PLAIN + source, d - shape.rotated)
+        x = summed(queries.first + row * queries.row + head * shape.dim + place, d < shape.dim, queries)
     elif kind == 1:
-        x = summed(shared + row * shared_row + source, rotated, shared_split, SHARED_SPLITS)
-        x += summed(parts + row * part_row + head * PLAIN + d - ROTATED, plain, part_split, PART_SPLITS)
+        x = summed(shared.first + row * shared.row + source, rotated, shared)
+        x += summed(parts.first + row * parts.row + head * PLAIN + d - shape.rotated, plain, parts)
     else:
-        first = parts + row * part_row + heads * PLAIN + head * VALUE
-        x = summed(first + d, d < VALUE, part_split, PART_SPLITS)
-    tl.store(out + (row * 3 * heads + tl.program_id(1)) * DIM + d, x, mask=d < DIM)
+        first = parts.first + row * parts.row + heads * PLAIN + head * shape.of_value
+        x = summed(first + d, d < shape.of_value, parts)
+    tl.store(out + (row * 3 * heads + tl.program_id(1)) * shape.dim + d, x, mask=d < shape.dim)
 
 
 def expand(
@@ -119,11 +108,10 @@ def expand(
         skip: int32 [1]; non-zero skips the kernel.
     """
     dim, rotated = out.shape[2] // (3 * heads), shared.shape[2]
+    shape = LatentShape(dim, padded(dim), rotated, parts.shape[2] // heads - dim + rotated, interleaved)
     _expand[(rows, 3 * heads)](
-        queries, shared, parts, out, skip, *queries.stride()[:2], *shared.stride()[:2], *parts.stride()[:2], heads,
-        QUERY_SPLITS=len(queries), SHARED_SPLITS=len(shared), PART_SPLITS=len(parts), DIM=dim, PADDED=padded(dim),
-        ROTATED=rotated, VALUE=parts.shape[2] // heads - dim + rotated, INTERLEAVED=interleaved, num_warps=1,
-        enable_fp_fusion=True,
+        partial_sums(queries), partial_sums(shared), partial_sums(parts), out, skip, heads, shape,
+        num_warps=1, enable_fp_fusion=True,
     )  # fmt: skip
 
 

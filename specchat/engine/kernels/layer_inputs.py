@@ -1,30 +1,36 @@
 """Inputs of each layer by token (Gemma 3n, Gemma team 2025), and the gate on them at the end of a layer."""
 
+from typing import NamedTuple
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from specchat.engine.kernels.activation import Activation, gated, reference_gate_mul
-from specchat.engine.kernels.partial_sums import summed
+from specchat.engine.kernels.norm import NormOf
+from specchat.engine.kernels.partial_sums import PartialSums, partial_sums, summed
 
 COLUMNS = 256
 """Columns of one program of the gate."""
+
+
+class InputSizes(NamedTuple):
+    """Numbers of a launch: rows of the table, columns of a row, and the factor on it."""
+
+    vocab: int
+    width: int
+    scale: float
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _make_inputs(
     tokens: tl.tensor,
     table: tl.tensor,
-    partials: tl.tensor,
-    weight: tl.tensor,
+    partials: PartialSums,
+    norm: NormOf,
     made: tl.tensor,
-    vocab: tl.tensor,
-    stride_split: tl.tensor,
-    width: tl.tensor,
-    eps: tl.tensor,
-    scale: tl.tensor,
-    SPLITS: tl.constexpr,
+    sizes: InputSizes,
     SIZE: tl.constexpr,
     PADDED: tl.constexpr,
 ) -> None:
@@ -32,24 +38,22 @@ def _make_inputs(
     d = tl.arange(0, PADDED)
     inside = d < SIZE
     column = tl.program_id(1) * SIZE + d
-    token = tl.minimum(tl.maximum(tl.load(tokens + row), 0), vocab - 1).to(tl.int64)
+    token = tl.minimum(tl.maximum(tl.load(tokens + row), 0), sizes.vocab - 1).to(tl.int64)
     # The table may lie in main memory: it is asked for first.
-    own = tl.load(table + token * width + column, mask=inside, other=0.0).to(tl.float32)
-    x = summed(partials + row * width + column, inside, stride_split, SPLITS)
-    x = x * tl.rsqrt(tl.sum(x * x, 0) / SIZE + eps) * tl.load(weight + d, mask=inside, other=0.0)
-    tl.store(made + row * width + column, x + scale * own, mask=inside)
+    of_token = tl.load(table + token * sizes.width + column, mask=inside, other=0.0).to(tl.float32)
+    x = summed(partials.first + row * sizes.width + column, inside, partials)
+    x = x * tl.rsqrt(tl.sum(x * x, 0) / SIZE + norm.eps) * tl.load(norm.weight + d, mask=inside, other=0.0)
+    tl.store(made + row * sizes.width + column, x + sizes.scale * of_token, mask=inside)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _gate_input(
-    partials: tl.tensor,
+    partials: PartialSums,
     inputs: tl.tensor,
     out: tl.tensor,
     skip: tl.tensor,
-    stride_split: tl.tensor,
     stride_row: tl.tensor,
     size: tl.tensor,
-    SPLITS: tl.constexpr,
     COLUMNS: tl.constexpr,
     ACTIVATION: tl.constexpr,
 ) -> None:
@@ -59,7 +63,7 @@ def _gate_input(
     row = tl.program_id(0)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     inside = column < size
-    gate = summed(partials + row * size + column, inside, stride_split, SPLITS)
+    gate = summed(partials.first + row * size + column, inside, partials)
     y = gated(gate, tl.load(inputs + row * stride_row + column, mask=inside, other=0.0), ACTIVATION)
     tl.store(out + row * size + column, y.to(out.dtype.element_ty), mask=inside)
 
@@ -80,15 +84,10 @@ def make_inputs(
     _make_inputs[(rows, layers)](
         tokens,
         table,
-        partials,
-        weight,
+        partial_sums(partials),
+        NormOf(weight, eps),
         made,
-        table.shape[0],
-        partials.stride(0),
-        layers * size,
-        eps,
-        scale,
-        SPLITS=partials.shape[0],
+        InputSizes(table.shape[0], layers * size, scale),
         SIZE=size,
         PADDED=triton.next_power_of_2(size),
         num_warps=1,
@@ -107,16 +106,14 @@ def gate_input(
         out: compute dtype [R, size], written.
         skip: int32 [1]; non-zero skips the kernel.
     """
-    splits, _, size = partials.shape
+    size = partials.shape[2]
     _gate_input[(rows, triton.cdiv(size, COLUMNS))](
-        partials,
+        partial_sums(partials),
         inputs,
         out,
         skip,
-        partials.stride(0),
         inputs.stride(0),
         size,
-        SPLITS=splits,
         COLUMNS=COLUMNS,
         ACTIVATION=activation,
         num_warps=2,

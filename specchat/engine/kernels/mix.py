@@ -1,6 +1,7 @@
 """The output of a mixture of experts, added to the residual stream, and the next norm, in one launch."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import triton
@@ -8,8 +9,18 @@ import triton.language as tl
 from torch import Tensor
 
 from specchat.engine.kernels.ahead import Ahead, fetch
-from specchat.engine.kernels.norm import check_width, normed, reference_norm, stored, stored_unless_skipped, write_norm
-from specchat.engine.kernels.partial_sums import summed
+from specchat.engine.kernels.norm import (
+    NormOf,
+    OtherNorm,
+    ResidualUpdate,
+    check_width,
+    normed,
+    reference_norm,
+    stored,
+    stored_unless_skipped,
+    write_norm,
+)
+from specchat.engine.kernels.partial_sums import PartialSums, partial_sums, summed
 from specchat.engine.kernels.route import Pairs
 
 
@@ -34,38 +45,28 @@ class MixtureOutput:
     after_beside: tuple[Tensor, float] | None = None
 
 
+class MixtureTensors(NamedTuple):
+    """A `MixtureOutput`, and the tensors of its pairs, for the kernel."""
+
+    made: PartialSums
+    shares: Tensor
+    places: Tensor
+    beside: PartialSums | None
+    gate: PartialSums | None
+    last: Tensor | None
+    after: NormOf | None
+    after_beside: NormOf | None
+
+
 @triton.jit(do_not_specialize=["rows"])  # type: ignore[untyped-decorator]
 def _add_mixture(
-    residual: tl.tensor,
-    made: tl.tensor,
-    shares: tl.tensor,
-    places: tl.tensor,
-    beside: tl.tensor,
-    gate: tl.tensor,
-    after_made: tl.tensor,
-    after_beside: tl.tensor,
-    after: tl.tensor,
-    weight: tl.tensor,
-    out: tl.tensor,
-    last: tl.tensor,
-    skip: tl.tensor,
-    scalar: tl.tensor,
-    earlier: tl.tensor,
+    update: ResidualUpdate,
+    of: MixtureTensors,
+    norm: OtherNorm,
     ahead: tl.tensor,
     rows: tl.tensor,
-    stride_split: tl.tensor,
-    stride_beside: tl.tensor,
-    stride_gate: tl.tensor,
     hidden: tl.tensor,
-    eps_made: tl.tensor,
-    eps_beside: tl.tensor,
-    after_eps: tl.tensor,
-    eps: tl.tensor,
-    factor: tl.tensor,
     TOP: tl.constexpr,
-    SPLITS: tl.constexpr,
-    BESIDE: tl.constexpr,
-    GATE: tl.constexpr,
     COLUMNS: tl.constexpr,
 ) -> None:
     row = tl.program_id(0)
@@ -75,41 +76,41 @@ def _add_mixture(
             return
     column = tl.arange(0, COLUMNS)
     inside = column < hidden
-    x = tl.load(residual + row * hidden + column, mask=inside, other=0.0)
+    x = tl.load(update.residual + row * hidden + column, mask=inside, other=0.0)
     left_out = 0
-    if skip is not None:
-        left_out = tl.load(skip)
+    if update.skip is not None:
+        left_out = tl.load(update.skip)
     # A row after the last has no pairs, and its places may be of any other pass.
     there = True
-    if last is not None:
-        there = row <= tl.load(last)
+    if of.last is not None:
+        there = row <= tl.load(of.last)
     if left_out == 0:
         added = tl.zeros((COLUMNS,), tl.float32)
         if there:
             for k in tl.static_range(TOP):
-                place = tl.load(places + row * TOP + k)
-                one = summed(made + place * hidden + column, inside, stride_split, SPLITS)
-                added += tl.load(shares + row * TOP + k) * one
-            if after_made is not None:
-                added = normed(added, after_made + column, inside, hidden, eps_made)
-            if beside is not None:
-                one = summed(beside + row * hidden + column, inside, stride_beside, BESIDE)
-                if gate is not None:
-                    score = tl.load(gate + row)
-                    for split in tl.static_range(1, GATE):
-                        score += tl.load(gate + split * stride_gate + row)
+                place = tl.load(of.places + row * TOP + k)
+                one = summed(of.made.first + place * hidden + column, inside, of.made)
+                added += tl.load(of.shares + row * TOP + k) * one
+            if of.after is not None:
+                added = normed(added, of.after, column, inside, hidden)
+            if of.beside is not None:
+                one = summed(of.beside.first + row * hidden + column, inside, of.beside)
+                if of.gate is not None:
+                    score = tl.load(of.gate.first + row)
+                    for split in tl.static_range(1, of.gate.splits):
+                        score += tl.load(of.gate.first + split * of.gate.split + row)
                     one = one * tl.sigmoid(score)
-                if after_beside is not None:
-                    one = normed(one, after_beside + column, inside, hidden, eps_beside)
+                if of.after_beside is not None:
+                    one = normed(one, of.after_beside, column, inside, hidden)
                 added += one
-        if after is not None:
-            added = normed(added, after + column, inside, hidden, after_eps)
-        if factor is not None:
-            added = added * factor
-        x = stored(x + added, residual + row * hidden + column, inside, scalar)
+        if update.after is not None:
+            added = normed(added, update.after, column, inside, hidden)
+        if update.factor is not None:
+            added = added * update.factor
+        x = stored(x + added, update, row * hidden + column, inside)
     else:
-        x = stored_unless_skipped(x, residual + row * hidden + column, inside, scalar, skip, earlier)
-    write_norm(x, weight, eps, out, row, column, inside, hidden)
+        x = stored_unless_skipped(x, update, row * hidden + column, inside)
+    write_norm(x, norm, row, column, inside, hidden)
 
 
 def add_mixture(
@@ -132,38 +133,16 @@ def add_mixture(
     """
     hidden = check_width(residual)
     of, columns = mixture, triton.next_power_of_2(hidden)
+    beside, gate = (None if sums is None else partial_sums(sums) for sums in (of.beside, of.gate))
+    norms = (norm and NormOf(*norm) for norm in (of.after, of.after_beside))
     _add_mixture[(rows + (ahead.parts if ahead else 0),)](
-        residual,
-        of.made,
-        of.pairs.shares,
-        of.pairs.places,
-        of.beside,
-        of.gate,
-        of.after and of.after[0],
-        of.after_beside and of.after_beside[0],
-        after and after[0],
-        weight,
-        out,
-        of.last,
-        skip,
-        scalar,
-        earlier,
+        ResidualUpdate(residual, after and NormOf(*after), None if factor == 1 else factor, skip, scalar, earlier),
+        MixtureTensors(partial_sums(of.made), of.pairs.shares, of.pairs.places, beside, gate, of.last, *norms),
+        OtherNorm(weight, eps, out),
         ahead and ahead.start,
         rows,
-        of.made.stride(0),
-        0 if of.beside is None else of.beside.stride(0),
-        0 if of.gate is None else of.gate.stride(0),
         hidden,
-        of.after and of.after[1],
-        of.after_beside and of.after_beside[1],
-        after and after[1],
-        eps,
-        # A factor of 1 compiles without the multiplication.
-        None if factor == 1 else factor,
         TOP=of.pairs.top,
-        SPLITS=of.made.shape[0],
-        BESIDE=0 if of.beside is None else of.beside.shape[0],
-        GATE=0 if of.gate is None else of.gate.shape[0],
         COLUMNS=columns,
         num_warps=warps(columns),
         enable_fp_fusion=True,

@@ -11,129 +11,158 @@ from torch import Tensor
 from specchat.engine.errors import ModelError
 from specchat.engine.kernels.ahead import Ahead, fetch
 from specchat.engine.kernels.gpu_shapes import WIDEST
+from specchat.engine.kernels.partial_sums import PartialSums, partial_sums
+
+
+class NormOf(NamedTuple):
+    """Weight of an RMS norm, any float dtype [H], and eps."""
+
+    weight: Tensor
+    eps: float
 
 
 class OtherNorm(NamedTuple):
     """One more norm of the same rows: weight, any float dtype [H], and out, compute dtype [R, H], written."""
 
-    weight: Tensor
+    weight: Tensor | None
     eps: float
     out: Tensor
 
 
+class Others(NamedTuple):
+    """Up to two more norms."""
+
+    second: OtherNorm | None = None
+    third: OtherNorm | None = None
+
+
+class NormShape(NamedTuple):
+    """Constants of a program: columns, a power of two, whether the norm is centred, and whether a bias follows it."""
+
+    columns: int
+    centred: bool
+    biased: bool
+
+
+class ResidualUpdate(NamedTuple):
+    """What becomes of the residual stream, as in `add_rms_norm`; a factor of 1 is None, without a multiplication."""
+
+    residual: Tensor
+    after: NormOf | None
+    factor: float | None
+    skip: Tensor | None
+    scalar: Tensor | None
+    earlier: Tensor | None
+
+
 @triton.jit(do_not_specialize=["rows"])  # type: ignore[untyped-decorator]
 def _add_rms_norm(
-    residual: tl.tensor,
-    partials: tl.tensor,
-    after: tl.tensor,
-    weight: tl.tensor,
-    out: tl.tensor,
-    skip: tl.tensor,
-    scalar: tl.tensor,
-    earlier: tl.tensor,
-    second: tl.tensor,
-    second_out: tl.tensor,
-    third: tl.tensor,
-    third_out: tl.tensor,
+    update: ResidualUpdate,
+    partials: PartialSums | None,
+    norm: OtherNorm,
+    others: Others,
     ahead: tl.tensor,
     rows: tl.tensor,
-    stride_split: tl.tensor,
     hidden: tl.tensor,
-    after_eps: tl.tensor,
-    eps: tl.tensor,
-    factor: tl.tensor,
-    second_eps: tl.tensor,
-    third_eps: tl.tensor,
-    SPLITS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    CENTRED: tl.constexpr,
-    BIASED: tl.constexpr,
+    shape: tl.constexpr,
 ) -> None:
     row = tl.program_id(0)
     if ahead is not None:  # noqa: SIM102
         if row >= rows:
             fetch(ahead, row - rows)
             return
-    column = tl.arange(0, COLUMNS)
+    column = tl.arange(0, shape.columns)
     inside = column < hidden
-    x = tl.load(residual + row * hidden + column, mask=inside, other=0.0)
-    if SPLITS > 0:
+    x = tl.load(update.residual + row * hidden + column, mask=inside, other=0.0)
+    if partials is not None:
         # A skipped sub-layer leaves stale partial sums.
         left_out = 0
-        if skip is not None:
-            left_out = tl.load(skip)
+        if update.skip is not None:
+            left_out = tl.load(update.skip)
         if left_out == 0:
-            added = x
-            if after is not None:
-                added = tl.zeros((COLUMNS,), tl.float32)
-            for split in tl.static_range(SPLITS):
-                part = tl.load(partials + split * stride_split + row * hidden + column, mask=inside, other=0.0)
-                if after is None and factor is not None:
-                    part = part * factor
-                added += part
-            if after is not None:
-                added = normed(added, after + column, inside, hidden, after_eps)
-                if factor is not None:
-                    added = added * factor
-                added += x
-            x = stored(added, residual + row * hidden + column, inside, scalar)
+            added = _summed(x, update, partials, row, column, inside, hidden)
+            x = stored(added, update, row * hidden + column, inside)
         else:
-            x = stored_unless_skipped(x, residual + row * hidden + column, inside, scalar, skip, earlier)
-    if second is not None:
-        write_norm(x, second, second_eps, second_out, row, column, inside, hidden)
-    if third is not None:
-        write_norm(x, third, third_eps, third_out, row, column, inside, hidden)
-    if CENTRED:
+            x = stored_unless_skipped(x, update, row * hidden + column, inside)
+    if others.second is not None:
+        write_norm(x, others.second, row, column, inside, hidden)
+    if others.third is not None:
+        write_norm(x, others.third, row, column, inside, hidden)
+    if shape.centred:
         x = tl.where(inside, x - tl.sum(x, 0) / hidden, 0.0)
-    write_norm(x, weight, eps, out, row, column, inside, hidden, BIASED)
+    write_norm(x, norm, row, column, inside, hidden, shape.biased)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def normed(x: tl.tensor, weight: tl.tensor, inside: tl.tensor, hidden: tl.tensor, eps: tl.tensor) -> tl.tensor:
-    """Return x * rsqrt(mean(x^2) + eps) * weight, with the pointers `weight` of the row's `hidden` columns."""
-    scale = tl.rsqrt(tl.sum(x * x, 0) / hidden + eps)
-    w = tl.load(weight, mask=inside, other=0.0).to(tl.float32)
+def _summed(
+    x: tl.tensor,
+    update: ResidualUpdate,
+    partials: PartialSums,
+    row: tl.tensor,
+    column: tl.tensor,
+    inside: tl.tensor,
+    hidden: tl.tensor,
+) -> tl.tensor:
+    """Return the residual stream x with the sum of `partials`, each split added in turn unless a norm comes first."""
+    added = x
+    if update.after is not None:
+        added = tl.zeros_like(x)
+    for split in tl.static_range(partials.splits):
+        where = partials.first + split * partials.split + row * hidden + column
+        part = tl.load(where, mask=inside, other=0.0)
+        if update.after is None and update.factor is not None:
+            part = part * update.factor
+        added += part
+    if update.after is not None:
+        added = normed(added, update.after, column, inside, hidden)
+        if update.factor is not None:
+            added = added * update.factor
+        added += x
+    return added
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def normed(x: tl.tensor, norm: NormOf, column: tl.tensor, inside: tl.tensor, hidden: tl.tensor) -> tl.tensor:
+    """Return x * rsqrt(mean(x^2) + eps) * weight, of a row of `hidden` columns."""
+    scale = tl.rsqrt(tl.sum(x * x, 0) / hidden + norm.eps)
+    w = tl.load(norm.weight + column, mask=inside, other=0.0).to(tl.float32)
     return x * scale * w
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def stored(x: tl.tensor, residual: tl.tensor, inside: tl.tensor, scalar: tl.tensor) -> tl.tensor:
-    """Return x, times the `scalar` at the end of a layer if there is one, and write it to the pointers `residual`."""
-    if scalar is not None:
-        x = x * tl.load(scalar)
-    tl.store(residual, x, mask=inside)
+def stored(x: tl.tensor, update: ResidualUpdate, place: tl.tensor, inside: tl.tensor) -> tl.tensor:
+    """Return x, times the factor at the end of a layer if there is one, and write it to places of the stream."""
+    if update.scalar is not None:
+        x = x * tl.load(update.scalar)
+    tl.store(update.residual + place, x, mask=inside)
     return x
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def stored_unless_skipped(
-    x: tl.tensor, residual: tl.tensor, inside: tl.tensor, scalar: tl.tensor, skip: tl.tensor, earlier: tl.tensor
-) -> tl.tensor:
+def stored_unless_skipped(x: tl.tensor, update: ResidualUpdate, place: tl.tensor, inside: tl.tensor) -> tl.tensor:
     """Return x of a layer whose second half is left out: as `stored` unless the flag `earlier` leaves out the first."""
-    if scalar is not None and skip is not None:  # noqa: SIM102
-        if tl.load(earlier) == 0:
-            x = stored(x, residual, inside, scalar)
+    if update.scalar is not None and update.skip is not None:  # noqa: SIM102
+        if tl.load(update.earlier) == 0:
+            x = stored(x, update, place, inside)
     return x
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def write_norm(
     x: tl.tensor,
-    weight: tl.tensor,
-    eps: tl.tensor,
-    out: tl.tensor,
+    norm: OtherNorm,
     row: tl.tensor,
     column: tl.tensor,
     inside: tl.tensor,
     hidden: tl.tensor,
     BIASED: tl.constexpr = False,
 ) -> None:
-    """Write the norm of x, or x itself without a `weight`, to `row` of `out` [R, hidden]."""
-    if weight is not None:
-        x = normed(x, weight + column, inside, hidden, eps)
+    """Write the norm of x, or x itself without a weight, to `row` of `norm.out` [R, hidden]."""
+    if norm.weight is not None:
+        x = normed(x, norm, column, inside, hidden)
         if BIASED:
-            x += tl.load(weight + hidden + column, mask=inside, other=0.0).to(tl.float32)
-    tl.store(out + row * hidden + column, x.to(out.dtype.element_ty), mask=inside)
+            x += tl.load(norm.weight + hidden + column, mask=inside, other=0.0).to(tl.float32)
+    tl.store(norm.out + row * hidden + column, x, mask=inside)
 
 
 def add_rms_norm(
@@ -176,36 +205,16 @@ def add_rms_norm(
         ModelError: H is over WIDEST.
     """
     hidden = check_width(residual)
-    splits, stride = (0, 0) if partials is None else (partials.shape[0], partials.stride(0))
     columns = triton.next_power_of_2(hidden)
-    second, third = (*others, None, None)[:2]
     _add_rms_norm[(rows + (ahead.parts if ahead else 0),)](
-        residual,
-        partials,
-        after and after[0],
-        weight,
-        out,
-        skip,
-        scalar,
-        earlier,
-        second and second.weight,
-        second and second.out,
-        third and third.weight,
-        third and third.out,
+        ResidualUpdate(residual, after and NormOf(*after), None if factor == 1 else factor, skip, scalar, earlier),
+        None if partials is None else partial_sums(partials),
+        OtherNorm(weight, eps, out),
+        Others(*others),
         ahead and ahead.start,
         rows,
-        stride,
         hidden,
-        after and after[1],
-        eps,
-        # A factor of 1 compiles without the multiplication.
-        None if factor == 1 else factor,
-        second and second.eps,
-        third and third.eps,
-        SPLITS=splits,
-        COLUMNS=columns,
-        CENTRED=centred,
-        BIASED=weight is not None and len(weight) > hidden,
+        NormShape(columns, centred, weight is not None and len(weight) > hidden),
         num_warps=warps(columns),
         enable_fp_fusion=True,
     )

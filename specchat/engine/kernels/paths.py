@@ -1,7 +1,18 @@
 """Paths of a tree's nodes: bit j of a node's int64 is set where node j is on the path, itself included."""
 
+from typing import NamedTuple
+
 import triton
 import triton.language as tl
+from torch import Tensor
+
+
+class RowPlaces(NamedTuple):
+    """Rows of a pass: `length` and `tree` as in `attention.attend`; `skip` int32 [1], non-zero skips the kernels."""
+
+    length: Tensor
+    tree: Tensor | None
+    skip: Tensor | None
 
 
 @triton.jit  # type: ignore[untyped-decorator]

@@ -21,7 +21,7 @@ from specchat.engine.kernels.processors import processors
 from specchat.engine.kernels.stored import Form, StoredWeight, WeightTensors, bits_of, parts_of, stored
 
 
-class Program(NamedTuple):
+class ProductShape(NamedTuple):
     """Constants of a program.
 
     Attributes:
@@ -228,7 +228,7 @@ def launch(
         # Of one split there is no next.
         out.stride(0) if activation is None else 0,
         out.stride(-2),
-        Program(form, cut.outputs, cut.inputs, TILE_ROWS, count, span, whole, activation),
+        ProductShape(form, cut.outputs, cut.inputs, TILE_ROWS, count, span, whole, activation),
         num_warps=cut.warps,
         num_stages=stages(count, chained=tensors.nested is not None and whole),
         enable_fp_fusion=False,

@@ -1,155 +1,175 @@
 """After the query, key and value product: head norms, rotary embedding, and the write into the cache."""
 
+from typing import NamedTuple
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from specchat.engine.kernels.ahead import Ahead, fetch
-from specchat.engine.kernels.partial_sums import summed
+from specchat.engine.kernels.partial_sums import PartialSums, constant, partial_sums, summed
 
-CHUNK = 16
+_CHUNK = tl.constexpr(16)
 """Heads whose squares are added at a time if all heads share a norm."""
 
 NormOf = tuple[Tensor, float]
 """Weight, of any float dtype, and eps of an RMS norm: [D] of each head, or [heads * D] of all heads together."""
 
 
+class HeadNorm(NamedTuple):
+    """A norm of each head, or of all `together`, which stand `step` times the columns of a head apart."""
+
+    weight: Tensor
+    eps: float
+    together: tl.constexpr
+    step: tl.constexpr
+
+
+class HeadNorms(NamedTuple):
+    """Norms of queries, keys and values."""
+
+    query: HeadNorm | None
+    key: HeadNorm | None
+    of_value: HeadNorm | None
+
+
+class Rotation(NamedTuple):
+    """Tables of `rope_and_write`, and where the rows stand."""
+
+    cos: Tensor
+    sin: Tensor
+    temper: Tensor | None
+    start: Tensor
+    offsets: Tensor
+    skip: Tensor | None
+
+
+class Outputs(NamedTuple):
+    """Queries and KV entries, written; entries of a `ring` of fewer than `capacity` positions go round."""
+
+    query: Tensor
+    keys: Tensor
+    entries: Tensor
+    heads: int
+    kv_heads: int
+    capacity: int
+    ring: int | None
+
+
+class RopeShape(NamedTuple):
+    """Constants of a program.
+
+    Attributes:
+        dim, padded, width: columns of a head, of a tile, and those that are rotated.
+        step: heads from one query to the next, 2 with gates between them.
+        late: norms come after the rotation.
+    """
+
+    dim: int
+    padded: int
+    width: int
+    step: int
+    late: bool
+
+
 @triton.jit(do_not_specialize=["rows", "parts"])  # type: ignore[untyped-decorator]
 def _rope_and_write(
-    partials: tl.tensor,
-    query_norm: tl.tensor,
-    key_norm: tl.tensor,
-    value_norm: tl.tensor,
-    cos: tl.tensor,
-    sin: tl.tensor,
-    temper: tl.tensor,
-    start: tl.tensor,
-    offsets: tl.tensor,
-    query: tl.tensor,
-    keys: tl.tensor,
-    values: tl.tensor,
-    skip: tl.tensor,
+    partials: PartialSums,
+    norms: HeadNorms,
+    rotation: Rotation,
+    out: Outputs,
     ahead: tl.tensor,
     rows: tl.tensor,
     parts: tl.tensor,
-    stride_split: tl.tensor,
-    stride_row: tl.tensor,
-    heads: tl.tensor,
-    kv_heads: tl.tensor,
-    capacity: tl.tensor,
-    ring: tl.tensor,
-    query_eps: tl.tensor,
-    key_eps: tl.tensor,
-    value_eps: tl.tensor,
-    SPLITS: tl.constexpr,
-    DIM: tl.constexpr,
-    PADDED: tl.constexpr,
-    WIDTH: tl.constexpr,
-    STEP: tl.constexpr,
-    ALL_QUERIES: tl.constexpr,
-    ALL_KEYS: tl.constexpr,
-    LATE: tl.constexpr,
-    CHUNK: tl.constexpr,
+    shape: tl.constexpr,
 ) -> None:
-    if skip is not None:  # noqa: SIM102
-        if tl.load(skip) != 0:
+    if rotation.skip is not None:  # noqa: SIM102
+        if tl.load(rotation.skip) != 0:
             return
-    row = tl.program_id(0)
-    head = tl.program_id(1)
+    row, head = tl.program_id(0), tl.program_id(1)
     if ahead is not None:  # noqa: SIM102
         if row >= rows:
             part = (row - rows) * tl.num_programs(1) + head
             if part < parts:
                 fetch(ahead, part)
             return
-    d = tl.arange(0, PADDED)
-    inside = d < DIM
+    d = tl.arange(0, shape.padded)
+    inside = d < shape.dim
+    heads, kv_heads = out.heads, out.kv_heads
     # Gates between the queries are left to attention.
-    place_in_row = tl.where(head < heads, head * STEP, head + heads * (STEP - 1))
-    first = partials + row * stride_row + place_in_row * DIM
-    x = summed(first + d, inside, stride_split, SPLITS)
-    first_slot = tl.load(start)
+    place_in_row = tl.where(head < heads, head * shape.step, head + heads * (shape.step - 1))
+    first = partials.first + row * partials.row + place_in_row * shape.dim
+    x = summed(first + d, inside, partials)
+    first_slot = tl.load(rotation.start)
     slot = first_slot + row
     # Rows that pad a step to its bucket may lie beyond the end of the cache.
-    written = inside & (slot < capacity)
-    held = capacity
-    if ring is not None:
-        held = ring
-        slot = slot % ring
+    written = inside & (slot < out.capacity)
+    held = out.capacity
+    if out.ring is not None:
+        held = out.ring
+        slot = slot % out.ring
     if head >= heads + kv_heads:
-        if value_norm is not None:
-            scale = tl.rsqrt(tl.sum(x * x, 0) / DIM + value_eps)
-            x = x * scale * tl.load(value_norm + d, mask=inside, other=0.0).to(tl.float32)
-        place = values + ((head - heads - kv_heads).to(tl.int64) * held + slot) * DIM + d
-        tl.store(place, x.to(values.dtype.element_ty), mask=written)
+        if norms.of_value is not None:
+            scale = tl.rsqrt(tl.sum(x * x, 0) / shape.dim + norms.of_value.eps)
+            x = x * scale * tl.load(norms.of_value.weight + d, mask=inside, other=0.0).to(tl.float32)
+        place = out.entries + ((head - heads - kv_heads).to(tl.int64) * held + slot) * shape.dim + d
+        tl.store(place, x, mask=written)
     else:
-        turned = d < WIDTH
-        opposite = tl.where(turned, (d + WIDTH // 2) % WIDTH, d)
-        swapped = summed(first + opposite, inside, stride_split, SPLITS)
-        # The rotation keeps lengths, so that after it a norm differs by the places of its weights alone.
-        of_swapped = d if LATE else opposite
+        turned = d < shape.width
+        opposite = tl.where(turned, (d + shape.width // 2) % shape.width, d)
+        swapped = summed(first + opposite, inside, partials)
         if head < heads:
-            if query_norm is not None:
-                scale = _scale(
-                    x, first, head, heads, query_eps, stride_split, SPLITS, DIM, PADDED, STEP, ALL_QUERIES, CHUNK
-                )
-                norm = query_norm + (head * DIM if ALL_QUERIES else 0)
-                x = x * scale * tl.load(norm + d, mask=inside, other=0.0).to(tl.float32)
-                swapped = swapped * scale * tl.load(norm + of_swapped, mask=inside, other=0.0).to(tl.float32)
+            if norms.query is not None:
+                x, swapped = _normed(x, swapped, first, head, heads, norms.query, partials, shape)
         else:
-            if key_norm is not None:
-                own = head - heads
-                scale = _scale(x, first, own, kv_heads, key_eps, stride_split, SPLITS, DIM, PADDED, 1, ALL_KEYS, CHUNK)
-                norm = key_norm + (own * DIM if ALL_KEYS else 0)
-                x = x * scale * tl.load(norm + d, mask=inside, other=0.0).to(tl.float32)
-                swapped = swapped * scale * tl.load(norm + of_swapped, mask=inside, other=0.0).to(tl.float32)
-        angle = first_slot + tl.load(offsets + row)
-        known = turned & (angle < capacity)
+            if norms.key is not None:
+                x, swapped = _normed(x, swapped, first, head - heads, kv_heads, norms.key, partials, shape)
+        angle = first_slot + tl.load(rotation.offsets + row)
+        known = turned & (angle < out.capacity)
         # Values that are not turned are multiplied by 1, and 0 is added.
-        y = x * tl.load(cos + angle * WIDTH + d, mask=known, other=1.0)
-        y += swapped * tl.load(sin + angle * WIDTH + d, mask=known, other=0.0)
+        y = x * tl.load(rotation.cos + angle * shape.width + d, mask=known, other=1.0)
+        y += swapped * tl.load(rotation.sin + angle * shape.width + d, mask=known, other=0.0)
         if head < heads:
-            if temper is not None:
-                y = y * tl.load(temper + angle, mask=angle < capacity, other=0.0)
-            tl.store(query + (row * heads + head) * DIM + d, y.to(query.dtype.element_ty), mask=inside)
+            if rotation.temper is not None:
+                y = y * tl.load(rotation.temper + angle, mask=angle < out.capacity, other=0.0)
+            tl.store(out.query + (row * heads + head) * shape.dim + d, y, mask=inside)
         else:
-            place = keys + ((head - heads).to(tl.int64) * held + slot) * DIM + d
-            tl.store(place, y.to(keys.dtype.element_ty), mask=written)
+            place = out.keys + ((head - heads).to(tl.int64) * held + slot) * shape.dim + d
+            tl.store(place, y, mask=written)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _scale(
+def _normed(
     x: tl.tensor,
+    swapped: tl.tensor,
     first: tl.tensor,
-    own: tl.tensor,
+    index: tl.tensor,
     count: tl.tensor,
-    eps: tl.tensor,
-    stride_split: tl.tensor,
-    SPLITS: tl.constexpr,
-    DIM: tl.constexpr,
-    PADDED: tl.constexpr,
-    STEP: tl.constexpr,
-    TOGETHER: tl.constexpr,
-    CHUNK: tl.constexpr,
-) -> tl.tensor:
-    """The factor of a norm before its weight, of one head x or of all `count` heads, of which it is number `own`.
-
-    The heads stand STEP times DIM apart.
-    """
-    if TOGETHER:
-        d = tl.arange(0, PADDED)
-        squares = tl.zeros((PADDED,), tl.float32)
-        for chunk in range(0, count, CHUNK):
-            other = chunk + tl.arange(0, CHUNK)
-            theirs = first + ((other - own) * (STEP * DIM))[:, None]
-            there = (other < count)[:, None] & (d < DIM)[None, :]
-            y = summed(theirs + d[None, :], there, stride_split, SPLITS)
+    norm: HeadNorm,
+    partials: PartialSums,
+    shape: tl.constexpr,
+) -> tuple[tl.tensor, tl.tensor]:
+    """Return the norm of head x, number `index` of `count`, and of the values that the rotation adds to its own."""
+    d = tl.arange(0, shape.padded)
+    inside = d < shape.dim
+    if norm.together:
+        squares = tl.zeros_like(x)
+        for chunk in range(0, count, _CHUNK):
+            other = chunk + tl.arange(0, _CHUNK)
+            theirs = first + ((other - index) * (norm.step * shape.dim))[:, None]
+            y = summed(theirs + d[None, :], (other < count)[:, None] & inside[None, :], partials)
             squares += tl.sum(y * y, 0)
-        scale = tl.rsqrt(tl.sum(squares, 0) / (count * DIM) + eps)
+        scale = tl.rsqrt(tl.sum(squares, 0) / (count * shape.dim) + norm.eps)
     else:
-        scale = tl.rsqrt(tl.sum(x * x, 0) / DIM + eps)
-    return scale
+        scale = tl.rsqrt(tl.sum(x * x, 0) / shape.dim + norm.eps)
+    weight = norm.weight + (index * shape.dim if norm.together else 0)
+    opposite = d
+    if not shape.late:
+        # The rotation keeps lengths, so that after it a norm differs by the places of its weights alone.
+        opposite = tl.where(d < shape.width, (d + shape.width // 2) % shape.width, d)
+    x = x * scale * tl.load(weight + d, mask=inside, other=0.0).to(tl.float32)
+    return x, swapped * scale * tl.load(weight + opposite, mask=inside, other=0.0).to(tl.float32)
 
 
 def rope_and_write(
@@ -196,41 +216,22 @@ def rope_and_write(
     (_, held, dim), capacity = keys.shape, len(cos)
     heads = query.shape[1]
     kv_heads = (partials.shape[2] // dim - heads * (1 + gated)) // 2
-    norms = query_norm, key_norm, value_norm
-    all_queries, all_keys = (norm is not None and norm[0].shape[0] != dim for norm in (query_norm, key_norm))
+    step = 1 + gated
+    steps = zip((query_norm, key_norm, value_norm), (step, 1, 1), strict=True)
+    norms = [norm and HeadNorm(*norm, constant(norm[0].shape[0] != dim), constant(apart)) for norm, apart in steps]
+    together = any(norm is not None and norm.together.value for norm in norms)
     programs, parts = heads + 2 * kv_heads, ahead.parts if ahead else 0
+    ring = None if held == capacity else held
     _rope_and_write[(rows + triton.cdiv(parts, programs), programs)](
-        partials,
-        *(norm and norm[0] for norm in norms),
-        cos,
-        sin,
-        temper,
-        start,
-        offsets,
-        query,
-        keys,
-        values,
-        skip,
+        partial_sums(partials),
+        HeadNorms(*norms),
+        Rotation(cos, sin, temper, start, offsets, skip),
+        Outputs(query, keys, values, heads, kv_heads, capacity, ring),
         ahead and ahead.start,
         rows,
         parts,
-        partials.stride(0),
-        partials.stride(1),
-        heads,
-        kv_heads,
-        capacity,
-        None if held == capacity else held,
-        *(norm and norm[1] for norm in norms),
-        SPLITS=partials.shape[0],
-        DIM=dim,
-        PADDED=triton.next_power_of_2(dim),
-        WIDTH=cos.shape[1],
-        STEP=1 + gated,
-        ALL_QUERIES=all_queries,
-        ALL_KEYS=all_keys,
-        LATE=late_norms,
-        CHUNK=CHUNK,
-        num_warps=warps(all_queries or all_keys),
+        RopeShape(dim, triton.next_power_of_2(dim), cos.shape[1], step, late_norms),
+        num_warps=warps(together),
         enable_fp_fusion=True,
     )
 

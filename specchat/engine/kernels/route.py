@@ -5,7 +5,7 @@ once for all rows of a tile. One program does both: a row's choice is elementwis
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 import triton
@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from specchat.engine.kernels.gpu_shapes import PASS_ROWS, expert_tiles, most_tiles
-from specchat.engine.kernels.partial_sums import summed
+from specchat.engine.kernels.partial_sums import PartialSums, partial_sums, summed
 
 
 @dataclass(frozen=True)
@@ -59,66 +59,124 @@ class Rule:
     by_best: bool = False
 
 
+class PairTensors(NamedTuple):
+    """Tensors of `Pairs` that `route` writes; `places` and `rows` are of pairs, the last four of tiles."""
+
+    shares: Tensor
+    places: Tensor
+    rows: Tensor
+    used: Tensor
+    experts: Tensor
+    begins: Tensor
+    ends: Tensor
+
+
+class RuleTensors(NamedTuple):
+    """Tensors and the factor of a `Rule`; a factor of 1 is None, without a multiplication."""
+
+    correction: Tensor | None
+    factors: Tensor | None
+    factor: float | None
+
+
+class RouteShape(NamedTuple):
+    """Constants of the program: the rule, rows and experts as powers of two, rows of a tile, and most of an expert."""
+
+    top: int
+    shared: str | None
+    sigmoid: bool
+    renormalised: bool
+    groups: int
+    kept: int
+    by_best: bool
+    rows: int
+    experts: int
+    tile: int
+    most: int
+
+    @property
+    def pairs(self) -> int:
+        """Pairs of a row."""
+        return self.top + (self.shared is not None)
+
+    @property
+    def levels(self) -> int:
+        """Halvings of a row's experts to one."""
+        return self.experts.bit_length() - 1
+
+
 @triton.jit(do_not_specialize=["rows"])  # type: ignore[untyped-decorator]
 def _route(
-    scores: tl.tensor,
-    correction: tl.tensor,
-    factors: tl.tensor,
+    scores: PartialSums,
+    rule: RuleTensors,
     last: tl.tensor,
     skip: tl.tensor,
-    shares: tl.tensor,
-    places: tl.tensor,
-    of_row: tl.tensor,
-    used: tl.tensor,
-    experts: tl.tensor,
-    begins: tl.tensor,
-    ends: tl.tensor,
+    out: PairTensors,
     rows: tl.tensor,
     count: tl.tensor,
-    stride_split: tl.tensor,
-    stride_row: tl.tensor,
-    factor: tl.tensor,
-    SPLITS: tl.constexpr,
-    TOP: tl.constexpr,
-    SHARED: tl.constexpr,
-    SIGMOID: tl.constexpr,
-    RENORMALISED: tl.constexpr,
-    GROUPS: tl.constexpr,
-    KEPT: tl.constexpr,
-    BY_BEST: tl.constexpr,
-    ROWS: tl.constexpr,
-    EXPERTS: tl.constexpr,
-    LEVELS: tl.constexpr,
-    TILE: tl.constexpr,
-    MOST: tl.constexpr,
+    shape: tl.constexpr,
 ) -> None:
     if skip is not None:  # noqa: SIM102
         if tl.load(skip) != 0:
             return
     if last is not None:
         rows = tl.minimum(rows, tl.load(last) + 1)
+    share, order = _chosen(scores, rule, rows, count, shape)
+    row, e = tl.arange(0, shape.rows)[:, None], tl.arange(0, shape.experts)[None, :]
+    TILE: tl.constexpr = shape.tile
+    taken = order < shape.top
+    ones = taken.to(tl.int32)
+    many = tl.sum(ones, 0)
+    begin = tl.cumsum(many, 0) - many
+    place = begin[None, :] + tl.cumsum(ones, 0) - ones
+    pair = row * shape.pairs + order
+    tl.store(out.shares + pair, share, mask=taken)
+    tl.store(out.places + pair, place, mask=taken)
+    tl.store(out.rows + place, tl.broadcast_to(row, (shape.rows, shape.experts)), mask=taken)
+    tiles = (many + TILE - 1) // TILE
+    many_tiles = tl.sum(tiles, 0)
+    slot, number = (tl.cumsum(tiles, 0) - tiles)[:, None], tl.arange(0, shape.most)[None, :]
+    needed = number < tiles[:, None]
+    first = begin[:, None] + number * TILE
+    tl.store(out.experts + slot + number, tl.broadcast_to(tl.trans(e), (shape.experts, shape.most)), mask=needed)
+    tl.store(out.begins + slot + number, first, mask=needed)
+    tl.store(out.ends + slot + number, tl.minimum(first + TILE, (begin + many)[:, None]), mask=needed)
+    if shape.shared is not None:
+        many_tiles = _add_shared(scores, out, rows, count, tl.sum(many, 0), many_tiles, shape)
+    tl.store(out.used, many_tiles)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _chosen(
+    scores: PartialSums, rule: RuleTensors, rows: tl.tensor, count: tl.tensor, shape: tl.constexpr
+) -> tuple[tl.tensor, tl.tensor]:
+    """Return the shares of experts and their order in a row, float32 and int32 [ROWS, EXPERTS]; `top`: not chosen."""
+    ROWS: tl.constexpr = shape.rows
+    EXPERTS: tl.constexpr = shape.experts
+    TOP: tl.constexpr = shape.top
+    LEVELS: tl.constexpr = shape.levels
     row, e = tl.arange(0, ROWS)[:, None], tl.arange(0, EXPERTS)[None, :]
     there = (row < rows) & (e < count)
-    score = summed(scores + row * stride_row + e, there, stride_split, SPLITS)
+    score = summed(scores.first + row * scores.row + e, there, scores)
     share = tl.where(there, score, float("-inf"))
-    if not SIGMOID:
+    if not shape.sigmoid:
         peak = tl.max(share, 1)[:, None]
         share -= tl.where(peak == float("-inf"), 0.0, peak)
-    share = tl.sigmoid(share) if SIGMOID else tl.exp(share)
+    share = tl.sigmoid(share) if shape.sigmoid else tl.exp(share)
     # A score that is no number counts as the least: every pair has a place in any case.
     share = tl.where(there & (share == share), share, 0.0)
     rank = share
-    if not SIGMOID:
+    if not shape.sigmoid:
         # By halves, for a reduction's order would depend on the number of rows.
         total = share
         for level in tl.static_range(LEVELS):
             left, right = tl.split(tl.reshape(total, (ROWS, EXPERTS >> (level + 1), 2)))
             total = left + right
         share = share / tl.where(row < rows, tl.reshape(total, (ROWS, 1)), 1.0)
-    if correction is not None:
-        rank = share + tl.load(correction + e, mask=e < count, other=0.0)
-    if KEPT < GROUPS:
-        rank = _in_groups(rank, e, count, there, GROUPS, KEPT, BY_BEST)
+    if rule.correction is not None:
+        rank = share + tl.load(rule.correction + e, mask=e < count, other=0.0)
+    if shape.kept < shape.groups:
+        rank = _in_groups(rank, e, count, there, shape)
     order = tl.full((ROWS, EXPERTS), TOP, tl.int32)
     together = tl.zeros((ROWS, 1), tl.float32)
     for k in range(TOP):
@@ -127,45 +185,41 @@ def _route(
         chosen = e == tl.min(tl.where(free & (rank == best), e, EXPERTS), 1)[:, None]
         together += tl.sum(tl.where(chosen, share, 0.0), 1)[:, None]
         order = tl.where(chosen, k, order)
-    if RENORMALISED:
+    if shape.renormalised:
         share = share / tl.where(row < rows, together, 1.0)
-    if factors is not None:
-        share = share * tl.load(factors + e, mask=e < count, other=0.0)
-    if factor is not None:
-        share = share * factor
+    if rule.factors is not None:
+        share = share * tl.load(rule.factors + e, mask=e < count, other=0.0)
+    if rule.factor is not None:
+        share = share * rule.factor
+    return share, order
 
-    taken = order < TOP
-    ones = taken.to(tl.int32)
-    many = tl.sum(ones, 0)
-    begin = tl.cumsum(many, 0) - many
-    place = begin[None, :] + tl.cumsum(ones, 0) - ones
-    pair = row * (TOP if SHARED is None else TOP + 1) + order
-    tl.store(shares + pair, share, mask=taken)
-    tl.store(places + pair, place, mask=taken)
-    tl.store(of_row + place, tl.broadcast_to(row, (ROWS, EXPERTS)), mask=taken)
-    tiles = (many + TILE - 1) // TILE
-    many_tiles = tl.sum(tiles, 0)
-    slot, number = (tl.cumsum(tiles, 0) - tiles)[:, None], tl.arange(0, MOST)[None, :]
-    needed = number < tiles[:, None]
-    first = begin[:, None] + number * TILE
-    tl.store(experts + slot + number, tl.broadcast_to(tl.trans(e), (EXPERTS, MOST)), mask=needed)
-    tl.store(begins + slot + number, first, mask=needed)
-    tl.store(ends + slot + number, tl.minimum(first + TILE, (begin + many)[:, None]), mask=needed)
-    if SHARED is not None:
-        # The last expert's pairs are those of all rows.
-        r, n, before = tl.arange(0, ROWS), tl.arange(0, MOST), tl.sum(many, 0)
-        share = tl.full((ROWS,), 1.0, tl.float32)
-        if SHARED == "gated":
-            share = tl.sigmoid(summed(scores + r * stride_row + count, r < rows, stride_split, SPLITS))
-        tl.store(shares + r * (TOP + 1) + TOP, share, mask=r < rows)
-        tl.store(places + r * (TOP + 1) + TOP, before + r, mask=r < rows)
-        tl.store(of_row + before + r, r, mask=r < rows)
-        needed = n * TILE < rows
-        tl.store(experts + many_tiles + n, tl.full((MOST,), 0, tl.int32) + count, mask=needed)
-        tl.store(begins + many_tiles + n, before + n * TILE, mask=needed)
-        tl.store(ends + many_tiles + n, before + tl.minimum(n * TILE + TILE, rows), mask=needed)
-        many_tiles += (rows + TILE - 1) // TILE
-    tl.store(used, many_tiles)
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _add_shared(
+    scores: PartialSums,
+    out: PairTensors,
+    rows: tl.tensor,
+    count: tl.tensor,
+    before: tl.tensor,
+    tiles: tl.tensor,
+    shape: tl.constexpr,
+) -> tl.tensor:
+    """Write the pairs of a shared expert after `before` others in so many `tiles`, and return the number of all."""
+    TILE: tl.constexpr = shape.tile
+    MOST: tl.constexpr = shape.most
+    # The last expert's pairs are those of all rows.
+    r, n = tl.arange(0, shape.rows), tl.arange(0, MOST)
+    share = tl.zeros_like(r).to(tl.float32) + 1.0
+    if shape.shared == "gated":
+        share = tl.sigmoid(summed(scores.first + r * scores.row + count, r < rows, scores))
+    tl.store(out.shares + r * shape.pairs + shape.top, share, mask=r < rows)
+    tl.store(out.places + r * shape.pairs + shape.top, before + r, mask=r < rows)
+    tl.store(out.rows + before + r, r, mask=r < rows)
+    needed = n * TILE < rows
+    tl.store(out.experts + tiles + n, tl.full((MOST,), 0, tl.int32) + count, mask=needed)
+    tl.store(out.begins + tiles + n, before + n * TILE, mask=needed)
+    tl.store(out.ends + tiles + n, before + tl.minimum(n * TILE + TILE, rows), mask=needed)
+    return tiles + (rows + TILE - 1) // TILE
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -174,14 +228,13 @@ def _in_groups(
     e: tl.tensor,
     count: tl.tensor,
     there: tl.tensor,
-    GROUPS: tl.constexpr,
-    KEPT: tl.constexpr,
-    BY_BEST: tl.constexpr,
+    shape: tl.constexpr,
 ) -> tl.tensor:
     """Leave the ranks of KEPT of GROUPS groups, those with the largest sums of their two largest; the rest is -inf.
 
-    With BY_BEST a group goes by its largest alone.
+    By their best a group goes by its largest alone.
     """
+    GROUPS: tl.constexpr = shape.groups
     group = e // (count // GROUPS)
     of_group = tl.zeros_like(rank)
     sums = ()
@@ -189,7 +242,7 @@ def _in_groups(
         own = tl.where(there & (group == g), rank, float("-inf"))
         best = tl.max(own, 1)[:, None]
         both = best
-        if not BY_BEST:
+        if not shape.by_best:
             at = tl.min(tl.where(own == best, e, count), 1)[:, None]
             both += tl.max(tl.where(e == at, float("-inf"), own), 1)[:, None]
         of_group = tl.where(group == g, both, of_group)
@@ -197,7 +250,7 @@ def _in_groups(
     before = tl.zeros_like(group)
     for g in tl.static_range(GROUPS):
         before += ((sums[g] > of_group) | ((sums[g] == of_group) & (g < group))).to(tl.int32)
-    return tl.where(before < KEPT, rank, float("-inf"))
+    return tl.where(before < shape.kept, rank, float("-inf"))
 
 
 def allocated(count: int, top: int, device: torch.device) -> Pairs:
@@ -226,38 +279,18 @@ def route(scores: Tensor, rule: Rule, out: Pairs, rows: int, skip: Tensor | None
     count, top = out.count - (rule.shared is not None), out.top - (rule.shared is not None)
     experts, padded = triton.next_power_of_2(count), triton.next_power_of_2(rows)
     tile, _ = expert_tiles(rows, out.count, out.top)
+    factor, most = None if rule.factor == 1 else rule.factor, max(1, padded // tile)
+    choice = top, rule.shared, rule.sigmoid, rule.renormalised, *rule.groups, rule.by_best
+    shape = RouteShape(*choice, padded, experts, tile, most)
     _route[(1,)](
-        scores,
-        rule.correction,
-        rule.factors,
+        partial_sums(scores),
+        RuleTensors(rule.correction, rule.factors, factor),
         last,
         skip,
-        out.shares,
-        out.places,
-        out.rows,
-        out.used,
-        out.experts,
-        out.begins,
-        out.ends,
+        PairTensors(out.shares, out.places, out.rows, out.used, out.experts, out.begins, out.ends),
         rows,
         count,
-        scores.stride(0),
-        scores.stride(1),
-        # A factor of 1 compiles without the multiplication.
-        None if rule.factor == 1 else rule.factor,
-        SPLITS=scores.shape[0],
-        TOP=top,
-        SHARED=rule.shared,
-        SIGMOID=rule.sigmoid,
-        RENORMALISED=rule.renormalised,
-        GROUPS=rule.groups[0],
-        KEPT=rule.groups[1],
-        BY_BEST=rule.by_best,
-        ROWS=padded,
-        EXPERTS=experts,
-        LEVELS=experts.bit_length() - 1,
-        TILE=tile,
-        MOST=max(1, padded // tile),
+        shape,
         num_warps=warps(padded, experts),
         enable_fp_fusion=False,
     )

@@ -1,10 +1,13 @@
 """Short convolutions row by row: what each row leaves for later ones goes into the cache as its KV entry."""
 
+from typing import NamedTuple
+
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from specchat.engine.kernels.partial_sums import summed
+from specchat.engine.kernels.partial_sums import PartialSums, partial_sums, summed
+from specchat.engine.kernels.paths import RowPlaces
 
 COLUMNS = 256
 """Channels of one program."""
@@ -12,79 +15,76 @@ COLUMNS = 256
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _given(
-    first: tl.tensor,
-    inside: tl.tensor,
-    channels: tl.tensor,
-    stride_split: tl.tensor,
-    like: tl.tensor,
-    SPLITS: tl.constexpr,
+    first: tl.tensor, inside: tl.tensor, channels: tl.tensor, partials: PartialSums, like: tl.tensor
 ) -> tl.tensor:
     """What a row of the pass leaves in the cache, rounded as it is there."""
-    before = summed(first, inside, stride_split, SPLITS)
-    z = summed(first + 2 * channels, inside, stride_split, SPLITS)
+    before = summed(first, inside, partials)
+    z = summed(first + 2 * channels, inside, partials)
     return (before * z).to(like.dtype.element_ty).to(tl.float32)
+
+
+class ConvEntries(NamedTuple):
+    """KV entries of `short_conv`, each half the channels; those of fewer than `capacity` positions are a ring."""
+
+    keys: Tensor
+    second: Tensor
+    half: int
+    capacity: int
+    held: int
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _short_conv(
-    partials: tl.tensor,
+    partials: PartialSums,
     weights: tl.tensor,
     start: tl.tensor,
-    length: tl.tensor,
-    tree: tl.tensor,
-    keys: tl.tensor,
-    values: tl.tensor,
+    at: RowPlaces,
+    cache: ConvEntries,
     out: tl.tensor,
-    skip: tl.tensor,
-    stride_split: tl.tensor,
-    stride_row: tl.tensor,
-    half: tl.tensor,
-    capacity: tl.tensor,
-    held: tl.tensor,
     TAPS: tl.constexpr,
-    SPLITS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ) -> None:
-    if skip is not None:  # noqa: SIM102
-        if tl.load(skip) != 0:
+    if at.skip is not None:  # noqa: SIM102
+        if tl.load(at.skip) != 0:
             return
     row = tl.program_id(0)
     part = tl.program_id(2)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    half, held = cache.half, cache.held
     inside = column < half
     channel = part * half + column
-    entries = keys
+    entries = cache.keys
     if part == 1:
-        entries = values
+        entries = cache.second
     first = tl.load(start)
     taps = weights + channel * TAPS
     channels = 2 * half
-    own = _given(partials + row * stride_row + channel, inside, channels, stride_split, keys, SPLITS)
+    new = _given(partials.first + row * partials.row + channel, inside, channels, partials, entries)
     # Rows that pad a step to its bucket may lie beyond the end of the cache.
-    written = inside & (first + row < capacity)
-    tl.store(entries + (first + row) % held * half + column, own.to(keys.dtype.element_ty), mask=written)
-    x = own * tl.load(taps + TAPS - 1, mask=inside, other=0.0)
+    written = inside & (first + row < cache.capacity)
+    tl.store(entries + (first + row) % held * half + column, new, mask=written)
+    x = new * tl.load(taps + TAPS - 1, mask=inside, other=0.0)
     text = first
-    if tree is not None:
-        text = tl.load(length)
+    if at.tree is not None:
+        text = tl.load(at.length)
         bit = tl.arange(0, 64)
-        member = (tl.load(tree + row) >> bit.to(tl.int64)) & 1
+        member = (tl.load(at.tree + row) >> bit.to(tl.int64)) & 1
     # Of the row, then of its ancestors: the node, or how far before the first node.
-    at = first + row - text
+    node = first + row - text
     for back in tl.static_range(1, TAPS):
-        if tree is None:
-            at = at - 1
+        if at.tree is None:
+            node = node - 1
         else:
-            above = tl.max(tl.where((member != 0) & (bit < at), bit, -1), 0)
-            at = tl.where(above >= 0, above, tl.minimum(at, 0) - 1)
-        position = text + at
+            above = tl.max(tl.where((member != 0) & (bit < node), bit, -1), 0)
+            node = tl.where(above >= 0, above, tl.minimum(node, 0) - 1)
+        position = text + node
         of_pass = position >= first
-        place = partials + (position - first) * stride_row + channel
-        now = _given(place, inside & of_pass, channels, stride_split, keys, SPLITS)
+        place = partials.first + (position - first) * partials.row + channel
+        now = _given(place, inside & of_pass, channels, partials, entries)
         there = inside & (position >= 0) & (position < first)
         before = tl.load(entries + position % held * half + column, mask=there, other=0.0).to(tl.float32)
         x += tl.where(of_pass, now, before) * tl.load(taps + TAPS - 1 - back, mask=inside, other=0.0)
-    x = x * summed(partials + row * stride_row + channels + channel, inside, stride_split, SPLITS)
+    x = x * summed(partials.first + row * partials.row + channels + channel, inside, partials)
     tl.store(out + row * channels + channel, x.to(out.dtype.element_ty), mask=inside)
 
 
@@ -119,7 +119,7 @@ def short_conv(
     """
     _, held, half = keys.shape
     _short_conv[(rows, triton.cdiv(half, COLUMNS), 2)](
-        partials, weights, start, length, tree, keys, values, out, skip, partials.stride(0), partials.stride(1), half,
-        capacity, held, TAPS=weights.shape[-1], SPLITS=partials.shape[0], COLUMNS=COLUMNS, num_warps=2,
-        enable_fp_fusion=True,
+        partial_sums(partials), weights, start, RowPlaces(length, tree, skip),
+        ConvEntries(keys, values, half, capacity, held), out,
+        TAPS=weights.shape[-1], COLUMNS=COLUMNS, num_warps=2, enable_fp_fusion=True,
     )  # fmt: skip

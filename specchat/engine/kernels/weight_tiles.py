@@ -51,7 +51,7 @@ def tile(
     Args:
         n: outputs, int32 [BN].
         k: first input, a multiple of BK.
-        program: constants, a `products.Program`.
+        program: constants, a `products.ProductShape`.
     """
     if program.form.name == "four_bit":
         w = _by_threads(four_bit(weight, table, n, k, program, TYPE), program)

@@ -1,6 +1,6 @@
 """Buffers between the two launches of attention."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import triton
@@ -17,8 +17,7 @@ REGISTERS = 255
 """All that a thread can have: shared memory leaves room for two programs a multiprocessor, however few they use."""
 
 
-@dataclass(frozen=True)
-class Workspace:
+class Workspace(NamedTuple):
     """Partial sums between the two launches, shared by all layers: one set for each (split, row, head).
 
     A layer of fewer or narrower heads uses the beginning of each.
