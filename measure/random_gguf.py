@@ -14,7 +14,7 @@ from torch import Tensor
 
 from specchat.engine.llama_cpp.export import FILE_TYPES, OUTER_MATRICES, Kind, llama3_factors, pairwise
 from specchat.engine.llama_cpp.vocabulary import Vocabulary, describe
-from specchat.engine.recipe import Attention, Delta, Experts, Norm, Recipe, Rope
+from specchat.engine.recipe import Attention, Delta, Experts, Gated, Norm, Recipe, Rope
 from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.engine.weights.weights import Weights
 
@@ -93,7 +93,7 @@ def _describe(writer: Any, checkpoint: Checkpoint, arch: str) -> None:
     of_layers = recipe.recurrent or len({*heads}) == 1
     writer.add_head_count_kv(1 if of.latent else of.kv_heads if of_layers else heads)
     shared = [layer.feed.shared for layer in recipe.layers if isinstance(layer.feed, Experts) and layer.feed.apart]
-    plain = [layer.feed.width for layer in recipe.layers if not isinstance(layer.feed, Experts)]
+    plain = [layer.feed.width for layer in recipe.layers if isinstance(layer.feed, Gated)]
     plain = plain or [one.width for one in shared if one] or [raw["intermediate_size"]]
     writer.add_feed_forward_length(plain[0] if len({*plain}) == 1 else plain)
     writer.add_vocab_size(c.vocab)
@@ -217,7 +217,8 @@ def _tensors(checkpoint: Checkpoint, weights: Weights, arch: str) -> dict[str, T
     outer = (recipe.embed, *(() if recipe.tied else (recipe.head,)), *((own.table, own.project) if own else ()))
     for matrix in (*outer, *recipe.matrices):
         for name, outputs in matrix.parts:
-            ends = {"weight": (outputs, matrix.inputs)} | ({"bias": (outputs,)} if matrix.bias else {})
+            ends: dict[str, tuple[int, ...]] = {"weight": (outputs, matrix.inputs)}
+            ends |= {"bias": (outputs,)} if matrix.bias else {}
             for end, shape in ends.items():
                 before, number, part = name.partition(".experts.")
                 if number:

@@ -123,8 +123,8 @@ def product(
     rivals: dict[str, tuple[int, Sequence[Any], Callable[[Any, int], object]]] = {
         "specchat": (size, copies, lambda one, rows: multiply(x, one, None, sums, rows))
     }
-    shape, cut = (outputs, bits_of(weight)), tiling(outputs, inputs, max(bits_of(weight)), processors(device))
-    if widened(cut, *shape, TILE_ROWS, processors(device)) != cut:
+    bits, cut = max(bits_of(weight)), tiling(outputs, inputs, max(bits_of(weight)), processors(device))
+    if widened(cut, outputs, bits, TILE_ROWS, processors(device)) != cut:
         rivals["specchat, programs as for one row"] = (
             size,
             copies,

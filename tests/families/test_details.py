@@ -234,11 +234,9 @@ WRONG: dict[str, tuple[str, Callable[[Recipe], Recipe]]] = {
         "granitemoehybrid",
         of_first(lambda one: replace(one, selective=replace(one.selective, conv_bias=""))),
     ),
-    "values passed on by another layer's factors": (
+    "values passed on by the shifts of time steps": (
         "granitemoehybrid",
-        lambda r: of_first(
-            lambda one: replace(one, selective=replace(one.selective, skip=r.layers[2].mixer.selective.skip))
-        )(r),
+        of_first(lambda one: replace(one, selective=replace(one.selective, skip=one.shift))),
     ),
     "rope in Granite 4": (
         "granitemoehybrid",

@@ -25,7 +25,7 @@ from specchat.engine.cpu.products.blocks import (
 )
 from specchat.engine.cpu.products.products import MOST_BLOCKS, kernels, row_reader
 from specchat.engine.cpu.products.tiles import BFLOAT16, FLOAT16, FLOAT32, INT8
-from specchat.engine.formats.layout import Blocks, EightBit, FourBit, Joined, Plain, Weight
+from specchat.engine.formats.layout import Blocks, EightBit, FourBit, Joined, Plain, Weight, WordBlocks
 from specchat.engine.formats.quantise import block_scales, dequantised
 from specchat.engine.memory.vectors import FEW, LANES, panels_for
 
@@ -91,6 +91,7 @@ class Packed:
             if weight.order is not None:
                 row["order"] = self._hold(weight.order.numpy().astype(np.int32))
         else:
+            assert isinstance(weight, Tensor | EightBit)
             put("address", stored_numbers(weight, form))
             put("scales", weight.scales.float().numpy()[:, None] if isinstance(weight, EightBit) else None)
         return row
@@ -166,6 +167,8 @@ def format_of(weight: Plain) -> int:
             return BlockForm(4, coded=True, shifts=UNSHIFTED if zeros is None else ZEROS).form
         case Blocks():
             return _form_of_blocks(weight).form
+        case WordBlocks():
+            raise TypeError("in the order of a GPU's kernels")
     if weight.dtype == torch.float32:
         for dtype, half in ((torch.float16, FLOAT16), (torch.bfloat16, BFLOAT16)):
             if torch.equal(weight.to(dtype).float(), weight):

@@ -83,5 +83,5 @@ class Buffers:
         """Bytes held."""
         own = self.residual, self.logits, self.whole, self.offsets
         of_pairs = (one for pairs in self.pairs.values() for one in vars(pairs).values())
-        held = (*own, *self._shared.values(), *vars(self.attention).values(), *of_pairs)
+        held = (*own, *self._shared.values(), *self.attention, *of_pairs)
         return sum(one.nbytes for one in held if isinstance(one, Tensor))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from specchat.engine.errors import PageLockRefused
-from specchat.engine.formats.layout import EightBit, FourBit, Plain, WordBlocks
+from specchat.engine.formats.layout import Blocks, EightBit, FourBit, Joined, Weight, WordBlocks
 
 PORTABLE_AND_MAPPED = 3
 """cudaHostRegisterPortable and cudaHostRegisterMapped."""
@@ -40,7 +40,7 @@ def page_locked(tensor: Tensor, dtype: torch.dtype, device: torch.device) -> Ten
     return made
 
 
-def values_in_main(weight: Plain, device: torch.device) -> Plain:
+def values_in_main(weight: Weight, device: torch.device) -> Weight:
     """Copy the values of a weight to main memory that kernels on `device` read; its scales stay where they are.
 
     Raises:
@@ -54,5 +54,7 @@ def values_in_main(weight: Plain, device: torch.device) -> Plain:
         case WordBlocks(low=low, high=high):
             of_high = None if high is None else page_locked(high, high.dtype, device)
             return replace(weight, low=page_locked(low, low.dtype, device), high=of_high)
+        case Blocks() | Joined():
+            raise TypeError(f"{type(weight).__name__} of experts has no kernel")
         case _:
             return page_locked(weight, weight.dtype, device)

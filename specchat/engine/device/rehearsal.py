@@ -35,14 +35,15 @@ def blank(decoder: DeviceDecoder) -> DeviceDecoder:
     """
     weights, recipe = decoder.weights, decoder.config.recipe
     kept = replace(recipe, layers=_sharing(list(_distinct(recipe.layers, weights))))
-    head = mapped(weights.head, empty)
+    embed = mapped(weights.embed, empty)
+    head = embed if weights.head is weights.embed else mapped(weights.head, empty)
 
     def product(form: Matrix, *_: object) -> Product:
         held = weights.products[form]
         return Product(mapped(held.weight, empty), _or_none(held.bias))
 
     made = ModelWeights(
-        head if weights.embed is weights.head else mapped(weights.embed, empty),
+        embed,
         *walk(kept, RandomTensors(HOST, decoder.dtype), product, empty, weights.joined),
         head,
         None if weights.tokens is None else weights.tokens.to(HOST),
@@ -107,5 +108,7 @@ def _form(weight: Weight) -> tuple[object, ...]:
             return weight.bits, weight.block, weight.minimums_in, weight.order is None, *held
         case Joined(parts):
             return tuple((part.shape, _form(part)) for part in parts)
-        case _:
+        case Tensor():
             return "dense", weight.dtype
+        case _:
+            raise TypeError(f"{type(weight).__name__} has no kernel")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from specchat.engine.device.page_locked import page_locked, values_in_main
-from specchat.engine.formats.layout import Blocks, Joined, Weight, WordBlocks, mapped, tensors_of, values_of
+from specchat.engine.formats.layout import Blocks, Joined, Plain, Weight, WordBlocks, mapped, tensors_of, values_of
 from specchat.engine.formats.quantise import by_exponents, by_rows, quantise
 from specchat.engine.formats.words import in_words
 from specchat.engine.kernels.gpu_shapes import joined_scores
@@ -179,11 +179,13 @@ def _for_kernels(weight: Weight) -> Weight:
     """A weight in the order, and with the scales, that kernels read."""
     match weight:
         case Joined(parts):
-            return Joined(tuple(map(_for_kernels, parts)))
-        case Blocks():
-            return in_words(weight)
+            return Joined(tuple(map(_part_for_kernels, parts)))
         case _:
-            return by_exponents(weight)
+            return _part_for_kernels(weight)
+
+
+def _part_for_kernels(part: Plain) -> Plain:
+    return in_words(part) if isinstance(part, Blocks) else by_exponents(part)
 
 
 def held_bytes(weights: ModelWeights) -> int:

@@ -46,7 +46,7 @@ class StorageLayout:
     minimums: Literal["none", "apart", "paired"] = "none"
 
     def bytes(self, outputs: int, inputs: int, in_bytes: bool = False, in_words: bool = False) -> int:
-        """Bytes of a matrix, whose scales take a byte each if they are `in_bytes`; `in_words`: as `layout.WordBlocks`."""
+        """Bytes of a matrix; scales take a byte each if they are `in_bytes`; `in_words`: as `layout.WordBlocks`."""
         values = outputs * inputs * self.bits // 8
         if self.scales == "none":
             return values

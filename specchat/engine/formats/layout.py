@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor, float32
 
@@ -166,6 +166,7 @@ Plain = Tensor | FourBit | EightBit | Blocks | WordBlocks
 """Matrix [outputs, inputs] of one storage; a plain tensor is dense."""
 Weight = Plain | Joined
 """Matrix [outputs, inputs] in any of the formats."""
+Stored = TypeVar("Stored", bound=Weight)
 
 
 def values_of(weight: Weight) -> Tensor:
@@ -179,9 +180,9 @@ def values_of(weight: Weight) -> Tensor:
             return weight
 
 
-def mapped(weight: Weight, of: Callable[[Tensor], Tensor]) -> Weight:
+def mapped(weight: Stored, of: Callable[[Tensor], Tensor]) -> Stored:
     """A weight of what `of` makes of each tensor of `weight`."""
-    made: Weight = _mapped(weight, of)
+    made: Stored = _mapped(weight, of)
     return made
 
 

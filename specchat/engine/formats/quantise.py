@@ -165,7 +165,7 @@ def block_scales(weight: FourBit) -> Tensor:
     return read.view(weight.scales.shape) + nested.offset[:, None]
 
 
-def by_exponents(weight: Weight) -> Weight:
+def by_exponents(weight: WeightKind) -> WeightKind | FourBit:
     """The same weight with scales of a byte each, exactly, if it has small blocks and all scales are powers of two."""
     if not isinstance(weight, FourBit) or weight.block != EXPONENT_BLOCK or weight.nested is not None:
         return weight
@@ -181,7 +181,7 @@ def by_exponents(weight: Weight) -> Weight:
     return replace(weight, scales=stored, nested=nested)
 
 
-def by_rows(weight: Weight, of: Callable[[Tensor], Tensor]) -> Weight:
+def by_rows(weight: Weight, of: Callable[[Tensor], Tensor]) -> Any:
     """A weight of what `of` makes of each tensor that has a row for each output; nested scales are dequantised.
 
     The rows of `Joined` are taken part by part.
@@ -276,7 +276,7 @@ def table_rows(table: Table, tokens: Tensor) -> Tensor:
 
 def owned(weight: WeightKind) -> WeightKind:
     """Copy a matrix from the file's memory, with nested scales dequantised."""
-    copied: Any = mapped(by_rows(weight, lambda rows: rows), torch.clone)
+    copied: WeightKind = mapped(by_rows(weight, lambda rows: rows), torch.clone)
     return copied
 
 

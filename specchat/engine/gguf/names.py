@@ -187,6 +187,7 @@ class _Walk:
         yield from self._matrix(
             mixer.mix, ["attn_qkv", "attn_gate"], [turned(mixer.value_dim, keys), turned(mixer.value_dim)]
         )
+        assert mixer.gates
         if "ssm_ba.weight" in self:
             of_key = [*range(0, 2 * mixer.value_heads, 2 * mixer.sharing)]
             for part, name in enumerate(mixer.gates.names):

@@ -12,6 +12,7 @@ from torch import Tensor
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.page_locked import page_locked
 from specchat.engine.device.weights import load
+from specchat.engine.formats.layout import values_of
 from specchat.engine.gpu_checks import place
 from specchat.engine.gpu_checks.notes import Notes
 from specchat.engine.heads.files import FoundHeads, HeadFiles
@@ -42,7 +43,7 @@ def decoder(folder: Path, quant: Quant | None, device: torch.device, context: in
     """Load a model in the precision of pairs on a GPU, float32 under the interpreter."""
     checkpoint = Checkpoint.open(folder)
     weights = load(checkpoint, quant, device, place.dtype() if device.type == "cuda" else torch.bfloat16)
-    return DeviceDecoder(checkpoint.config, weights, context, device, weights.embed.dtype)
+    return DeviceDecoder(checkpoint.config, weights, context, device, values_of(weights.embed).dtype)
 
 
 def runner(demo: Path, quant: Quant | None, captured: bool) -> Runner:

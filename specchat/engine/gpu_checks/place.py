@@ -1,7 +1,6 @@
 """The device of a check, the GPU or main memory under the interpreter, and random tensors there."""
 
 import os
-from typing import cast
 
 import torch
 from torch import Tensor
@@ -91,7 +90,7 @@ def blocks_of(kind: str, outputs: int, inputs: int) -> Blocks:
             return numbers.to(device())
         return (0.5 + torch.rand(numbers.shape, generator=drawn)).div(64 * inputs**0.5).half().to(device())
 
-    return cast(Blocks, mapped(known.read(raw, inputs), sane))
+    return mapped(known.read(raw, inputs), sane)
 
 
 def largest(difference: Tensor) -> float:

@@ -138,7 +138,8 @@ def splits(weight: Weight) -> int:
 def activates(weight: Weight) -> bool:
     """Return true if `multiply` applies the activation of gates itself, by shape, format and GPU."""
     bits, count = bits_of(weight), processors(values_of(weight).device)
-    return len(bits) == 1 and gpu_shapes.activates(*weight.shape, bits[0], count)
+    outputs, inputs = weight.shape
+    return len(bits) == 1 and gpu_shapes.activates(outputs, inputs, bits[0], count)
 
 
 def multiply(
@@ -184,7 +185,7 @@ def multiply(
     ends = list(accumulate(part.shape[0] for part in parts))
     for part, bits, end in zip(parts, bits_of(weight), ends, strict=True):
         begin = end - part.shape[0]
-        of_part = widened(part_of(cut, *part.shape, bits), part.shape[0], bits, rows, count)
+        of_part = widened(part_of(cut, end - begin, inputs, bits), end - begin, bits, rows, count)
         into = out if len(parts) == 1 else out[..., begin:end]
         found = stored(part, None if bias is None else bias[begin:end])
         launch(x, found, into, rows, of_part, RowTiles(rows), skip, activation)
@@ -236,4 +237,5 @@ def launch(
 
 
 def _tiling(weight: Weight) -> Tiling:
-    return tiling(*weight.shape, max(bits_of(weight)), processors(values_of(weight).device))
+    outputs, inputs = weight.shape
+    return tiling(outputs, inputs, max(bits_of(weight)), processors(values_of(weight).device))

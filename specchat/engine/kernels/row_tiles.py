@@ -29,8 +29,8 @@ def load(
 ) -> tl.tensor:
     """Inputs k .. k + BK - 1 of the rows `row` of a tile: TYPE [ROWS, BK]; `origin` are the rows of x.
 
-    Beside weights in blocks they are in the order of `weight_tiles._by_threads`; `weight.order`, if any, has the place of
-    each input of the weights in a row.
+    Beside weights in blocks they are in the order of `weight_tiles._by_threads`; `weight.order`, if any, has the place
+    of each input of the weights in a row.
     """
     BK: tl.constexpr = program.inputs
     inputs = weight.inputs

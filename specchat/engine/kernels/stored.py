@@ -70,7 +70,7 @@ class StoredWeight(NamedTuple):
     form: Form
 
 
-def stored(weight: Plain, bias: Tensor | None, experts: int = 0) -> StoredWeight:
+def stored(weight: Weight, bias: Tensor | None, experts: int = 0) -> StoredWeight:
     """Return the tensors of `weight`, of so many `experts`, as kernels take them; 0: one matrix.
 
     Raises:

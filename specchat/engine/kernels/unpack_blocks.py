@@ -5,11 +5,12 @@ words are joined and not shifted by a range: the compiler turns weights over to 
 only if all that they are made of are loaded tensors and constants.
 """
 
+from typing import Any
+
 import triton
 import triton.language as tl
 
 from specchat.engine.formats import format
-from specchat.engine.kernels.stored import WeightTensors
 from specchat.engine.kernels.unpack import coded, numbers, picked
 
 SUPER_BLOCK = tl.constexpr(format.SUPER_BLOCK)
@@ -32,7 +33,7 @@ def table(code: tl.tensor) -> tl.tuple:
 
 @triton.jit  # type: ignore[untyped-decorator]
 def blocks(
-    weight: WeightTensors, table: tl.tuple, n: tl.tensor, k: tl.tensor, program: tl.constexpr, TYPE: tl.constexpr
+    weight: Any, table: tl.tuple, n: tl.tensor, k: tl.tensor, program: tl.constexpr, TYPE: tl.constexpr
 ) -> tl.tensor:
     """Return scale * value - minimum as TYPE [BN, BK], float32 rounded once; zero beyond the matrix."""
     BN: tl.constexpr = program.outputs
@@ -82,7 +83,7 @@ def _value(
 @triton.jit  # type: ignore[untyped-decorator]
 def _plane(
     plane: tl.tensor,
-    weight: WeightTensors,
+    weight: Any,
     n: tl.tensor,
     k: tl.tensor,
     program: tl.constexpr,
@@ -132,7 +133,7 @@ def _moved(words: tl.tensor, LEFT: tl.constexpr) -> tl.tensor:
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _of_blocks(weight: WeightTensors, n: tl.tensor, k: tl.tensor, program: tl.constexpr) -> tuple[tl.tensor, tl.tensor]:
+def _of_blocks(weight: Any, n: tl.tensor, k: tl.tensor, program: tl.constexpr) -> tuple[tl.tensor, tl.tensor]:
     """Return the scales and minimums of the blocks of inputs k .. k + BK - 1, float32 [BN, BK / BLOCK], or None."""
     COUNT: tl.constexpr = program.inputs // program.form.block
     minimum = None
@@ -168,7 +169,7 @@ def _of_blocks(weight: WeightTensors, n: tl.tensor, k: tl.tensor, program: tl.co
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _halves(halves: tl.tensor, weight: WeightTensors, n: tl.tensor, k: tl.tensor, program: tl.constexpr) -> tl.tensor:
+def _halves(halves: tl.tensor, weight: Any, n: tl.tensor, k: tl.tensor, program: tl.constexpr) -> tl.tensor:
     """Return float16 of blocks as float32; loaded as words, which can be copied ahead to shared memory."""
     COUNT: tl.constexpr = program.inputs // program.form.block
     width = weight.inputs // program.form.block
@@ -185,7 +186,7 @@ def _halves(halves: tl.tensor, weight: WeightTensors, n: tl.tensor, k: tl.tensor
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _supers(weight: WeightTensors, n: tl.tensor, k: tl.tensor, program: tl.constexpr) -> tuple[tl.tensor, tl.tensor]:
+def _supers(weight: Any, n: tl.tensor, k: tl.tensor, program: tl.constexpr) -> tuple[tl.tensor, tl.tensor]:
     """Return the factors of scales and minimums in the super-block of input k, float32 [BN, 1]."""
     width = weight.inputs // SUPER_BLOCK
     where = n * width + k // SUPER_BLOCK

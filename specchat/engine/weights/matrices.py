@@ -150,7 +150,8 @@ def reordered(weight: Weight, order: list[int]) -> Weight:
     def chosen(rows: Tensor) -> Tensor:
         return torch.cat([rows, rows.new_zeros(1, *rows.shape[1:])])[order] if -1 in order else rows[order]
 
-    return by_rows(weight, chosen)
+    found: Weight = by_rows(weight, chosen)
+    return found
 
 
 def _runs(weight: Joined, order: list[int]) -> list[Weight]:
