@@ -135,7 +135,7 @@ class _Vocabulary(Foreign):
     vocab: dict[str, int] | list[tuple[str, float]] | None = Field(None, description="an object of numbers, or a list")
 
 
-class _Added(Foreign):
+class _AddedToken(Foreign):
     id: int = Field(description="a number")
     content: str = Field(description="a text")
 
@@ -144,7 +144,7 @@ class _Tokenizer(Foreign):
     """The part of a tokenizer.json that gives tokens their numbers."""
 
     model: _Vocabulary = Field(description="an object")
-    added_tokens: list[_Added] | None = Field(None, description="a list")
+    added_tokens: list[_AddedToken] | None = Field(None, description="a list")
 
 
 def _tokens(about: About) -> str:

@@ -14,7 +14,7 @@ from specchat.models.offers import Offer
 from specchat.models.pull import Order
 
 RUNS = {DEFAULT_BACKEND: "", GGUF_BACKEND: "llama.cpp", HF_BACKEND: "transformers", REMOTE_BACKEND: "a server"}
-"""What runs a pair, by its backend; empty for specchat's own decoder."""
+"""Names of programs that run a pair, by its backend; empty for specchat's own decoder."""
 
 
 def size(count: int) -> str:

@@ -33,7 +33,7 @@ CODED = 16
 """Numbers of a table."""
 
 
-class Piece(NamedTuple):
+class OutputPanels(NamedTuple):
     """Outputs of a matrix that are consecutive in a product, and the panels that they fill."""
 
     outputs: slice
@@ -68,7 +68,7 @@ class Packed:
         rows[0]["panels"] = sum(int(row["stored"][0]) for row in rows)
         self._rows.append(rows[0])
 
-    def _part(self, weight: Plain, bias: Tensor | None, of: Sequence[Piece]) -> NDArray[Any]:
+    def _part(self, weight: Plain, bias: Tensor | None, of: Sequence[OutputPanels]) -> NDArray[Any]:
         """A PRODUCT of outputs of one storage."""
         row, form = np.zeros(1, PRODUCT), format_of(weight)
         row["form"], row["inputs"] = form, weight.shape[1]
@@ -125,7 +125,7 @@ def concatenate(parts: list[NDArray[Any]]) -> NDArray[Any]:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def pieces(weight: Weight, ends: Sequence[int]) -> list[list[Piece]] | None:
+def pieces(weight: Weight, ends: Sequence[int]) -> list[list[OutputPanels]] | None:
     """The pieces of each part of a weight where a vector begins after each of the outputs `ends`.
 
     None where no product has such a weight: a part begins within a vector, parts have unlike orders of their inputs, or
@@ -152,7 +152,7 @@ def pieces(weight: Weight, ends: Sequence[int]) -> list[list[Piece]] | None:
                 return None
             before = (start - first) // LANES
             panels = panels_for(last - first) - before if stop == last else (stop - start) // LANES
-            of_part.append(Piece(slice(start - begin, stop - begin), panels))
+            of_part.append(OutputPanels(slice(start - begin, stop - begin), panels))
         found.append(of_part)
         begin = end
     return found

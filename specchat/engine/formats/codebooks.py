@@ -73,7 +73,7 @@ _CODEBOOKS = {
         "0RR9100000",
     ),
 }
-"""Of each type the number of magnitudes, the values of a row, and its rows: a bit for each that could be, in the order
+"""Number of magnitudes of each type, the values of a row, and its rows: a bit for each that could be, in the order
 of base-n numbers whose lowest digit is the first value, packed from the lowest bit on, in base 85."""
 
 

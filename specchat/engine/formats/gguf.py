@@ -32,7 +32,7 @@ OF_THREE_BITS = {
 is an odd number times that of the super-block."""
 
 
-class Parts(NamedTuple):
+class BlockParts(NamedTuple):
     """Blocks taken apart; n are the blocks of the file.
 
     `numbers` uint8 [n, numbers of a block]; `scales` and `minimums` [n, scales of a block]; `supers` and
@@ -56,7 +56,7 @@ class BlockType:
     size: int
     octets: int
     layout: StorageLayout
-    parts: "Callable[[Tensor], Parts]"
+    parts: "Callable[[Tensor], BlockParts]"
     offset: int = 0
     code: tuple[float, ...] | None = None
 
@@ -113,32 +113,32 @@ def _in_turn(octets: "Tensor", bits: int) -> "Tensor":
     return _fields(octets, bits, 1)
 
 
-def _simple(bits: int, has_minimum: bool) -> "Callable[[Tensor], Parts]":
+def _simple(bits: int, has_minimum: bool) -> "Callable[[Tensor], BlockParts]":
     """Blocks of 32: scale, minimum added and not taken away, fifth bits, nibbles of inputs 16 apart."""
 
-    def parts(raw: "Tensor") -> Parts:
+    def parts(raw: "Tensor") -> BlockParts:
         begin = 4 if has_minimum else 2
         numbers = _fields(raw[:, -16:], 4, 16)
         if bits == 5:
             numbers = numbers | _in_turn(raw[:, begin : begin + 4], 1) << 4
-        return Parts(numbers, _halves(raw[:, :2]), -_halves(raw[:, 2:4]) if has_minimum else None)
+        return BlockParts(numbers, _halves(raw[:, :2]), -_halves(raw[:, 2:4]) if has_minimum else None)
 
     return parts
 
 
-def _q8_0(raw: "Tensor") -> Parts:
+def _q8_0(raw: "Tensor") -> BlockParts:
     # Signed numbers, raised to those from 0 to 255.
-    return Parts(raw[:, 2:] ^ 128, _halves(raw[:, :2]))
+    return BlockParts(raw[:, 2:] ^ 128, _halves(raw[:, :2]))
 
 
-def _q2_k(raw: "Tensor") -> Parts:
-    return Parts(_fields(raw[:, 16:80], 2, 32), raw[:, :16], None, _halves(raw[:, 80:82]), _halves(raw[:, 82:]))
+def _q2_k(raw: "Tensor") -> BlockParts:
+    return BlockParts(_fields(raw[:, 16:80], 2, 32), raw[:, :16], None, _halves(raw[:, 80:82]), _halves(raw[:, 82:]))
 
 
-def _q3_k(raw: "Tensor") -> Parts:
+def _q3_k(raw: "Tensor") -> BlockParts:
     numbers = _fields(raw[:, 32:96], 2, 32) | _fields(raw[:, :32], 1, 32) << 2
     low, high = _fields(raw[:, 96:104], 4, 8), _fields(raw[:, 104:108], 2, 4)
-    return Parts(numbers, _signed(low | high << 4) - 32, None, _halves(raw[:, 108:]))
+    return BlockParts(numbers, _signed(low | high << 4) - 32, None, _halves(raw[:, 108:]))
 
 
 def _six_bits(octets: "Tensor") -> "tuple[Tensor, Tensor]":
@@ -150,38 +150,38 @@ def _six_bits(octets: "Tensor") -> "tuple[Tensor, Tensor]":
     return scales, torch.cat((minimum & 63, rest >> 4 | minimum >> 6 << 4), 1)
 
 
-def _q4_k(raw: "Tensor") -> Parts:
+def _q4_k(raw: "Tensor") -> BlockParts:
     scales, minimums = _six_bits(raw[:, 4:16])
-    return Parts(_fields(raw[:, -128:], 4, 32), scales, minimums, _halves(raw[:, :2]), _halves(raw[:, 2:4]))
+    return BlockParts(_fields(raw[:, -128:], 4, 32), scales, minimums, _halves(raw[:, :2]), _halves(raw[:, 2:4]))
 
 
-def _q5_k(raw: "Tensor") -> Parts:
+def _q5_k(raw: "Tensor") -> BlockParts:
     of_four = _q4_k(raw)
     return of_four._replace(numbers=of_four.numbers | _fields(raw[:, 16:48], 1, 32) << 4)
 
 
-def _q6_k(raw: "Tensor") -> Parts:
+def _q6_k(raw: "Tensor") -> BlockParts:
     numbers = _fields(raw[:, :128], 4, 64) | _fields(raw[:, 128:192], 2, 32) << 4
-    return Parts(numbers, _signed(raw[:, 192:208]), None, _halves(raw[:, 208:]))
+    return BlockParts(numbers, _signed(raw[:, 192:208]), None, _halves(raw[:, 208:]))
 
 
-def _iq4_nl(raw: "Tensor") -> Parts:
-    return Parts(_fields(raw[:, 2:], 4, 16), _halves(raw[:, :2]))
+def _iq4_nl(raw: "Tensor") -> BlockParts:
+    return BlockParts(_fields(raw[:, 2:], 4, 16), _halves(raw[:, :2]))
 
 
-def _iq4_xs(raw: "Tensor") -> Parts:
+def _iq4_xs(raw: "Tensor") -> BlockParts:
     scales = _in_turn(raw[:, 4:8], 4) | _in_turn(raw[:, 2:4], 2) << 4
-    return Parts(_fields(raw[:, 8:], 4, 16), _signed(scales) - 32, None, _halves(raw[:, :2]))
+    return BlockParts(_fields(raw[:, 8:], 4, 16), _signed(scales) - 32, None, _halves(raw[:, :2]))
 
 
-def _coded(name: str, rows: "Tensor", signs: "Tensor", scales: "Tensor", supers: "Tensor") -> Parts:
+def _coded(name: str, rows: "Tensor", signs: "Tensor", scales: "Tensor", supers: "Tensor") -> BlockParts:
     """Numbers of magnitudes and signs: rows of a codebook [n, rows], a sign bit for each number in bytes [n, size / 8].
 
     The bit above those of a magnitude is its sign.
     """
     numbers = codebook(name)[rows.int()].flatten(1)
     above = 3 if name.startswith("IQ3") else 2
-    return Parts(numbers | _in_turn(signs, 1) << above, 2 * scales + 1, None, supers)
+    return BlockParts(numbers | _in_turn(signs, 1) << above, 2 * scales + 1, None, supers)
 
 
 def _of_words(octets: "Tensor") -> "tuple[Tensor, Tensor]":
@@ -205,23 +205,23 @@ def _even(sevens: "Tensor") -> "Tensor":
     return (sevens | ((folded ^ folded >> 1) & 1) << 7).to(torch.uint8)
 
 
-def _iq3_xxs(raw: "Tensor") -> Parts:
+def _iq3_xxs(raw: "Tensor") -> BlockParts:
     signs, scales = _of_words(raw[:, 66:])
     return _coded("IQ3_XXS", raw[:, 2:66], signs, scales, _halves(raw[:, :2]))
 
 
-def _iq3_s(raw: "Tensor") -> Parts:
+def _iq3_s(raw: "Tensor") -> BlockParts:
     rows = raw[:, 2:66].int() | _in_turn(raw[:, 66:74], 1).int() << 8
     return _coded("IQ3_S", rows, raw[:, 74:106], _in_turn(raw[:, 106:], 4), _halves(raw[:, :2]))
 
 
-def _iq2_xxs(raw: "Tensor") -> Parts:
+def _iq2_xxs(raw: "Tensor") -> BlockParts:
     words = raw[:, 2:].unflatten(1, (-1, 2, 4))
     signs, scales = _of_words(words[:, :, 1].flatten(1))
     return _coded("IQ2_XXS", words[:, :, 0].flatten(1), signs, scales, _halves(raw[:, :2]))
 
 
-def _iq2_xs(raw: "Tensor") -> Parts:
+def _iq2_xs(raw: "Tensor") -> BlockParts:
     import torch
 
     words = raw[:, 2:66].contiguous().view(torch.int16).int()
@@ -229,7 +229,7 @@ def _iq2_xs(raw: "Tensor") -> Parts:
     return _coded("IQ2_XS", words & 511, _even(words >> 9 & 127), scales, _halves(raw[:, :2]))
 
 
-def _iq2_s(raw: "Tensor") -> Parts:
+def _iq2_s(raw: "Tensor") -> BlockParts:
     rows = raw[:, 2:34].int() | _in_turn(raw[:, 66:74], 2).int() << 8
     return _coded("IQ2_S", rows, raw[:, 34:66], _in_turn(raw[:, 74:], 4), _halves(raw[:, :2]))
 

@@ -142,7 +142,7 @@ class WordBlocks:
 
     @property
     def minimums_in(self) -> str:
-        """Where the minimums of blocks are: "none", "halves", "bytes", or "nibbles" of the bytes of scales."""
+        """Storage of the minimums of blocks: "none", "halves", "bytes", or "nibbles" of the bytes of scales."""
         if self.supers is None or self.supers.dtype == float32:
             return "none" if self.minimums is None else "halves"
         return "bytes" if self.scales.shape[1] * self.block > self.shape[1] else "nibbles"

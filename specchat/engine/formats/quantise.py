@@ -213,7 +213,7 @@ def _by_supers(weight: Blocks, numbers: Tensor, supers: Tensor | None) -> Tensor
 
 
 def block_values(weight: Blocks) -> Tensor:
-    """What the numbers of a weight stand for, float32 [outputs, inputs], in the order of its storage."""
+    """Values of the numbers of a weight, float32 [outputs, inputs], in the order of its storage."""
     numbers = fields(weight.low, weight.low_bits)
     if weight.high is not None:
         numbers = numbers | (fields(weight.high, weight.bits - weight.low_bits) << weight.low_bits)

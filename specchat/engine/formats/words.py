@@ -72,17 +72,17 @@ def _unit(is_code: bool) -> int:
 
 def _turned(words: Tensor, bits: int, unit: int, back: bool = False) -> Tensor:
     """Move the numbers of `bits` bits of words int32 [outputs, words] to their units, or back."""
-    places = [(bits * number, _place(number, bits, unit)) for number in range(32 // bits)]
+    places = [(bits * number, _offset(number, bits, unit)) for number in range(32 // bits)]
     if all(one == other for one, other in places):
         return words
     turned = torch.zeros_like(words)
-    for found, made in zip(words.flatten().split(SLAB), turned.view(-1).split(SLAB), strict=True):
+    for found, out in zip(words.flatten().split(SLAB), turned.view(-1).split(SLAB), strict=True):
         for source, target in places:
             source, target = (target, source) if back else (source, target)
-            made |= (found >> source & ((1 << bits) - 1)) << target
+            out |= (found >> source & ((1 << bits) - 1)) << target
     return turned
 
 
-def _place(number: int, bits: int, unit: int) -> int:
+def _offset(number: int, bits: int, unit: int) -> int:
     turn, at = divmod(number, 32 // unit)
     return unit * (at ^ (unit == 4)) + bits * turn

@@ -17,7 +17,7 @@ _SLOTS = tl.constexpr(STATE_SLOTS)
 
 
 class RowText(NamedTuple):
-    """Where the rows of a pass stand, as in `convolve`."""
+    """Positions of the rows of a pass, as in `convolve`."""
 
     start: Tensor
     length: Tensor
@@ -35,7 +35,7 @@ class GateWeights(NamedTuple):
 
 
 class RowOutputs(NamedTuple):
-    """What `convolve` reads and writes of entries, and what else it writes."""
+    """Entries that `convolve` reads and writes, and its other outputs."""
 
     logged: Tensor
     inputs: Tensor

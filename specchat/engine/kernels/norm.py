@@ -45,7 +45,7 @@ class NormShape(NamedTuple):
 
 
 class ResidualUpdate(NamedTuple):
-    """What becomes of the residual stream, as in `add_rms_norm`; a factor of 1 is None, without a multiplication."""
+    """Changes of the residual stream, as in `add_rms_norm`; a factor of 1 is None, without a multiplication."""
 
     residual: Tensor
     after: NormOf | None
@@ -130,20 +130,20 @@ def normed(x: tl.tensor, norm: NormOf, column: tl.tensor, inside: tl.tensor, hid
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def stored(x: tl.tensor, update: ResidualUpdate, place: tl.tensor, inside: tl.tensor) -> tl.tensor:
-    """Return x, times the factor at the end of a layer if there is one, and write it to places of the stream."""
+def stored(x: tl.tensor, update: ResidualUpdate, offsets: tl.tensor, inside: tl.tensor) -> tl.tensor:
+    """Return x, times the factor at the end of a layer if there is one, and write it to the `offsets` of the stream."""
     if update.scalar is not None:
         x = x * tl.load(update.scalar)
-    tl.store(update.residual + place, x, mask=inside)
+    tl.store(update.residual + offsets, x, mask=inside)
     return x
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def stored_unless_skipped(x: tl.tensor, update: ResidualUpdate, place: tl.tensor, inside: tl.tensor) -> tl.tensor:
+def stored_unless_skipped(x: tl.tensor, update: ResidualUpdate, offsets: tl.tensor, inside: tl.tensor) -> tl.tensor:
     """Return x of a layer whose second half is left out: as `stored` unless the flag `earlier` leaves out the first."""
     if update.scalar is not None and update.skip is not None:  # noqa: SIM102
         if tl.load(update.earlier) == 0:
-            x = stored(x, update, place, inside)
+            x = stored(x, update, offsets, inside)
     return x
 
 

@@ -79,8 +79,8 @@ def _short_conv(
             node = tl.where(above >= 0, above, tl.minimum(node, 0) - 1)
         position = text + node
         of_pass = position >= first
-        place = partials.first + (position - first) * partials.row + channel
-        now = _given(place, inside & of_pass, channels, partials, entries)
+        of_row = partials.first + (position - first) * partials.row + channel
+        now = _given(of_row, inside & of_pass, channels, partials, entries)
         there = inside & (position >= 0) & (position < first)
         before = tl.load(entries + position % held * half + column, mask=there, other=0.0).to(tl.float32)
         x += tl.where(of_pass, now, before) * tl.load(taps + TAPS - 1 - back, mask=inside, other=0.0)
