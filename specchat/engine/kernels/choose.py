@@ -88,14 +88,10 @@ def _choose(
                 GROUPS,
                 GROUP,
             )
-            most = tl.full((), float("-inf"), tl.float32)
             stream = noise.drafting(before, tl.load(state.integers + _BY_BLOCKS))
-            for start in range(0, n, BLOCK):
-                ids, inside = filters.tokens(candidates, start, n, True, BLOCK)
-                s = tl.load(scores + ids, mask=inside, other=float("-inf"))
-                noisy = s + noise.gumbel(key, position, stream, ids)
-                noisy = tl.where(filters.keeps(s, ids, cut, last), noisy, float("-inf"))
-                most, token = filters.better(most, token, noisy, ids)
+            token = _noisiest(
+                token, filters.Distribution(scores, cut, last, top, mass), candidates, n, key, position, stream, BLOCK
+            )
         else:
             noisy = tl.load(scored.drawn + place, mask=b < blocks, other=float("-inf"))
             ids = tl.load(scored.drawn_id + place, mask=b < blocks, other=0)
@@ -109,29 +105,43 @@ def _choose(
             end = tl.load(state.drafted) + 1
             node_ids = tl.arange(0, NODES)
             above = tl.load(state.parents + node_ids, mask=node_ids < end, other=-1)
-            children = tl.sum((above == at).to(tl.int32) << node_ids, 0)
-            if children != 0:
+            set = tl.sum((above == at).to(tl.int32) << node_ids, 0)
+            if set != 0:
                 sampled = purpose == _SAMPLED
                 # Without a sample `draft` is the row itself, which a thread of this program is writing.
                 token = acceptance.ratio(
                     filters.Distribution(scores, cut, last, top, mass),
                     filters.distribution(draft, draft_strides.scores, at, sampled),
-                    candidates,
-                    sampled,
-                    state.fed,
-                    children,
-                    at + 1,
-                    end,
-                    key,
-                    position,
-                    filtered,
-                    n,
+                    filters.Candidates(candidates, n, filtered),
+                    acceptance.Children(state.fed, set, at + 1, end, sampled, key, position),
                     vocab,
                     BLOCK,
                 )
     if purpose == _CHOOSE:
         tl.store(state.sure + at, tl.exp(tl.load(scores + token) - base) / tl.maximum(mass, 1e-30))
     tl.store(chosen + row, token)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _noisiest(
+    token: tl.tensor,
+    row: filters.Distribution,
+    candidates: tl.tensor,
+    n: tl.tensor,
+    key: tl.tensor,
+    position: tl.tensor,
+    stream: tl.tensor,
+    BLOCK: tl.constexpr,
+) -> tl.tensor:
+    """Token with the largest sum of score and noise among the first n candidates that are kept; `token` without one."""
+    most = tl.full((), float("-inf"), tl.float32)
+    for start in range(0, n, BLOCK):
+        ids, inside = filters.tokens(candidates, start, n, True, BLOCK)
+        s = tl.load(row.scores + ids, mask=inside, other=float("-inf"))
+        noisy = s + noise.gumbel(key, position, stream, ids)
+        noisy = tl.where(filters.keeps(s, ids, row.cut, row.last), noisy, float("-inf"))
+        most, token = filters.better(most, token, noisy, ids)
+    return token
 
 
 def choose(scored: Scored, state: VerifyState, first_row: int, rows: int, chosen: Tensor) -> None:

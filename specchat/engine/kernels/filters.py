@@ -14,6 +14,14 @@ _TOP_K, _TOP_P = tl.constexpr(TOP_K), tl.constexpr(TOP_P)
 _TAIL, _LOG_MIN_P = tl.constexpr(TAIL), tl.constexpr(LOG_MIN_P)
 
 
+class Candidates(NamedTuple):
+    """Tokens of a row that may be kept: the first `count` of `tokens` if `listed`, otherwise ids below `count`."""
+
+    tokens: tl.tensor
+    count: tl.tensor
+    listed: tl.tensor
+
+
 class Distribution(NamedTuple):
     """A row after `choose`: p(token) = exp(score - top) / mass where `keeps(score, token, cut, last)`, else 0."""
 
