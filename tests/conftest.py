@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Callable, Generator, Iterator, Mapping
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from threading import Event
 from time import monotonic
@@ -20,6 +21,8 @@ from specchat.chat.store import Store
 
 DRIVERS = (Path("/proc/driver/nvidia/version"), Path("/usr/lib/wsl/lib/libcuda.so.1"))
 """What shows an NVIDIA driver, of Linux itself and of Windows below WSL2."""
+MISSING = [name for name in ("llama_cpp", "gguf") if find_spec(name) is None]
+"""Packages of GGUF files that are not installed."""
 LONG = (
     "tests/tui/test_collector.py",
     "tests/cpu/test_decoder.py",
@@ -173,6 +176,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         first = [group for group in LONG if group in groups]
         others = sorted(groups.keys() - set(LONG), key=lambda group: (-len(groups[group]), group))
         items[:] = [item for group in (*first, *others) for item in groups[group]]
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Tests that need both packages of GGUF files have the mark `needs_llama`, of the writer alone `needs_gguf`."""
+    marks = {mark.name for mark in item.iter_markers()}
+    if missing := [name for name in MISSING if "needs_llama" in marks or f"needs_{name}" in marks]:
+        reason = f"needs {' and '.join(missing)}: pip install 'specchat[gguf]'"
+        item.add_marker(pytest.mark.skip(reason=reason))
 
 
 def pytest_collection_finish() -> None:

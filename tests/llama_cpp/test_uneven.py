@@ -14,9 +14,10 @@ from specchat.engine.protocol.pair import GgufOptions
 from specchat.engine.protocol.requests import Generate
 from specchat.engine.session import Session
 from specchat.engine.weights.checkpoint import Checkpoint
+from tests.conftest import MISSING
 from tests.engine.test_lossless import SAMPLINGS
 from tests.engine.tiny import MORE, checkpoint
-from tests.llama_cpp.conftest import MISSING, byte_tokenizer, loaded
+from tests.llama_cpp.conftest import byte_tokenizer, loaded
 
 pytestmark = pytest.mark.needs_llama
 
