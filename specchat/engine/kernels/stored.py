@@ -5,6 +5,7 @@ A new form is a name of a `Form`, a case in `stored`, and a function in `unpack.
 
 from typing import Any, Literal, NamedTuple
 
+import torch
 from torch import Tensor
 
 from specchat.engine.errors import ModelError
@@ -17,6 +18,7 @@ class Form(NamedTuple):
     Attributes:
         block: inputs that share a scale; 0 without blocks.
         low, high, minimums: bits of the planes of "blocks", and where minimums are, as in `layout.WordBlocks`.
+        coded: true of blocks whose numbers stand for those of a code.
     """
 
     name: Literal["four_bit", "blocks", "eight_bit", "dense"]
@@ -24,6 +26,7 @@ class Form(NamedTuple):
     low: int = 0
     high: int = 0
     minimums: str = "none"
+    coded: bool = False
 
 
 class NestedScales(NamedTuple):
@@ -96,7 +99,8 @@ def stored(weight: Weight, bias: Tensor | None, experts: int = 0) -> StoredWeigh
             found = tensors(packed, scales, nested=second, zeros=zeros, order=order, code=code)
             return StoredWeight(found, Form("four_bit", block))
         case WordBlocks(low, high, scales, minimums, supers, code):
-            form = Form("blocks", weight.block, weight.low_bits, weight.bits - weight.low_bits, weight.minimums_in)
+            bits, is_coded = (weight.low_bits, weight.bits - weight.low_bits), code.dtype == torch.float32
+            form = Form("blocks", weight.block, *bits, weight.minimums_in, is_coded)
             planes: dict[str, Any] = {"high": high, "high_step": step(high)}
             numbers: dict[str, Any] = {"minimums": minimums, "supers": supers, "supers_step": step(supers)}
             return StoredWeight(tensors(low, scales, **planes, **numbers, order=weight.order, code=code), form)
