@@ -45,7 +45,8 @@ class WeightTensors(NamedTuple):
         high, scales, minimums, supers, nested, zeros, order, code: as in the layout of the form; None: it has none.
         bias: float [outputs] of each matrix.
         outputs, inputs: shape of one matrix.
-        packed_step, high_step, scales_step, supers_step: elements from one matrix to the next; 0 of a single matrix.
+        packed_step, high_step, scales_step, supers_step, bias_step: elements from one matrix to the next; 0 of a single
+            matrix.
     """
 
     packed: Tensor
@@ -64,6 +65,7 @@ class WeightTensors(NamedTuple):
     high_step: int = 0
     scales_step: int = 0
     supers_step: int = 0
+    bias_step: int = 0
 
 
 class StoredWeight(NamedTuple):
@@ -73,7 +75,7 @@ class StoredWeight(NamedTuple):
     form: Form
 
 
-def stored(weight: Weight, bias: Tensor | None, experts: int = 0) -> StoredWeight:
+def stored(weight: Plain, bias: Tensor | None, experts: int = 0) -> StoredWeight:
     """Return the tensors of `weight`, of so many `experts`, as kernels take them; 0: one matrix.
 
     Raises:
@@ -86,7 +88,8 @@ def stored(weight: Weight, bias: Tensor | None, experts: int = 0) -> StoredWeigh
 
     def tensors(packed: Tensor, scales: Tensor | None = None, **others: Any) -> WeightTensors:
         sizes = outputs, inputs, step(packed)
-        return WeightTensors(packed, *sizes, scales=scales, scales_step=step(scales), bias=bias, **others)
+        steps = {"scales_step": step(scales), "bias_step": step(bias)}
+        return WeightTensors(packed, *sizes, scales=scales, bias=bias, **steps, **others)
 
     match weight:
         case FourBit(packed, scales, code, block, nested, zeros, order):
@@ -113,7 +116,7 @@ def stored(weight: Weight, bias: Tensor | None, experts: int = 0) -> StoredWeigh
 
 
 def parts_of(weight: Weight) -> tuple[Plain, ...]:
-    """Matrices of one storage each, one after another along the outputs."""
+    """Matrices, or those of experts, of one storage each, one after another along the outputs."""
     return weight.parts if isinstance(weight, Joined) else (weight,)
 
 
