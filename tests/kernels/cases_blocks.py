@@ -5,6 +5,7 @@ from torch import Tensor, bfloat16, empty, int32, uint8
 from specchat.engine.formats.gguf import TYPES
 from specchat.engine.formats.layout import WordBlocks, mapped
 from specchat.engine.formats.words import in_words
+from specchat.engine.gpu_checks.blocks import FORMS
 from specchat.engine.kernels.embed import _embed, embed
 from tests.kernels import cases_experts
 from tests.kernels.cases_products import product
@@ -14,9 +15,6 @@ HIDDEN = 4096
 """Outputs and inputs of the products."""
 SAMPLE = 64
 """Outputs of the matrix by which the storage of a type is found."""
-FORMS = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "IQ2_XXS",
-         "IQ2_S")  # fmt: skip
-"""A type for each program that unpacks blocks."""
 
 
 def blocks(kind: str, outputs: int = HIDDEN, inputs: int = HIDDEN) -> WordBlocks:

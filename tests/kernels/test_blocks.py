@@ -8,11 +8,11 @@ from specchat.engine.formats.layout import Joined
 from specchat.engine.formats.quantise import dequantised
 from specchat.engine.formats.words import in_words
 from specchat.engine.gpu_checks import place
+from specchat.engine.gpu_checks.blocks import FORMS
 from specchat.engine.kernels.embed import embed, reference_embed
 from specchat.engine.kernels.gpu_shapes import RESIDENT
 from specchat.engine.kernels.products import activates, multiply, splits
 from tests.kernels import compiled
-from tests.kernels.cases_blocks import FORMS
 from tests.kernels.test_rowwise import DEVICE, DTYPES, random
 
 CASES, MANY, TABLES = (f"tests.kernels.cases_blocks:{name}" for name in ("CASES", "MANY", "TABLES"))

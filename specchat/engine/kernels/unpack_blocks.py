@@ -191,15 +191,34 @@ def _halves(halves: tl.tensor, weight: WeightTensors, n: tl.tensor, k: tl.tensor
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _supers(supers: tl.tensor, weight: WeightTensors, n: tl.tensor, k: tl.tensor, program: tl.constexpr) -> tl.tuple:
-    """Return the factors of scales, and of minimums if any, in the super-block of input k, float32 [BN, 1]."""
-    where = n * (weight.inputs // SUPER_BLOCK) + k // SUPER_BLOCK
+    """Return the factors of scales, and of minimums if any: float32 [BN, BK / BLOCK], [BN, 1] of one super-block."""
+    COUNT: tl.constexpr = program.inputs // SUPER_BLOCK
+    width = weight.inputs // SUPER_BLOCK
+    at = k // SUPER_BLOCK
+    row = n
     there = None if program.whole else (n < weight.outputs) & (k < weight.inputs)
+    if COUNT > 1:
+        row, at = n[:, None], (at + tl.arange(0, COUNT))[None, :]
+        there = None if program.whole else (row < weight.outputs) & (at < width)
     other = None if program.whole else 0
+    where = row * width + at
     if program.form.minimums == "none":
-        found = (tl.load(supers + where, mask=there, other=other)[:, None],)
+        found = (_of_each(tl.load(supers + where, mask=there, other=other), COUNT, program),)
     else:
-        both = tl.load(supers.to(tl.pointer_type(tl.uint32)) + where, mask=there, other=other)[:, None]
+        both = _of_each(tl.load(supers.to(tl.pointer_type(tl.uint32)) + where, mask=there, other=other), COUNT, program)
         found = _from_half(both & 0xFFFF), _from_half(both >> 16)
+    return found
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _of_each(factors: tl.tensor, COUNT: tl.constexpr, program: tl.constexpr) -> tl.tensor:
+    """Return what each block has of factors [BN, COUNT] of super-blocks, or [BN] of one."""
+    if COUNT > 1:
+        BLOCKS: tl.constexpr = SUPER_BLOCK // program.form.block
+        spread = tl.broadcast_to(factors[:, :, None], (program.outputs, COUNT, BLOCKS))
+        found = tl.reshape(spread, (program.outputs, COUNT * BLOCKS))
+    else:
+        found = factors[:, None]
     return found
 
 
