@@ -47,8 +47,13 @@ HOST_MS = 0.15
 """Milliseconds between drafting steps: the report's copy to the host, and Python. Plain steps are scheduled ahead."""
 OF_BANDWIDTH = 0.95
 PASS_CYCLES = {
-    **{("nf4", 256): 726, ("nf4", 128): 432, ("nf4", 64): 260, ("mxfp4", 64): 260, ("16 bits", 64): 168},
-    **{("Q4_K", 256): 666, ("Q6_K", 256): 717},
+    ("nf4", 256): 726,
+    ("nf4", 128): 432,
+    ("nf4", 64): 260,
+    ("mxfp4", 64): 260,
+    ("16 bits", 64): 168,
+    ("Q4_K", 256): 666,
+    ("Q6_K", 256): 717,
 }
 """Cycles of the busiest pipe in one iteration of a product's loop, by storage and inputs of the iteration.
 
@@ -100,7 +105,7 @@ LLAMA = Model(LLAMA31_8B, "cuda", "nf4")
 def q4_k_m(config: ModelConfig) -> Gguf:
     """Types that llama.cpp gives a Llama in Q4_K_M: some layers have values and the last matrix of the MLP in Q6_K."""
     layers = config.recipe.layers
-    types = {name: "Q6_K" for name in config.recipe.head.names}
+    types = dict.fromkeys(config.recipe.head.names, "Q6_K")
     for number, layer in enumerate(layers):
         far = number < len(layers) // 8 or number >= 7 * len(layers) // 8 or (number - len(layers) // 8) % 3 == 2
         more = far and isinstance(layer.mixer, Attention) and isinstance(layer.feed, Gated)
@@ -149,7 +154,11 @@ class Product:
 
     def within(self, card: Card) -> bool:
         """Return true if the product applies an activation."""
-        return self.gates and self.whole is None and activates(self.outputs, self.inputs, self.bits, card.processors, self.of_row)
+        return (
+            self.gates
+            and self.whole is None
+            and activates(self.outputs, self.inputs, self.bits, card.processors, self.of_row)
+        )
 
     def come(self, card: Card) -> float:
         """Bytes that are in the second cache when the product begins."""

@@ -38,8 +38,8 @@ from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.kernels.gpu_shapes import OVERHEAD, tiling
 from tests.gpu_net.fake_torch import PROCESSORS, fake_torch
 from tests.gpu_net.shapes import weights
-from tests.kernels.test_blocks import LIMITS
 from tests.gpu_net.test_captured_heads import CEILINGS, MOST_WITH_EXPERTS
+from tests.kernels.test_blocks import LIMITS
 
 PAGE = Path(__file__).parents[1] / "docs" / "measurements.md"
 STEPS = PAGE.with_name("gpu-step.md")

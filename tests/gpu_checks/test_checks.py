@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from specchat.engine.formats.gguf import TYPES
 from specchat.engine.gpu_checks import (
     blocks,
     card,
@@ -23,7 +24,6 @@ from specchat.engine.gpu_checks import (
     short_convs,
     states,
 )
-from specchat.engine.formats.gguf import TYPES
 from specchat.engine.gpu_checks.notes import Notes
 from specchat.engine.hardware.gpu import Gpu
 from specchat.engine.kernels import expert_products, products
@@ -88,11 +88,6 @@ def test_a_way_to_unpack_is_that_of_one_type_at_least() -> None:
 def test_an_embedding_that_is_off_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "embed", lambda *_, **__: None)
     assert "embed Q4_K: off by inf" in run(blocks.embedded, "Q4_K").wrong[0]
-
-
-def test_a_part_at_anothers_place_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "parts_of", lambda weight: getattr(weight, "parts", (weight,))[::-1])
-    assert [words.partition(":")[0] for words in run(blocks.unlike).wrong][:4] == ["product of parts"] * 4
 
 
 def test_other_bits_of_experts_in_main_memory_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
