@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from measure.families import IN_MXFP4, SIZES, config
 from specchat.bench.published import LLAMA31_8B
 from specchat.engine.device.ops import LAUNCHES as OF_ATTENTION
+from specchat.engine.formats.format import StorageLayout
+from specchat.engine.formats.gguf import TYPES, Gguf
 from specchat.engine.formats.mxfp4 import Mxfp4
 from specchat.engine.kernels.gpu_shapes import (
     AHEAD_PART,
@@ -20,6 +22,7 @@ from specchat.engine.kernels.gpu_shapes import (
     activates,
     ahead_parts,
     joined_scores,
+    part_of,
     tiling,
     widened,
 )
@@ -31,7 +34,7 @@ CONTEXT = 500
 """Tokens in the KV cache."""
 NF4_BYTES = 0.5 + 1 / 64 + 4 / 64 / 256
 """Bytes of a weight: four bits, its share of a scale, and its share of that scale's scale."""
-MXFP4_BYTES = 0.5 + 1 / 32 + 4 / 32 / 256
+WEIGHT_BYTES = {"nf4": NF4_BYTES, "mxfp4": 0.5 + 1 / 32 + 4 / 32 / 256, "16 bits": 2.0}
 SUM_BYTES = 2 * 4
 """A partial sum, written and read."""
 COME = 0.5
@@ -43,11 +46,19 @@ A_PASS, PER_LAYER, CAP = 5, 2, 3
 HOST_MS = 0.15
 """Milliseconds between drafting steps: the report's copy to the host, and Python. Plain steps are scheduled ahead."""
 OF_BANDWIDTH = 0.95
-PASS_CYCLES = {(4, 256): 726, (4, 128): 432, (4, 64): 260, (16, 64): 168}
-"""Cycles of the busiest pipe in one iteration of a product's loop, by bits per weight and inputs of the iteration.
+PASS_CYCLES = {
+    ("nf4", 256): 726,
+    ("nf4", 128): 432,
+    ("nf4", 64): 260,
+    ("mxfp4", 64): 260,
+    ("16 bits", 64): 168,
+    ("Q4_K", 256): 666,
+    ("Q6_K", 256): 717,
+}
+"""Cycles of the busiest pipe in one iteration of a product's loop, by storage and inputs of the iteration.
 
-That pipe is the integers' for 4 bits (nested NF4; with 64 inputs MXFP4) and shared memory for 16 bits. The compile
-suite counts them (tests/kernels/test_products.py).
+That pipe is the integers' for codes (nested NF4), shared memory for 16 bits, and for blocks of whole numbers the issue
+of instructions. The compile suite counts them (tests/kernels/test_products.py, test_blocks.py).
 """
 
 
@@ -91,6 +102,21 @@ Programs had 64 outputs then for any number of rows.
 LLAMA = Model(LLAMA31_8B, "cuda", "nf4")
 
 
+def q4_k_m(config: ModelConfig) -> Gguf:
+    """Types that llama.cpp gives a Llama in Q4_K_M: some layers have values and the last matrix of the MLP in Q6_K."""
+    layers = config.recipe.layers
+    types = dict.fromkeys(config.recipe.head.names, "Q6_K")
+    for number, layer in enumerate(layers):
+        far = number < len(layers) // 8 or number >= 7 * len(layers) // 8 or (number - len(layers) // 8) % 3 == 2
+        more = far and isinstance(layer.mixer, Attention) and isinstance(layer.feed, Gated)
+        finer = {*layer.feed.down.names, layer.mixer.qkv.names[-1]} if more else set[str]()
+        types |= {n: "Q6_K" if n in finer else "Q4_K" for one in layer.products for n in one.names}
+    return Gguf(types)
+
+
+LLAMA_GGUF = Model(LLAMA31_8B, "cuda", "gguf", stored=q4_k_m(LLAMA31_8B))
+
+
 def family(name: str) -> Model:
     """A model of `measure.families` as a pair has it: NF4, with experts in MXFP4 as stored beside 16 bits."""
     packed = name in IN_MXFP4
@@ -101,13 +127,16 @@ def family(name: str) -> Model:
 class Product:
     """A product of a pass: `top` of `count` such matrices for a row, and `shared` ones, all of them those of any row.
 
-    `weight` are the bytes of one; `gates` is true for gates and values; `after` so many small launches ask for it.
+    `form` is the storage, `weight` the bytes of a value; `gates` is true for gates and values; `after` so many small
+    launches ask for it. A part of a matrix has its splits by `whole`, the outputs and bits of that.
     """
 
     outputs: int
     inputs: int
     bits: int
     weight: float
+    form: str = "nf4"
+    whole: tuple[int, int] | None = None
     gates: bool = False
     count: int = 1
     top: int = 1
@@ -125,7 +154,11 @@ class Product:
 
     def within(self, card: Card) -> bool:
         """Return true if the product applies an activation."""
-        return self.gates and activates(self.outputs, self.inputs, self.bits, card.processors, self.of_row)
+        return (
+            self.gates
+            and self.whole is None
+            and activates(self.outputs, self.inputs, self.bits, card.processors, self.of_row)
+        )
 
     def come(self, card: Card) -> float:
         """Bytes that are in the second cache when the product begins."""
@@ -136,7 +169,9 @@ class Product:
 
     def ms(self, card: Card, rows: int, busy: float, ahead: bool, as_timed: bool = False) -> float:
         """The longest of moving the bytes, computing on the busiest multiprocessor, and a launch; and asking before."""
-        cut, whole = tiling(self.outputs, self.inputs, self.bits, card.processors, self.of_row), self.within(card)
+        outputs, bits = self.whole or (self.outputs, self.bits)
+        cut, whole = tiling(outputs, self.inputs, bits, card.processors, self.of_row), self.within(card)
+        cut = part_of(cut, self.outputs, self.inputs, self.bits)
         splits, hit = 1 if whole else cut.splits, self.hit(rows)
         sums = self.outputs * (1 if whole else splits * SUM_BYTES)  # bfloat16 for every second output
         moved = hit * self.outputs * self.inputs * self.weight + rows * self.of_row * sums
@@ -149,7 +184,7 @@ class Product:
         if self.count == 1 and not as_timed:
             wide = widened(replace(cut, splits=splits), self.outputs, self.bits, rows, card.processors)
             read_again *= cut.outputs / wide.outputs
-        computing = passes * (PASS_CYCLES[self.bits, cut.inputs] / busy + read_again) / card.clock
+        computing = passes * (PASS_CYCLES[self.form, cut.inputs] / busy + read_again) / card.clock
         asking = ASKING_US / 1e3 if ahead and self.come(card) else 0.0
         return asking + max(moved / card.bandwidth / OF_BANDWIDTH / 1e6, computing / 1e6, LAUNCH_US / 1e3)
 
@@ -157,38 +192,56 @@ class Product:
 def products(model: Model) -> Iterator[Product]:
     """The products of a pass, the head among them."""
 
-    def made(matrix: Matrix, gates: bool = False, of: Experts | None = None, after: int = 0) -> Product:
-        bits = max(gpu_bits(model, matrix))
-        weight = 2 if bits == 16 else MXFP4_BYTES if model.stored else NF4_BYTES
+    def made(matrix: Matrix, gates: bool = False, of: Experts | None = None, after: int = 0) -> Iterator[Product]:
         among = (of.count, of.top, of.each.down in joined) if of else (1, 1, 0)
         outputs = joined_scores(sum(matrix.outputs)) if matrix in routers else sum(matrix.outputs)
-        return Product(outputs, matrix.inputs, bits, weight, gates, *among, after)
+        parts = storage_of(model, matrix, outputs)
+        whole = (outputs, max(one.bits for _, _, one in parts)) if len(parts) > 1 else None
+        for first, (rows, form, layout) in enumerate(parts):
+            weight = WEIGHT_BYTES.get(form) or layout.bytes(rows, matrix.inputs, in_words=True) / rows / matrix.inputs
+            part = rows, matrix.inputs, layout.bits, weight, form, whole
+            yield Product(*part, gates, *among, 0 if first else after)
 
     def gated(one: Gated, of: Experts | None = None) -> Iterator[Product]:
-        yield made(one.gate_up, gates=not one.ungated, of=of, after=0 if of else 1)
-        yield made(one.down, of=of)
+        yield from made(one.gate_up, gates=not one.ungated, of=of, after=0 if of else 1)
+        yield from made(one.down, of=of)
 
     recipe, joined = model.config.recipe, model.joined
     routers = {one.router for one in recipe.mixtures if one.router in joined}
     for layer in recipe.layers:
         feed, (first, *others) = layer.feed, layer.mixer.products
-        yield made(first, after=1)
+        yield from made(first, after=1)
         of_attention = OF_ATTENTION if isinstance(layer.mixer, Attention) else 0
-        yield from (made(one, after=of_attention) for one in others)
+        for one in others:
+            yield from made(one, after=of_attention)
         if isinstance(layer.mixer, Delta) and layer.mixer.gates:
-            yield made(layer.mixer.gates)
+            yield from made(layer.mixer.gates)
         if isinstance(feed, Gated):
             yield from gated(feed)
         elif feed:
-            yield made(feed.router)
+            yield from made(feed.router)
             yield from gated(feed.each, feed)
             if feed.each.down not in joined:
                 yield from gated(feed.shared) if feed.shared else ()
-                yield from map(made, [feed.shared_gate] if feed.shared_gate else [])
-        yield from map(made, (layer.input.gate, layer.input.down) if layer.input else ())
-    yield from map(made, [recipe.per_layer.project] if recipe.per_layer else [])
-    head = recipe.head
-    yield Product(sum(head.outputs), head.inputs, 16, 2, after=1)
+                yield from made(feed.shared_gate) if feed.shared_gate else ()
+        for one in (layer.input.gate, layer.input.down) if layer.input else ():
+            yield from made(one)
+    yield from made(recipe.per_layer.project) if recipe.per_layer else ()
+    yield from made(replace(recipe.head, dense=True), after=1)
+
+
+def storage_of(model: Model, matrix: Matrix, outputs: int) -> list[tuple[int, str, StorageLayout]]:
+    """Outputs, form and layout of each part of a matrix of unlike storage."""
+    if isinstance(model.stored, Gguf):
+        found = list[tuple[int, str, StorageLayout]]()
+        for name, rows in matrix.parts:
+            kind = model.stored.types[name]
+            before = found.pop()[0] if found and found[-1][1] == kind else 0
+            found.append((before + rows, kind, TYPES[kind].layout))
+        return found
+    bits = max(gpu_bits(model, matrix))
+    form = "16 bits" if bits == 16 else "mxfp4" if model.stored else "nf4"
+    return [(outputs, form, StorageLayout(bits))]
 
 
 def small(layer: Layer) -> int:
@@ -240,17 +293,22 @@ def floor_ms(model: Model, card: Card) -> float:
     return floor_bytes(model) / card.bandwidth / 1e6
 
 
-def table() -> str:
+def table(model: Model = LLAMA) -> str:
     """Markdown table of Llama-3.1-8B: a row per card, with the busiest pipe as busy as on the H200 and all the time."""
     columns = "card", "pipe busy", "floor, ms", "plain, ms", "of the floor", "nothing ahead", "8 rows, of plain"
     lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for card in CARDS:
         for busy in (BUSY, 1.0):
-            plain, floor = step_ms(LLAMA, card, 1, busy), floor_ms(LLAMA, card)
-            several = step_ms(LLAMA, card, 8, busy) / plain
-            ratios = f"{plain / floor:.2f} | {step_ms(LLAMA, card, 1, busy, ahead=False) / floor:.2f} | {several:.2f}"
+            plain, floor = step_ms(model, card, 1, busy), floor_ms(model, card)
+            several = step_ms(model, card, 8, busy) / plain
+            ratios = f"{plain / floor:.2f} | {step_ms(model, card, 1, busy, ahead=False) / floor:.2f} | {several:.2f}"
             lines.append(f"| {card.name} | {busy:.0%} | {floor:.2f} | {plain:.2f} | {ratios} |")
     return "\n".join(lines)
+
+
+def of_gguf() -> str:
+    """Markdown table of Llama-3.1-8B in Q4_K_M."""
+    return table(LLAMA_GGUF)
 
 
 def of_families() -> str:
@@ -298,4 +356,4 @@ def of_own_layers() -> str:
 
 
 if __name__ == "__main__":
-    print(table(), of_families(), of_own_layers(), sep="\n\n")
+    print(table(), of_gguf(), of_families(), of_own_layers(), sep="\n\n")

@@ -15,7 +15,9 @@ from measure.gpu_estimate import (
     FOR_FAMILIES,
     HOST_MS,
     LLAMA,
+    LLAMA_GGUF,
     OWN_LAUNCHES,
+    PASS_CYCLES,
     ROWS_A_CYCLE,
     WITH_EXPERTS,
     Card,
@@ -26,6 +28,7 @@ from measure.gpu_estimate import (
     floor_ms,
     launches,
     of_families,
+    of_gguf,
     of_own_layers,
     products,
     step_ms,
@@ -36,6 +39,7 @@ from specchat.engine.kernels.gpu_shapes import OVERHEAD, tiling
 from tests.gpu_net.fake_torch import PROCESSORS, fake_torch
 from tests.gpu_net.shapes import weights
 from tests.gpu_net.test_captured_heads import CEILINGS, MOST_WITH_EXPERTS
+from tests.kernels.test_blocks import LIMITS
 
 PAGE = Path(__file__).parents[1] / "docs" / "measurements.md"
 STEPS = PAGE.with_name("gpu-step.md")
@@ -45,7 +49,7 @@ AFTER = 3
 """Launches after the head: scores, choose, commit."""
 
 
-@pytest.mark.parametrize("made", [table, of_families, of_own_layers])
+@pytest.mark.parametrize("made", [table, of_gguf, of_families, of_own_layers])
 def test_the_page_shows_the_tables(made: Callable[[], str]) -> None:
     assert made() in PAGE.read_text(), "run python -m measure.gpu_estimate"
 
@@ -85,6 +89,22 @@ def test_what_is_wanted_of_two_cards_holds_or_is_said() -> None:
     assert [of_floor(ampere), several(ampere)] == pytest.approx([1.23, 1.07], abs=0.005)
     assert "1.2 times the floor on a 4090 (estimated 1.15; 1.201 with nothing asked ahead" in page
     assert "which both keep (1.05 and 1.07)" in page
+
+
+def test_a_gguf_file_is_near_its_floor() -> None:
+    """Weights of 4.71 GB, which are the 4.92 GB of the file without its table of tokens."""
+    assert floor_bytes(LLAMA_GGUF) == pytest.approx(4.72e9 + 2 * 32 * 8 * 128 * 2 * 500, rel=0.002)
+    for name in ("RTX 4090", "RTX 3090"):
+        card = next(card for card in CARDS if card.name == name)
+        assert step_ms(LLAMA_GGUF, card, 1, BUSY) <= 1.25 * floor_ms(LLAMA_GGUF, card)
+
+
+@pytest.mark.parametrize("kind", ["Q4_K", "Q6_K"])
+def test_blocks_take_the_cycles_that_the_compile_suite_allows(kind: str) -> None:
+    """A warp of four issues an instruction a cycle; the pipe of integers is less busy."""
+    *_, instructions, _, integers = LIMITS[kind]
+    assert PASS_CYCLES[kind, 256] == pytest.approx(instructions * 64 * 256 / 128, abs=1)
+    assert PASS_CYCLES[kind, 256] > integers
 
 
 def of_floor(card: Card, ahead: bool = True) -> float:

@@ -42,8 +42,9 @@ CHECKS = (
     _check("rows", "a row alone has the bits that it has in company", "rows:alone", "kernels", 240, True),
     _check("trees", "a tree's nodes have the bits of chains", "rows:trees", "kernels", 240, True),
     _check("captured", "captured graphs write what eager launches write", "demo:captured_and_eager", "gpu", 480, True),
-    # One GPU alone has shown how far these may be off: the three below take no card out of use.
+    # One GPU alone has shown how far these may be off: the four below take no card out of use.
     _check("experts", "mixtures against their reference, and rows of them alone", "experts:experts", "kernels", 240),
+    _check("blocks", "weights of GGUF files against their reference, and rows alone", "blocks:blocks", "kernels", 480),
     _check("demo-bf16", "the demo in bfloat16: logits and 200 tokens against the CPU", "demo:in_bfloat16", "gpu", 240),
     _check("demo-nf4", "the same with NF4 weights", "demo:in_nf4", "gpu", 240),
     _check("verify-cost", "what a step costs that verifies 1 to 16 tokens", "demo:verify_cost", "gpu", 240),

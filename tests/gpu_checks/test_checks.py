@@ -9,13 +9,16 @@ import pytest
 import torch
 from torch import Tensor
 
+from specchat.engine.formats.gguf import TYPES
 from specchat.engine.gpu_checks import (
+    blocks,
     card,
     drafts,
     environment,
     experts,
     kernels,
     layers,
+    place,
     remembered,
     rows,
     short_convs,
@@ -25,6 +28,7 @@ from specchat.engine.gpu_checks.notes import Notes
 from specchat.engine.hardware.gpu import Gpu
 from specchat.engine.kernels import expert_products, products
 from specchat.engine.kernels.processors import as_with
+from specchat.engine.kernels.stored import stored
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU here")
 
@@ -59,6 +63,31 @@ def test_experts_are_right_under_the_interpreter(dtype: torch.dtype, monkeypatch
     assert notes.wrong == []
     told = [row["what"] for row in notes.rows]
     assert told == ["experts nf4", "experts dense", "experts dense", "experts int8 in main memory"]
+
+
+@pytest.mark.parametrize("dtype", [pytest.param(torch.float32, marks=pytest.mark.slow), torch.bfloat16], ids=str)
+def test_blocks_are_right_under_the_interpreter(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks.place, "dtype", lambda: dtype)
+    monkeypatch.setattr(blocks, "FORMS", blocks.FORMS[:1])
+    monkeypatch.setattr(blocks, "COMPANY", (2, 17))
+    notes = run(blocks.blocks)
+    assert notes.wrong == []
+    assert {row["what"].replace(" with silu", "") for row in notes.rows} == {
+        *("product Q4_K", "embed Q4_K", "product of parts"),
+        *("experts Q4_K and Q6_K", "experts Q4_K and Q6_K in main memory"),
+    }
+
+
+def test_a_way_to_unpack_is_that_of_one_type_at_least() -> None:
+    """Each type of GGUF is unpacked as one of those that are checked."""
+    ways = {kind: stored(place.weight_of(kind, 32, 256), None) for kind in TYPES}
+    found = {kind: (one.form, *(x is not None and x.dtype for x in one.tensors[5:8])) for kind, one in ways.items()}
+    assert set(found.values()) == {found[kind] for kind in blocks.FORMS}
+
+
+def test_an_embedding_that_is_off_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "embed", lambda *_, **__: None)
+    assert "embed Q4_K: off by inf" in run(blocks.embedded, "Q4_K").wrong[0]
 
 
 def test_other_bits_of_experts_in_main_memory_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +133,7 @@ def test_rows_in_wide_programs_are_compared_with_a_row_alone(count: int, monkeyp
     seen = set[tuple[int, int]]()
 
     def launched(*arguments: Any) -> None:
-        rows, cut = arguments[4], arguments[7]
+        rows, cut = arguments[3], arguments[4]
         seen.add((rows, cut.outputs))
 
     monkeypatch.setattr(products, "launch", launched)

@@ -18,6 +18,7 @@ from specchat.engine.protocol.options import Acceptance, Sampling
 from tests.kernels import (
     test_activation,
     test_attention,
+    test_blocks,
     test_delta,
     test_experts,
     test_growth,
@@ -60,7 +61,7 @@ def judged(acceptance: Acceptance, sampling: Sampling, sampled: bool) -> None:
 def product(name: str, outputs: int, inputs: int) -> None:
     products = pytest.importorskip("tests.kernels.test_products")
     for dtype in (FLOAT, HALF):
-        products.test_is_the_product_of_what_bitsandbytes_unpacks(name, dtype, outputs, inputs)
+        products.test_is_the_product_of_what_is_unpacked(name, dtype, outputs, inputs)
 
 
 def wide(name: str) -> None:
@@ -97,6 +98,8 @@ def embedded() -> None:
     test_rowwise.TestEmbed().test_rows_of_the_table(HALF)
     test_rowwise.TestEmbed().test_rows_are_multiplied_by_a_scale(HALF)
     test_rowwise.TestEmbed().test_an_id_outside_the_table()
+    for kind in ("Q4_0", "Q5_K"):
+        test_blocks.test_rows_of_a_table_in_blocks(kind, HALF)
 
 
 def normed() -> None:
@@ -197,10 +200,16 @@ CASES: dict[str, Callable[[], None]] = {
     "nf4 with silu": lambda: activated("nf4 64", 100, 192),
     "int8": lambda: product("int8", 96, 200),
     "dense": lambda: product("dense", 130, 200),
+    "blocks": lambda: product("Q5_1", 130, 160),
+    "blocks of a code": lambda: product("IQ4_NL", 130, 160),
+    "super-blocks": lambda: product("Q4_K", 130, 256),
+    "super-blocks without minimums": lambda: product("Q3_K", 130, 256),
     "route": routed,
     "experts, nf4": lambda: of_experts("nf4, blocks of 32", 96, 160),
     "experts, int8": lambda: of_experts("int8", 96, 192),
     "experts, dense": lambda: of_experts("dense", 130, 200),
+    "experts, blocks": lambda: of_experts("Q5_K", 130, 256),
+    "experts of unlike parts": lambda: test_experts.test_experts_of_unlike_parts_have_a_launch_each(HALF),
     "mix": mixed,
     "scores": lambda: test_verify.test_scores_are_the_samplers(EVERYTHING, 300),
     "filters": filtered,

@@ -33,6 +33,7 @@ from specchat.engine.kernels import (
     scores,
     short_conv,
     unpack,
+    unpack_blocks,
     weight_tiles,
 )
 from tests.gpu_net.kernel_cases import CASES, prepare
@@ -99,7 +100,13 @@ NOTICED: list[tuple[str, Mutation, set[str]]] = [
     ("gelu", Mutation(activation._gate_mul, "mask", "tl.store(out"), {SANITISER, REFERENCE}),
     ("inputs of layers", Mutation(layer_inputs._make_inputs, "mask", "tl.load(table"), {SANITISER}),
     ("inputs of layers", Mutation(layer_inputs._gate_input, "mask", "tl.store(out"), {SANITISER, REFERENCE}),
-    ("embed", Mutation(embed._embed, "mask", "tl.load(table"), {SANITISER, REFERENCE}),
+    ("embed", Mutation(embed._embed, "mask", "tl.load(weight.packed"), {SANITISER, REFERENCE}),
+    ("blocks", Mutation(unpack_blocks._plane, "mask", "tl.load(where"), {SANITISER}),
+    ("blocks", Mutation(unpack_blocks._halves, "other", "tl.load(where"), {REFERENCE}),
+    ("super-blocks", Mutation(unpack_blocks._bytes, "mask", "tl.load(where"), {SANITISER}),
+    ("super-blocks", Mutation(unpack_blocks._supers, "mask", "tl.load(supers.to"), {SANITISER}),
+    ("super-blocks without minimums", Mutation(unpack_blocks._supers, "mask", "tl.load(supers +"), {SANITISER}),
+    ("experts of unlike parts", Mutation(row_tiles.store, "mask", "tl.store(out"), {SANITISER, REFERENCE}),
 ]
 """What is left out, the case that is run so, and what notices it."""
 

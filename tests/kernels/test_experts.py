@@ -7,14 +7,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from specchat.engine.formats.layout import EightBit, FourBit, Nested, Weight
-from specchat.engine.formats.quantise import code_table, dequantised
+from specchat.engine.formats.gguf import TYPES
+from specchat.engine.formats.layout import Blocks, EightBit, FourBit, Joined, Nested, Weight
+from specchat.engine.formats.quantise import by_experts, code_table, dequantised
+from specchat.engine.formats.words import in_words
+from specchat.engine.gpu_checks import place
 from specchat.engine.kernels import expert_products, gpu_shapes
 from specchat.engine.kernels.activation import Activation, reference_gate_mul
 from specchat.engine.kernels.gpu_shapes import PASS_ROWS, expert_tiles, most_tiles
 from specchat.engine.kernels.mix import MixtureOutput, add_mixture, reference_mixture
 from specchat.engine.kernels.norm import reference_add_rms_norm, reference_norm
 from specchat.engine.kernels.route import Pairs, Rule, allocated, reference_route, route
+from specchat.engine.kernels.stored import parts_of
 from tests.kernels import compiled
 from tests.kernels.test_rowwise import CLEAR, DEVICE, DTYPES, ON_DEVICE, SET, random
 
@@ -180,12 +184,18 @@ def shifted(count: int, outputs: int, inputs: int) -> Weight:
     return replace(weight, scales=weight.scales / 8, code=code_table("int4").to(DEVICE), zeros=zeros)
 
 
+def blocks(kind: str, count: int, outputs: int, inputs: int) -> Weight:
+    return in_words(place.blocks_of(kind, count * outputs, inputs))
+
+
 FORMATS = {
     "nf4 nested": lambda count, outputs, inputs, _: four(True, 64, count, outputs, inputs),
     "nf4, blocks of 32": lambda count, outputs, inputs, _: four(False, 32, count, outputs, inputs),
     "int4 with zeros": lambda count, outputs, inputs, _: shifted(count, outputs, inputs),
     "int8": eight,
     "dense": dense,
+    "Q4_1": lambda count, outputs, inputs, _: blocks("Q4_1", count, outputs, inputs),
+    "Q5_K": lambda count, outputs, inputs, _: blocks("Q5_K", count, outputs, inputs),
 }
 SHAPES = [(64, 256), (96, 192), (130, 320)]
 """Outputs and inputs of an expert: whole blocks, outputs that are none, neither. Nested scales fill blocks of 256."""
@@ -225,6 +235,8 @@ def test_is_the_product_with_the_weights_of_the_pairs_expert(
     count, top, rows = 5, 2, 5
     if name == "nf4 nested" and outputs * inputs // 64 % 256:
         outputs, inputs = 256, 256
+    if name in TYPES and inputs % TYPES[name].size:
+        inputs = TYPES[name].size
     weight, pairs = FORMATS[name](count, outputs, inputs, dtype), pairs_of(rows, count, top)
     bias = random(count * outputs, seed=5)
     # A 4-bit weight is rounded before the product, an 8-bit one gets its scale after it.
@@ -244,6 +256,31 @@ def test_is_the_product_with_the_weights_of_the_pairs_expert(
     made = product(x, weight, pairs, rows, True, bias, "silu")
     loose = {torch.float32: 1e-4}.get(dtype, 1e-2)
     torch.testing.assert_close(made[0].double(), reference_gate_mul(expected[None], "silu"), rtol=loose, atol=1e-3)
+
+
+def unlike(count: int, dtype: torch.dtype, *outputs: int, inputs: int = 256) -> tuple[Weight, Tensor]:
+    """Experts whose parts are Q4_K, dense and Q6_K, and the matrices float64 [count, sum(outputs), inputs] they are."""
+    made = [
+        (place.blocks_of("Q4_K", outputs[0], inputs), dense(number + 1, outputs[1], inputs, dtype)[-outputs[1] :],
+         place.blocks_of("Q6_K", outputs[2], inputs))
+        for number in range(count)
+    ]  # fmt: skip
+    truth = torch.stack([torch.cat([dequantised(part, dtype).double() for part in parts]) for parts in made])
+    found = by_experts(Joined(tuple(part for parts in made for part in parts)), count)
+    return Joined(tuple(in_words(one) if isinstance(one, Blocks) else one for one in parts_of(found))), truth
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_experts_of_unlike_parts_have_a_launch_each(dtype: torch.dtype) -> None:
+    count, top, rows, outputs = 5, 2, 5, 64 + 30 + 66
+    weight, truth = unlike(count, dtype, 64, 30, 66)
+    assert not expert_products.activates(weight, count, top, torch.device(DEVICE))
+    pairs, bias, x = pairs_of(rows, count, top), random(count * outputs, seed=5), random(64, 256, seed=1).to(dtype)
+    _, experts = chosen(pairs, rows)
+    own = truth[experts.to(DEVICE)], bias.double().view(count, -1)[experts.to(DEVICE)]
+    made = product(x, weight, pairs, rows, True, bias)
+    expected = torch.einsum("ri,rkoi->rko", x[:rows].double(), own[0]) + own[1]
+    torch.testing.assert_close(made.sum(0).double(), expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", [name for name in FORMATS if "zeros" not in name])

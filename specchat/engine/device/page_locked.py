@@ -54,7 +54,9 @@ def values_in_main(weight: Weight, device: torch.device) -> Weight:
         case WordBlocks(low=low, high=high):
             of_high = None if high is None else page_locked(high, high.dtype, device)
             return replace(weight, low=page_locked(low, low.dtype, device), high=of_high)
-        case Blocks() | Joined():
-            raise TypeError(f"{type(weight).__name__} of experts has no kernel")
+        case Joined(parts=parts):
+            return Joined(tuple(values_in_main(part, device) for part in parts))
+        case Blocks():
+            raise TypeError("Blocks are not in the order of the kernels")
         case _:
             return page_locked(weight, weight.dtype, device)

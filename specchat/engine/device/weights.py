@@ -10,7 +10,7 @@ from torch import Tensor
 
 from specchat.engine.device.page_locked import page_locked, values_in_main
 from specchat.engine.formats.layout import Blocks, Joined, Plain, Weight, WordBlocks, mapped, tensors_of, values_of
-from specchat.engine.formats.quantise import by_exponents, by_rows, quantise
+from specchat.engine.formats.quantise import by_experts, by_exponents, by_rows, quantise
 from specchat.engine.formats.words import in_words
 from specchat.engine.kernels.gpu_shapes import joined_scores
 from specchat.engine.protocol.pair import Quant
@@ -167,7 +167,7 @@ class _DevicePacker:
         scores = sum(form.outputs)
         zeros = joined_scores(scores) - scores - 1 if after and form in self._routers else 0
         weight, bias = read_matrix(self._source, form, self._pack, count, after, zeros)
-        weight = _for_kernels(weight)
+        weight = _for_kernels(by_experts(weight, count) if count > 1 else weight)
         weight = values_in_main(weight, self._device) if form in self._in_main else weight
         return Product(weight, None if bias is None else self._vector(bias))
 

@@ -34,6 +34,7 @@ class StorageLayout:
             one for each output. Those that are "nested" stay so while rows keep their order and fill their blocks.
             "half" are float16, and "supers" a byte, with a float16 for each SUPER_BLOCK inputs.
         minimums: as many numbers as scales, in the same form; "paired": in the bytes of the scales.
+        code: name of what its numbers stand for by a table; empty where they are whole.
         zeros: True where each scale has a zero point, int8.
         ordered: True where the inputs of a block may be any of a row, listed as int32.
     """
@@ -44,6 +45,7 @@ class StorageLayout:
     zeros: bool = False
     ordered: bool = False
     minimums: Literal["none", "apart", "paired"] = "none"
+    code: str = ""
 
     def bytes(self, outputs: int, inputs: int, in_bytes: bool = False, in_words: bool = False) -> int:
         """Bytes of a matrix; scales take a byte each if they are `in_bytes`; `in_words`: as `layout.WordBlocks`."""

@@ -5,7 +5,7 @@ A type is one entry of `TYPES`; its function takes the bytes of blocks apart.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from specchat.engine.errors import ModelError
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 BLOCK = 32
 """Numbers of a block of the simple types, and of half a pair of blocks in most K types."""
-NONLINEAR = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+OF_FOUR_BITS = tuple(map(float, (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)))
 """The values of a nibble in the IQ4 types."""
 OF_TWO_BITS = (1.0, 3.125, 5.375, 0.0)
 OF_THREE_BITS = {
@@ -234,8 +234,8 @@ def _iq2_s(raw: "Tensor") -> BlockParts:
     return _coded("IQ2_S", rows, raw[:, 34:66], _in_turn(raw[:, 74:], 4), _halves(raw[:, :2]))
 
 
-def _layout(bits: int, block: int, minimums: bool = False) -> StorageLayout:
-    return StorageLayout(bits, block, "supers", minimums="apart" if minimums else "none")
+def _layout(bits: int, block: int, minimums: bool = False, code: str = "") -> StorageLayout:
+    return StorageLayout(bits, block, "supers", minimums="apart" if minimums else "none", code=code)
 
 
 def _both(magnitudes: tuple[float, ...]) -> tuple[float, ...]:
@@ -258,13 +258,13 @@ TYPES = {
     "Q4_K": BlockType(256, 144, _layout(4, BLOCK, True), _q4_k),
     "Q5_K": BlockType(256, 176, _layout(5, BLOCK, True), _q5_k),
     "Q6_K": BlockType(256, 210, _layout(6, 16), _q6_k, 32),
-    "IQ4_NL": BlockType(32, 18, _LAYOUTS[4, False], _iq4_nl, code=tuple(map(float, NONLINEAR))),
-    "IQ4_XS": BlockType(256, 136, _layout(4, BLOCK), _iq4_xs, code=tuple(map(float, NONLINEAR))),
-    "IQ3_XXS": BlockType(256, 98, _layout(4, BLOCK), _iq3_xxs, code=_both(OF_THREE_BITS["IQ3_XXS"])),
-    "IQ3_S": BlockType(256, 110, _layout(4, BLOCK), _iq3_s, code=_both(OF_THREE_BITS["IQ3_S"])),
-    "IQ2_XXS": BlockType(256, 66, _layout(3, BLOCK), _iq2_xxs, code=_both(OF_TWO_BITS)),
-    "IQ2_XS": BlockType(256, 74, _layout(3, 16), _iq2_xs, code=_both(OF_TWO_BITS)),
-    "IQ2_S": BlockType(256, 82, _layout(3, 16), _iq2_s, code=_both(OF_TWO_BITS)),
+    "IQ4_NL": BlockType(32, 18, replace(_LAYOUTS[4, False], code="IQ4"), _iq4_nl, code=OF_FOUR_BITS),
+    "IQ4_XS": BlockType(256, 136, _layout(4, BLOCK, code="IQ4"), _iq4_xs, code=OF_FOUR_BITS),
+    "IQ3_XXS": BlockType(256, 98, _layout(4, BLOCK, code="IQ3_XXS"), _iq3_xxs, code=_both(OF_THREE_BITS["IQ3_XXS"])),
+    "IQ3_S": BlockType(256, 110, _layout(4, BLOCK, code="IQ3_S"), _iq3_s, code=_both(OF_THREE_BITS["IQ3_S"])),
+    "IQ2_XXS": BlockType(256, 66, _layout(3, BLOCK, code="IQ2"), _iq2_xxs, code=_both(OF_TWO_BITS)),
+    "IQ2_XS": BlockType(256, 74, _layout(3, 16, code="IQ2"), _iq2_xs, code=_both(OF_TWO_BITS)),
+    "IQ2_S": BlockType(256, 82, _layout(3, 16, code="IQ2"), _iq2_s, code=_both(OF_TWO_BITS)),
 }
 """Types by the names that GGUF has for them."""
 MXFP4 = "MXFP4"

@@ -150,7 +150,10 @@ class WordBlocks:
 
 @dataclass(frozen=True)
 class Joined:
-    """Matrices of unlike storage and the same inputs, one after another along the outputs."""
+    """Matrices of unlike storage and the same inputs, one after another along the outputs.
+
+    For a GPU each part of experts has its outputs of all of them, expert after expert (`quantise.by_experts`).
+    """
 
     parts: "tuple[Plain, ...]"
 

@@ -116,6 +116,18 @@ def _fused_blocks(parts: Sequence[Weight]) -> Weight:
     return found[0] if len(found) == 1 else Joined(tuple(found))
 
 
+def by_experts(weight: Weight, count: int) -> Weight:
+    """Order parts of `count` experts, which stand one after another, so that all experts of a part are neighbours.
+
+    All experts have parts of the same storage.
+    """
+    if not isinstance(weight, Joined):
+        return weight
+    parts = weight.parts
+    each = len(parts) // count
+    return Joined(tuple(fused(parts[part::each]) for part in range(each)))
+
+
 def _stored_alike(part: Blocks, first: Blocks) -> bool:
     numbers = [
         (one.bits, one.offset, one.block, [(n, t.dtype) for n, t in _rows_of(one).items()]) for one in (part, first)

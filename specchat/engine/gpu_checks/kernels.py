@@ -9,7 +9,7 @@ from specchat.engine.decoding.acceptance import judge as host_judge
 from specchat.engine.decoding.draft import Draft
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.device.page_locked import page_locked
-from specchat.engine.formats.layout import EightBit
+from specchat.engine.formats.layout import EightBit, Joined, Weight
 from specchat.engine.formats.quantise import dequantised
 from specchat.engine.gpu_checks import drafts, layers, place
 from specchat.engine.gpu_checks.drafts import PROMPT
@@ -130,10 +130,14 @@ def _rotation(notes: Notes, dtype: torch.dtype, device: torch.device) -> None:
             notes.within(name, _relative(ours, theirs), ROUNDING[dtype])
 
 
-def product(notes: Notes, quant: Quant | None, outputs: int = 96, inputs: int = 256) -> None:
-    """x @ weight^T in one format, and as the product of gates, against float64."""
-    what, dtype = f"product {quant or 'dense'}", place.dtype()
-    weight = place.weight_of(quant, outputs, inputs)
+def product(notes: Notes, quant: Quant | str | None, outputs: int = 96, inputs: int = 256) -> None:
+    """x @ weight^T in one format or type of GGUF, and as the product of gates, against float64."""
+    multiplied(notes, f"product {quant or 'dense'}", place.weight_of(quant, outputs, inputs))
+
+
+def multiplied(notes: Notes, what: str, weight: Weight) -> None:
+    """x @ weight^T, and as the product of gates where that is one launch, against float64."""
+    dtype, (outputs, inputs) = place.dtype(), weight.shape
     # A 4-bit weight is rounded before the product, an 8-bit one gets its scale after it.
     exact_in = torch.float32 if isinstance(weight, EightBit) else dtype
     x, truth = place.random(64, inputs, seed=7, dtype=dtype), dequantised(weight, exact_in).double()
@@ -142,6 +146,8 @@ def product(notes: Notes, quant: Quant | None, outputs: int = 96, inputs: int = 
         multiply(x, weight, None, out, rows)
         exact, magnitudes = x[:rows].double() @ truth.T, x[:rows].double().abs() @ truth.abs().T
         notes.within(what, place.largest((out.double().sum(0) - exact) / magnitudes), PRODUCT, rows=rows)
+        if isinstance(weight, Joined):
+            continue
         act = torch.empty(rows, outputs // 2, device=x.device, dtype=dtype)
         multiply(x, weight, None, act, rows, activation="silu")
         of_gates = reference_gate_mul(exact[None])

@@ -9,6 +9,7 @@ from specchat.engine.formats.format import BLOCK, NESTED_BLOCK
 from specchat.engine.formats.gguf import TYPES
 from specchat.engine.formats.layout import Blocks, EightBit, FourBit, Nested, Weight, mapped
 from specchat.engine.formats.quantise import code_table
+from specchat.engine.formats.words import in_words
 from specchat.engine.gpu_checks.notes import Unavailable
 from specchat.engine.protocol.pair import Quant
 
@@ -55,11 +56,13 @@ def number(value: int) -> Tensor:
     return filled(1, value=value, dtype=torch.int32)
 
 
-def weight_of(quant: Quant | None, outputs: int, inputs: int) -> Weight:
-    """A random matrix in a format, of int4 with zero points and inputs in an order.
+def weight_of(quant: Quant | str | None, outputs: int, inputs: int) -> Weight:
+    """A random matrix in a format or a type of GGUF, of int4 with zero points and inputs in an order.
 
     It is made without bitsandbytes, whose import alone takes seconds.
     """
+    if quant in TYPES:
+        return in_words(blocks_of(quant, outputs, inputs))
     where, drawn = device(), torch.Generator().manual_seed(outputs)
 
     def integers(low: int, high: int, kind: torch.dtype, columns: int) -> Tensor:
@@ -88,7 +91,9 @@ def blocks_of(kind: str, outputs: int, inputs: int) -> Blocks:
     def sane(numbers: Tensor) -> Tensor:
         if numbers.dtype != torch.float16:
             return numbers.to(device())
-        return (0.5 + torch.rand(numbers.shape, generator=drawn)).div(64 * inputs**0.5).half().to(device())
+        # Numbers of up to 7 bits, or of fewer times scales of 6.
+        largest = 64 if known.size == 32 else 512
+        return (0.5 + torch.rand(numbers.shape, generator=drawn)).div(largest * inputs**0.5).half().to(device())
 
     return mapped(known.read(raw, inputs), sane)
 

@@ -7,6 +7,7 @@ from typing import get_args
 import torch
 from torch import Tensor
 
+from specchat.engine.formats.layout import Joined, Weight
 from specchat.engine.gpu_checks import layers, place
 from specchat.engine.gpu_checks.kernels import WINDOW, attended, run_attention, sinks_and_gates
 from specchat.engine.gpu_checks.notes import Notes
@@ -40,17 +41,19 @@ def alone(notes: Notes) -> None:
         layers.company(notes, what)
 
 
-def products(notes: Notes, quant: Quant | None, company: tuple[int, ...] = COMPANY) -> None:
-    """Rows of x @ weight^T in one format, by two programs a multiprocessor, or a wide one of few rows.
+def products(notes: Notes, quant: Quant | str | None, company: tuple[int, ...] = COMPANY) -> None:
+    """Rows of x @ weight^T in one format or type of GGUF, by two programs a multiprocessor, or a wide one of few rows.
 
     The interpreter computes as one multiprocessor.
     """
     with as_with(1):
-        _products(notes, quant, company, 128 * processors(place.device()))
+        weight = place.weight_of(quant, 128 * processors(place.device()), 256)
+        multiplied(notes, f"product {quant or 'dense'}", weight, company)
 
 
-def _products(notes: Notes, quant: Quant | None, company: tuple[int, ...], outputs: int, inputs: int = 256) -> None:
-    weight = place.weight_of(quant, outputs, inputs)
+def multiplied(notes: Notes, what: str, weight: Weight, company: tuple[int, ...] = COMPANY) -> None:
+    """Rows of x @ weight^T, and of gates where that is one launch."""
+    outputs, inputs = weight.shape
     x = place.random(max(company), inputs, seed=21, dtype=place.dtype())
 
     def run(first: int, rows: int) -> Tensor:
@@ -63,8 +66,9 @@ def _products(notes: Notes, quant: Quant | None, company: tuple[int, ...], outpu
         multiply(x[first : first + rows].contiguous(), weight, None, out, rows, activation="silu")
         return out
 
-    compare(notes, f"product {quant or 'dense'}", run, company)
-    compare(notes, f"product {quant or 'dense'} with silu", run_gated, company)
+    compare(notes, what, run, company)
+    if not isinstance(weight, Joined):
+        compare(notes, f"{what} with silu", run_gated, company)
 
 
 def chains(notes: Notes, company: tuple[int, ...] = COMPANY, window: int = 0) -> None:

@@ -1,5 +1,7 @@
 """Products of pairs with the weights of their experts, which stand in one matrix, expert after expert.
 
+Parts of unlike storage are such a matrix each.
+
 A tile is some rows of one expert, which meet its weights as the rows of a pass meet any matrix (`products.py`). Values
 of the weights may lie in main memory that the device reads (`device.page_locked`); scales and biases do not.
 """
@@ -12,11 +14,11 @@ from torch import Tensor
 from specchat.engine.formats.layout import Weight
 from specchat.engine.kernels import gpu_shapes
 from specchat.engine.kernels.activation import Activation
-from specchat.engine.kernels.gpu_shapes import Tiling, expert_tiles, tiling
+from specchat.engine.kernels.gpu_shapes import Tiling, expert_tiles, part_of, tiling
 from specchat.engine.kernels.processors import processors
 from specchat.engine.kernels.products import ExpertTiles, RowTiles, launch
 from specchat.engine.kernels.route import Pairs
-from specchat.engine.kernels.stored import bits_of, stored
+from specchat.engine.kernels.stored import StoredWeight, bits_of, parts_of, stored
 
 
 def splits(weight: Weight, count: int, top: int, device: torch.device) -> int:
@@ -26,8 +28,8 @@ def splits(weight: Weight, count: int, top: int, device: torch.device) -> int:
 
 def activates(weight: Weight, count: int, top: int, device: torch.device) -> bool:
     """Return true if `multiply` on `device` applies the activation of gates itself, as for other products."""
-    outputs, inputs = weight.shape
-    return gpu_shapes.activates(outputs // count, inputs, max(bits_of(weight)), processors(device), top)
+    bits, (outputs, inputs) = bits_of(weight), weight.shape
+    return len(bits) == 1 and gpu_shapes.activates(outputs // count, inputs, bits[0], processors(device), top)
 
 
 def multiply(
@@ -45,7 +47,7 @@ def multiply(
 
     Args:
         x: compute dtype [>= rows, inputs], the rows of a pass, if `gathered`; else [>= rows * top, inputs], of pairs.
-        weight: [count * outputs, inputs].
+        weight: [count * outputs, inputs]; of several parts as `quantise.by_experts` orders them.
         bias: float [count * outputs].
         out: float32 [splits, >= rows * top, outputs], or with `activation` compute dtype [>= rows * top, outputs / 2].
         pairs: written by `route` for `rows` rows.
@@ -57,7 +59,15 @@ def multiply(
         cut = replace(cut, splits=1)
     tile, most = expert_tiles(rows, count, top)
     experts = ExpertTiles(pairs.used, pairs.experts, pairs.begins, pairs.ends, pairs.rows if gathered else None)
-    launch(x, stored(weight, bias, count), out, rows, cut, RowTiles(tile, experts, most), skip, activation)
+    tiles, parts, end = RowTiles(tile, experts, most), parts_of(weight), 0
+    for part, bits in zip(parts, bits_of(weight), strict=True):
+        begin, end = end, end + part.shape[0] // count
+        tensors, form = stored(part, None, count)
+        if bias is not None:
+            tensors = tensors._replace(bias=bias[begin:], bias_step=weight.shape[0] // count)
+        into = out if len(parts) == 1 else out[..., begin:end]
+        of_part = part_of(cut, end - begin, weight.shape[1], bits)
+        launch(x, StoredWeight(tensors, form), into, rows, of_part, tiles, skip, activation)
 
 
 def _tiling(weight: Weight, count: int, top: int, device: torch.device) -> Tiling:

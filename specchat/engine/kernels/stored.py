@@ -5,6 +5,7 @@ A new form is a name of a `Form`, a case in `stored`, and a function in `unpack.
 
 from typing import Any, Literal, NamedTuple
 
+import torch
 from torch import Tensor
 
 from specchat.engine.errors import ModelError
@@ -17,6 +18,7 @@ class Form(NamedTuple):
     Attributes:
         block: inputs that share a scale; 0 without blocks.
         low, high, minimums: bits of the planes of "blocks", and where minimums are, as in `layout.WordBlocks`.
+        coded: true of blocks whose numbers stand for those of a code.
     """
 
     name: Literal["four_bit", "blocks", "eight_bit", "dense"]
@@ -24,6 +26,7 @@ class Form(NamedTuple):
     low: int = 0
     high: int = 0
     minimums: str = "none"
+    coded: bool = False
 
 
 class NestedScales(NamedTuple):
@@ -42,7 +45,8 @@ class WeightTensors(NamedTuple):
         high, scales, minimums, supers, nested, zeros, order, code: as in the layout of the form; None: it has none.
         bias: float [outputs] of each matrix.
         outputs, inputs: shape of one matrix.
-        packed_step, high_step, scales_step, supers_step: elements from one matrix to the next; 0 of a single matrix.
+        packed_step, high_step, scales_step, supers_step, bias_step: elements from one matrix to the next; 0 of a single
+            matrix.
     """
 
     packed: Tensor
@@ -61,6 +65,7 @@ class WeightTensors(NamedTuple):
     high_step: int = 0
     scales_step: int = 0
     supers_step: int = 0
+    bias_step: int = 0
 
 
 class StoredWeight(NamedTuple):
@@ -70,7 +75,7 @@ class StoredWeight(NamedTuple):
     form: Form
 
 
-def stored(weight: Weight, bias: Tensor | None, experts: int = 0) -> StoredWeight:
+def stored(weight: Plain, bias: Tensor | None, experts: int = 0) -> StoredWeight:
     """Return the tensors of `weight`, of so many `experts`, as kernels take them; 0: one matrix.
 
     Raises:
@@ -83,7 +88,8 @@ def stored(weight: Weight, bias: Tensor | None, experts: int = 0) -> StoredWeigh
 
     def tensors(packed: Tensor, scales: Tensor | None = None, **others: Any) -> WeightTensors:
         sizes = outputs, inputs, step(packed)
-        return WeightTensors(packed, *sizes, scales=scales, scales_step=step(scales), bias=bias, **others)
+        steps = {"scales_step": step(scales), "bias_step": step(bias)}
+        return WeightTensors(packed, *sizes, scales=scales, bias=bias, **steps, **others)
 
     match weight:
         case FourBit(packed, scales, code, block, nested, zeros, order):
@@ -96,7 +102,8 @@ def stored(weight: Weight, bias: Tensor | None, experts: int = 0) -> StoredWeigh
             found = tensors(packed, scales, nested=second, zeros=zeros, order=order, code=code)
             return StoredWeight(found, Form("four_bit", block))
         case WordBlocks(low, high, scales, minimums, supers, code):
-            form = Form("blocks", weight.block, weight.low_bits, weight.bits - weight.low_bits, weight.minimums_in)
+            bits, is_coded = (weight.low_bits, weight.bits - weight.low_bits), code.dtype == torch.float32
+            form = Form("blocks", weight.block, *bits, weight.minimums_in, is_coded)
             planes: dict[str, Any] = {"high": high, "high_step": step(high)}
             numbers: dict[str, Any] = {"minimums": minimums, "supers": supers, "supers_step": step(supers)}
             return StoredWeight(tensors(low, scales, **planes, **numbers, order=weight.order, code=code), form)
@@ -109,7 +116,7 @@ def stored(weight: Weight, bias: Tensor | None, experts: int = 0) -> StoredWeigh
 
 
 def parts_of(weight: Weight) -> tuple[Plain, ...]:
-    """Matrices of one storage each, one after another along the outputs."""
+    """Matrices, or those of experts, of one storage each, one after another along the outputs."""
     return weight.parts if isinstance(weight, Joined) else (weight,)
 
 

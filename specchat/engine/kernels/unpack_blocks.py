@@ -5,13 +5,13 @@ words are joined and not shifted by a range: the compiler turns weights over to 
 only if all that they are made of are loaded tensors and constants.
 """
 
-from typing import Any
-
 import triton
 import triton.language as tl
 
 from specchat.engine.formats import format
-from specchat.engine.kernels.unpack import coded, numbers, picked
+from specchat.engine.kernels import unpack
+from specchat.engine.kernels.stored import WeightTensors
+from specchat.engine.kernels.unpack import coded, picked
 
 SUPER_BLOCK = tl.constexpr(format.SUPER_BLOCK)
 WHOLE = tl.constexpr(1 << 23)
@@ -25,7 +25,7 @@ def table(code: tl.tensor) -> tl.tuple:
     A load of a byte lets the compiler give a thread eight inputs at a time, as in `unpack.numbers`.
     """
     if code.dtype.element_ty == tl.float32:
-        found = numbers(code)
+        found = unpack.numbers(code)
     else:
         found = ((tl.load(code + tl.zeros((1, 1, 1), tl.int32)).to(tl.int32) + WHOLE).to(tl.float32),)
     return found
@@ -33,25 +33,23 @@ def table(code: tl.tensor) -> tl.tuple:
 
 @triton.jit  # type: ignore[untyped-decorator]
 def blocks(
-    weight: Any, table: tl.tuple, n: tl.tensor, k: tl.tensor, program: tl.constexpr, TYPE: tl.constexpr
+    weight: WeightTensors, table: tl.tuple, n: tl.tensor, k: tl.tensor, program: tl.constexpr, TYPE: tl.constexpr
 ) -> tl.tensor:
     """Return scale * value - minimum as TYPE [BN, BK], float32 rounded once; zero beyond the matrix."""
     BN: tl.constexpr = program.outputs
     BK: tl.constexpr = program.inputs
     BLOCK: tl.constexpr = program.form.block
-    IS_CODE: tl.constexpr = weight.code.dtype.element_ty == tl.float32
-    UNIT: tl.constexpr = 4 if IS_CODE else 8
+    UNIT: tl.constexpr = 4 if program.form.coded else 8
     words = _plane(weight.packed, weight, n, k, program, program.form.low, 0, UNIT)
     if program.form.high > 0:
         words |= _plane(weight.high, weight, n, k, program, program.form.high, program.form.low, UNIT)
-    scale, minimum = _of_blocks(weight, n, k, program)
-    scale = scale[:, :, None]
-    if IS_CODE:
+    numbers = _of_blocks(weight, n, k, program)
+    scale = numbers[0][:, :, None]
+    if program.form.coded:
         w = coded(tl.reshape(words, (BN, BK // BLOCK, BLOCK // 8)), scale, None, weight.code, table, TYPE)
     else:
         words = tl.reshape(words, (BN, BK // BLOCK, BLOCK // 4))
-        if minimum is not None:
-            minimum = -minimum[:, :, None]
+        minimum = None if program.form.minimums == "none" else -numbers[1][:, :, None]
         first, second = (
             _value(words, 0, table[0], scale, minimum, TYPE),
             _value(words, 1, table[0], scale, minimum, TYPE),
@@ -83,7 +81,7 @@ def _value(
 @triton.jit  # type: ignore[untyped-decorator]
 def _plane(
     plane: tl.tensor,
-    weight: Any,
+    weight: WeightTensors,
     n: tl.tensor,
     k: tl.tensor,
     program: tl.constexpr,
@@ -133,43 +131,49 @@ def _moved(words: tl.tensor, LEFT: tl.constexpr) -> tl.tensor:
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _of_blocks(weight: Any, n: tl.tensor, k: tl.tensor, program: tl.constexpr) -> tuple[tl.tensor, tl.tensor]:
-    """Return the scales and minimums of the blocks of inputs k .. k + BK - 1, float32 [BN, BK / BLOCK], or None."""
-    COUNT: tl.constexpr = program.inputs // program.form.block
-    minimum = None
+def _of_blocks(weight: WeightTensors, n: tl.tensor, k: tl.tensor, program: tl.constexpr) -> tl.tuple:
+    """Return the scales of the blocks of inputs k .. k + BK - 1, and the minimums if any, float32 [BN, BK / BLOCK]."""
     if weight.supers is None:
-        scale = _halves(weight.scales, weight, n, k, program)
+        found = (_halves(weight.scales, weight, n, k, program),)
         if program.form.minimums == "halves":
-            minimum = _halves(weight.minimums, weight, n, k, program)
-        return scale, minimum
+            found += (_halves(weight.minimums, weight, n, k, program),)
+    else:
+        numbers = _bytes(weight.scales, weight, n, k, program)
+        supers = _supers(weight.supers, weight, n, k, program)
+        found = (numbers[0] * supers[0],)
+        if program.form.minimums != "none":
+            found += (numbers[1] * supers[1],)
+    return found
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _bytes(octets: tl.tensor, weight: WeightTensors, n: tl.tensor, k: tl.tensor, program: tl.constexpr) -> tl.tuple:
+    """Return whole numbers of blocks, float32 [BN, BK / BLOCK]: scales, and minimums if any."""
+    COUNT: tl.constexpr = program.inputs // program.form.block
     EACH: tl.constexpr = 2 if program.form.minimums == "bytes" else 4
     word = k // (EACH * program.form.block) + tl.arange(0, COUNT // EACH)
     width = weight.inputs // (EACH * program.form.block)
-    where = weight.scales.to(tl.pointer_type(tl.uint32)) + n[:, None] * width + word[None, :]
+    where = octets.to(tl.pointer_type(tl.uint32)) + n[:, None] * width + word[None, :]
     if program.whole:
         words = tl.load(where)
     else:
         words = tl.load(where, mask=(n < weight.outputs)[:, None] & (word < width)[None, :], other=0)
     if program.form.minimums == "bytes":
         scale = tl.reshape(_two(words, 0, 8, 255), (program.outputs, COUNT)).to(tl.float32)
-        minimum = tl.reshape(_two(words, -16, 8, 255), (program.outputs, COUNT)).to(tl.float32)
+        found = scale, tl.reshape(_two(words, -16, 8, 255), (program.outputs, COUNT)).to(tl.float32)
     else:
         numbers = tl.reshape(tl.join(_two(words, 0, 16, 255), _two(words, -8, 16, 255)), (program.outputs, COUNT))
         if program.form.minimums == "nibbles":
-            scale, minimum = (numbers & 15).to(tl.float32), (numbers >> 4).to(tl.float32)
-        elif weight.scales.dtype.element_ty == tl.int8:
-            scale = numbers.to(tl.int8).to(tl.float32)
+            found = (numbers & 15).to(tl.float32), (numbers >> 4).to(tl.float32)
+        elif octets.dtype.element_ty == tl.int8:
+            found = (numbers.to(tl.int8).to(tl.float32),)
         else:
-            scale = numbers.to(tl.float32)
-    of_scales, of_minimums = _supers(weight, n, k, program)
-    scale *= of_scales
-    if minimum is not None:
-        minimum *= of_minimums
-    return scale, minimum
+            found = (numbers.to(tl.float32),)
+    return found
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _halves(halves: tl.tensor, weight: Any, n: tl.tensor, k: tl.tensor, program: tl.constexpr) -> tl.tensor:
+def _halves(halves: tl.tensor, weight: WeightTensors, n: tl.tensor, k: tl.tensor, program: tl.constexpr) -> tl.tensor:
     """Return float16 of blocks as float32; loaded as words, which can be copied ahead to shared memory."""
     COUNT: tl.constexpr = program.inputs // program.form.block
     width = weight.inputs // program.form.block
@@ -186,19 +190,36 @@ def _halves(halves: tl.tensor, weight: Any, n: tl.tensor, k: tl.tensor, program:
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _supers(weight: Any, n: tl.tensor, k: tl.tensor, program: tl.constexpr) -> tuple[tl.tensor, tl.tensor]:
-    """Return the factors of scales and minimums in the super-block of input k, float32 [BN, 1]."""
+def _supers(supers: tl.tensor, weight: WeightTensors, n: tl.tensor, k: tl.tensor, program: tl.constexpr) -> tl.tuple:
+    """Return the factors of scales, and of minimums if any: float32 [BN, BK / BLOCK], [BN, 1] of one super-block."""
+    COUNT: tl.constexpr = program.inputs // SUPER_BLOCK
     width = weight.inputs // SUPER_BLOCK
-    where = n * width + k // SUPER_BLOCK
+    at = k // SUPER_BLOCK
+    row = n
     there = None if program.whole else (n < weight.outputs) & (k < weight.inputs)
+    if COUNT > 1:
+        row, at = n[:, None], (at + tl.arange(0, COUNT))[None, :]
+        there = None if program.whole else (row < weight.outputs) & (at < width)
     other = None if program.whole else 0
+    where = row * width + at
     if program.form.minimums == "none":
-        scale = tl.load(weight.supers + where, mask=there, other=other)[:, None]
-        minimum = None
+        found = (_of_each(tl.load(supers + where, mask=there, other=other), COUNT, program),)
     else:
-        both = tl.load(weight.supers.to(tl.pointer_type(tl.uint32)) + where, mask=there, other=other)[:, None]
-        scale, minimum = _from_half(both & 0xFFFF), _from_half(both >> 16)
-    return scale, minimum
+        both = _of_each(tl.load(supers.to(tl.pointer_type(tl.uint32)) + where, mask=there, other=other), COUNT, program)
+        found = _from_half(both & 0xFFFF), _from_half(both >> 16)
+    return found
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _of_each(factors: tl.tensor, COUNT: tl.constexpr, program: tl.constexpr) -> tl.tensor:
+    """Return what each block has of factors [BN, COUNT] of super-blocks, or [BN] of one."""
+    if COUNT > 1:
+        BLOCKS: tl.constexpr = SUPER_BLOCK // program.form.block
+        spread = tl.broadcast_to(factors[:, :, None], (program.outputs, COUNT, BLOCKS))
+        found = tl.reshape(spread, (program.outputs, COUNT * BLOCKS))
+    else:
+        found = factors[:, None]
+    return found
 
 
 @triton.jit  # type: ignore[untyped-decorator]

@@ -20,8 +20,8 @@ def of_expert(weight: WeightTensors, expert: tl.tensor) -> WeightTensors:
         weight.packed + expert * weight.packed_step, weight.outputs, weight.inputs, weight.packed_step,
         _after(weight.high, expert * weight.high_step), _after(weight.scales, of_scales),
         _after(weight.minimums, of_scales), _after(weight.supers, expert * weight.supers_step), nested,
-        _after(weight.zeros, of_scales), weight.order, weight.code, _after(weight.bias, expert * weight.outputs),
-        weight.high_step, weight.scales_step, weight.supers_step,
+        _after(weight.zeros, of_scales), weight.order, weight.code, _after(weight.bias, expert * weight.bias_step),
+        weight.high_step, weight.scales_step, weight.supers_step, weight.bias_step,
     )  # fmt: skip
 
 

@@ -1,0 +1,56 @@
+"""Launches with each form of blocks as a step of Llama-3.1-8B has them, for the compile-only suite."""
+
+from torch import Tensor, bfloat16, empty, int32, uint8
+
+from specchat.engine.formats.gguf import TYPES
+from specchat.engine.formats.layout import WordBlocks, mapped
+from specchat.engine.formats.words import in_words
+from specchat.engine.gpu_checks.blocks import FORMS
+from specchat.engine.kernels.embed import _embed, embed
+from tests.kernels import cases_experts
+from tests.kernels.cases_products import product
+from tests.kernels.compiled import Case, launched
+
+HIDDEN = 4096
+"""Outputs and inputs of the products."""
+SAMPLE = 64
+"""Outputs of the matrix by which the storage of a type is found."""
+
+
+def blocks(kind: str, outputs: int = HIDDEN, inputs: int = HIDDEN) -> WordBlocks:
+    """A matrix of a type of GGUF, as kernels read it."""
+    known = TYPES[kind]
+    raw = empty(SAMPLE, inputs // known.size * known.octets, dtype=uint8).fill_(1)
+
+    def of_outputs(tensor: Tensor) -> Tensor:
+        """The tensor of a matrix of so many outputs; a code stays."""
+        return empty(outputs, *tensor.shape[1:], dtype=tensor.dtype) if len(tensor) == SAMPLE else tensor
+
+    return mapped(in_words(known.read(raw, inputs)), of_outputs)
+
+
+def embedded(kind: str, eps: float | None = None) -> Case:
+    table, tokens, residual = blocks(kind), empty(1, dtype=int32), empty(1, HIDDEN)
+    name = f"embed {kind}" if eps is None else f"embed {kind} with a norm"
+    return launched(name, _embed, lambda: embed(tokens, table, residual, 1, 2.0, eps, bfloat16))
+
+
+def of_experts(kind: str) -> list[Case]:
+    gates, last = (blocks(kind, *shape) for shape in (cases_experts.GATES, cases_experts.LAST))
+    return [
+        cases_experts.product(f"{kind} gates of experts, 8 rows", gates, 8, "silu"),
+        cases_experts.product(f"{kind} of experts, 8 rows", last, 8),
+    ]
+
+
+CASES = [
+    *(product(f"{kind}, 8 rows", blocks(kind), 8) for kind in FORMS),
+    *(product(f"{kind}, 8 rows in wide programs", blocks(kind), 8, wide=True) for kind in ("Q2_K", "Q4_K", "IQ4_XS")),
+    product("Q4_K with silu, 8 rows", blocks("Q4_K", 28672), 8, "silu"),
+    product("Q4_0 of 896 inputs, 8 rows", blocks("Q4_0", 4864, 896), 8),
+    product("Q5_0 of 2880 inputs, 8 rows", blocks("Q5_0", 4096, 2880), 8),
+    *(case for kind in ("Q4_K", "Q6_K") for case in of_experts(kind)),
+]
+MANY = [product(f"{kind}, 64 rows", blocks(kind), 64) for kind in FORMS]
+"""Those that take longest to compile."""
+TABLES = [*map(embedded, FORMS), embedded("Q6_K", 1e-6)]
