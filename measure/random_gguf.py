@@ -12,9 +12,10 @@ import gguf
 import torch
 from torch import Tensor
 
+from measure.random_states import blocks, describe_delta, describe_selective, recurrent
 from specchat.engine.llama_cpp.export import FILE_TYPES, OUTER_MATRICES, Kind, llama3_factors, pairwise
 from specchat.engine.llama_cpp.vocabulary import Vocabulary, describe
-from specchat.engine.recipe import Attention, Delta, Experts, Gated, Norm, Recipe, Rope
+from specchat.engine.recipe import Attention, Delta, Experts, Gated, Layer, Norm, Recipe, Rope
 from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.engine.weights.weights import Weights
 
@@ -24,21 +25,23 @@ ARCHITECTURES = {
     "deepseek_v2": "deepseek2",
     "qwen3_5_text": "qwen35", "qwen3_5_moe_text": "qwen35moe", "qwen3_moe": "qwen3moe", "qwen2_moe": "qwen2moe",
     "qwen3_next": "qwen3next", "glm4_moe": "glm4moe", "ministral3": "mistral3", "gpt_oss": "gpt-oss",
+    "granitemoehybrid": "granitehybrid", "granitemoeshared": "granitemoe",
     "lfm2_moe": "lfm2moe", "minimax_m2": "minimax-m2", "muse_glimmer_text": "muse-glimmer",
 }  # fmt: skip
 """llama.cpp's names of families, where they are others."""
-PAIRED = ("llama", "granite", "smollm3", "mistral3", "muse-glimmer")
+PAIRED = ("llama", "granite", "granitehybrid", "granitemoe", "smollm3", "mistral3", "muse-glimmer")
 """Architectures whose queries and keys rotate in pairs of neighbours, where checkpoints hold halves."""
 PATTERNED = ("gemma4", "olmo2", "exaone4", "muse-glimmer")
 """Architectures whose files list the layers with windows."""
 WINDOWLESS = ("llama", "qwen2moe", "starcoder2")
-DENSE = ("ssm_alpha", "ssm_beta", "ssm_ba", "ssm_conv1d", "shortconv.conv", "ffn_gate_inp")
+DENSE = ("ssm_a", "ssm_ba", "ssm_beta", "ssm_conv1d", "ssm_d", "ssm_norm", "shortconv.conv", "ffn_gate_inp")
 """Parts of the names of matrices that stay in float32."""
 RENAMED = {
     "e_score_correction_bias": "exp_probs_b.bias", "expert_bias": "exp_probs_b.bias", "dt_bias": "ssm_dt.bias",
     "A_log": "ssm_a", "sinks": "attn_sinks.weight", "layer_scalar": "layer_output_scale.weight",
     "router.norm.weight": "ffn_gate_inp.scale", "per_expert_scale": "ffn_down_exps.scale",
-    "experts.gate_up_proj.weight": "ffn_gate_up_exps.weight",
+    "experts.gate_up_proj.weight": "ffn_gate_up_exps.weight", "mixer.experts.up_proj.weight": "ffn_up_exps.weight",
+    "mixer.experts.down_proj.weight": "ffn_down_exps.weight", "mamba.D": "ssm_d", "mixer.D": "ssm_d",
 }  # fmt: skip
 """Ends of our names that the package does not know."""
 
@@ -47,8 +50,9 @@ def write(checkpoint: Checkpoint, file: Path, kind: Kind, tokenizer: bool = Fals
     """Write a checkpoint, by default without its tokenizer, the embeddings of q4_0 in q8_0."""
     recipe, family = checkpoint.config.recipe, checkpoint.config.family
     arch = ARCHITECTURES.get(family, family)
+    if recipe.mixtures and family == "nemotron_h":
+        arch = "nemotron_h_moe"
     writer = gguf.GGUFWriter(file, arch)
-    _describe(writer, checkpoint, arch)
     writer.add_file_type(FILE_TYPES[kind])
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     if tokenizer:
@@ -56,14 +60,19 @@ def write(checkpoint: Checkpoint, file: Path, kind: Kind, tokenizer: bool = Fals
     else:
         writer.add_tokenizer_model("no_vocab")
     like = "gemma3" if arch == "muse-glimmer" else arch  # which the package may not know
-    names = gguf.get_tensor_name_map(next(a for a, n in gguf.MODEL_ARCH_NAMES.items() if n == like), len(recipe.layers))
+    names = gguf.get_tensor_name_map(
+        next(a for a, n in gguf.MODEL_ARCH_NAMES.items() if n == like), len(blocks(recipe, arch))
+    )
     with Weights(checkpoint) as weights:
         found = _tensors(checkpoint, weights, arch)
+        _describe(writer, checkpoint, arch, found)
         for number, layer in enumerate(recipe.layers):
             if isinstance(layer.mixer, Attention) and layer.mixer.gated and arch == "muse-glimmer":
                 found[f"blk.{number}.attn_gate.weight"] = found.pop(f"{layer.mixer.qkv.names[1]}.weight")
         for name, tensor in found.items():
-            _put(writer, _named(name, names), tensor.squeeze() if tensor.numel() > 1 else tensor.flatten(), kind)
+            as_they_are = tensor.dim() < 3 and recipe.recurrent and recipe.recurrent[0].selective
+            tensor = tensor if as_they_are else tensor.squeeze()
+            _put(writer, _named(name, names), tensor if tensor.dim() else tensor.flatten(), kind)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
@@ -81,23 +90,46 @@ def _named(name: str, names: Any) -> str:
     return known or name
 
 
-def _describe(writer: Any, checkpoint: Checkpoint, arch: str) -> None:
+def _describe(writer: Any, checkpoint: Checkpoint, arch: str, found: dict[str, Tensor]) -> None:
     c, recipe, raw = checkpoint.config, checkpoint.config.recipe, checkpoint.settings
-    of = next((mixer for mixer in recipe.attentions if not mixer.window), recipe.attentions[0])
-    sliding = next((mixer for mixer in recipe.attentions if mixer.window), None)
     writer.add_context_length(raw["max_position_embeddings"])
     writer.add_embedding_length(c.hidden)
-    writer.add_block_count(c.layers)
-    writer.add_head_count(of.heads)
-    heads = [layer.mixer.kv_heads if isinstance(layer.mixer, Attention) else 0 for layer in recipe.layers]
-    of_layers = recipe.recurrent or len({*heads}) == 1
-    writer.add_head_count_kv(1 if of.latent else of.kv_heads if of_layers else heads)
-    shared = [layer.feed.shared for layer in recipe.layers if isinstance(layer.feed, Experts) and layer.feed.apart]
-    plain = [layer.feed.width for layer in recipe.layers if isinstance(layer.feed, Gated)]
-    plain = plain or [one.width for one in shared if one] or [raw["intermediate_size"]]
-    writer.add_feed_forward_length(plain[0] if len({*plain}) == 1 else plain)
+    writer.add_block_count(len(blocks(recipe, arch)))
     writer.add_vocab_size(c.vocab)
     (writer.add_layer_norm_eps if recipe.norm.centred else writer.add_layer_norm_rms_eps)(recipe.norm.eps)
+    if recipe.attentions:
+        _describe_attention(writer, recipe, raw)
+    if recipe.mixtures:
+        _describe_experts(writer, recipe.mixtures[0], raw)
+    if recipe.recurrent and recipe.recurrent[0].selective:
+        describe_selective(writer, recipe, raw)
+    elif recipe.recurrent:
+        describe_delta(writer, recipe)
+    if recipe.cap:
+        writer.add_final_logit_softcapping(recipe.cap)
+    if arch.startswith("granite"):
+        writer.add_embedding_scale(recipe.embed_scale)
+        writer.add_residual_scale(recipe.layers[0].residual)
+    if recipe.logit_scale != 1:
+        writer.add_logit_scale(1 / recipe.logit_scale if arch.startswith("granite") else recipe.logit_scale)
+    if "lfm2" in arch:
+        writer.add_shortconv_l_cache(raw.get("conv_L_cache", 3))
+    if curves := [layer.feed.curve for layer in recipe.layers if isinstance(layer.feed, Gated) and layer.feed.curve]:
+        add = writer.add_xielu_alpha_p, writer.add_xielu_alpha_n, writer.add_xielu_beta, writer.add_xielu_eps
+        for part, one in enumerate(add):
+            one([found.pop(curve[part]).item() for curve in curves])
+
+
+def _describe_attention(writer: Any, recipe: Recipe, raw: dict[str, Any]) -> None:
+    arch = writer.arch
+    of = next((mixer for mixer in recipe.attentions if not mixer.window), recipe.attentions[0])
+    sliding = next((mixer for mixer in recipe.attentions if mixer.window), None)
+    writer.add_head_count(of.heads)
+    heads = [layer.mixer.kv_heads if isinstance(layer.mixer, Attention) else 0 for layer in recipe.layers]
+    if not (recipe.recurrent and recipe.recurrent[0].selective):
+        of_layers = recipe.recurrent or len({*heads}) == 1
+        writer.add_head_count_kv(1 if of.latent else of.kv_heads if of_layers else heads)
+        _describe_widths(writer, recipe, raw)
     if of.latent:
         _describe_latent(writer, of, raw)
     else:
@@ -108,31 +140,27 @@ def _describe(writer: Any, checkpoint: Checkpoint, arch: str) -> None:
         if arch in PATTERNED:
             windows = [isinstance(one.mixer, Attention) and one.mixer.window > 0 for one in recipe.layers]
             writer.add_sliding_window_pattern(windows)
-    rope = next(one.rope for one in (of, *recipe.attentions) if one.rope)
-    _describe_rope(writer, rope)
-    if sliding and sliding.rope and sliding.rope.theta != rope.theta:
+    rope = next((one.rope for one in (of, *recipe.attentions) if one.rope), None)
+    if rope:
+        _describe_rope(writer, rope)
+    if sliding and rope and sliding.rope and sliding.rope.theta != rope.theta:
         writer.add_float32(f"{arch}.rope.freq_base_swa", sliding.rope.theta)
     if arch == "gemma4":
         _describe_gemma4(writer, recipe, sliding, raw)
-    if recipe.mixtures:
-        _describe_experts(writer, recipe.mixtures[0], raw)
-    if recipe.recurrent:
-        _describe_recurrent(writer, recipe)
-    if recipe.cap:
-        writer.add_final_logit_softcapping(recipe.cap)
     if of.score_cap:
         writer.add_attn_logit_softcapping(of.score_cap)
-    if arch == "granite":
+    if arch.startswith("granite"):
         writer.add_attention_scale(of.scale)
-        writer.add_embedding_scale(recipe.embed_scale)
-        writer.add_residual_scale(recipe.layers[0].residual)
-    if recipe.logit_scale != 1:
-        writer.add_logit_scale(1 / recipe.logit_scale if arch == "granite" else recipe.logit_scale)
     if of.temper[0]:
         writer.add_float32(f"{arch}.attention.temperature_scale", of.temper[0])
         writer.add_rope_scaling_yarn_log_mul(raw["rope_parameters"]["mscale_all_dim"])
-    if "lfm2" in arch:
-        writer.add_shortconv_l_cache(raw.get("conv_L_cache", 3))
+
+
+def _describe_widths(writer: Any, recipe: Recipe, raw: dict[str, Any]) -> None:
+    shared = [layer.feed.shared for layer in recipe.layers if isinstance(layer.feed, Experts) and layer.feed.apart]
+    plain = [layer.feed.width for layer in recipe.layers if isinstance(layer.feed, Gated)]
+    plain = plain or [one.width for one in shared if one] or [raw["intermediate_size"]]
+    writer.add_feed_forward_length(plain[0] if len({*plain}) == 1 else plain)
 
 
 def _describe_latent(writer: Any, of: Attention, raw: dict[str, Any]) -> None:
@@ -181,10 +209,11 @@ def _describe_gemma4(writer: Any, recipe: Recipe, sliding: Attention | None, raw
 def _describe_experts(writer: Any, of: Experts, raw: dict[str, Any]) -> None:
     writer.add_expert_count(of.count)
     writer.add_expert_used_count(of.top)
-    writer.add_expert_feed_forward_length(of.each.width)
-    if of.shared_gate and of.shared:
+    if not writer.arch.startswith("granite"):
+        writer.add_expert_feed_forward_length(of.each.width)
+    if of.shared and (of.shared_gate or writer.arch == "granitemoe"):
         writer.add_expert_shared_feed_forward_length(of.shared.width)
-    elif of.shared and not of.apart:
+    elif of.shared and not of.apart and writer.arch != "granitehybrid":
         writer.add_expert_shared_count(of.shared.width // of.each.width)
     if of.sigmoid:
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
@@ -195,18 +224,6 @@ def _describe_experts(writer: Any, of: Experts, raw: dict[str, Any]) -> None:
     if of.groups != (1, 1):
         writer.add_expert_group_count(of.groups[0])
         writer.add_expert_group_used_count(of.groups[1])
-
-
-def _describe_recurrent(writer: Any, recipe: Recipe) -> None:
-    mixer = recipe.recurrent[0]
-    writer.add_rope_dimension_sections([11, 11, 10, 0])  # of images alone: equal for text
-    writer.add_ssm_conv_kernel(mixer.taps)
-    writer.add_ssm_state_size(mixer.key_dim)
-    writer.add_ssm_group_count(mixer.key_heads)
-    writer.add_ssm_time_step_rank(mixer.value_heads)
-    writer.add_ssm_inner_size(mixer.value_heads * mixer.value_dim)
-    recurrent = [isinstance(layer.mixer, Delta) for layer in recipe.layers]
-    writer.add_array(f"{writer.arch}.attention.recurrent_layers", recurrent)
 
 
 def _tensors(checkpoint: Checkpoint, weights: Weights, arch: str) -> dict[str, Tensor]:
@@ -239,13 +256,15 @@ def _tensors(checkpoint: Checkpoint, weights: Weights, arch: str) -> dict[str, T
     for number, layer in enumerate(recipe.layers):
         found |= {name: weights.get(name, *shape) for name, shape in layer.vectors.items()}
         if isinstance(layer.mixer, Delta):
-            _recurrent(layer.mixer, found)
+            recurrent(layer.mixer, found)
         elif isinstance(layer.mixer, Attention):
             _attention(layer.mixer, found, f"blk.{number}.", arch in PAIRED)
         if isinstance(layer.feed, Experts) and layer.feed.apart:
             gate, up = (found.pop(f"{name.replace('.{}', '')}.weight") for name in layer.feed.each.gate_up.names)
             name = layer.feed.each.gate_up.names[0].replace(".{}.gate_proj", ".gate_up_proj")
             found[f"{name}.weight"] = torch.cat([gate, up], 1)
+        if arch.startswith("granite"):
+            _shared(layer, found, f"blk.{number}.")
     for rope in recipe.ropes:
         if rope and rope.kind == "llama3":
             found["rope_freqs.weight"] = llama3_factors(rope)
@@ -256,6 +275,15 @@ def _tensors(checkpoint: Checkpoint, weights: Weights, arch: str) -> dict[str, T
             for kind in ("long", "short"):
                 found[f"rope_factors_{kind}.weight"] = torch.tensor(rope.options[f"{kind}_factor"])
     return found
+
+
+def _shared(layer: Layer, found: dict[str, Tensor], before: str) -> None:
+    """Put gate and up of an MLP beside experts, or in their place, apart."""
+    of, end = (layer.feed.shared, "_shexp") if isinstance(layer.feed, Experts) else (layer.feed, "")
+    if of and len(of.gate_up.names) == 1:
+        gate, up = found.pop(f"{of.gate_up.names[0]}.weight").chunk(2)
+        found |= {f"{before}ffn_gate{end}.weight": gate, f"{before}ffn_up{end}.weight": up}
+        found[f"{before}ffn_down{end}.weight"] = found.pop(f"{of.down.names[0]}.weight")
 
 
 def _attention(of: Attention, found: dict[str, Tensor], before: str, paired: bool) -> None:
@@ -273,36 +301,6 @@ def _attention(of: Attention, found: dict[str, Tensor], before: str, paired: boo
         size = of.head_dim - of.rotary_dim
         found[f"{before}attn_k_b.weight"] = whole[:, :size].transpose(1, 2)
         found[f"{before}attn_v_b.weight"] = whole[:, size:]
-
-
-def _recurrent(of: Delta, found: dict[str, Tensor]) -> None:
-    """Put the value heads that share a key head apart: llama.cpp has the first ones of all key heads, then the next."""
-    found[of.convolution] = found[of.convolution][:, 0]
-    found[of.decay] = -found[of.decay].exp()
-    if len(of.mix.names) == 1:
-        # Qwen3-Next's, of which queries, keys and values become a matrix and z another; heads keep their order.
-        name = f"{of.mix.names[0]}.weight"
-        whole, keys = found.pop(name)[of.mix.order(0)], of.channels
-        begin = of.mix.names[0].removesuffix("in_proj_qkvz")
-        found[f"{begin}in_proj_qkv.weight"], found[f"{begin}in_proj_z.weight"] = whole[:keys], whole[keys:]
-        return
-    order = torch.arange(of.value_heads).view(of.key_heads, -1).T.flatten()
-
-    def turned(x: Tensor, size: int) -> Tensor:
-        moved: Tensor = x.unflatten(0, (of.value_heads, size))[order].flatten(0, 1)
-        return moved
-
-    assert of.gates
-    qkv, z = (f"{name}.weight" for name in of.mix.names)
-    keys = of.channels - of.value_heads * of.value_dim
-    for name in (qkv, of.convolution):
-        found[name] = torch.cat([found[name][:keys], turned(found[name][keys:], of.value_dim)])
-    for name, size in ((z, of.value_dim), *((f"{name}.weight", 1) for name in of.gates.names)):
-        found[name] = turned(found[name], size)
-    out = f"{of.out.names[0]}.weight"
-    found[out] = turned(found[out].T, of.value_dim).T
-    for name in (of.decay, of.shift):
-        found[name] = turned(found[name], 1)
 
 
 def _put(writer: Any, name: str, tensor: Tensor, kind: Kind) -> None:

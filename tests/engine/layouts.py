@@ -69,7 +69,9 @@ LAYOUTS: dict[str, Callable[[Tensors], Tensors]] = {
     "minimax_m2": lambda tensors: renamed(tensors, MIXTRAL),
     "mixtral": lambda tensors: renamed(tensors, MIXTRAL),
     "gpt_oss": by_turns,
-    "granitemoehybrid": lambda tensors: renamed(stacked(tensors), GRANITE),
+    **dict.fromkeys(
+        ("granitemoe", "granitemoeshared", "granitemoehybrid"), lambda tensors: renamed(stacked(tensors), GRANITE)
+    ),
     "gemma4_text": lambda tensors: renamed(stacked(tensors), GEMMA4),
 }
 """By model_type, where they are not our own."""

@@ -44,12 +44,19 @@ UNLIKE = {"deepseek_v2", "gemma", "olmoe", "qwen3_5", "qwen3_5_moe", "qwen3_next
 """Shapes or biases that llama.cpp does not load."""
 
 
-WRITTEN = [name for name in FAMILIES if name != "apertus"]
-"""llama.cpp has the tensors of Apertus's activation among its metadata, which no family reads."""
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "granitemoehybrid-dense": ("granitemoehybrid", {"num_local_experts": 0, "shared_intermediate_size": 48}),
+    "granitemoehybrid-rope": ("granitemoehybrid", {"position_embedding_type": "rope", "rope_theta": 5000.0}),
+    "nemotron_h-dense": ("nemotron_h", {"hybrid_override_pattern": "M-M*M-", "mlp_bias": True, "use_bias": True}),
+    "mamba2-plain": ("mamba2", {"use_conv_bias": False, "n_groups": 1}),
+}
+"""Further models: a family and settings of it."""
+WRITTEN = [*FAMILIES, *VARIANTS]
 
 
 def settings(name: str) -> dict[str, Any]:
-    told = FAMILIES[name] | CHANGES.get(name, {})
+    family, changes = VARIANTS.get(name, (name, {}))
+    told = FAMILIES[family] | CHANGES.get(family, {}) | changes
     return {key: value for key, value in told.items() if key != "mlp_only_layers"}
 
 

@@ -3,10 +3,9 @@
 from dataclasses import replace
 from typing import Literal
 
-from specchat.engine.families.granite import GraniteSettings
+from specchat.engine.families.granitemoe import GraniteMoeSettings, experts, shared_mlp
 from specchat.engine.families.parts.delta import LINEAR
-from specchat.engine.families.parts.experts import Chosen, ExpertsSettings, mixture
-from specchat.engine.families.parts.family import BEFORE, FULL, Family, attention, decoder, gated, kinds
+from specchat.engine.families.parts.family import BEFORE, FULL, Family, attention, decoder, kinds
 from specchat.engine.families.parts.mamba import MambaSettings, MambaShape, mamba
 from specchat.engine.foreign import Count, Switch
 from specchat.engine.recipe import Experts, Gated, Layer, Norm, Recipe
@@ -15,9 +14,7 @@ OLDER = {"mamba": LINEAR, "attention": FULL}
 """Kinds of layers in published files."""
 
 
-class GraniteHybridSettings(GraniteSettings, MambaSettings, ExpertsSettings):
-    USUAL = 8
-    num_experts_per_tok: Chosen = 2
+class GraniteHybridSettings(GraniteMoeSettings, MambaSettings):
     shared_intermediate_size: Count = 1024
     position_embedding_type: str | None = None
     mamba_n_heads: Count = 128
@@ -58,14 +55,7 @@ def recipe(c: GraniteHybridSettings) -> Recipe:
 
 
 def feed(c: GraniteHybridSettings, prefix: str) -> Gated | Experts:
-    name = f"{prefix}.shared_mlp"
-    plain = gated(c, name, width=c.shared_intermediate_size)
-    gate_up, down = plain.gate_up.fused(f"{name}.input_linear"), plain.down.fused(f"{name}.output_linear")
-    shared = replace(plain, gate_up=gate_up, down=down)
-    if not c.experts:
-        return shared
-    made = mixture(c, f"{prefix}.mlp", c.intermediate_size, renormalised=True)
-    return replace(made, router=made.router.fused(f"{prefix}.mlp.router"), shared=shared)
+    return experts(c, prefix) if c.experts else shared_mlp(c, prefix)
 
 
 FAMILY = Family("granitemoehybrid", "Granite 4 H", recipe, GraniteHybridSettings)

@@ -5,18 +5,16 @@ Keys: llama.cpp's src/llama-arch.cpp; what files leave out: load_arch_hparams in
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from specchat.clean import one_line
-from specchat.engine.errors import ForeignModel, ModelError
+from specchat.engine.errors import ForeignModel
+from specchat.engine.gguf import hybrids, mixtures
 from specchat.engine.gguf.files import GgufFiles
-from specchat.engine.gguf.keys import CONV, FULL, LINEAR, SLIDING, ArchitectureKeys, shortest
+from specchat.engine.gguf.keys import FULL, SLIDING, ArchitectureKeys, Settings
 from specchat.engine.gguf.ropes import rope_settings
 
 ENDS = ("eos", "eot", "eom")
 """Tokens that end a text, a turn or a message."""
-
-Settings = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -27,12 +25,14 @@ class Architecture:
         keys: of config.json, by those of the file that differ from `COMMON`.
         more: further settings.
         paired: files hold rotated values in pairs of neighbours, where checkpoints hold them in halves.
+        halves: a block of the file holds a mixer or an MLP, where a layer of the recipe has both.
     """
 
     model_type: str
     keys: Mapping[str, str] = field(default_factory=dict)
     more: Callable[[ArchitectureKeys], Settings] = lambda _: {}
     paired: bool = False
+    halves: bool = False
 
 
 COMMON = {
@@ -174,68 +174,9 @@ def _cohere2(m: ArchitectureKeys) -> Settings:
     return {"layer_types": m.kinds(4), "logit_scale": m.number("logit_scale")}
 
 
-def _granite(m: ArchitectureKeys) -> Settings:
-    return {
-        "attention_multiplier": m.number("attention.scale") or m.head_dim**-0.5,
-        "embedding_multiplier": m.number("embedding_scale"),
-        "residual_multiplier": m.number("residual_scale"),
-        "logits_scaling": m.number("logit_scale"),
-    }
-
-
-def _glm4_moe(m: ArchitectureKeys) -> Settings:
-    return _grouped(m) | {"use_qk_norm": m.has("attn_q_norm.weight")}
-
-
-def _grouped(m: ArchitectureKeys) -> Settings:
-    return {
-        "n_routed_experts": m.integer("expert_count"),
-        "n_group": m.integer("expert_group_count") or 1,
-        "topk_group": m.integer("expert_group_used_count") or 1,
-        "n_shared_experts": m.integer("expert_shared_count") or 0,
-        "first_k_dense_replace": m.integer("leading_dense_block_count") or 0,
-        "norm_topk_prob": m.switch("expert_weights_norm"),
-    }
-
-
-def _deepseek2(m: ArchitectureKeys) -> Settings:
-    first = m.integer("leading_dense_block_count") or 0
-    by_softmax = first < m.layers and not m.has("exp_probs_b.bias", first)
-    rotated = m.integer("rope.dimension_count") or 0
-    rope = rope_settings(m, full_width=rotated)
-    if (scale := m.number("rope.scaling.yarn_log_multiplier")) is not None:
-        rope |= dict.fromkeys(("mscale", "mscale_all_dim"), shortest(scale / 0.1))
-    key = m.integer("attention.key_length_mla") or m.integer("attention.key_length") or 0
-    limited = (m.integer("expert_group_count") or 1) > 1
-    return _grouped(m) | {
-        "model_type": "deepseek_v2" if by_softmax else "deepseek_v3",
-        "topk_method": "group_limited_greedy" if limited else "greedy",
-        "head_dim": None,
-        "num_key_value_heads": m.integer("attention.head_count"),
-        "q_lora_rank": m.integer("attention.q_lora_rank") or 0,
-        "kv_lora_rank": m.integer("attention.kv_lora_rank"),
-        "qk_rope_head_dim": rotated,
-        "qk_nope_head_dim": key - rotated,
-        "v_head_dim": m.integer("attention.value_length_mla") or m.integer("attention.value_length"),
-        "rope_interleave": True,
-        "rope_parameters": rope,
-    }
-
-
 def _layer_norms(m: ArchitectureKeys) -> Settings:
     eps = m.number("attention.layer_norm_epsilon")
     return {"norm_eps": eps, "norm_epsilon": eps, "use_bias": m.has("ffn_down.bias")}
-
-
-def _expert_width(m: ArchitectureKeys) -> Settings:
-    """Families whose config.json has the width of an expert as that of an MLP."""
-    return {"intermediate_size": m.integer("expert_feed_forward_length") or m.integer("feed_forward_length")}
-
-
-def _gpt_oss(m: ArchitectureKeys) -> Settings:
-    # llama.cpp rounds the bounds of YaRN's ramp, which the model does not.
-    rope = rope_settings(m, full_width=m.head_dim) | {"truncate": False}
-    return _expert_width(m) | {"layer_types": m.kinds(2), "rope_parameters": rope}
 
 
 def _ministral3(m: ArchitectureKeys) -> Settings:
@@ -259,50 +200,10 @@ def _phi3(m: ArchitectureKeys) -> Settings:
     return {"original_max_position_embeddings": m.integer("rope.scaling.original_context_length")}
 
 
-def _sparse(renormalised: bool) -> Callable[[ArchitectureKeys], Settings]:
-    """Families whose layers may lack experts."""
-
-    def more(m: ArchitectureKeys) -> Settings:
-        plain = [layer for layer in range(m.layers) if not m.has("ffn_gate_inp.weight", layer)]
-        return {"norm_topk_prob": renormalised, "mlp_only_layers": plain}
-
-    return more
-
-
-def _recurrent(m: ArchitectureKeys) -> Settings:
-    listed, every = m.each("attention.recurrent_layers"), m.integer("full_attention_interval") or 4
-    recurrent = listed or [(layer + 1) % every for layer in range(m.layers)]
-    heads = m.integer("ssm.time_step_rank") or 1
-    return _sparse(True)(m) | {
-        "layer_types": [LINEAR if one else FULL for one in recurrent],
-        "linear_value_head_dim": (m.integer("ssm.inner_size") or 0) // heads,
-        "by_head": False,
-    }
-
-
-def _short_conv(m: ArchitectureKeys) -> Settings:
-    heads = m.each("attention.head_count_kv")
-    if not heads:
-        raise ModelError(f"{m.files.path}: {m.files.architecture}.attention.head_count_kv is no list of layers.")
-    return {
-        "layer_types": [FULL if count else CONV for count in heads],
-        "num_key_value_heads": max(heads),
-        "norm_eps": m.number("attention.layer_norm_rms_epsilon"),
-        "block_auto_adjust_ff_dim": False,
-        "use_expert_bias": any(m.has("exp_probs_b.bias", layer) for layer in range(m.layers)),
-    }
-
-
-RECURRENT = {
-    "linear_conv_kernel_dim": "ssm.conv_kernel",
-    "linear_key_head_dim": "ssm.state_size",
-    "linear_num_key_heads": "ssm.group_count",
-    "linear_num_value_heads": "ssm.time_step_rank",
-}
-CONVOLUTIONS = {"conv_L_cache": "shortconv.l_cache", "num_dense_layers": "leading_dense_block_count"}
 ARCHITECTURES = {
+    "apertus": Architecture("apertus", more=lambda _: {"hidden_act": "xielu"}),
     "cohere2": Architecture("cohere2", more=_cohere2),
-    "deepseek2": Architecture("deepseek_v3", more=_deepseek2),
+    "deepseek2": Architecture("deepseek_v3", more=mixtures.deepseek2),
     "ernie4_5": Architecture("ernie4_5", more=lambda m: {"use_bias": m.has("ffn_down.bias")}),
     "exaone4": Architecture("exaone4", more=_windows(4)),
     "gemma": Architecture("gemma"),
@@ -310,30 +211,35 @@ ARCHITECTURES = {
     "gemma3": Architecture("gemma3_text", more=_gemma3),
     "gemma4": Architecture("gemma4_text", {"top_k_experts": "expert_used_count"}, _gemma4),
     "glm4": Architecture("glm4"),
-    "glm4moe": Architecture("glm4_moe", more=_glm4_moe),
-    "gpt-oss": Architecture("gpt_oss", more=_gpt_oss),
-    "granite": Architecture("granite", more=_granite, paired=True),
+    "glm4moe": Architecture("glm4_moe", more=mixtures.glm4_moe),
+    "gpt-oss": Architecture("gpt_oss", more=mixtures.gpt_oss),
+    "granite": Architecture("granite", more=mixtures.granite, paired=True),
+    "granitehybrid": Architecture("granitemoehybrid", hybrids.GRANITE, hybrids.granite_hybrid, paired=True),
+    "granitemoe": Architecture("granitemoe", more=mixtures.granite_moe, paired=True),
     "hunyuan-dense": Architecture("hunyuan_v1_dense"),
-    "lfm2": Architecture("lfm2", CONVOLUTIONS, _short_conv),
-    "lfm2moe": Architecture("lfm2_moe", CONVOLUTIONS, _short_conv),
+    "lfm2": Architecture("lfm2", hybrids.CONVOLUTIONS, hybrids.short_conv),
+    "lfm2moe": Architecture("lfm2_moe", hybrids.CONVOLUTIONS, hybrids.short_conv),
     "llama": Architecture("llama", more=_llama, paired=True),
-    "minimax-m2": Architecture("minimax_m2", {"rotary_dim": "rope.dimension_count"}, _expert_width),
+    "mamba2": Architecture("mamba2", hybrids.MAMBA2, hybrids.mamba2),
+    "minimax-m2": Architecture("minimax_m2", {"rotary_dim": "rope.dimension_count"}, mixtures.expert_width),
     "mistral3": Architecture("ministral3", more=_ministral3, paired=True),
     "muse-glimmer": Architecture("muse_glimmer_text", more=_muse, paired=True),
     "nemotron": Architecture("nemotron", more=_layer_norms),
+    "nemotron_h": Architecture("nemotron_h", hybrids.NEMOTRON, hybrids.nemotron_h, halves=True),
+    "nemotron_h_moe": Architecture("nemotron_h", hybrids.NEMOTRON, hybrids.nemotron_h, halves=True),
     "olmo2": Architecture("olmo2", more=_olmo2),
-    "olmoe": Architecture("olmoe", more=_expert_width),
+    "olmoe": Architecture("olmoe", more=mixtures.expert_width),
     "phi3": Architecture("phi3", more=_phi3),
     "qwen2": Architecture("qwen2"),
-    "qwen2moe": Architecture("qwen2_moe", more=_sparse(False)),
+    "qwen2moe": Architecture("qwen2_moe", more=mixtures.sparse(False)),
     "qwen2vl": Architecture("qwen2"),
     "qwen3": Architecture("qwen3"),
-    "qwen35": Architecture("qwen3_5_text", RECURRENT, _recurrent),
-    "qwen35moe": Architecture("qwen3_5_moe_text", RECURRENT, _recurrent),
-    "qwen3moe": Architecture("qwen3_moe", more=_sparse(True)),
-    "qwen3next": Architecture("qwen3_next", RECURRENT, _recurrent),
+    "qwen35": Architecture("qwen3_5_text", hybrids.RECURRENT, hybrids.recurrent),
+    "qwen35moe": Architecture("qwen3_5_moe_text", hybrids.RECURRENT, hybrids.recurrent),
+    "qwen3moe": Architecture("qwen3_moe", more=mixtures.sparse(True)),
+    "qwen3next": Architecture("qwen3_next", hybrids.RECURRENT, hybrids.recurrent),
     "qwen3vl": Architecture("qwen3"),
-    "qwen3vlmoe": Architecture("qwen3_moe", more=_sparse(True)),
+    "qwen3vlmoe": Architecture("qwen3_moe", more=mixtures.sparse(True)),
     "seed_oss": Architecture("seed_oss", more=_seed_oss),
     "smollm3": Architecture("smollm3", paired=True),
     "starcoder2": Architecture("starcoder2", more=_layer_norms),

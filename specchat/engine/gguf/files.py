@@ -118,6 +118,10 @@ class GgufFiles:
             for name, tensor in header.tensors.items()
         }
 
+    def holds(self, name: str) -> bool:
+        """True where there is a tensor or a list of the metadata of this name."""
+        return name in self.tensors or name in self.headers[0].lengths
+
     @cached_property
     def has_sections(self) -> bool:
         """True where positions of several kinds rotate sections of heads."""

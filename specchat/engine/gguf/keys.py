@@ -1,6 +1,7 @@
 """Keys of the architecture of a GGUF file, checked for their kind."""
 
 import struct
+from typing import Any
 
 from specchat.clean import one_line
 from specchat.engine.errors import ModelError
@@ -9,6 +10,8 @@ from specchat.engine.gguf.files import GgufFiles
 
 FULL, SLIDING, LINEAR, CONV = "full_attention", "sliding_attention", "linear_attention", "conv"
 """Kinds of layers in "layer_types"."""
+Settings = dict[str, Any]
+"""Keys of config.json."""
 
 
 class ArchitectureKeys:
@@ -73,6 +76,10 @@ class ArchitectureKeys:
     def has(self, name: str, layer: int = 0) -> bool:
         """True where the file holds a tensor of a layer."""
         return f"blk.{layer}.{name}" in self.files.tensors
+
+    def anywhere(self, name: str) -> bool:
+        """True where the file holds a tensor of any layer."""
+        return any(self.has(name, layer) for layer in range(self.layers))
 
     @property
     def head_dim(self) -> int:

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from types import TracebackType
 from typing import NamedTuple
 
@@ -15,9 +16,9 @@ from specchat.engine.errors import ModelError
 from specchat.engine.formats.gguf import BLOCK as MXFP4_BLOCK
 from specchat.engine.formats.gguf import MXFP4, MXFP4_OCTETS, TYPES
 from specchat.engine.formats.quantise import dequantised
+from specchat.engine.gguf.blocks import StoredAs
 from specchat.engine.gguf.files import GgufFiles, Stamp
 from specchat.engine.gguf.header import StoredTensor
-from specchat.engine.gguf.names import StoredAs
 
 DENSE = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 """Types that torch has, too."""
@@ -63,14 +64,14 @@ class GgufTensors:
 
     def keys(self) -> Iterable[str]:
         """The names of tensors that the files have."""
-        return [name for name, source in self.sources.items() if source.name in self.files.tensors]
+        return [name for name, source in self.sources.items() if self.files.holds(source.name)]
 
     def get_slice(self, name: str) -> TensorInfo:
         """The shape in the recipe and the type of a tensor; of latent attention's keys and values the joined one's."""
         source = self.sources[name]
-        _, stored = self.files.tensors[source.name]
-        if source.values:
+        if source.values or source.name not in self.files.tensors:
             return TensorInfo(tuple(self.get_tensor(name).shape), "F32")
+        _, stored = self.files.tensors[source.name]
         shape = stored.shape if source.expert is None else stored.shape[1:]
         shape = (len(source.rows), *shape[1:]) if source.rows else shape
         whole_blocks = not source.inputs or stored.type in DENSE or _run(source.inputs) % _size(stored.type)[0] == 0
@@ -84,6 +85,8 @@ class GgufTensors:
             ModelError: the file changed since it was opened.
         """
         source = self.sources[name]
+        if source.name not in self.files.tensors:
+            return self._listed(source)
         number, stored = self.files.tensors[source.name]
         if source.values:
             return self._latent(source)
@@ -129,6 +132,13 @@ class GgufTensors:
         if not stored.shape or stored.shape[-1] % size:
             raise ValueError(f"it has shape {list(stored.shape)}, no rows of whole blocks")
         return raw.view(*stored.shape[:-1], stored.shape[-1] // size * octets)
+
+    def _listed(self, source: StoredAs) -> Tensor:
+        """A number of a list in the metadata, float32 [] or [1]."""
+        listed, place = self.files.headers[0].entries(source.name), source.expert or 0
+        if place >= len(listed) or not isinstance(listed[place], float):
+            raise ValueError(f"{source.name} has no real number {place} in the metadata")
+        return torch.tensor(listed[place], dtype=torch.float32).reshape(_with_ones((), source.dims))
 
     def _latent(self, source: StoredAs) -> Tensor:
         """Keys and values of latents as one matrix, float32 [heads * (key + value), latent]."""
@@ -188,7 +198,12 @@ def _dequantised(raw: Tensor, kind: str) -> Tensor:
 
 
 def _with_ones(shape: tuple[int, ...], dims: int) -> tuple[int, ...]:
-    """A shape with the dimensions of 1 that files leave out: that of the taps' channels, or the first ones."""
+    """A shape with the dimensions of 1 that files leave out: that of the taps' channels, or the first ones.
+
+    Vectors that files have as matrices, such as norms of groups, become vectors.
+    """
+    if dims == 1 < len(shape):
+        return (prod(shape),)
     while len(shape) < dims:
         shape = (*shape[:-1], 1, shape[-1]) if dims == 3 else (1, *shape)
     return shape

@@ -7,9 +7,10 @@ from typing import Any
 
 from specchat.engine.errors import ForeignModel
 from specchat.engine.formats.gguf import MXFP4, TYPES, Gguf
+from specchat.engine.gguf.blocks import StoredAs
 from specchat.engine.gguf.config import ARCHITECTURES, settings
 from specchat.engine.gguf.files import GgufFiles
-from specchat.engine.gguf.names import StoredAs, sources, unread
+from specchat.engine.gguf.names import sources, unread
 from specchat.engine.recipe import Recipe
 from specchat.engine.weights.config import ModelConfig, parsed_settings
 
@@ -47,13 +48,14 @@ class GgufCheckpoint:
         raw = settings(files)
         config = parsed_settings(files.path, raw)
         _check_rotations(files, config.recipe)
-        found = sources(config.recipe, files, ARCHITECTURES[files.architecture].paired)
-        if name := unread(config.recipe, files, found):
+        known = ARCHITECTURES[files.architecture]
+        found = sources(config.recipe, files, known)
+        if name := unread(config.recipe, files, known, found):
             raise ForeignModel(files.path, f"it holds {name}, which specchat's decoder does not read")
-        there = {name: one for name, one in found.items() if one.name in files.tensors}
-        for one in there.values():
-            if (kind := files.tensors[one.name][1].type) not in (*DENSE, *TYPES, MXFP4):
-                raise ForeignModel(files.path, f"{one.name} is of type {kind}, which specchat's decoder does not read")
+        there = {name: one for name, one in found.items() if files.holds(one.name)}
+        for name in {one.name for one in there.values()} & files.tensors.keys():
+            if (kind := files.tensors[name][1].type) not in (*DENSE, *TYPES, MXFP4):
+                raise ForeignModel(files.path, f"{name} is of type {kind}, which specchat's decoder does not read")
         return cls(files, config, raw, there)
 
     @property
