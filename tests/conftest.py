@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Callable, Generator, Iterator, Mapping
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from threading import Event
 from time import monotonic
@@ -160,6 +161,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     So do tests on a GPU, which has the memory for one of them. Files of the most tests come first but for `LONG`.
     """
+    _skip_without_packages(items)
     groups = dict[str, list[pytest.Item]]()
     # In whatever order files were read.
     for item in sorted(items, key=lambda item: item.nodeid.partition("::")[0]):
@@ -173,6 +175,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         first = [group for group in LONG if group in groups]
         others = sorted(groups.keys() - set(LONG), key=lambda group: (-len(groups[group]), group))
         items[:] = [item for group in (*first, *others) for item in groups[group]]
+
+
+def _skip_without_packages(items: list[pytest.Item]) -> None:
+    """`needs_llama` asks for both packages of llama.cpp, `needs_gguf` for the one that writes files."""
+    absent = [name for name in ("llama_cpp", "gguf") if find_spec(name) is None]
+    for item in items if absent else ():
+        marks = {mark.name for mark in item.iter_markers()}
+        if missing := [name for name in absent if "needs_llama" in marks or f"needs_{name}" in marks]:
+            reason = f"needs {' and '.join(missing)}: pip install 'specchat[gguf]'"
+            item.add_marker(pytest.mark.skip(reason=reason))
 
 
 def pytest_collection_finish() -> None:

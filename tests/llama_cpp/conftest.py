@@ -19,15 +19,6 @@ MISSING = [name for name in ("llama_cpp", "gguf") if find_spec(name) is None]
 EXACT = GgufOptions(threads=1, cache="f32")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What needs both packages says so by `needs_llama`, what needs only the one that writes files by `needs_gguf`."""
-    for item in items:
-        marks = {mark.name for mark in item.iter_markers()}
-        if missing := [name for name in MISSING if "needs_llama" in marks or f"needs_{name}" in marks]:
-            reason = f"needs {' and '.join(missing)}: pip install 'specchat[gguf]'"
-            item.add_marker(pytest.mark.skip(reason=reason))
-
-
 def source(path: Path, options: GgufOptions = EXACT) -> ModelSource:
     return ModelSource(path=str(path), gguf=options)
 
