@@ -123,7 +123,7 @@ def _own_models(models: Path | None) -> "list[Finding]":
     except ConfigError:  # told where the files are looked at
         return []
     pairs, missing = [*found_pairs(library).values()], missing_packages()
-    reasons = [reason for pair in pairs if (reason := pair.unsupported or unable(pair.spec, missing))]
+    reasons = [reason for pair in pairs if (reason := pair.unsupported or unable(pair.spec, missing, foreign=True))]
     found = f"{len(pairs)} found on this machine; specchat models lists them"
     if reasons:
         return [note("found models", f"{found}. {len(reasons)} cannot be loaded. The first: {reasons[0]}")]

@@ -33,7 +33,7 @@ class ForeignModel(ModelError):
         super().__init__(
             f'{file}: {reason}. Set backend = "{backend}" for the pair in models.toml: {program} may run it.'
         )
-        self.reason = reason
+        self.file, self.reason = file, reason
 
 
 class PageLockRefused(ModelError):

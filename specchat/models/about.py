@@ -17,6 +17,7 @@ from specchat.engine.formats import recognised
 from specchat.engine.formats.format import Format as WeightFormat
 from specchat.engine.formats.settings import Quantised
 from specchat.engine.gguf.files import GgufFiles, file_parts
+from specchat.engine.gguf.token_lists import check_kind
 from specchat.engine.hf.known import unsupported
 from specchat.engine.weights.config import ModelConfig, parse_config
 from specchat.engine.weights.gguf import GgufCheckpoint
@@ -132,16 +133,17 @@ def about_gguf(file: Path, name: str = "") -> About:
         raise ModelError(f"{file} is missing, or a link that leads nowhere.")
     paths = file_parts(file)
     files = _files(file, tuple((path.stat().st_mtime_ns, path.stat().st_size) for path in paths if found(path)))
-    first, own, foreign = files.headers[0], None, ""
+    first, own, foreign, why_not = files.headers[0], None, "", ""
     types = Counter[str]()
     for header in files.headers:
         types.update(header.types)
     try:
         own = GgufCheckpoint.of(files)
+        check_kind(first)
     except ForeignModel as error:
         foreign = error.reason
     except ModelError as error:
-        foreign = error.message.removeprefix(f"{files.path}: ").rstrip(".")
+        why_not = error.message.removeprefix(f"{files.path}: ").rstrip(".")
     return About(
         name=name or one_line(str(first.values.get("general.name", "")), 60) or file.stem,
         place=file,
@@ -153,10 +155,11 @@ def about_gguf(file: Path, name: str = "") -> About:
         licence=one_line(str(first.values.get("general.license", "")), 40),
         context=first.integer("context_length") or 0,
         layers=first.integer("block_count") or 0,
-        config=own.config if own else None,
+        config=own.config if own and not why_not else None,
         stored=own.format if own else None,
         half=own is not None and own.dense != "F32",
         foreign=foreign,
+        why_not=why_not,
         tokens=first.tokens,
     )
 

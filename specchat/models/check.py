@@ -140,16 +140,18 @@ def _gguf_about(hub: Hub, source: ModelSource) -> tuple[About | None, str]:
     """Facts about a GGUF file, None where it is not here, and its licence.
 
     Raises:
-        ModelError: it is damaged, or a part of it is missing.
+        ModelError: it is damaged, or a part of it or what it must hold is missing.
         EngineError: "download": its repository cannot be reached.
     """
     if source.repo is None or source.file is None:
         about = about_gguf(Path(source.path or "").expanduser())
-        return about, about.licence
-    folder = cached(hub, source.repo, source.revision, source.file)
-    if folder is None:
-        return None, look_up(hub, source.repo, source.revision).licence
-    about = about_gguf(folder / source.file)
+    else:
+        folder = cached(hub, source.repo, source.revision, source.file)
+        if folder is None:
+            return None, look_up(hub, source.repo, source.revision).licence
+        about = about_gguf(folder / source.file)
+    if about.why_not:
+        raise ModelError(f"{about.place}: {about.why_not}.")
     return about, about.licence
 
 

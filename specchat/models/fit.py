@@ -47,7 +47,7 @@ NO_HEADS = PairHeads()
 
 def fit(pair: Pair, target: About | None, draft: About | None, machine: FreeMemory, heads: PairHeads = NO_HEADS) -> Fit:
     """Fit of `pair`; `target` and `draft` are facts about its models, None where they are not here yet."""
-    backend = runner(pair, target, draft)
+    backend = runner(pair, target, draft, machine)
     run = replace(pair, spec=replace(pair.spec, backend=backend))
     found = replace(_fit(run, target, draft, machine, heads), backend=backend)
     place = None if found.spills else PLACES.get(found.verdict)
@@ -58,18 +58,20 @@ def fit(pair: Pair, target: About | None, draft: About | None, machine: FreeMemo
     return found if speed is None or speed.plain > fastest else replace(found, speed=speed)
 
 
-def runner(pair: Pair, target: About | None, draft: About | None) -> str:
-    """The backend that will run a pair: its own, or where specchat's decoder does not the next one, as loading does."""
-    foreign = [about for about in (target, draft) if about is not None and about.foreign]
-    if pair.spec.backend != DEFAULT_BACKEND or not foreign:
-        return pair.spec.backend
+def runner(pair: Pair, target: About | None, draft: About | None, machine: FreeMemory) -> str:
+    """The backend that will run a pair: its own, or the one that stands in for it, as loading chooses."""
+    backend = pair.spec.backend
+    if backend == GGUF_BACKEND and pair.spec.target.is_gguf and "llama_cpp" in machine.missing:
+        backend = DEFAULT_BACKEND
+    if backend != DEFAULT_BACKEND or not any(about is not None and about.foreign for about in (target, draft)):
+        return backend
     return GGUF_BACKEND if pair.spec.target.is_gguf else HF_BACKEND
 
 
 def _fit(pair: Pair, target: About | None, draft: About | None, machine: FreeMemory, heads: PairHeads) -> Fit:
     if pair.spec.target.server is not None:
         return Fit("server", "runs elsewhere and takes nothing here")
-    if reason := pair.unsupported or unable(pair.spec, machine.missing):
+    if reason := pair.unsupported or unable(pair.spec, machine.missing, foreign=True):
         return Fit("no", reason)
     if target is not None and pair.spec.backend == GGUF_BACKEND:
         return _by_size(target, draft, machine)

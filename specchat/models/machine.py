@@ -80,10 +80,13 @@ def missing_packages() -> frozenset[str]:
     return frozenset(name for name in PACKAGES if find_spec(name) is None)
 
 
-def unable(spec: PairSpec, missing: Collection[str]) -> str:
-    """The `missing` packages that a pair needs and how to get them, in words; empty for none."""
+def unable(spec: PairSpec, missing: Collection[str], foreign: bool = False) -> str:
+    """The `missing` packages that a pair needs and how to get them, in words; empty for none.
+
+    `foreign` means that specchat's decoder, which stands in for llama.cpp, is known not to run it.
+    """
     if spec.backend == GGUF_BACKEND:
-        return f"needs llama-cpp-python: {install_command(PACKAGE)}" if "llama_cpp" in missing else ""
+        return f"needs llama-cpp-python: {install_command(PACKAGE)}" if foreign and "llama_cpp" in missing else ""
     if all(source is None or source.quant not in QUANTS for source in (spec.target, spec.draft)):
         return ""
     needed = ("accelerate", "bitsandbytes") if spec.backend == HF_BACKEND else ("bitsandbytes",)

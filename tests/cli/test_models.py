@@ -46,15 +46,14 @@ def test_a_pull_asks_first_and_says_how_much_and_where(run: Run, hub: LoopbackHu
 
 
 def test_a_package_that_is_missing_is_told_before_a_download(
-    run: Run, hub: LoopbackHub, home: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hub.repos["someone/file"] = {"m.gguf": b"GGUF"}
-    target = 'target = { repo = "someone/file", file = "m.gguf" }'
-    configure(home, models=f'schema = 1\n[[pair]]\nid = "file"\nbackend = "gguf"\n{target}\n')
+    target = f'target = {{ repo = "{BIG}", quant = "nf4" }}'
+    configure(home, models=f'schema = 1\n[[pair]]\nid = "four-bits"\n{target}\n')
     for missing in (True, False):
-        monkeypatch.setattr(machine, "missing_packages", lambda missing=missing: {"llama_cpp"} if missing else set())
-        told = run("models", "pull", "file").stderr
-        assert ("Before it can be loaded, it needs llama-cpp-python: " in told) == missing
+        monkeypatch.setattr(machine, "missing_packages", lambda missing=missing: {"bitsandbytes"} if missing else set())
+        told = run("models", "pull", "four-bits").stderr
+        assert ("Before it can be loaded, it needs bitsandbytes for its quant: " in told) == missing
 
 
 def test_a_gated_model_is_told_before_it_is_asked_for(run: Run, hub: LoopbackHub) -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from measure.random_gguf import write
-from specchat.engine.errors import ForeignModel, ModelError
+from specchat.engine.errors import EngineError, ForeignModel, ModelError
 from specchat.engine.llama_cpp.export import export
 from specchat.engine.loading import load
 from specchat.engine.protocol.events import Step
@@ -23,6 +23,7 @@ from specchat.engine.weights.weights import Weights
 from tests.engine.conftest import SHARED
 from tests.engine.tiny import checkpoint, on_cpu, perturbed
 from tests.llama_cpp.conftest import byte_tokenizer
+from tests.models.made import gguf
 
 pytestmark = pytest.mark.needs_gguf
 
@@ -108,6 +109,21 @@ def test_what_is_not_ours_is_left_to_llama_cpp_with_the_reason(file: Path, tmp_p
     assert 'backend = "gguf"' in caught.value.message
     session = load(PairSpec("p", "P", on_cpu(foreign)), lambda _: None)
     assert f"llama.cpp runs this pair: {reason}" in session.info.notes.note
+
+
+def test_without_llama_cpp_our_decoder_stands_in_for_it_and_says_so(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("specchat.engine.loading.find_spec", lambda _: None)
+    session = load(PairSpec("p", "P", on_cpu(file), backend="gguf"), lambda _: None)
+    assert "llama-cpp-python is not installed" in session.info.notes.warning
+    assert session.info.strategy("swift").available
+    foreign = gguf(tmp_path / "x.gguf", general__architecture="rwkv7")
+    for backend in ("native", "gguf"):
+        with pytest.raises(EngineError) as caught:
+            load(PairSpec("p", "P", on_cpu(foreign), backend=backend), lambda _: None)
+        assert caught.value.message.startswith(f"{foreign}: specchat's decoder does not run architecture rwkv7. ")
+        assert "pip install" in caught.value.message
 
 
 def test_a_split_model_is_one_checkpoint(folder: Path, file: Path, tmp_path: Path) -> None:

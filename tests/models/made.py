@@ -13,6 +13,7 @@ from specchat.engine.fetch.source import Hub
 from specchat.engine.gguf.header import TENSOR_TYPES
 
 Value = int | float | bool | str | Sequence[str]
+ARCHITECTURE = "mpt"
 TOKENS = ("<s>", "a", "b", "ab")
 
 
@@ -40,13 +41,16 @@ def gguf(
     version: int = 3,
     **keys: Value,
 ) -> Path:
-    """A GGUF file; `tensors` are shapes and numbers of types by name, and their data are zeros."""
+    """A GGUF file, by default of an architecture that only llama.cpp runs.
+
+    `tensors` are shapes and numbers of types by name, and their data are zeros.
+    """
     values: dict[str, Value] = {
-        "general.architecture": "llama",
+        "general.architecture": ARCHITECTURE,
         "general.name": "Tiny",
         "general.license": "mit",
-        "llama.block_count": 2,
-        "llama.context_length": 512,
+        f"{ARCHITECTURE}.block_count": 2,
+        f"{ARCHITECTURE}.context_length": 512,
         "tokenizer.ggml.tokens": list(tokens),
         **{key.replace("__", "."): value for key, value in keys.items()},
     }

@@ -259,8 +259,7 @@ def test_llama_cpps_gpu_is_its_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("backend", "quant", "missing", "words"),
     [
-        ("gguf", None, ["llama_cpp"], f"needs llama-cpp-python: {install_command('specchat[gguf]')}"),
-        ("gguf", None, ["accelerate", "bitsandbytes"], ""),
+        ("gguf", None, ["llama_cpp", "accelerate", "bitsandbytes"], ""),
         ("hf", "nf4", ["accelerate"], f"needs accelerate for its quant: {install_command('accelerate')}"),
         (
             "hf",
@@ -280,6 +279,20 @@ def test_a_pair_whose_package_is_missing_does_not_fit(
     stated = Pair(PairSpec("p", "P", source, backend=backend), requires=Requires(ram_gib=1.0))
     verdict = fit(stated, None, None, replace(ROOMY, missing=frozenset(missing)))
     assert (verdict.verdict, verdict.words) == (("no", words) if words else ("CPU", verdict.words))
+
+
+def test_without_llama_cpp_its_pairs_are_ours_unless_the_decoder_does_not_run_them(tmp_path: Path) -> None:
+    bare = replace(ROOMY, missing=frozenset({"llama_cpp"}))
+    foreign = about_gguf(gguf(tmp_path / "m.gguf", general__architecture="rwkv"))
+    ours = replace(foreign, foreign="")
+    stated = pair(foreign.place)
+    stated = replace(stated, spec=replace(stated.spec, backend="gguf"))
+    assert fit(stated, ours, None, bare).backend == "native"
+    assert fit(stated, ours, None, ROOMY).backend == "gguf"
+    refused = fit(stated, foreign, None, bare)
+    assert (refused.verdict, refused.backend) == ("no", "gguf")
+    assert refused.words == f"needs llama-cpp-python: {install_command('specchat[gguf]')}"
+    assert fit(stated, foreign, None, ROOMY).verdict == "CPU"
 
 
 def test_what_transformers_runs_is_smaller_where_it_is_quantised(tiny: About) -> None:

@@ -20,7 +20,7 @@ from specchat.models.library import FoundModel, Library, ModelPlaces, look, usua
 from specchat.models.machine import FreeMemory, this_machine
 from specchat.models.offers import found_pair, offers, strategies
 from tests.engine.tiny import checkpoint
-from tests.models.made import TOKENS, gguf, in_cache, no_home, ollama
+from tests.models.made import ARCHITECTURE, TOKENS, gguf, in_cache, no_home, ollama
 
 ROOT = Path(__file__).parents[2]
 
@@ -216,7 +216,7 @@ def test_a_model_that_transformers_cannot_run_is_not_offered(
 
 def test_a_header_tells_what_the_model_is(tmp_path: Path) -> None:
     about = about_gguf(gguf(tmp_path / "m.gguf"))
-    assert (about.name, about.architecture, about.quant, about.licence) == ("Tiny", "llama", "Q8_0", "mit")
+    assert (about.name, about.architecture, about.quant, about.licence) == ("Tiny", ARCHITECTURE, "Q8_0", "mit")
     assert (about.parameters, about.layers, about.context) == (64 * 32 + 64 * 64, 2, 512)
     same = about_gguf(gguf(tmp_path / "n.gguf", general__name="Other", tensors={"a": ((8,), 0)}))
     assert same.tokens == about.tokens

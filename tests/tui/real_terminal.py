@@ -27,6 +27,11 @@ class Terminal:
         self._environment = {**os.environ, "TERM": "xterm-256color", **environment}
         self._size = size
 
+    @property
+    def home(self) -> Path:
+        """The folder with the files of its specchat."""
+        return Path(self._environment["SPECCHAT_HOME"])
+
     def run(self, *arguments: str) -> str:
         """Give tmux a command; returns what that prints."""
         made = subprocess.run(

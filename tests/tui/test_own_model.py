@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,7 +15,7 @@ from specchat.engine.fetch.source import Hub
 from specchat.engine.llama_cpp.export import export
 from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.tiny import checkpoint
-from tests.models.made import gguf, in_cache
+from tests.models.made import gguf, in_cache, ollama
 
 pytestmark = needs_tmux
 REPO = "someone/tiny"
@@ -80,32 +81,69 @@ def test_ones_own_model_comes_back_and_every_place_names_it(shell: Terminal) -> 
     shell.leave()
 
 
+@pytest.fixture(params=["ollama", "lm studio"])
+def stranger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Terminal, str]]:
+    """A terminal of a user with one model of another program and nothing else, and the name of the model."""
+    user = tmp_path / "user"
+    file = user / ".lmstudio" / "models" / "maker" / "small" / "small-Q8_0.gguf"
+    file.parent.mkdir(parents=True)
+    export(Checkpoint.open(demo_model("target")), file, "q8_0")
+    name = "maker/small/small-Q8_0.gguf"
+    if request.param == "ollama":
+        ollama(user / ".ollama" / "models", "small:latest", file)
+        shutil.rmtree(user / ".lmstudio")
+        name = "small:latest"
+    with terminal(HOME=str(user), HF_HUB_CACHE=str(user / "none"), HF_HUB_OFFLINE="1") as made:
+        yield made, name
+
+
+@pytest.mark.needs_gguf
+def test_a_model_of_another_program_answers_after_three_keys_and_comes_back(stranger: tuple[Terminal, str]) -> None:
+    shell, name = stranger
+    shell.start("--max-tokens 8")
+    shell.until("ask something", "demo · auto")
+    shell.press("F3", "Down", "Enter")
+    shell.until(f"{name} · auto")
+    ask(shell, "Hello there", name)
+    shell.press("/about", "Enter")
+    assert "llama.cpp" not in shell.until("device +cpu, up to", "exactness")
+    shell.press("Escape")
+    stopped(shell)
+    assert re.search(f"{name} .* CPU  ", shell.specchat("models"))
+    shell.start("--max-tokens 8")  # the next day
+    shell.until("ask something", "Chosen last time", f"{name} · auto")
+    ask(shell, "And you", name)
+    shell.leave()
+
+
+@pytest.mark.needs_gguf
 @pytest.mark.skipif(find_spec("llama_cpp") is not None, reason="llama-cpp-python is installed")
-def test_a_gguf_file_says_what_it_needs_where_llama_cpp_is_missing(shell: Terminal) -> None:
+@pytest.mark.parametrize("stranger", ["ollama"], indirect=True)
+def test_a_model_that_llama_cpp_ran_comes_back_without_it_and_says_so(stranger: tuple[Terminal, str]) -> None:
+    shell, name = stranger
+    shell.start(f"--max-tokens 8 --pair {name}")
+    ask(shell, "Hello there", name)
+    stopped(shell)
+    kept = next(shell.home.rglob("used.json"))
+    used = json.loads(kept.read_text())
+    used["last"] = used["pairs"][0]["id"]
+    used["pairs"][0]["backend"] = "gguf"
+    kept.write_text(json.dumps(used))
+    shell.start("--max-tokens 8")
+    shell.until("ask something", f"{name} · auto", "llama-cpp-python is not installed")
+    ask(shell, "And you", name)
+    shell.leave()
+
+
+@pytest.mark.skipif(find_spec("llama_cpp") is not None, reason="llama-cpp-python is installed")
+def test_a_gguf_file_of_an_architecture_that_is_not_ours_says_what_it_needs(shell: Terminal) -> None:
     shell.start()
     shell.until("ask something", "demo · auto")
     shell.press("F3", "Down", "Down")
     row = "maker/small/m.gguf .*needs llama.cpp"
     assert re.search("fits .*needs llama-cpp-python: .*install", " ".join(shell.until(row, "fits  .*needs").split()))
     shell.press("Enter")
-    shell.until("needs llama-cpp-python|llama-cpp-python is not|llama.cpp")
+    shell.until("does not run architecture mpt", "llama.cpp may run it")
     shell.press("Escape")
     stopped(shell)
     assert "*  demo " in shell.specchat("models")  # what could not be loaded is no choice
-
-
-@pytest.mark.needs_llama
-@pytest.mark.skipif(find_spec("llama_cpp") is None, reason="llama-cpp-python is not installed")
-def test_ones_own_gguf_file_comes_back(shell: Terminal, tmp_path: Path) -> None:
-    folder = tmp_path / "user" / ".lmstudio" / "models" / "maker" / "real"
-    folder.mkdir(parents=True)
-    export(Checkpoint.open(demo_model("target")), folder / "real.gguf", "f16")
-    shell.start("--max-tokens 8")
-    shell.until("ask something", "demo · auto")
-    shell.press("/model maker/real/real.gguf", "Enter")
-    shell.until("maker/real/real.gguf · auto")
-    ask(shell, "Hello there", "maker/real/real.gguf")
-    stopped(shell)
-    shell.start("--continue --max-tokens 8")
-    ask(shell, "And you", "maker/real/real.gguf")
-    shell.leave()

@@ -236,6 +236,20 @@ class TokenList:
 _ADDED = (UNKNOWN, CONTROL, USER_DEFINED)
 
 
+def check_kind(header: Header) -> None:
+    """Check by keys alone that the tokenizer of a file is of a kind that is read here, and has its lists.
+
+    Raises:
+        ModelError: it is not, or a list is missing.
+    """
+    keys = TokenKeys(metadata_of(header), header.path)
+    _bytewise(keys)
+    ranks = "scores" if keys.text("model") == "llama" else "merges"
+    for key in ("tokens", "token_type", ranks):
+        if not header.lengths.get(f"tokenizer.ggml.{key}"):
+            raise keys.wrong(key, "is missing or empty")
+
+
 def _bytewise(keys: TokenKeys) -> PreTokenizer | None:
     """The pre-tokenizer of a byte-level vocabulary; None for SentencePiece's.
 
