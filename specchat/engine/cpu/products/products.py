@@ -49,7 +49,7 @@ WIDE = {1: 8, 2: 6, 3: 6, 4: 4, 5: 4, 6: 4, 7: 3, 8: 3}
 """Panels of a tile by its rows, for 32 vector registers of 512 bits."""
 NARROW = {1: 4, 2: 2, 3: 1, 4: 1, 5: 1, 6: 1}
 """The same for 16 of 256."""
-UNPACKED = {FOR_MANY: 4}
+UNPACKED = {1: 2, 2: 1, FOR_MANY: 4}
 """The same for weights in blocks there."""
 TILES = {True: (ROWS, WIDE[ROWS]), False: (4, 1)}
 """Rows and panels of a tile of unpacked weights, for both."""
