@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,12 +70,14 @@ def show(models: Path | None, model: str, as_json: bool) -> None:
     from specchat.config.errors import UnknownPair, nearest
     from specchat.models.machine import this_machine
     from specchat.models.names import pair_among
-    from specchat.models.offers import offer_at, offer_of
+    from specchat.models.offers import offer_at, offer_of, variants_of
 
     known, machine, offer = here(models), this_machine(), None
     names: tuple[str, ...] = ()
     try:
-        offer = offer_of(pair_among(model, known.catalog, known.configured.used, known.library), known.library, machine)
+        pair = pair_among(model, known.catalog, known.configured.used, known.library)
+        others = variants_of(pair, known.catalog, known.library, machine)
+        offer = replace(offer_of(pair, known.library, machine), variants=others)
     except UnknownPair as error:
         names = error.known
         if os.path.exists(os.path.expanduser(model)):
@@ -120,12 +122,16 @@ def find(words: Sequence[str], as_json: bool) -> None:
     hub = usual_hub()
     hits = list(sized(hub, search(hub, " ".join(words))))
     if as_json:
-        Output().write_json([asdict(hit) for hit in hits])
+        Output().write_json([_hit_as_json(hit) for hit in hits])
     elif hits:
         head = ("repository", "size", "weights", "format", "downloads", "licence")
         Output().write(table([head, *map(_hit, hits)]))
     else:
         raise Problem(f'The hub has no model for "{" ".join(words)}".', ExitCode.DOWNLOAD)
+
+
+def _hit_as_json(hit: "HubHit") -> dict[str, Any]:
+    return {name: value for name, value in asdict(hit).items() if name != "settings"}
 
 
 def _hit(hit: "HubHit") -> tuple[str, ...]:

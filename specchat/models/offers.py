@@ -111,6 +111,13 @@ def offer_of(pair: Pair, library: Library, machine: FreeMemory) -> Offer:
     return _offer(pair, pair.declared, library, machine)
 
 
+def variants_of(pair: Pair, catalog: Catalog, library: Library, machine: FreeMemory) -> tuple[Offer, ...]:
+    """The other pairs of `catalog` with the same models in other formats."""
+    group = pair.variant_of or pair.id
+    others = (p for p in catalog.pairs if group in (p.id, p.variant_of) and p.id != pair.id)
+    return tuple(offer_of(other, library, machine) for other in others)
+
+
 def offer_at(path: Path, library: Library, machine: FreeMemory) -> Offer:
     """The model in the folder or GGUF file `path`, wherever it lies.
 
@@ -191,9 +198,9 @@ def _offer(pair: Pair, declared: bool, library: Library, machine: FreeMemory) ->
 
 
 def _cost(target: About | None, draft: About | None) -> str:
-    if target is None or draft is None or target.format != draft.format:
-        return ""  # loading reports it
-    with suppress(ModelError):
+    if target is None or draft is None:
+        return ""
+    with suppress(ModelError):  # loading reports it
         return cost(target, draft)
     return ""
 

@@ -142,7 +142,7 @@ def about(offer: Offer) -> list[tuple[str, str]]:
         where = "here" if proposal.about is not None else "to download"
         said = (proposal.name, weights(proposal.parameters), where, proposal.cost)
         rows.append(("could draft", ", ".join(part for part in said if part)))
-    rows += [("cannot draft", reason) for reason in offer.drafts.refused[:3]]
+    rows += [("cannot draft", reason.replace(" cannot draft: ", ": ", 1)) for reason in offer.drafts.refused[:3]]
     return [(name, one_line(words, 400)) for name, words in rows]
 
 
