@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ def list_models(models: Path | None, as_json: bool) -> None:
     """Print pairs and the models on this machine, those on the disk first and of these the fitting ones."""
     from specchat.models import words
     from specchat.models.machine import this_machine
-    from specchat.models.offers import offers
+    from specchat.models.offers import grouped, offers
 
     known, out = here(models), Output()
     default = known.configured.usual
@@ -48,12 +48,13 @@ def list_models(models: Path | None, as_json: bool) -> None:
             words.drafting(o),
             one_line(o.licence, 24),
         )
-        for o in found
+        for o in grouped(found)
     ]
     out.write(table([("", "id", "name", "size", "fits", "plain", "strategies", "licence"), *rows]))
     out.write(
         "* is loaded where nothing names another. plain: tokens a second, estimated by what memory gives here. "
-        "specchat models show ID says more of one.\n"
+        "specchat models show ID says more of one, and names other downloads of it. specchat models find WORDS "
+        "searches the hub.\n"
     )
     for problem in problems:
         click.echo(problem, err=True)
@@ -69,12 +70,14 @@ def show(models: Path | None, model: str, as_json: bool) -> None:
     from specchat.config.errors import UnknownPair, nearest
     from specchat.models.machine import this_machine
     from specchat.models.names import pair_among
-    from specchat.models.offers import offer_at, offer_of
+    from specchat.models.offers import offer_at, offer_of, variants_of
 
     known, machine, offer = here(models), this_machine(), None
     names: tuple[str, ...] = ()
     try:
-        offer = offer_of(pair_among(model, known.catalog, known.configured.used, known.library), known.library, machine)
+        pair = pair_among(model, known.catalog, known.configured.used, known.library)
+        others = variants_of(pair, known.catalog, known.library, machine)
+        offer = replace(offer_of(pair, known.library, machine), variants=others)
     except UnknownPair as error:
         names = error.known
         if os.path.exists(os.path.expanduser(model)):
@@ -112,24 +115,32 @@ def show(models: Path | None, model: str, as_json: bool) -> None:
 @JSON
 @reports_errors
 def find(words: Sequence[str], as_json: bool) -> None:
-    """Search the hub for models whose name holds WORDS, the most downloaded first."""
+    """Search the hub for models whose name holds WORDS and that are read here, the most downloaded first."""
     from specchat.engine.fetch.source import usual_hub
-    from specchat.models.search import search
+    from specchat.models.search import search, sized
 
-    hits = search(usual_hub(), " ".join(words))
+    hub = usual_hub()
+    hits = list(sized(hub, search(hub, " ".join(words))))
     if as_json:
-        Output().write_json([asdict(hit) for hit in hits])
+        Output().write_json([_hit_as_json(hit) for hit in hits])
     elif hits:
-        Output().write(table([("repository", "weights", "format", "downloads", "licence"), *map(_hit, hits)]))
+        head = ("repository", "size", "weights", "format", "downloads", "licence")
+        Output().write(table([head, *map(_hit, hits)]))
     else:
         raise Problem(f'The hub has no model for "{" ".join(words)}".', ExitCode.DOWNLOAD)
+
+
+def _hit_as_json(hit: "HubHit") -> dict[str, Any]:
+    return {name: value for name, value in asdict(hit).items() if name != "settings"}
 
 
 def _hit(hit: "HubHit") -> tuple[str, ...]:
     from specchat.models import words
 
     licence = f"{hit.licence}{', gated' if hit.gated else ''}"
-    return hit.repo, words.weights(hit.parameters), hit.format, f"{hit.downloads:,}", licence
+    size = words.size(hit.size) if hit.size else ""
+    form = f"{hit.format} {hit.file}".rstrip()
+    return hit.repo, size, words.weights(hit.parameters), form, f"{hit.downloads:,}", licence
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
@@ -167,6 +178,7 @@ def _as_json(offer: "Offer") -> dict[str, Any]:
         "name": pair.name,
         "aliases": pair.aliases,
         "declared": offer.declared,
+        "variant_of": pair.variant_of or None,
         "target": pair.spec.target.label,
         "target_quant": pair.spec.target.quant,
         "draft": pair.spec.draft.label if pair.spec.draft else None,

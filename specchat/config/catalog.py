@@ -10,10 +10,11 @@ from typing import Any
 
 from specchat.config.errors import ConfigError, UnknownPair, nearest
 from specchat.config.files import read_tables
-from specchat.config.paths import Paths, demo_model, shipped
+from specchat.config.model_tables import model_source, placed, server_of
+from specchat.config.paths import Paths, shipped
 from specchat.engine.backends import DEFAULT_BACKEND
 from specchat.engine.protocol.options import Acceptance, Sampling
-from specchat.engine.protocol.pair import GgufOptions, ModelSource, PairSpec, Server
+from specchat.engine.protocol.pair import ModelSource, PairSpec
 from specchat.engine.protocol.ranges import SAMPLING
 from specchat.engine.strategies import in_group
 from specchat.engine.strategy import SkippedLayers
@@ -67,6 +68,8 @@ class Pair:
     requires: Requires = Requires()
     plain: str = ""
     """Id of the pair that serves the same model without drafting, for one on a server."""
+    variant_of: str = ""
+    """Id or alias of the pair with the same models in the format that others are variants of; empty for none."""
     licence: str = ""
     """Licence of the target, as its card names it; empty where it is unknown."""
     unsupported: str = ""
@@ -170,7 +173,7 @@ def _read(path: Path, base: Catalog | None) -> Catalog:
     if base is not None:
         pairs = _merged(base.pairs, pairs)
         _refuse_duplicates(pairs, path)
-    catalog = Catalog(tuple(_with_plain(pair, pairs, path) for pair in pairs), "")
+    catalog = Catalog(tuple(_related(pair, pairs, path) for pair in pairs), "")
     default = file.get("default") or (base.default if base else None)
     if default is None:
         raise ConfigError(f"{path}: default is missing. Set it to the id of a pair.")
@@ -195,15 +198,20 @@ def _without(pair: Pair, names: set[str]) -> Pair:
     return replace(pair, aliases=tuple(alias for alias in pair.aliases if alias not in names))
 
 
-def _with_plain(pair: Pair, pairs: Sequence[Pair], path: Path) -> Pair:
-    """The pair with the server that it names as `plain`.
+def _related(pair: Pair, pairs: Sequence[Pair], path: Path) -> Pair:
+    """The pair with the server that it names as `plain`, and with the id of the pair that it is a variant of.
 
     Raises:
-        ConfigError: no other pair on a server has that id.
+        ConfigError: there is no such pair.
     """
+    others = {name: one for one in pairs for name in (one.id, *one.aliases) if one.id != pair.id}
+    if pair.variant_of:
+        if pair.variant_of not in others:
+            near = nearest(pair.variant_of, others)
+            raise ConfigError(f'{path}: pair "{pair.id}": variant_of = "{pair.variant_of}" is no other pair.{near}')
+        pair = replace(pair, variant_of=others[pair.variant_of].id)
     if not pair.plain:
         return pair
-    others = {name: one for one in pairs for name in (one.id, *one.aliases) if one.id != pair.id}
     server = others[pair.plain].spec.target.server if pair.plain in others else None
     if server is None:
         names = [one.id for one in others.values() if one.spec.target.server is not None]
@@ -230,15 +238,16 @@ def _refuse_duplicates(pairs: Sequence[Pair], path: Path) -> None:
 
 def pair_of(table: Mapping[str, Any], folder: Path) -> Pair:
     """The pair of a `[[pair]]` in a file of `folder`."""
+    here = "target" in table
     spec = PairSpec(
         id=table["id"],
         name=table.get("name") or table["id"],
-        target=_source(table["target"], folder) if "target" in table else ModelSource(server=_server(table, folder)),
-        draft=_source(table["draft"], folder) if "draft" in table else None,
-        draft_vocabulary=_placed(table["draft_vocabulary"], folder) if "draft_vocabulary" in table else None,
-        exit=_placed(table["exit"]["path"], folder) if "exit" in table else None,
+        target=model_source(table["target"], folder) if here else ModelSource(server=server_of(table, folder)),
+        draft=model_source(table["draft"], folder) if "draft" in table else None,
+        draft_vocabulary=placed(table["draft_vocabulary"], folder) if "draft_vocabulary" in table else None,
+        exit=placed(table["exit"]["path"], folder) if "exit" in table else None,
         skip=SkippedLayers(**{key: tuple(of) for key, of in table["skip"].items()}) if "skip" in table else None,
-        heads={head: _source(source, folder) for head, source in table.get("heads", {}).items()},
+        heads={head: model_source(source, folder) for head, source in table.get("heads", {}).items()},
         **{
             key: table[key]
             for key in ("backend", "context", "trust_remote_code", "exit_layer", "template")
@@ -255,6 +264,7 @@ def pair_of(table: Mapping[str, Any], folder: Path) -> Pair:
         sampling_source=SamplingSource("models.toml" if "sampling" in table else ""),
         requires=Requires(**table.get("requires", {})),
         plain=table.get("plain", ""),
+        variant_of=table.get("variant_of", ""),
         licence=table.get("licence", ""),
         declared=True,
     )
@@ -278,24 +288,3 @@ def table_of(pair: Pair, id_: str) -> dict[str, object]:
 def _sampling(table: Mapping[str, Any], remote: bool) -> Sampling:
     """The pair's sampling; a server elsewhere has its own for what the table leaves open."""
     return Sampling(**table, unset=tuple(name for name in SAMPLING if name not in table) if remote else ())
-
-
-def _server(table: Mapping[str, Any], folder: Path) -> Server:
-    given = {key: table[key] for key in ("url", "kind", "model", "key_env", "keyring") if table.get(key)}
-    return Server(**given, tokenizer=_placed(table["tokenizer"], folder) if "tokenizer" in table else "")
-
-
-def _source(table: Mapping[str, Any], folder: Path) -> ModelSource:
-    places = dict(table)
-    builtin, path = places.pop("builtin", None), places.pop("path", None)
-    if builtin is not None:
-        path = str(demo_model(builtin))
-    elif path is not None:
-        path = _placed(path, folder)
-    options = {key: places.pop(key) for key in ("gpu_layers", "threads", "cache", "flash_attention") if key in places}
-    return ModelSource(path, gguf=GgufOptions(**options), **places)
-
-
-def _placed(path: str, folder: Path) -> str:
-    """A path of models.toml, which may be relative to the file's `folder`."""
-    return str(folder.absolute() / os.path.expanduser(path))

@@ -200,6 +200,7 @@ class PairTable(Table):
     name: str | None = None
     licence: str | None = None
     aliases: list[Name] = Field(default_factory=list)
+    variant_of: Name | None = None
     backend: Backend = DEFAULT_BACKEND
     target: ModelTable | None = None
     url: Annotated[str, AfterValidator(_server_url)] | None = None

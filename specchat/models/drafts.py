@@ -29,6 +29,9 @@ SMALL: dict[tuple[str, int], tuple[str, int]] = {
     ("qwen2", 152064): ("Qwen/Qwen2.5-0.5B-Instruct", 494_032_768),
     ("llama", 128256): ("meta-llama/Llama-3.2-1B-Instruct", 1_235_814_400),
     ("llama", 49152): ("HuggingFaceTB/SmolLM2-135M-Instruct", 134_515_008),
+    ("gemma3", 262144): ("google/gemma-3-270m-it", 268_098_176),
+    ("gemma3", 262208): ("google/gemma-3-270m-it", 268_098_176),
+    ("gemma3_text", 262144): ("google/gemma-3-270m-it", 268_098_176),
 }
 """The smallest published model of a family, by architecture and vocabulary, with its weights."""
 MOST = 1 << 21

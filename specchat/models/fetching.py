@@ -53,11 +53,15 @@ class Fetching:
                 self.task.start()
 
     def done(self) -> Pair | None:
-        """The pair whose models have all come, once."""
+        """The pair whose models have all come, once, sampling as it or its makers say."""
         if self.task is None or self.task.state != "done":
             return None
         pair, self.task, self.pair = self.pair, None, None
-        return pair
+        if pair is None or self.places is None:
+            return pair
+        from specchat.models.sampling import with_published_sampling
+
+        return with_published_sampling(pair, self.places().hub)
 
     def failed(self) -> str:
         """Why the download failed, once; it stays, to be gone on with."""

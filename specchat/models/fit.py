@@ -26,10 +26,15 @@ LEAST_READ = 100e6
 
 @dataclass(frozen=True)
 class Fit:
-    """`words` say why, or with which setting it would fit; `without` are the pair's heads that it does without.
+    """How a pair runs here.
 
-    `spills` means that the GPU has no room for all experts. `speed` is an estimate for this machine. `backend` is what
-    runs the pair, which may be another one than it names where specchat's decoder does not.
+    Attributes:
+        words: the reason, or the setting with which it would fit.
+        without: the pair's heads that it does without.
+        spills: True where the GPU has no room for all experts.
+        speed: an estimate for this machine.
+        backend: what runs the pair, which may be another one than it names where specchat's decoder does not.
+        takes: bytes of memory; 0 where they are not known.
     """
 
     verdict: Verdict
@@ -38,6 +43,7 @@ class Fit:
     spills: bool = False
     speed: SpeedEstimate | None = None
     backend: str = DEFAULT_BACKEND
+    takes: int = 0
 
 
 PLACES: Mapping[Verdict, Place] = {"GPU": "cuda", "CPU": "cpu"}
@@ -74,7 +80,7 @@ def _fit(pair: Pair, target: About | None, draft: About | None, machine: FreeMem
     if reason := pair.unsupported or unable(pair.spec, machine.missing, foreign=True):
         return Fit("no", reason)
     if target is not None and pair.spec.backend == GGUF_BACKEND:
-        return _by_size(target, draft, machine)
+        return _by_size(target.size + (draft.size if draft else 0), pair, machine)
     known = [about for about in (target, draft) if about is not None]
     if reason := next((about.why_not for about in known if about.config is None), ""):
         return Fit("no", reason)
@@ -115,7 +121,10 @@ def _with_heads(made: Plan, heads: PairHeads, available: Mapping[Place, int | No
         else:
             without.add(head)
     lacks = f"; without {' and '.join(sorted(without))} heads, which do not fit beside it" if without else ""
-    return Fit("GPU" if device == "cuda" else "CPU", f"{_takes(made, device)}{lacks}{otherwise}", frozenset(without))
+    words = f"{_takes(made, device)}{lacks}{otherwise}"
+    program = 0 if device == "cuda" else int(PROGRAM_GIB * GIB)
+    takes = made.need(device).total + program
+    return Fit("GPU" if device == "cuda" else "CPU", words, frozenset(without), takes=takes)
 
 
 def _model(source: ModelSource, about: About, machine: FreeMemory) -> Model:
@@ -136,14 +145,16 @@ def _takes(made: Plan, device: Place) -> str:
 def _stated(pair: Pair, machine: FreeMemory) -> Fit:
     needs, gpu = pair.requires, machine.llama_gpu if pair.spec.backend == GGUF_BACKEND else machine.gpu
     if needs.vram_gib is not None and gpu is not None and _holds(gpu, needs.vram_gib * GIB):
-        return Fit("GPU", f"needs {needs.vram_gib:g} GiB of GPU memory, by its shape")
+        return Fit("GPU", f"needs {needs.vram_gib:g} GiB of GPU memory, by its shape", takes=int(needs.vram_gib * GIB))
     if spilt := _spilt(pair, machine):
         words = f"needs {needs.vram_gib:g} GiB of GPU memory, by its shape; {spilt:.1f} of experts lie in main memory"
-        return Fit("GPU", words, spills=True)
+        return Fit("GPU", words, spills=True, takes=int(needs.vram_gib * GIB) if needs.vram_gib else 0)
     if needs.ram_gib is not None and _holds(machine.memory, needs.ram_gib * GIB):
-        return Fit("CPU", f"needs {needs.ram_gib:g} GiB of memory, by its shape")
+        return Fit("CPU", f"needs {needs.ram_gib:g} GiB of memory, by its shape", takes=int(needs.ram_gib * GIB))
     if needs.ram_gib is None and needs.vram_gib is None:
-        return Fit("?", "its needs are known once it is here")
+        if needs.disk_gib is None:
+            return Fit("?", "its needs are known once it is here")
+        return _by_size(int(needs.disk_gib * GIB), pair, machine)
     return Fit("no", f"needs {needs.ram_gib or needs.vram_gib:g} GiB, and {_usable(machine)}")
 
 
@@ -156,12 +167,13 @@ def _spilt(pair: Pair, machine: FreeMemory) -> float:
     return spilt if 0 < spilt <= (needs.experts_gib or 0) and _holds(machine.memory, spilt * GIB) else 0.0
 
 
-def _by_size(target: About, draft: About | None, machine: FreeMemory) -> Fit:
-    """llama.cpp's own needs are not worked out here: the files must fit, with some room."""
-    size = target.size + (draft.size if draft else 0) + RUNTIME
+def _by_size(files: int, pair: Pair, machine: FreeMemory) -> Fit:
+    """Needs of llama.cpp, or of what is not here, are not worked out: the files must fit, with some room."""
+    size = files + RUNTIME
     words = f"takes about {size / GIB:.1f} GiB, by the size of its file"
-    if machine.llama_gpu is not None and _holds(machine.llama_gpu, size):
-        return Fit("GPU", words)
+    gpu = machine.llama_gpu if pair.spec.backend == GGUF_BACKEND else machine.gpu
+    if gpu is not None and _holds(gpu, size):
+        return Fit("GPU", words, takes=size)
     return _in_memory(machine, size, words)
 
 
@@ -174,14 +186,17 @@ def _by_transformers(pair: Pair, target: About, draft: About | None, machine: Fr
             on_gpu += about.size * bits
             on_cpu += about.size * (2 if about.half and bits == 1.0 else bits)
     if machine.gpu is not None and _holds(machine.gpu, on_gpu):
-        return Fit("GPU", f"run by transformers; takes about {on_gpu / GIB:.1f} GiB of GPU memory")
+        words = f"run by transformers; takes about {on_gpu / GIB:.1f} GiB of GPU memory"
+        return Fit("GPU", words, takes=int(on_gpu))
     words = f"run by transformers; takes about {on_cpu / GIB:.1f} GiB"
     return _in_memory(machine, on_cpu, words)
 
 
 def _in_memory(machine: FreeMemory, size: float, words: str) -> Fit:
     """The fit of `size` bytes, of which `words` tell."""
-    return Fit("CPU", words) if _holds(machine.memory, size) else Fit("no", f"{words}, and {_usable(machine)}")
+    if _holds(machine.memory, size):
+        return Fit("CPU", words, takes=int(size))
+    return Fit("no", f"{words}, and {_usable(machine)}")
 
 
 def _usable(machine: FreeMemory) -> str:

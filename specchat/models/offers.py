@@ -3,7 +3,7 @@
 import os
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -22,8 +22,12 @@ from specchat.models.heads import look
 from specchat.models.library import FoundModel, Library
 from specchat.models.machine import FreeMemory
 from specchat.models.sampling import with_sampling_of
+from specchat.models.search import HubHit
+from specchat.models.speed import FLUENT
 
 _ORDER = {"GPU": 0, "CPU": 0, "server": 0, "?": 1, "no": 2}
+_BEST = {"GPU": 0, "CPU": 1, "server": 1, "?": 2, "no": 3}
+"""Order of the variants of one model."""
 
 
 @dataclass(frozen=True)
@@ -46,27 +50,72 @@ class Offer:
     drafts: DraftProposals
     problem: str = ""
     cost: str = ""
+    variants: "tuple[Offer, ...]" = ()
+    """Other downloads of the same models, in other formats."""
+    hit: HubHit | None = None
+    """The repository that the hub found."""
 
 
 def offers(catalog: Catalog, library: Library, machine: FreeMemory, in_use: Pair | None = None) -> tuple[Offer, ...]:
     """Offers on this disk first, of these the fitting ones: the catalog's in its order, then models that were found.
 
-    Between them comes `in_use` where it is none of these: a found model with a draft, or a folder that was named.
+    Of the found ones those that suit this machine best come first. Between them and the catalog's comes `in_use` where
+    it is none of these: a found model with a draft, or a folder that was named.
     """
     declared = [_offer(pair, True, library, machine) for pair in catalog.pairs]
-    used = {offer.target.place.resolve() for offer in declared if offer.target}
-    used |= {offer.draft.place.resolve() for offer in declared if offer.draft}
+    whole = [offer for offer in declared if not offer.missing]
+    used = {about.place.resolve() for offer in whole for about in (offer.target, offer.draft) if about}
     found = [f for f in library.models if f.about.place.resolve() not in used]
     named = found_pairs(library)
-    others = [_offer(named[f.about.place], False, library, machine) for f in found]
+    others = sorted((_offer(named[f.about.place], False, library, machine) for f in found), key=_suits)
     if in_use is not None and in_use.id not in {offer.pair.id for offer in (*declared, *others)}:
         others.insert(0, offer_of(in_use, library, machine))
     return tuple(sorted([*declared, *others], key=lambda o: (bool(o.missing), _ORDER[o.fit.verdict])))
 
 
+def _suits(offer: Offer) -> tuple[bool, bool, bool, float]:
+    """A key to sort models on this machine by: on the GPU, by specchat's decoder, at reading speed, large first.
+
+    Slower ones follow by their speed.
+    """
+    speed = offer.fit.speed
+    slow = speed is not None and speed.plain < FLUENT
+    size = -speed.plain if slow and speed is not None else -float(offer.size)
+    return offer.fit.verdict != "GPU", offer.fit.backend != DEFAULT_BACKEND, slow, size
+
+
+def grouped(listed: Sequence[Offer]) -> tuple[Offer, ...]:
+    """`listed` with one row for all downloads of the same models: the smallest that fits, with the others."""
+    groups: dict[str, list[Offer]] = {}
+    for offer in listed:
+        if offer.missing:
+            groups.setdefault(offer.pair.variant_of or offer.pair.id, []).append(offer)
+    first = {id_: min(group, key=lambda o: (_BEST[o.fit.verdict], o.size)) for id_, group in groups.items()}
+    rows = []
+    for offer in listed:
+        group = groups.get(offer.pair.variant_of or offer.pair.id, []) if offer.missing else []
+        if not group:
+            rows.append(offer)
+        elif offer is group[0]:
+            rows.append(with_variants(first[offer.pair.variant_of or offer.pair.id], group))
+    return tuple(rows)
+
+
+def with_variants(chosen: Offer, group: Sequence[Offer]) -> Offer:
+    """The `chosen` one of a `group`, with the others as its variants."""
+    return replace(chosen, variants=tuple(other for other in group if other.pair.id != chosen.pair.id))
+
+
 def offer_of(pair: Pair, library: Library, machine: FreeMemory) -> Offer:
     """One pair as an offer."""
     return _offer(pair, pair.declared, library, machine)
+
+
+def variants_of(pair: Pair, catalog: Catalog, library: Library, machine: FreeMemory) -> tuple[Offer, ...]:
+    """The other pairs of `catalog` with the same models in other formats."""
+    group = pair.variant_of or pair.id
+    others = (p for p in catalog.pairs if group in (p.id, p.variant_of) and p.id != pair.id)
+    return tuple(offer_of(other, library, machine) for other in others)
 
 
 def offer_at(path: Path, library: Library, machine: FreeMemory) -> Offer:
@@ -86,11 +135,12 @@ def found_pair(found: FoundModel) -> Pair:
     about = found.about
     other = GGUF_BACKEND if about.format == "GGUF" else HF_BACKEND
     backend = other if about.foreign else DEFAULT_BACKEND
-    spec = PairSpec(_id(about.name), about.name, source_of(found), backend=backend)
+    spec = PairSpec(pair_id(about.name), about.name, source_of(found), backend=backend)
     return Pair(spec, licence=about.licence, unsupported=about.why_not)
 
 
-def _id(name: str) -> str:
+def pair_id(name: str) -> str:
+    """An id made of the name of a model."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-_") or "model"
 
 
@@ -148,9 +198,9 @@ def _offer(pair: Pair, declared: bool, library: Library, machine: FreeMemory) ->
 
 
 def _cost(target: About | None, draft: About | None) -> str:
-    if target is None or draft is None or target.format != draft.format:
-        return ""  # loading reports it
-    with suppress(ModelError):
+    if target is None or draft is None:
+        return ""
+    with suppress(ModelError):  # loading reports it
         return cost(target, draft)
     return ""
 
@@ -173,7 +223,7 @@ def strategies(
 def with_draft(pair: Pair, draft: Proposal) -> Pair:
     """`pair` with a draft model, under a name of its own."""
     title = draft.name.rpartition("/")[2]
-    spec = replace(pair.spec, id=f"{pair.id}+{_id(title)}", name=f"{pair.name} + {title}", draft=draft.source)
+    spec = replace(pair.spec, id=f"{pair.id}+{pair_id(title)}", name=f"{pair.name} + {title}", draft=draft.source)
     return replace(pair, spec=spec, declared=False)
 
 

@@ -20,11 +20,18 @@ ACCEPTED = 0.7
 VERIFY = {"cpu": 0.08, "cuda": 0.02}
 """Assumed cost of a further verified token, in plain steps."""
 LONGEST = 8
+FLUENT = 10.0
+"""Tokens a second from which a reply comes faster than most people read it."""
 INTERVAL = 1.3
 """A speed is expected within this factor of its estimate."""
 _SIZE = re.compile(r"(?<![A-Za-z0-9.])[Ee]?(\d+(?:\.\d+)?)([BbMm])(?![A-Za-z0-9])")
 _ACTIVE = re.compile(r"(?<![A-Za-z0-9])[Aa](\d+(?:\.\d+)?)[Bb](?![A-Za-z0-9])")
 _GGUF_BITS = re.compile(r"[-.](?:I?Q|q)(\d)_")
+_NAMED_BITS = (
+    (re.compile(r"(?i)(?<![a-z])(awq|gptq|int4|w4a16|nvfp4|mxfp4|4bit)(?![a-z0-9])"), 4.25),
+    (re.compile(r"(?i)(?<![a-z])(fp8|int8|w8a8|w8a16|8bit)(?![a-z0-9])"), 8.25),
+)
+"""Formats that names of repositories end in, 8 bits first where both stand (GPTQ-Int8), and bits of a weight."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +73,9 @@ def bits(source: ModelSource, about: About | None) -> float:
         return QUANT_BITS[wanted]
     if source.file is not None and (named := _GGUF_BITS.search(source.file)):
         return int(named[1]) + 0.75
-    if about is not None and about.quant == "float32":
-        return 32
-    return 16
+    if about is not None:
+        return 32 if about.quant == "float32" else 16
+    return next((size for form, size in reversed(_NAMED_BITS) if form.search(source.repo or "")), 16)
 
 
 def estimate(

@@ -5,6 +5,7 @@ import re
 from specchat.clean import one_line
 from specchat.engine.backends import DEFAULT_BACKEND, GGUF_BACKEND, HF_BACKEND, REMOTE_BACKEND
 from specchat.engine.fetch.download import Progress
+from specchat.engine.memory.plan import GIB
 from specchat.engine.protocol.pair import Server
 from specchat.engine.strategies import STRATEGIES
 from specchat.figures import duration
@@ -12,9 +13,11 @@ from specchat.models import sampling
 from specchat.models.fit import PLACES
 from specchat.models.offers import Offer
 from specchat.models.pull import Order
+from specchat.models.search import HubHit
 
 RUNS = {DEFAULT_BACKEND: "", GGUF_BACKEND: "llama.cpp", HF_BACKEND: "transformers", REMOTE_BACKEND: "a server"}
 """Names of programs that run a pair, by its backend; empty for specchat's own decoder."""
+GATED = "accept its terms on its page, and set HF_TOKEN"
 
 
 def size(count: int) -> str:
@@ -70,12 +73,15 @@ def amount(offer: Offer) -> str:
 
 
 def fits(offer: Offer) -> str:
-    """GPU or CPU, or what it needs in three words."""
+    """GPU or CPU with the memory it takes or what runs it, or what it needs in three words."""
     need, lacks, _ = offer.fit.words.replace("llama-cpp-python", "llama.cpp").partition(" for its ")
     if offer.fit.verdict == "no" and need.startswith("needs "):
         return need if lacks else re.split("[:,]", need)[0]
     by = RUNS[offer.fit.backend]
-    return f"{offer.fit.verdict} by {by}" if by and offer.fit.verdict in PLACES else offer.fit.verdict
+    if offer.fit.verdict not in PLACES:
+        return offer.fit.verdict
+    takes = f", {offer.fit.takes / GIB:.1f} GiB" if offer.fit.takes else ""
+    return f"{offer.fit.verdict} by {by}" if by else f"{offer.fit.verdict}{takes}"
 
 
 def speed(offer: Offer) -> str:
@@ -94,6 +100,18 @@ def drafting(offer: Offer) -> str:
     return many if offer.pair.spec.draft else f"{many}, no draft model"
 
 
+def matches(offer: Offer, typed: str) -> bool:
+    """True if name, id, models or licence of `offer` hold all the words that were `typed`, in any case."""
+    sources = (source.label for source in offer.pair.spec.sources)
+    text = " ".join((offer.pair.name, offer.pair.id, *offer.pair.aliases, *sources, offer.licence)).casefold()
+    return all(word in text for word in typed.casefold().split())
+
+
+def variant(offer: Offer) -> str:
+    """`qwen3-8b-gguf, download 5.7 GB, CPU, 8.2 GiB`: one of the downloads of the same models."""
+    return ", ".join(part for part in (offer.pair.id, amount(offer), fits(offer)) if part)
+
+
 def about(offer: Offer) -> list[tuple[str, str]]:
     """Facts about an offer, as names and words."""
     pair, target = offer.pair, offer.target
@@ -107,6 +125,9 @@ def about(offer: Offer) -> list[tuple[str, str]]:
         drafted = offer.fit.speed.drafted
         rows.append(("speed", f"about {speed(offer)} plainly{f', {drafted:,.0f}/s with its draft' if drafted else ''}"))
     rows.append(("size", _where(offer)))
+    rows += [("or", variant(other)) for other in offer.variants]
+    if offer.hit is not None:
+        rows += _of_hub(offer.hit)
     rows.append(("licence", offer.licence or "not known"))
     rows.append(("strategies", ", ".join(offer.strategies)))
     rows.append(("sampling", sampling.described(pair)))
@@ -121,8 +142,14 @@ def about(offer: Offer) -> list[tuple[str, str]]:
         where = "here" if proposal.about is not None else "to download"
         said = (proposal.name, weights(proposal.parameters), where, proposal.cost)
         rows.append(("could draft", ", ".join(part for part in said if part)))
-    rows += [("cannot draft", reason) for reason in offer.drafts.refused[:3]]
+    rows += [("cannot draft", reason.replace(" cannot draft: ", ": ", 1)) for reason in offer.drafts.refused[:3]]
     return [(name, one_line(words, 400)) for name, words in rows]
+
+
+def _of_hub(hit: HubHit) -> list[tuple[str, str]]:
+    shape = (weights(hit.parameters), hit.format, hit.file or ("several files" if hit.format == "GGUF" else ""))
+    rows = [("type", ", ".join(part for part in shape if part)), ("downloads", f"{hit.downloads:,} a month")]
+    return [*rows, *([("gated", GATED)] if hit.gated else [])]
 
 
 def _remote(offer: Offer, server: Server, verdict: str) -> list[tuple[str, str]]:

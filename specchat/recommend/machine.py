@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
 ALIKE = 1.3
 """Factor between the needs of pairs that count as about equally large."""
-FLUENT = 10.0
-"""Tokens a second from which a reply comes faster than most people read it."""
 
 
 def machine_lines(catalog: "Catalog", library: "Library") -> list[str]:
@@ -60,6 +58,8 @@ def machine_lines(catalog: "Catalog", library: "Library") -> list[str]:
 
 def suggestion(estimates: "list[tuple[Offer, SpeedEstimate | None]]") -> "Offer | None":
     """The largest that writes FLUENT tokens a second or more; of about equally large ones the quickest to fetch."""
+    from specchat.models.speed import FLUENT
+
     fluent = [
         (round(log(_gib(offer)) / log(ALIKE)), -offer.size, -number, offer)
         for number, (offer, speed) in enumerate(estimates)

@@ -87,7 +87,7 @@ def status_sides(
     elif session.elsewhere is not None:
         left = styled(f"writing in {_title(session.elsewhere)}", ".quiet")
     elif session.fetching.busy:
-        left = styled(f"{session.fetching} · {models}, then x, stops it", ".quiet")
+        left = styled(f"{session.fetching} · {models}, then ctrl+x, stops it", ".quiet")
     elif beside := str(session.tuning) or str(session.recommending):
         left = styled(beside, ".quiet")
     elif session.tuning.outcome and not session.loaded.error:

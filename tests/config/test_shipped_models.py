@@ -20,6 +20,8 @@ GIB = 1 << 30
 OVERHEAD_GIB = PROGRAM_GIB
 NF4_GPU_BYTES = 0.516
 NF4_CPU_BYTES = 0.5625
+AWQ_BYTES = 4.625 / 8
+AWQ_STORED_BYTES = (4 + (16 + 4) / 128) / 8
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,14 @@ class Shape:
         weights = (self.parameters - kept) * (NF4_GPU_BYTES if quantised else 2) + kept * 2
         return weights + self.cache(self.positions(context, 640), 2)
 
+    def in_awq(self, context: int) -> tuple[float, float, float]:
+        """Bytes on a GPU, on the CPU and on the disk."""
+        kept = self.embedding * (1 if self.tied else 2)
+        layers, dense = self.parameters - kept, 2 * kept
+        gpu, cpu = self.cache(self.positions(context, 640), 2), self.cache(self.positions(context, 1024), 4)
+        held = layers * AWQ_BYTES + dense
+        return held + gpu, held + cpu, layers * AWQ_STORED_BYTES + dense
+
     def drafting_on_gpu(self, context: int) -> float:
         """In int8 with its head, beside an embedding of 16 bits."""
         layers = self.parameters - self.embedding * (1 if self.tied else 2)
@@ -125,11 +135,28 @@ class InMxfp4:
 
 @dataclass(frozen=True)
 class GgufFile:
-    bytes: int
-    cached: int
+    """`like` is the model with the same keys, values and states, or the number of values that a token has."""
 
-    def held(self, context: int) -> float:
-        return self.bytes + self.cached * context * 2
+    bytes: int
+    in_memory: float
+    like: str
+
+    def on_gpu(self, context: int) -> float:
+        return self.bytes * self.in_memory + self._cache(context, 2)
+
+    def on_cpu(self, context: int) -> float:
+        return self.bytes * self.in_memory + self._cache(context, 4)
+
+    def _cache(self, context: int, size: int) -> float:
+        gpu = size == 2
+        if (shape := SHAPES.get(self.like)) is not None:
+            return shape.cache(shape.positions(context, 640 if gpu else 1024), size)
+        if (recurrent := RECURRENT.get(self.like)) is not None:
+            states = recurrent.states_on_gpu if gpu else recurrent.states_on_cpu
+            return recurrent.cached * context * size + states
+        if (stored := IN_MXFP4.get(self.like)) is not None:
+            return stored.cached * context * size + (stored.windows_on_gpu if gpu else stored.windows_on_cpu)
+        return _number(self.like) * context * size
 
 
 def _rows(columns: int) -> Iterator[list[str]]:
@@ -151,7 +178,7 @@ def _shapes() -> dict[str, Shape]:
 SHAPES = _shapes()
 RECURRENT = {cells[0]: Recurrent(*map(_number, cells[1:])) for cells in _rows(7)}
 IN_MXFP4 = {cells[0]: InMxfp4(*map(_number, cells[1:7])) for cells in _rows(8)}
-FILES = {cells[0]: GgufFile(*map(_number, cells[1:])) for cells in _rows(3)}
+FILES = {cells[0]: GgufFile(_number(cells[1]), float(cells[2]), cells[3]) for cells in _rows(4)}
 REAL = [pair for pair in CATALOG.pairs if pair.id != "demo"]
 
 
@@ -165,29 +192,31 @@ def test_stated_parameter_counts_follow_from_the_shapes(model: str) -> None:
 
 
 def needs(pair: Mapping[str, Any]) -> tuple[float, float, float]:
-    """GiB of GPU memory, main memory and disk that a `[[pair]]` takes, by its backend's formula."""
-    sources = [pair[key] for key in ("target", "draft") if key in pair]
-    context, quantised = pair["context"], pair["target"].get("quant") == "nf4"
-    match pair.get("backend", "native"):
-        case "gguf":
-            files = [FILES[f"{source['repo']}/{source['file']}"] for source in sources]
-            gpu = cpu = sum(file.held(context) for file in files)
-            disk: float = sum(file.bytes for file in files)
-        case _ if pair["target"]["repo"] in RECURRENT:
-            model = RECURRENT[pair["target"]["repo"]]
-            gpu, cpu = model.on_gpu(context, quantised), model.on_cpu(context, quantised)
-            disk = 2 * (model.parameters + model.beside)
-        case _ if pair["target"]["repo"] in IN_MXFP4:
-            stored = IN_MXFP4[pair["target"]["repo"]]
-            gpu = stored.held(context, 0.53125, 2, stored.windows_on_gpu)
-            cpu = stored.held(context, 0.625, 4, stored.windows_on_cpu)
-            disk = stored.bytes
-        case _:
-            target, draft = (SHAPES[source["repo"]] for source in sources)
-            gpu = target.on_gpu(context, quantised) + draft.drafting_on_gpu(context)
-            cpu = target.on_cpu(context, quantised) + draft.on_cpu(context, False)
-            disk = 2 * (target.parameters + target.of_images + draft.parameters)
+    """GiB of GPU memory, main memory and disk that a `[[pair]]` takes: those of its models together."""
+    context = pair["context"]
+    parts = [_needs(pair["target"], context), *([_needs(pair["draft"], context, True)] if "draft" in pair else [])]
+    gpu, cpu, disk = (sum(column) for column in zip(*parts, strict=True))
     return _tenth_up(gpu / GIB + OVERHEAD_GIB), _tenth_up(cpu / GIB + OVERHEAD_GIB), _tenth_up(disk / GIB)
+
+
+def _needs(source: Mapping[str, Any], context: int, drafts: bool = False) -> tuple[float, float, float]:
+    """The same of a model in bytes, by the formula of its format."""
+    repo, quantised = source["repo"], source.get("quant") == "nf4"
+    if "file" in source:
+        file = FILES[f"{repo}/{source['file']}"]
+        return file.on_gpu(context), file.on_cpu(context), file.bytes
+    if repo in RECURRENT:
+        model = RECURRENT[repo]
+        return model.on_gpu(context, quantised), model.on_cpu(context, quantised), 2 * (model.parameters + model.beside)
+    if repo in IN_MXFP4:
+        stored = IN_MXFP4[repo]
+        gpu = stored.held(context, 0.53125, 2, stored.windows_on_gpu)
+        return gpu, stored.held(context, 0.625, 4, stored.windows_on_cpu), stored.bytes
+    shape = SHAPES[repo.removesuffix("-AWQ")]
+    if repo.endswith("-AWQ"):
+        return shape.in_awq(context)
+    gpu = shape.drafting_on_gpu(context) if drafts else shape.on_gpu(context, quantised)
+    return gpu, shape.on_cpu(context, quantised), 2 * (shape.parameters + shape.of_images)
 
 
 DECLARED = [pair for pair in tomllib.loads(shipped("models.toml").read_text("utf-8"))["pair"] if pair["id"] != "demo"]
@@ -211,9 +240,17 @@ def test_pairs_are_ordered_by_memory() -> None:
     assert sizes == sorted(sizes)
 
 
-def test_what_others_run_is_listed_too() -> None:
-    assert {"gguf", "native"} == {pair.spec.backend for pair in REAL}
+def test_all_run_by_the_decoder_here_unless_loading_finds_otherwise() -> None:
+    assert {pair.spec.backend for pair in REAL} == {"native"}
     assert all(pair.licence for pair in REAL)
+
+
+@pytest.mark.parametrize("pair", [pair for pair in REAL if pair.variant_of], ids=lambda pair: pair.id)
+def test_a_variant_is_a_smaller_download_of_the_same_model(pair: Pair) -> None:
+    other = CATALOG.find(pair.variant_of)
+    assert not other.variant_of
+    assert (pair.requires.disk_gib or 0) < (other.requires.disk_gib or 0)
+    assert (pair.licence, pair.sampling) == (other.licence, other.sampling)
 
 
 def test_the_demo_pair_comes_first_and_is_the_default() -> None:

@@ -107,7 +107,8 @@ class _Handler(BaseHTTPRequestHandler):
         if hub.status:
             return self._refuse(hub.status, hub.code)
         if path == "/api/models":
-            return self._json([self._info(r) for r in hub.repos if parse_qs(address.query).get("search", [""])[0] in r])
+            words = parse_qs(address.query).get("search", [""])[0].casefold()
+            return self._json([self._info(r) for r in hub.repos if words in r.casefold()])
         named = re.match(r"(?:/api/models)?/([\w.-]+/[\w.-]+)(/.*)?$", path)
         repo, rest = (named[1], named[2] or "") if named else ("", "")
         if repo not in hub.repos:

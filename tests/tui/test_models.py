@@ -67,8 +67,8 @@ async def choose(app: SpecchatApp, pilot: Pilot[None], name: str = "Tiny 1B") ->
     await shown(pilot, "fits")
     screen = app.screen
     assert isinstance(screen, ModelsScreen)
-    await wait_until(pilot, lambda: all(offer is not None for _, offer in screen._rows))
-    screen.query_one(OptionList).highlighted = [pair.name for pair, _ in screen._rows].index(name)
+    await wait_until(pilot, lambda: screen.rows)
+    screen.query_one(OptionList).highlighted = [offer.pair.name for offer in screen.rows].index(name)
     await pilot.press("enter")
 
 
@@ -189,14 +189,14 @@ async def test_a_download_is_stopped_and_gone_on_with_by_key(hub: LoopbackHub, p
         await wait_until(pilot, lambda: "downloading Tiny 1B: " in status(app))
         task = app.session.fetching.task
         assert task is not None
-        await pilot.press("f3", "x")
+        await pilot.press("f3", "ctrl+x")
         hub.stalls.clear()
         await wait_until(pilot, lambda: task.state == "stopped")
         await shown(pilot, "stopped")
         kept = largest_part(places)
         assert kept > 0
         hub.sent = {}
-        await pilot.press("x", "escape")
+        await pilot.press("ctrl+x", "escape")
         await wait_until(pilot, lambda: app.session.loaded.id == "tiny")
         assert hub.sent["model.safetensors"] == len(hub.repos[REPO]["model.safetensors"]) - kept
 
@@ -211,7 +211,7 @@ async def test_what_fails_is_told_and_the_pair_stays(hub: LoopbackHub, places: M
         assert app.session.loaded.id == "demo"
         assert app.session.loaded.info is not None
         hub.file_status = 0
-        await pilot.press("f3", "x", "escape")
+        await pilot.press("f3", "ctrl+x", "escape")
         await wait_until(pilot, lambda: app.session.loaded.id == "tiny")
 
 
@@ -281,8 +281,8 @@ async def test_the_models_fit_any_window(size: tuple[int, int], places: ModelPla
         assert any("demo" in row and "27 MB" in row and "CPU" in row for row in rows)
         screen = app.screen
         assert isinstance(screen, ModelsScreen)
-        assert len(screen._rows) == len(shipped.pairs) + 2
-        screen.query_one(OptionList).highlighted = [pair.name for pair, _ in screen._rows].index(
+        assert len(screen.rows) == len(shipped.pairs) + 2
+        screen.query_one(OptionList).highlighted = [offer.pair.name for offer in screen.rows].index(
             "maker/tiny/found.gguf"
         )
         await wait_until(pilot, lambda: "maker/tiny" in screen_text(app))
@@ -299,9 +299,9 @@ async def test_a_found_model_is_loaded_with_what_could_draft_for_it(places: Mode
         await shown(pilot, "big")
         screen = app.screen
         assert isinstance(screen, ModelsScreen)
-        screen.query_one(OptionList).highlighted = [pair.name for pair, _ in screen._rows].index("big")
+        screen.query_one(OptionList).highlighted = [offer.pair.name for offer in screen.rows].index("big")
         await shown(pilot, "could draft")
-        await pilot.press("d")
+        await pilot.press("ctrl+d")
         await wait_until(pilot, lambda: app.session.loaded.name == "big + small")
         load = [request.pair for request in engine.requests if isinstance(request, Load)][-1]
         assert load.target.path == str(tmp_path / "own" / "big")

@@ -54,7 +54,7 @@ async def mark(app: SpecchatApp, pilot: Pilot[None], name: str) -> ModelsScreen:
 
 
 def names(screen: ModelsScreen) -> list[str]:
-    return [pair.name for pair, _ in screen._rows]
+    return [offer.pair.name for offer in screen.rows]
 
 
 def hint(screen: ModelsScreen) -> str:
@@ -71,20 +71,20 @@ async def test_a_found_model_is_written_with_the_draft_that_is_here_and_stays_ma
     app = start()
     async with app.run_test(size=(120, 40)) as pilot:
         screen = await mark(app, pilot, "big")
-        assert "a adds to models.toml" in hint(screen)
+        assert "ctrl+s saves to models.toml" in hint(screen)
         assert [id_ for id_, _ in model_values(app.chat)] == [
             "demo",
             "big",
             "small",
             "qwen3-8b",
         ]  # as /model offers them
-        await pilot.press("a", "a")
+        await pilot.press("ctrl+s", "ctrl+s")
         await wait_until(pilot, lambda: "big + small" in names(screen))
         await wait_until(pilot, lambda: "written to" in screen_text(app))
         assert screen._marked is not None
-        assert screen._marked.id == "big"
-        assert "a adds" not in hint(screen)
-        await pilot.press("a")
+        assert screen._marked.pair.id == "big"
+        assert "ctrl+s" not in hint(screen)
+        await pilot.press("ctrl+s")
         await pilot.pause(0.2)
         assert [pair.id for pair in app.chat.catalog.pairs if pair.id.startswith("big")] == ["big"]
         assert paths.models_file.read_text().startswith("# mine\nschema = 1\n")
@@ -112,8 +112,8 @@ async def test_the_loaded_pair_is_listed_and_written_with_its_draft(
         screen = app.screen
         assert isinstance(screen, ModelsScreen)
         assert screen._marked is not None
-        assert screen._marked.id == pair.id
-        await pilot.press("a")
+        assert screen._marked.pair.id == pair.id
+        await pilot.press("ctrl+s")
         await wait_until(pilot, lambda: "written to" in screen_text(app))
         written = load_catalog(paths.models_file).find("big")
         assert (written.name, written.spec.sources) == ("big + small", pair.spec.sources)
@@ -137,7 +137,7 @@ async def test_a_gguf_file_is_written_for_its_backend(
     app = start()
     async with app.run_test(size=(80, 24)) as pilot:
         screen = await mark(app, pilot, "maker/found.gguf")
-        await pilot.press("a")
+        await pilot.press("ctrl+s")
         await wait_until(pilot, lambda: "found" in names(screen))
         spec = load_catalog(paths.models_file).find("found").spec
         assert (spec.backend, spec.target.path) == ("gguf", str(file))
@@ -151,13 +151,13 @@ async def test_what_cannot_be_written_is_told_and_the_file_stays(
     async with app.run_test(size=(100, 30)) as pilot:
         screen = await mark(app, pilot, "big")
         (folder / "tokenizer.json").unlink()
-        await pilot.press("a")
+        await pilot.press("ctrl+s")
         await wait_until(pilot, lambda: "not written: " in screen_text(app))
         assert "big" in names(screen)
         assert not paths.models_file.exists()
         checkpoint(tmp_path / "again", special=SPECIAL)
         (folder / "tokenizer.json").write_bytes((tmp_path / "again" / "tokenizer.json").read_bytes())
-        await pilot.press("a")
+        await pilot.press("ctrl+s")
         await wait_until(pilot, lambda: paths.models_file.exists())
 
 
@@ -165,8 +165,8 @@ async def test_pairs_that_are_declared_are_not_added(start: Callable[[], Speccha
     app = start()
     async with app.run_test(size=(80, 24)) as pilot:
         screen = await mark(app, pilot, "demo")
-        assert "a adds" not in hint(screen)
-        await pilot.press("a")
+        assert "ctrl+s" not in hint(screen)
+        await pilot.press("ctrl+s")
         await pilot.pause(0.1)
         assert not paths.models_file.exists()
 
@@ -178,7 +178,7 @@ async def test_all_that_is_known_of_a_model_can_be_read(
     app = start()
     async with app.run_test(size=size) as pilot:
         screen = await mark(app, pilot, "demo")
-        await wait_until(pilot, lambda: "tab reads on" in hint(screen))
+        await wait_until(pilot, lambda: "tab " in hint(screen))
         assert "demo/draft" not in screen_text(app)
         await pilot.press("tab")
         read = ""
@@ -209,9 +209,10 @@ async def test_the_hints_name_what_can_be_done_in_the_room_there_is(
     app = start()
     async with app.run_test(size=(120, 30)) as pilot:
         screen = await mark(app, pilot, "big")
-        await wait_until(pilot, lambda: hint(screen).startswith("enter loads · d with a draft · a adds to models.toml"))
+        whole = "enter loads · ctrl+d with a draft · ctrl+s saves to models.toml"
+        await wait_until(pilot, lambda: hint(screen).startswith(whole))
         await pilot.resize_terminal(60, 15)
-        await wait_until(pilot, lambda: hint(screen) == "enter loads · d drafts · a adds · tab more")
+        await wait_until(pilot, lambda: hint(screen) == "enter loads · ctrl+d drafts · ctrl+s saves · tab more")
         screen.query_one(OptionList).highlighted = names(screen).index("Qwen3 8B + 0.6B")
         await wait_until(pilot, lambda: hint(screen) == "enter downloads · tab reads on · esc closes")
 
@@ -246,7 +247,7 @@ async def test_keys_that_come_before_the_list_are_for_it_and_what_is_here_comes_
         await asyncio.to_thread(look, screen)
         await wait_until(pilot, lambda: app.session.loaded.id == "mine")
         await pilot.press("f3")
-        await wait_until(pilot, lambda: isinstance(app.screen, ModelsScreen) and bool(app.screen._rows))
+        await wait_until(pilot, lambda: isinstance(app.screen, ModelsScreen) and bool(app.screen.rows))
         screen = app.screen
         assert isinstance(screen, ModelsScreen)
         assert names(screen) == ["demo", "mine", "Qwen3 8B + 0.6B"]  # at once, as they were listed before

@@ -53,10 +53,10 @@ async def test_the_list_of_models_offers_it_on_the_loaded_pair(toml: Path, jobs:
         await pilot.press("f3")
         await wait_until(pilot, lambda: "t tunes" in screen_text(app))
         assert isinstance(app.screen, ModelsScreen)
-        await pilot.press("down", "t")
+        await pilot.press("down", "ctrl+t")
         await pilot.pause()
         assert isinstance(app.screen, ModelsScreen)
-        await pilot.press("up", "t")
+        await pilot.press("up", "ctrl+t")
         await wait_until(pilot, lambda: "enter begins" in screen_text(app))
         words = " ".join(screen_text(app).replace("│", " ").split())
         assert "Your 5 saved chats have 20 prompts. They never leave this machine." in words

@@ -192,6 +192,21 @@ def preferred_file(repo: str, files: Sequence[str]) -> str:
     return (preferred or files)[0]
 
 
+def weights_among(names: Sequence[str]) -> tuple[str, str]:
+    """The format of a repository's weights by the paths of its files, "safetensors" or "GGUF"; "" for none.
+
+    Then the GGUF file to take; "" of safetensors, and of several files of which none is preferred.
+    """
+    top = [name for name in names if "/" not in name and _plain(name)]
+    if _tensors(top):
+        return "safetensors", ""
+    files = first_files(top)
+    try:
+        return ("GGUF", preferred_file("", files)) if files else ("", "")
+    except ModelError:
+        return "GGUF", ""
+
+
 def _gguf(repo: str, names: Sequence[str]) -> list[str]:
     files = first_files(names)
     return parts_of(preferred_file(repo, files), names) if files else []

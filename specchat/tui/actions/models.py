@@ -74,7 +74,7 @@ def want_pair(chat: ChatScreen, pair: Pair) -> None:
         use_pair(chat, pair)
         return
     if fetching.busy:
-        stop = f"{chat.keys.named('models')}, then x, stops it"
+        stop = f"{chat.keys.named('models')}, then ctrl+x, stops it"
         chat.say(f"{fetching}; {stop}; then {name} can be downloaded", bad=True)
         return
     from specchat.models.machine import missing_packages, unable
@@ -96,7 +96,7 @@ def _look(chat: ChatScreen) -> None:
     """Draw the download's progress, and use its pair once it is there and no reply runs."""
     fetching = chat.session.fetching
     if error := fetching.failed():
-        chat.say(f"{error} {chat.keys.named('models')}, then x, goes on with it.", bad=True)
+        chat.say(f"{error} {chat.keys.named('models')}, then ctrl+x, goes on with it.", bad=True)
     elif not chat.session.replies and not chat.session.racing.running and (pair := fetching.done()) is not None:
         use_pair(chat, pair)
     if fetching.task is None and chat.fetch_timer is not None:
