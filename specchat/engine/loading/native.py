@@ -73,8 +73,8 @@ class _Files:
         target, draft, vocabulary_map = _opened(pair, pair.target, progress), None, None
         if pair.cache and not target.config.recipe.attentions:
             raise ModelError(
-                f'{pair.target.label}: cache = "{pair.cache}" is a form of keys and values of attention, and this model '
-                "has none. Leave cache out."
+                f'{pair.target.label}: cache = "{pair.cache}" is a form of keys and values of attention, and this '
+                "model has none. Leave cache out."
             )
         tokenizer = target.tokenizer()
         tokenizer.use(pair.template)

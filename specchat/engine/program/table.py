@@ -21,7 +21,6 @@ LACKING: dict[Executor, dict[str, str]] = {
         "Add.centred": _CENTRED,
         "Mix.centred": _CENTRED,
         **_CURVES,
-        **_INT8_CACHE,
     },
     "the GPU kernels": {
         "causal": _LATER,

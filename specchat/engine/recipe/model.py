@@ -230,7 +230,7 @@ class Recipe:
         return [layer.mixer for layer in self.layers if not isinstance(layer.mixer, Delta)]
 
     def with_int8_cache(self) -> "Recipe":
-        """The model with the KV entries of all attention in int8; convolutions and recurrent states stay as they are."""
+        """The model with KV entries of attention in int8; convolutions and recurrent states stay as they are."""
         attentions = (
             replace(layer, mixer=replace(layer.mixer, int8_cache=True)) if isinstance(layer.mixer, Attention) else layer
             for layer in self.layers
