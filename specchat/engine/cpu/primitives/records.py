@@ -46,7 +46,8 @@ ADD = _kind("matrix source post", "factor eps")
 """An update of the rows: values from element `source` on of a row of `wide`, by a `matrix` or a norm `post`, if any."""
 ATTENTION = _kind(
     "heads kv_heads size capacity entry block keys values tree_scratch values_offset cos sin turned query_norm key_norm"
-    " value_norm whole_query_norm whole_key_norm late_query_norm late_key_norm window temper sinks shared gated value_dim",
+    " value_norm whole_query_norm whole_key_norm late_query_norm late_key_norm window temper sinks shared gated"
+    " value_dim",
     "eps scale score_cap",
 )
 """Attention: `keys` and `values` are the addresses of position 0, `values_offset` leads from a tree's key to its value.
