@@ -11,7 +11,6 @@ from specchat.engine.recipe import Norm
 
 Executor = Literal["the reference", "the compiled pass", "the GPU kernels"]
 _LATER, _CENTRED = "attention to later tokens", "norms of values less their mean"
-_INT8_CACHE = {"int8_cache": 'a KV cache of 8 bits (cache = "int8")'}
 _CURVES = {"Mix.curve": "experts with xIELU"}
 LACKING: dict[Executor, dict[str, str]] = {
     "the reference": _CURVES,
@@ -28,7 +27,6 @@ LACKING: dict[Executor, dict[str, str]] = {
         "Add.centred": _CENTRED,
         "Mix.centred": _CENTRED,
         **_CURVES,
-        **_INT8_CACHE,
     },
 }
 """Features that an executor does not have, with what a person calls them: by name, or by operation and name."""
