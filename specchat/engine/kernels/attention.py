@@ -123,8 +123,8 @@ def _partial(
     v_base = operands.value + kv.to(tl.int64) * held * shape.dim
     k_scales, v_scales = None, None
     if operands.scales is not None:
-        k_scales = operands.scales.keys + kv.to(tl.int64) * held * shape.blocks.count
-        v_scales = operands.scales.values + kv.to(tl.int64) * held * shape.blocks.count
+        k_scales = operands.scales.of_keys + kv.to(tl.int64) * held * shape.blocks.count
+        v_scales = operands.scales.of_values + kv.to(tl.int64) * held * shape.blocks.count
     PADDED: tl.constexpr = shape.padded
     best = tl.full((_TILE,), float("-inf"), tl.float32)
     total = tl.zeros((_TILE,), tl.float32)
@@ -133,16 +133,16 @@ def _partial(
         position = block + tl.arange(0, shape.keys)
         slot = _slots(position, start, nodes, first, sizes)
         # Never read what no row sees: 0 * NaN would be NaN.
-        valid = (position < end)[:, None] & inside
+        there = position < end
         if window is not None:
-            valid = ((position - lowest).to(tl.uint32) < (end - lowest).to(tl.uint32))[:, None] & inside
-        scores = _scores(q, load_entries(k_base, k_scales, slot, d, valid, q, shape), sizes)
+            there = (position - lowest).to(tl.uint32) < (end - lowest).to(tl.uint32)
+        scores = _scores(q, load_entries(k_base, k_scales, slot, there, q, shape), sizes)
         visible = position[None, :] < seen[:, None]
         if window is not None:
             visible = (position[None, :] - since[:, None]).to(tl.uint32) < window
         scores = tl.where(visible, scores, float("-inf"))
         best, total, fade, p = _weights(best, total, scores)
-        v = load_entries(v_base, v_scales, slot, d, valid, q, shape)
+        v = load_entries(v_base, v_scales, slot, there, q, shape)
         mixed = tl.dot(p.to(v.dtype), v, mixed * fade[:, None], input_precision="ieee")
     of_sums = split * sizes.stride_split + token * sizes.heads + head
     tl.store(sums.best + of_sums, best, mask=used)

@@ -17,8 +17,8 @@ _ROUNDING = tl.constexpr(12582912.0)
 class Scales(NamedTuple):
     """Scales of keys and of values, float32 [kv, capacity, blocks of a head]."""
 
-    keys: Tensor
-    values: Tensor
+    of_keys: Tensor
+    of_values: Tensor
 
 
 class Blocks(NamedTuple):
@@ -52,26 +52,30 @@ def load_entries(
     entries: tl.tensor,
     scales: tl.tensor,
     entry: tl.tensor,
-    d: tl.tensor,
-    valid: tl.tensor,
+    there: tl.tensor,
     query: tl.tensor,
     shape: tl.constexpr,
 ) -> tl.tensor:
-    """Return the keys or values [KEYS, D] of rows number `entry` in the type of queries; zeros unless `valid`.
+    """Return the keys or values [KEYS, D] of rows number `entry` in the type of queries; zeros unless `there`.
 
     `scales` None: the cache has that type.
     """
-    place = entry[:, None] * shape.dim + d[None, :]
+    d = tl.arange(0, shape.padded)
+    place, valid = entry[:, None] * shape.dim + d[None, :], there[:, None] & (d[None, :] < shape.dim)
     if scales is None:
         return tl.load(entries + place, mask=valid, other=0.0)
-    of_block = entry[:, None] * shape.blocks.count + d[None, :] // shape.blocks.size
-    scale = tl.load(scales + of_block, mask=valid, other=0.0)
-    return (tl.load(entries + place, mask=valid, other=0).to(tl.float32) * scale).to(query.dtype)
+    COUNT: tl.constexpr = shape.padded // shape.blocks.size
+    number = tl.arange(0, COUNT)[None, :]
+    of_block = entry[:, None] * shape.blocks.count + number
+    scale = tl.load(scales + of_block, mask=there[:, None] & (number < shape.blocks.count), other=0.0)
+    whole = tl.load(entries + place, mask=valid, other=0).to(tl.float32)
+    blocks = tl.reshape(whole, (shape.keys, COUNT, shape.blocks.size)) * scale[:, :, None]
+    return tl.reshape(blocks, (shape.keys, shape.padded)).to(query.dtype)
 
 
 def blocks_of(dim: int, scales: Scales | None) -> Blocks | None:
     """The blocks of heads of `dim` values with these scales, if any."""
-    return None if scales is None else Blocks(dim // scales.keys.shape[-1], scales.keys.shape[-1])
+    return None if scales is None else Blocks(dim // scales.of_keys.shape[-1], scales.of_keys.shape[-1])
 
 
 def dequantised(entries: Tensor, scales: Tensor) -> Tensor:

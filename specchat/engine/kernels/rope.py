@@ -123,7 +123,7 @@ def _rope_and_write(
             x = x * scale * tl.load(norms.of_value.weight + d, mask=inside, other=0.0).to(tl.float32)
         entry = (head - heads - kv_heads).to(tl.int64) * held + slot
         if out.scales is not None:
-            put_int8(x, out.entries, out.scales.values, entry, slot_fits, shape)
+            put_int8(x, out.entries, out.scales.of_values, entry, slot_fits, shape)
         else:
             tl.store(out.entries + entry * shape.dim + d, x, mask=written)
     else:
@@ -148,7 +148,7 @@ def _rope_and_write(
         else:
             entry = (head - heads).to(tl.int64) * held + slot
             if out.scales is not None:
-                put_int8(y, out.keys, out.scales.keys, entry, slot_fits, shape)
+                put_int8(y, out.keys, out.scales.of_keys, entry, slot_fits, shape)
             else:
                 tl.store(out.keys + entry * shape.dim + d, y, mask=written)
 
