@@ -23,6 +23,7 @@ CacheType = Literal["f32", "f16", "q8_0"]
 """llama.cpp's type of KV entries."""
 KvCache = Literal["int8"]
 """Another form of the native decoders' KV entries: int8 values in blocks (`model/kv_entries.py`)."""
+KV_CACHES: tuple[KvCache, ...] = ("int8",)
 
 QUANTS: tuple[Quant, ...] = ("nf4", "fp4", "int8")
 QUANT_BITS: Mapping[Quant | Wanted | None, int] = {"nf4": 5, "fp4": 5, "int8": 8, "int4": 5, "gguf": 5}
