@@ -1,7 +1,7 @@
 """The pair that a command line, a file or a chat names."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from specchat.config.errors import ConfigError, nearest
 from specchat.config.paths import Paths, user_paths
 from specchat.config.settings import UserSettings, load_settings
 from specchat.config.used_pairs import UsedPairs, gone
+from specchat.engine.backends import DEFAULT_BACKEND
 from specchat.engine.protocol.pair import ModelSource
 
 if TYPE_CHECKING:
@@ -85,8 +86,16 @@ class Configured:
 
         Raises:
             ConfigError: there is none, or this version cannot run it; `LastPairGone` where that was the last choice.
-            click.UsageError: options that contradict each other, or name no model.
+            click.UsageError: options that contradict each other or the pair, or name no model.
         """
+        pair = self._pair_of(wishes)
+        if wishes.cache is None:
+            return pair
+        if pair.spec.backend != DEFAULT_BACKEND or pair.spec.target.server is not None:
+            raise click.UsageError(f'--cache is of specchat\'s own decoder, which does not run pair "{pair.id}".')
+        return replace(pair, spec=replace(pair.spec, cache=wishes.cache))
+
+    def _pair_of(self, wishes: Wishes) -> Pair:
         if wishes.target is not None:
             if wishes.pair is not None:
                 raise click.UsageError("--target and --pair exclude each other: a pair names its own target.")

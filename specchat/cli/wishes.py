@@ -8,6 +8,7 @@ import click
 from click.core import ParameterSource
 
 from specchat.engine.protocol.options import Acceptance, ContextPolicy
+from specchat.engine.protocol.pair import KvCache
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Wishes(SamplingWishes):
     pair: str | None = None
     target: Path | None = None
     draft: Path | None = None
+    cache: KvCache | None = None
     strategy: str | None = None
     draft_length: int | None = None
     acceptance: Acceptance | None = None

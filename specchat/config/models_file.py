@@ -17,7 +17,7 @@ from specchat.engine.backends import (
 )
 from specchat.engine.foreign import shown
 from specchat.engine.protocol.options import Acceptance
-from specchat.engine.protocol.pair import CacheType, Device, ServerKind, Wanted, is_gguf
+from specchat.engine.protocol.pair import CacheType, Device, KvCache, ServerKind, Wanted, is_gguf
 from specchat.engine.protocol.ranges import SAMPLING
 from specchat.engine.strategies import HEADS, STRATEGIES
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
@@ -183,6 +183,7 @@ LOCAL_KEYS = (
     "draft",
     "draft_vocabulary",
     "heads",
+    "cache",
     "exit_layer",
     "exit",
     "skip",
@@ -218,6 +219,7 @@ class PairTable(Table):
     skip: SkipTable | None = None
     template: dict[ArgumentName, bool | int | Annotated[str, Field(max_length=200)]] = Field(default_factory=dict)
     context: Annotated[int, Field(ge=16)] | None = None
+    cache: KvCache | None = None
     trust_remote_code: bool = False
     strategy: Strategy | None = None
     acceptance: Acceptance = "coupled"
@@ -247,7 +249,7 @@ class PairTable(Table):
     def _backend_fits(self) -> Self:
         if self.trust_remote_code and self.backend != HF_BACKEND:
             raise ValueError(f'trust_remote_code goes with backend = "{HF_BACKEND}" only.')
-        for key in ("exit_layer", "exit", "skip"):
+        for key in ("cache", "exit_layer", "exit", "skip"):
             if getattr(self, key) is not None and self.backend != DEFAULT_BACKEND:
                 raise ValueError(f'{key} goes with backend = "{DEFAULT_BACKEND}" only.')
         if self.target is None:

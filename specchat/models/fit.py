@@ -10,7 +10,7 @@ from specchat.engine.memory.gpu_need import unsupported
 from specchat.engine.memory.need import Model, Place, describe_experts
 from specchat.engine.memory.plan import GIB, SPARE, Plan, context_of, drafting, making_room, nearest, plan
 from specchat.engine.memory.plan import fits as plan_fits
-from specchat.engine.protocol.pair import QUANT_BITS, ModelSource
+from specchat.engine.protocol.pair import QUANT_BITS, KvCache, ModelSource
 from specchat.engine.strategy import Head
 from specchat.models.about import About
 from specchat.models.heads import PairHeads
@@ -79,6 +79,8 @@ def _fit(pair: Pair, target: About | None, draft: About | None, machine: FreeMem
         return Fit("server", "runs elsewhere and takes nothing here")
     if reason := pair.unsupported or unable(pair.spec, machine.missing, foreign=True):
         return Fit("no", reason)
+    if pair.spec.cache and pair.spec.backend != DEFAULT_BACKEND:
+        return Fit("no", f'cache = "{pair.spec.cache}" is of specchat\'s own decoder, which does not run this pair')
     if target is not None and pair.spec.backend == GGUF_BACKEND:
         return _by_size(target.size + (draft.size if draft else 0), pair, machine)
     known = [about for about in (target, draft) if about is not None]
@@ -93,8 +95,9 @@ def _fit(pair: Pair, target: About | None, draft: About | None, machine: FreeMem
 
 def _planned(pair: Pair, target: About, draft: About | None, machine: FreeMemory, heads: PairHeads) -> Fit:
     available: dict[Place, int | None] = {"cuda": machine.gpu or 0, "cpu": machine.memory}
-    big = _model(pair.spec.target, target, machine)
-    small = _model(pair.spec.draft, draft, machine) if pair.spec.draft and draft else None
+    cache = pair.spec.cache
+    big = _model(pair.spec.target, target, cache, machine)
+    small = _model(pair.spec.draft, draft, cache, machine) if pair.spec.draft and draft else None
     made = plan(big, small, context_of(big.config, pair.spec.context))
     on_gpu = making_room(drafting(made.on("cuda"), available), available)
     wanted = pair.spec.target.device
@@ -127,12 +130,13 @@ def _with_heads(made: Plan, heads: PairHeads, available: Mapping[Place, int | No
     return Fit("GPU" if device == "cuda" else "CPU", words, frozenset(without), takes=takes)
 
 
-def _model(source: ModelSource, about: About, machine: FreeMemory) -> Model:
+def _model(source: ModelSource, about: About, cache: KvCache | None, machine: FreeMemory) -> Model:
     assert about.config is not None
     wanted = None if source.quant == "none" else source.quant
     stored = about.stored
     quant = stored.quant if stored and stored.quant else wanted
-    return Model(about.config, "cpu", quant, stored, half=about.half, threads=machine.threads, left=about.left)
+    config = about.config.with_cache(cache)
+    return Model(config, "cpu", quant, stored, half=about.half, threads=machine.threads, left=about.left)
 
 
 def _takes(made: Plan, device: Place) -> str:

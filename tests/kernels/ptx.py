@@ -168,7 +168,7 @@ def _is_shared(line: str) -> bool:
 def _bytes_a_thread(line: str) -> int:
     if line.startswith("cp.async"):
         return int(re.search(r"\], (0x[0-9a-f]+)", line)[1], 16)  # type: ignore[index]
-    each = re.search(r"(?:\.v(\d))?\.b(\d+)", line)
+    each = re.search(r"(?:\.v(\d))?\.[bs](\d+)", line)
     assert each is not None, line
     return int(each[1] or 1) * int(each[2]) // 8
 

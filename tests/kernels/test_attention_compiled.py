@@ -69,14 +69,15 @@ def test_trees_and_windows_are_computed_as_chains_are(architectures: tuple[int, 
         for pair in PAIRS:
             one, other = (found[name, architecture] for name in pair)
             assert one.operations, "nothing rounds: nothing was compared"
-            assert _as_computed(one) == _as_computed(other)
+            assert as_computed(one) == as_computed(other)
 
 
 def test_programs_that_fuse_otherwise_are_told_apart() -> None:
     ours, planted = ({r.name: r for r in compiled.reports(cases, (120,))} for cases in (CASES, PLANTED))
     for tree in ("tree, 128 a head", "combine a tree"):
-        assert _as_computed(planted[f"{tree}: not fused"]) != _as_computed(ours[tree])
+        assert as_computed(planted[f"{tree}: not fused"]) != as_computed(ours[tree])
 
 
-def _as_computed(report: compiled.Report) -> tuple[object, ...]:
+def as_computed(report: compiled.Report) -> tuple[object, ...]:
+    """What has to be alike of two programs that round alike."""
     return report.operations, report.tensor_cores, report.operands, report.chains

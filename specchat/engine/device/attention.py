@@ -8,6 +8,7 @@ from torch import Tensor
 
 from specchat.engine.kernels.gpu_shapes import held
 from specchat.engine.kernels.keep import keep
+from specchat.engine.kernels.kv_entries import Scales, dequantised
 from specchat.engine.kernels.verify_state import VerifyState
 from specchat.engine.model.rope import tables, tempers
 from specchat.engine.recipe import Attention, Delta, Recipe, Rope, ShortConv
@@ -31,6 +32,15 @@ class Placed(NamedTuple):
     path: Tensor | None
 
 
+class EntryShape(NamedTuple):
+    """Shape of the KV entries of a layer; `block` values of a head share a scale, 0: there are none."""
+
+    kv_heads: int
+    held: int
+    head_dim: int
+    block: int
+
+
 class KvCaches:
     """The caches of all layers with attention or short convolutions."""
 
@@ -39,24 +49,36 @@ class KvCaches:
         self.context, self.capacity = context, capacity
         cached, mixers = recipe.cached, recipe.attentions
 
-        def shape_of(mixer: Attention | ShortConv) -> tuple[int, int, int]:
-            return mixer.kv_heads, held(mixer.window, context, capacity), mixer.head_dim
+        def shape_of(mixer: Attention | ShortConv) -> EntryShape:
+            return EntryShape(mixer.kv_heads, held(mixer.window, context, capacity), mixer.head_dim, mixer.block)
 
         alike = Counter(shape_of(mixer) for mixer in cached if mixer.share is None)
-        self.by_shape = {
-            shape: torch.zeros(2, count, *shape, device=device, dtype=dtype) for shape, count in alike.items()
-        }
+
+        def zeros(shape: EntryShape, values: int, kind: torch.dtype) -> Tensor:
+            return torch.zeros(2, alike[shape], shape.kv_heads, shape.held, values, device=device, dtype=kind)
+
+        self.by_shape = {shape: zeros(shape, shape.head_dim, torch.int8 if shape.block else dtype) for shape in alike}
         """Keys and values of all layers of one shape, by that shape: [2, layers, kv_heads, held, head_dim]."""
+        self._scales = {
+            shape: zeros(shape, shape.head_dim // shape.block, torch.float32) for shape in alike if shape.block
+        }
+        """Scales of int8 keys and values, likewise: [2, layers, kv_heads, held, blocks]."""
         sizes = {(held(mixer.window, context, capacity), mixer.window) for mixer in cached}
         self._rings = [(entries, window) for entries, window in sizes if entries < capacity]
         """KV entries of layers that hold those of a window, and the window."""
-        unused = {shape: zip(*cache, strict=True) for shape, cache in self.by_shape.items()}
+        unused, scales = (
+            {shape: zip(*cache, strict=True) for shape, cache in kind.items()} for kind in (self.by_shape, self._scales)
+        )
         self.entries: dict[int, tuple[Tensor, Tensor]] = {}
         """Keys and values that a layer attends to, by its index: [kv_heads, held, head_dim]."""
+        self.scales: dict[int, Scales] = {}
+        """The scales of int8 keys and values that a layer attends to, by its index: [kv_heads, held, blocks]."""
         for index, layer in enumerate(recipe.layers):
             if not isinstance(mixer := layer.mixer, Delta):
-                share = mixer.share
-                self.entries[index] = next(unused[shape_of(mixer)]) if share is None else self.entries[share]
+                share, shape = mixer.share, shape_of(mixer)
+                self.entries[index] = next(unused[shape]) if share is None else self.entries[share]
+                if shape.block:
+                    self.scales[index] = Scales(*next(scales[shape])) if share is None else self.scales[share]
         self.turns = {
             one: [table.to(device) for table in tables(*one, capacity, context)] for one in set(map(turn, mixers))
         }
@@ -74,13 +96,29 @@ class KvCaches:
 
     def keep(self, state: VerifyState, places: Tensor | None) -> None:
         """After `commit`, move the KV entries of the accepted nodes together (`kernels.keep`)."""
-        for keys, values in self.by_shape.values():
+        for keys, values in (*self.by_shape.values(), *self._scales.values()):
             keep(keys, values, state, places)
 
     def memory(self) -> int:
         """Bytes of caches and tables."""
         tables = (table for pair in self.turns.values() for table in pair)
-        return sum(t.nbytes for t in (*self.by_shape.values(), *tables, *self.tempers.values()))
+        entries = *self.by_shape.values(), *self._scales.values()
+        return sum(t.nbytes for t in (*entries, *tables, *self.tempers.values()))
+
+    def read(self, layer: int, places: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Keys and values that a layer attends to, [kv_heads, entries, head_dim]: float32 of an int8 cache.
+
+        Those at `places` int64 [entries] of what it holds; None: all.
+        """
+
+        def chosen(part: Tensor) -> Tensor:
+            return part if places is None else part.index_select(1, places)
+
+        keys, values = map(chosen, self.entries[layer])
+        if layer in self.scales:
+            of_keys, of_values = map(chosen, self.scales[layer])
+            return dequantised(keys, of_keys), dequantised(values, of_values)
+        return keys, values
 
 
 def turn(mixer: Attention) -> tuple[Rope | None, int]:

@@ -80,13 +80,14 @@ class DeviceModel:
 
     def kv_entries(self, layer: int, first: int, last: int) -> tuple[Tensor, Tensor]:
         """Keys and values of a layer at positions first, ..., last - 1: float32 [kv_heads, last - first, head_dim]."""
-        keys, values = self.decoder.caches.entries[layer]
-        places = torch.arange(first, last, device=self.device) % keys.shape[1]
-        return keys.index_select(1, places).float(), values.index_select(1, places).float()
+        held = self.decoder.caches.entries[layer][0].shape[1]
+        keys, values = self.decoder.caches.read(layer, torch.arange(first, last, device=self.device) % held)
+        return keys.float(), values.float()
 
     def whole_entries(self, layer: int) -> tuple[Tensor, Tensor]:
         """All that a layer's cache holds of keys and values, text or not: compute dtype [kv_heads, held, head_dim]."""
-        return self.decoder.caches.entries[layer]
+        keys, values = (part.to(self.decoder.dtype) for part in self.decoder.caches.read(layer))
+        return keys, values
 
     def final_norm(self, hidden: Tensor) -> Tensor:
         """Apply the final norm: float32 [rows, hidden]."""

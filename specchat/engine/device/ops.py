@@ -103,9 +103,11 @@ def attend(
     score_cap: float,
     window: int,
     share: int | None,
+    int8_cache: bool,
 ) -> None:
     model, at, of, views, caches = run.model, run.at, op.of, run.views, run.model.caches
     keys, values = caches.entries[run.layer if share is None else share]
+    scales = caches.scales[run.layer] if int8_cache else None
     projected, query = views[op.source.name], views["queries"]
 
     query_of, key_of, value_of = (
@@ -115,12 +117,13 @@ def attend(
     rope_and_write(
         projected, query_of, key_of, cos, sin, at.start, at.offsets, query, keys, values, at.rows,
         run.skip, value_of, caches.tempers.get(temper), gated,
-        ahead.of_weight(model.weights.products[of.out].weight, LAUNCHES), late_norms,
+        ahead.of_weight(model.weights.products[of.out].weight, LAUNCHES), late_norms, scales,
     )  # fmt: skip
     attend_rows(
         query, keys, values, at.length, at.path, model.buffers.attention, views[op.out.name], at.rows, run.skip,
         of.scale, window if window < caches.context else 0, sinks=model.weights.vectors[sinks] if sinks else None,
         gates=projected if gated else None, positions=caches.capacity, cap=score_cap,
+        scales=scales,
     )  # fmt: skip
 
 

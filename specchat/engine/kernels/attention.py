@@ -16,6 +16,7 @@ from specchat.engine.errors import ModelError
 from specchat.engine.kernels import paths
 from specchat.engine.kernels.combine import Extras, combine
 from specchat.engine.kernels.gpu_shapes import SHARING_HEADS
+from specchat.engine.kernels.kv_entries import Blocks, Scales, blocks_of, load_entries
 from specchat.engine.kernels.partial_sums import partial_sums
 from specchat.engine.kernels.paths import RowPlaces
 from specchat.engine.kernels.workspace import Workspace, keys_at_once, padded, registers
@@ -27,11 +28,12 @@ _TILE = tl.constexpr(TILE)
 
 
 class Operands(NamedTuple):
-    """Queries, keys and values of `attend`."""
+    """Queries, keys and values of `attend`, and scales of an int8 cache."""
 
     query: Tensor
     key: Tensor
     value: Tensor
+    scales: Scales | None
 
 
 class ScoreSizes(NamedTuple):
@@ -46,13 +48,17 @@ class ScoreSizes(NamedTuple):
 
 
 class AttentionShape(NamedTuple):
-    """Constants of a program: query heads of a key-value head, columns of a head, keys of a pass and of a split."""
+    """Constants of a program: query heads of a key-value head, columns of a head, keys of a pass and of a split.
+
+    `blocks` are those of a head in an int8 cache; None for another.
+    """
 
     group: int
     dim: int
     padded: int
     keys: int
     split: int
+    blocks: Blocks | None
 
 
 @triton.jit(do_not_specialize=["rows", "shared_tiles", "window"])  # type: ignore[untyped-decorator]
@@ -115,24 +121,28 @@ def _partial(
     held = sizes.capacity if sizes.ring is None else sizes.ring
     k_base = operands.key + kv.to(tl.int64) * held * shape.dim
     v_base = operands.value + kv.to(tl.int64) * held * shape.dim
+    k_scales, v_scales = None, None
+    if operands.scales is not None:
+        k_scales = operands.scales.of_keys + kv.to(tl.int64) * held * shape.blocks.count
+        v_scales = operands.scales.of_values + kv.to(tl.int64) * held * shape.blocks.count
     PADDED: tl.constexpr = shape.padded
     best = tl.full((_TILE,), float("-inf"), tl.float32)
     total = tl.zeros((_TILE,), tl.float32)
     mixed = tl.zeros((_TILE, PADDED), tl.float32)
     for block in range(first, tl.minimum(first + shape.split, end), shape.keys):
         position = block + tl.arange(0, shape.keys)
-        place = _slots(position, start, nodes, first, sizes)[:, None] * shape.dim + d[None, :]
+        slot = _slots(position, start, nodes, first, sizes)
         # Never read what no row sees: 0 * NaN would be NaN.
-        valid = (position < end)[:, None] & inside
+        there = position < end
         if window is not None:
-            valid = ((position - lowest).to(tl.uint32) < (end - lowest).to(tl.uint32))[:, None] & inside
-        scores = _scores(q, tl.load(k_base + place, mask=valid, other=0.0), sizes)
+            there = (position - lowest).to(tl.uint32) < (end - lowest).to(tl.uint32)
+        scores = _scores(q, load_entries(k_base, k_scales, slot, there, q, shape), sizes)
         visible = position[None, :] < seen[:, None]
         if window is not None:
             visible = (position[None, :] - since[:, None]).to(tl.uint32) < window
         scores = tl.where(visible, scores, float("-inf"))
         best, total, fade, p = _weights(best, total, scores)
-        v = tl.load(v_base + place, mask=valid, other=0.0)
+        v = load_entries(v_base, v_scales, slot, there, q, shape)
         mixed = tl.dot(p.to(v.dtype), v, mixed * fade[:, None], input_precision="ieee")
     of_sums = split * sizes.stride_split + token * sizes.heads + head
     tl.store(sums.best + of_sums, best, mask=used)
@@ -193,6 +203,7 @@ def attend(
     gates: Tensor | None = None,
     positions: int | None = None,
     cap: float = 0.0,
+    scales: Scales | None = None,
 ) -> None:
     """Compute attention of a chain or a tree of rows, softmax in float32.
 
@@ -201,7 +212,7 @@ def attend(
 
     Args:
         query: compute dtype [R, heads, D], rotated.
-        keys, values: compute dtype [kv, capacity, D]; row r's own is KV entry length + r.
+        keys, values: compute dtype [kv, capacity, D], with `scales` int8; row r's own is KV entry length + r.
         length: int32 [1], KV entries before the first row.
         tree: None for a chain: row r attends to KV entries up to length + r. Otherwise int64 [R]: row r attends to all
             KV entries before length, and to length + j for each set bit j of tree[r]: its own and its ancestors'.
@@ -232,14 +243,14 @@ def attend(
     at, stride = RowPlaces(length, tree, skip), workspace.best.stride(0)
     factor, limit = (scale / cap, cap * LOG2_E) if cap else (scale * LOG2_E, None)
     _partial[(programs + (0 if tree is None else 2 * rows), kv_heads)](
-        Operands(query, keys, values),
+        Operands(query, keys, values, scales),
         at,
         workspace,
         rows,
         triton.cdiv(rows * group, TILE),
         ScoreSizes(heads, capacity, stride, factor, limit, None if held == capacity else held),
         window or None,
-        AttentionShape(group, dim, padded(dim), keys_at_once(dim), workspace.split),
+        AttentionShape(group, dim, padded(dim), keys_at_once(dim), workspace.split, blocks_of(dim, scales)),
         num_warps=4,
         num_stages=2,
         maxnreg=registers(dim),

@@ -41,8 +41,8 @@ def keep(keys: Tensor, values: Tensor, state: VerifyState, places: Tensor | None
     """After `commit`, move the KV entries of the accepted nodes together, from that of node 0 on.
 
     Args:
-        keys, values: compute dtype [layers, kv, capacity, D]; before, node i is the i-th KV entry after node 0. A ring
-            holds KV entry p modulo its capacity.
+        keys, values: KV entries or their scales, [layers, kv, capacity, D]; before, node i is the i-th KV entry after
+            node 0. A ring holds KV entry p modulo its capacity.
         places: int32 [rows + 1], the nodes' numbers in this cache if they differ from the step's: at least the node's
             depth, or 0 for a node without KV entry; the nodes after it have none either.
     """

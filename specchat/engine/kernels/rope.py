@@ -8,6 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from specchat.engine.kernels.ahead import Ahead, fetch
+from specchat.engine.kernels.kv_entries import Blocks, Scales, blocks_of, put_int8
 from specchat.engine.kernels.partial_sums import PartialSums, constant, partial_sums, summed
 
 _CHUNK = tl.constexpr(16)
@@ -46,11 +47,15 @@ class Rotation(NamedTuple):
 
 
 class Outputs(NamedTuple):
-    """Queries and KV entries, written; entries of a `ring` of fewer than `capacity` positions go round."""
+    """Queries and KV entries, written; entries of a `ring` of fewer than `capacity` positions go round.
+
+    `scales` are those of an int8 cache, None for another.
+    """
 
     query: Tensor
     keys: Tensor
     entries: Tensor
+    scales: Scales | None
     heads: int
     kv_heads: int
     capacity: int
@@ -64,6 +69,7 @@ class RopeShape(NamedTuple):
         dim, padded, width: columns of a head, of a tile, and those that are rotated.
         step: heads from one query to the next, 2 with gates between them.
         late: norms come after the rotation.
+        blocks: of heads in an int8 cache; None for another.
     """
 
     dim: int
@@ -71,6 +77,7 @@ class RopeShape(NamedTuple):
     width: int
     step: int
     late: bool
+    blocks: Blocks | None
 
 
 @triton.jit(do_not_specialize=["rows", "parts"])  # type: ignore[untyped-decorator]
@@ -104,7 +111,8 @@ def _rope_and_write(
     first_slot = tl.load(rotation.start)
     slot = first_slot + row
     # Rows that pad a step to its bucket may lie beyond the end of the cache.
-    written = inside & (slot < out.capacity)
+    slot_fits = slot < out.capacity
+    written = inside & slot_fits
     held = out.capacity
     if out.ring is not None:
         held = out.ring
@@ -113,8 +121,11 @@ def _rope_and_write(
         if norms.of_value is not None:
             scale = tl.rsqrt(tl.sum(x * x, 0) / shape.dim + norms.of_value.eps)
             x = x * scale * tl.load(norms.of_value.weight + d, mask=inside, other=0.0).to(tl.float32)
-        place = out.entries + ((head - heads - kv_heads).to(tl.int64) * held + slot) * shape.dim + d
-        tl.store(place, x, mask=written)
+        entry = (head - heads - kv_heads).to(tl.int64) * held + slot
+        if out.scales is not None:
+            put_int8(x, out.entries, out.scales.of_values, entry, slot_fits, shape)
+        else:
+            tl.store(out.entries + entry * shape.dim + d, x, mask=written)
     else:
         turned = d < shape.width
         opposite = tl.where(turned, (d + shape.width // 2) % shape.width, d)
@@ -135,8 +146,11 @@ def _rope_and_write(
                 y = y * tl.load(rotation.temper + angle, mask=angle < out.capacity, other=0.0)
             tl.store(out.query + (row * heads + head) * shape.dim + d, y, mask=inside)
         else:
-            place = out.keys + ((head - heads).to(tl.int64) * held + slot) * shape.dim + d
-            tl.store(place, y, mask=written)
+            entry = (head - heads).to(tl.int64) * held + slot
+            if out.scales is not None:
+                put_int8(y, out.keys, out.scales.of_keys, entry, slot_fits, shape)
+            else:
+                tl.store(out.keys + entry * shape.dim + d, y, mask=written)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -190,6 +204,7 @@ def rope_and_write(
     gated: bool = False,
     ahead: Ahead | None = None,
     late_norms: bool = False,
+    scales: Scales | None = None,
 ) -> None:
     """Turn the fused product into rotated queries and KV entries (RoPE: Su et al. 2021).
 
@@ -205,7 +220,8 @@ def rope_and_write(
         offsets: int32 [R]: 0, 1, 2, ... for a chain; less, and below 0 too, for nodes of a tree.
         query: compute dtype [R, heads, D], written.
         keys, values: compute dtype [kv, capacity, D], written at KV entries start .. start + rows - 1. With fewer
-            entries than positions they are a ring: KV entry p is modulo their number.
+            entries than positions they are a ring: KV entry p is modulo their number. With `scales` they are int8, and
+            the scales are written, too.
         skip: int32 [1]; non-zero skips the kernel.
         value_norm: of each value head.
         temper: float32 [capacity], factors on the rotated queries at each position (`model.rope.tempers`).
@@ -226,11 +242,11 @@ def rope_and_write(
         partial_sums(partials),
         HeadNorms(*norms),
         Rotation(cos, sin, temper, start, offsets, skip),
-        Outputs(query, keys, values, heads, kv_heads, capacity, ring),
+        Outputs(query, keys, values, scales, heads, kv_heads, capacity, ring),
         ahead and ahead.start,
         rows,
         parts,
-        RopeShape(dim, triton.next_power_of_2(dim), cos.shape[1], step, late_norms),
+        RopeShape(dim, triton.next_power_of_2(dim), cos.shape[1], step, late_norms, blocks_of(dim, scales)),
         num_warps=warps(together),
         enable_fp_fusion=True,
     )

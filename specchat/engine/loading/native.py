@@ -11,7 +11,7 @@ import torch
 
 from specchat.engine.cpu import compiled
 from specchat.engine.cross_tokenizer.vocabulary_map import VocabularyMap
-from specchat.engine.errors import EngineError, PageLockRefused
+from specchat.engine.errors import EngineError, ModelError, PageLockRefused
 from specchat.engine.fetch.hub import locate
 from specchat.engine.gpu_checks import card
 from specchat.engine.hardware.accelerator import Accelerator, find_accelerator
@@ -30,7 +30,7 @@ from specchat.engine.memory.devices import Machine, Placement, place
 from specchat.engine.memory.need import describe_experts
 from specchat.engine.memory.plan import Plan, context_of, shortened
 from specchat.engine.protocol.events import Loading
-from specchat.engine.protocol.pair import PairSpec
+from specchat.engine.protocol.pair import ModelSource, PairSpec
 from specchat.engine.runners.host import NativeModel
 from specchat.engine.runners.load import load_runner
 from specchat.engine.session import Session
@@ -70,11 +70,16 @@ class _Files:
     @classmethod
     def find(cls, pair: PairSpec, progress: Progress) -> "_Files":
         """Find a pair's files, downloaded if need be, and open them."""
-        target, draft, vocabulary_map = Checkpoint.open(locate(pair.target, progress)), None, None
+        target, draft, vocabulary_map = _opened(pair, pair.target, progress), None, None
+        if pair.cache and not target.config.recipe.attentions:
+            raise ModelError(
+                f'{pair.target.label}: cache = "{pair.cache}" is a form of keys and values of attention, and this '
+                "model has none. Leave cache out."
+            )
         tokenizer = target.tokenizer()
         tokenizer.use(pair.template)
         if pair.draft is not None:
-            draft = Checkpoint.open(locate(pair.draft, progress))
+            draft = _opened(pair, pair.draft, progress)
             vocabulary_map = vocabulary_map_of(pair, tokenizer, draft.tokenizer())
         frequent: tuple[int, ...] | None = None
         if vocabulary_map is not None:
@@ -88,6 +93,12 @@ class _Files:
             without = f"{pair.id} has neither a draft model nor a layer of its target"
             warning = f"{without} that draft_vocabulary would restrict."
         return cls(pair, target, draft, tokenizer, vocabulary_map, trained, frequent, warning)
+
+
+def _opened(pair: PairSpec, source: ModelSource, progress: Progress) -> Checkpoint:
+    """Open a checkpoint, with KV entries in the pair's form."""
+    found = Checkpoint.open(locate(source, progress))
+    return replace(found, config=found.config.with_cache(pair.cache))
 
 
 class _Bar:

@@ -60,8 +60,8 @@ def _normed(mixer: Attention) -> bool:
 
 def cache(config: ModelConfig, context: int, capacity: int) -> int:
     """Bytes of recurrent states and of KV entries: `capacity` positions, `context` of them with text."""
-    values = (mixer.entry * shapes.held(mixer.window, context, capacity) for mixer in config.recipe.cached)
-    return 2 * sum(values) + gpu_states.held(config.recipe)
+    entries = (mixer.entry_bytes(2) * shapes.held(mixer.window, context, capacity) for mixer in config.recipe.cached)
+    return sum(entries) + gpu_states.held(config.recipe)
 
 
 def workspace(program: Program, head: Matrix, of_head: int, cuts: Cuts, recipe: Recipe, capacity: int) -> int:

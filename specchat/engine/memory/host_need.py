@@ -27,15 +27,16 @@ def positions(mixer: Attention | ShortConv, capacity: int) -> int:
     return min(held, capacity) if mixer.window else capacity
 
 
-def entries(recipe: Recipe, capacity: int) -> int:
-    """Values of the caches of all layers: KV entries, and recurrent states."""
-    of_entries = sum(mixer.entry * positions(mixer, capacity) for mixer in recipe.cached)
-    return of_entries + sum(map(held, recipe.recurrent))
+def cache_bytes(recipe: Recipe, capacity: int) -> int:
+    """Bytes of the caches of all layers: KV entries, and recurrent states."""
+    of_entries = sum(mixer.entry_bytes(4) * positions(mixer, capacity) for mixer in recipe.cached)
+    return of_entries + 4 * sum(map(held, recipe.recurrent))
 
 
 def of_tree(recipe: Recipe) -> int:
-    """Values of a tree's node in the caches of all layers."""
-    return sum(mixer.entry for mixer in recipe.cached) + sum(pieces(of) * width(of) for of in recipe.recurrent)
+    """Bytes of a tree's node in the caches of all layers."""
+    states = sum(pieces(of) * width(of) for of in recipe.recurrent)
+    return sum(mixer.entry_bytes(4) for mixer in recipe.cached) + 4 * states
 
 
 class PassShape(NamedTuple):
@@ -73,8 +74,8 @@ def buffers(c: ModelConfig, head_rows: int, threads: int, capacity: int, ordered
     working = workers(c, threads, VERIFY_ROWS)
     logits = VERIFY_ROWS * LANES * panels_for(head_rows)
     turns = 2 * capacity * r.deepest * len(r.ropes)
-    held = 4 * (turns + ROWS * (c.hidden + shape.wide) + working * for_one + TREE_ROWS * of_tree(r) + logits + inputs)
-    return held + mixture_need(r, ROWS).bytes(working)
+    held = 4 * (turns + ROWS * (c.hidden + shape.wide) + working * for_one + logits + inputs)
+    return held + TREE_ROWS * of_tree(r) + mixture_need(r, ROWS).bytes(working)
 
 
 def packing_workspace(c: ModelConfig, read_as: ReadAs) -> int:
@@ -86,9 +87,10 @@ def packing_workspace(c: ModelConfig, read_as: ReadAs) -> int:
 def reference_workspace(c: ModelConfig, capacity: int) -> int:
     """Buffers of the reference, plus workspace of a pass or of loading its largest matrix, the larger."""
     r = c.recipe
-    tables = 2 * capacity * r.deepest * len(r.ropes) + TREE_ROWS * of_tree(r)
+    tables = 2 * capacity * r.deepest * len(r.ropes)
     passing = 2 * ROWS * c.hidden + 3 * VERIFY_ROWS * c.vocab
-    return HEAP + 4 * (tables + max(passing, c.vocab * c.hidden, 2 * _largest(c)))
+    of_pass = max(passing, c.vocab * c.hidden, 2 * _largest(c))
+    return HEAP + 4 * (tables + of_pass) + TREE_ROWS * of_tree(r)
 
 
 def _largest(c: ModelConfig) -> int:

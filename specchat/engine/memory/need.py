@@ -9,7 +9,7 @@ from specchat.engine.formats.format import NESTED_BLOCK, Format, StorageLayout
 from specchat.engine.kernels.gpu_shapes import PASS_ROWS, PROCESSORS, expert_tiles, joined_scores
 from specchat.engine.memory import gpu_need
 from specchat.engine.memory.gpu_buffers import Cuts
-from specchat.engine.memory.host_need import CACHE_BLOCK, buffers, entries, packing_workspace, reference_workspace
+from specchat.engine.memory.host_need import CACHE_BLOCK, buffers, cache_bytes, packing_workspace, reference_workspace
 from specchat.engine.memory.vectors import LANES, filled, panels_for, unsupported
 from specchat.engine.program.lower import lower
 from specchat.engine.protocol.pair import Quant
@@ -98,13 +98,13 @@ def need(model: Model, context: int, processors: int = PROCESSORS) -> Need:
         return Need(_weights(model), gpu_need.cache(c, context, capacity), _gpu_workspace(model, capacity, processors))
     if not model.compiled:
         passing = reference_workspace(c, capacity)
-        return Need(_weights(model), 4 * entries(c.recipe, capacity), passing, passing)
+        return Need(_weights(model), cache_bytes(c.recipe, capacity), passing, passing)
     c = replace(c, recipe=filled(c.recipe))
     model = replace(model, config=c)
     passing = packing_workspace(c, "quantised" if model.quant else "half" if model.half else "whole")
     ordered = model.stored is not None and model.stored.ordered
     kept = buffers(c, sum(model.head_matrix.outputs), model.threads, capacity, ordered)
-    return Need(_weights(model), 4 * entries(c.recipe, capacity), kept + passing, passing)
+    return Need(_weights(model), cache_bytes(c.recipe, capacity), kept + passing, passing)
 
 
 def quantised(draft: Model, quant: Quant) -> Model:

@@ -8,12 +8,13 @@ from specchat.engine.memory import host_need
 from specchat.engine.memory.host_need import CACHE_BLOCK
 from specchat.engine.memory.state_need import CHECKPOINTS
 from specchat.engine.memory.vectors import LANES
+from specchat.engine.model import kv_entries
 from specchat.engine.model.state_log import NOWHERE, StateCheckpoint, StateLog
 from specchat.engine.recipe import Delta, Recipe
 
 
 class KVCache:
-    """`keys` and `values` of each layer, float32 [kv_heads, positions, head_dim].
+    """`keys` and `values` of each layer, float32 [kv_heads, positions, head_dim], or rows of `kv_entries.stored`.
 
     A layer with a window holds the last positions alone, from that of `bases` on. One that shares the entries of
     another has that layer's tensors. One with recurrent states has no KV entries, but one of `logs`.
@@ -28,13 +29,16 @@ class KVCache:
         def allocated() -> list[torch.Tensor]:
             of: list[torch.Tensor] = []
             for owner, mixer in zip(self._owners, mixers, strict=True):
-                shape = 0, self.capacity, 0
+                shape, kind = (0, self.capacity, 0), torch.float32
                 if not isinstance(mixer, Delta):
-                    shape = mixer.kv_heads, host_need.positions(mixer, self.capacity), mixer.head_dim
-                of.append(torch.zeros(shape) if owner == len(of) else of[owner])
+                    row = kv_entries.row_size(mixer.head_dim, mixer.block)
+                    shape = mixer.kv_heads, host_need.positions(mixer, self.capacity), row
+                    kind = torch.int8 if mixer.block else kind
+                of.append(torch.zeros(shape, dtype=kind) if owner == len(of) else of[owner])
             return of
 
         self.keys, self.values = allocated(), allocated()
+        self._sizes = [0 if isinstance(mixer, Delta) else mixer.head_dim for mixer in mixers]
         self.bases = [0] * len(mixers)
         self._windows = {
             index: mixer.window
@@ -47,6 +51,12 @@ class KVCache:
         self._recurrent = {index: log for index, log in enumerate(self.logs) if log is not None}
         self._checkpoints: dict[int, dict[int, StateCheckpoint]] = {}
         """States of each layer by their position, in the order in which they were taken."""
+
+    def read(self, index: int, first: int, last: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values of a layer at positions first, ..., last - 1: float32 [kv_heads, last - first, head_dim]."""
+        places, size = slice(first - self.bases[index], last - self.bases[index]), self._sizes[index]
+        keys, values = (kv_entries.loaded(part[index][:, places], size) for part in (self.keys, self.values))
+        return keys, values
 
     def slide(self, start: int, end: int, first: int, last: int) -> bool:
         """Let layers first, ..., last - 1 write positions start, ..., end - 1; return True where `bases` changed.

@@ -161,8 +161,7 @@ class CachedDecoder(ABC):
 
     def kv_entries(self, layer: int, first: int, last: int) -> tuple[Tensor, Tensor]:
         """Keys and values of a layer at positions first, ..., last - 1: float32 [kv_heads, last - first, head_dim]."""
-        places = slice(first - self.cache.bases[layer], last - self.cache.bases[layer])
-        return self.cache.keys[layer][:, places], self.cache.values[layer][:, places]
+        return self.cache.read(layer, first, last)
 
     def keep(self, rows: Sequence[int], start: int) -> None:
         """Copy the KV entries of `rows`, a path of a tree, to the cache from position `start` on."""

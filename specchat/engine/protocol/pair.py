@@ -21,6 +21,9 @@ Device = Literal["auto", "cpu", "cuda"]
 ServerKind = Literal["auto", "openai", "llama.cpp", "vllm", "sglang", "trtllm", "triton", "specchat"]
 CacheType = Literal["f32", "f16", "q8_0"]
 """llama.cpp's type of KV entries."""
+KvCache = Literal["int8"]
+"""Another form of the native decoders' KV entries: int8 values in blocks (`model/kv_entries.py`)."""
+KV_CACHES: tuple[KvCache, ...] = ("int8",)
 
 QUANTS: tuple[Quant, ...] = ("nf4", "fp4", "int8")
 QUANT_BITS: Mapping[Quant | Wanted | None, int] = {"nf4": 5, "fp4": 5, "int8": 8, "int4": 5, "gguf": 5}
@@ -109,6 +112,7 @@ class PairSpec:
         heads: trained heads for the target, by family.
         draft_vocabulary: path of a file with the tokens that the draft may propose (text/draft_vocabulary.py).
         template: arguments of the target's chat template, such as enable_thinking.
+        cache: form of the KV entries of target and draft; None: full precision.
         exit_layer: number of the target's first layers that draft by `early-exit`; None to search for it.
         exit: folder of an adapter for `early-exit`, which replaces `exit_layer`.
         skip: what `swift` leaves out of the target; None to search for it.
@@ -121,6 +125,7 @@ class PairSpec:
     draft: ModelSource | None = None
     backend: str = DEFAULT_BACKEND
     context: int | None = None
+    cache: KvCache | None = None
     draft_vocabulary: str | None = None
     heads: Mapping[Head, ModelSource] = field(default_factory=dict)
     trust_remote_code: bool = False

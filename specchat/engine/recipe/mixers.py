@@ -6,6 +6,8 @@ from specchat.engine.recipe.parts import Matrix, Norm, Rope
 
 LENGTH_EPS = 1e-6
 """Added to the squared lengths of queries and keys of `Delta`."""
+KV_BLOCK = 32
+"""Most values of a key or value that share a scale in an int8 cache."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,7 @@ class Attention:
         latent: products between the first one, `qkv`, and queries, keys and values; None: `qkv` gives these.
         value_dim: values of a value, the others of a head are 0; None: all of them.
         share: the layer before this one whose KV entries are attended to; `qkv` holds queries alone. None: its own.
+        int8_cache: KV entries are int8 values in blocks with a float32 scale each; else they have full precision.
     """
 
     heads: int
@@ -84,6 +87,7 @@ class Attention:
     latent: Latent | None = None
     value_dim: int | None = None
     share: int | None = None
+    int8_cache: bool = False
 
     @property
     def key_value(self) -> Matrix:
@@ -116,6 +120,15 @@ class Attention:
         """Values of a KV entry: a key and a value of each key-value head; none where another layer's is attended to."""
         return 2 * self.kv_heads * self.head_dim if self.share is None else 0
 
+    @property
+    def block(self) -> int:
+        """Values that share a scale: the greatest power of 2 up to KV_BLOCK that divides `head_dim`; 0: no scales."""
+        return min(KV_BLOCK, self.head_dim & -self.head_dim) if self.int8_cache else 0
+
+    def entry_bytes(self, width: int) -> int:
+        """Bytes of a KV entry with its scales; full precision has `width` bytes a value."""
+        return self.entry + 4 * self.entry // self.block if self.int8_cache else width * self.entry
+
 
 @dataclass(frozen=True)
 class ShortConv:
@@ -136,6 +149,7 @@ class ShortConv:
 
     kv_heads = 1
     share = None
+    block = 0
 
     @property
     def channels(self) -> int:
@@ -171,6 +185,10 @@ class ShortConv:
     def entry(self) -> int:
         """Values of a token's entry."""
         return self.channels
+
+    def entry_bytes(self, width: int) -> int:
+        """Bytes of a token's entry, of `width` bytes a value."""
+        return width * self.entry
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Layers, and a whole decoder."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from specchat.engine.recipe.feeds import Experts, Gated
@@ -180,7 +180,7 @@ class Recipe:
             if not 0 <= share < index:
                 raise ValueError(f"layer {index} shares the KV entries of layer {share}, which is not before it")
             other, of = self.layers[share].mixer, layer.attention
-            alike = isinstance(other, Attention) and (other.kv_heads, other.head_dim) == (of.kv_heads, of.head_dim)
+            alike = isinstance(other, Attention) and _entry_shape(other) == _entry_shape(of)
             if not alike or self.layers[share].share is not None:
                 raise ValueError(f"layer {index} shares the KV entries of layer {share}, which has none of its shape")
 
@@ -229,6 +229,14 @@ class Recipe:
         """The mixers with KV entries or what is held as such, in the order of the layers."""
         return [layer.mixer for layer in self.layers if not isinstance(layer.mixer, Delta)]
 
+    def with_int8_cache(self) -> "Recipe":
+        """The model with KV entries of attention in int8; convolutions and recurrent states stay as they are."""
+        attentions = (
+            replace(layer, mixer=replace(layer.mixer, int8_cache=True)) if isinstance(layer.mixer, Attention) else layer
+            for layer in self.layers
+        )
+        return replace(self, layers=tuple(attentions))
+
     @property
     def recurrent(self) -> list[Delta]:
         """The mixers with recurrent states, in the order of the layers."""
@@ -265,3 +273,8 @@ class Recipe:
         outer = self.tables + self.norm.values
         outer += self.per_layer.parameters if self.per_layer else 0
         return sum(layer.parameters for layer in self.layers) + outer
+
+
+def _entry_shape(of: Attention) -> tuple[int, int, bool]:
+    """What layers that share KV entries must have in common."""
+    return of.kv_heads, of.head_dim, of.int8_cache

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from specchat.engine.model.cache import KVCache
 from specchat.engine.model.decoder import NOTHING, CachedDecoder, PassRows, Skip
+from specchat.engine.model.kv_entries import stored
 from specchat.engine.model.norm import capped
 from specchat.engine.model.rope import tables, tempers
 from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout, chain
@@ -50,7 +51,7 @@ class ReferenceDecoder(CachedDecoder):
         self._drafts = None if checkpoint.drafts is None else torch.tensor(checkpoint.drafts)
         self.cache = KVCache(c.recipe, self.context)
         self._nodes: list[tuple[Tensor, Tensor]] = []
-        """Keys and values of a tree's nodes in each layer, float32 [kv_heads, MAX_TREE_NODES, head_dim]."""
+        """Keys and values of a tree's nodes in each layer, as in the cache: [kv_heads, MAX_TREE_NODES, row]."""
         self._recurrences = [None if log is None else Recurrence(log) for log in self.cache.logs]
         self._tempers = {mixer: tempers(mixer, self.context) for mixer in c.recipe.attentions}
         self._rotations = {rope: tables(rope, rope.width, self.context) for rope in c.recipe.ropes if rope}
@@ -104,7 +105,8 @@ class ReferenceDecoder(CachedDecoder):
         place = index if of.share is None else of.share
         cache, base = (self.cache.keys[place], self.cache.values[place]), self.cache.bases[place]
 
-        def entries(*own: Tensor) -> tuple[Tensor, Tensor]:
+        def entries(*new: Tensor) -> tuple[Tensor, Tensor]:
+            own = [stored(part, of.block) for part in new]
             for kind, kept in enumerate(cache):
                 if row.ancestors:
                     before = slice(row.position - len(row.ancestors) - base, row.position - base)
@@ -116,9 +118,7 @@ class ReferenceDecoder(CachedDecoder):
                     kept[:, here] = node.copy_(own[kind]) if own else node
                 elif own:
                     kept[:, here] = own[kind]
-            first = max(0, end - of.window) if of.window else 0
-            keys, values = (kept[:, first - base : end - base] for kept in cache)
-            return keys, values
+            return self.cache.read(index, max(0, end - of.window) if of.window else 0, end)
 
         if isinstance(of, ShortConv):
             return Context(None, entries)
@@ -133,11 +133,10 @@ class ReferenceDecoder(CachedDecoder):
         if count > MAX_TREE_NODES:
             raise ValueError(f"a tree of {count} nodes has more than {MAX_TREE_NODES}")
         if not self._nodes:
-            shapes = [
-                (len(keys), MAX_TREE_NODES if layer.share is None else 0, keys.shape[2])
-                for layer, keys in zip(self._recipe.layers, self.cache.keys, strict=True)
-            ]
-            self._nodes = [(torch.zeros(shape), torch.zeros(shape)) for shape in shapes]
+            rows = [MAX_TREE_NODES if layer.share is None else 0 for layer in self._recipe.layers]
+            pairs = zip(self.cache.keys, rows, strict=True)
+            made = [keys.new_zeros(len(keys), count, keys.shape[2]) for keys, count in pairs]
+            self._nodes = [(nodes, nodes.clone()) for nodes in made]
 
     def _keep_entries(self, rows: Sequence[int], start: int) -> None:
         for index, nodes in enumerate(self._nodes):

@@ -1,11 +1,13 @@
 """Layers of a recipe in plain torch, over any number of rows together; `decoder.py` runs each row alone."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, get_args
 
 import torch
 from torch import Tensor
 
+from specchat.engine.model.kv_entries import loaded, stored
 from specchat.engine.model.rope import tables, tempers
 from specchat.engine.program.lower import lower, lower_layer
 from specchat.engine.program.ops import (
@@ -51,9 +53,10 @@ REFERENCE = OpTable(
         Scale: ops.scale,
         Head: ops.head,
     },
-    elsewhere=("causal", "latent", "temper", "window"),
+    elsewhere=("causal", "int8_cache", "latent", "temper", "window"),
 )
-"""Windows, attention to later rows and tempered queries are in the rows' context; latents are another operation's."""
+"""Windows, attention to later rows, tempered queries and the form of KV entries are in the rows' context; latents are
+another operation's."""
 
 HALVES: tuple[Half, ...] = get_args(Half)
 
@@ -116,8 +119,8 @@ def hidden_states(
     made: dict[int, tuple[Tensor, ...]] = {}
     for index, each in enumerate(of.layers):
 
-        def entries(*new: Tensor, place: int = index if each.share is None else each.share) -> Any:
-            return made.setdefault(place, new)
+        def entries(*new: Tensor, layer: Layer = each, place: int = index if each.share is None else each.share) -> Any:
+            return made.setdefault(place, read_entries(layer.mixer, *new))
 
         context = whole(each.mixer, tokens.shape, tokens.device)
         context = context._replace(entries=entries) if isinstance(context, Context) else context
@@ -144,4 +147,10 @@ def whole(of: Attention | ShortConv | Delta, shape: tuple[int, ...], device: tor
     seen = torch.ones(rows, rows, dtype=torch.bool, device=device).tril()
     seen, temper = seen.triu(1 - of.window) if of.window else seen, tempers(of, rows)
     tempered = None if temper is None else temper[:, None].to(device)
-    return Context(rotation, lambda key, value: (key, value), seen, temper=tempered)
+    return Context(rotation, partial(read_entries, of), seen, temper=tempered)
+
+
+def read_entries(of: Attention | ShortConv | Delta, *new: Tensor) -> tuple[Tensor, ...]:
+    """New keys and values float32 [..., head_dim] as later tokens read them from a cache."""
+    block = 0 if isinstance(of, Delta) else of.block
+    return tuple(loaded(stored(part, block), part.shape[-1]) for part in new)

@@ -11,6 +11,7 @@ from specchat.engine.families.parts.family import Family
 from specchat.engine.families.parts.settings import Ends, Scaling, Settings
 from specchat.engine.files import found, read
 from specchat.engine.foreign import LARGEST, checked, shown
+from specchat.engine.protocol.pair import KvCache
 from specchat.engine.recipe import Recipe, Unsupported
 
 LEAST_CONTEXT = 16
@@ -76,6 +77,10 @@ class ModelConfig:
     def cut(self, layers: int) -> "ModelConfig":
         """The model of the first `layers` layers."""
         return replace(self, recipe=replace(self.recipe, layers=self.recipe.layers[:layers]))
+
+    def with_cache(self, cache: KvCache | None) -> "ModelConfig":
+        """The model with KV entries in the form `cache`."""
+        return self if cache is None else replace(self, recipe=self.recipe.with_int8_cache())
 
     def parameters(self) -> int:
         """Number of weights, a tied head counted once."""

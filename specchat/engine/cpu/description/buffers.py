@@ -11,6 +11,7 @@ from specchat.engine.cpu.products.shared import LINE
 from specchat.engine.memory.host_need import mixture_need, pass_shape
 from specchat.engine.memory.state_need import pieces, width
 from specchat.engine.memory.vectors import LANES, filled
+from specchat.engine.model.kv_entries import row_size
 from specchat.engine.model.rows import PREFILL_ROWS
 from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout
 from specchat.engine.program.lower import lower
@@ -31,9 +32,9 @@ class PassBuffers:
         own, scores: float32 [threads, ...], each thread's own.
         token_ids: int64 [capacity + 1], by position: the last token of a pass at it, and one more.
         logits: float32 [rows, width of the head], for the most rows so far.
-        tree_scratch: for each layer float32 [2, MAX_TREE_NODES, kv_heads, head_dim], keys and values of a tree, its own
-            or those that it shares, or [MAX_TREE_NODES, pieces, values], entries of recurrent states; empty until
-            `make_tree_scratch`.
+        tree_scratch: for each layer [2, MAX_TREE_NODES, kv_heads, row], keys and values of a tree as in the cache, its
+            own or those that it shares, or float32 [MAX_TREE_NODES, pieces, values], entries of recurrent states; empty
+            until `make_tree_scratch`.
         mixtures: of `mixture_buffers`.
         counters: int64, of `together.py`; zero before a pass.
         all_parts: int64 [layers + 1, 3], the parts of a whole pass.
@@ -49,7 +50,7 @@ class PassBuffers:
         self.scores: Floats = np.zeros((threads, shape.scores), np.float32)
         self.token_ids = np.zeros(capacity + 1, np.int64)
         self.logits: Floats = np.zeros((0, LANES * int(table[-1]["panels"])), np.float32)
-        self.tree_scratch: list[Floats] = []
+        self.tree_scratch: list[NDArray[Any]] = []
         self.mixtures = mixture_buffers(recipe, threads)
         self.counters = np.zeros(LINE * TURNS * len(lower(recipe).kinds), np.int64)
         self.all_parts = np.ones((config.layers + 1, 3), np.int64)
@@ -77,13 +78,12 @@ class PassBuffers:
             self.logits = np.zeros((rows, self.logits.shape[1]), np.float32)
         return self.logits
 
-    def make_tree_scratch(self) -> list[Floats]:
+    def make_tree_scratch(self) -> list[NDArray[Any]]:
         """Return `tree_scratch`, made on first use."""
         if not self.tree_scratch:
             for layer in self._recipe.layers:
                 share = layer.mixer.share if isinstance(layer.mixer, Attention) else None
-                own = np.zeros(_of_tree(layer), np.float32) if share is None else self.tree_scratch[share]
-                self.tree_scratch.append(own)
+                self.tree_scratch.append(_of_tree(layer) if share is None else self.tree_scratch[share])
         return self.tree_scratch
 
 
@@ -112,8 +112,9 @@ def mixture_buffers(recipe: Recipe, threads: int) -> dict[str, NDArray[Any]]:
     }
 
 
-def _of_tree(layer: Layer) -> tuple[int, ...]:
+def _of_tree(layer: Layer) -> NDArray[Any]:
     mixer = layer.mixer
     if isinstance(mixer, Delta):
-        return MAX_TREE_NODES, pieces(mixer), width(mixer)
-    return 2, MAX_TREE_NODES, mixer.kv_heads, mixer.head_dim
+        return np.zeros((MAX_TREE_NODES, pieces(mixer), width(mixer)), np.float32)
+    shape = 2, MAX_TREE_NODES, mixer.kv_heads, row_size(mixer.head_dim, mixer.block)
+    return np.zeros(shape, np.int8 if mixer.block else np.float32)

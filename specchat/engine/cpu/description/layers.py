@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from specchat.engine.cpu.description.operations import CPU
-from specchat.engine.cpu.description.steps import EITHER, Arrays, Floats, StepList
+from specchat.engine.cpu.description.steps import EITHER, Arrays, StepList
 from specchat.engine.cpu.layers import passes
 from specchat.engine.cpu.primitives.records import STEP, Structure
 from specchat.engine.model.tree_layout import Layout
@@ -43,21 +43,21 @@ class Layers:
         self._held, self._mixers = made, made.mixers
         self._first = [[part.ctypes.data for part in pair] for pair in arrays.cache]
         """Addresses of the keys and values of each layer."""
-        self._sizes = [keys.shape[2] for keys, _ in arrays.cache]
+        self._rows = [keys.strides[1] for keys, _ in arrays.cache]
+        """Bytes of a key or value of each layer."""
 
     def begin_at(self, bases: Sequence[int]) -> None:
         """Let the cache of each layer begin at a position: the pass goes by addresses of position 0."""
-        for mixer, base, (keys, values), size in zip(self._mixers, bases, self._first, self._sizes, strict=True):
+        for mixer, base, (keys, values), row in zip(self._mixers, bases, self._first, self._rows, strict=True):
             if "keys" in mixer:
-                before = FLOAT_BYTES * base * size
-                mixer.set(keys=keys - before, values=values - before)
+                mixer.set(keys=keys - base * row, values=values - base * row)
 
-    def use_tree_scratch(self, scratch: Sequence[Floats]) -> None:
+    def use_tree_scratch(self, scratch: Sequence[NDArray[Any]]) -> None:
         """Keep the entries of trees in `scratch`, of `PassBuffers.make_tree_scratch`."""
         for mixer, layer_scratch in zip(self._mixers, scratch, strict=True):
             mixer.set(tree_scratch=layer_scratch)
             if "values_offset" in mixer:
-                mixer.set(values_offset=layer_scratch[0].size)
+                mixer.set(values_offset=layer_scratch[0].nbytes // FLOAT_BYTES)
 
 
 class PassSpans(NamedTuple):

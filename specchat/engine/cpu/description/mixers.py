@@ -1,5 +1,6 @@
 """Mixers described to the compiled pass: attention, short convolutions and recurrent states."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from specchat.engine.cpu.layers import attention
 from specchat.engine.cpu.padding import padded_eps
 from specchat.engine.cpu.primitives.records import ATTENTION, DELTA, LATENT, SHORT_CONV, Structure
 from specchat.engine.memory.state_need import SLOTS, gates_width, pieces, width
-from specchat.engine.memory.vectors import LANES, latent_places, panels_for
+from specchat.engine.memory.vectors import LANES, head_size, latent_places, panels_for
 from specchat.engine.model.rope import tempers
 from specchat.engine.program.ops import Advance, Attend, Convolve, Expand
 from specchat.engine.recipe import LENGTH_EPS, Delta, Norm, Selective
@@ -32,13 +33,15 @@ def attend(
     value_dim: int | None,
     window: int,
     share: int | None,
+    int8_cache: bool,
 ) -> None:
     """Results replace the queries."""
     of, arrays = op.of, steps.arrays
     steps.places[op.out.name] = steps.read(op.source)
     keys, values = arrays.cache[steps.layer]
     cos, sin = arrays.rotations[steps.layer]
-    (kv_heads, capacity, size), factors = keys.shape, tempers(of, len(cos)) if temper[0] else None
+    (kv_heads, capacity, row), factors = keys.shape, tempers(of, len(cos)) if temper[0] else None
+    size = head_size(of) if int8_cache else row
     whole = any(one and one.size > of.head_dim for one in (query_norm, key_norm))
     kind = "late_" if late_norms else "whole_" if whole else ""
     norms = {f"{kind}query_norm": query_norm, f"{kind}key_norm": key_norm, "value_norm": value_norm}
@@ -49,6 +52,8 @@ def attend(
         kv_heads=kv_heads,
         size=size,
         capacity=capacity,
+        entry=keys.strides[1],
+        block=replace(of, head_dim=size).block,
         keys=keys,
         values=values,
         cos=cos,

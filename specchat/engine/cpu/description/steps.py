@@ -31,7 +31,7 @@ class Arrays:
     Attributes:
         products: address of the PRODUCT of each matrix.
         norms: the weight of each norm and its bias, if any, float32 [size in whole vectors] each.
-        cache: for each layer keys and values, float32 [kv_heads, capacity, head_dim].
+        cache: for each layer keys and values, [kv_heads, capacity, row] as in `model.cache.KVCache`.
         rotations: for each layer the cosines and sines of `rope.tables`, float32 [capacity, rotated values].
         row: values of a row of `wide`.
         vectors: other tensors of the layers by name, float32 [size].
@@ -42,7 +42,7 @@ class Arrays:
 
     products: Mapping[Matrix, int]
     norms: Mapping[Norm, Floats]
-    cache: Sequence[tuple[Floats, Floats]]
+    cache: Sequence[tuple[NDArray[Any], NDArray[Any]]]
     rotations: Sequence[tuple[Floats, Floats]]
     row: int
     vectors: Mapping[str, Floats] = field(default_factory=dict)

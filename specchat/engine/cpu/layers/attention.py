@@ -7,9 +7,8 @@ which adds nothing while values are finite.
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba.core import cgutils
 
+from specchat.engine.cpu.layers.kv_entries import FEW_PANELS, KEYS, PANELS, copy_entry, dots, mix_int8, put_int8
 from specchat.engine.cpu.primitives.atomics import code_address, word
 from specchat.engine.cpu.primitives.records import OPERATION, attention_at
 from specchat.engine.cpu.primitives.rowwise import (
@@ -27,31 +26,10 @@ from specchat.engine.cpu.primitives.rowwise import (
     rotate,
     total,
 )
-from specchat.engine.cpu.primitives.simd import (
-    I32,
-    VECTOR,
-    WORDS,
-    Address,
-    Count,
-    by_address,
-    constant,
-    each_vector,
-    fma,
-    inner,
-    load,
-    primitive,
-    splat,
-    store,
-    wide_vectors,
-)
+from specchat.engine.cpu.primitives.simd import by_address, inner
 from specchat.engine.cpu.products.shared import barrier, next_piece, next_turn
 from specchat.engine.cpu.products.tiles import FLOAT32, tile
 from specchat.engine.memory.vectors import LANES, QUERIES
-
-KEYS = 4
-"""Keys multiplied at a time: their sums end in one vector."""
-PANELS = 4 if wide_vectors() else 1
-"""Vectors of a value whose sums for QUERIES queries fit in registers."""
 
 
 @inner
@@ -62,42 +40,48 @@ def attend_head(run: Any, a: Any, head: int) -> None:
     overwrites what an earlier span left there. With shared entries rows have queries alone. `room` has
     `vectors.attention_room` elements.
     """
-    size, group, kv_heads, scratch_row = a.size, a.heads // a.kv_heads, a.kv_heads, run.scratch_row
+    size, group, kv_heads, scratch_row, held = a.size, a.heads // a.kv_heads, a.kv_heads, run.scratch_row, a.entry
     width = 4 * size
     query_row = width * (1 + a.gated)
-    keys, values = a.keys + head * a.capacity * width, a.values + head * a.capacity * width
+    keys, values = a.keys + head * a.capacity * held, a.values + head * a.capacity * held
     one, queries = run.room, run.room + width
     row = 0
     for span in range(run.span_count):
         position, rows = run.start + word(run.spans, 4 * span), word(run.spans, 4 * span + 1)
         first, last = word(run.spans, 4 * span + 2), word(run.spans, 4 * span + 3)
         for i in range(first, last):
-            tree_entry = a.tree_scratch + width * (word(run.ancestors, i) * kv_heads + head)
-            copy_vector(tree_entry, keys + width * (position - last + i), size)
-            copy_vector(tree_entry + 4 * a.values_offset, values + width * (position - last + i), size)
+            tree_entry = a.tree_scratch + held * (word(run.ancestors, i) * kv_heads + head)
+            copy_entry(tree_entry, keys + held * (position - last + i), held)
+            copy_entry(tree_entry + 4 * a.values_offset, values + held * (position - last + i), held)
         for i in range(rows if a.shared and scratch_row >= 0 else 0):
             # Spans that come later in the pass overwrote what the earlier layer has put there.
-            tree_entry = a.tree_scratch + width * ((scratch_row + row + i) * kv_heads + head)
-            copy_vector(tree_entry, keys + width * (position + i), size)
-            copy_vector(tree_entry + 4 * a.values_offset, values + width * (position + i), size)
+            tree_entry = a.tree_scratch + held * ((scratch_row + row + i) * kv_heads + head)
+            copy_entry(tree_entry, keys + held * (position + i), held)
+            copy_entry(tree_entry + 4 * a.values_offset, values + held * (position + i), held)
         for i in range(0 if a.shared else rows):
             key = run.wide + 4 * (row + i) * run.wide_row + query_row * kv_heads * group + width * head
             value = key + width * kv_heads
-            entry = keys + width * (position + i)
+            key_entry, value_entry = keys + held * (position + i), values + held * (position + i)
+            whole = one if a.block else key_entry
             if a.key_norm:
                 norm(key, a.key_norm, one, size, a.eps)
                 key = one
-            rotate_head(a, key, position + i, entry)
+            rotate_head(a, key, position + i, whole)
             if a.late_key_norm:
-                norm(entry, a.late_key_norm, entry, size, a.eps)
+                norm(whole, a.late_key_norm, whole, size, a.eps)
+            if a.block:
+                put_int8(whole, size, a.block, key_entry)
             if a.value_norm:
                 norm(value, a.value_norm, one, size, a.eps)
                 value = one
-            copy_vector(value, values + width * (position + i), size)
+            if a.block:
+                put_int8(value, size, a.block, value_entry)
+            else:
+                copy_vector(value, value_entry, size)
             if scratch_row >= 0:
-                tree_entry = a.tree_scratch + width * ((scratch_row + row + i) * kv_heads + head)
-                copy_vector(entry, tree_entry, size)
-                copy_vector(value, tree_entry + 4 * a.values_offset, size)
+                tree_entry = a.tree_scratch + held * ((scratch_row + row + i) * kv_heads + head)
+                copy_entry(key_entry, tree_entry, held)
+                copy_entry(value_entry, tree_entry + 4 * a.values_offset, held)
         done = 0
         while done < rows * group:
             together = QUERIES if rows * group - done >= QUERIES else 1
@@ -140,20 +124,25 @@ def _attend(a: Any, count: int, first: int, visible: int, sinks: int, queries: i
         sinks: address of float32 [group]; 0 for none.
         queries: float32 [QUERIES, size], a multiple of LANES; the results [QUERIES, size] follow, then scores
             [QUERIES, capacity + LANES].
-        keys, values: float32 [capacity, size].
+        keys, values: [capacity] entries of `entry` bytes: float32 [size], or rows of an int8 cache.
     """
     size, group, window, row = a.size, a.heads // a.kv_heads, a.window, a.capacity + LANES
     if window:
         # In whole vectors: the lane of an entry's score is the same whatever queries are together.
         before = max(0, visible + first // group - window) // LANES * LANES
-        keys, values, visible = keys + 4 * size * before, values + 4 * size * before, visible - before
+        keys, values, visible = keys + a.entry * before, values + a.entry * before, visible - before
     outs = queries + 4 * QUERIES * size
     scores = outs + 4 * QUERIES * size
     most = visible + (first + count - 1) // group
-    if count == QUERIES:
-        _dots(QUERIES, queries, keys, size, -(-most // KEYS) * KEYS, scores, row)
+    multiplied = -(-most // KEYS) * KEYS
+    if a.block and count == QUERIES:
+        dots(1, QUERIES, queries, keys, size, a.entry, a.block, multiplied, scores, row)
+    elif a.block:
+        dots(1, 1, queries, keys, size, a.entry, a.block, multiplied, scores, row)
+    elif count == QUERIES:
+        dots(0, QUERIES, queries, keys, size, a.entry, a.block, multiplied, scores, row)
     else:
-        _dots(1, queries, keys, size, -(-most // KEYS) * KEYS, scores, row)
+        dots(0, 1, queries, keys, size, a.entry, a.block, multiplied, scores, row)
     padded, scale = -(-most // LANES) * LANES, a.scale
     if a.score_cap > 0.0:
         for j in range(count):
@@ -175,14 +164,17 @@ def _attend(a: Any, count: int, first: int, visible: int, sinks: int, queries: i
         fill(own, 0, unseen, 0.0)
         fill(own, behind, padded, 0.0)
     d = 0
+    if a.block:
+        mix_int8(count, scores, row, values, size, a.entry, a.block, most, outs)
+        d = size
     while d < size:
         left = size - d >= PANELS * LANES
         if count == QUERIES and left:
             tile(FLOAT32, QUERIES, PANELS, LANES, scores, row, values + 4 * d, size, LANES, most, outs + 4 * d, size)
             d += PANELS * LANES
-        elif count == 1 and size - d >= 4 * LANES:
-            tile(FLOAT32, 1, 4, LANES, scores, row, values + 4 * d, size, LANES, most, outs + 4 * d, size)
-            d += 4 * LANES
+        elif count == 1 and size - d >= FEW_PANELS * LANES:
+            tile(FLOAT32, 1, FEW_PANELS, LANES, scores, row, values + 4 * d, size, LANES, most, outs + 4 * d, size)
+            d += FEW_PANELS * LANES
         else:
             for j in range(count):
                 own_scores, out = scores + 4 * j * row, outs + 4 * (j * size + d)
@@ -193,55 +185,6 @@ def _attend(a: Any, count: int, first: int, visible: int, sinks: int, queries: i
         if sinks:
             summed += entry(scores + 4 * j * row, row - LANES)
         multiply_by(outs + 4 * j * size, size, 1.0 / summed)
-
-
-@primitive
-def _dots(
-    builder: Any, rows: int, queries: Address, keys: Address, size: Count, count: Count, out: Address, row: Count
-) -> None:
-    """out[r, i] = the sum of queries[r, j] keys[i, j] over `size` j, for `count` keys.
-
-    `size` is a multiple of LANES, `count` one of KEYS. out is float32, its rows `row` elements apart; `rows` is a
-    constant.
-    """
-    most = rows if wide_vectors() else 1
-    with cgutils.for_range(builder, builder.sdiv(count, constant(KEYS))) as loop:
-        first = builder.mul(loop.index, constant(KEYS))
-        for begun in range(0, rows, most):
-            sums = [[cgutils.alloca_once(builder, VECTOR) for _ in range(KEYS)] for _ in range(most)]
-            for slot in (slot for slots in sums for slot in slots):
-                builder.store(splat(0.0), slot)
-
-            def add(at: Any, begun: int = begun, sums: Any = sums) -> None:
-                places = [builder.mul(builder.add(first, constant(i)), size) for i in range(KEYS)]
-                seen = [load(builder, keys, builder.add(place, at)) for place in places]
-                for r, slots in enumerate(sums, begun):
-                    query = load(builder, queries, builder.add(builder.mul(constant(r), size), at))
-                    for slot, key in zip(slots, seen, strict=True):
-                        builder.store(fma(builder, query, key, builder.load(slot)), slot)
-
-            each_vector(builder, size, add)
-            summed = _sums(builder, [builder.load(slot) for slots in sums for slot in slots])
-            for r in range(most):
-                place = builder.add(builder.mul(constant(begun + r), row), first)
-                lanes = ir.Constant(ir.VectorType(I32, KEYS), [KEYS * r + i for i in range(KEYS)])
-                store(builder, builder.shuffle_vector(summed, summed, lanes), out, place)
-
-
-def _sums(builder: Any, vectors: list[Any]) -> Any:
-    """Lane sums of 4 or 16 vectors, one a lane; the order of each sum does not depend on the other vectors."""
-
-    def halved(a: Any, b: Any, run: int) -> Any:
-        """Fold groups of 2 `run` lanes of a, then of b: add the two halves of each group."""
-        lanes = [i for i in range(2 * LANES) if i // run % 2 == 0]
-        halves = (ir.Constant(WORDS, lanes), ir.Constant(WORDS, [i + run for i in lanes]))
-        return builder.fadd(*(builder.shuffle_vector(a, b, half) for half in halves))
-
-    run = LANES
-    while run := run // 2:
-        pairs = zip(vectors[::2], vectors[1::2] or vectors, strict=True)
-        vectors = [halved(a, b, run) for a, b in pairs]
-    return vectors[0]
 
 
 @by_address(OPERATION)

@@ -45,12 +45,14 @@ GATED = _kind("matrix activation curve")
 ADD = _kind("matrix source post", "factor eps")
 """An update of the rows: values from element `source` on of a row of `wide`, by a `matrix` or a norm `post`, if any."""
 ATTENTION = _kind(
-    "heads kv_heads size capacity keys values tree_scratch values_offset cos sin turned query_norm key_norm value_norm"
-    " whole_query_norm whole_key_norm late_query_norm late_key_norm window temper sinks shared gated value_dim",
+    "heads kv_heads size capacity entry block keys values tree_scratch values_offset cos sin turned query_norm key_norm"
+    " value_norm whole_query_norm whole_key_norm late_query_norm late_key_norm window temper sinks shared gated"
+    " value_dim",
     "eps scale score_cap",
 )
 """Attention: `keys` and `values` are the addresses of position 0, `values_offset` leads from a tree's key to its value.
 
+A key or value takes `entry` bytes. With a `block` it is a row of an int8 cache, otherwise float32.
 The first `turned` values of a head are rotated. The whole norms are over all heads, the late ones come after the
 rotation. With `gated` gates follow queries; with `shared` the KV entries are those of an earlier layer. A `score_cap`
 of 0 is none. Values end with zeros after `value_dim`, which leave the results, if it is not 0.

@@ -86,7 +86,7 @@ def tile(
             further = builder.mul(panel, constant(panels))
             fetch(builder, w, [builder.add(place, further) for place in places], WIDTHS[form])
         add_products(builder, sums, x, x_row, loop.index, weights)
-    _put(builder, [[builder.load(slot) for slot in row] for row in sums], y, y_row)
+    put_sums(builder, [[builder.load(slot) for slot in row] for row in sums], y, y_row)
 
 
 @primitive
@@ -118,7 +118,7 @@ def block_tile(
     The scale multiplies a block's sum, not each weight, which halves the multiplications.
     """
     weights = Reader(builder, form, matrix, first)
-    _put(builder, [[splat(0.0)] * panels] * rows, y, y_row)
+    put_sums(builder, [[splat(0.0)] * panels] * rows, y, y_row)
     with cgutils.for_range(builder, weights.blocks) as outer:
         sums = zeros(builder, rows, panels, LANES)
         with cgutils.for_range(builder, weights.of_block) as loop:
@@ -209,7 +209,8 @@ def add_products(builder: Any, sums: list[list[Any]], x: Any, x_row: Any, k: Any
             builder.store(fma(builder, value, weight, builder.load(slot)), slot)
 
 
-def _put(builder: Any, vectors: list[list[Any]], y: Any, y_row: Any) -> None:
+def put_sums(builder: Any, vectors: list[list[Any]], y: Any, y_row: Any) -> None:
+    """y = the vectors of each row, one after another; rows are `y_row` elements apart."""
     for r, row in enumerate(vectors):
         place = builder.mul(y_row, constant(r))
         for vector in row:

@@ -1,0 +1,79 @@
+"""Measures an int8 KV cache beside the full one: `python -m measure.kv_cache [--model PATH] [--tokens N]`.
+
+The model, a folder or a GGUF file, reads the pages of this checkout in texts of N tokens, once with each cache. The
+table has the Kullback-Leibler divergence of the next token's distribution with int8 from that with full precision, how
+often both have the same likeliest token, the bytes of a position, and the time of a pass over one row after each text.
+"""
+
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+import torch
+from torch import Tensor
+
+from specchat.config.paths import demo_model
+from specchat.engine.memory.host_need import cache_bytes
+from specchat.engine.model.rows import PREFILL_ROWS
+from specchat.engine.runners.host import NativeModel, host_model
+from specchat.engine.weights.checkpoint import Checkpoint
+
+PAGES = Path(__file__).parents[1] / "docs"
+PASSES = 40
+
+
+def texts(checkpoint: Checkpoint, length: int, count: int) -> list[list[int]]:
+    """Token ids of `count` texts of `length` tokens, one page after another."""
+    pages = "\n".join(page.read_text() for page in sorted(PAGES.glob("*.md")))
+    tokens = checkpoint.tokenizer().encode(pages[: 8 * length * count])
+    return [tokens[first : first + length] for first in range(0, length * count, length)]
+
+
+def distributions(model: NativeModel, tokens: list[int]) -> Iterator[Tensor]:
+    """Logarithms of the probabilities after each token, float64 [rows, vocab], in passes."""
+    for first in range(0, len(tokens), PREFILL_ROWS):
+        hidden = model.forward(tokens[first : first + PREFILL_ROWS], first)
+        yield model.logits(hidden).double().log_softmax(-1)
+
+
+def milliseconds(model: NativeModel, at: int) -> float:
+    """Median of passes over one row after `at` tokens."""
+    times = []
+    for _ in range(PASSES):
+        started = perf_counter()
+        model.forward([1], at)
+        times.append(1e3 * (perf_counter() - started))
+    return median(times)
+
+
+def main() -> None:
+    parser = ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--model", type=Path, default=demo_model("target"))
+    parser.add_argument("--tokens", type=int, default=1024)
+    parser.add_argument("--texts", type=int, default=4)
+    given = parser.parse_args()
+    full = Checkpoint.open(given.model)
+    int8 = replace(full, config=full.config.with_cache("int8"))
+    models = [host_model(one, given.tokens + 1) for one in (full, int8)]
+    divergences, alike, times = list[Tensor](), 0, [list[float](), list[float]()]
+    for tokens in texts(full, given.tokens, given.texts):
+        for p, q in zip(*(distributions(model, tokens) for model in models), strict=True):
+            divergences.append((p.exp() * (p - q)).sum(-1))
+            alike += int((p.argmax(-1) == q.argmax(-1)).sum())
+        for model, seen in zip(models, times, strict=True):
+            seen.append(milliseconds(model, len(tokens)))
+    found = torch.cat(divergences)
+    sizes = [cache_bytes(one.config.recipe, 1024) / 1024 for one in (full, int8)]
+    print("| model | tokens | mean KL, nats | 99 % below | largest | same likeliest | bytes a position | row after |")
+    print("|---" * 8 + "|")
+    of_rows = " / ".join(f"{median(seen):.2f} ms" for seen in times)
+    shares = f"{found.mean():.2e} | {found.quantile(0.99):.2e} | {found.max():.2e} | {alike / len(found):.2%}"
+    held = " / ".join(f"{size:,.0f}" for size in sizes)
+    print(f"| {given.model.name} | {len(found):,} | {shares} | {held} | {of_rows} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""Keys and values of an int8 cache: int8 in blocks along the head, with a float32 scale each, in tensors of their own.
+
+`model/kv_entries.py` tells the rounding, which has the same bits here where keys and values have.
+"""
+
+from typing import NamedTuple
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+_LEAST_PEAK, _LARGEST = tl.constexpr(1e-30), tl.constexpr(127.0)
+_ROUNDING = tl.constexpr(12582912.0)
+"""1.5 * 2**23: adding it rounds a small float32 to a whole number, to even where two are as near."""
+
+
+class Scales(NamedTuple):
+    """Scales of keys and of values, float32 [kv, capacity, blocks of a head]."""
+
+    of_keys: Tensor
+    of_values: Tensor
+
+
+class Blocks(NamedTuple):
+    """Constants of a head in an int8 cache: values of a block, and blocks."""
+
+    size: int
+    count: int
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def put_int8(
+    x: tl.tensor, entries: tl.tensor, scales: tl.tensor, entry: tl.tensor, written: tl.tensor, shape: tl.constexpr
+) -> None:
+    """Store x [padded], a key or value, as row number `entry` of `entries` and `scales`, if it is `written`."""
+    COUNT: tl.constexpr = shape.padded // shape.blocks.size
+    blocks = tl.reshape(x, (COUNT, shape.blocks.size))
+    # What is no number counts as infinite, so that it leaves no numbers in its block.
+    magnitudes = tl.where(blocks == blocks, tl.abs(blocks), float("inf"))
+    scale = tl.div_rn(tl.maximum(tl.max(magnitudes, 1), _LEAST_PEAK), _LARGEST)
+    rounded = tl.div_rn(blocks, tl.broadcast_to(scale[:, None], (COUNT, shape.blocks.size))) + _ROUNDING
+    whole = (rounded - _ROUNDING).to(tl.int32).to(tl.int8)
+    number = tl.arange(0, COUNT)
+    d = number[:, None] * shape.blocks.size + tl.arange(0, shape.blocks.size)[None, :]
+    tl.store(entries + entry * shape.dim + d, whole, mask=written & (d < shape.dim))
+    inside = written & (number < shape.blocks.count)
+    tl.store(scales + entry * shape.blocks.count + number, scale, mask=inside)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def load_entries(
+    entries: tl.tensor,
+    scales: tl.tensor,
+    entry: tl.tensor,
+    there: tl.tensor,
+    query: tl.tensor,
+    shape: tl.constexpr,
+) -> tl.tensor:
+    """Return the keys or values [KEYS, D] of rows number `entry` in the type of queries; zeros unless `there`.
+
+    `scales` None: the cache has that type.
+    """
+    d = tl.arange(0, shape.padded)
+    place, valid = entry[:, None] * shape.dim + d[None, :], there[:, None] & (d[None, :] < shape.dim)
+    if scales is None:
+        return tl.load(entries + place, mask=valid, other=0.0)
+    COUNT: tl.constexpr = shape.padded // shape.blocks.size
+    number = tl.arange(0, COUNT)[None, :]
+    of_block = entry[:, None] * shape.blocks.count + number
+    scale = tl.load(scales + of_block, mask=there[:, None] & (number < shape.blocks.count), other=0.0)
+    whole = tl.load(entries + place, mask=valid, other=0).to(tl.float32)
+    blocks = tl.reshape(whole, (shape.keys, COUNT, shape.blocks.size)) * scale[:, :, None]
+    return tl.reshape(blocks, (shape.keys, shape.padded)).to(query.dtype)
+
+
+def blocks_of(dim: int, scales: Scales | None) -> Blocks | None:
+    """The blocks of heads of `dim` values with these scales, if any."""
+    return None if scales is None else Blocks(dim // scales.of_keys.shape[-1], scales.of_keys.shape[-1])
+
+
+def dequantised(entries: Tensor, scales: Tensor) -> Tensor:
+    """The keys or values float32 [..., dim] of an int8 cache."""
+    return (entries.unflatten(-1, (scales.shape[-1], -1)).float() * scales[..., None]).flatten(-2)

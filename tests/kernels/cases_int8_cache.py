@@ -1,0 +1,58 @@
+"""The kernels of an int8 cache as a step launches them, in shapes of `cases_attention` and `cases_rowwise`."""
+
+from torch import bfloat16, empty, int8, int32, int64
+
+from specchat.engine.kernels.attention import _partial, attend
+from specchat.engine.kernels.kv_entries import Scales
+from specchat.engine.kernels.rope import _rope_and_write, rope_and_write
+from specchat.engine.kernels.workspace import keys_at_once, workspace
+from tests.kernels.compiled import Case, launched
+
+ROWS, HEADS, CAPACITY, HELD, WINDOW, SPLITS = 16, 32, 4096, 1088, 1000, 4
+FLAG, EPS = empty(1, dtype=int32), 1e-6
+
+
+def _cache(kv_heads: int, held: int, dim: int) -> tuple[object, Scales]:
+    scales = empty(kv_heads, held, dim // min(32, dim & -dim))
+    return empty(kv_heads, held, dim, dtype=int8), Scales(scales, scales)
+
+
+def _attended(kind: str, dim: int, group: int, window: int = 0) -> Case:
+    query, out = empty(ROWS, HEADS, dim, dtype=bfloat16), empty(ROWS, HEADS * dim, dtype=bfloat16)
+    cache, scales = _cache(HEADS // group, HELD if window else CAPACITY, dim)
+    paths = empty(ROWS, dtype=int64) if kind == "tree" else None
+    space = workspace(ROWS, HEADS, dim, CAPACITY, "cpu")
+    rest = FLAG, paths, space, out, ROWS, FLAG, None, window, None, None, CAPACITY
+    return launched(
+        f"{kind}, {dim} a head{', window' if window else ''}",
+        _partial,
+        lambda: attend(query, cache, cache, *rest, scales=scales),
+        2 * keys_at_once(dim) * dim,
+    )
+
+
+def _rotated(dim: int, held: int = CAPACITY) -> Case:
+    kv_heads = HEADS // 4
+    partials, table = empty(SPLITS, ROWS, (HEADS + 2 * kv_heads) * dim), empty(CAPACITY, dim)
+    norm, query = (empty(dim, dtype=bfloat16), EPS), empty(ROWS, HEADS, dim, dtype=bfloat16)
+    cache, scales = _cache(kv_heads, held, dim)
+    offsets = empty(ROWS, dtype=int32)
+    return launched(
+        f"rope, {dim} a head{', a ring' if held < CAPACITY else ''}",
+        _rope_and_write,
+        lambda: rope_and_write(
+            *(partials, norm, norm, table, table, FLAG, offsets, query, cache, cache, ROWS, FLAG), scales=scales
+        ),
+    )
+
+
+CASES = [
+    *(
+        _attended(kind, dim, group)
+        for dim, group in ((80, 1), (128, 4), (256, 2), (512, 8))
+        for kind in ("chain", "tree")
+    ),
+    *(_attended(kind, 128, 4, WINDOW) for kind in ("chain", "tree")),
+    *(_rotated(dim) for dim in (80, 128, 256, 512)),
+    _rotated(128, HELD),
+]
