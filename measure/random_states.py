@@ -47,6 +47,7 @@ def describe_selective(writer: Any, recipe: Recipe, raw: dict[str, Any]) -> None
     else:
         widths = (half.each.width if isinstance(half, Experts) else getattr(half, "width", 0) for (half,) in halves)
         writer.add_feed_forward_length([*widths])
+        writer.add_layer_norm_eps(recipe.norm.eps)  # llama.cpp wants both, and computes by the other
         if recipe.mixtures and (shared := recipe.mixtures[0].shared):
             writer.add_expert_shared_feed_forward_length(shared.width)
 
