@@ -25,7 +25,7 @@ def describe_delta(writer: Any, recipe: Recipe) -> None:
     mixer = recipe.recurrent[0]
     _describe(writer, mixer)
     writer.add_rope_dimension_sections([11, 11, 10, 0])  # of images alone: equal for text
-    recurrent = [isinstance(layer.mixer, Delta) for layer in recipe.layers]
+    recurrent = [*(isinstance(layer.mixer, Delta) for layer in recipe.layers), False]  # of a layer that predicts, too
     writer.add_array(f"{writer.arch}.attention.recurrent_layers", recurrent)
 
 
