@@ -4,18 +4,18 @@ Names are those of the package gguf; metadata and layouts are written from what 
 """
 
 import math
-from collections import defaultdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import gguf
 import torch
 from torch import Tensor
 
-from measure.random_states import blocks, describe_delta, describe_selective, recurrent
-from specchat.engine.llama_cpp.export import FILE_TYPES, OUTER_MATRICES, Kind, llama3_factors, pairwise
+from measure.random_states import blocks, describe_delta, describe_selective
+from measure.random_tensors import nextn, tensors
+from specchat.engine.llama_cpp.export import FILE_TYPES, OUTER_MATRICES, Kind
 from specchat.engine.llama_cpp.vocabulary import Vocabulary, describe
-from specchat.engine.recipe import Attention, Delta, Experts, Gated, Layer, Norm, Recipe, Rope
+from specchat.engine.recipe import Attention, Experts, Gated, Recipe, Rope
 from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.engine.weights.weights import Weights
 
@@ -29,8 +29,6 @@ ARCHITECTURES = {
     "lfm2_moe": "lfm2moe", "minimax_m2": "minimax-m2", "muse_glimmer_text": "muse-glimmer",
 }  # fmt: skip
 """llama.cpp's names of families, where they are others."""
-PAIRED = ("llama", "granite", "granitehybrid", "granitemoe", "smollm3", "mistral3", "muse-glimmer")
-"""Architectures whose queries and keys rotate in pairs of neighbours, where checkpoints hold halves."""
 PATTERNED = ("gemma4", "olmo2", "exaone4", "muse-glimmer")
 """Architectures whose files list the layers with windows."""
 WINDOWLESS = ("llama", "qwen2moe", "starcoder2")
@@ -46,7 +44,13 @@ RENAMED = {
 """Ends of our names that the package does not know."""
 
 
-def write(checkpoint: Checkpoint, file: Path, kind: Kind, tokenizer: bool = False) -> None:
+Nextn = Literal["left out", "within", "alone"]
+"""The layer for multi-token prediction: not written, after the others, or with tables of the model in their place."""
+
+
+def write(
+    checkpoint: Checkpoint, file: Path, kind: Kind, *, tokenizer: bool = False, predicts: Nextn = "left out"
+) -> None:
     """Write a checkpoint, by default without its tokenizer, the embeddings of q4_0 in q8_0."""
     recipe, family = checkpoint.config.recipe, checkpoint.config.family
     arch = ARCHITECTURES.get(family, family)
@@ -61,11 +65,15 @@ def write(checkpoint: Checkpoint, file: Path, kind: Kind, tokenizer: bool = Fals
         writer.add_tokenizer_model("no_vocab")
     like = "gemma3" if arch == "muse-glimmer" else arch  # which the package may not know
     names = gguf.get_tensor_name_map(
-        next(a for a, n in gguf.MODEL_ARCH_NAMES.items() if n == like), len(blocks(recipe, arch))
+        next(a for a, n in gguf.MODEL_ARCH_NAMES.items() if n == like), len(blocks(recipe, arch)) + 1
     )
     with Weights(checkpoint) as weights:
-        found = _tensors(checkpoint, weights, arch)
-        _describe(writer, checkpoint, arch, found)
+        found = tensors(recipe, weights, arch)
+        _describe(writer, checkpoint, arch, found, predicts != "left out")
+        if predicts == "alone":
+            found = {name: one for name, one in found.items() if ".layers." not in name}
+        if predicts != "left out":
+            found |= nextn(checkpoint, weights, arch)
         for number, layer in enumerate(recipe.layers):
             if isinstance(layer.mixer, Attention) and layer.mixer.gated and arch == "muse-glimmer":
                 found[f"blk.{number}.attn_gate.weight"] = found.pop(f"{layer.mixer.qkv.names[1]}.weight")
@@ -90,11 +98,13 @@ def _named(name: str, names: Any) -> str:
     return known or name
 
 
-def _describe(writer: Any, checkpoint: Checkpoint, arch: str, found: dict[str, Tensor]) -> None:
+def _describe(writer: Any, checkpoint: Checkpoint, arch: str, found: dict[str, Tensor], predicts: bool) -> None:
     c, recipe, raw = checkpoint.config, checkpoint.config.recipe, checkpoint.settings
     writer.add_context_length(raw["max_position_embeddings"])
     writer.add_embedding_length(c.hidden)
-    writer.add_block_count(len(blocks(recipe, arch)))
+    writer.add_block_count(len(blocks(recipe, arch)) + predicts)
+    if predicts:
+        writer.add_nextn_predict_layers(1)
     writer.add_vocab_size(c.vocab)
     (writer.add_layer_norm_eps if recipe.norm.centred else writer.add_layer_norm_rms_eps)(recipe.norm.eps)
     if recipe.attentions:
@@ -224,83 +234,6 @@ def _describe_experts(writer: Any, of: Experts, raw: dict[str, Any]) -> None:
     if of.groups != (1, 1):
         writer.add_expert_group_count(of.groups[0])
         writer.add_expert_group_used_count(of.groups[1])
-
-
-def _tensors(checkpoint: Checkpoint, weights: Weights, arch: str) -> dict[str, Tensor]:
-    """Tensors by our names, in llama.cpp's layouts, experts of a layer stacked."""
-    recipe, found = checkpoint.config.recipe, dict[str, Tensor]()
-    stacks: dict[str, list[Tensor]] = defaultdict(list)
-    own = recipe.per_layer
-    outer = (recipe.embed, *(() if recipe.tied else (recipe.head,)), *((own.table, own.project) if own else ()))
-    for matrix in (*outer, *recipe.matrices):
-        for name, outputs in matrix.parts:
-            ends: dict[str, tuple[int, ...]] = {"weight": (outputs, matrix.inputs)}
-            ends |= {"bias": (outputs,)} if matrix.bias else {}
-            for end, shape in ends.items():
-                before, number, part = name.partition(".experts.")
-                if number:
-                    stacks[f"{before}.experts.{part.partition('.')[2]}.{end}"].append(
-                        weights.get(f"{name}.{end}", *shape)
-                    )
-                else:
-                    found[f"{name}.{end}"] = weights.get(f"{name}.{end}", *shape)
-    found |= {name: torch.stack(experts) for name, experts in stacks.items()}
-    norms: list[Norm] = [
-        recipe.norm,
-        *([own.norm] if own else []),
-        *(one for layer in recipe.layers for one in layer.norms),
-    ]
-    for norm in norms:
-        for name, shape in norm.shapes.items():
-            found[name] = weights.get(name, *shape) + (norm.plus_one and name.endswith("weight"))
-    for number, layer in enumerate(recipe.layers):
-        found |= {name: weights.get(name, *shape) for name, shape in layer.vectors.items()}
-        if isinstance(layer.mixer, Delta):
-            recurrent(layer.mixer, found)
-        elif isinstance(layer.mixer, Attention):
-            _attention(layer.mixer, found, f"blk.{number}.", arch in PAIRED)
-        if isinstance(layer.feed, Experts) and layer.feed.apart:
-            gate, up = (found.pop(f"{name.replace('.{}', '')}.weight") for name in layer.feed.each.gate_up.names)
-            name = layer.feed.each.gate_up.names[0].replace(".{}.gate_proj", ".gate_up_proj")
-            found[f"{name}.weight"] = torch.cat([gate, up], 1)
-        if arch.startswith("granite"):
-            _shared(layer, found, f"blk.{number}.")
-    for rope in recipe.ropes:
-        if rope and rope.kind == "llama3":
-            found["rope_freqs.weight"] = llama3_factors(rope)
-        if rope and rope.kind == "proportional":
-            turned = int(rope.width * rope.options["partial_rotary_factor"] / 2)
-            found["rope_freqs.weight"] = torch.tensor([1.0] * turned + [1e30] * (rope.width // 2 - turned))
-        if rope and rope.kind == "longrope":
-            for kind in ("long", "short"):
-                found[f"rope_factors_{kind}.weight"] = torch.tensor(rope.options[f"{kind}_factor"])
-    return found
-
-
-def _shared(layer: Layer, found: dict[str, Tensor], before: str) -> None:
-    """Put gate and up of an MLP beside experts, or in their place, apart."""
-    of, end = (layer.feed.shared, "_shexp") if isinstance(layer.feed, Experts) else (layer.feed, "")
-    if of and len(of.gate_up.names) == 1:
-        gate, up = found.pop(f"{of.gate_up.names[0]}.weight").chunk(2)
-        found |= {f"{before}ffn_gate{end}.weight": gate, f"{before}ffn_up{end}.weight": up}
-        found[f"{before}ffn_down{end}.weight"] = found.pop(f"{of.down.names[0]}.weight")
-
-
-def _attention(of: Attention, found: dict[str, Tensor], before: str, paired: bool) -> None:
-    parts = [of.qkv.names[0], of.qkv.names[-2]] if paired else []
-    for name, heads in zip(parts, (of.heads, of.kv_heads), strict=False):
-        for end in ("weight", "bias"):
-            if f"{name}.{end}" in found:
-                found[f"{name}.{end}"] = pairwise(found[f"{name}.{end}"], heads)
-    if of.query_norm and not of.query_norm.name:
-        # Norms without a weight, and a factor on queries beside that of the size of a head.
-        found[f"{before}attn_q_norm.weight"] = torch.full((of.head_dim,), of.scale * of.head_dim**0.5)
-        found[f"{before}attn_k_norm.weight"] = torch.ones(of.head_dim)
-    if of.latent:
-        whole = found.pop(f"{of.latent.key_value.names[0]}.weight").unflatten(0, (of.heads, -1))
-        size = of.head_dim - of.rotary_dim
-        found[f"{before}attn_k_b.weight"] = whole[:, :size].transpose(1, 2)
-        found[f"{before}attn_v_b.weight"] = whole[:, size:]
 
 
 def _put(writer: Any, name: str, tensor: Tensor, kind: Kind) -> None:

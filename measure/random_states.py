@@ -25,7 +25,7 @@ def describe_delta(writer: Any, recipe: Recipe) -> None:
     mixer = recipe.recurrent[0]
     _describe(writer, mixer)
     writer.add_rope_dimension_sections([11, 11, 10, 0])  # of images alone: equal for text
-    recurrent = [isinstance(layer.mixer, Delta) for layer in recipe.layers]
+    recurrent = [*(isinstance(layer.mixer, Delta) for layer in recipe.layers), False]  # of a layer that predicts, too
     writer.add_array(f"{writer.arch}.attention.recurrent_layers", recurrent)
 
 
@@ -47,6 +47,7 @@ def describe_selective(writer: Any, recipe: Recipe, raw: dict[str, Any]) -> None
     else:
         widths = (half.each.width if isinstance(half, Experts) else getattr(half, "width", 0) for (half,) in halves)
         writer.add_feed_forward_length([*widths])
+        writer.add_layer_norm_eps(recipe.norm.eps)  # llama.cpp wants both, and computes by the other
         if recipe.mixtures and (shared := recipe.mixtures[0].shared):
             writer.add_expert_shared_feed_forward_length(shared.width)
 

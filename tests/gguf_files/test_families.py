@@ -40,14 +40,19 @@ CHANGES: dict[str, dict[str, Any]] = {
 OTHERWISE = {"exaone4", "glm4_moe_lite", "gpt_oss", "phi3"}
 """llama.cpp knows windows of EXAONE 4 and the routing of GLM-4.7 Flash by their sizes, has no windows of Phi-3, and
 rounds the bounds of gpt-oss's positions."""
-UNLIKE = {"deepseek_v2", "gemma", "olmoe", "qwen3_5", "qwen3_5_moe", "qwen3_next", "ernie4_5", "seed_oss"}
-"""Shapes or biases that llama.cpp does not load."""
+UNLIKE = {
+    *("deepseek_v2", "gemma", "olmoe", "qwen3_5", "qwen3_5_moe", "qwen3_next", "ernie4_5", "seed_oss"),
+    *("nemotron_h", "nemotron_h-bias", "mamba2-plain"),
+}
+"""Shapes, kinds of layers in one model or biases that llama.cpp does not load."""
 
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "granitemoehybrid-dense": ("granitemoehybrid", {"num_local_experts": 0, "shared_intermediate_size": 48}),
     "granitemoehybrid-rope": ("granitemoehybrid", {"position_embedding_type": "rope", "rope_theta": 5000.0}),
-    "nemotron_h-dense": ("nemotron_h", {"hybrid_override_pattern": "M-M*M-", "mlp_bias": True, "use_bias": True}),
+    "nemotron_h-dense": ("nemotron_h", {"hybrid_override_pattern": "M-M*M-"}),
+    "nemotron_h-bias": ("nemotron_h", {"hybrid_override_pattern": "M-M*M-", "mlp_bias": True, "use_bias": True}),
+    "nemotron_h-experts": ("nemotron_h", {"hybrid_override_pattern": "MEMEM*EME"}),
     "mamba2-plain": ("mamba2", {"use_conv_bias": False, "n_groups": 1}),
 }
 """Further models: a family and settings of it."""
@@ -105,11 +110,12 @@ def test_every_architecture_is_among_them(tmp_path: Path) -> None:
     assert ARCHITECTURES.keys() - seen == {"qwen2vl", "qwen3vl", "qwen3vlmoe"}  # as those without images
 
 
-@pytest.mark.parametrize("name", ["llama-gqa-untied", "qwen3_5", "qwen3_moe", "phi3-whole"])
+@pytest.mark.parametrize("name", ["llama-gqa-untied", "qwen3_5", "qwen3_moe", "phi3-whole", "granitemoehybrid"])
 @pytest.mark.parametrize("kind", ["q8_0", "q4_0"])
 def test_quantised_rows_and_columns_are_moved_as_blocks(name: str, kind: Kind, tmp_path: Path) -> None:
     """The logits are those of the values that the package reads, in the places where the folder has them."""
-    shape = {"intermediate_size": 128, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 32}
+    widths = ("moe_intermediate_size", "shared_expert_intermediate_size", "shared_intermediate_size")
+    shape = {"intermediate_size": 128} | dict.fromkeys(widths, 32)
     folder = Checkpoint.open(checkpoint(tmp_path / "model", **settings(name) | shape))
     write(folder, tmp_path / "x.gguf", kind)
     opened, ids = Checkpoint.open(tmp_path / "x.gguf"), tokens(30)

@@ -38,7 +38,12 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
     import llama_cpp
 
     folder = tmp_path_factory.mktemp("windowed")
-    write(Checkpoint.open(checkpoint(folder, backend=byte_tokenizer(), **WINDOWED)), folder / "f32.gguf", "f32", True)
+    write(
+        Checkpoint.open(checkpoint(folder, backend=byte_tokenizer(), **WINDOWED)),
+        folder / "f32.gguf",
+        "f32",
+        tokenizer=True,
+    )
     params = llama_cpp.llama_model_quantize_default_params()
     params.ftype, params.nthread = Q4_K_M, 1
     files = (str(folder / name).encode() for name in ("f32.gguf", "q4.gguf"))

@@ -45,4 +45,4 @@ def shared_mlp(c: GraniteMoeSettings, prefix: str) -> Gated:
 
 
 FAMILY = Family("granitemoe", "Granite MoE", recipe, GraniteMoeSettings)
-SHARED = Family("granitemoeshared", "Granite MoE", recipe, GraniteMoeSettings)
+SHARED = Family("granitemoeshared", "Granite MoE Shared", recipe, GraniteMoeSettings)

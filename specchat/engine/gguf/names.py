@@ -68,15 +68,15 @@ def _all(recipe: Recipe, files: GgufFiles, known: Architecture) -> Places:
     number = 0
     for layer in recipe.layers:
         blocks = [Block(files, f"blk.{number + half}.") for half, _ in enumerate(_halves(layer, known))]
-        yield from _layer(blocks[0], blocks[-1], layer, known)
+        yield from layer_sources(blocks[0], blocks[-1], layer, known)
         if isinstance(layer.feed, Gated):
             curve = (StoredAs(key, number, dims=dims) for key, dims in CURVE.items())
             yield from zip(layer.feed.curve, curve, strict=False)
         number += len(blocks)
 
 
-def _layer(first: Block, block: Block, layer: Layer, known: Architecture) -> Places:
-    """The tensors of a layer; `block` has its MLP, and its mixer, too, where it is `first`."""
+def layer_sources(first: Block, block: Block, layer: Layer, known: Architecture) -> Places:
+    """The sources of a layer; `block` has its MLP, and its mixer, too, where it is `first`."""
     yield from mixer(first, layer.mixer, known.paired)
     if isinstance(layer.feed, Experts):
         yield from _experts(block, layer.feed)

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from specchat.engine.files import found, read_json, stored_tensors, weight_files
 from specchat.engine.formats.format import Format
+from specchat.engine.gguf.files import GgufFiles
 
 if TYPE_CHECKING:
+    from specchat.engine.gguf.tensors import GgufTensors
     from specchat.engine.weights.checkpoint import Checkpoint
 
 MEDUSA = "medusa_lm_head.safetensors"
@@ -25,6 +27,8 @@ class HeadFiles:
         format: of the matrices in a target's own files; None: dense, or in a format without settings.
         frequent: the target whose `drafts` alone may be proposed by a head that has no output matrix of its own; None:
             all tokens.
+        nextn: GGUF files that hold a target's own layer; None: safetensors files do.
+        gguf: the tensors of that layer, once its settings are known.
     """
 
     folder: Path
@@ -32,7 +36,8 @@ class HeadFiles:
     shards: tuple[Path, ...]
     format: Format | None = None
     frequent: "Checkpoint | None" = None
-    gguf: None = None
+    nextn: GgufFiles | None = None
+    gguf: "GgufTensors | None" = None
 
     @classmethod
     def open(cls, folder: Path) -> "HeadFiles":

@@ -18,14 +18,16 @@ from torch import Tensor
 
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.errors import ModelError
+from specchat.engine.gguf.nextn import nextn_sources
+from specchat.engine.gguf.tensors import GgufTensors
 from specchat.engine.heads.feature import FeatureHead
 from specchat.engine.heads.files import HeadFiles
-from specchat.engine.heads.mtp_settings import MtpLayout, mtp
+from specchat.engine.heads.mtp_settings import MtpLayout, MtpSettings, mtp
 from specchat.engine.heads.recipe import compiles
 from specchat.engine.heads.rows import HeadRows
 from specchat.engine.heads.target import FrequentScores, Target
-from specchat.engine.recipe import Matrix
 from specchat.engine.reference.ops import norm
+from specchat.engine.weights.gguf import GgufCheckpoint
 from specchat.engine.weights.weights import Weights
 
 
@@ -40,16 +42,13 @@ class MtpHead(FeatureHead):
         """
         model = target.model
         given = mtp(files, model.config, "mtp")
-        recipe, hidden, layout = given.recipe, given.shape.hidden, given.layout
-        with Weights(files, model.device) as weights:
+        recipe, layout = given.recipe, given.layout
+        with Weights(_placed(files, given), model.device) as weights:
             super().__init__(target, recipe, given.parameters)
             _agree(files, weights, layout)
-            tensors, like = self.tensors, given.shape.recipe.norm
-            self._of_state, self._of_token, self._final = (
-                tensors.read(weights, replace(like, name=name))
-                for name in (layout.of_state, layout.of_token, layout.final)
-            )
-            self._joined = tensors.read(weights, Matrix((layout.joined,), (hidden,), 2 * hidden))
+            tensors = self.tensors
+            self._of_state, self._of_token, self._final = (tensors.read(weights, one) for one in given.norms.values())
+            self._joined = tensors.read(weights, given.joined)
             self._layer = self._read_layer(weights, recipe.layers[0], compiles(given.of_one))
         self._scores = model.project if files.frequent is None else FrequentScores(files.frequent, model, tensors)
         self._normed, self._token_first = given.normed, layout.token_first
@@ -75,6 +74,24 @@ class MtpHead(FeatureHead):
 
     def logits(self, hidden: Tensor) -> Tensor:
         return self._scores(norm(self._final, hidden, self.tensors))
+
+
+def _placed(files: HeadFiles, given: MtpSettings) -> HeadFiles:
+    """`files` with the places of the layer's tensors, if they are GGUF files.
+
+    Raises:
+        ModelError: one is missing.
+    """
+    if files.nextn is None:
+        return files
+    found = dict(nextn_sources(files.nextn, given.shape.layers, given.recipe.layers[0], given.joined, given.norms))
+    if missing := next((one.name for one in found.values() if not files.nextn.holds(one.name)), ""):
+        raise ModelError(
+            f"{files.nextn.path} lacks {missing}, a tensor of its layer for multi-token prediction. Take a file that "
+            "was made with the whole layer."
+        )
+    stored = GgufCheckpoint(files.nextn, given.shape, files.settings, found)
+    return replace(files, gguf=GgufTensors(stored.files, stored.sources), format=stored.format)
 
 
 def _agree(files: HeadFiles, weights: Weights, layout: MtpLayout) -> None:

@@ -9,7 +9,7 @@ from specchat.engine.foreign import shown
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.recipe import full_attention, renamed
 from specchat.engine.heads.settings import HeadSettings, on_features, read_keys
-from specchat.engine.recipe import Attention
+from specchat.engine.recipe import Attention, Matrix, Norm
 from specchat.engine.strategy import Head
 from specchat.engine.weights.config import ModelConfig, parse_config, with_text
 
@@ -108,6 +108,17 @@ class MtpSettings(HeadSettings):
     layout: MtpLayout = MIMO
     normed: bool = False
     parameters: int = 0
+
+    @property
+    def norms(self) -> dict[str, Norm]:
+        """The norms of state and token and the last one, by the names that GGUF files have for them."""
+        named = {"hnorm": self.layout.of_state, "enorm": self.layout.of_token, "shared_head_norm": self.layout.final}
+        return {key: replace(self.shape.recipe.norm, name=name) for key, name in named.items()}
+
+    @property
+    def joined(self) -> Matrix:
+        """The product of state and token side by side."""
+        return Matrix((self.layout.joined,), (self.shape.hidden,), 2 * self.shape.hidden)
 
     @property
     def of_one(self) -> ModelConfig:

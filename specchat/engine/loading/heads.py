@@ -32,7 +32,8 @@ def found(pair: PairSpec, target: Checkpoint, progress: Callable[[Loading], None
     for head, family in HEADS.items():
         if family.in_target and head not in pair.heads:
             if resolved(family.in_target)(target.settings):
-                files[head] = HeadFiles(target.folder, target.settings, target.shards, format=target.format)
+                own = HeadFiles(target.folder, target.settings, target.shards, format=target.format)
+                files[head] = replace(own, nextn=target.nextn)
             else:
                 unsupported[head] = "the target has no layer for it, and [pair.heads] in models.toml names none"
     if target.drafts is not None:

@@ -13,6 +13,7 @@ from specchat.engine.errors import ModelError
 from specchat.engine.files import read_json, stored_tensors, weight_files
 from specchat.engine.foreign import checked
 from specchat.engine.formats.format import Format
+from specchat.engine.gguf.files import GgufFiles
 from specchat.engine.gguf.header import TOKENS_KEY
 from specchat.engine.gguf.tensors import DENSE, GgufTensors
 from specchat.engine.gguf.token_lists import metadata_of
@@ -45,6 +46,7 @@ class Checkpoint:
         shards: the safetensors or GGUF files.
         settings: config.json, for parts beside the model.
         gguf: the tensors of GGUF files.
+        nextn: GGUF files with the model's layer for multi-token prediction; None: there are none.
         drafts: token_ids that a draft may propose, ascending; its head keeps their rows only. None: all.
     """
 
@@ -56,6 +58,7 @@ class Checkpoint:
     settings: dict[str, Any] = field(repr=False, compare=False)
     drafts: tuple[int, ...] | None = None
     gguf: GgufTensors | None = field(default=None, repr=False, compare=False)
+    nextn: GgufFiles | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def open(cls, folder: Path) -> "Checkpoint":
@@ -100,6 +103,7 @@ class Checkpoint:
             shards=model.paths,
             settings=model.settings,
             gguf=GgufTensors(model.files, model.sources),
+            nextn=model.nextn,
         )
 
     @property

@@ -11,6 +11,7 @@ from specchat.engine.gguf.blocks import StoredAs
 from specchat.engine.gguf.config import ARCHITECTURES, settings
 from specchat.engine.gguf.files import GgufFiles
 from specchat.engine.gguf.names import sources, unread
+from specchat.engine.gguf.nextn import KEYS, layers, nextn_files
 from specchat.engine.recipe import Recipe
 from specchat.engine.weights.config import ModelConfig, parsed_settings
 
@@ -25,12 +26,14 @@ class GgufCheckpoint:
     Attributes:
         settings: in the keys of config.json.
         sources: of the recipe's tensors that the files have, by their names in it.
+        nextn: the files with its layer for multi-token prediction; None: there is none.
     """
 
     files: GgufFiles
     config: ModelConfig
     settings: dict[str, Any] = field(repr=False)
     sources: Mapping[str, StoredAs] = field(repr=False)
+    nextn: GgufFiles | None = field(default=None, repr=False)
 
     @classmethod
     def open(cls, file: Path) -> "GgufCheckpoint":
@@ -45,7 +48,8 @@ class GgufCheckpoint:
     @classmethod
     def of(cls, files: GgufFiles) -> "GgufCheckpoint":
         """The model in files; raises as `open`."""
-        raw = settings(files)
+        nextn = nextn_files(files)
+        raw = settings(files) | dict.fromkeys(KEYS, layers(nextn))
         config = parsed_settings(files.path, raw)
         _check_rotations(files, config.recipe)
         known = ARCHITECTURES[files.architecture]
@@ -56,7 +60,7 @@ class GgufCheckpoint:
         for name in {one.name for one in there.values()} & files.tensors.keys():
             if (kind := files.tensors[name][1].type) not in (*DENSE, *TYPES, MXFP4):
                 raise ForeignModel(files.path, f"{name} is of type {kind}, which specchat's decoder does not read")
-        return cls(files, config, raw, there)
+        return cls(files, config, raw, there, nextn)
 
     @property
     def paths(self) -> tuple[Path, ...]:
