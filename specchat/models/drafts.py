@@ -16,7 +16,7 @@ from specchat import figures
 from specchat.engine.errors import ModelError
 from specchat.engine.files import LONGEST_TOKENIZER, read
 from specchat.engine.foreign import Foreign
-from specchat.engine.gguf.header import PADDING_PREFIX
+from specchat.engine.gguf.cursor import PADDING_PREFIX
 from specchat.engine.protocol.pair import ModelSource
 from specchat.models.about import About
 from specchat.models.library import FoundModel, Library

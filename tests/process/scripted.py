@@ -1,8 +1,10 @@
 """A session without a model, run by a real worker: the last message says what happens."""
 
 import ctypes
+import mmap
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -63,6 +65,12 @@ class ScriptedSession:
                 print(input("asks"))
             case "die":
                 os.kill(os.getpid(), signal.SIGSEGV)
+            case "shrunk":
+                with tempfile.TemporaryFile() as file:
+                    file.truncate(1 << 16)
+                    mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                    file.truncate(0)
+                    print(mapped[-1])
             case "exit":
                 os._exit(7)
             case "codes":

@@ -357,7 +357,10 @@ def test_a_request_between_death_and_its_discovery_is_told_once(loaded: EnginePo
     assert loaded.poll() == []
 
 
-@pytest.mark.parametrize(("said", "words"), [("die", "SIGSEGV"), ("exit", "exit code 7")])
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [("die", "SIGSEGV"), ("exit", "exit code 7"), ("shrunk", "SIGBUS, a sign that a file of the model was changed")],
+)
 def test_how_the_worker_ended_is_told(loaded: EnginePort, said: str, words: str) -> None:
     loaded.send(ask(said))
     failed = until(loaded, over)[-1]

@@ -10,7 +10,8 @@ from pathlib import Path
 from specchat.clean import one_line
 from specchat.engine.errors import ModelError
 from specchat.engine.files import found
-from specchat.engine.gguf.header import Header, StoredTensor, Value, no_gguf, read_header
+from specchat.engine.gguf.cursor import Value
+from specchat.engine.gguf.header import Header, StoredTensor, no_gguf, read_header
 
 PART_NAME = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
 """File name of one part of a split model."""

@@ -3,11 +3,9 @@
 Format: github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions 2 and 3.
 """
 
-import mmap
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from hashlib import sha256
 from itertools import pairwise
 from math import isfinite, prod
 from pathlib import Path
@@ -16,30 +14,18 @@ from typing import NamedTuple, TypeVar
 from specchat.clean import one_line
 from specchat.engine.errors import ModelError
 from specchat.engine.files import found
+from specchat.engine.gguf.cursor import ARRAY, MAX_LIST_ENTRIES, SCALARS, TEXT, HeaderCursor, Value
 
-Value = int | float | bool | str
 Result = TypeVar("Result")
 
 MAX_KEYS = 1 << 16
 MAX_TENSORS = 1 << 18
-MAX_TEXT_BYTES = 1 << 26
-"""Some files hold a whole tokenizer.json in one text."""
-MAX_LIST_ENTRIES = 1 << 21
-"""Texts in all lists of a file, and entries of a list that is read; the largest vocabularies have 260,000 tokens and
-twice as many merges."""
-MAX_HEADER_BYTES = 1 << 28
-MAX_KEPT_TEXT_BYTES = 1 << 20
-"""Longer texts are skipped: no reader needs them."""
 MAX_DIMENSIONS = 4
 MAX_SIZE = 1 << 40
 """Rows or columns of a tensor."""
 DEFAULT_ALIGNMENT, MAX_ALIGNMENT = 32, 1 << 20
 """Bytes to whose multiples weights begin, unless the file says otherwise."""
-_SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
-_TEXT, _ARRAY = 8, 9
 TOKENS_KEY = "tokenizer.ggml.tokens"
-PADDING_PREFIX = b"[PAD"
-"""Start of the texts of tokens that only pad the vocabulary."""
 LIST_HEAD_BYTES = 12
 """Kind and length of a list."""
 
@@ -132,7 +118,7 @@ class Header:
         if key not in self._lists:
             return []
 
-        def listed(cursor: _Cursor) -> list[Value]:
+        def listed(cursor: HeaderCursor) -> list[Value]:
             cursor.at = self._lists[key]
             return cursor.entries(key)
 
@@ -148,84 +134,12 @@ class Header:
         if stored is None:
             return []
 
-        def values(cursor: _Cursor) -> list[float]:
+        def values(cursor: HeaderCursor) -> list[float]:
             if stored.type != "F32" or stored.bytes > 4 * MAX_LIST_ENTRIES:
                 raise ValueError(f"its {one_line(name, 60)} is no short vector of F32")
-            if stored.offset + stored.bytes > len(cursor.data):
-                raise ValueError("it changed while it was read")
-            return [*struct.unpack_from(f"<{stored.bytes // 4}f", cursor.data, stored.offset)]
+            return [*struct.unpack(f"<{stored.bytes // 4}f", cursor.bytes_at(stored.offset, stored.bytes))]
 
         return _opened(self.path, values)
-
-
-class _Cursor:
-    """Reads a file's bytes forwards; raises ValueError at a premature end or beyond a bound."""
-
-    def __init__(self, data: mmap.mmap) -> None:
-        self.data, self.at = data, 0
-        self.texts = MAX_LIST_ENTRIES
-        """List texts that may still be read."""
-        self.unpadded = 0
-        """End of the last list text that is no padding."""
-
-    def take(self, size: int) -> int:
-        start = self.at
-        if size < 0 or start + size > len(self.data):
-            raise ValueError("it ends in its header")
-        if start + size > MAX_HEADER_BYTES:
-            raise ValueError(f"its header has more than {MAX_HEADER_BYTES >> 20} MB")
-        self.at = start + size
-        return start
-
-    def number(self, form: str) -> Value:
-        value: Value = struct.unpack_from(form, self.data, self.take(struct.calcsize(form)))[0]
-        return value
-
-    def count(self, most: int, what: str, form: str = "<Q") -> int:
-        value = self.number(form)
-        if not isinstance(value, int) or value > most:
-            raise ValueError(f"it says it has {value} {what}")
-        return value
-
-    def text(self, most: int = MAX_KEPT_TEXT_BYTES) -> str:
-        """Read a text; one of more bytes than `most` is skipped and empty."""
-        size = self.count(MAX_TEXT_BYTES, "letters in one text")
-        start = self.take(size)
-        return self.data[start : start + size].decode("utf-8", "replace") if size <= most else ""
-
-    def list_head(self) -> tuple[int, int]:
-        """The kind and the number of a list's entries, texts within those that may still be read."""
-        kind = self.count(_TEXT + 4, "as a kind", "<I")
-        length = self.count(len(self.data), "entries in one list")
-        if kind == _TEXT:
-            if (left := self.texts - length) < 0:
-                raise ValueError(f"it has a list of {length:,} texts")
-            self.texts = left
-        elif kind not in _SCALARS:
-            raise ValueError("it has a list of lists")
-        return kind, length
-
-    def skip_list(self) -> int:
-        """Skip a list and return its length."""
-        kind, length = self.list_head()
-        if kind != _TEXT:
-            self.take(length * struct.calcsize(_SCALARS[kind]))
-            return length
-        for _ in range(length):
-            start = self.take(self.count(MAX_TEXT_BYTES, "letters in one text"))
-            if self.data[start : start + len(PADDING_PREFIX)] != PADDING_PREFIX:
-                self.unpadded = self.at
-        return length
-
-    def entries(self, key: str) -> list[Value]:
-        kind, length = self.list_head()
-        if kind == _TEXT:
-            return [self.text(MAX_TEXT_BYTES) for _ in range(length)]
-        if length > MAX_LIST_ENTRIES:
-            raise ValueError(f"its {one_line(key, 60)} has {length:,} entries")
-        form = _SCALARS[kind]
-        start = self.take(length * struct.calcsize(form))
-        return [*struct.unpack_from(f"<{length}{form[1:]}", self.data, start)]
 
 
 def no_gguf(path: Path) -> ModelError:
@@ -244,7 +158,7 @@ def read_header(path: Path) -> Header:
     return _opened(path, lambda cursor: _read(path, cursor))
 
 
-def _opened(path: Path, read: Callable[[_Cursor], Result]) -> Result:
+def _opened(path: Path, read: Callable[[HeaderCursor], Result]) -> Result:
     """Open a file for `read`, whose ValueErrors become sentences."""
     if not found(path):
         raise ModelError(f"{path} is missing, or a link that leads nowhere.")
@@ -252,15 +166,14 @@ def _opened(path: Path, read: Callable[[_Cursor], Result]) -> Result:
         with open(path, "rb") as file:
             if file.read(4) != b"GGUF":
                 raise no_gguf(path)
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                return read(_Cursor(data))
+            return read(HeaderCursor(file))
     except OSError as error:
         raise ModelError(f"{path} cannot be read ({error.strerror}). Check that it is a file you may read.") from None
     except ValueError as error:
         raise ModelError(f"{path} is damaged: {error}. Download it again.") from None
 
 
-def _read(path: Path, cursor: _Cursor) -> Header:
+def _read(path: Path, cursor: HeaderCursor) -> Header:
     cursor.take(4)
     version = cursor.number("<I")
     if version not in (2, 3):
@@ -276,16 +189,15 @@ def _read(path: Path, cursor: _Cursor) -> Header:
         kind = cursor.count(12, "as a kind", "<I")
         if key in values or key in lengths:
             raise ValueError(f"it has {one_line(key, 60)} twice")
-        if kind == _TEXT:
+        if kind == TEXT:
             values[key] = cursor.text()
-        elif kind == _ARRAY:
+        elif kind == ARRAY:
             lists[key] = start = cursor.at
             lengths[key] = cursor.skip_list()
             if key == TOKENS_KEY:
-                with memoryview(cursor.data) as whole, whole[start + LIST_HEAD_BYTES : cursor.unpadded] as listed:
-                    tokens = sha256(listed).hexdigest()
+                tokens = cursor.digest(start + LIST_HEAD_BYTES, cursor.unpadded)
         else:
-            values[key] = value = cursor.number(_SCALARS[kind])
+            values[key] = value = cursor.number(SCALARS[kind])
             if isinstance(value, float) and not isfinite(value):
                 raise ValueError(f"its {one_line(key, 60)} is {value}")
     alignment = values.get("general.alignment", DEFAULT_ALIGNMENT)
@@ -294,7 +206,7 @@ def _read(path: Path, cursor: _Cursor) -> Header:
     return Header(path, values, lengths, tokens, _tensors(cursor, tensors, alignment), lists)
 
 
-def _tensors(cursor: _Cursor, count: int, alignment: int) -> dict[str, StoredTensor]:
+def _tensors(cursor: HeaderCursor, count: int, alignment: int) -> dict[str, StoredTensor]:
     """Read the table of tensors, and check that they lie within the file beside each other."""
     listed: dict[str, StoredTensor] = {}
     for _ in range(count):
@@ -320,6 +232,6 @@ def _tensors(cursor: _Cursor, count: int, alignment: int) -> dict[str, StoredTen
     for (_, end, _), (start, _, name) in pairwise(placed):
         if start < end:
             raise ValueError(f"its tensor {one_line(name, 60)} begins within another")
-    if placed and first + max(max(start + 1, end) for start, end, _ in placed) > len(cursor.data):
+    if placed and first + max(max(start + 1, end) for start, end, _ in placed) > cursor.size:
         raise ValueError("it is cut off: not all of its weights are there")
     return {name: StoredTensor(one.shape, one.type, first + one.offset, one.bytes) for name, one in listed.items()}

@@ -20,6 +20,11 @@ from specchat.private import opener
 LOADER = "specchat.engine.loading:load"
 GRACE_S = 0.5
 """Seconds that `close` waits for the worker before it kills it."""
+_SIGNS = {
+    "SIGKILL": ", often a sign that memory ran out",
+    "SIGBUS": ", a sign that a file of the model was changed or cut while it was read: load the model again",
+}
+"""Usual causes of an end, by the signals that bring it."""
 MAX_LOG_BYTES = 1 << 20
 """A longer log is overwritten by the next worker."""
 
@@ -176,9 +181,8 @@ class EngineClient(Receiver):
         how = f"ended with exit code {code}"
         if code < 0:
             with contextlib.suppress(ValueError):
-                how = f"was killed by {signal.Signals(-code).name}"
-        if code == -9:
-            how += ", often a sign that memory ran out"
+                name = signal.Signals(-code).name
+                how = f"was killed by {name}{_SIGNS.get(name, '')}"
         return f"The engine process {how}" + (f"; see {self._log}." if self._log else ".")
 
     def _command(self, logged: bool) -> list[str]:
