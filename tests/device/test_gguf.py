@@ -43,6 +43,14 @@ FILES: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         {**FAMILIES["qwen3_moe"], **SHAPE, "moe_intermediate_size": 64},
         {"ffn_gate_exps": "F16", "ffn_up_exps": "Q4_1", "ffn_down_exps": "Q4_0"},
     ),
+    "MXFP4 beside dense": (
+        {**FAMILIES["qwen3_moe"], **SHAPE, "moe_intermediate_size": 64},
+        {"ffn_gate_exps": "MXFP4", "ffn_up_exps": "F16", "ffn_down_exps": "MXFP4"},
+    ),
+    "MXFP4 beside blocks": (
+        {**FAMILIES["qwen3_moe"], **SHAPE, "moe_intermediate_size": 64},
+        {"ffn_gate_exps": "MXFP4", "ffn_up_exps": "Q8_0", "ffn_down_exps": "F16"},
+    ),
 }
 """Settings of a model, and the types of its matrices by their names."""
 
@@ -72,7 +80,7 @@ def opened(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.fixture
 def unlike(request: pytest.FixtureRequest) -> bool:
     """True where gates and ups of experts are stored unlike each other."""
-    return request.node.callspec.params["opened"] in ("unlike", "dense gates")
+    return request.node.callspec.params["opened"] in ("unlike", "dense gates", "MXFP4 beside blocks")
 
 
 def decoder(opened: Checkpoint, in_main: int = 0, device: torch.device = DEVICE) -> DeviceDecoder:
