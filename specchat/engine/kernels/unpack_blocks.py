@@ -166,9 +166,9 @@ def _bytes(octets: tl.tensor, weight: WeightTensors, n: tl.tensor, k: tl.tensor,
         if program.form.minimums == "nibbles":
             found = (numbers & 15).to(tl.float32), (numbers >> 4).to(tl.float32)
         elif octets.dtype.element_ty == tl.int8:
-            found = (numbers.to(tl.int8).to(tl.float32),)
+            found = (numbers.to(tl.int8).to(tl.float32),)  # type: ignore[assignment]
         else:
-            found = (numbers.to(tl.float32),)
+            found = (numbers.to(tl.float32),)  # type: ignore[assignment]
     return found
 
 
@@ -206,7 +206,7 @@ def _supers(supers: tl.tensor, weight: WeightTensors, n: tl.tensor, k: tl.tensor
         found = (_of_each(tl.load(supers + where, mask=there, other=other), COUNT, program),)
     else:
         both = _of_each(tl.load(supers.to(tl.pointer_type(tl.uint32)) + where, mask=there, other=other), COUNT, program)
-        found = _from_half(both & 0xFFFF), _from_half(both >> 16)
+        found = _from_half(both & 0xFFFF), _from_half(both >> 16)  # type: ignore[assignment]
     return found
 
 
