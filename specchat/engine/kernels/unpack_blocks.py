@@ -142,7 +142,7 @@ def _of_blocks(weight: WeightTensors, n: tl.tensor, k: tl.tensor, program: tl.co
         supers = _supers(weight.supers, weight, n, k, program)
         found = (numbers[0] * supers[0],)
         if program.form.minimums != "none":
-            found += (numbers[1] * supers[1],)
+            found += (numbers[1] * supers[1],)  # type: ignore[assignment]
     return found
 
 
