@@ -136,7 +136,7 @@ def _of_blocks(weight: WeightTensors, n: tl.tensor, k: tl.tensor, program: tl.co
     if weight.supers is None:
         found = (_halves(weight.scales, weight, n, k, program),)
         if program.form.minimums == "halves":
-            found += (_halves(weight.minimums, weight, n, k, program),)
+            found += (_halves(weight.minimums, weight, n, k, program),)  # type: ignore[assignment]
     else:
         numbers = _bytes(weight.scales, weight, n, k, program)
         supers = _supers(weight.supers, weight, n, k, program)
