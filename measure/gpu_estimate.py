@@ -108,9 +108,9 @@ def q4_k_m(config: ModelConfig) -> Gguf:
     types = dict.fromkeys(config.recipe.head.names, "Q6_K")
     for number, layer in enumerate(layers):
         far = number < len(layers) // 8 or number >= 7 * len(layers) // 8 or (number - len(layers) // 8) % 3 == 2
-        more = far and isinstance(layer.mixer, Attention) and isinstance(layer.feed, Gated)
-        finer = {*layer.feed.down.names, layer.mixer.qkv.names[-1]} if more else set[str]()
-        types |= {n: "Q6_K" if n in finer else "Q4_K" for one in layer.products for n in one.names}
+        types |= {name: "Q4_K" for one in layer.products for name in one.names}
+        if far and isinstance(layer.mixer, Attention) and isinstance(layer.feed, Gated):
+            types |= {name: "Q6_K" for name in (*layer.feed.down.names, layer.mixer.qkv.names[-1])}
     return Gguf(types)
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from specchat.engine.errors import PageLockRefused
-from specchat.engine.formats.layout import Blocks, EightBit, FourBit, Joined, Weight, WordBlocks
+from specchat.engine.formats.layout import Blocks, EightBit, FourBit, Joined, Plain, Weight, WordBlocks
 
 PORTABLE_AND_MAPPED = 3
 """cudaHostRegisterPortable and cudaHostRegisterMapped."""
@@ -46,6 +46,12 @@ def values_in_main(weight: Weight, device: torch.device) -> Weight:
     Raises:
         PageLockRefused: the system does not lock so much memory.
     """
+    if isinstance(weight, Joined):
+        return Joined(tuple(_part_in_main(part, device) for part in weight.parts))
+    return _part_in_main(weight, device)
+
+
+def _part_in_main(weight: Plain, device: torch.device) -> Plain:
     match weight:
         case FourBit(packed=values):
             return replace(weight, packed=page_locked(values, values.dtype, device))
@@ -54,8 +60,6 @@ def values_in_main(weight: Weight, device: torch.device) -> Weight:
         case WordBlocks(low=low, high=high):
             of_high = None if high is None else page_locked(high, high.dtype, device)
             return replace(weight, low=page_locked(low, low.dtype, device), high=of_high)
-        case Joined(parts=parts):
-            return Joined(tuple(values_in_main(part, device) for part in parts))
         case Blocks():
             raise TypeError("Blocks are not in the order of the kernels")
         case _:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -125,7 +125,7 @@ def by_experts(weight: Weight, count: int) -> Weight:
         return weight
     parts = weight.parts
     each = len(parts) // count
-    return Joined(tuple(fused(parts[part::each]) for part in range(each)))
+    return Joined(tuple(cast(Plain, fused(parts[part::each])) for part in range(each)))
 
 
 def _stored_alike(part: Blocks, first: Blocks) -> bool:

@@ -54,6 +54,6 @@ def embedded(notes: Notes, kind: str, hidden: int = 1280) -> None:
 def unlike(notes: Notes, inputs: int = 512) -> None:
     """A product of parts of unlike storage, as of queries, keys and values."""
     parts = [in_words(place.blocks_of(kind, outputs, inputs)) for kind, outputs in (("Q4_K", 128), ("Q6_K", 48))]
-    weight = Joined((*parts, place.weight_of(None, 64, inputs)))
+    weight = Joined((*parts, place.random(64, inputs, seed=51).div(inputs**0.5).to(place.dtype())))
     kernels.multiplied(notes, "product of parts", weight)
     rows.multiplied(notes, "product of parts", weight, COMPANY)

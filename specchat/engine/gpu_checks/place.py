@@ -77,10 +77,10 @@ def weight_of(quant: Quant | str | None, outputs: int, inputs: int) -> Weight:
     if quant == "int4":
         of_blocks, zeros = (scales / 8)[:, None] * (1 + quantised / 256), (quantised % 17).to(torch.int8) - 8
         order = torch.randperm(inputs, generator=drawn).to(where, torch.int32)
-        return FourBit(packed, of_blocks, code_table(quant).to(where), BLOCK, zeros=zeros, order=order)
+        return FourBit(packed, of_blocks, code_table("int4").to(where), BLOCK, zeros=zeros, order=order)
     absmax = scales[: -(-quantised.numel() // NESTED_BLOCK)].clone()
     nested = Nested(torch.linspace(-1, 1, 256, device=where) ** 3, absmax, 2 * scales)
-    return FourBit(packed, quantised, code_table(quant).to(where), BLOCK, nested)
+    return FourBit(packed, quantised, code_table("fp4" if quant == "fp4" else "nf4").to(where), BLOCK, nested)
 
 
 def blocks_of(kind: str, outputs: int, inputs: int) -> Blocks:

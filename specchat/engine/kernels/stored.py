@@ -88,8 +88,8 @@ def stored(weight: Plain, bias: Tensor | None, experts: int = 0) -> StoredWeight
 
     def tensors(packed: Tensor, scales: Tensor | None = None, **others: Any) -> WeightTensors:
         sizes = outputs, inputs, step(packed)
-        steps = {"scales_step": step(scales), "bias_step": step(bias)}
-        return WeightTensors(packed, *sizes, scales=scales, bias=bias, **steps, **others)
+        found = WeightTensors(packed, *sizes, scales=scales, scales_step=step(scales), bias=bias, **others)
+        return found._replace(bias_step=step(bias))
 
     match weight:
         case FourBit(packed, scales, code, block, nested, zeros, order):

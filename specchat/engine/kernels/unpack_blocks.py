@@ -136,13 +136,13 @@ def _of_blocks(weight: WeightTensors, n: tl.tensor, k: tl.tensor, program: tl.co
     if weight.supers is None:
         found = (_halves(weight.scales, weight, n, k, program),)
         if program.form.minimums == "halves":
-            found += (_halves(weight.minimums, weight, n, k, program),)
+            found += (_halves(weight.minimums, weight, n, k, program),)  # type: ignore[assignment]
     else:
         numbers = _bytes(weight.scales, weight, n, k, program)
         supers = _supers(weight.supers, weight, n, k, program)
         found = (numbers[0] * supers[0],)
         if program.form.minimums != "none":
-            found += (numbers[1] * supers[1],)
+            found += (numbers[1] * supers[1],)  # type: ignore[assignment]
     return found
 
 
@@ -166,9 +166,9 @@ def _bytes(octets: tl.tensor, weight: WeightTensors, n: tl.tensor, k: tl.tensor,
         if program.form.minimums == "nibbles":
             found = (numbers & 15).to(tl.float32), (numbers >> 4).to(tl.float32)
         elif octets.dtype.element_ty == tl.int8:
-            found = (numbers.to(tl.int8).to(tl.float32),)
+            found = (numbers.to(tl.int8).to(tl.float32),)  # type: ignore[assignment]
         else:
-            found = (numbers.to(tl.float32),)
+            found = (numbers.to(tl.float32),)  # type: ignore[assignment]
     return found
 
 
@@ -206,7 +206,7 @@ def _supers(supers: tl.tensor, weight: WeightTensors, n: tl.tensor, k: tl.tensor
         found = (_of_each(tl.load(supers + where, mask=there, other=other), COUNT, program),)
     else:
         both = _of_each(tl.load(supers.to(tl.pointer_type(tl.uint32)) + where, mask=there, other=other), COUNT, program)
-        found = _from_half(both & 0xFFFF), _from_half(both >> 16)
+        found = _from_half(both & 0xFFFF), _from_half(both >> 16)  # type: ignore[assignment]
     return found
 
 

@@ -128,6 +128,9 @@ def _storage(model: Model, matrix: Matrix) -> list[Storage]:
         layout = (form.layout(matrix.inputs, name) if form else None) or dense
         before = found.pop().outputs if found and found[-1].layout == layout else 0
         found.append(Storage(before + outputs, layout))
+    if {layout.scales for _, layout in found} == {"exponents", "none"}:
+        # `quantise.fused` leaves MXFP4 in 4 bits beside blocks alone.
+        return [Storage(sum(matrix.outputs), dense)]
     return found
 
 
