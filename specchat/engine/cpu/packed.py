@@ -134,7 +134,7 @@ def pieces(weight: Weight, ends: Sequence[int]) -> list[list[Piece]] | None:
     parts, (outputs, inputs) = weight.parts if isinstance(weight, Joined) else (weight,), weight.shape
     spans = [*zip((0, *ends), (*ends, outputs), strict=True)]
     shifted = (
-        part.block for part in parts if isinstance(part, FourBit | Blocks) and BlockForm.of(format_of(part)).shifts
+        part.block for part in parts if isinstance(part, FourBit | Blocks) and BlockForm.of(format_of(part)).has_totals
     )
     if any(inputs > MOST_BLOCKS * block for block in shifted):
         return None
