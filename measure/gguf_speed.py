@@ -105,7 +105,9 @@ def main() -> None:
             low, middle, high = quantiles([mine / other for mine, other in rates], n=4)
             mine, other = (median(column) for column in zip(*rates, strict=True))
             ratio = f"**{middle:.2f}** ({low:.2f}-{high:.2f})"
-            print(f"| {file.name} | {mine:.1f} | {other:.1f} | {ratio} | {ours.rows(options.repeats):.2f} |", flush=True)
+            print(
+                f"| {file.name} | {mine:.1f} | {other:.1f} | {ratio} | {ours.rows(options.repeats):.2f} |", flush=True
+            )
 
 
 if __name__ == "__main__":

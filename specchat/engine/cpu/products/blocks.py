@@ -26,8 +26,8 @@ from specchat.engine.memory.vectors import LANES
 
 GROUP = 8
 """Inputs whose numbers of one output lie side by side in a plane, a byte for each bit of a number."""
-FLOATS, HALVES, SIGNED, UNSIGNED = range(4)
-"""Scales of blocks: float32, float16, or bytes that a float16 multiplies."""
+FLOATS, HALVES, SIGNED, UNSIGNED, EXPONENTS = range(5)
+"""Scales of blocks: float32, float16, bytes that a float16 multiplies, or those of the exponents of float32."""
 UNSHIFTED, ZEROS, MINIMUMS, PAIRED = range(4)
 """What is taken away in a block: nothing; an int8 from each number; a minimum, stored as scales are or in their bytes.
 """
@@ -35,6 +35,8 @@ LINE = 64
 """Bytes of a cache line."""
 PARTS = ("address", "high", "scales", "shifts", "supers", "shift_supers", "code")
 """Fields of a PRODUCT that are addresses of its weights."""
+MANTISSA = 23
+"""Bits of a float32 after the leading one."""
 SPAN = 16
 """Bits of a word from whose places numbers are taken without a shift."""
 BLOCKED = 1 << 20
@@ -65,13 +67,13 @@ class BlockForm(NamedTuple):
             | self.offset << 6
             | int(self.coded) << 14
             | self.scales << 15
-            | self.shifts << 17
+            | self.shifts << 18
         )
 
     @classmethod
     def of(cls, form: int) -> "BlockForm":
         """The storage of a format."""
-        return cls(form & 15, form >> 4 & 3, form >> 6 & 255, bool(form >> 14 & 1), form >> 15 & 3, form >> 17 & 3)
+        return cls(form & 15, form >> 4 & 3, form >> 6 & 255, bool(form >> 14 & 1), form >> 15 & 7, form >> 18 & 3)
 
     @property
     def has_totals(self) -> bool:
@@ -175,8 +177,7 @@ class Reader:
 
     @property
     def unit(self) -> int:
-        """The power of two that values are raised by, so that inputs are multiplied by whole ones and none underflows.
-        """
+        """The power of two that values are raised by: inputs are multiplied by whole ones, so that none underflows."""
         return 0 if self._form.coded or self._form.low == GROUP else SPAN - self._form.low
 
     def raised(self, number: int) -> int:
@@ -194,8 +195,8 @@ class Reader:
     def _factors(self, panel: int, block: Any) -> tuple[Any, Any]:
         builder, (scales, shifts) = self._builder, self._form[-2:]
         place = self._place(panel, self.blocks, block)
-        if scales == FLOATS:
-            scale = load(builder, self._fields["scales"], place)
+        if scales in (FLOATS, EXPONENTS):
+            scale = self._powers(place) if scales == EXPONENTS else load(builder, self._fields["scales"], place)
             return scale, self._zeros(place) if shifts == ZEROS else None
         if scales == HALVES:
             return self._halves("scales", place), self._halves("shifts", place) if shifts == MINIMUMS else None
@@ -212,6 +213,13 @@ class Reader:
             return scaled(low, "supers"), scaled(builder.lshr(octets, four), "shift_supers")
         shift = scaled(self._bytes("shifts", place, 1), "shift_supers") if shifts == MINIMUMS else None
         return scaled(octets, "supers"), shift
+
+    def _powers(self, place: Any) -> Any:
+        """Powers of two by their exponents; that of 0 is below the normal numbers, half of the next one's."""
+        builder = self._builder
+        words = _shifted(builder, builder.zext(self._bytes("scales", place, 1), WORDS), -MANTISSA)
+        least = _words(1 << MANTISSA - 1)
+        return builder.bitcast(builder.select(builder.icmp_signed(">", words, least), words, least), VECTOR)
 
     def _zeros(self, place: Any) -> Any:
         return self._builder.sitofp(self._bytes("shifts", place, 1), VECTOR)
