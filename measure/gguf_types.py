@@ -15,7 +15,7 @@ def tables() -> str:
     assert mxfp4 is not None
     sizes[MXFP4] = 32, MXFP4_OCTETS, mxfp4
     for name, (size, octets, layout) in sizes.items():
-        memory = 8 * layout.bytes(1, 1 << 20) / (1 << 20)
+        memory = 8 * layout.bytes(1, 1 << 20, in_bytes=name == MXFP4) / (1 << 20)
         rows.append(f"| {name} | {8 * octets / size:.4g} | {memory:.4g} |")
     known = families.known()
     rows += ["", "| architecture in the file | family |", "|---|---|"]

@@ -38,9 +38,9 @@ SHAPES = {
 """The first two are Qwen3's; the last one has fewer heads than its 8B."""
 
 
-def write(file: Path, shape: Shape, mixture: Mixture, layers: int | None = None) -> None:
-    """Write a model of a shape, or of as many layers as given."""
-    count = shape.layers if layers is None else layers
+def write(file: Path, shape: Shape, mixture: Mixture) -> None:
+    """Write a model of a shape."""
+    count = shape.layers
     writer = gguf.GGUFWriter(file, "qwen3")
     _describe(writer, shape, count)
     pools: dict[str, NDArray[np.uint8]] = {}
@@ -84,7 +84,7 @@ def write(file: Path, shape: Shape, mixture: Mixture, layers: int | None = None)
 def blocks(kind: str, count: int, seed: int = 0) -> NDArray[np.uint8]:
     """Random blocks of a type, uint8 [count, bytes of a block], of numbers with DEVIATION and a mean near 0."""
     rng = np.random.default_rng(seed)
-    size, octets = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind]]
+    _, octets = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind]]
     raw = rng.integers(0, 256, (count, octets), dtype=np.uint8)
 
     def put(begin: int, value: float) -> None:

@@ -44,6 +44,13 @@ def with_zeros(block: int, inputs: int = INPUTS) -> FourBit:
     return replace(weight, code=code_table("int4"), zeros=zeros)
 
 
+def by_powers(block: int, inputs: int = INPUTS) -> FourBit:
+    """Scales that are powers of two, of which a byte holds the exponent."""
+    weight, made = four_bits(block, inputs), torch.Generator().manual_seed(8)
+    weight.code[0] = 0
+    return replace(weight, scales=torch.exp2(torch.randint(-9, 3, weight.scales.shape, generator=made).float()))
+
+
 FORMATS: dict[str, Callable[[], Weight]] = {
     "float32": matrix,
     "float16": lambda: matrix().half(),
@@ -54,6 +61,7 @@ FORMATS: dict[str, Callable[[], Weight]] = {
     "fp4": lambda: quantise(matrix(), "fp4"),
     "4 bits in blocks of 32": lambda: four_bits(32),
     "4 bits with zeros": lambda: with_zeros(64),
+    "4 bits with exponents": lambda: by_powers(32),
 }
 
 
@@ -115,7 +123,7 @@ def test_a_row_is_what_it_is_alone(name: str) -> None:
 
 
 @pytest.mark.parametrize("block", [32, 64])
-@pytest.mark.parametrize("made", [four_bits, with_zeros])
+@pytest.mark.parametrize("made", [four_bits, with_zeros, by_powers])
 def test_each_weight_of_four_bits_is_its_number_of_the_code(made: Callable[[int, int], FourBit], block: int) -> None:
     """Rows that are zero but for one input, whose root mean square is a power of two: no sum is rounded."""
     inputs = 256
@@ -167,6 +175,16 @@ def test_four_bits_are_packed_as_two_inputs_a_byte() -> None:
     packed = Packed()
     packed.add(weight)
     assert packed.memory() == -(-OUTPUTS // LANES) * LANES * (INPUTS // 2 + 4 * INPUTS // weight.block) + 64
+
+
+def test_powers_of_two_take_a_byte_each_even_the_least_that_a_byte_names() -> None:
+    weight = by_powers(32)
+    weight.scales[3, 2] = 2.0**-127
+    packed = Packed()
+    packed.add(weight)
+    assert packed.memory() == -(-OUTPUTS // LANES) * LANES * (INPUTS // 2 + INPUTS // weight.block) + 64
+    rows = look_up(packed.table, range(OUTPUTS))
+    np.testing.assert_array_equal(rows, dequantised(weight, torch.float32).numpy())
 
 
 @pytest.mark.parametrize(("blocks", "form"), [(MOST_BLOCKS, SHIFTED), (MOST_BLOCKS + 1, FLOAT32)])

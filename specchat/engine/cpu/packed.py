@@ -13,6 +13,8 @@ from torch import Tensor
 
 from specchat.engine.cpu.primitives.records import PRODUCT
 from specchat.engine.cpu.products.blocks import (
+    EXPONENTS,
+    FLOATS,
     GROUP,
     HALVES,
     MINIMUMS,
@@ -26,7 +28,7 @@ from specchat.engine.cpu.products.blocks import (
 from specchat.engine.cpu.products.products import MOST_BLOCKS, kernels, row_reader
 from specchat.engine.cpu.products.tiles import BFLOAT16, FLOAT16, FLOAT32, INT8
 from specchat.engine.formats.layout import Blocks, EightBit, FourBit, Joined, Plain, Weight, WordBlocks
-from specchat.engine.formats.quantise import block_scales, dequantised
+from specchat.engine.formats.quantise import block_scales, by_exponents, dequantised
 from specchat.engine.memory.vectors import FEW, LANES, panels_for
 
 CODED = 16
@@ -134,7 +136,7 @@ def pieces(weight: Weight, ends: Sequence[int]) -> list[list[OutputPanels]] | No
     parts, (outputs, inputs) = weight.parts if isinstance(weight, Joined) else (weight,), weight.shape
     spans = [*zip((0, *ends), (*ends, outputs), strict=True)]
     shifted = (
-        part.block for part in parts if isinstance(part, FourBit | Blocks) and BlockForm.of(format_of(part)).shifts
+        part.block for part in parts if isinstance(part, FourBit | Blocks) and BlockForm.of(format_of(part)).has_totals
     )
     if any(inputs > MOST_BLOCKS * block for block in shifted):
         return None
@@ -164,7 +166,8 @@ def format_of(weight: Plain) -> int:
         case EightBit():
             return INT8
         case FourBit(zeros=zeros):
-            return BlockForm(4, coded=True, shifts=UNSHIFTED if zeros is None else ZEROS).form
+            scales = FLOATS if _exponents(weight) is None else EXPONENTS
+            return BlockForm(4, coded=True, scales=scales, shifts=UNSHIFTED if zeros is None else ZEROS).form
         case Blocks():
             return _form_of_blocks(weight).form
         case WordBlocks():
@@ -175,6 +178,15 @@ def format_of(weight: Plain) -> int:
                 return half
         return FLOAT32
     return {torch.float16: FLOAT16, torch.bfloat16: BFLOAT16}[weight.dtype]
+
+
+def _exponents(weight: FourBit) -> Tensor | None:
+    """Scales as exponents of float32, uint8, if all are powers of two.
+
+    None too where number 0 is not 0: outputs that only fill a vector would not be 0, as no exponent is.
+    """
+    found = by_exponents(weight)
+    return None if found is weight or weight.code[0] != 0 else found.scales
 
 
 def _form_of_blocks(weight: Blocks) -> BlockForm:
@@ -198,11 +210,11 @@ def stored_numbers(weight: Tensor | EightBit, kind: int) -> NDArray[Any]:
 def block_parts(weight: FourBit | Blocks) -> dict[str, NDArray[Any] | None]:
     """The fields of a PRODUCT in blocks as rows: numbers of a group lie in one word of each plane."""
     if isinstance(weight, FourBit):
-        packed, zeros = weight.packed.numpy(), weight.zeros
+        packed, zeros, exponents = weight.packed.numpy(), weight.zeros, _exponents(weight)
         words = ((packed >> 4) | (packed << 4)).view("<u4")
         return {
             "address": words,
-            "scales": block_scales(weight).numpy(),
+            "scales": (block_scales(weight) if exponents is None else exponents).numpy(),
             "shifts": None if zeros is None else zeros.numpy(),
         }
     form = _form_of_blocks(weight)

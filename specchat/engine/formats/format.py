@@ -31,8 +31,9 @@ class StorageLayout:
         bits: of a value.
         block: inputs that share a scale; 0: all of a row.
         scales: float32; "nested" and "exponents" take a byte each on a GPU, with a float32 for each NESTED_BLOCK and
-            one for each output. Those that are "nested" stay so while rows keep their order and fill their blocks.
-            "half" are float16, and "supers" a byte, with a float16 for each SUPER_BLOCK inputs.
+            one for each output; in the compiled pass "exponents" take a byte. Those that are "nested" stay so while
+            rows keep their order and fill their blocks. "half" are float16, and "supers" a byte, with a float16 for
+            each SUPER_BLOCK inputs.
         minimums: as many numbers as scales, in the same form; "paired": in the bytes of the scales.
         code: name of what its numbers stand for by a table; empty where they are whole.
         zeros: True where each scale has a zero point, int8.
@@ -59,7 +60,8 @@ class StorageLayout:
             supers = outputs * (inputs // SUPER_BLOCK) * forms
             of_super = 4 if in_words and forms == 1 else 2
             return values + (2 * of_blocks if self.scales == "half" else of_blocks + of_super * supers)
-        of_scales = scales + 4 * -(-scales // NESTED_BLOCK) + 4 * outputs if in_bytes else 4 * scales
+        nested = 4 * -(-scales // NESTED_BLOCK) + 4 * outputs if in_words else 0
+        of_scales = scales + nested if in_bytes else 4 * scales
         return values + of_scales + self.zeros * scales + self.ordered * 4 * inputs
 
 

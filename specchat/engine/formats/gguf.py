@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 BLOCK = 32
 """Numbers of a block of the simple types, and of half a pair of blocks in most K types."""
+READ_BYTES = 1 << 18
+"""Bytes of rows that are taken apart at a time, so that a processor's cache holds what comes between."""
 OF_FOUR_BITS = tuple(map(float, (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)))
 """The values of a nibble in the IQ4 types."""
 OF_TWO_BITS = (1.0, 3.125, 5.375, 0.0)
@@ -65,33 +67,32 @@ class BlockType:
         import torch
 
         from specchat.engine.formats.layout import Blocks
+
+        step = max(1, READ_BYTES // raw.shape[1])
+        found = [self._tensors(raw[first : first + step], inputs) for first in range(0, len(raw), step)]
+        low, high, scales, *others = (None if one[0] is None else torch.cat(one) for one in zip(*found, strict=True))
+        assert low is not None
+        assert scales is not None
+        code = None if self.code is None else torch.tensor(self.code)
+        return Blocks(low, high, scales, *others, code, self.layout.bits, self.offset, self.layout.block)
+
+    def _tensors(self, raw: "Tensor", inputs: int) -> "tuple[Tensor | None, ...]":
+        """The tensors of `Blocks`, but for the code, of some rows."""
         from specchat.engine.formats.quantise import from_fields
 
         outputs, bits = len(raw), self.layout.bits
         parts = self.parts(raw.reshape(-1, self.octets))
         low = 8 if bits == 8 else 4 if bits >= 4 else 2
         numbers = parts.numbers.view(outputs, inputs)
-        of_rows = [None if one is None else one.reshape(outputs, -1).contiguous() for one in parts[1:]]
-        scales, minimums, supers, minimum_supers = of_rows
-        assert scales is not None
-        return Blocks(
-            low=from_fields(numbers, low),
-            high=from_fields(numbers >> low, bits - low) if bits > low else None,
-            scales=scales,
-            minimums=minimums,
-            supers=supers,
-            minimum_supers=minimum_supers,
-            code=None if self.code is None else torch.tensor(self.code),
-            bits=bits,
-            offset=self.offset,
-            block=self.layout.block,
-        )
+        high = from_fields(numbers >> low, bits - low) if bits > low else None
+        of_rows = [None if one is None else one.reshape(outputs, -1) for one in parts[1:]]
+        return from_fields(numbers, low), high, *of_rows
 
 
 def _halves(octets: "Tensor") -> "Tensor":
     import torch
 
-    return octets.contiguous().view(torch.float16)
+    return octets.view(torch.float16)
 
 
 def _signed(octets: "Tensor") -> "Tensor":
@@ -104,8 +105,16 @@ def _fields(octets: "Tensor", bits: int, run: int) -> "Tensor":
     """Numbers of so many bits: `run` bytes hold the lowest bits of `run` numbers, then the next bits of as many."""
     import torch
 
-    runs = octets.unflatten(-1, (-1, run))
-    return torch.stack([runs >> shift & ((1 << bits) - 1) for shift in range(0, 8, bits)], -2).flatten(1)
+    flat = octets.contiguous().view(-1)
+    # Eight bytes at a time take an eighth of the operations, and sixteen at a time are moved soonest.
+    words = flat if flat.numel() % 8 or flat.storage_offset() % 8 else flat.view(torch.int64)
+    moved = torch.complex128 if run % 16 == 0 else torch.uint8
+    mask = int.from_bytes(bytes([(1 << bits) - 1] * words.element_size()), "little")
+    numbers = torch.empty(len(octets), octets[0].numel() // run, 8 // bits, run, dtype=torch.uint8)
+    for place in range(8 // bits):
+        part = (words >> bits * place & mask).view(torch.uint8).view(*numbers.shape[:2], run)
+        numbers.view(moved)[:, :, place] = part.view(moved)
+    return numbers.flatten(1)
 
 
 def _in_turn(octets: "Tensor", bits: int) -> "Tensor":

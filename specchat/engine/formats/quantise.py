@@ -240,11 +240,13 @@ def fields(octets: Tensor, bits: int) -> Tensor:
 
 def from_fields(numbers: Tensor, bits: int) -> Tensor:
     """Bytes [..., n * bits / 8] of the lowest `bits` bits of numbers uint8 [..., n]: the inverse of `fields`."""
-    parts = numbers.unflatten(-1, (-1, 8 // bits)) & ((1 << bits) - 1)
-    octets: Tensor = parts[..., 0]
-    for place in range(1, 8 // bits):
-        octets = octets | parts[..., place] << bits * place
-    return octets.contiguous()
+    if bits == 8:
+        return numbers.contiguous()
+    words = (numbers & ((1 << bits) - 1)).view({4: torch.int16, 2: torch.int32, 1: torch.int64}[bits])
+    # Halves of a word are joined, then halves of these.
+    for step in range(3 - bits.bit_length() + 1):
+        words = words | words >> ((8 - bits) << step)
+    return words.to(torch.uint8)
 
 
 def dequantised(weight: Weight, dtype: torch.dtype) -> Tensor:

@@ -200,7 +200,7 @@ def _bytes_of(model: Model, matrix: Matrix, rows: int = 0) -> int:
         layout.bytes(
             rows if rows and len(storage) == 1 else outputs,
             matrix.inputs,
-            on_gpu and _in_bytes(model, matrix, layout),
+            _in_bytes(model, matrix, layout) if on_gpu else model.compiled and layout.scales == "exponents",
             on_gpu,
         )
         for outputs, layout in storage

@@ -26,8 +26,8 @@ from specchat.engine.memory.vectors import LANES
 
 GROUP = 8
 """Inputs whose numbers of one output lie side by side in a plane, a byte for each bit of a number."""
-FLOATS, HALVES, SIGNED, UNSIGNED = range(4)
-"""Scales of blocks: float32, float16, or bytes that a float16 multiplies."""
+FLOATS, HALVES, SIGNED, UNSIGNED, EXPONENTS = range(5)
+"""Scales of blocks: float32, float16, bytes that a float16 multiplies, or those of the exponents of float32."""
 UNSHIFTED, ZEROS, MINIMUMS, PAIRED = range(4)
 """What is taken away in a block: nothing; an int8 from each number; a minimum, stored as scales are or in their bytes.
 """
@@ -37,6 +37,8 @@ PARTS = ("address", "high", "scales", "shifts", "supers", "shift_supers", "code"
 """Fields of a PRODUCT that are addresses of its weights."""
 MANTISSA = 23
 """Bits of a float32 after the leading one."""
+SPAN = 16
+"""Bits of a word from whose places numbers are taken without a shift."""
 BLOCKED = 1 << 20
 """Formats from here on are of blocks."""
 
@@ -65,13 +67,18 @@ class BlockForm(NamedTuple):
             | self.offset << 6
             | int(self.coded) << 14
             | self.scales << 15
-            | self.shifts << 17
+            | self.shifts << 18
         )
 
     @classmethod
     def of(cls, form: int) -> "BlockForm":
         """The storage of a format."""
-        return cls(form & 15, form >> 4 & 3, form >> 6 & 255, bool(form >> 14 & 1), form >> 15 & 3, form >> 17 & 3)
+        return cls(form & 15, form >> 4 & 3, form >> 6 & 255, bool(form >> 14 & 1), form >> 15 & 7, form >> 18 & 3)
+
+    @property
+    def has_totals(self) -> bool:
+        """True where products need the sums of the inputs of blocks."""
+        return self.shifts != UNSHIFTED or self.offset > 0
 
     def field(self, number: int) -> int:
         """The field of the high plane's word that a number of a group has.
@@ -108,7 +115,7 @@ class Reader:
         self.groups = self._shared(inputs, GROUP)
         self.of_block = self._shared(self.block, GROUP)
         self._supers = self._shared(inputs, SUPER_BLOCK)
-        self.has_totals = self._form.shifts != UNSHIFTED
+        self.has_totals = self._form.has_totals
 
     def _shared(self, count: Any, size: int) -> Any:
         return self._builder.lshr(count, constant(size.bit_length() - 1))
@@ -145,16 +152,19 @@ class Reader:
         high = self._bytes("high", place, self._form.high) if self._form.high else None
         return self._builder.zext(low, WORDS), high and self._builder.zext(high, WORDS)
 
-    def value(self, group: tuple[Any, Any], number: int) -> Any:
-        """The values of a number of a group, without scales: float32 [LANES]."""
+    def value(self, group: tuple[Any, Any], number: int, aligned: bool = False) -> Any:
+        """The values of a number of a group, without scales and offset: float32 [LANES].
+
+        They are times 2 ** `unit`; unless `aligned`, they are so once they are times 2 ** `raised(number)`.
+        """
         builder, form, (low, high) = self._builder, self._form, group
         if form.low == GROUP:
             place = builder.add(low, constant(LANES * number))
             return builder.sitofp(self._bytes("address", place, 1), VECTOR)
         if form.coded and high is None:
             return look_up(builder, self._fields["code"], self._table, _shifted(builder, low, form.low * number))
-        # The word is shifted where the number would not end below the bits of an exponent.
-        begin = form.low * number % 16
+        # The word is shifted where its numbers would need further masks.
+        begin = self.unit if aligned else form.low * number % SPAN
         low = _shifted(builder, low, form.low * number - begin)
         found = _masked(builder, low, (1 << form.low) - 1 << begin)
         if high is not None:
@@ -163,17 +173,30 @@ class Reader:
             found = builder.or_(found, _masked(builder, high, (1 << form.high) - 1 << above))
         if form.coded:
             return look_up(builder, self._fields["code"], self._table, _shifted(builder, found, begin))
-        # As the lowest bits of a mantissa whose unit is 1.
-        exponent = MANTISSA - begin
-        whole = builder.or_(found, _words(127 + exponent << MANTISSA))
-        return builder.fsub(builder.bitcast(whole, VECTOR), splat(float((1 << exponent) + form.offset)))
+        return builder.sitofp(found, VECTOR)
+
+    @property
+    def unit(self) -> int:
+        """The power of two that values are raised by: inputs are multiplied by whole ones, so that none underflows."""
+        return 0 if self._form.coded or self._form.low == GROUP else SPAN - self._form.low
+
+    def raised(self, number: int) -> int:
+        """The power of two that the input of a number is raised by for a value that is not aligned."""
+        return self.unit and self.unit - self._form.low * number % SPAN
 
     def factors(self, panel: int, block: Any) -> tuple[Any, Any]:
-        """The scale and what is taken away of a block of a panel: float32 [LANES], None where nothing is."""
+        """The scale and what is taken away of a block of a panel: float32 [LANES], None where nothing is.
+
+        The scale is less by 2 ** `unit`.
+        """
+        scale, shift = self._factors(panel, block)
+        return self._builder.fmul(scale, splat(2.0**-self.unit)) if self.unit else scale, shift
+
+    def _factors(self, panel: int, block: Any) -> tuple[Any, Any]:
         builder, (scales, shifts) = self._builder, self._form[-2:]
         place = self._place(panel, self.blocks, block)
-        if scales == FLOATS:
-            scale = load(builder, self._fields["scales"], place)
+        if scales in (FLOATS, EXPONENTS):
+            scale = self._powers(place) if scales == EXPONENTS else load(builder, self._fields["scales"], place)
             return scale, self._zeros(place) if shifts == ZEROS else None
         if scales == HALVES:
             return self._halves("scales", place), self._halves("shifts", place) if shifts == MINIMUMS else None
@@ -191,13 +214,22 @@ class Reader:
         shift = scaled(self._bytes("shifts", place, 1), "shift_supers") if shifts == MINIMUMS else None
         return scaled(octets, "supers"), shift
 
+    def _powers(self, place: Any) -> Any:
+        """Powers of two by their exponents; that of 0 is below the normal numbers, half of the next one's."""
+        builder = self._builder
+        words = _shifted(builder, builder.zext(self._bytes("scales", place, 1), WORDS), -MANTISSA)
+        least = _words(1 << MANTISSA - 1)
+        return builder.bitcast(builder.select(builder.icmp_signed(">", words, least), words, least), VECTOR)
+
     def _zeros(self, place: Any) -> Any:
         return self._builder.sitofp(self._bytes("shifts", place, 1), VECTOR)
 
     def add(self, sums: Any, factors: tuple[Any, Any], total: Any, onto: Any) -> Any:
         """Return `onto` plus a block's sums, scaled; `total` is the sum of its inputs."""
         builder, (scale, shift) = self._builder, factors
-        less = None if shift is None else broadcast(builder, builder.fneg(total))
+        less = None if total is None else broadcast(builder, builder.fneg(total))
+        if self._form.offset:
+            sums = fma(builder, less, splat(float(self._form.offset << self.unit)), sums)
         if self._form.shifts == ZEROS:
             # The zero multiplies the sum of the inputs, which saves a subtraction for each weight.
             sums = fma(builder, less, shift, sums)
@@ -209,6 +241,8 @@ class Reader:
         builder, (scale, shift) = self._builder, factors
         if shift is not None and self._form.shifts == ZEROS:
             value = builder.fsub(value, shift)
+        if self._form.offset:
+            value = builder.fsub(value, splat(float(self._form.offset << self.unit)))
         found = builder.fmul(value, scale)
         return found if shift is None or self._form.shifts == ZEROS else builder.fsub(found, shift)
 

@@ -31,8 +31,8 @@ class RowSpan(NamedTuple):
     row: int
 
 
-MOST_BLOCKS = 1024
-"""Most blocks of a row with zeros or minimums, the sums of whose inputs lie on the stack."""
+MOST_BLOCKS = 2048
+"""Most blocks of a row whose products need the sums of inputs of blocks, which lie on the stack."""
 ROWS = 8
 """Most rows of a tile on any processor."""
 MOST, WIDEST, TURN, WHOLE, FIRST = range(5)
@@ -121,7 +121,7 @@ def _dense(form: int, rows: int, panels: int, lanes: int = LANES) -> Any:
 
 def _sums_of(form: int, rows: int) -> int:
     """Vectors of the sums of the inputs of blocks."""
-    return rows * MOST_BLOCKS // LANES if BlockForm.of(form).shifts else 1
+    return rows * MOST_BLOCKS // LANES if BlockForm.of(form).has_totals else 1
 
 
 def _blocked(form: int, rows: int, panels: int) -> Any:

@@ -128,8 +128,8 @@ def block_tile(
                 fetch_group(builder, weights, p, group)
             before = builder.mul(group, constant(GROUP))
             for number in range(GROUP):
-                values = [weights.value(one, number) for one in groups]
-                add_products(builder, sums, x, x_row, builder.add(before, constant(number)), values)
+                values, k = [weights.value(one, number) for one in groups], builder.add(before, constant(number))
+                add_products(builder, sums, x, x_row, k, values, weights.raised(number))
         factors = [weights.factors(p, outer.index) for p in range(panels)]
         add_scaled(builder, weights, sums, factors, totals, outer.index, y, y_row)
 
@@ -200,11 +200,15 @@ def zeros(builder: Any, rows: int, vectors: int, lanes: int) -> list[list[Any]]:
     return sums
 
 
-def add_products(builder: Any, sums: list[list[Any]], x: Any, x_row: Any, k: Any, weights: list[Any]) -> None:
-    """Add x[r, k] * weights to the sums of each row r."""
+def add_products(
+    builder: Any, sums: list[list[Any]], x: Any, x_row: Any, k: Any, weights: list[Any], raised: int = 0
+) -> None:
+    """Add x[r, k] * 2 ** raised * weights to the sums of each row r."""
     for r, row in enumerate(sums):
         at = builder.add(builder.mul(x_row, constant(r)), k)
         value = broadcast(builder, load(builder, x, at, F32, 4), weights[0].type.count)
+        if raised:
+            value = builder.fmul(value, splat(float(1 << raised), weights[0].type.count))
         for slot, weight in zip(row, weights, strict=True):
             builder.store(fma(builder, value, weight, builder.load(slot)), slot)
 

@@ -93,7 +93,7 @@ def _unpack(builder: Any, weights: Reader, panels: int, block: Any, room: Any) -
             for number in range(GROUP):
                 k = builder.add(builder.mul(loop.index, constant(GROUP)), constant(number))
                 place = builder.mul(builder.add(builder.mul(k, constant(panels)), constant(p)), constant(LANES))
-                store(builder, weights.value(loaded, number), room, place)
+                store(builder, weights.value(loaded, number, aligned=True), room, place)
 
 
 def _sums(
