@@ -40,7 +40,7 @@ def distributions(model: NativeModel, tokens: list[int]) -> Iterator[Tensor]:
 
 
 def milliseconds(model: NativeModel, at: int) -> float:
-    """Median of passes over one row after `at` tokens."""
+    """Median of passes over the row at position `at`."""
     times = []
     for _ in range(PASSES):
         started = perf_counter()
@@ -57,14 +57,14 @@ def main() -> None:
     given = parser.parse_args()
     full = Checkpoint.open(given.model)
     int8 = replace(full, config=full.config.with_cache("int8"))
-    models = [host_model(one, given.tokens + 1) for one in (full, int8)]
+    models = [host_model(one, given.tokens) for one in (full, int8)]
     divergences, alike, times = list[Tensor](), 0, [list[float](), list[float]()]
     for tokens in texts(full, given.tokens, given.texts):
         for p, q in zip(*(distributions(model, tokens) for model in models), strict=True):
             divergences.append((p.exp() * (p - q)).sum(-1))
             alike += int((p.argmax(-1) == q.argmax(-1)).sum())
         for model, seen in zip(models, times, strict=True):
-            seen.append(milliseconds(model, len(tokens)))
+            seen.append(milliseconds(model, len(tokens) - 1))
     found = torch.cat(divergences)
     sizes = [cache_bytes(one.config.recipe, 1024) / 1024 for one in (full, int8)]
     print("| model | tokens | mean KL, nats | 99 % below | largest | same likeliest | bytes a position | row after |")

@@ -146,3 +146,12 @@ def test_nothing_is_kept_of_a_model_whose_question_is_not(run: Run, engines: lis
     assert run("ask", "--no-save", "--pair", "own", "hi").exit_code == 0
     assert engines
     assert not user_paths().used_pairs.exists()
+
+
+def test_a_cache_may_be_chosen_for_any_pair_of_our_own(run: Run, engines: list[FakeEngine]) -> None:
+    for named in (("--pair", "demo"), ("--target", "someone/tiny")):
+        assert run("ask", *named, "--cache", "int8", "hi").exit_code == 0
+        assert loads(engines)[-1].pair.cache == "int8"
+    wrong = run("ask", "--pair", "demo", "--cache", "int4", "hi")
+    assert wrong.exit_code == ExitCode.USAGE
+    assert '"int4" is not one of int8' in wrong.stderr

@@ -24,6 +24,7 @@ FULL = """
     target = { path = "models/target", device = "cpu", quant = "fp4" }
     draft = { repo = "a/b", revision = "abc", device = "cuda" }
     draft_vocabulary = "first.json"
+    cache = "int8"
     exit_layer = 4
     exit = { path = "adapter" }
     skip = { attention = [2, 4], mlp = [3] }
@@ -70,6 +71,7 @@ def test_all_keys_arrive(write: Write, tmp_path: Path) -> None:
         draft=ModelSource(repo="a/b", revision="abc", device="cuda"),
         context=512,
         draft_vocabulary=str(tmp_path / "first.json"),
+        cache="int8",
         exit_layer=4,
         exit=str(tmp_path / "adapter"),
         skip=SkippedLayers((2, 4), (3,)),
@@ -242,6 +244,8 @@ def test_quantised_weights_and_devices_are_no_hindrance(write: Write) -> None:
         (HEAD + '    target = { path = "x" }\n    template = { "a b" = 1 }', "template"),
         (HEAD + '    target = { path = "x" }\n    exit_layer = 0', "greater than or equal to 1, not 0"),
         (HEAD + '    target = { path = "x" }\n    backend = "hf"\n    exit_layer = 2', "exit_layer goes with backend"),
+        (HEAD + '    target = { path = "x" }\n    backend = "hf"\n    cache = "int8"', "cache goes with backend"),
+        (HEAD + '    target = { path = "x" }\n    cache = "int4"', 'must be "int8"'),
         (HEAD + '    target = { path = "x" }\n    backend = "hf"\n    skip = { mlp = [1] }', "skip goes with backend"),
         (HEAD + '    target = { path = "x" }\n    skip = { mlp = [-1] }', "greater than or equal to 0, not -1"),
         (HEAD + '    target = { path = "x" }\n    skip = { head = [1] }', "skip.head"),
