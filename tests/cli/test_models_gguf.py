@@ -168,6 +168,7 @@ def test_a_folder_with_one_gguf_file_may_be_the_target(run: Run, tmp_path: Path)
     folder = tmp_path / "someone" / "Tiny-GGUF"
     file = gguf(folder / "tiny.gguf")
     gguf(folder / "mmproj-tiny.gguf")
+    gguf(folder / "mtp-tiny.gguf")
     pair = prepare(Wishes(target=folder)).pair
     assert (pair.spec.target.path, pair.spec.backend) == (str(file), "native")
     gguf(folder / "tiny-2.gguf")

@@ -303,7 +303,7 @@ def test_medusa_heads_are_found_by_their_own_name(hub: Hub, loopback: LoopbackHu
 
 def test_of_several_gguf_files_one_is_taken_whole(hub: Hub, loopback: LoopbackHub) -> None:
     parts = [f"m-Q8_0-0000{n}-of-00002.gguf" for n in (1, 2)]
-    names = ("m-Q4_K_M.gguf", "m-Q2_K.gguf", "mmproj-m.gguf", *parts)
+    names = ("m-Q4_K_M.gguf", "m-Q2_K.gguf", "mmproj-m.gguf", "mtp-m-Q4_K_M.gguf", *parts)
     assert listed(loopback, hub, *names) == {"m-Q4_K_M.gguf"}
     assert listed(loopback, hub, *names, file=parts[0]) == set(parts)
     deep = ("q4/m-00001-of-00002.gguf", "q4/m-00002-of-00002.gguf")

@@ -175,8 +175,9 @@ def _tensors(names: Sequence[str]) -> list[str]:
 
 
 def first_files(names: Sequence[str]) -> list[str]:
-    """First files of the GGUF models in `names`, without vision encoders (mmproj)."""
-    files = [n for n in names if n.endswith(".gguf") and "mmproj" not in n.lower()]
+    """First files of the GGUF models in `names`, without vision encoders (mmproj) and layers that draft (mtp)."""
+    whole = [n for n in names if n.endswith(".gguf") and not n.rpartition("/")[2].startswith("mtp-")]
+    files = [n for n in whole if "mmproj" not in n.lower()]
     return [n for n in files if (part := PART.fullmatch(n)) is None or int(part[2]) == 1]
 
 

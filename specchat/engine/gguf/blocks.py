@@ -39,7 +39,7 @@ Places = Iterator[tuple[str, StoredAs]]
 
 
 @dataclass(frozen=True)
-class Block:
+class FileBlock:
     """A block of a file; `before` begins the names of its tensors."""
 
     files: GgufFiles

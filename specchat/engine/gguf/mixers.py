@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from specchat.engine.gguf.blocks import Block, Places, StoredAs
+from specchat.engine.gguf.blocks import FileBlock, Places, StoredAs
 from specchat.engine.recipe import Attention, Delta, Latent, Selective, ShortConv
 
 
-def mixer(block: Block, of: Attention | ShortConv | Delta, paired: bool) -> Places:
+def mixer(block: FileBlock, of: Attention | ShortConv | Delta, paired: bool) -> Places:
     """The tensors of a mixer but for the norm before it; `paired` as in `config.Architecture`."""
     match of:
         case Attention(latent=Latent() as latent):
@@ -30,7 +30,7 @@ def unused(mixer: Attention) -> tuple[str, ...]:
     return (*shared, *(("attn_q_norm", "attn_k_norm") if nameless else ()))
 
 
-def _attention(block: Block, mixer: Attention, paired: bool) -> Places:
+def _attention(block: FileBlock, mixer: Attention, paired: bool) -> Places:
     qkv = mixer.qkv
     parts = ("q", "gate", "k", "v") if len(qkv.names) == 4 else ("q", "k", "v")
     orders: list[Sequence[int]] = []
@@ -58,7 +58,7 @@ def _attention(block: Block, mixer: Attention, paired: bool) -> Places:
         yield mixer.sinks, block.source("attn_sinks.weight")
 
 
-def _latent(block: Block, mixer: Attention, latent: Latent) -> Places:
+def _latent(block: FileBlock, mixer: Attention, latent: Latent) -> Places:
     yield from block.matrix(mixer.qkv, ["attn_q_a" if latent.query else "attn_q", "attn_kv_a_mqa"])
     yield from block.matrix(mixer.out, ["attn_output"])
     if latent.query:
@@ -75,7 +75,7 @@ def _latent(block: Block, mixer: Attention, latent: Latent) -> Places:
         yield from block.matrix(latent.key_value, ["attn_kv_b"])
 
 
-def _delta(block: Block, mixer: Delta) -> Places:
+def _delta(block: FileBlock, mixer: Delta) -> Places:
     # Files of Qwen3.5 hold the first value head of each key head, then the second ones; others as the recipe.
     tiled = "ssm_ba.weight" not in block and mixer.sharing > 1
     order = [sharing * mixer.key_heads + key for key in range(mixer.key_heads) for sharing in range(mixer.sharing)]
@@ -105,7 +105,7 @@ def _delta(block: Block, mixer: Delta) -> Places:
     yield from block.norm(mixer.norm, "ssm_norm")
 
 
-def _selective(block: Block, mixer: Delta, of: Selective) -> Places:
+def _selective(block: FileBlock, mixer: Delta, of: Selective) -> Places:
     yield from block.matrix(mixer.mix, ["ssm_in"])
     yield from block.matrix(mixer.out, ["ssm_out"])
     yield mixer.convolution, block.source("ssm_conv1d.weight", dims=3)

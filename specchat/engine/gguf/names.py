@@ -6,7 +6,7 @@ rearrangements: its conversion/.
 
 from collections.abc import Iterator
 
-from specchat.engine.gguf.blocks import Block, Places, StoredAs
+from specchat.engine.gguf.blocks import FileBlock, Places, StoredAs
 from specchat.engine.gguf.config import Architecture
 from specchat.engine.gguf.files import GgufFiles
 from specchat.engine.gguf.mixers import mixer, unused
@@ -56,7 +56,7 @@ def _halves(layer: Layer, known: Architecture) -> Iterator[Attention | ShortConv
 
 
 def _all(recipe: Recipe, files: GgufFiles, known: Architecture) -> Places:
-    whole = Block(files)
+    whole = FileBlock(files)
     yield from whole.matrix(recipe.embed, ["token_embd"])
     if not recipe.tied:
         yield from whole.matrix(recipe.head, ["output"])
@@ -67,7 +67,7 @@ def _all(recipe: Recipe, files: GgufFiles, known: Architecture) -> Places:
         yield from whole.norm(recipe.per_layer.norm, "per_layer_proj_norm")
     number = 0
     for layer in recipe.layers:
-        blocks = [Block(files, f"blk.{number + half}.") for half, _ in enumerate(_halves(layer, known))]
+        blocks = [FileBlock(files, f"blk.{number + half}.") for half, _ in enumerate(_halves(layer, known))]
         yield from layer_sources(blocks[0], blocks[-1], layer, known)
         if isinstance(layer.feed, Gated):
             curve = (StoredAs(key, number, dims=dims) for key, dims in CURVE.items())
@@ -75,7 +75,7 @@ def _all(recipe: Recipe, files: GgufFiles, known: Architecture) -> Places:
         number += len(blocks)
 
 
-def layer_sources(first: Block, block: Block, layer: Layer, known: Architecture) -> Places:
+def layer_sources(first: FileBlock, block: FileBlock, layer: Layer, known: Architecture) -> Places:
     """The sources of a layer; `block` has its MLP, and its mixer, too, where it is `first`."""
     yield from mixer(first, layer.mixer, known.paired)
     if isinstance(layer.feed, Experts):
@@ -97,7 +97,7 @@ def layer_sources(first: Block, block: Block, layer: Layer, known: Architecture)
         yield layer.scalar, block.source("layer_output_scale.weight")
 
 
-def _gated(block: Block, feed: Gated, end: str = "") -> Places:
+def _gated(block: FileBlock, feed: Gated, end: str = "") -> Places:
     """An MLP; `end` of the names of its tensors."""
     gate = f"ffn_gate{end}"
     whole = len(feed.gate_up.names) == 1 or f"{gate}.weight" not in block
@@ -105,7 +105,7 @@ def _gated(block: Block, feed: Gated, end: str = "") -> Places:
     yield from block.matrix(feed.down, [f"ffn_down{end}"])
 
 
-def _experts(block: Block, feed: Experts) -> Places:
+def _experts(block: FileBlock, feed: Experts) -> Places:
     yield from block.matrix(feed.router, ["ffn_gate_inp"])
     names = ["ffn_gate_up_exps"] if "ffn_gate_up_exps.weight" in block else ["ffn_gate_exps", "ffn_up_exps"]
     for number in range(feed.count):

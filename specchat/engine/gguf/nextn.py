@@ -6,7 +6,7 @@ from difflib import SequenceMatcher
 from itertools import islice
 
 from specchat.engine.errors import ModelError
-from specchat.engine.gguf.blocks import Block, Places
+from specchat.engine.gguf.blocks import FileBlock, Places
 from specchat.engine.gguf.config import ARCHITECTURES
 from specchat.engine.gguf.files import GgufFiles, file_parts
 from specchat.engine.gguf.names import layer_sources
@@ -46,7 +46,7 @@ def nextn_files(files: GgufFiles) -> GgufFiles | None:
 
 def nextn_sources(files: GgufFiles, number: int, layer: Layer, joined: Matrix, norms: Mapping[str, Norm]) -> Places:
     """The sources of such a layer, block `number` of files; `norms` by the names that they have there."""
-    block = Block(files, f"blk.{number}.")
+    block = FileBlock(files, f"blk.{number}.")
     yield from layer_sources(block, block, layer, ARCHITECTURES[files.architecture])
     yield from block.matrix(joined, ["nextn.eh_proj"])
     for name, norm in norms.items():

@@ -135,10 +135,10 @@ class GgufTensors:
 
     def _listed(self, source: StoredAs) -> Tensor:
         """A number of a list in the metadata, float32 [] or [1]."""
-        listed, place = self.files.headers[0].entries(source.name), source.expert or 0
-        if place >= len(listed) or not isinstance(listed[place], float):
-            raise ValueError(f"{source.name} has no real number {place} in the metadata")
-        return torch.tensor(listed[place], dtype=torch.float32).reshape(_with_ones((), source.dims))
+        listed, number = self.files.headers[0].entries(source.name), source.expert or 0
+        if number >= len(listed) or not isinstance(listed[number], float):
+            raise ValueError(f"{source.name} has no real number {number} in the metadata")
+        return torch.tensor(listed[number], dtype=torch.float32).reshape(_with_ones((), source.dims))
 
     def _latent(self, source: StoredAs) -> Tensor:
         """Keys and values of latents as one matrix, float32 [heads * (key + value), latent]."""

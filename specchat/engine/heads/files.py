@@ -11,7 +11,6 @@ from specchat.engine.formats.format import Format
 from specchat.engine.gguf.files import GgufFiles
 
 if TYPE_CHECKING:
-    from specchat.engine.gguf.tensors import GgufTensors
     from specchat.engine.weights.checkpoint import Checkpoint
 
 MEDUSA = "medusa_lm_head.safetensors"
@@ -28,7 +27,6 @@ class HeadFiles:
         frequent: the target whose `drafts` alone may be proposed by a head that has no output matrix of its own; None:
             all tokens.
         nextn: GGUF files that hold a target's own layer; None: safetensors files do.
-        gguf: the tensors of that layer, once its settings are known.
     """
 
     folder: Path
@@ -37,7 +35,7 @@ class HeadFiles:
     format: Format | None = None
     frequent: "Checkpoint | None" = None
     nextn: GgufFiles | None = None
-    gguf: "GgufTensors | None" = None
+    gguf: None = None
 
     @classmethod
     def open(cls, folder: Path) -> "HeadFiles":

@@ -11,13 +11,15 @@ trained for one token and drafts further ones from its own hidden states. FastMT
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.errors import ModelError
+from specchat.engine.formats.format import Format
 from specchat.engine.gguf.nextn import nextn_sources
 from specchat.engine.gguf.tensors import GgufTensors
 from specchat.engine.heads.feature import FeatureHead
@@ -28,7 +30,7 @@ from specchat.engine.heads.rows import HeadRows
 from specchat.engine.heads.target import FrequentScores, Target
 from specchat.engine.reference.ops import norm
 from specchat.engine.weights.gguf import GgufCheckpoint
-from specchat.engine.weights.weights import Weights
+from specchat.engine.weights.weights import Files, Weights
 
 
 class MtpHead(FeatureHead):
@@ -76,8 +78,18 @@ class MtpHead(FeatureHead):
         return self._scores(norm(self._final, hidden, self.tensors))
 
 
-def _placed(files: HeadFiles, given: MtpSettings) -> HeadFiles:
-    """`files` with the places of the layer's tensors, if they are GGUF files.
+@dataclass(frozen=True)
+class _GgufLayer:
+    """A layer in GGUF files, as `Weights` reads it."""
+
+    folder: Path
+    format: Format | None
+    gguf: GgufTensors
+    shards: tuple[Path, ...] = ()
+
+
+def _placed(files: HeadFiles, given: MtpSettings) -> Files:
+    """`files`, or the layer in them if they are GGUF files.
 
     Raises:
         ModelError: one is missing.
@@ -91,7 +103,7 @@ def _placed(files: HeadFiles, given: MtpSettings) -> HeadFiles:
             "was made with the whole layer."
         )
     stored = GgufCheckpoint(files.nextn, given.shape, files.settings, found)
-    return replace(files, gguf=GgufTensors(stored.files, stored.sources), format=stored.format)
+    return _GgufLayer(files.folder, stored.format, GgufTensors(stored.files, stored.sources))
 
 
 def _agree(files: HeadFiles, weights: Weights, layout: MtpLayout) -> None:
