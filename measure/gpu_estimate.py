@@ -110,7 +110,7 @@ def q4_k_m(config: ModelConfig) -> Gguf:
         far = number < len(layers) // 8 or number >= 7 * len(layers) // 8 or (number - len(layers) // 8) % 3 == 2
         types |= {name: "Q4_K" for one in layer.products for name in one.names}
         if far and isinstance(layer.mixer, Attention) and isinstance(layer.feed, Gated):
-            types |= {name: "Q6_K" for name in (*layer.feed.down.names, layer.mixer.qkv.names[-1])}
+            types |= dict.fromkeys((*layer.feed.down.names, layer.mixer.qkv.names[-1]), "Q6_K")
     return Gguf(types)
 
 

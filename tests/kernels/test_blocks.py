@@ -24,25 +24,25 @@ LIMITS = {
     "Q4_1": (96, 28_672, 5.1, 480, 548),
     "Q5_0": (96, 30_720, 5.5, 400, 646),
     "Q5_1": (96, 32_768, 5.6, 416, 638),
-    "Q8_0": (78, 21_504, 5.2, 280, 244),
+    "Q8_0": (78, 21_504, 5.2, 280, 250),
     "Q2_K": (96, 18_944, 5.5, 252, 646),
     "Q3_K": (96, 23_040, 5.6, 284, 664),
     "Q4_K": (96, 27_136, 5.2, 428, 546),
     "Q5_K": (96, 31_232, 5.7, 412, 636),
     "Q6_K": (112, 35_328, 5.6, 444, 632),
-    "IQ4_NL": (120, 26_624, 4.8, 416, 780),
-    "IQ4_XS": (122, 26_112, 4.9, 368, 788),
-    "IQ3_S": (122, 26_112, 4.9, 368, 788),
+    "IQ4_NL": (128, 26_624, 4.8, 416, 780),
+    "IQ4_XS": (128, 26_112, 4.9, 368, 788),
+    "IQ3_S": (128, 26_112, 4.9, 368, 788),
     "IQ2_XXS": (128, 22_016, 6.6, 304, 1080),
     "IQ2_S": (128, 23_040, 6.1, 284, 952),
 }
 """Of one row, by type: registers, shared memory, instructions a weight; of a pass: shared memory, integers."""
 OTHERS = {
     "Q2_K, 8 rows in wide programs": (96, 29_696, 5.5, 472, 1272),
-    "Q4_K, 8 rows in wide programs": (96, 46_080, 5.2, 824, 1080),
+    "Q4_K, 8 rows in wide programs": (104, 46_080, 5.2, 824, 1084),
     "IQ4_XS, 8 rows in wide programs": (128, 44_032, 4.8, 704, 1552),
     "Q4_K with silu, 8 rows": LIMITS["Q4_K"],
-    "Q4_0 of 896 inputs, 8 rows": (72, 13_312, 5.5, 152, 288),
+    "Q4_0 of 896 inputs, 8 rows": (72, 13_312, 5.5, 152, 296),
     "Q5_0 of 2880 inputs, 8 rows": (64, 8192, 8.6, 100, 240),
     "Q4_K gates of experts, 8 rows": LIMITS["Q4_K"],
     "Q4_K of experts, 8 rows": LIMITS["Q4_K"],
@@ -122,7 +122,7 @@ def test_many_rows_compiled_for_gpus_that_are_not_here(architectures: tuple[int,
         if report.name.startswith("IQ"):
             check(report, (255, 43_264, 10.3, 1600, 1220), CODES_SPILL)
         else:
-            check(report, (200, 46_336, 9.0, 1600, 740))
+            check(report, (200, 46_336, 9.1, 1600, 740))
 
 
 @compiled.NEWEST
