@@ -22,7 +22,7 @@ from specchat.engine.runners.host import NativeModel, host_model
 from specchat.engine.weights.checkpoint import Checkpoint
 
 PAGES = Path(__file__).parents[1] / "docs"
-PASSES = 40
+PASSES = 24
 
 
 def texts(checkpoint: Checkpoint, length: int, count: int) -> list[list[int]]:
