@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.model.kv_entries import LEAST_PEAK, loaded, stored
-from specchat.engine.recipe import KV_BLOCK
+from specchat.engine.recipe.mixers import KV_BLOCK
 from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.test_decoder import tokens
 from tests.engine.tiny import FAMILIES, checkpoint
@@ -83,7 +83,7 @@ def test_the_compiled_pass_rounds_alike(family: str, tmp_path: Path) -> None:
 def test_a_broken_model_shows_as_with_a_full_cache(tmp_path: Path) -> None:
     folder = checkpoint(tmp_path / "m", seed=2, **FAMILIES["llama"])
     weights = load_file(folder / "model.safetensors")
-    weights["model.layers.0.self_attn.v_proj.weight"][3] = torch.inf
+    weights["model.layers.0.self_attn.v_proj.weight"][3] = 3e38  # finite, and its products are not
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     found = Checkpoint.open(folder)
     int8 = CpuDecoder(replace(found, config=found.config.with_cache("int8")))

@@ -123,8 +123,8 @@ def _partial(
     v_base = operands.value + kv.to(tl.int64) * held * shape.dim
     k_scales, v_scales = None, None
     if operands.scales is not None:
-        k_scales = operands.scales.of_keys + kv.to(tl.int64) * held * shape.blocks.count
-        v_scales = operands.scales.of_values + kv.to(tl.int64) * held * shape.blocks.count
+        k_scales = operands.scales.of_keys + kv.to(tl.int64) * held * shape.blocks.of_head
+        v_scales = operands.scales.of_values + kv.to(tl.int64) * held * shape.blocks.of_head
     PADDED: tl.constexpr = shape.padded
     best = tl.full((_TILE,), float("-inf"), tl.float32)
     total = tl.zeros((_TILE,), tl.float32)

@@ -22,10 +22,10 @@ class Scales(NamedTuple):
 
 
 class Blocks(NamedTuple):
-    """Constants of a head in an int8 cache: values of a block, and blocks."""
+    """Constants of a head in an int8 cache: values of a block, and blocks of a head."""
 
     size: int
-    count: int
+    of_head: int
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -43,8 +43,8 @@ def put_int8(
     number = tl.arange(0, COUNT)
     d = number[:, None] * shape.blocks.size + tl.arange(0, shape.blocks.size)[None, :]
     tl.store(entries + entry * shape.dim + d, whole, mask=written & (d < shape.dim))
-    inside = written & (number < shape.blocks.count)
-    tl.store(scales + entry * shape.blocks.count + number, scale, mask=inside)
+    inside = written & (number < shape.blocks.of_head)
+    tl.store(scales + entry * shape.blocks.of_head + number, scale, mask=inside)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -66,8 +66,8 @@ def load_entries(
         return tl.load(entries + place, mask=valid, other=0.0)
     COUNT: tl.constexpr = shape.padded // shape.blocks.size
     number = tl.arange(0, COUNT)[None, :]
-    of_block = entry[:, None] * shape.blocks.count + number
-    scale = tl.load(scales + of_block, mask=there[:, None] & (number < shape.blocks.count), other=0.0)
+    of_block = entry[:, None] * shape.blocks.of_head + number
+    scale = tl.load(scales + of_block, mask=there[:, None] & (number < shape.blocks.of_head), other=0.0)
     whole = tl.load(entries + place, mask=valid, other=0).to(tl.float32)
     blocks = tl.reshape(whole, (shape.keys, COUNT, shape.blocks.size)) * scale[:, :, None]
     return tl.reshape(blocks, (shape.keys, shape.padded)).to(query.dtype)
@@ -80,4 +80,5 @@ def blocks_of(dim: int, scales: Scales | None) -> Blocks | None:
 
 def dequantised(entries: Tensor, scales: Tensor) -> Tensor:
     """The keys or values float32 [..., dim] of an int8 cache."""
-    return (entries.unflatten(-1, (scales.shape[-1], -1)).float() * scales[..., None]).flatten(-2)
+    blocks: Tensor = entries.unflatten(-1, (scales.shape[-1], -1)).float()
+    return (blocks * scales[..., None]).flatten(-2)

@@ -38,4 +38,5 @@ def loaded(rows: Tensor, size: int) -> Tensor:
     if rows.dtype != torch.int8:
         return rows
     scales = rows[..., size:].clone(memory_format=torch.contiguous_format).view(torch.float32)
-    return (rows[..., :size].unflatten(-1, (scales.shape[-1], -1)) * scales[..., None]).flatten(-2)
+    blocks: Tensor = rows[..., :size].unflatten(-1, (scales.shape[-1], -1)) * scales[..., None]
+    return blocks.flatten(-2)

@@ -120,7 +120,8 @@ def hidden_states(
     for index, each in enumerate(of.layers):
 
         def entries(*new: Tensor, layer: Layer = each, place: int = index if each.share is None else each.share) -> Any:
-            return made.setdefault(place, read_entries(layer.mixer, *new))
+            attends = new and isinstance(layer.mixer, Attention)
+            return made.setdefault(place, read_entries(layer.attention, *new) if attends else new)
 
         context = whole(each.mixer, tokens.shape, tokens.device)
         context = context._replace(entries=entries) if isinstance(context, Context) else context
@@ -150,7 +151,7 @@ def whole(of: Attention | ShortConv | Delta, shape: tuple[int, ...], device: tor
     return Context(rotation, partial(read_entries, of), seen, temper=tempered)
 
 
-def read_entries(of: Attention | ShortConv | Delta, *new: Tensor) -> tuple[Tensor, ...]:
+def read_entries(of: Attention, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
     """New keys and values float32 [..., head_dim] as later tokens read them from a cache."""
-    block = 0 if isinstance(of, Delta) else of.block
-    return tuple(loaded(stored(part, block), part.shape[-1]) for part in new)
+    key, value = (loaded(stored(part, of.block), of.head_dim) for part in (key, value))
+    return key, value
