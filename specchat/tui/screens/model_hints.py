@@ -11,7 +11,7 @@ Hint = tuple[str, str]
 
 @dataclass(frozen=True)
 class ListState:
-    """What keys can do now, beside the marked offer.
+    """Uses of keys now, other than those that the marked offer tells.
 
     Attributes:
         loaded: the marked offer is the loaded pair.
