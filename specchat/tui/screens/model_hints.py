@@ -60,7 +60,7 @@ def _hints_of(offer: Offer, now: ListState) -> Iterator[Hint]:
     if offer.drafts.proposals:
         yield "ctrl+d with a draft", "ctrl+d drafts"
     if now.loaded:
-        yield "ctrl+t tunes it", "ctrl+t tunes"
-        yield "ctrl+r measures it", ""
+        yield "ctrl+t tunes", "ctrl+t tunes"
+        yield "ctrl+r measures", ""
     if now.addable:
         yield "ctrl+s saves to models.toml", "ctrl+s saves"
