@@ -281,9 +281,22 @@ def test_a_model_is_shown_by_its_path(run: Run, tmp_path: Path) -> None:
 
 
 def test_models_are_found_on_the_hub(run: Run) -> None:
-    assert [hit["repo"] for hit in json.loads(run("models", "find", "small", "--json").stdout)] == [SMALL]
+    (hit,) = json.loads(run("models", "find", "small", "--json").stdout)
+    assert (hit["repo"], hit["format"], hit["file"]) == (SMALL, "safetensors", "")
+    assert hit["size"] > 100_000
     assert SMALL in run("models", "find", "small").stdout
     assert run("models", "find", "no", "such").exit_code == ExitCode.DOWNLOAD
+
+
+def test_downloads_of_one_model_are_one_row_and_named_by_show(run: Run) -> None:
+    rows = [row.split()[0] for row in run("models").stdout.splitlines()]
+    assert "qwen3-8b-gguf" in rows
+    assert "qwen3-8b" not in rows
+    listed = {model["id"]: model for model in json.loads(run("models", "--json").stdout)["models"]}
+    assert listed["qwen3-8b-gguf"]["variant_of"] == "qwen3-8b"
+    assert listed["qwen3-8b"]["variant_of"] is None
+    shown = run("models", "show", "qwen3-8b").stdout
+    assert "or            qwen3-8b-gguf, download 5.7 GB" in shown
 
 
 def test_a_search_that_nobody_answers_ends_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -245,3 +245,13 @@ async def test_a_variant_that_is_here_stands_for_itself(hub: LoopbackHub, tmp_pa
         await pilot.press(*"tiny")
         await wait_until(pilot, lambda: names(screen) == ["Tiny local", "Tiny whole"])
         assert [offer.variants for offer in screen.rows] == [(), ()]
+
+
+async def test_a_row_is_chosen_by_a_click(hub: LoopbackHub, tmp_path: Path) -> None:
+    checkpoint(tmp_path / "own" / "mine")
+    app = app_at(hub.endpoint, tmp_path)
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = await opened(app, pilot)
+        await wait_until(pilot, lambda: "mine" in screen_text(app))
+        await pilot.click(OptionList, offset=(3, names(screen).index("mine")))
+        await wait_until(pilot, lambda: app.session.loaded.id == "mine")

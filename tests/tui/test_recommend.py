@@ -84,7 +84,7 @@ async def test_the_list_of_models_offers_it_and_the_dialog_shows_progress_and_ta
 ) -> None:
     async with chatting(toml, jobs, size=size) as (app, pilot):
         await pilot.press("f3")
-        await wait_until(pilot, lambda: "r measures it" in screen_text(app))
+        await wait_until(pilot, lambda: "ctrl+r measures" in screen_text(app))
         await pilot.press("ctrl+r")
         await wait_until(pilot, lambda: "enter begins" in screen_text(app))
         await pilot.press("enter")

@@ -11,7 +11,7 @@ Hint = tuple[str, str]
 
 @dataclass(frozen=True)
 class ListState:
-    """What keys can do now, beside the marked offer.
+    """Uses of keys now, other than those that the marked offer tells.
 
     Attributes:
         loaded: the marked offer is the loaded pair.
@@ -60,7 +60,7 @@ def _hints_of(offer: Offer, now: ListState) -> Iterator[Hint]:
     if offer.drafts.proposals:
         yield "ctrl+d with a draft", "ctrl+d drafts"
     if now.loaded:
-        yield "ctrl+t tunes it", "ctrl+t tunes"
-        yield "ctrl+r measures it", ""
+        yield "ctrl+t tunes", "ctrl+t tunes"
+        yield "ctrl+r measures", ""
     if now.addable:
         yield "ctrl+s saves to models.toml", "ctrl+s saves"

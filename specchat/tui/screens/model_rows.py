@@ -36,7 +36,7 @@ class ModelRows:
     def _facts(self, offer: Offer, share: str) -> tuple[str, ...]:
         amount = share or words.amount(offer)
         if self._columns is _NARROW:
-            return amount.removeprefix("download "), offer.fit.verdict
+            return amount.replace("download ", "↓ "), offer.fit.verdict
         return amount, words.fits(offer), words.speed(offer), offer.licence
 
 
