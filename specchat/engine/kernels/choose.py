@@ -59,13 +59,8 @@ def _choose(
     candidates = scored.candidates + row.to(tl.int64) * strides.scores
     blocks = tl.cdiv(vocab, BLOCK)
     b = tl.arange(0, BLOCKS)
-    place = row * strides.blocks + b
-    bests = tl.load(scored.best + place, mask=b < blocks, other=float("-inf"))
-    top = tl.max(bests, 0)
-    token = tl.min(tl.where(bests == top, tl.load(scored.best_id + place, mask=b < blocks, other=0), 2147483647), 0)
-    totals = tl.load(scored.total + place, mask=b < blocks, other=0.0)
-    base = tl.where(top == float("-inf"), 0.0, top)
-    mass = tl.sum(totals * tl.exp(bests - base), 0)
+    of_blocks = row * strides.blocks + b
+    top, token, base, mass = _best(scored, of_blocks, b < blocks)
     # Without an allowed token all scores are equal, and the first token is the lowest.
     if (tl.load(state.integers + _GREEDY) == 0) & (top > float("-inf")):
         key = tl.load(state.seed)
@@ -93,8 +88,8 @@ def _choose(
                 token, filters.Distribution(scores, cut, last, top, mass), candidates, n, key, position, stream, BLOCK
             )
         else:
-            noisy = tl.load(scored.drawn + place, mask=b < blocks, other=float("-inf"))
-            ids = tl.load(scored.drawn_id + place, mask=b < blocks, other=0)
+            noisy = tl.load(scored.drawn + of_blocks, mask=b < blocks, other=float("-inf"))
+            ids = tl.load(scored.drawn_id + of_blocks, mask=b < blocks, other=0)
             token = tl.min(tl.where(noisy == tl.max(noisy, 0), ids, 2147483647), 0)
         tl.store(scored.kept + row * 4, cut)
         tl.store(scored.kept + row * 4 + 1, last)
@@ -120,6 +115,17 @@ def _choose(
     if purpose == _CHOOSE:
         tl.store(state.sure + at, tl.exp(tl.load(scores + token) - base) / tl.maximum(mass, 1e-30))
     tl.store(chosen + row, token)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _best(scored: Scored, of_blocks: tl.tensor, inside: tl.tensor) -> tuple[tl.tensor, tl.tensor, tl.tensor, tl.tensor]:
+    """Return a row's largest score, its first token, that score or 0 without an allowed token, and the row's mass."""
+    bests = tl.load(scored.best + of_blocks, mask=inside, other=float("-inf"))
+    top = tl.max(bests, 0)
+    token = tl.min(tl.where(bests == top, tl.load(scored.best_id + of_blocks, mask=inside, other=0), 2147483647), 0)
+    totals = tl.load(scored.total + of_blocks, mask=inside, other=0.0)
+    base = tl.where(top == float("-inf"), 0.0, top)
+    return top, token, base, tl.sum(totals * tl.exp(bests - base), 0)
 
 
 @triton.jit  # type: ignore[untyped-decorator]

@@ -78,13 +78,13 @@ def _combine(
     for chunk in range(first, splits, _CHUNK):
         split = chunk + tl.arange(0, _CHUNK)
         mine = split < splits
-        place = split * sizes.stride_split + row * sizes.heads + head
-        bests = tl.load(sums.best + place, mask=mine, other=float("-inf"))
+        of_head = split * sizes.stride_split + row * sizes.heads + head
+        bests = tl.load(sums.best + of_head, mask=mine, other=float("-inf"))
         new = tl.maximum(best, tl.max(bests, 0))
         weight = tl.exp2(bests - new)
         fade = tl.exp2(best - new)
-        totals = tl.load(sums.total + place, mask=mine, other=0.0)
-        where = sums.mixed + place[:, None] * shape.dim + d[None, :]
+        totals = tl.load(sums.total + of_head, mask=mine, other=0.0)
+        where = sums.mixed + of_head[:, None] * shape.dim + d[None, :]
         parts = tl.load(where, mask=mine[:, None] & (d[None, :] < shape.dim), other=0.0)
         total = total * fade + tl.sum(totals * weight, 0)
         mixed = mixed * fade + tl.sum(parts * weight[:, None], 0)

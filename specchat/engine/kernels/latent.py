@@ -76,8 +76,8 @@ def _expand(
         source = tl.where(d < shape.rotated // 2, 2 * d, 2 * (d - shape.rotated // 2) + 1)
     PLAIN: tl.constexpr = shape.dim - shape.rotated
     if kind == 0:
-        place = tl.where(rotated, PLAIN + source, d - shape.rotated)
-        x = summed(queries.first + row * queries.row + head * shape.dim + place, d < shape.dim, queries)
+        column = tl.where(rotated, PLAIN + source, d - shape.rotated)
+        x = summed(queries.first + row * queries.row + head * shape.dim + column, d < shape.dim, queries)
     elif kind == 1:
         x = summed(shared.first + row * shared.row + source, rotated, shared)
         x += summed(parts.first + row * parts.row + head * PLAIN + d - shape.rotated, plain, parts)

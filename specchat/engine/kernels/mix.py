@@ -88,8 +88,8 @@ def _add_mixture(
         added = tl.zeros((COLUMNS,), tl.float32)
         if there:
             for k in tl.static_range(TOP):
-                place = tl.load(of.places + row * TOP + k)
-                one = summed(of.made.first + place * hidden + column, inside, of.made)
+                pair = tl.load(of.places + row * TOP + k)
+                one = summed(of.made.first + pair * hidden + column, inside, of.made)
                 added += tl.load(of.shares + row * TOP + k) * one
             if of.after is not None:
                 added = normed(added, of.after, column, inside, hidden)

@@ -128,11 +128,11 @@ def _route(
     ones = taken.to(tl.int32)
     many = tl.sum(ones, 0)
     begin = tl.cumsum(many, 0) - many
-    place = begin[None, :] + tl.cumsum(ones, 0) - ones
+    sorted_pair = begin[None, :] + tl.cumsum(ones, 0) - ones
     pair = row * shape.pairs + order
     tl.store(out.shares + pair, share, mask=taken)
-    tl.store(out.places + pair, place, mask=taken)
-    tl.store(out.rows + place, tl.broadcast_to(row, (shape.rows, shape.experts)), mask=taken)
+    tl.store(out.places + pair, sorted_pair, mask=taken)
+    tl.store(out.rows + sorted_pair, tl.broadcast_to(row, (shape.rows, shape.experts)), mask=taken)
     tiles = (many + TILE - 1) // TILE
     many_tiles = tl.sum(tiles, 0)
     slot, number = (tl.cumsum(tiles, 0) - tiles)[:, None], tl.arange(0, shape.most)[None, :]

@@ -34,16 +34,16 @@ def load(
     """
     BK: tl.constexpr = program.inputs
     inputs = weight.inputs
-    place = tl.arange(0, BK)
+    column = tl.arange(0, BK)
     if program.form.block > 0:
-        place = place // 8 % 4 * (BK // 4) + place // 32 * 8 + place % 8
+        column = column // 8 % 4 * (BK // 4) + column // 32 * 8 + column % 8
     there = (row < rows)[:, None]
     if not program.whole:
-        there = there & (place < inputs - k)[None, :]
+        there = there & (column < inputs - k)[None, :]
     if weight.order is not None:
-        place = tl.load(weight.order + (k + place), mask=place < inputs - k, other=0)
-        return tl.load(x + ((origin * inputs)[:, None] + place[None, :]), mask=there, other=0.0)
-    where = (origin * inputs)[:, None] + place[None, :]
+        column = tl.load(weight.order + (k + column), mask=column < inputs - k, other=0)
+        return tl.load(x + ((origin * inputs)[:, None] + column[None, :]), mask=there, other=0.0)
+    where = (origin * inputs)[:, None] + column[None, :]
     if program.form.block > 0:
         # The compiler does not see through the division that 8 values are neighbours.
         where = tl.max_contiguous(tl.multiple_of(where, (1, 8)), (1, 8))

@@ -276,5 +276,5 @@ class Recipe:
 
 
 def _entry_shape(of: Attention) -> tuple[int, int, bool]:
-    """What layers that share KV entries must have in common."""
+    """Common facts of layers that share KV entries."""
     return of.kv_heads, of.head_dim, of.int8_cache

@@ -119,9 +119,11 @@ def hidden_states(
     made: dict[int, tuple[Tensor, ...]] = {}
     for index, each in enumerate(of.layers):
 
-        def entries(*new: Tensor, layer: Layer = each, place: int = index if each.share is None else each.share) -> Any:
+        def entries(
+            *new: Tensor, layer: Layer = each, number: int = index if each.share is None else each.share
+        ) -> Any:
             attends = new and isinstance(layer.mixer, Attention)
-            return made.setdefault(place, read_entries(layer.attention, *new) if attends else new)
+            return made.setdefault(number, read_entries(layer.attention, *new) if attends else new)
 
         context = whole(each.mixer, tokens.shape, tokens.device)
         context = context._replace(entries=entries) if isinstance(context, Context) else context
