@@ -79,10 +79,12 @@ def nextn(checkpoint: Checkpoint, weights: Weights, arch: str) -> dict[str, Tens
         for name, one in whole.items()
         if name.startswith(before)
     }
-    for key, norm in given.norms.items():
-        found[f"blk.{number}.nextn.{key}.weight"] = weights.get(f"{norm.name}.weight", norm.size) + norm.plus_one
-    joined = given.joined
-    found[f"blk.{number}.nextn.eh_proj.weight"] = weights.get(f"{joined.names[0]}.weight", recipe.hidden, joined.inputs)
+    layout, plus_one = given.layout, recipe.norm.plus_one
+    ends = {"hnorm": layout.of_state, "enorm": layout.of_token, "shared_head_norm": layout.final}
+    for end, name in ends.items():
+        found[f"blk.{number}.nextn.{end}.weight"] = weights.get(f"{name}.weight", recipe.hidden) + plus_one
+    joined = weights.get(f"{layout.joined}.weight", recipe.hidden, 2 * recipe.hidden)
+    found[f"blk.{number}.nextn.eh_proj.weight"] = joined
     return found
 
 

@@ -110,11 +110,11 @@ def test_every_architecture_is_among_them(tmp_path: Path) -> None:
     assert ARCHITECTURES.keys() - seen == {"qwen2vl", "qwen3vl", "qwen3vlmoe"}  # as those without images
 
 
-@pytest.mark.parametrize("name", ["llama-gqa-untied", "qwen3_5", "qwen3_moe", "phi3-whole", "granitemoehybrid"])
+@pytest.mark.parametrize("name", ["llama-gqa-untied", "qwen3_5", "qwen3_moe", "phi3-whole", "nemotron_h-experts"])
 @pytest.mark.parametrize("kind", ["q8_0", "q4_0"])
 def test_quantised_rows_and_columns_are_moved_as_blocks(name: str, kind: Kind, tmp_path: Path) -> None:
     """The logits are those of the values that the package reads, in the places where the folder has them."""
-    widths = ("moe_intermediate_size", "shared_expert_intermediate_size", "shared_intermediate_size")
+    widths = ("moe_intermediate_size", "shared_expert_intermediate_size", "moe_shared_expert_intermediate_size")
     shape = {"intermediate_size": 128} | dict.fromkeys(widths, 32)
     folder = Checkpoint.open(checkpoint(tmp_path / "model", **settings(name) | shape))
     write(folder, tmp_path / "x.gguf", kind)
