@@ -118,7 +118,7 @@ class _GgufFile(_Weights):
     architecture: str = ""
 
 
-class _File(Foreign):
+class _HubFile(Foreign):
     rfilename: str
 
 
@@ -130,7 +130,7 @@ class _HubModel(Foreign):
     pipeline_tag: str | None = None
     safetensors: _Weights | None = None
     gguf: _GgufFile | None = None
-    siblings: list[_File] | None = Field(None, description="a list of files")
+    siblings: list[_HubFile] | None = Field(None, description="a list of files")
     config: dict[str, object] | None = Field(None, description="an object")
 
 

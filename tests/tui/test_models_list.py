@@ -123,7 +123,7 @@ async def test_no_column_is_cut_once_the_list_is_longer_than_its_room(tmp_path: 
     places = ModelPlaces(Hub("http://127.0.0.1:1", tmp_path / "cache"))
     app = make_app(FakeEngine(), changed(LAUNCH, places=lambda: places), load_catalog(None))
     async with app.run_test(size=(120, 36)) as pilot:
-        screen = await mark(app, pilot, "Qwen3 8B + 0.6B")
+        screen = await mark(app, pilot, "Qwen3 8B + 0.6B, GGUF")
         await wait_until(pilot, lambda: "apache-2.0" in screen_text(app))
         rows = [row for row in screen_text(app).splitlines() if "apache-2.0" in row or "gemma" in row]
         assert screen.query_one(OptionList).max_scroll_y
