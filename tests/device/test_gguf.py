@@ -121,7 +121,7 @@ def test_what_is_held_is_planned(opened: Checkpoint, in_main: int) -> None:
     if in_main and not experts:
         pytest.skip("no experts")
     of = Model(opened.config, "cuda", opened.quant, opened.format, experts_in_main=in_main)
-    with fake_torch():
+    with fake_torch(computes=True):
         planned = plan(of, None, CONTEXT, processors(GPU)).need("cuda")
         weights = load(opened, None, GPU, torch.float16, experts_in_main=in_main)
         model = DeviceDecoder(opened.config, weights, CONTEXT, GPU, torch.float16)
