@@ -55,12 +55,12 @@ def main() -> None:
     parser.add_argument("--model", type=Path, default=demo_model("target"))
     parser.add_argument("--tokens", type=int, default=1024)
     parser.add_argument("--texts", type=int, default=4)
-    given = parser.parse_args()
-    full = Checkpoint.open(given.model)
+    options = parser.parse_args()
+    full = Checkpoint.open(options.model)
     int8 = replace(full, config=full.config.with_cache("int8"))
-    models = [host_model(one, given.tokens) for one in (full, int8)]
+    models = [host_model(one, options.tokens) for one in (full, int8)]
     divergences, alike, times = list[Tensor](), 0, list[list[float]]()
-    for tokens in texts(full, given.tokens, given.texts):
+    for tokens in texts(full, options.tokens, options.texts):
         for p, q in zip(*(distributions(model, tokens) for model in models), strict=True):
             divergences.append((p.exp() * (p - q)).sum(-1))
             alike += int((p.argmax(-1) == q.argmax(-1)).sum())
@@ -72,7 +72,7 @@ def main() -> None:
     of_rows = " / ".join(f"{min(seen):.2f} ms" for seen in zip(*times, strict=True))
     shares = f"{found.mean():.2e} | {found.quantile(0.99):.2e} | {found.max():.2e} | {alike / len(found):.2%}"
     held = " / ".join(f"{size:,.0f}" for size in sizes)
-    print(f"| {given.model.name} | {len(found):,} | {shares} | {held} | {of_rows} |")
+    print(f"| {options.model.name} | {len(found):,} | {shares} | {held} | {of_rows} |")
 
 
 if __name__ == "__main__":

@@ -127,7 +127,7 @@ def _step(
     own = held.positions + (head * tl.num_programs(1) + tl.program_id(1)) * 2
     d = tl.arange(0, KEY_DIM)
     column = tl.program_id(1) * shape.columns + tl.arange(0, shape.columns)
-    entries = held.states + head * KEY_DIM * VALUE_DIM + d[:, None] * VALUE_DIM + column[None, :]
+    state_at = held.states + head * KEY_DIM * VALUE_DIM + d[:, None] * VALUE_DIM + column[None, :]
     # Within an entry, or a row.
     of_key = head // shape.sharing * KEY_DIM + d
     of_value = head * VALUE_DIM + column
@@ -145,22 +145,22 @@ def _step(
     fits = (text - base <= shape.back + shape.slack) & (first + rows - base <= shape.slots - shape.taps + 1)
     fold = tl.where(fits, base, tl.maximum(text - shape.back, base))
     if (fold > base) | (text == 0):
-        older = tl.load(entries, mask=(d >= 0)[:, None] & begun, other=0.0)
-        tl.store(entries, _brought(older, log, base, fold, stride_entry, shape))
+        older = tl.load(state_at, mask=(d >= 0)[:, None] & begun, other=0.0)
+        tl.store(state_at, _brought(older, log, base, fold, stride_entry, shape))
         tl.debug_barrier()
 
     tip = tl.where(begun, tl.load(own + 1), -1)
     is_tip = (tip >= base) & (tip <= text)
     since = tl.where(is_tip, tip, fold)
-    origin = tl.load(entries + tl.where(is_tip, size, 0))
+    origin = tl.load(state_at + tl.where(is_tip, size, 0))
     origin = _brought(origin, log, since, text, stride_entry, shape)
     # The text mostly goes on after a wide pass, and else may go on from many a place near its beginning.
     if (rows <= shape.wide) & ((is_tip == 0) | (text - tip > shape.lag)):
-        tl.store(entries + size, origin)
+        tl.store(state_at + size, origin)
         tip = text
     state = _stepped(origin, log, entries, inputs, at, rows, stride_entry, shape)
     if rows > shape.wide:
-        tl.store(entries + size, state)
+        tl.store(state_at + size, state)
         tip = first + rows
     tl.store(own, fold)
     tl.store(own + 1, tip)

@@ -106,7 +106,7 @@ class ReferenceDecoder(CachedDecoder):
         cache, base = (self.cache.keys[place], self.cache.values[place]), self.cache.bases[place]
 
         def entries(*new: Tensor) -> tuple[Tensor, Tensor]:
-            own = [stored(part, of.block) for part in new]
+            rows = [stored(part, of.block) for part in new]
             for kind, kept in enumerate(cache):
                 if row.ancestors:
                     before = slice(row.position - len(row.ancestors) - base, row.position - base)
@@ -115,9 +115,9 @@ class ReferenceDecoder(CachedDecoder):
                 if row.node is not None:
                     node = self._nodes[place][kind][:, row.node : row.node + 1]
                     # Later nodes of the pass overwrote what the layer that is shared with has put in the cache.
-                    kept[:, here] = node.copy_(own[kind]) if own else node
-                elif own:
-                    kept[:, here] = own[kind]
+                    kept[:, here] = node.copy_(rows[kind]) if rows else node
+                elif rows:
+                    kept[:, here] = rows[kind]
             return self.cache.read(index, max(0, end - of.window) if of.window else 0, end)
 
         if isinstance(of, ShortConv):
@@ -135,8 +135,8 @@ class ReferenceDecoder(CachedDecoder):
         if not self._nodes:
             rows = [MAX_TREE_NODES if layer.share is None else 0 for layer in self._recipe.layers]
             pairs = zip(self.cache.keys, rows, strict=True)
-            made = [keys.new_zeros(len(keys), count, keys.shape[2]) for keys, count in pairs]
-            self._nodes = [(nodes, nodes.clone()) for nodes in made]
+            scratch = [keys.new_zeros(len(keys), count, keys.shape[2]) for keys, count in pairs]
+            self._nodes = [(nodes, nodes.clone()) for nodes in scratch]
 
     def _keep_entries(self, rows: Sequence[int], start: int) -> None:
         for index, nodes in enumerate(self._nodes):

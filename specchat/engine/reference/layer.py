@@ -116,14 +116,12 @@ def hidden_states(
     """
     states = [embed(of, tokens, tensors)]
     own = token_inputs(of, states[0], tokens, tensors)
-    made: dict[int, tuple[Tensor, ...]] = {}
+    held: dict[int, tuple[Tensor, ...]] = {}
     for index, each in enumerate(of.layers):
 
-        def entries(
-            *new: Tensor, layer: Layer = each, number: int = index if each.share is None else each.share
-        ) -> Any:
+        def entries(*new: Tensor, layer: Layer = each, owner: int = index if each.share is None else each.share) -> Any:
             attends = new and isinstance(layer.mixer, Attention)
-            return made.setdefault(number, read_entries(layer.attention, *new) if attends else new)
+            return held.setdefault(owner, read_entries(layer.attention, *new) if attends else new)
 
         context = whole(each.mixer, tokens.shape, tokens.device)
         context = context._replace(entries=entries) if isinstance(context, Context) else context

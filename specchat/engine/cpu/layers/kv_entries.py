@@ -58,8 +58,8 @@ def put_int8(builder: Any, x: Address, size: Count, block: Count, out: Address) 
         first = builder.add(x, builder.mul(builder.mul(loop.index, block), constant(4)))
         builder.store(splat(LEAST_PEAK), peak)
 
-        def widen(place: Any, first: Any = first) -> None:
-            value = load(builder, first, place)
+        def widen(offset: Any, first: Any = first) -> None:
+            value = load(builder, first, offset)
             magnitude = instruction(builder, f"llvm.fabs.v{LANES}f32", VECTOR, [value])
             # What is no number counts as infinite, so that it leaves no numbers in its block.
             magnitude = builder.select(builder.fcmp_unordered("uno", value, value), splat(np.inf), magnitude)
@@ -71,10 +71,10 @@ def put_int8(builder: Any, x: Address, size: Count, block: Count, out: Address) 
         store(builder, scale, builder.add(out, size), loop.index)
         scales, values = broadcast(builder, scale), builder.add(out, builder.mul(loop.index, block))
 
-        def put(place: Any, first: Any = first, scales: Any = scales, values: Any = values) -> None:
-            scaled = builder.fdiv(load(builder, first, place), scales)
+        def put(offset: Any, first: Any = first, scales: Any = scales, values: Any = values) -> None:
+            scaled = builder.fdiv(load(builder, first, offset), scales)
             whole = builder.fptosi(instruction(builder, f"llvm.rint.v{LANES}f32", VECTOR, [scaled]), WORDS)
-            builder.store(builder.trunc(whole, BYTES), at(builder, values, place, BYTES, 1), align=1)
+            builder.store(builder.trunc(whole, BYTES), at(builder, values, offset, BYTES, 1), align=1)
 
         each_vector(builder, block, put)
 
@@ -83,13 +83,13 @@ def _larger(builder: Any, a: Any, b: Any) -> Any:
     return builder.select(builder.fcmp_ordered(">", a, b), a, b)
 
 
-def _vector(builder: Any, int8: int, row: Any, place: Any, size: Any, block: Any) -> Any:
-    """A vector of the key or value at address `row`, from its value `place` on."""
+def _vector(builder: Any, int8: int, row: Any, offset: Any, size: Any, block: Any) -> Any:
+    """A vector of the key or value at address `row`, from its value `offset` on."""
     if not int8:
-        return load(builder, row, place)
-    of_block = builder.lshr(place, builder.cttz(block, ir.Constant(ir.IntType(1), 1)))
+        return load(builder, row, offset)
+    of_block = builder.lshr(offset, builder.cttz(block, ir.Constant(ir.IntType(1), 1)))
     scale = load(builder, builder.add(row, size), of_block, F32)
-    return builder.fmul(load_widened(builder, INT8, row, place, LANES), broadcast(builder, scale))
+    return builder.fmul(load_widened(builder, INT8, row, offset, LANES), broadcast(builder, scale))
 
 
 @primitive
@@ -130,9 +130,9 @@ def dots(
             each_vector(builder, size, add)
             summed = _sums(builder, [builder.load(slot) for slots in sums for slot in slots])
             for r in range(most):
-                place = builder.add(builder.mul(constant(begun + r), row), first)
+                offset = builder.add(builder.mul(constant(begun + r), row), first)
                 lanes = ir.Constant(ir.VectorType(I32, KEYS), [KEYS * r + i for i in range(KEYS)])
-                store(builder, builder.shuffle_vector(summed, summed, lanes), out, place)
+                store(builder, builder.shuffle_vector(summed, summed, lanes), out, offset)
 
 
 def _sums(builder: Any, vectors: list[Any]) -> Any:
@@ -191,9 +191,9 @@ def _mix(
 ) -> None:
     """Mix `panels` vectors of the values from their number `first` on; `rows` and `panels` are constants."""
     sums = zeros(builder, rows, panels, LANES)
-    places = [builder.add(first, constant(LANES * p)) for p in range(panels)]
+    offsets = [builder.add(first, constant(LANES * p)) for p in range(panels)]
     with cgutils.for_range(builder, most) as loop:
         value = builder.add(values, builder.mul(loop.index, entry))
-        vectors = [_vector(builder, 1, value, place, size, block) for place in places]
+        vectors = [_vector(builder, 1, value, offset, size, block) for offset in offsets]
         add_products(builder, sums, scores, row, loop.index, vectors)
     put_sums(builder, [[builder.load(slot) for slot in of_row] for of_row in sums], out, size)
