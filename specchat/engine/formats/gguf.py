@@ -37,8 +37,8 @@ is an odd number times that of the super-block."""
 class Parts(NamedTuple):
     """Blocks taken apart; n are the blocks of the file.
 
-    `low` and `high` are those of `layout.Blocks`, uint8 [n, bytes of a block]; `scales` and `minimums` [n, scales of a block]; `supers` and
-    `minimum_supers` float16 [n, 1], of types with super-blocks.
+    `low` and `high` are those of `layout.Blocks`, uint8 [n, bytes of a block]; `scales` and `minimums` [n, scales of a
+    block]; `supers` and `minimum_supers` float16 [n, 1], of types with super-blocks.
     """
 
     low: "Tensor"
