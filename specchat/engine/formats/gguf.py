@@ -121,9 +121,9 @@ def _plane(octets: "Tensor", bits: int, run: int) -> "Tensor":
     size = run * bits // 8
     moved = torch.complex128 if size % 16 == 0 else torch.int64 if size % 8 == 0 else torch.int32
     found = torch.empty(len(octets), octets.shape[1] // run, 8 // bits, size, dtype=torch.uint8)
-    for place in range(8 // bits):
-        joined = joined_fields((words >> bits * place).bitwise_and_(mask), bits)
-        found.view(moved)[:, :, place] = joined.view(len(octets), -1, size).view(moved)
+    for number in range(8 // bits):
+        joined = joined_fields((words >> bits * number).bitwise_and_(mask), bits)
+        found.view(moved)[:, :, number] = joined.view(len(octets), -1, size).view(moved)
     return found.flatten(1)
 
 
