@@ -28,7 +28,7 @@ class LlamaServer:
     """llama.cpp's server within this process, asked without HTTP."""
 
     def __init__(self, file: Path, threads: int, clock: Callable[[], float]) -> None:
-        import xllamacpp  # type: ignore[import-not-found,unused-ignore]
+        import xllamacpp  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
         given = xllamacpp.CommonParams()
         given.model.path, given.hostnames, given.port = str(file), ["127.0.0.1"], 0
@@ -98,7 +98,7 @@ def main() -> None:
     print("| file | tokens/s | llama.cpp | ratio, quartiles | 8 rows over 1 |\n|---|---|---|---|---|")
     with made(options.made) as files:
         for file in (*options.files, *files):
-            ours, theirs = (kind(file, options.threads, clock) for kind in (Ours, LlamaServer))
+            ours, theirs = Ours(file, options.threads, clock), LlamaServer(file, options.threads, clock)
             for one in (ours, theirs):
                 one.rate(2)
             rates = [(ours.rate(options.tokens), theirs.rate(options.tokens)) for _ in range(options.repeats)]

@@ -138,6 +138,21 @@ def test_each_weight_of_four_bits_is_its_number_of_the_code(made: Callable[[int,
     np.testing.assert_array_equal(found[:, :OUTPUTS], np.sqrt(np.float32(inputs)) * dense.T)
 
 
+@pytest.mark.parametrize("kind", ["Q4_0", "Q4_K", "Q6_K"])
+def test_each_weight_in_blocks_is_what_it_stands_for(kind: str) -> None:
+    """As above; whatever is taken away from a whole block leaves each weight exact, alone and among 32 rows."""
+    pytest.importorskip("gguf")
+    from tests.engine.test_gguf_types import matrix as matrix_of
+
+    weight, packed = matrix_of(kind, OUTPUTS, 256), Packed()
+    packed.add(weight)
+    found = product(packed, np.eye(256, dtype=np.float32))
+    dense = dequantised(weight, torch.float32).numpy()
+    np.testing.assert_array_equal(found[:, :OUTPUTS], 16 * dense.T)
+    np.testing.assert_array_equal(look_up(packed.table, range(OUTPUTS)), dense)
+    np.testing.assert_array_equal(product(packed, np.eye(256, dtype=np.float32)[9:10])[0], found[9])
+
+
 def test_parts_that_begin_a_vector_keep_their_outputs() -> None:
     weight, bias = matrix().half(), torch.arange(OUTPUTS).float()
     together, apart = Packed(), Packed()

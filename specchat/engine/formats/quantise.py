@@ -240,13 +240,15 @@ def fields(octets: Tensor, bits: int) -> Tensor:
 
 def from_fields(numbers: Tensor, bits: int) -> Tensor:
     """Bytes [..., n * bits / 8] of the lowest `bits` bits of numbers uint8 [..., n]: the inverse of `fields`."""
-    if bits == 8:
-        return numbers.contiguous()
-    words = (numbers & ((1 << bits) - 1)).view({4: torch.int16, 2: torch.int32, 1: torch.int64}[bits])
-    # Halves of a word are joined, then halves of these.
-    for step in range(3 - bits.bit_length() + 1):
-        words = words | words >> ((8 - bits) << step)
-    return words.to(torch.uint8)
+    return joined_fields((numbers & ((1 << bits) - 1)).view(torch.int64), bits).view(*numbers.shape[:-1], -1)
+
+
+def joined_fields(words: Tensor, bits: int) -> Tensor:
+    """Bytes uint8 [n * bits] of numbers of 4, 2 or 1 bits, which are the bytes of words, int64 [n]; overwrites them."""
+    for step in range(4 - bits.bit_length()):
+        # Each byte is joined with the one after it, then with the next two, then with the next four.
+        words.bitwise_or_(words >> ((8 - bits) << step))
+    return words.view({4: torch.int16, 2: torch.int32, 1: torch.int64}[bits]).to(torch.uint8)
 
 
 def dequantised(weight: Weight, dtype: torch.dtype) -> Tensor:

@@ -214,10 +214,10 @@ class Reader:
         shift = scaled(self._bytes("shifts", place, 1), "shift_supers") if shifts == MINIMUMS else None
         return scaled(octets, "supers"), shift
 
-    def _powers(self, place: Any) -> Any:
+    def _powers(self, first: Any) -> Any:
         """Powers of two by their exponents; that of 0 is below the normal numbers, half of the next one's."""
         builder = self._builder
-        words = _shifted(builder, builder.zext(self._bytes("scales", place, 1), WORDS), -MANTISSA)
+        words = _shifted(builder, builder.zext(self._bytes("scales", first, 1), WORDS), -MANTISSA)
         least = _words(1 << MANTISSA - 1)
         return builder.bitcast(builder.select(builder.icmp_signed(">", words, least), words, least), VECTOR)
 
