@@ -116,7 +116,7 @@ def test_a_scale_that_is_no_number_is_told_by_its_matrix(data: bytes, tmp_path: 
     path.write_bytes(data[:at] + struct.pack("<e", scale) + data[at + 2 :])
     with (
         Weights(Checkpoint.open(path)) as weights,
-        pytest.raises(ModelError, match="layers.1.mlp.down_proj has scales"),
+        pytest.raises(ModelError, match=r"layers\.1\.mlp\.down_proj has scales"),
     ):
         weights.linear("model.layers.1.mlp.down_proj", 64, 256)
 
