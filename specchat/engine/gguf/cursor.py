@@ -36,7 +36,7 @@ class HeaderCursor:
         self._file, self.at = file, 0
         self.size = os.fstat(file.fileno()).st_size
         self._window, self._begin = b"", 0
-        """Bytes of the file, and the place of the first one."""
+        """Bytes of the file, and the offset of the first one."""
         self.texts = MAX_LIST_ENTRIES
         """List texts that may still be read."""
         self.unpadded = 0
@@ -51,7 +51,7 @@ class HeaderCursor:
         return found
 
     def take(self, size: int) -> int:
-        """Pass `size` bytes; returns the place of the first one."""
+        """Pass `size` bytes; returns the offset of the first one."""
         start = self.at
         if size < 0 or start + size > self.size:
             raise ValueError("it ends in its header")
@@ -60,8 +60,8 @@ class HeaderCursor:
         self.at = start + size
         return start
 
-    def place(self, start: int, size: int) -> int:
-        """The place in the window of bytes that `take` passed."""
+    def window_offset(self, start: int, size: int) -> int:
+        """The offset in the window of bytes that `take` passed."""
         if not self._begin <= start <= start + size <= self._begin + len(self._window):
             self._window = self.bytes_at(start, min(max(size, WINDOW_BYTES), self.size - start))
             self._begin = start
@@ -69,8 +69,8 @@ class HeaderCursor:
 
     def number(self, form: str) -> Value:
         size = struct.calcsize(form)
-        place = self.place(self.take(size), size)
-        value: Value = struct.unpack_from(form, self._window, place)[0]
+        offset = self.window_offset(self.take(size), size)
+        value: Value = struct.unpack_from(form, self._window, offset)[0]
         return value
 
     def count(self, most: int, what: str, form: str = "<Q") -> int:
@@ -85,8 +85,8 @@ class HeaderCursor:
         start = self.take(size)
         if size > most:
             return ""
-        place = self.place(start, size)
-        return self._window[place : place + size].decode("utf-8", "replace")
+        offset = self.window_offset(start, size)
+        return self._window[offset : offset + size].decode("utf-8", "replace")
 
     def list_head(self) -> tuple[int, int]:
         """The kind and the number of a list's entries, texts within those that may still be read."""
