@@ -151,7 +151,7 @@ def _gguf_about(hub: Hub, source: ModelSource) -> tuple[About | None, str]:
             return None, look_up(hub, source.repo, source.revision).licence
         about = about_gguf(folder / source.file)
     if about.why_not:
-        raise ModelError(f"{about.place}: {about.why_not}.")
+        raise ModelError(f"{source.label}: {about.why_not}.")
     return about, about.licence
 
 

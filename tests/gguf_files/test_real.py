@@ -1,7 +1,7 @@
 """Real GGUF files as targets: transformers' greedy text on the dequantised weights, and plain's by every strategy."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -71,10 +71,10 @@ def file(request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.fixture(scope="module")
-def session(file: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+def session(file: Path, tmp_path_factory: pytest.TempPathFactory) -> Session:
     """The file with its own first layers as a draft."""
     draft = first_layers(file, tmp_path_factory.mktemp("draft") / "draft.gguf")
-    yield load(PairSpec("p", "P", on_cpu(file), on_cpu(draft), context=512), lambda _: None)
+    return load(PairSpec("p", "P", on_cpu(file), on_cpu(draft), context=512), lambda _: None)
 
 
 def first_layers(file: Path, made: Path) -> Path:

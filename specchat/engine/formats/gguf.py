@@ -21,13 +21,9 @@ if TYPE_CHECKING:
 
 BLOCK = 32
 """Numbers of a block of the simple types, and of half a pair of blocks in most K types."""
-<<<<<<< /tmp/ours.py
 READ_BYTES = 1 << 20
 """Bytes of rows that are taken apart at a time: fresh memory, and calls for little of it, take longer than the work."""
-NONLINEAR = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
-=======
 OF_FOUR_BITS = tuple(map(float, (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)))
->>>>>>> /tmp/t.py
 """The values of a nibble in the IQ4 types."""
 OF_TWO_BITS = (1.0, 3.125, 5.375, 0.0)
 OF_THREE_BITS = {

@@ -60,7 +60,7 @@ class HeaderCursor:
         self.at = start + size
         return start
 
-    def offset(self, start: int, size: int) -> int:
+    def window_offset(self, start: int, size: int) -> int:
         """The offset in the window of bytes that `take` passed."""
         if not self._begin <= start <= start + size <= self._begin + len(self._window):
             self._window = self.bytes_at(start, min(max(size, WINDOW_BYTES), self.size - start))
@@ -69,7 +69,7 @@ class HeaderCursor:
 
     def number(self, form: str) -> Value:
         size = struct.calcsize(form)
-        offset = self.offset(self.take(size), size)
+        offset = self.window_offset(self.take(size), size)
         value: Value = struct.unpack_from(form, self._window, offset)[0]
         return value
 
@@ -85,7 +85,7 @@ class HeaderCursor:
         start = self.take(size)
         if size > most:
             return ""
-        offset = self.offset(start, size)
+        offset = self.window_offset(start, size)
         return self._window[offset : offset + size].decode("utf-8", "replace")
 
     def list_head(self) -> tuple[int, int]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from specchat.engine.errors import ForeignModel
+from specchat.engine.errors import ForeignModel, ModelError
 from specchat.engine.formats.gguf import MXFP4, TYPES, Gguf
 from specchat.engine.gguf.blocks import StoredAs
 from specchat.engine.gguf.config import ARCHITECTURES, settings
@@ -51,6 +51,7 @@ class GgufCheckpoint:
         nextn = nextn_files(files)
         raw = settings(files) | dict.fromkeys(KEYS, layers(nextn))
         config = parsed_settings(files.path, raw)
+        _check_layers(files, config.recipe)
         _check_rotations(files, config.recipe)
         known = ARCHITECTURES[files.architecture]
         found = sources(config.recipe, files, known)
@@ -92,6 +93,20 @@ class GgufCheckpoint:
                 counted[stored.type] += stored.bytes
         most = max(counted, key=lambda kind: counted[kind])
         return most if counted[most] else ""
+
+
+def _check_layers(files: GgufFiles, recipe: Recipe) -> None:
+    """Check that each layer has tensors: memory for an invented number of layers would be planned for minutes.
+
+    Raises:
+        ModelError: one has none.
+    """
+    there = {name.split(".", 2)[1] for name in files.tensors if name.startswith("blk.")}
+    if missing := next((layer for layer in range(len(recipe.layers)) if str(layer) not in there), None):
+        raise ModelError(
+            f"{files.path} has no tensors of layer {missing}, of {len(recipe.layers)} that its header states. "
+            "Download it again."
+        )
 
 
 def _check_rotations(files: GgufFiles, recipe: Recipe) -> None:
