@@ -16,7 +16,7 @@ from specchat.engine.errors import ModelError
 from specchat.engine.kernels import paths
 from specchat.engine.kernels.combine import Extras, combine
 from specchat.engine.kernels.gpu_shapes import SHARING_HEADS
-from specchat.engine.kernels.kv_entries import Blocks, Scales, blocks_of, load_entries
+from specchat.engine.kernels.kv_entries import HeadBlocks, Scales, blocks_of, load_entries
 from specchat.engine.kernels.partial_sums import partial_sums
 from specchat.engine.kernels.paths import RowPlaces
 from specchat.engine.kernels.workspace import Workspace, keys_at_once, padded, registers
@@ -58,7 +58,7 @@ class AttentionShape(NamedTuple):
     padded: int
     keys: int
     split: int
-    blocks: Blocks | None
+    blocks: HeadBlocks | None
 
 
 @triton.jit(do_not_specialize=["rows", "shared_tiles", "window"])  # type: ignore[untyped-decorator]

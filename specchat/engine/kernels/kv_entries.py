@@ -21,7 +21,7 @@ class Scales(NamedTuple):
     of_values: Tensor
 
 
-class Blocks(NamedTuple):
+class HeadBlocks(NamedTuple):
     """Constants of a head in an int8 cache: values of a block, and blocks of a head."""
 
     size: int
@@ -73,9 +73,9 @@ def load_entries(
     return tl.reshape(blocks, (shape.keys, shape.padded)).to(query.dtype)
 
 
-def blocks_of(dim: int, scales: Scales | None) -> Blocks | None:
+def blocks_of(dim: int, scales: Scales | None) -> HeadBlocks | None:
     """The blocks of heads of `dim` values with these scales, if any."""
-    return None if scales is None else Blocks(dim // scales.of_keys.shape[-1], scales.of_keys.shape[-1])
+    return None if scales is None else HeadBlocks(dim // scales.of_keys.shape[-1], scales.of_keys.shape[-1])
 
 
 def dequantised(entries: Tensor, scales: Tensor) -> Tensor:

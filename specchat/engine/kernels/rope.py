@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from specchat.engine.kernels.ahead import Ahead, fetch
-from specchat.engine.kernels.kv_entries import Blocks, Scales, blocks_of, put_int8
+from specchat.engine.kernels.kv_entries import HeadBlocks, Scales, blocks_of, put_int8
 from specchat.engine.kernels.partial_sums import PartialSums, constant, partial_sums, summed
 
 _CHUNK = tl.constexpr(16)
@@ -77,7 +77,7 @@ class RopeShape(NamedTuple):
     width: int
     step: int
     late: bool
-    blocks: Blocks | None
+    blocks: HeadBlocks | None
 
 
 @triton.jit(do_not_specialize=["rows", "parts"])  # type: ignore[untyped-decorator]

@@ -49,8 +49,10 @@ def _speed(shown: Gauges) -> Iterable[Row]:
         return
     number, words = figures.faster(shown.speed.speedup)
     yield from _large(number[:-1], ".slow" if shown.speed.slower else ".big", f"x {words}")
-    beside = f"{'as' if words == figures.AS_FAST else 'than'} without{', lately' if shown.speed.lately else ' drafts'}"
-    yield _ends(styled(beside, ".label"), f"{speed} tok/s")
+    comparison = (
+        f"{'as' if words == figures.AS_FAST else 'than'} without{', lately' if shown.speed.lately else ' drafts'}"
+    )
+    yield _ends(styled(comparison, ".label"), f"{speed} tok/s")
     if shown.speed.interval is not None:
         yield styled(f"95 % sure: {figures.faster_between(shown.speed.speedup, *shown.speed.interval)}", ".label")
 

@@ -29,7 +29,7 @@ GROUP = 8
 FLOATS, HALVES, SIGNED, UNSIGNED, EXPONENTS = range(5)
 """Scales of blocks: float32, float16, bytes that a float16 multiplies, or those of the exponents of float32."""
 UNSHIFTED, ZEROS, MINIMUMS, PAIRED = range(4)
-"""What is taken away in a block: nothing; an int8 from each number; a minimum, stored as scales are or in their bytes.
+"""Shifts that blocks take away: nothing; an int8 from each number; a minimum, stored as scales are or in their bytes.
 """
 LINE = 64
 """Bytes of a cache line."""
@@ -94,7 +94,7 @@ SHIFTED = BlockForm(4, coded=True, shifts=ZEROS).form
 """Formats of `layout.FourBit`, the second with zero points."""
 
 
-class Reader:
+class BlockReader:
     """Code that reads the weights of a product's panels from panel `first` on.
 
     Attributes:

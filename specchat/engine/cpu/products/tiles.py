@@ -23,7 +23,7 @@ from specchat.engine.cpu.primitives.simd import (
     store,
     wide_vectors,
 )
-from specchat.engine.cpu.products.blocks import GROUP, Reader
+from specchat.engine.cpu.products.blocks import GROUP, BlockReader
 from specchat.engine.memory.vectors import LANES
 
 FLOAT32, FLOAT16, BFLOAT16, INT8 = range(4)
@@ -117,7 +117,7 @@ def block_tile(
 
     The scale multiplies a block's sum, not each weight, which halves the multiplications.
     """
-    weights = Reader(builder, form, matrix, first)
+    weights = BlockReader(builder, form, matrix, first)
     put_sums(builder, [[splat(0.0)] * panels] * rows, y, y_row)
     with cgutils.for_range(builder, weights.blocks) as outer:
         sums = zeros(builder, rows, panels, LANES)
@@ -136,7 +136,7 @@ def block_tile(
 
 def add_scaled(
     builder: Any,
-    weights: Reader,
+    weights: BlockReader,
     sums: list[list[Any]],
     factors: list[tuple[Any, Any]],
     totals: Any,
@@ -155,7 +155,7 @@ def add_scaled(
             store(builder, found, y, place)
 
 
-def fetch_group(builder: Any, weights: Reader, panel: int, group: Any) -> None:
+def fetch_group(builder: Any, weights: BlockReader, panel: int, group: Any) -> None:
     """Prefetch a group of a panel."""
     for address, octet in weights.lines(panel, group):
         fetch(builder, address, [octet], 1)

@@ -20,7 +20,7 @@ from specchat.engine.cpu.primitives.simd import (
     splat,
     store,
 )
-from specchat.engine.cpu.products.blocks import GROUP, Reader
+from specchat.engine.cpu.products.blocks import GROUP, BlockReader
 from specchat.engine.cpu.products.tiles import add_products, add_scaled, fetch_group, zeros
 from specchat.engine.memory.vectors import LANES
 
@@ -57,7 +57,7 @@ def add_blocks(
     y is float32 [rows, panels, LANES]. `room` holds a block of the panels: float32 [block, panels, LANES]. The sums of
     `few` rows and `side` panels are in registers, those of the rows that remain with all panels at a time.
     """
-    weights = Reader(builder, form, matrix, first)
+    weights = BlockReader(builder, form, matrix, first)
     size = panels * LANES
     map_vectors(builder, builder.mul(rows, constant(size)), lambda: splat(0.0), y)
     tiles = builder.sdiv(rows, constant(few))
@@ -83,7 +83,7 @@ def add_blocks(
             add(builder.add(done, loop.index), 1, 0, panels)
 
 
-def _unpack(builder: Any, weights: Reader, panels: int, block: Any, room: Any) -> None:
+def _unpack(builder: Any, weights: BlockReader, panels: int, block: Any, room: Any) -> None:
     """room[k, p] = the value of the weight of input k of a block and panel p."""
     with cgutils.for_range(builder, weights.of_block) as loop:
         group = builder.add(builder.mul(block, weights.of_block), loop.index)
@@ -114,7 +114,7 @@ def _sums(
 def read_row(builder: Any, form: int, matrix: Address, row: Count, room: Address, out: Address) -> None:
     """out = output `row` of a PRODUCT in blocks, float32 [inputs]; `room` holds a block of a panel."""
     lane = builder.srem(row, constant(LANES))
-    weights = Reader(builder, form, matrix, builder.sdiv(row, constant(LANES)))
+    weights = BlockReader(builder, form, matrix, builder.sdiv(row, constant(LANES)))
     with cgutils.for_range(builder, weights.blocks) as outer:
         _unpack(builder, weights, 1, outer.index, room)
         factors = weights.factors(0, outer.index)
