@@ -20,6 +20,7 @@ GIB = 1 << 30
 OVERHEAD_GIB = PROGRAM_GIB
 NF4_GPU_BYTES = 0.516
 NF4_CPU_BYTES = 0.5625
+MXFP4_BYTES = 0.53125
 AWQ_BYTES = 4.625 / 8
 AWQ_STORED_BYTES = (4 + (16 + 4) / 128) / 8
 
@@ -210,8 +211,8 @@ def _needs(source: Mapping[str, Any], context: int, drafts: bool = False) -> tup
         return model.on_gpu(context, quantised), model.on_cpu(context, quantised), 2 * (model.parameters + model.beside)
     if repo in IN_MXFP4:
         stored = IN_MXFP4[repo]
-        gpu = stored.held(context, 0.53125, 2, stored.windows_on_gpu)
-        return gpu, stored.held(context, 0.625, 4, stored.windows_on_cpu), stored.bytes
+        gpu = stored.held(context, MXFP4_BYTES, 2, stored.windows_on_gpu)
+        return gpu, stored.held(context, MXFP4_BYTES, 4, stored.windows_on_cpu), stored.bytes
     shape = SHAPES[repo.removesuffix("-AWQ")]
     if repo.endswith("-AWQ"):
         return shape.in_awq(context)

@@ -68,6 +68,11 @@ class Plan:
         verifying = gpu_need.verifying(self.target.config) if self.target.place == "cuda" else 0
         return Need(weights, cache, (GPU_RUNTIME if needs else 0) + verifying + own)
 
+    def with_int8_cache(self) -> "Plan":
+        """Return the plan with the KV entries of both models in 8 bits."""
+        target, *draft = (replace(model, config=model.config.with_cache("int8")) for model in self.models)
+        return replace(self, target=target, draft=draft[0] if draft else None)
+
     def on(self, place: Place) -> "Plan":
         """Return the plan with both models on `place`."""
         moved = replace(self.draft, place=place) if self.draft else None
@@ -140,9 +145,20 @@ def nearest(plan: Plan, available: Mapping[Place, int | None]) -> str:
         return fits(making_room(changed, available), available)
 
     contexts = range(_rounded(plan.context, CONTEXT_STEP) - CONTEXT_STEP, LEAST_CONTEXT - 1, -CONTEXT_STEP)
-    longest = bisect_left(contexts, True, key=lambda context: fitting(replace(plan, context=context)))
-    if longest < len(contexts):
-        return f"It fits with context = {contexts[longest]}."
+
+    def longest(changed: Plan) -> int:
+        """The longest context with which `changed` fits; 0: none."""
+        if fitting(changed):
+            return changed.context
+        found = bisect_left(contexts, True, key=lambda context: fitting(replace(changed, context=context)))
+        return contexts[found] if found < len(contexts) else 0
+
+    full, int8 = longest(plan), longest(plan.with_int8_cache())
+    of_int8 = 'cache = "int8"' + f" and context = {int8}" * (int8 < plan.context)
+    if full:
+        return f"It fits with context = {full}{f', or with {of_int8}' if int8 > full else ''}."
+    if int8:
+        return f"It fits with {of_int8}."
     for changed, words in _alternatives(plan):
         if fitting(changed):
             return f"It fits with {words}."
