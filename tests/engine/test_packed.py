@@ -154,7 +154,7 @@ def test_matrices_that_awq_left_dense_and_biases_are_read(tmp_path: Path) -> Non
     need = place(spec, Checkpoint.open(stored), None, 64, Machine("no GPU", None), 1).plan.need("cpu")
     assert need.weights + need.cache == pytest.approx(models[0].memory(), rel=0.001)
     listed = about_folder(stored, "m")
-    assert plan(_model(spec.target, listed, FreeMemory(None, None, threads=1)), None, 64).need("cpu") == need
+    assert plan(_model(spec.target, listed, None, FreeMemory(None, None, threads=1)), None, 64).need("cpu") == need
 
 
 def test_zero_points_follow_their_rows() -> None:
@@ -227,7 +227,7 @@ def test_what_is_not_read_goes_by_transformers(settings: dict[str, Any], method:
     with pytest.raises(ForeignModel, match=f"quantised with {method}, and specchat's decoder runs"):
         Checkpoint.open(stored)
     about = about_folder(stored, "m")
-    assert (about.config, about.foreign) == (None, "modelopt" not in method)
+    assert (about.config, bool(about.foreign)) == (None, "modelopt" not in method)
     assert about.foreign or f"quantised with {method}, which neither" in about.why_not
 
 
@@ -246,7 +246,7 @@ def test_orders_of_inputs_beside_experts_and_later_norms_go_by_transformers(tmp_
         with pytest.raises(ForeignModel, match="its gptq weights have inputs in another order"):
             Checkpoint.open(stored)
         about = about_folder(stored, "m")
-        assert (about.config, about.stored, about.foreign) == (None, None, True)
+        assert (about.config, about.stored, bool(about.foreign)) == (None, None, True)
 
 
 def test_matrices_of_unlike_orders_become_dense() -> None:

@@ -88,14 +88,14 @@ def recurrent(tmp_path_factory: pytest.TempPathFactory) -> Session:
 def test_what_is_told_of_a_pair(session: Session, recurrent: Session) -> None:
     told = session.info
     assert {s.name for s in told.strategies if s.available} == {"plain", *DRAFTING}
-    assert told.device.startswith("transformers, cpu, ")
-    assert told.exactness.startswith(("checked: choices closer than ", "row-invariant"))
+    assert told.load.device.startswith("transformers, cpu, ")
+    assert told.notes.exactness.startswith(("checked: choices closer than ", "row-invariant"))
     assert told.strategy("swift").reason == "transformers runs all layers"
-    assert told.note == ""
+    assert told.notes.note == ""
     alone = recurrent.info
     assert {s.name for s in alone.strategies if s.available} == {"plain", "auto"}
     assert alone.strategy("lookup").reason.startswith("plain only: several tokens at once")
-    assert alone.exactness == "one token after the other: nothing is drafted"
+    assert alone.notes.exactness == "one token after the other: nothing is drafted"
 
 
 @pytest.mark.parametrize("name", ["session", "hybrid"])
@@ -124,8 +124,8 @@ def test_stop_conditions_hold_within_a_draft(
 
 def test_a_pair_without_backend_goes_to_transformers_where_our_decoder_cannot(folders: tuple[Path, Path]) -> None:
     told = loaded(pair(folders[0], backend="native")).info
-    assert told.device.startswith("transformers")
-    assert told.note.startswith("transformers runs this pair: model_type 'stablelm' is not one")
+    assert told.load.device.startswith("transformers")
+    assert told.notes.note.startswith("transformers runs this pair: model_type 'stablelm' is not one")
 
 
 FOREIGN: dict[str, tuple[dict[str, object], str]] = {
@@ -160,7 +160,7 @@ def test_settings_that_our_decoder_lacks_go_to_transformers(name: str, context: 
 def test_a_context_that_our_decoder_cannot_have_is_told(tmp_path: Path) -> None:
     told = loaded(pair(checkpoint(tmp_path / "m"), backend="native", context=512)).info
     assert told.context == 256
-    assert told.warning == f"context = 512 is more than {tmp_path}/m can hold: it is run with 256 tokens, its longest."
+    assert told.notes.warning == f"context = 512 is more than {tmp_path}/m can hold: it is run with 256 tokens, its longest."
 
 
 def test_a_checkpoint_of_our_own_is_written_alike_and_drafts(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def told(url: str) -> str:
 @pytest.mark.parametrize("kind", KINDS)
 def test_text_and_acceptance_are_the_servers_own(kind: str, servers: Callable[..., str], chatting: Chatting) -> None:
     url = servers(kind)
-    assert chatting.load(url).note.endswith("without drafting") == (kind == "none")
+    assert chatting.load(url).notes.note.endswith("without drafting") == (kind == "none")
     before = counters(httpx2.get(f"{url}/metrics").text, "llamacpp:spec_decode_num_")
     events = chatting.ask()
     reply = finished([*events])

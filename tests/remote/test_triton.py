@@ -104,8 +104,8 @@ def test_it_is_found_out_and_so_is_the_model_that_writes(chatting: Chatting) -> 
     pages["v2__repository__index"].insert(1, {"name": "half", "state": "UNAVAILABLE"})
     pages["v2__models__resnet"] = {"name": "resnet", "inputs": [{"name": "image"}]}
     with serving(**pages) as one:
-        assert chatting.load(one.url, tokenizer=DEMO).note.startswith("words: ")
-        assert chatting.load(one.url, tokenizer=DEMO, model="llmapi").server.endswith("TensorRT-LLM's backend")
+        assert chatting.load(one.url, tokenizer=DEMO).notes.note.startswith("words: ")
+        assert chatting.load(one.url, tokenizer=DEMO, model="llmapi").server.name.endswith("TensorRT-LLM's backend")
         missing = chatting.tried(one.url, tokenizer=DEMO, model="wrods")
     assert isinstance(missing, Failed)
     assert missing.message == f'{one.url} has no model "wrods", but words.'

@@ -140,7 +140,7 @@ async def test_error_messages(kind: str) -> None:
             engine.fail_load("model", EVIL)
             use_pair(app.chat, app.chat.catalog.pairs[0])
         else:
-            app.session.loaded._deaths = 5
+            app.session.loaded._deaths.count = 5
             engine._ready.append(Failed(None, "died", EVIL))
             engine._alive = False
             engine._notify()
