@@ -63,14 +63,16 @@ def load_entries(
     d = tl.arange(0, shape.padded)
     offset, valid = entry[:, None] * shape.dim + d[None, :], there[:, None] & (d[None, :] < shape.dim)
     if scales is None:
-        return tl.load(entries + offset, mask=valid, other=0.0)
-    COUNT: tl.constexpr = shape.padded // shape.blocks.size
-    number = tl.arange(0, COUNT)[None, :]
-    of_block = entry[:, None] * shape.blocks.of_head + number
-    scale = tl.load(scales + of_block, mask=there[:, None] & (number < shape.blocks.of_head), other=0.0)
-    whole = tl.load(entries + offset, mask=valid, other=0).to(tl.float32)
-    blocks = tl.reshape(whole, (shape.keys, COUNT, shape.blocks.size)) * scale[:, :, None]
-    return tl.reshape(blocks, (shape.keys, shape.padded)).to(query.dtype)
+        found = tl.load(entries + offset, mask=valid, other=0.0)
+    else:
+        COUNT: tl.constexpr = shape.padded // shape.blocks.size
+        number = tl.arange(0, COUNT)[None, :]
+        of_block = entry[:, None] * shape.blocks.of_head + number
+        scale = tl.load(scales + of_block, mask=there[:, None] & (number < shape.blocks.of_head), other=0.0)
+        whole = tl.load(entries + offset, mask=valid, other=0).to(tl.float32)
+        blocks = tl.reshape(whole, (shape.keys, COUNT, shape.blocks.size)) * scale[:, :, None]
+        found = tl.reshape(blocks, (shape.keys, shape.padded)).to(query.dtype)
+    return found
 
 
 def blocks_of(dim: int, scales: Scales | None) -> HeadBlocks | None:
