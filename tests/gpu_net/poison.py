@@ -52,7 +52,7 @@ STEP_KEEPS = {
     "_verifier.tail": ALL,
     "_verifier.recent": ALL,
     # Always 0: a level is judged from its first row on.
-    "_trees.growth.step.node": ALL,
+    "drafts.trees.growth.step.node": ALL,
 }
 """Of `DeviceExecutor`: the text so far, the sampler's options, sub-layers left out, and what hangs together how."""
 
@@ -61,7 +61,7 @@ DRAFT_KEEPS = {
     "_flags._flags": ALL,
     "_tail": ALL,
     "_recent": ALL,
-    "_trees.growth.step.node": ALL,
+    "trees.growth.step.node": ALL,
 }
 """Of `CapturedDrafts`: the same, for drafts that begin before the host has read the last step's report."""
 HEAD_KEEPS = {f"drafts._heads.{name}": ALL for name in ("_before", "_width", "_alone")}

@@ -108,8 +108,8 @@ def test_buffers_are_found_wherever_they_are_held(runner: Runner) -> None:
         "_state.sure",
         "_verifier._on_host",
         "_verifier._scored.candidates",
-        "_trees._chosen",
-        "_trees.growth.best",
-        "_trees.growth.step.fed",
+        "drafts.trees._chosen",
+        "drafts.trees.growth.best",
+        "drafts.trees.growth.step.fed",
     }
     assert not any("weight" in path or "keys" in path for path in found)
