@@ -284,10 +284,10 @@ def test_targets_that_are_not_of_our_own_decoder_are_refused(
 ) -> None:
     foreign = checkpoint(tmp_path / "foreign")
     settings = json.loads((foreign / "config.json").read_text())
-    (foreign / "config.json").write_text(json.dumps(settings | {"model_type": "starcoder2"}))
+    (foreign / "config.json").write_text(json.dumps(settings | {"model_type": "stablelm"}))
     (tmp_path / "x.gguf").write_bytes(b"GGUF")
     for table, words in (
-        (f'target = {{ path = "{foreign}" }}', "model_type 'starcoder2' is not one that specchat's decoder runs"),
+        (f'target = {{ path = "{foreign}" }}', "model_type 'stablelm' is not one that specchat's decoder runs"),
         (f'backend = "gguf"\ntarget = {{ path = "{tmp_path}/x.gguf" }}', "it is run by gguf"),
         (f'backend = "hf"\ntarget = {{ path = "{foreign}" }}', "it is run by hf"),
     ):
