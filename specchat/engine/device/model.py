@@ -5,6 +5,7 @@ from operator import itemgetter
 
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding
 
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.graphs import Graphs, current
@@ -74,7 +75,10 @@ class DeviceModel:
     def embed(self, tokens: Sequence[int] | Tensor, normed: bool = True) -> Tensor:
         """Input of the first layer: float32 [len(tokens), hidden]; without `normed` before any norm of embeddings."""
         table, rows = self.decoder.weights.embed, torch.as_tensor(tokens, device=self.device)
-        found = dequantised(by_rows(table, itemgetter(rows)), self.decoder.dtype).float()
+        if isinstance(table, Tensor):
+            found = embedding(rows, table).float()
+        else:
+            found = dequantised(by_rows(table, itemgetter(rows)), self.decoder.dtype).float()
         found = found if self._recipe.embed_scale == 1 else found * self._recipe.embed_scale
         return unscaled(found, self._recipe.embed_eps if normed else None)
 
