@@ -38,7 +38,7 @@ def session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     """A draft by either, whose tokens have other numbers."""
     root = tmp_path_factory.mktemp("others")
     if request.param == "transformers":
-        made = network("starcoder2")
+        made = network("stablelm")
         target = saved(made, root / "target")
         draft = saved(network_perturbed(made), root / "draft")
         tokenizer([SPECIAL[0], *reversed(SPECIAL[1:])]).save(str(draft / "tokenizer.json"))
