@@ -160,7 +160,10 @@ def test_settings_that_our_decoder_lacks_go_to_transformers(name: str, context: 
 def test_a_context_that_our_decoder_cannot_have_is_told(tmp_path: Path) -> None:
     told = loaded(pair(checkpoint(tmp_path / "m"), backend="native", context=512)).info
     assert told.context == 256
-    assert told.notes.warning == f"context = 512 is more than {tmp_path}/m can hold: it is run with 256 tokens, its longest."
+    assert (
+        told.notes.warning
+        == f"context = 512 is more than {tmp_path}/m can hold: it is run with 256 tokens, its longest."
+    )
 
 
 def test_a_checkpoint_of_our_own_is_written_alike_and_drafts(tmp_path: Path) -> None:
