@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 Mixture = Literal["Q4_0", "Q4_K_M", "Q6_K", "Q8_0"]
 DEVIATION = 0.02
-"""Of weights."""
+"""Standard deviation of weights."""
 POOL = 1 << 14
 """Blocks of a type that differ; tensors repeat them."""
 BYTE_TOKENS = 256
