@@ -2,6 +2,7 @@
 
 import builtins
 import random
+import re
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from specchat.engine.protocol.events import Loading
 from specchat.engine.protocol.pair import GgufOptions, ModelSource, PairSpec
 from specchat.installing import install_command
 from tests.llama_cpp.conftest import loaded, pair
+from tests.models.made import gguf
 
 needs_llama = pytest.mark.needs_llama
 
@@ -170,6 +172,10 @@ def test_a_gpu_that_llama_cpp_was_not_built_for_is_told(files: tuple[Path, Path]
             load(PairSpec("x", "X", source, None, "gguf"), lambda _: None)
 
 
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    assert refused(tmp_path / "x.gguf") == f"{tmp_path / 'x.gguf'} is missing. Give the .gguf file of the model."
+
+
 def test_without_the_package_the_command_that_installs_it_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,7 +188,8 @@ def test_without_the_package_the_command_that_installs_it_is_named(
 
     library.llama.cache_clear()
     monkeypatch.setattr(builtins, "__import__", without)
-    assert f"not installed: {install_command(PACKAGE)}." in refused(tmp_path / "x.gguf")
+    reason = refused(gguf(tmp_path / "x.gguf"))
+    assert re.search(f"(not installed|is missing): {re.escape(install_command(PACKAGE))}[.]", reason)
     library.llama.cache_clear()
 
 

@@ -106,10 +106,10 @@ def test_a_model_of_another_program_answers_after_three_keys_and_comes_back(stra
     shell.until(f"{name} · auto")
     ask(shell, "Hello there", name)
     shell.press("/about", "Enter")
-    assert "llama.cpp" not in shell.until("device +cpu, up to", "exactness")
+    assert "llama.cpp" not in shell.until("device +cpu, (up to|1 thread)", "exactness")
     shell.press("Escape")
     stopped(shell)
-    assert re.search(f"{name} .* CPU  ", shell.specchat("models"))
+    assert re.search(f"{name} .* CPU, ", shell.specchat("models"))
     shell.start("--max-tokens 8")  # the next day
     shell.until("ask something", "Chosen last time", f"{name} · auto")
     ask(shell, "And you", name)
@@ -143,7 +143,7 @@ def test_a_gguf_file_of_an_architecture_that_is_not_ours_says_what_it_needs(shel
     row = "maker/small/m.gguf .*needs llama.cpp"
     assert re.search("fits .*needs llama-cpp-python: .*install", " ".join(shell.until(row, "fits  .*needs").split()))
     shell.press("Enter")
-    shell.until("does not run architecture mpt", "llama.cpp may run it")
+    shell.until(r"does\s+not\s+run\s+architecture\s+mpt", r"llama.cpp\s+may\s+run\s+it")  # wrapped by the path before
     shell.press("Escape")
     stopped(shell)
     assert "*  demo " in shell.specchat("models")  # what could not be loaded is no choice

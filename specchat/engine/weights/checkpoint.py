@@ -18,7 +18,7 @@ from specchat.engine.gguf.header import TOKENS_KEY
 from specchat.engine.gguf.tensors import DENSE, GgufTensors
 from specchat.engine.gguf.token_lists import metadata_of
 from specchat.engine.gguf.tokenizer import stop_tokens, tokenizer_files
-from specchat.engine.protocol.pair import Quant, Wanted
+from specchat.engine.protocol.pair import Quant, Wanted, is_gguf
 from specchat.engine.recipe import Recipe
 from specchat.engine.text.tokenizer import Tokenizer
 from specchat.engine.weights.config import ModelConfig, parse_config
@@ -67,7 +67,7 @@ class Checkpoint:
         Raises:
             ModelError: files missing, damaged, pickled, or of an unknown model or quantisation.
         """
-        if folder.is_file():
+        if folder.is_file() or (is_gguf(folder.name) and not folder.exists()):
             return cls._of_gguf(GgufCheckpoint.open(folder))
         path = folder / "config.json"
         raw = read_json(path)
