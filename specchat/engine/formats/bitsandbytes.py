@@ -123,6 +123,7 @@ class Int8(Format):
     """Integers by rows, each row with a scale."""
 
     quant = "int8"
+    int8_rows = True
 
     def stated(self, settings: Quantised) -> "Int8 | None":
         return self if settings.bitsandbytes == self.quant else None

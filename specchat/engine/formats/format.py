@@ -96,6 +96,7 @@ class Format(ABC):
         renames: True where matrices are stored under other names than ".weight", which dense ones beside them have.
         ordered: as in `StorageLayout`.
         by_name: True where any matrix may have it, tables of tokens too, and its name tells the layout.
+        int8_rows: True where a matrix in it may multiply rows of 8 bits (`int8_rows.takes_int8_rows`).
     """
 
     quant: Quant | None = None
@@ -104,6 +105,7 @@ class Format(ABC):
     renames = False
     ordered: bool = False
     by_name = False
+    int8_rows = False
 
     @property
     def stays(self) -> bool:

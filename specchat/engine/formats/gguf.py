@@ -307,6 +307,7 @@ class Gguf(Format):
     types: Mapping[str, str] = field(default_factory=dict, hash=False)
     quant = "gguf"
     by_name = True
+    int8_rows = True
 
     def stated(self, settings: Quantised) -> None:
         return None

@@ -66,6 +66,7 @@ class Int4(Format):
     quant = "int4"
     code = CODE
     renames = True
+    int8_rows = True
 
     def stated(self, settings: Quantised) -> "Int4 | None":
         # Static groups are of inputs in their order, whatever order they were quantised in.

@@ -28,6 +28,7 @@ class Mxfp4(Format):
     name = "mxfp4"
     code = CODE
     of_experts = True
+    int8_rows = True
 
     def stated(self, settings: Quantised) -> "Mxfp4 | None":
         return self if settings.quant_method == self.name else None

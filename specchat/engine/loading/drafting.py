@@ -1,11 +1,25 @@
-"""Conditions of cross-tokenizer drafting, and its notes."""
+"""Drafts on the host: how they are read, conditions of cross-tokenizer drafting, and its notes."""
 
 from dataclasses import replace
 
 from specchat.engine.cross_tokenizer.vocabulary_map import VocabularyMap
 from specchat.engine.errors import EngineError, ModelError
+from specchat.engine.formats.activations import activations_of
 from specchat.engine.protocol.pair import ModelSource, PairSpec
+from specchat.engine.runners.host import NativeModel, host_model
 from specchat.engine.text.tokenizer import Tokenizer, same_tokens
+from specchat.engine.weights.checkpoint import Checkpoint
+
+
+def host_draft(pair: PairSpec, source: ModelSource, checkpoint: Checkpoint, context: int) -> NativeModel:
+    """Load a draft for a native decoder, for a target that another program runs.
+
+    Raises:
+        ModelError: weights missing, damaged or of other shapes, or settings that it cannot have.
+    """
+    quant = checkpoint.kept(source.quant)
+    activations = activations_of(pair, source, checkpoint.formats(quant), drafts=True)
+    return host_model(replace(checkpoint, activations=activations), context, quant)
 
 
 def vocabulary_map_of(pair: PairSpec, target: Tokenizer, draft: Tokenizer) -> VocabularyMap | None:

@@ -21,11 +21,11 @@ from specchat.engine.llama_cpp.model import UNEVEN_BLOCK, GgufModel, GgufSetting
 from specchat.engine.llama_cpp.proof import RUNNING, prove
 from specchat.engine.llama_cpp.tokens import tokenizer_of
 from specchat.engine.llama_cpp.trial import try_file
-from specchat.engine.loading.drafting import unrestricted, vocabulary_map_of, words_of
+from specchat.engine.loading.drafting import host_draft, unrestricted, vocabulary_map_of, words_of
 from specchat.engine.memory.plan import DEFAULT_CONTEXT, shortened
 from specchat.engine.protocol.events import Loading
 from specchat.engine.protocol.pair import GgufOptions, ModelSource, PairSpec
-from specchat.engine.runners.host import TargetInfo, assembled, host_model
+from specchat.engine.runners.host import TargetInfo, assembled
 from specchat.engine.session import Session
 from specchat.engine.weights.checkpoint import Checkpoint
 
@@ -64,7 +64,7 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
         elif checkpoint is not None:
             other = checkpoint.tokenizer()
             progress(Loading(f"reading {pair.draft.short}", 0.5))
-            draft = host_model(checkpoint, target.context, checkpoint.kept(pair.draft.quant))
+            draft = host_draft(pair, pair.draft, checkpoint, target.context)
         vocabulary_map = vocabulary_map_of(pair, tokenizer, other)
         draft = None if draft is None else wrap_draft(draft, vocabulary_map, target.vocab)
     progress(Loading("comparing passes of one row and of many", 0.8))

@@ -20,13 +20,13 @@ from specchat.engine.hardware.threads import leave_one_core
 from specchat.engine.hf.files import HfFiles
 from specchat.engine.hf.model import HfModel
 from specchat.engine.hf.proof import prove
-from specchat.engine.loading.drafting import noted, unrestricted, vocabulary_map_of, words_of
+from specchat.engine.loading.drafting import host_draft, noted, unrestricted, vocabulary_map_of, words_of
 from specchat.engine.memory.devices import Machine
 from specchat.engine.memory.need import Place
 from specchat.engine.memory.plan import shortened
 from specchat.engine.protocol.events import Loading
 from specchat.engine.protocol.pair import ModelSource, PairSpec
-from specchat.engine.runners.host import TargetInfo, assembled, host_model
+from specchat.engine.runners.host import TargetInfo, assembled
 from specchat.engine.session import Session
 from specchat.engine.weights.checkpoint import Checkpoint
 
@@ -63,7 +63,7 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
     draft = None
     if pair.draft is not None and small is not None:
         progress(Loading(f"reading {pair.draft.short}", 0.5))
-        draft = wrap_draft(_draft(pair.draft, small, context, place), vocabulary_map, target.vocab)
+        draft = wrap_draft(_draft(pair, pair.draft, small, context, place), vocabulary_map, target.vocab)
     progress(Loading("comparing passes of one row and of many", 0.8))
     proof = prove(target, files.max_context)
     if files.own_programs or (isinstance(small, HfFiles) and small.own_programs):
@@ -100,14 +100,14 @@ def _opened(source: ModelSource, progress: Progress, trusted: bool) -> HfFiles |
     return checkpoint
 
 
-def _draft(source: ModelSource, small: HfFiles | Checkpoint, context: int, place: Place) -> HostModel:
+def _draft(pair: PairSpec, source: ModelSource, small: HfFiles | Checkpoint, context: int, place: Place) -> HostModel:
     """Read a draft.
 
     Raises:
         ModelError: it cannot draft.
     """
     if isinstance(small, Checkpoint) and (place == "cpu" or source.device == "cpu"):
-        return host_model(small, context, small.kept(source.quant))
+        return host_draft(pair, source, small, context)
     files = HfFiles.open(small.folder, small.trusted if isinstance(small, HfFiles) else False)
     chosen: Place = place if source.device == "auto" else source.device
     draft = HfModel(files.load(_device(chosen), source.quant), files.context(context), source.label)

@@ -13,6 +13,7 @@ from specchat.engine.cpu import compiled
 from specchat.engine.cross_tokenizer.vocabulary_map import VocabularyMap
 from specchat.engine.errors import EngineError, ModelError, PageLockRefused
 from specchat.engine.fetch.hub import locate
+from specchat.engine.formats.activations import activations_of
 from specchat.engine.gpu_checks import card
 from specchat.engine.hardware.accelerator import Accelerator, find_accelerator
 from specchat.engine.hardware.gpu import Gpu
@@ -27,7 +28,7 @@ from specchat.engine.loading.drafting import noted, on_the_host, unrestricted, v
 from specchat.engine.loading.next_best import KernelsUnsupported
 from specchat.engine.memory import devices, gpu_need
 from specchat.engine.memory.devices import Machine, Placement, place
-from specchat.engine.memory.need import describe_experts
+from specchat.engine.memory.need import Model, describe_experts
 from specchat.engine.memory.plan import Plan, context_of, shortened
 from specchat.engine.protocol.events import Loading
 from specchat.engine.protocol.pair import ModelSource, PairSpec
@@ -99,6 +100,14 @@ def _opened(pair: PairSpec, source: ModelSource, progress: Progress) -> Checkpoi
     """Open a checkpoint, with KV entries in the pair's form."""
     found = Checkpoint.open(locate(source, progress))
     return replace(found, config=found.config.with_cache(pair.cache))
+
+
+def _with_activations(
+    pair: PairSpec, source: ModelSource, checkpoint: Checkpoint, model: Model, drafts: bool = False
+) -> Checkpoint:
+    """`checkpoint` with the form of its rows where `model` places it."""
+    formats = checkpoint.formats(model.quant)
+    return replace(checkpoint, activations=activations_of(pair, source, formats, model.place == "cpu", drafts))
 
 
 class _Bar:
@@ -182,6 +191,9 @@ def _placed(files: _Files, bar: _Bar) -> Placement:
 
 def _read(files: _Files, plan: Plan, note: str, bar: _Bar, shared: NativeModel | None, started: float) -> Session:
     pair, draft, target = files.pair, files.draft, files.target
+    target = _with_activations(pair, pair.target, target, plan.target)
+    if draft is not None and pair.draft is not None and plan.draft is not None:
+        draft = _with_activations(pair, pair.draft, draft, plan.draft, drafts=True)
 
     def about_draft() -> None:
         if pair.draft is not None:

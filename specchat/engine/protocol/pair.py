@@ -24,6 +24,9 @@ CacheType = Literal["f32", "f16", "q8_0"]
 KvCache = Literal["int8"]
 """Another form of the native decoders' KV entries: int8 values in blocks (`model/kv_entries.py`)."""
 KV_CACHES: tuple[KvCache, ...] = ("int8",)
+Activations = Literal["float32", "int8"]
+"""Form of the rows that quantised matrices multiply on a CPU: as they are, or in 8 bits (`formats/int8_rows.py`)."""
+ACTIVATIONS: tuple[Activations, ...] = ("float32", "int8")
 
 QUANTS: tuple[Quant, ...] = ("nf4", "fp4", "int8")
 QUANT_BITS: Mapping[Quant | Wanted | None, int] = {"nf4": 5, "fp4": 5, "int8": 8, "int4": 5, "gguf": 5}
@@ -75,7 +78,7 @@ class ModelSource:
 
     A GGUF file is a `path` itself, or a `file` of a repository. A model on a `server` has no files here. `quant`
     quantises an unquantised checkpoint at load. None keeps the weights as stored, except for a draft on a GPU, for
-    which the memory plan chooses.
+    which the memory plan chooses. `activations` None is the pair's.
     """
 
     path: str | None = None
@@ -83,6 +86,7 @@ class ModelSource:
     revision: str | None = None
     quant: Wanted | None = None
     device: Device = "auto"
+    activations: Activations | None = None
     file: str | None = None
     gguf: GgufOptions = GgufOptions()
     server: Server | None = None
@@ -113,6 +117,7 @@ class PairSpec:
         draft_vocabulary: path of a file with the tokens that the draft may propose (text/draft_vocabulary.py).
         template: arguments of the target's chat template, such as enable_thinking.
         cache: form of the KV entries of target and draft; None: full precision.
+        activations: of models whose source states none; None: the model's default (`formats/activations.py`).
         exit_layer: number of the target's first layers that draft by `early-exit`; None to search for it.
         exit: folder of an adapter for `early-exit`, which replaces `exit_layer`.
         skip: what `swift` leaves out of the target; None to search for it.
@@ -126,6 +131,7 @@ class PairSpec:
     backend: str = DEFAULT_BACKEND
     context: int | None = None
     cache: KvCache | None = None
+    activations: Activations | None = None
     draft_vocabulary: str | None = None
     heads: Mapping[Head, ModelSource] = field(default_factory=dict)
     trust_remote_code: bool = False
