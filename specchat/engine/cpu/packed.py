@@ -13,6 +13,7 @@ from torch import Tensor
 
 from specchat.engine.cpu.primitives.records import PRODUCT
 from specchat.engine.cpu.products.blocks import (
+    BLOCKED,
     EXPONENTS,
     FLOATS,
     GROUP,
@@ -26,11 +27,15 @@ from specchat.engine.cpu.products.blocks import (
     BlockForm,
 )
 from specchat.engine.cpu.products.products import MOST_BLOCKS, kernels, row_reader
+from specchat.engine.cpu.products.rounding import MOST
 from specchat.engine.cpu.products.tiles import BFLOAT16, FLOAT16, FLOAT32, INT8
 from specchat.engine.formats.layout import Blocks, EightBit, FourBit, Joined, Plain, Weight, WordBlocks
 from specchat.engine.formats.quantise import block_scales, by_exponents, dequantised
 from specchat.engine.memory.vectors import FEW, LANES, panels_for
+from specchat.engine.protocol.pair import Activations
 
+MOST_INPUTS = 1 << 16
+"""Most inputs whose products of bytes add up in 32 bits."""
 CODED = 16
 """Numbers of a table."""
 
@@ -49,13 +54,15 @@ class Packed:
     _rows: list[NDArray[Any]] = field(default_factory=list)
     _held: list[NDArray[Any]] = field(default_factory=list)
     _codes: dict[bytes, int] = field(default_factory=dict)
+    activations: Activations = "float32"
+    """Rows that the products multiply, where their weights take them."""
 
     def add(self, weight: Weight, bias: Tensor | None = None, ends: Sequence[int] = ()) -> None:
         """Add a product; a vector begins after each of the outputs `ends`.
 
         `bias` float32 [outputs].
         """
-        found = pieces(weight, ends)
+        found = pieces(weight, ends, self.activations)
         if found is None:
             weight = dequantised(weight, torch.float32)
             found = pieces(weight, ends)
@@ -72,7 +79,7 @@ class Packed:
 
     def _part(self, weight: Plain, bias: Tensor | None, of: Sequence[OutputPanels]) -> NDArray[Any]:
         """A PRODUCT of outputs of one storage."""
-        row, form = np.zeros(1, PRODUCT), format_of(weight)
+        row, form = np.zeros(1, PRODUCT), format_of(weight, self.activations)
         row["form"], row["inputs"] = form, weight.shape[1]
         row["functions"] = kernels(form).ctypes.data
 
@@ -86,12 +93,14 @@ class Packed:
                 row[name] = self._hold(concatenate(panels))
 
         put("bias", None if bias is None else bias.float().numpy()[:, None])
-        if isinstance(weight, FourBit | Blocks):
-            for name, numbers in block_parts(weight).items():
+        if form >= BLOCKED:
+            assert isinstance(weight, FourBit | Blocks | EightBit)
+            for name, numbers in block_parts(weight, BlockForm.of(form)).items():
                 put(name, numbers)
-            row["block"], row["code"] = weight.block, self._code(weight)
-            if weight.order is not None:
-                row["order"] = self._hold(weight.order.numpy().astype(np.int32))
+            row["block"], row["code"] = block_of(weight), self._code(weight, BlockForm.of(form))
+            order = getattr(weight, "order", None)
+            if order is not None:
+                row["order"] = self._hold(order.numpy().astype(np.int32))
         else:
             assert isinstance(weight, Tensor | EightBit)
             put("address", stored_numbers(weight, form))
@@ -112,11 +121,14 @@ class Packed:
         self._held.append(np.ascontiguousarray(array))
         return self._held[-1].ctypes.data
 
-    def _code(self, weight: FourBit | Blocks) -> int:
+    def _code(self, weight: FourBit | Blocks | EightBit, form: BlockForm) -> int:
         """Address of the table of a code, which many products share; 0 without one."""
-        if weight.code is None:
+        if not form.coded:
             return 0
+        assert isinstance(weight, FourBit | Blocks)
         table = np.resize(weight.code.float().numpy(), CODED)
+        if form.rounded:
+            table = (table * (1 << form.finer)).astype(np.int8)
         if (held := self._codes.get(table.tobytes())) is None:
             held = self._codes[table.tobytes()] = self._hold(table)
         return held
@@ -127,7 +139,9 @@ def concatenate(parts: list[NDArray[Any]]) -> NDArray[Any]:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def pieces(weight: Weight, ends: Sequence[int]) -> list[list[OutputPanels]] | None:
+def pieces(
+    weight: Weight, ends: Sequence[int], activations: Activations = "float32"
+) -> list[list[OutputPanels]] | None:
     """The pieces of each part of a weight where a vector begins after each of the outputs `ends`.
 
     None where no product has such a weight: a part begins within a vector, parts have unlike orders of their inputs, or
@@ -135,10 +149,8 @@ def pieces(weight: Weight, ends: Sequence[int]) -> list[list[OutputPanels]] | No
     """
     parts, (outputs, inputs) = weight.parts if isinstance(weight, Joined) else (weight,), weight.shape
     spans = [*zip((0, *ends), (*ends, outputs), strict=True)]
-    shifted = (
-        part.block for part in parts if isinstance(part, FourBit | Blocks) and BlockForm.of(format_of(part)).has_totals
-    )
-    if any(inputs > MOST_BLOCKS * block for block in shifted):
+    forms = [(part, BlockForm.of(form)) for part in parts if (form := format_of(part, activations)) >= BLOCKED]
+    if any(form.has_totals and not form.rounded and inputs > MOST_BLOCKS * block_of(part) for part, form in forms):
         return None
     orders = [getattr(part, "order", None) for part in parts]
     if len(parts) > 1 and any(order is not None for order in orders):
@@ -160,16 +172,15 @@ def pieces(weight: Weight, ends: Sequence[int]) -> list[list[OutputPanels]] | No
     return found
 
 
-def format_of(weight: Plain) -> int:
+def format_of(weight: Plain, activations: Activations = "float32") -> int:
     """Storage format of a packed matrix: its own, but 16 bits for float32 that fits them exactly."""
+    if activations == "int8" and (rounded := _rounded(weight)) is not None:
+        return rounded.form
     match weight:
         case EightBit():
             return INT8
-        case FourBit(zeros=zeros):
-            scales = FLOATS if _exponents(weight) is None else EXPONENTS
-            return BlockForm(4, coded=True, scales=scales, shifts=UNSHIFTED if zeros is None else ZEROS).form
-        case Blocks():
-            return _form_of_blocks(weight).form
+        case FourBit() | Blocks():
+            return _form(weight).form
         case WordBlocks():
             raise TypeError("in the order of a GPU's kernels")
     if weight.dtype == torch.float32:
@@ -178,6 +189,35 @@ def format_of(weight: Plain) -> int:
                 return half
         return FLOAT32
     return {torch.float16: FLOAT16, torch.bfloat16: BFLOAT16}[weight.dtype]
+
+
+def block_of(weight: FourBit | Blocks | EightBit) -> int:
+    """Inputs of a block."""
+    return weight.shape[1] if isinstance(weight, EightBit) else weight.block
+
+
+def _rounded(weight: Plain) -> BlockForm | None:
+    """The storage of weights for rows of bytes; None where they are no whole numbers, or blocks no whole vectors."""
+    if not isinstance(weight, FourBit | Blocks | EightBit) or weight.shape[1] > MOST_INPUTS:
+        return None
+    block = block_of(weight)
+    if block % LANES or weight.shape[1] % block or (block & block - 1 and not isinstance(weight, EightBit)):
+        return None
+    form = BlockForm(GROUP) if isinstance(weight, EightBit) else _form(weight)
+    of_block = block // GROUP
+    form = form._replace(rounded=1 if isinstance(weight, EightBit) else of_block.bit_length())
+    if not form.coded:
+        return form
+    assert isinstance(weight, FourBit | Blocks)
+    code, finer = weight.code.float(), 0
+    while finer < 3 and not torch.equal(code, code.round()):
+        code, finer = 2 * code, finer + 1
+    most = int(code.abs().max())
+    if not torch.equal(code, code.round()) or most > MOST:
+        return None
+    if torch.equal(code, torch.arange(len(code)) + code[0]) and not finer:
+        return form._replace(coded=False, offset=-int(code[0]))
+    return form._replace(finer=finer, most=most)
 
 
 def _exponents(weight: FourBit) -> Tensor | None:
@@ -189,7 +229,11 @@ def _exponents(weight: FourBit) -> Tensor | None:
     return None if found is weight or weight.code[0] != 0 else found.scales
 
 
-def _form_of_blocks(weight: Blocks) -> BlockForm:
+def _form(weight: FourBit | Blocks) -> BlockForm:
+    """Storage of weights in blocks for rows of float32."""
+    if isinstance(weight, FourBit):
+        scales = FLOATS if _exponents(weight) is None else EXPONENTS
+        return BlockForm(4, coded=True, scales=scales, shifts=UNSHIFTED if weight.zeros is None else ZEROS)
     shifts = MINIMUMS if weight.minimums is not None else PAIRED if weight.minimum_supers is not None else UNSHIFTED
     scales = {torch.float16: HALVES, torch.int8: SIGNED, torch.uint8: UNSIGNED}[weight.scales.dtype]
     offset = 0 if weight.bits == GROUP else weight.offset
@@ -207,8 +251,10 @@ def stored_numbers(weight: Tensor | EightBit, kind: int) -> NDArray[Any]:
     return weight.numpy()
 
 
-def block_parts(weight: FourBit | Blocks) -> dict[str, NDArray[Any] | None]:
+def block_parts(weight: FourBit | Blocks | EightBit, form: BlockForm) -> dict[str, NDArray[Any] | None]:
     """The fields of a PRODUCT in blocks as rows: numbers of a group lie in one word of each plane."""
+    if isinstance(weight, EightBit):
+        return {"address": weight.values.numpy().view("<u4"), "scales": weight.scales.float().numpy()[:, None]}
     if isinstance(weight, FourBit):
         packed, zeros, exponents = weight.packed.numpy(), weight.zeros, _exponents(weight)
         words = ((packed >> 4) | (packed << 4)).view("<u4")
@@ -217,15 +263,15 @@ def block_parts(weight: FourBit | Blocks) -> dict[str, NDArray[Any] | None]:
             "scales": (block_scales(weight) if exponents is None else exponents).numpy(),
             "shifts": None if zeros is None else zeros.numpy(),
         }
-    form = _form_of_blocks(weight)
     if form.low == GROUP:
         low = (weight.low - weight.offset).view(torch.int8).numpy()
+        low = low.view("<u4") if form.rounded else low
     else:
         low = weight.low.numpy().view(f"<u{form.low}")
     high = None
     if weight.high is not None:
         words = weight.high.numpy().view(f"<u{form.high}")
-        high = _fields_table(form)[words]
+        high = words if form.rounded else _fields_table(form)[words]
     tensors = {
         "scales": weight.scales,
         "shifts": weight.minimums,

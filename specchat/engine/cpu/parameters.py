@@ -45,7 +45,7 @@ class Parameters:
             ModelError: weights missing, damaged or of other shapes.
         """
         self._recipe = c = checkpoint.config.recipe
-        self._packed = Packed()
+        self._packed = Packed(activations=checkpoint.activations)
         op = lower(c).embed
         self._embedded = {normed: CPU.run(op if normed else replace(op, eps=None)) for normed in (True, False)}
         with Weights(checkpoint) as weights:

@@ -184,7 +184,7 @@ def reduce_lanes(builder: Any, vector: Any, join: Callable[[Any, Any], Any]) -> 
     """Reduce all lanes to one: join the upper half to the lower, four times."""
     for half in (8, 4, 2, 1):
         lanes = [i + half if i < half else i for i in range(LANES)]
-        upper = builder.shuffle_vector(vector, ir.Constant(VECTOR, ir.Undefined), ir.Constant(WORDS, lanes))
+        upper = builder.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined), ir.Constant(WORDS, lanes))
         vector = join(vector, upper)
     return builder.extract_element(vector, ir.Constant(I32, 0))
 

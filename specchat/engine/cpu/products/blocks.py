@@ -48,6 +48,9 @@ class BlockForm(NamedTuple):
 
     Numbers have `low` bits in one plane and `high` bits in another. A number stands for an entry of a table of 16 if it
     is `coded`, else for itself less `offset`.
+
+    Rows are bytes where `rounded` is not 0: 1 more than the logarithm of the groups of a block, or 1 if it is a row.
+    A table's code is whole numbers of magnitudes up to `most`, times 2 ** -`finer`.
     """
 
     low: int
@@ -56,6 +59,9 @@ class BlockForm(NamedTuple):
     coded: bool = False
     scales: int = FLOATS
     shifts: int = UNSHIFTED
+    rounded: int = 0
+    finer: int = 0
+    most: int = 0
 
     @property
     def form(self) -> int:
@@ -68,17 +74,35 @@ class BlockForm(NamedTuple):
             | int(self.coded) << 14
             | self.scales << 15
             | self.shifts << 18
+            | self.rounded << 21
+            | self.finer << 24
+            | self.most << 26
         )
 
     @classmethod
     def of(cls, form: int) -> "BlockForm":
         """The storage of a format."""
-        return cls(form & 15, form >> 4 & 3, form >> 6 & 255, bool(form >> 14 & 1), form >> 15 & 7, form >> 18 & 3)
+        return cls(
+            form & 15,
+            form >> 4 & 3,
+            form >> 6 & 255,
+            bool(form >> 14 & 1),
+            form >> 15 & 7,
+            form >> 18 & 3,
+            form >> 21 & 7,
+            form >> 24 & 3,
+            form >> 26,
+        )
 
     @property
     def has_totals(self) -> bool:
         """True where products need the sums of the inputs of blocks."""
         return self.shifts != UNSHIFTED or self.offset > 0
+
+    @property
+    def by_supers(self) -> bool:
+        """True where blocks have whole scales, which a super-block's multiplies."""
+        return self.scales in (SIGNED, UNSIGNED)
 
     def field(self, number: int) -> int:
         """The field of the high plane's word that a number of a group has.
@@ -193,26 +217,39 @@ class BlockReader:
         return self._builder.fmul(scale, splat(2.0**-self.unit)) if self.unit else scale, shift
 
     def _factors(self, panel: int, block: Any) -> tuple[Any, Any]:
-        builder, (scales, shifts) = self._builder, self._form[-2:]
+        builder, scales, shifts = self._builder, self._form.scales, self._form.shifts
         place = self._place(panel, self.blocks, block)
         if scales in (FLOATS, EXPONENTS):
             scale = self._powers(place) if scales == EXPONENTS else load(builder, self._fields["scales"], place)
             return scale, self._zeros(place) if shifts == ZEROS else None
         if scales == HALVES:
             return self._halves("scales", place), self._halves("shifts", place) if shifts == MINIMUMS else None
-        of_super = self._place(panel, self._supers, self._shared(builder.mul(block, self.block), SUPER_BLOCK))
+        numbers = self.numbers(panel, block)
+        supers = self.supers(panel, self._shared(builder.mul(block, self.block), SUPER_BLOCK))
+        scale, shift = (
+            None if number is None else builder.fmul(builder.sitofp(number, VECTOR), of_super)
+            for number, of_super in zip(numbers, supers, strict=True)
+        )
+        return scale, shift
 
-        def scaled(octets: Any, supers: str) -> Any:
-            widen = builder.sext if scales == SIGNED else builder.zext
-            return builder.fmul(builder.sitofp(widen(octets, WORDS), VECTOR), self._halves(supers, of_super))
-
+    def numbers(self, panel: int, block: Any) -> tuple[Any, Any]:
+        """The whole numbers of a block that its super-block's scale and minimum multiply: int32 [LANES], or None."""
+        builder, form = self._builder, self._form
+        place = self._place(panel, self.blocks, block)
+        widen = builder.sext if form.scales == SIGNED else builder.zext
         octets = self._bytes("scales", place, 1)
-        if shifts == PAIRED:
+        if form.shifts == PAIRED:
             four = ir.Constant(octets.type, [4] * LANES)
             low = builder.and_(octets, ir.Constant(octets.type, [15] * LANES))
-            return scaled(low, "supers"), scaled(builder.lshr(octets, four), "shift_supers")
-        shift = scaled(self._bytes("shifts", place, 1), "shift_supers") if shifts == MINIMUMS else None
-        return scaled(octets, "supers"), shift
+            return widen(low, WORDS), widen(builder.lshr(octets, four), WORDS)
+        shift = widen(self._bytes("shifts", place, 1), WORDS) if form.shifts == MINIMUMS else None
+        return widen(octets, WORDS), shift
+
+    def supers(self, panel: int, of_super: Any) -> tuple[Any, Any]:
+        """The scale and the minimum of a super-block: float32 [LANES], or None."""
+        place = self._place(panel, self._supers, of_super)
+        shift = None if self._form.shifts == UNSHIFTED else self._halves("shift_supers", place)
+        return self._halves("supers", place), shift
 
     def _powers(self, first: Any) -> Any:
         """Powers of two by their exponents; that of 0 is below the normal numbers, half of the next one's."""

@@ -17,10 +17,13 @@ from specchat.engine.cpu.primitives.atomics import call, word
 from specchat.engine.cpu.primitives.records import product_at
 from specchat.engine.cpu.primitives.rowwise import add_vector, copy_vector, multiply_vector
 from specchat.engine.cpu.primitives.simd import inner, wide_vectors
-from specchat.engine.cpu.products.blocks import BLOCKED, BlockForm
+from specchat.engine.cpu.products.blocks import BLOCKED, GROUP, BlockForm
+from specchat.engine.cpu.products.integers import multiply_rounded
+from specchat.engine.cpu.products.rounding import round_rows
 from specchat.engine.cpu.products.tiles import FLOAT16, INT8, WIDTHS, block_tile, read_dense_row, sum_blocks, tile
-from specchat.engine.cpu.products.unpacked import FOR_MANY, add_blocks, read_row, stack_room
+from specchat.engine.cpu.products.unpacked import FOR_MANY, add_blocks, read_row, stack_bytes, stack_room
 from specchat.engine.formats.format import BLOCK as LOADED_BLOCK
+from specchat.engine.formats.format import SUPER_BLOCK
 from specchat.engine.memory.vectors import FEW, LANES
 
 
@@ -51,6 +54,12 @@ NARROW = {1: 4, 2: 2, 3: 1, 4: 1, 5: 1, 6: 1}
 """The same for 16 of 256."""
 UNPACKED = {1: 2, 2: 1, FOR_MANY: 4}
 """The same for weights in blocks there."""
+ROUNDED = {True: {1: 4, 2: 4, FOR_MANY: 2}, False: {1: 4, 2: 2, FOR_MANY: 1}}
+"""The same for rows of bytes, for both."""
+OF_ROUNDED = {True: 8, False: 4}
+"""Most rows of a tile of many such rows."""
+TURN_OF_ROUNDED = 32
+"""Panels that many such rows are multiplied with in turn: rows are rounded again for each."""
 TILES = {True: (ROWS, WIDE[ROWS]), False: (4, 1)}
 """Rows and panels of a tile of unpacked weights, for both."""
 
@@ -62,8 +71,7 @@ def kernels(form: int) -> NDArray[np.int64]:
     Arguments of a product: x, row of x, row of the table of products, y, row of y, first panel, last panel, rows, as
     addresses and counts of elements. It takes at least the panels of a tile.
     """
-    wide, blocked = wide_vectors(), form >= BLOCKED
-    panels = WIDE | ({FOR_MANY: TILES[True][1]} if blocked else {}) if wide else UNPACKED if blocked else NARROW
+    panels = _panels_by_rows(form)
     try:
         _compiled.append([_compile_tile(form, *tile) for tile in panels.items()])
     except Exception:  # any error of damaged cache files or a full disk
@@ -72,10 +80,25 @@ def kernels(form: int) -> NDArray[np.int64]:
     addresses = [function.address for function in _compiled[-1]]
     found = np.full(KERNELS, addresses[-1], np.int64)
     widest, of_many = max(panels.values()), list(panels.values())[-1]
-    turn = -(-widest // of_many) * of_many
-    most, whole = max(panels), ROWS if blocked and wide else 1
+    turn = TURN_OF_ROUNDED if is_rounded(form) else -(-widest // of_many) * of_many
+    most, whole = max(panels), ROWS if form >= BLOCKED and wide_vectors() and not is_rounded(form) else 1
     found[: FIRST + len(panels)] = most, widest, turn, whole, *addresses
     return found
+
+
+def is_rounded(form: int) -> bool:
+    """Return True for a format whose rows are rounded to bytes."""
+    return form >= BLOCKED and BlockForm.of(form).rounded > 0
+
+
+def _panels_by_rows(form: int) -> dict[int, int]:
+    """Panels of a tile by its rows."""
+    wide = wide_vectors()
+    if is_rounded(form):
+        return ROUNDED[wide]
+    if form < BLOCKED:
+        return WIDE if wide else NARROW
+    return WIDE | {FOR_MANY: TILES[True][1]} if wide else UNPACKED
 
 
 _compiled: list[Any] = []
@@ -88,6 +111,8 @@ SIGNATURE = types.void(*[types.int64] * 8)
 
 
 def _compile_tile(form: int, rows: int, panels: int) -> Any:
+    if is_rounded(form):
+        return _rounded(form, rows, panels)
     if form >= BLOCKED:
         return _unpacked(form, panels) if rows == FOR_MANY else _blocked(form, rows, panels)
     if form == FLOAT16 and rows in FEW_ROWS:
@@ -165,18 +190,40 @@ def _unpacked(form: int, panels: int) -> Any:
     return _compile(columns, f"{form}_many_{panels}")
 
 
+def _rounded(form: int, rows: int, panels: int) -> Any:
+    """Compile a product of rows that are rounded to bytes first: `rows` of them, or any number up to FOR_MANY."""
+    of_any = rows == FOR_MANY
+    few, paired = (OF_ROUNDED[wide_vectors()] if of_any else rows), int(BlockForm.of(form).low < GROUP)
+    rest, by_supers = int(of_any), BlockForm.of(form).by_supers
+
+    def columns(x: int, x_row: int, matrix: int, y: int, y_row: int, first: int, last: int, count: int) -> None:
+        of = product_at(matrix)
+        inputs, block = of.inputs, of.block
+        scaled = SUPER_BLOCK if by_supers else block
+        room = stack_bytes(count * (inputs + 4 * (inputs // scaled) + 4 * (inputs // block)))
+        scales = room + count * inputs
+        totals = scales + 4 * count * (inputs // scaled)
+        round_rows(paired, count, x, x_row, inputs, scaled, block, room, scales, totals)
+        p = first
+        while p < last:
+            p = min(p, last - panels)
+            out = y + 4 * p * LANES
+            multiply_rounded(form, few, rest, panels, count, room, scales, totals, matrix, p, out, y_row)
+            p += panels
+
+    return _compile(columns, f"{form}_{rows}_{panels}")
+
+
 @cache
 def row_reader(form: int) -> Any:
     """Compiled function that reads an output of a product as float32 [inputs].
 
     Arguments: row of the table of products, output, where to; the others are unused.
     """
-    of_weights = LOADED_BLOCK
-
     if form >= BLOCKED:
 
         def row(matrix: int, output: int, out: int, _: int, _b: int, _c: int, _d: int, _e: int) -> None:
-            read_row(form, matrix, output, stack_room(of_weights), out)
+            read_row(form, matrix, output, out)
 
     else:
 

@@ -6,6 +6,7 @@ each few. Every sum adds the same terms in the same order.
 
 from typing import Any
 
+from llvmlite import ir
 from numba.core import cgutils
 
 from specchat.engine.cpu.primitives.simd import (
@@ -20,7 +21,8 @@ from specchat.engine.cpu.primitives.simd import (
     splat,
     store,
 )
-from specchat.engine.cpu.products.blocks import GROUP, BlockReader
+from specchat.engine.cpu.products.blocks import GROUP, BlockForm, BlockReader
+from specchat.engine.cpu.products.integers import ByteReader
 from specchat.engine.cpu.products.tiles import add_products, add_scaled, fetch_group, zeros
 from specchat.engine.memory.vectors import LANES
 
@@ -34,6 +36,14 @@ STEPS = 4
 def stack_room(builder: Any, vectors: int) -> Address:
     """Address of memory for `vectors` vectors, a constant, on the caller's stack."""
     return builder.ptrtoint(cgutils.alloca_once(builder, VECTOR, vectors), I64)
+
+
+@primitive
+def stack_bytes(builder: Any, size: Count) -> Address:
+    """Address of `size` bytes on the caller's stack until it returns: not to be used in a loop."""
+    room = builder.alloca(ir.IntType(8), size)
+    room.align = 4 * LANES
+    return builder.ptrtoint(room, I64)
 
 
 @primitive
@@ -110,16 +120,22 @@ def _sums(
     return sums
 
 
+def reader(builder: Any, form: int, matrix: Any, first: Any) -> BlockReader:
+    """Code that reads the weights of a product, as its rows need them laid out."""
+    return (ByteReader if BlockForm.of(form).rounded else BlockReader)(builder, form, matrix, first)
+
+
 @primitive
-def read_row(builder: Any, form: int, matrix: Address, row: Count, room: Address, out: Address) -> None:
-    """out = output `row` of a PRODUCT in blocks, float32 [inputs]; `room` holds a block of a panel."""
+def read_row(builder: Any, form: int, matrix: Address, row: Count, out: Address) -> None:
+    """out = output `row` of a PRODUCT in blocks, float32 [inputs]."""
     lane = builder.srem(row, constant(LANES))
-    weights = BlockReader(builder, form, matrix, builder.sdiv(row, constant(LANES)))
+    weights = reader(builder, form, matrix, builder.sdiv(row, constant(LANES)))
     with cgutils.for_range(builder, weights.blocks) as outer:
-        _unpack(builder, weights, 1, outer.index, room)
         factors = weights.factors(0, outer.index)
-        with cgutils.for_range(builder, weights.block) as loop:
-            value = load(builder, room, builder.mul(loop.index, constant(LANES)))
-            k = builder.add(builder.mul(outer.index, weights.block), loop.index)
-            found = builder.extract_element(weights.scaled(value, factors), lane)
-            store(builder, found, out, k)
+        with cgutils.for_range(builder, weights.of_block) as loop:
+            group = builder.add(builder.mul(outer.index, weights.of_block), loop.index)
+            loaded = weights.group(0, group)
+            for number in range(GROUP):
+                value = weights.scaled(weights.value(loaded, number, aligned=True), factors)
+                k = builder.add(builder.mul(group, constant(GROUP)), constant(number))
+                store(builder, builder.extract_element(value, lane), out, k)

@@ -1,0 +1,125 @@
+"""Rows of float32 as bytes: blocks of whole numbers from -127 to 127, each with a scale and the sum of its numbers."""
+
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils
+
+from specchat.engine.cpu.primitives.simd import (
+    F32,
+    I32,
+    VECTOR,
+    WORDS,
+    Address,
+    Count,
+    broadcast,
+    constant,
+    each_vector,
+    instruction,
+    load,
+    primitive,
+    reduce_lanes,
+    splat,
+)
+from specchat.engine.memory.vectors import LANES
+
+MOST, LEAST = 127, 2.0**-96
+"""Largest number; a block whose magnitudes are all less than `LEAST` is of zeros."""
+_MAGNITUDE, _INFINITE = 0x7FFFFFFF, 0x7F800000
+"""Bits of a float32 without its sign, and those of infinity, which only NaN exceeds."""
+_BYTES = ir.VectorType(ir.IntType(8), LANES)
+_PAIRED = [first + 8 * half for half in range(LANES // 8) for first in (0, 2, 4, 6, 1, 3, 5, 7)]
+"""Order of inputs beside weights of fewer than 8 bits: of eight the even ones first."""
+
+
+@primitive
+def round_rows(
+    builder: Any,
+    paired: int,
+    rows: Count,
+    x: Address,
+    x_row: Count,
+    inputs: Count,
+    block: Count,
+    part: Count,
+    codes: Address,
+    scales: Address,
+    totals: Address,
+) -> None:
+    """Round `rows` rows of `inputs` float32, a multiple of LANES, in blocks of `block`, as `formats.rounding` says.
+
+    `codes` get int8 [rows, inputs], of eight inputs the even ones first where `paired` is 1; `scales` float32 [rows,
+    inputs / block]; `totals` int32 [rows, inputs / part], the sums of the codes of parts of a block.
+    """
+    blocks, parts = builder.sdiv(inputs, block), builder.sdiv(inputs, part)
+    of_block = builder.sdiv(block, part)
+    order = _constant(_PAIRED if paired else list(range(LANES)))
+    total = cgutils.alloca_once(builder, WORDS)
+    with cgutils.for_range(builder, rows) as row, cgutils.for_range(builder, blocks) as one:
+        first = builder.add(builder.mul(x_row, row.index), builder.mul(block, one.index))
+        scale, inverse, usable = _scale(builder, _largest(builder, x, first, block))
+        factor = broadcast(builder, inverse)
+        _store(builder, scale, scales, builder.add(builder.mul(blocks, row.index), one.index), 4)
+        with cgutils.for_range(builder, of_block) as loop:
+            number = builder.add(builder.mul(of_block, one.index), loop.index)
+            before = builder.mul(part, number)
+            begin = builder.add(builder.mul(x_row, row.index), before)
+            source = builder.add(x, builder.mul(begin, constant(4)))
+            out = builder.add(builder.mul(inputs, row.index), before)
+            builder.store(_words(0), total)
+
+            def write(
+                place: Any, source: Any = source, out: Any = out, factor: Any = factor, usable: Any = usable
+            ) -> None:
+                value = builder.fmul(load(builder, x, builder.add(source, place)), factor)
+                value = builder.select(usable, value, splat(0.0))
+                whole = builder.fptosi(instruction(builder, f"llvm.roundeven.v{LANES}f32", VECTOR, [value]), WORDS)
+                builder.store(builder.add(builder.load(total), whole), total)
+                found = builder.shuffle_vector(builder.trunc(whole, _BYTES), ir.Constant(_BYTES, ir.Undefined), order)
+                _store(builder, found, codes, builder.add(out, place), 1)
+
+            each_vector(builder, part, write)
+            summed = reduce_lanes(builder, builder.load(total), builder.add)
+            _store(builder, summed, totals, builder.add(builder.mul(parts, row.index), number), 4)
+
+
+def _largest(builder: Any, x: Any, first: Any, block: Any) -> Any:
+    """Bits of the largest magnitude of a block; NaN is larger than infinity."""
+    largest = cgutils.alloca_once(builder, WORDS)
+    builder.store(_words(0), largest)
+
+    def compare(place: Any) -> None:
+        bits = builder.and_(load(builder, x, builder.add(first, place), WORDS), _words(_MAGNITUDE))
+        builder.store(_larger(builder, builder.load(largest), bits), largest)
+
+    each_vector(builder, block, compare)
+    return reduce_lanes(builder, builder.load(largest), lambda a, b: _larger(builder, a, b))
+
+
+def _scale(builder: Any, bits: Any) -> tuple[Any, Any, Any]:
+    """The scale of a block by the bits of its largest magnitude, its inverse, and whether numbers are read at all."""
+    largest = builder.bitcast(bits, F32)
+    finite = builder.icmp_signed("<", bits, ir.Constant(I32, _INFINITE))
+    large = builder.fcmp_ordered(">=", largest, ir.Constant(F32, LEAST))
+    usable = builder.and_(finite, large)
+    most = ir.Constant(F32, float(MOST))
+    small = builder.select(finite, ir.Constant(F32, 0.0), ir.Constant(F32, float("nan")))
+    scale = builder.select(usable, builder.fdiv(largest, most), small)
+    return scale, builder.fdiv(most, builder.select(usable, largest, most)), usable
+
+
+def _larger(builder: Any, a: Any, b: Any) -> Any:
+    return builder.select(builder.icmp_signed(">", a, b), a, b)
+
+
+def _words(value: int) -> Any:
+    return ir.Constant(WORDS, [value] * LANES)
+
+
+def _constant(values: list[int]) -> Any:
+    return ir.Constant(ir.VectorType(I32, len(values)), values)
+
+
+def _store(builder: Any, value: Any, address: Any, offset: Any, width: int) -> None:
+    pointer = builder.inttoptr(builder.add(address, builder.mul(offset, constant(width))), value.type.as_pointer())
+    builder.store(value, pointer, align=width)
