@@ -12,7 +12,7 @@ from click.core import ParameterSource
 from specchat.cli.completion import complete_chats, complete_pairs
 from specchat.config.errors import nearest
 from specchat.engine.protocol.options import ACCEPTANCES, CONTEXT_POLICIES
-from specchat.engine.protocol.pair import KV_CACHES
+from specchat.engine.protocol.pair import ACTIVATIONS, KV_CACHES
 from specchat.engine.protocol.ranges import MAX_SEED, SAMPLING
 from specchat.engine.strategies import STRATEGIES
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
@@ -114,6 +114,9 @@ PAIR_OPTIONS = (
     ),
     _option("--draft", type=FOLDER, metavar="PATH|NAME", help="With --target: the model that drafts, named likewise."),
     _option("--cache", type=Named(KV_CACHES), help="Hold keys and values in 8 bits: half of the memory."),
+    _option(
+        "--activations", type=Named(ACTIVATIONS), help="Form of the rows that quantised matrices multiply on a CPU."
+    ),
 )
 SAMPLING_OPTIONS = (
     _option("--seed", env=True, type=SEED, help="Makes a reply repeatable.  [default: drawn]"),

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Literal
 
@@ -27,6 +27,8 @@ KV_CACHES: tuple[KvCache, ...] = ("int8",)
 Activations = Literal["float32", "int8"]
 """Form of the rows that quantised matrices multiply on a CPU: as they are, or in 8 bits (`formats/int8_rows.py`)."""
 ACTIVATIONS: tuple[Activations, ...] = ("float32", "int8")
+QuantisedHead = Literal["int8"]
+"""Form that a CPU may hold a dense head in: int8 values, with a scale for each token."""
 
 QUANTS: tuple[Quant, ...] = ("nf4", "fp4", "int8")
 QUANT_BITS: Mapping[Quant | Wanted | None, int] = {"nf4": 5, "fp4": 5, "int8": 8, "int4": 5, "gguf": 5}
@@ -78,7 +80,7 @@ class ModelSource:
 
     A GGUF file is a `path` itself, or a `file` of a repository. A model on a `server` has no files here. `quant`
     quantises an unquantised checkpoint at load. None keeps the weights as stored, except for a draft on a GPU, for
-    which the memory plan chooses. `activations` None is the pair's.
+    which the memory plan chooses. `activations` and `head` None are the pair's.
     """
 
     path: str | None = None
@@ -87,6 +89,7 @@ class ModelSource:
     quant: Wanted | None = None
     device: Device = "auto"
     activations: Activations | None = None
+    head: QuantisedHead | None = None
     file: str | None = None
     gguf: GgufOptions = GgufOptions()
     server: Server | None = None
@@ -118,6 +121,7 @@ class PairSpec:
         template: arguments of the target's chat template, such as enable_thinking.
         cache: form of the KV entries of target and draft; None: full precision.
         activations: of models whose source states none; None: the model's default (`formats/activations.py`).
+        head: form of dense heads on a CPU, of models whose source states none; None: as stored.
         exit_layer: number of the target's first layers that draft by `early-exit`; None to search for it.
         exit: folder of an adapter for `early-exit`, which replaces `exit_layer`.
         skip: what `swift` leaves out of the target; None to search for it.
@@ -132,6 +136,7 @@ class PairSpec:
     context: int | None = None
     cache: KvCache | None = None
     activations: Activations | None = None
+    head: QuantisedHead | None = None
     draft_vocabulary: str | None = None
     heads: Mapping[Head, ModelSource] = field(default_factory=dict)
     trust_remote_code: bool = False
@@ -139,6 +144,22 @@ class PairSpec:
     exit: str | None = None
     skip: SkippedLayers | None = None
     template: Mapping[str, str | int | bool] = field(default_factory=dict)
+
+    @property
+    def own_settings(self) -> Mapping[str, str]:
+        """Settings of the pair or its target, by key, that specchat's own decoder alone has."""
+        found = {
+            "cache": self.cache,
+            "activations": self.target.activations or self.activations,
+            "head": self.target.head or self.head,
+        }
+        return {key: value for key, value in found.items() if value is not None}
+
+    def with_activations(self, form: Activations) -> "PairSpec":
+        """The pair with rows of a form in all its models that can have it."""
+        target, draft = (source and replace(source, activations=None) for source in (self.target, self.draft))
+        assert target is not None
+        return replace(self, target=target, draft=draft, activations=form)
 
     @property
     def sources(self) -> tuple[ModelSource, ...]:
