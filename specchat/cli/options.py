@@ -115,7 +115,7 @@ PAIR_OPTIONS = (
     _option("--draft", type=FOLDER, metavar="PATH|NAME", help="With --target: the model that drafts, named likewise."),
     _option("--cache", type=Named(KV_CACHES), help="Hold keys and values in 8 bits: half of the memory."),
     _option(
-        "--activations", type=Named(ACTIVATIONS), help="Form of the rows that quantised matrices multiply on a CPU."
+        "--activations", type=Named(ACTIVATIONS), help="Form of the rows that quantised weights multiply on a CPU."
     ),
 )
 SAMPLING_OPTIONS = (

@@ -81,6 +81,11 @@ class Paths:
         return self.data / "gpu.json"
 
     @property
+    def roundings(self) -> Path:
+        """What rows in 8 bits do to models, as measured here."""
+        return self.data / "roundings.json"
+
+    @property
     def chats(self) -> Path:
         return self.data / "chats.db"
 

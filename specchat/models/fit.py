@@ -12,7 +12,7 @@ from specchat.engine.memory.gpu_need import unsupported
 from specchat.engine.memory.need import Model, Place, describe_experts
 from specchat.engine.memory.plan import GIB, SPARE, Plan, context_of, drafting, making_room, nearest, plan
 from specchat.engine.memory.plan import fits as plan_fits
-from specchat.engine.protocol.pair import QUANT_BITS, ModelSource, PairSpec
+from specchat.engine.protocol.pair import QUANT_BITS, Activations, ModelSource, PairSpec
 from specchat.engine.strategy import Head
 from specchat.models.about import About
 from specchat.models.heads import PairHeads
@@ -37,6 +37,7 @@ class Fit:
         speed: an estimate for this machine.
         backend: what runs the pair, which may be another one than it names where specchat's decoder does not.
         takes: bytes of memory; 0 where they are not known.
+        activations: form of the target's rows on a CPU; empty where its weights leave no choice.
     """
 
     verdict: Verdict
@@ -46,6 +47,7 @@ class Fit:
     speed: SpeedEstimate | None = None
     backend: str = DEFAULT_BACKEND
     takes: int = 0
+    activations: Activations | Literal[""] = ""
 
 
 PLACES: Mapping[Verdict, Place] = {"GPU": "cuda", "CPU": "cpu"}
@@ -104,29 +106,27 @@ def _planned(pair: Pair, target: About, draft: About | None, machine: FreeMemory
     wanted = pair.spec.target.device
     reason = next((words for m in made.models if (words := unsupported(m.config))), "")
     if wanted != "cpu" and machine.gpu is not None and not reason and plan_fits(on_gpu, available):
-        if unfit := _unfit(pair.spec, on_gpu):
-            return unfit
         found = _with_heads(on_gpu, heads, available)
         if not on_gpu.target.experts_in_main:
-            return found
+            return _rounded(pair.spec, on_gpu, found)
         price = describe_experts(on_gpu.target, machine.bus)
-        return replace(found, words=f"{found.words}. {price}", spills=True)
+        return _rounded(pair.spec, on_gpu, replace(found, words=f"{found.words}. {price}", spills=True))
     if wanted != "cuda" and plan_fits(made, available):
-        if unfit := _unfit(pair.spec, made):
-            return unfit
-        return _with_heads(made, heads, available, f"; no GPU: {reason}" if reason and machine.gpu else "")
+        found = _with_heads(made, heads, available, f"; no GPU: {reason}" if reason and machine.gpu else "")
+        return _rounded(pair.spec, made, found)
     return Fit("no", nearest(made, available))
 
 
-def _unfit(pair: PairSpec, made: Plan) -> Fit | None:
-    """The fit of a pair that asks to round what its models cannot have rounded; None for any other."""
-    sources = (pair.target, *([pair.draft] if pair.draft else []))
+def _rounded(pair: PairSpec, made: Plan, fitting: Fit) -> Fit:
+    """A fit with the form of the target's rows; of a pair that asks to round what cannot be rounded it is "no"."""
     try:
-        for source, model in zip(sources, made.models, strict=True):
-            rounding_of(pair, source, model.held, drafts=model is not made.target)
+        target = rounding_of(pair, pair.target, made.target.held)
+        if pair.draft is not None and made.draft is not None:
+            rounding_of(pair, pair.draft, made.draft.held, drafts=True)
     except ModelError as error:
         return Fit("no", error.message.rstrip("."))
-    return None
+    choice = made.target.place == "cpu" and (made.target.held.whole or target.head is not None)
+    return replace(fitting, activations=target.activations if choice else "")
 
 
 def _with_heads(made: Plan, heads: PairHeads, available: Mapping[Place, int | None], otherwise: str = "") -> Fit:

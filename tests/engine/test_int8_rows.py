@@ -1,4 +1,4 @@
-"""Rows in 8 bits: each number the nearest of all, by plain enumeration, and what products of the reference make of it."""
+"""Rows in 8 bits: each number the nearest of all, by enumeration, and what products of the reference make of it."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -62,7 +62,7 @@ def enumerated(block: list[float]) -> tuple[list[int], float]:
 @pytest.mark.parametrize("name", ROWS)
 def test_numbers_and_scales_are_those_of_an_enumeration(name: str) -> None:
     of_others = [ROWS["random"], ROWS["halves"]]
-    numbers, scales = quantised_rows(torch.tensor([sum([ROWS[name], *of_others], [])]), 4)
+    numbers, scales = quantised_rows(torch.tensor([[*ROWS[name], *of_others[0], *of_others[1]]]), 4)
     assert (numbers.dtype, scales.dtype) == (torch.int8, torch.float32)
     for at, block in enumerate([ROWS[name], *of_others]):
         wanted, scale = enumerated(block)

@@ -64,7 +64,8 @@ class CheckpointTensors:
             ModelError: weights missing, damaged or of other shapes.
         """
         recipe = checkpoint.config.recipe
-        self._int8_rows = checkpoint.activations == "int8"
+        self.int8_rows = checkpoint.activations == "int8"
+        """True where products round the rows of all weights that take such."""
         self._matrices: dict[Matrix, tuple[Weight, Tensor | None]] = {}
         self.head = recipe.head
         """The matrix of the logits, of a draft vocabulary's rows alone if there is one, or in 8 bits."""
@@ -103,7 +104,7 @@ class CheckpointTensors:
         weight, bias = self._matrices[of]
         found = []
         for part in weight.parts if isinstance(weight, Joined) else (weight,):
-            rows = rounded(x, part) if self._int8_rows and takes_int8_rows(part) else x
+            rows = rounded(x, part) if self.int8_rows and takes_int8_rows(part) else x
             found += [linear(rows, slab) for slab in slabs(part)]
         made = torch.cat(found, -1)
         return made if bias is None else made + bias
