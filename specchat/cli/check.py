@@ -3,7 +3,7 @@
 from datetime import date
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
@@ -19,7 +19,7 @@ from specchat.cli.output import Output, Problem, ProgressLine, reports_errors
 from specchat.cli.wishes import Wishes
 from specchat.engine.backends import DEFAULT_BACKEND
 from specchat.engine.protocol.options import Acceptance
-from specchat.engine.protocol.pair import ACTIVATIONS, PairSpec
+from specchat.engine.protocol.pair import Activations, PairSpec
 from specchat.engine.protocol.requests import Count
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ MEASURE = "measure"
 @with_options(PAIR_OPTIONS[:-1])
 @click.option(
     "--activations",
-    type=Named((*ACTIVATIONS, MEASURE)),
+    type=Named((*get_args(Activations), MEASURE)),
     is_flag=False,
     flag_value=MEASURE,
     metavar="[float32|int8]",

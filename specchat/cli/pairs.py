@@ -93,8 +93,11 @@ class Configured:
         for name in ("cache", "activations"):
             if getattr(wishes, name) is not None and elsewhere:
                 raise click.UsageError(f'--{name} is of specchat\'s own decoder, which does not run pair "{pair.id}".')
-        spec = pair.spec if wishes.activations is None else pair.spec.with_activations(wishes.activations)
-        return replace(pair, spec=replace(spec, cache=wishes.cache or spec.cache))
+        spec = replace(pair.spec, cache=wishes.cache or pair.spec.cache)
+        if wishes.activations is not None:
+            target, draft = replace(spec.target, activations=None), spec.draft and replace(spec.draft, activations=None)
+            spec = replace(spec, target=target, draft=draft, activations=wishes.activations)
+        return replace(pair, spec=spec)
 
     def _pair_of(self, wishes: Wishes) -> Pair:
         if wishes.target is not None:

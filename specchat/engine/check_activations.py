@@ -13,6 +13,7 @@ from specchat.engine.memory.devices import Machine, place, this_machine
 from specchat.engine.protocol.events import Loading
 from specchat.engine.protocol.options import Message
 from specchat.engine.protocol.pair import PairSpec
+from specchat.engine.recipe import Recipe
 from specchat.engine.reference.layer import hidden_states, logits
 from specchat.engine.reference.tensors import CheckpointTensors
 from specchat.engine.weights.checkpoint import Checkpoint
@@ -40,22 +41,19 @@ def run(pair: PairSpec, chats: Sequence[tuple[Message, ...]], progress: Callable
     tokens = [token for chat in chats for token in tokenizer.prompt(chat)][:TOKENS]
     progress(Loading(f"reading {source.short}", 0.1))
     tensors = CheckpointTensors(replace(target, head=found.head), model.quant)
-    return Divergence.of(compared(target, tensors, tokens))
+    read, recipe = [tokens[first : first + TEXT] for first in range(0, len(tokens), TEXT)], target.config.recipe
+
+    def compared() -> Iterator[tuple[Tensor, Tensor]]:
+        for text in read:
+            yield from zip(*(probabilities(recipe, tensors, text, form) for form in (False, True)), strict=True)
+
+    return Divergence.of(compared())
 
 
 @torch.inference_mode()
-def compared(target: Checkpoint, tensors: CheckpointTensors, tokens: Sequence[int]) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield logarithms of probabilities float64 [rows, vocab] with float32 and with int8 rows, text after text."""
-    recipe = target.config.recipe
-    scored = replace(recipe, head=tensors.head)
-    for first in range(0, len(tokens), TEXT):
-        text, states = torch.tensor(tokens[first : first + TEXT]), list[Tensor]()
-        for form in (False, True):
-            tensors.int8_rows = form
-            states.append(hidden_states(recipe, text, tensors)[-1])
-        for rows in zip(*(of_form.split(SCORED_ROWS) for of_form in states), strict=True):
-            pair = list[Tensor]()
-            for form, hidden in zip((False, True), rows, strict=True):
-                tensors.int8_rows = form
-                pair.append(logits(scored, hidden, tensors).double().log_softmax(-1))
-            yield pair[0], pair[1]
+def probabilities(of: Recipe, tensors: CheckpointTensors, tokens: Sequence[int], int8_rows: bool) -> list[Tensor]:
+    """Logarithms of the probabilities after each token of a text, float32 [rows, vocab], some rows at a time."""
+    tensors.int8_rows = int8_rows
+    hidden = hidden_states(of, torch.tensor(tokens), tensors)[-1]
+    scored = replace(of, head=tensors.head)
+    return [logits(scored, rows, tensors).log_softmax(-1) for rows in hidden.split(SCORED_ROWS)]

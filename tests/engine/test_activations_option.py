@@ -62,8 +62,6 @@ def test_what_is_asked_counts_more_and_the_model_s_own_most() -> None:
     assert rounding_of(asked, SOURCE, held("int4")).activations == "int8"
     assert rounding_of(asked, replace(SOURCE, activations="float32"), held("int4")).activations == "float32"
     assert rounding_of(PAIR, replace(SOURCE, activations="float32"), held("gguf")).activations == "float32"
-    whole = PAIR.with_activations("float32")
-    assert rounding_of(whole, whole.target, held("gguf")).activations == "float32"
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ from specchat.engine.formats.layout import Blocks, EightBit, FourBit, Plain
 
 MOST = 127
 """The largest magnitude of a number of a row, and of one that a code may stand for."""
+MOST_INPUTS = (2**31 - 1) // (MOST * 128)
+"""Inputs whose products with int8 values have a sum that int32 holds; blocks have far fewer."""
 LEAST_PEAK = 2.0**-96
 """Blocks whose values are all smaller are zeros: the inverse of a subnormal number overflows."""
 FACTORS = (1, 2, 4, 8)
@@ -26,10 +28,10 @@ def code_factor(code: Tensor) -> int:
 
 
 def takes_int8_rows(weight: Plain) -> bool:
-    """True for a weight whose numbers are whole, up to the scales: all but dense ones, nf4 and fp4."""
+    """True for a weight whose numbers are whole, up to its scales: neither dense, nor nf4, nor fp4."""
     match weight:
-        case EightBit():
-            return True
+        case EightBit(values=values):
+            return values.shape[1] <= MOST_INPUTS
         case FourBit(code=code):
             return code_factor(code) > 0
         case Blocks(code=code):
