@@ -1,8 +1,8 @@
-"""Measures rows and heads in 8 bits beside float32 ones: `python -m measure.activations [--model PATH] [--quant QUANT]`.
+"""Measures rows and heads in 8 bits: `python -m measure.activations [--model PATH] [--quant QUANT] [--tokens N]`.
 
-The model, a folder or a GGUF file, reads the pages of this checkout by the reference, in texts of N tokens. A row of the
-table has the Kullback-Leibler divergence of the next token's distribution from that without rounding, and how often
-both have the same likeliest token.
+The model, a folder or a GGUF file, reads the pages of this checkout by the reference, in texts of N tokens. The table
+has the Kullback-Leibler divergence of the next token's distribution from that without rounding, and how often both have
+the same likeliest token.
 """
 
 from argparse import ArgumentParser
