@@ -137,6 +137,7 @@ def _run(
         )
     if left_out := len(prompts) - len(chats):
         progress.note(f"{left_out} of {len(prompts)} prompts do not fit the context and are left out.")
+    out.write(f"{session.info.name}, {session.info.load.device}: {session.info.notes.exactness}.\n")
     seen: list[CheckResult] = []
     for name, results in groupby(run(session, chats, full), lambda result: result.prompt):
         of_prompt = []
