@@ -152,8 +152,8 @@ def about(offer: Offer) -> list[tuple[str, str]]:
 def _activations(offer: Offer) -> str:
     """The form of the rows that quantised matrices multiply, and what 8 bits were measured to do to the model."""
     found = measured.known(user_paths().roundings, offer.pair.spec.target.label)
-    price = str(found) if found else "its price is not measured here: specchat check --activations"
-    return f"int8, {price}" if offer.fit.activations == "int8" else f"float32; of int8 {price}"
+    price = str(found) if found else "not measured here (specchat check --activations)"
+    return f"int8: {price}" if offer.fit.activations == "int8" else f"float32; int8: {price}"
 
 
 def _of_hub(hit: HubHit) -> list[tuple[str, str]]:

@@ -211,7 +211,7 @@ def test_no_strategy_is_blamed_for_what_passes_round_otherwise(
 def test_what_rows_in_8_bits_do_is_measured_and_shown_later(run: Run, tmp_path: Path, prompts: str) -> None:
     folder, _ = packed(tmp_path, *INT4["compressed-tensors, 32"], **SHAPE)
     before = run("models", "show", str(folder)).stdout
-    assert "activations   float32; of int8 its price is not measured here: specchat check --activations" in before
+    assert "activations   float32; int8: not measured here (specchat check --activations)" in before
     result = run("check", "--target", str(folder), "--prompts", prompts, "--activations")
     assert result.exit_code == 0, result.output
     assert re.search(r"KL divergence of \d\.\de-0\d nats from that with float32 rows, 99 % below", result.stdout)
@@ -219,7 +219,7 @@ def test_what_rows_in_8_bits_do_is_measured_and_shown_later(run: Run, tmp_path: 
     assert kept is not None
     assert 0 < kept.divergence < 0.05
     assert kept.alike > 0.8
-    assert f"of int8 KL divergence {kept.divergence:.1e} nats" in run("models", "show", str(folder)).stdout
+    assert f"int8: KL divergence {kept.divergence:.1e} nats" in run("models", "show", str(folder)).stdout
 
 
 def test_rows_in_8_bits_are_refused_where_nothing_takes_them(run: Run, folders: list[str], prompts: str) -> None:
