@@ -19,7 +19,7 @@ from specchat.cli.output import Output, Problem, ProgressLine, reports_errors
 from specchat.cli.wishes import Wishes
 from specchat.engine.backends import DEFAULT_BACKEND
 from specchat.engine.protocol.options import Acceptance
-from specchat.engine.protocol.pair import Activations, PairSpec
+from specchat.engine.protocol.pair import Activations, PairInfo, PairSpec
 from specchat.engine.protocol.requests import Count
 
 if TYPE_CHECKING:
@@ -137,7 +137,6 @@ def _run(
         )
     if left_out := len(prompts) - len(chats):
         progress.note(f"{left_out} of {len(prompts)} prompts do not fit the context and are left out.")
-    out.write(f"{session.info.name}, {session.info.load.device}: {session.info.notes.exactness}.\n")
     seen: list[CheckResult] = []
     for name, results in groupby(run(session, chats, full), lambda result: result.prompt):
         of_prompt = []
@@ -152,7 +151,7 @@ def _run(
         if interrupt.pressed:
             break
     same = sum(result.identical for result in seen)
-    out.write(f"{same} of {len(seen)} replies are identical to plain decoding's.\n{_scope(seen)}")
+    out.write(f"{same} of {len(seen)} replies are identical to plain decoding's.\n{_scope(seen, session.info)}")
     begun = len({result.prompt for result in seen})
     if interrupt.pressed:
         out.write(f"Interrupted: {begun} of {len(chats)} prompts were begun, and ratio and block were not checked.\n")
@@ -208,8 +207,8 @@ def _line(name: str, results: "list[CheckResult]") -> str:
     return "\n".join(lines) + "\n"
 
 
-def _scope(results: "list[CheckResult]") -> str:
-    """Two sentences: the strategies, samplings, lengths and ends that were compared, and what was not."""
+def _scope(results: "list[CheckResult]", info: PairInfo) -> str:
+    """Three sentences: the strategies, samplings, lengths and ends that were compared, what was not, and by what."""
     if not results:
         return ""
     drafted = [result for result in results if result.draft_length]
@@ -219,7 +218,7 @@ def _scope(results: "list[CheckResult]") -> str:
     return (
         f"Compared: {strategies}, drafting {lengths or 0}; {', '.join({result.sampling: None for result in results})}; "
         f"{figures.of(max(result.turn for result in results), 'turn')} of up to {tokens}, which the model or that "
-        "limit ended. Not compared: stop strings and grammars.\n"
+        f"limit ended. Not compared: stop strings and grammars. Exactness: {info.notes.exactness}.\n"
     )
 
 

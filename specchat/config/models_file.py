@@ -97,7 +97,7 @@ GGUF_KEYS = ("gpu_layers", "threads", "cache", "flash_attention")
 
 
 ROUNDINGS = ("activations", "head")
-"""What a pair may say of its models, and each of them of itself."""
+"""Keys of a pair for all its models, which each model may have too."""
 
 
 class ModelTable(Table):

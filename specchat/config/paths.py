@@ -82,7 +82,7 @@ class Paths:
 
     @property
     def roundings(self) -> Path:
-        """What rows in 8 bits do to models, as measured here."""
+        """Measurements of rows in 8 bits, by model."""
         return self.data / "roundings.json"
 
     @property

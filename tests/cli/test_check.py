@@ -108,7 +108,7 @@ def test_a_difference_is_told_and_has_its_own_code(
         "  swift x4, greedy, second turn: first difference at token 3, margin 0.00125",
         "3 of 4 replies are identical to plain decoding's.",
         "Compared: draft, swift, drafting 4, 5; greedy; 2 turns of up to 10 tokens, which the model or that limit "
-        "ended. Not compared: stop strings and grammars.",
+        "ended. Not compared: stop strings and grammars. Exactness: row-invariant by construction.",
     ]
     assert result.stdout.splitlines()[-1].startswith("Do not use swift with this pair until that is fixed")
 
@@ -225,7 +225,7 @@ def test_what_rows_in_8_bits_do_is_measured_and_shown_later(run: Run, tmp_path: 
 def test_rows_in_8_bits_are_refused_where_nothing_takes_them(run: Run, folders: list[str], prompts: str) -> None:
     for more in (("--activations",), ("--activations", "int8")):
         result = run("check", *folders[:2], "--prompts", prompts, *more)
-        assert result.exit_code == ExitCode.CONFIG
+        assert result.exit_code == ExitCode.UNUSABLE
         assert "for matrices of whole numbers (int8, int4, GGUF types, MXFP4), and this model has none" in result.stderr
 
 
@@ -236,4 +236,4 @@ def test_replies_are_compared_with_rows_in_8_bits(
     folder, _ = packed(tmp_path, *INT4["compressed-tensors, 32"], **SHAPE)
     result = run("check", "--target", str(folder), "--prompts", prompts, "--limit", "1", "--activations", "int8")
     assert result.exit_code == 0, result.output
-    assert result.stdout.splitlines()[0].endswith("; activations in 8 bits.")
+    assert "Exactness: row-invariant by construction; activations in 8 bits." in result.stdout

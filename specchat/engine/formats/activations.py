@@ -1,4 +1,4 @@
-"""What a model on a CPU rounds: the rows that its matrices multiply, and its head. A pair asks, or defaults hold."""
+"""Rounding of a model on a CPU: of the rows that its matrices multiply, and of its head, as asked or by default."""
 
 from dataclasses import dataclass
 
@@ -46,7 +46,7 @@ class Rounding:
 
 
 def rounding_of(pair: PairSpec, source: ModelSource, held: HeldFormats, drafts: bool = False) -> Rounding:
-    """What a model rounds.
+    """The rounding of a model.
 
     On a CPU rows are int8 by default for a target in a quantised GGUF file, as llama.cpp rounds rows to 8 bits for
     every quantised type, and for a draft whose matrices take such rows, as a draft never changes the text. What the

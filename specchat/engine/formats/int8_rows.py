@@ -70,5 +70,5 @@ def rounded(x: Tensor, weight: Plain) -> Tensor:
     block = weight.block if isinstance(weight, FourBit | Blocks) else x.shape[-1]
     order = weight.order.long() if isinstance(weight, FourBit | Blocks) and weight.order is not None else None
     numbers, scales = quantised_rows(x if order is None else x[..., order], block)
-    made = (numbers.unflatten(-1, (-1, block)) * scales[..., None]).flatten(-2)
-    return made if order is None else torch.empty_like(made).index_copy_(-1, order, made)
+    rows = (numbers.unflatten(-1, (-1, block)) * scales[..., None]).flatten(-2)
+    return rows if order is None else torch.empty_like(rows).index_copy_(-1, order, rows)

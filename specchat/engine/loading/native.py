@@ -111,7 +111,7 @@ def _rounding(
 
 
 def _rounded_words(target: Checkpoint) -> str:
-    """What the target rounds beside its weights, in words; empty for nothing."""
+    """The rounding of the target beside its weights, in words; empty for none."""
     parts = ["activations"] * (target.activations == "int8") + ["the head"] * (target.head is not None)
     return f"{' and '.join(parts)} in 8 bits" if parts else ""
 

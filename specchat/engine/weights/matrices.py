@@ -197,9 +197,9 @@ def int8_head(table: Table) -> Table | EightBit:
     if not isinstance(table, Tensor):
         return table
     rows = [quantise(some, "int8") for some in table.split(max(1, SLAB // table.shape[1]))]
-    made = fused(rows)
-    assert isinstance(made, EightBit)
-    return made
+    head = fused(rows)
+    assert isinstance(head, EightBit)
+    return head
 
 
 def read_norm(source: TensorSource, norm: Norm) -> Tensor:
