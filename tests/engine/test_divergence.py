@@ -41,7 +41,7 @@ def test_whole_texts_have_the_distributions_of_a_decoder(tmp_path: Path) -> None
     opened = Checkpoint.open(packed(tmp_path, *INT4["compressed-tensors, 32"], **SHAPE)[0])
     text, tensors = list(range(3, 60)), CheckpointTensors(opened)
     expected = torch.cat([*log_probabilities(ReferenceDecoder(opened, 64), text)])
-    whole, int8 = (torch.cat(probabilities(opened.config.recipe, tensors, text, form)) for form in (False, True))
+    whole, int8 = (torch.cat([*probabilities(opened.config.recipe, tensors, text, form)]) for form in (False, True))
     torch.testing.assert_close(whole.double(), expected, rtol=1e-4, atol=1e-4)
     assert 0 < (int8 - whole).abs().mean() < 0.02 * whole.abs().mean()
 
