@@ -12,12 +12,11 @@ from pathlib import Path
 from statistics import quantiles
 from time import perf_counter
 
-import torch
 from torch import Tensor
 
 from specchat.config.paths import demo_model
+from specchat.engine.divergence import Divergence, log_probabilities
 from specchat.engine.memory.host_need import cache_bytes
-from specchat.engine.model.rows import PREFILL_ROWS
 from specchat.engine.runners.host import NativeModel, host_model
 from specchat.engine.weights.checkpoint import Checkpoint
 
@@ -30,13 +29,6 @@ def texts(checkpoint: Checkpoint, length: int, count: int) -> list[list[int]]:
     pages = "\n".join(page.read_text() for page in sorted(PAGES.glob("*.md")))
     tokens = checkpoint.tokenizer().encode(pages[: 8 * length * count])
     return [tokens[first : first + length] for first in range(0, length * count, length)]
-
-
-def distributions(model: NativeModel, tokens: list[int]) -> Iterator[Tensor]:
-    """Logarithms of the probabilities after each token, float64 [rows, vocab], in passes."""
-    for first in range(0, len(tokens), PREFILL_ROWS):
-        hidden = model.forward(tokens[first : first + PREFILL_ROWS], first)
-        yield model.logits(hidden).double().log_softmax(-1)
 
 
 def milliseconds(models: Sequence[NativeModel], at: int) -> list[float]:
@@ -59,20 +51,21 @@ def main() -> None:
     full = Checkpoint.open(options.model)
     int8 = replace(full, config=full.config.with_cache("int8"))
     models = [host_model(one, options.tokens) for one in (full, int8)]
-    divergences, alike, times = list[Tensor](), 0, list[list[float]]()
-    for tokens in texts(full, options.tokens, options.texts):
-        for p, q in zip(*(distributions(model, tokens) for model in models), strict=True):
-            divergences.append((p.exp() * (p - q)).sum(-1))
-            alike += int((p.argmax(-1) == q.argmax(-1)).sum())
-        times.append(milliseconds(models, len(tokens) - 1))
-    found = torch.cat(divergences)
+    times = list[list[float]]()
+
+    def compared() -> Iterator[tuple[Tensor, Tensor]]:
+        for tokens in texts(full, options.tokens, options.texts):
+            yield from zip(*(log_probabilities(model, tokens) for model in models), strict=True)
+            times.append(milliseconds(models, len(tokens) - 1))
+
+    found = Divergence.of(compared())
     sizes = [cache_bytes(one.config.recipe, 1024) / 1024 for one in (full, int8)]
     print("| model | tokens | mean KL, nats | 99 % below | largest | same likeliest | bytes a position | last row |")
     print("|---" * 8 + "|")
     of_rows = " / ".join(f"{min(seen):.2f} ms" for seen in zip(*times, strict=True))
-    shares = f"{found.mean():.2e} | {found.quantile(0.99):.2e} | {found.max():.2e} | {alike / len(found):.2%}"
+    shares = f"{found.mean:.2e} | {found.most:.2e} | {found.largest:.2e} | {found.alike:.2%}"
     held = " / ".join(f"{size:,.0f}" for size in sizes)
-    print(f"| {options.model.name} | {len(found):,} | {shares} | {held} | {of_rows} |")
+    print(f"| {options.model.name} | {found.tokens:,} | {shares} | {held} | {of_rows} |")
 
 
 if __name__ == "__main__":

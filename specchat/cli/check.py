@@ -1,23 +1,25 @@
 """`specchat check`: is every strategy's text the one that plain decoding writes?"""
 
+from datetime import date
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
 from specchat import figures
 from specchat.bench import DEMO_PROMPTS
-from specchat.bench.prompts import ChatPrompt, read_prompts, spread
+from specchat.bench.prompts import ChatPrompt, read_prompts, shipped_prompts, spread
 from specchat.cli.completion import complete_pairs
 from specchat.cli.download import ready
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.interrupt import Interrupt
-from specchat.cli.options import FOLDER, PAIR_OPTIONS, with_options
+from specchat.cli.options import FOLDER, PAIR_OPTIONS, Named, with_options
 from specchat.cli.output import Output, Problem, ProgressLine, reports_errors
 from specchat.cli.wishes import Wishes
+from specchat.engine.backends import DEFAULT_BACKEND
 from specchat.engine.protocol.options import Acceptance
-from specchat.engine.protocol.pair import PairSpec
+from specchat.engine.protocol.pair import Activations, PairInfo, PairSpec
 from specchat.engine.protocol.requests import Count
 
 if TYPE_CHECKING:
@@ -25,10 +27,20 @@ if TYPE_CHECKING:
     from specchat.engine.check_ratio import RatioResult
 
 LIMIT = 12
+MEASURE = "measure"
+"""Value of --activations without a form."""
 
 
 @click.command()
-@with_options(PAIR_OPTIONS)
+@with_options(PAIR_OPTIONS[:-1])
+@click.option(
+    "--activations",
+    type=Named((*get_args(Activations), MEASURE)),
+    is_flag=False,
+    flag_value=MEASURE,
+    metavar="[float32|int8]",
+    help="Form of the rows; alone: measure what int8 does to the target.",
+)
 @click.option("--full", is_flag=True, help="All prompts, samplings and draft lengths; can take hours.")
 @click.option("--prompts", type=FOLDER, metavar="FILE", help='Prompts as JSON lines with "messages" or "turns".')
 @click.option(
@@ -49,7 +61,8 @@ def check(full: bool, prompts: Path | None, against: str | None, limit: int | No
     from specchat.cli.check_server import check_server
     from specchat.cli.prepare import prepare
 
-    wishes = Wishes.of(options)
+    measures = options["activations"] == MEASURE
+    wishes = Wishes.of(options | {"activations": None} if measures else options)
     prepared = prepare(wishes)
     pair = ready(prepared.pair, wishes.models)
     other = against or pair.plain
@@ -58,6 +71,9 @@ def check(full: bool, prompts: Path | None, against: str | None, limit: int | No
         raise click.UsageError(
             "--against goes with a pair that a server runs: others are compared with plain decoding."
         )
+    if measures:
+        _measure(pair.spec, read_prompts(prompts or shipped_prompts(pair.id)), prepared.paths.roundings)
+        return
     known = read_prompts(prompts or DEMO_PROMPTS)
     chosen = spread(known, limit or (len(known) if full else LIMIT))
     with Interrupt() as interrupt:
@@ -69,6 +85,25 @@ def check(full: bool, prompts: Path | None, against: str | None, limit: int | No
         raise click.exceptions.Exit(ExitCode.DIFFERENT)
     if interrupt.pressed:
         raise click.exceptions.Exit(ExitCode.INTERRUPTED)
+
+
+def _measure(pair: PairSpec, prompts: list[ChatPrompt], file: Path) -> None:
+    """Measure what rows in 8 bits do to a pair's target, report it, and keep it in `file`."""
+    if pair.backend != DEFAULT_BACKEND or pair.target.server is not None:
+        raise click.UsageError(f'--activations is of specchat\'s own decoder, which does not run pair "{pair.id}".')
+    progress = ProgressLine()
+    progress.show("starting ...")
+    from specchat.engine.check_activations import run
+    from specchat.models.measured import MeasuredRounding, keep
+
+    found = run(pair, [prompt.messages for prompt in spread(prompts, len(prompts))], progress.loading)
+    progress.clear()
+    keep(file, pair.target.label, MeasuredRounding(found.mean, found.alike, found.tokens, date.today().isoformat()))
+    Output().write(
+        f"{pair.target.label}: with rows in 8 bits the next token's distribution has a KL divergence of "
+        f"{found.mean:.1e} nats from that with float32 rows, 99 % below {found.most:.1e}, at most {found.largest:.1e}. "
+        f"Both have the same likeliest token after {found.alike:.1%} of {found.tokens} tokens.\n"
+    )
 
 
 def _run(
@@ -116,7 +151,7 @@ def _run(
         if interrupt.pressed:
             break
     same = sum(result.identical for result in seen)
-    out.write(f"{same} of {len(seen)} replies are identical to plain decoding's.\n{_scope(seen)}")
+    out.write(f"{same} of {len(seen)} replies are identical to plain decoding's.\n{_scope(seen, session.info)}")
     begun = len({result.prompt for result in seen})
     if interrupt.pressed:
         out.write(f"Interrupted: {begun} of {len(chats)} prompts were begun, and ratio and block were not checked.\n")
@@ -172,8 +207,8 @@ def _line(name: str, results: "list[CheckResult]") -> str:
     return "\n".join(lines) + "\n"
 
 
-def _scope(results: "list[CheckResult]") -> str:
-    """Two sentences: the strategies, samplings, lengths and ends that were compared, and what was not."""
+def _scope(results: "list[CheckResult]", info: PairInfo) -> str:
+    """Three sentences: the strategies, samplings, lengths and ends that were compared, what was not, and by what."""
     if not results:
         return ""
     drafted = [result for result in results if result.draft_length]
@@ -183,7 +218,7 @@ def _scope(results: "list[CheckResult]") -> str:
     return (
         f"Compared: {strategies}, drafting {lengths or 0}; {', '.join({result.sampling: None for result in results})}; "
         f"{figures.of(max(result.turn for result in results), 'turn')} of up to {tokens}, which the model or that "
-        "limit ended. Not compared: stop strings and grammars.\n"
+        f"limit ended. Not compared: stop strings and grammars. Exactness: {info.notes.exactness}.\n"
     )
 
 

@@ -4,7 +4,7 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, get_args
 
 import click
 from click.core import ParameterSource
@@ -12,7 +12,7 @@ from click.core import ParameterSource
 from specchat.cli.completion import complete_chats, complete_pairs
 from specchat.config.errors import nearest
 from specchat.engine.protocol.options import ACCEPTANCES, CONTEXT_POLICIES
-from specchat.engine.protocol.pair import KV_CACHES
+from specchat.engine.protocol.pair import Activations, KvCache
 from specchat.engine.protocol.ranges import MAX_SEED, SAMPLING
 from specchat.engine.strategies import STRATEGIES
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
@@ -113,7 +113,12 @@ PAIR_OPTIONS = (
         "--target", type=FOLDER, metavar="PATH|NAME", help="Load this folder, GGUF file or found model, not a pair."
     ),
     _option("--draft", type=FOLDER, metavar="PATH|NAME", help="With --target: the model that drafts, named likewise."),
-    _option("--cache", type=Named(KV_CACHES), help="Hold keys and values in 8 bits: half of the memory."),
+    _option("--cache", type=Named(get_args(KvCache)), help="Hold keys and values in 8 bits: half of the memory."),
+    _option(
+        "--activations",
+        type=Named(get_args(Activations)),
+        help="Form of the rows that quantised weights multiply on a CPU.",
+    ),
 )
 SAMPLING_OPTIONS = (
     _option("--seed", env=True, type=SEED, help="Makes a reply repeatable.  [default: drawn]"),

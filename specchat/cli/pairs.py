@@ -89,11 +89,15 @@ class Configured:
             click.UsageError: options that contradict each other or the pair, or name no model.
         """
         pair = self._pair_of(wishes)
-        if wishes.cache is None:
-            return pair
-        if pair.spec.backend != DEFAULT_BACKEND or pair.spec.target.server is not None:
-            raise click.UsageError(f'--cache is of specchat\'s own decoder, which does not run pair "{pair.id}".')
-        return replace(pair, spec=replace(pair.spec, cache=wishes.cache))
+        elsewhere = pair.spec.backend != DEFAULT_BACKEND or pair.spec.target.server is not None
+        for name in ("cache", "activations"):
+            if getattr(wishes, name) is not None and elsewhere:
+                raise click.UsageError(f'--{name} is of specchat\'s own decoder, which does not run pair "{pair.id}".')
+        spec = replace(pair.spec, cache=wishes.cache or pair.spec.cache)
+        if wishes.activations is not None:
+            target, draft = replace(spec.target, activations=None), spec.draft and replace(spec.draft, activations=None)
+            spec = replace(spec, target=target, draft=draft, activations=wishes.activations)
+        return replace(pair, spec=spec)
 
     def _pair_of(self, wishes: Wishes) -> Pair:
         if wishes.target is not None:

@@ -8,7 +8,7 @@ import click
 from click.core import ParameterSource
 
 from specchat.engine.protocol.options import Acceptance, ContextPolicy
-from specchat.engine.protocol.pair import KvCache
+from specchat.engine.protocol.pair import Activations, KvCache
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class Wishes(SamplingWishes):
     target: Path | None = None
     draft: Path | None = None
     cache: KvCache | None = None
+    activations: Activations | None = None
     strategy: str | None = None
     draft_length: int | None = None
     acceptance: Acceptance | None = None

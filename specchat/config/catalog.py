@@ -250,7 +250,10 @@ def pair_of(table: Mapping[str, Any], folder: Path) -> Pair:
         heads={head: model_source(source, folder) for head, source in table.get("heads", {}).items()},
         **{
             key: table[key]
-            for key in ("backend", "context", "cache", "trust_remote_code", "exit_layer", "template")
+            for key in (
+                *("backend", "context", "cache", "activations", "head"),
+                *("trust_remote_code", "exit_layer", "template"),
+            )
             if key in table
         },
     )

@@ -17,7 +17,16 @@ from specchat.engine.backends import (
 )
 from specchat.engine.foreign import shown
 from specchat.engine.protocol.options import Acceptance
-from specchat.engine.protocol.pair import CacheType, Device, KvCache, ServerKind, Wanted, is_gguf
+from specchat.engine.protocol.pair import (
+    Activations,
+    CacheType,
+    Device,
+    KvCache,
+    QuantisedHead,
+    ServerKind,
+    Wanted,
+    is_gguf,
+)
 from specchat.engine.protocol.ranges import SAMPLING
 from specchat.engine.strategies import HEADS, STRATEGIES
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
@@ -87,6 +96,10 @@ GGUF_KEYS = ("gpu_layers", "threads", "cache", "flash_attention")
 """Options of a model that llama.cpp runs; see `engine.pair.GgufOptions`."""
 
 
+ROUNDINGS = ("activations", "head")
+"""Keys of a pair for all its models, which each model may have too."""
+
+
 class ModelTable(Table):
     """One model: `repo` (with `revision`), `path` or `builtin` says where it is; see `engine.pair.ModelSource`."""
 
@@ -96,6 +109,8 @@ class ModelTable(Table):
     revision: str | None = None
     quant: Wanted | None = None
     device: Device = "auto"
+    activations: Activations | None = None
+    head: QuantisedHead | None = None
     file: Annotated[str, AfterValidator(_gguf_name)] | None = None
     gpu_layers: Annotated[int, Field(ge=0)] | None = None
     threads: Annotated[int, Field(ge=1, le=MOST_THREADS)] | None = None
@@ -184,6 +199,7 @@ LOCAL_KEYS = (
     "draft_vocabulary",
     "heads",
     "cache",
+    *ROUNDINGS,
     "exit_layer",
     "exit",
     "skip",
@@ -220,6 +236,8 @@ class PairTable(Table):
     template: dict[ArgumentName, bool | int | Annotated[str, Field(max_length=200)]] = Field(default_factory=dict)
     context: Annotated[int, Field(ge=16)] | None = None
     cache: KvCache | None = None
+    activations: Activations | None = None
+    head: QuantisedHead | None = None
     trust_remote_code: bool = False
     strategy: Strategy | None = None
     acceptance: Acceptance = "coupled"
@@ -249,8 +267,9 @@ class PairTable(Table):
     def _backend_fits(self) -> Self:
         if self.trust_remote_code and self.backend != HF_BACKEND:
             raise ValueError(f'trust_remote_code goes with backend = "{HF_BACKEND}" only.')
-        for key in ("cache", "exit_layer", "exit", "skip"):
-            if getattr(self, key) is not None and self.backend != DEFAULT_BACKEND:
+        for key in ("cache", *ROUNDINGS, "exit_layer", "exit", "skip"):
+            models = (self, self.target, self.draft) if key in ROUNDINGS else (self,)
+            if self.backend != DEFAULT_BACKEND and any(getattr(one, key, None) is not None for one in models):
                 raise ValueError(f'{key} goes with backend = "{DEFAULT_BACKEND}" only.')
         if self.target is None:
             return self

@@ -81,6 +81,11 @@ class Paths:
         return self.data / "gpu.json"
 
     @property
+    def roundings(self) -> Path:
+        """Measurements of rows in 8 bits, by model."""
+        return self.data / "roundings.json"
+
+    @property
     def chats(self) -> Path:
         return self.data / "chats.db"
 

@@ -6,11 +6,13 @@ from typing import Literal
 
 from specchat.config.catalog import PROGRAM_GIB, Pair
 from specchat.engine.backends import DEFAULT_BACKEND, GGUF_BACKEND, HF_BACKEND
+from specchat.engine.errors import ModelError
+from specchat.engine.formats.activations import rounding_of
 from specchat.engine.memory.gpu_need import unsupported
 from specchat.engine.memory.need import Model, Place, describe_experts
 from specchat.engine.memory.plan import GIB, SPARE, Plan, context_of, drafting, making_room, nearest, plan
 from specchat.engine.memory.plan import fits as plan_fits
-from specchat.engine.protocol.pair import QUANT_BITS, KvCache, ModelSource
+from specchat.engine.protocol.pair import QUANT_BITS, Activations, ModelSource, PairSpec
 from specchat.engine.strategy import Head
 from specchat.models.about import About
 from specchat.models.heads import PairHeads
@@ -35,6 +37,7 @@ class Fit:
         speed: an estimate for this machine.
         backend: what runs the pair, which may be another one than it names where specchat's decoder does not.
         takes: bytes of memory; 0 where they are not known.
+        activations: form of the target's rows on a CPU; empty where its weights leave no choice.
     """
 
     verdict: Verdict
@@ -44,6 +47,7 @@ class Fit:
     speed: SpeedEstimate | None = None
     backend: str = DEFAULT_BACKEND
     takes: int = 0
+    activations: Activations | Literal[""] = ""
 
 
 PLACES: Mapping[Verdict, Place] = {"GPU": "cuda", "CPU": "cpu"}
@@ -79,8 +83,8 @@ def _fit(pair: Pair, target: About | None, draft: About | None, machine: FreeMem
         return Fit("server", "runs elsewhere and takes nothing here")
     if reason := pair.unsupported or unable(pair.spec, machine.missing, foreign=True):
         return Fit("no", reason)
-    if pair.spec.cache and pair.spec.backend != DEFAULT_BACKEND:
-        return Fit("no", f'cache = "{pair.spec.cache}" is of specchat\'s own decoder, which does not run this pair')
+    for key, setting in pair.spec.own_settings.items() if pair.spec.backend != DEFAULT_BACKEND else ():
+        return Fit("no", f'{key} = "{setting}" is of specchat\'s own decoder, which does not run this pair')
     if target is not None and pair.spec.backend == GGUF_BACKEND:
         return _by_size(target.size + (draft.size if draft else 0), pair, machine)
     known = [about for about in (target, draft) if about is not None]
@@ -95,9 +99,8 @@ def _fit(pair: Pair, target: About | None, draft: About | None, machine: FreeMem
 
 def _planned(pair: Pair, target: About, draft: About | None, machine: FreeMemory, heads: PairHeads) -> Fit:
     available: dict[Place, int | None] = {"cuda": machine.gpu or 0, "cpu": machine.memory}
-    cache = pair.spec.cache
-    big = _model(pair.spec.target, target, cache, machine)
-    small = _model(pair.spec.draft, draft, cache, machine) if pair.spec.draft and draft else None
+    big = _model(pair.spec, pair.spec.target, target, machine)
+    small = _model(pair.spec, pair.spec.draft, draft, machine) if pair.spec.draft and draft else None
     made = plan(big, small, context_of(big.config, pair.spec.context))
     on_gpu = making_room(drafting(made.on("cuda"), available), available)
     wanted = pair.spec.target.device
@@ -105,12 +108,25 @@ def _planned(pair: Pair, target: About, draft: About | None, machine: FreeMemory
     if wanted != "cpu" and machine.gpu is not None and not reason and plan_fits(on_gpu, available):
         found = _with_heads(on_gpu, heads, available)
         if not on_gpu.target.experts_in_main:
-            return found
+            return _rounded(pair.spec, on_gpu, found)
         price = describe_experts(on_gpu.target, machine.bus)
-        return replace(found, words=f"{found.words}. {price}", spills=True)
+        return _rounded(pair.spec, on_gpu, replace(found, words=f"{found.words}. {price}", spills=True))
     if wanted != "cuda" and plan_fits(made, available):
-        return _with_heads(made, heads, available, f"; no GPU: {reason}" if reason and machine.gpu else "")
+        found = _with_heads(made, heads, available, f"; no GPU: {reason}" if reason and machine.gpu else "")
+        return _rounded(pair.spec, made, found)
     return Fit("no", nearest(made, available))
+
+
+def _rounded(pair: PairSpec, made: Plan, fitting: Fit) -> Fit:
+    """A fit with the form of the target's rows; of a pair that asks to round what cannot be rounded it is "no"."""
+    try:
+        target = rounding_of(pair, pair.target, made.target.held)
+        if pair.draft is not None and made.draft is not None:
+            rounding_of(pair, pair.draft, made.draft.held, drafts=True)
+    except ModelError as error:
+        return Fit("no", error.message.rstrip("."))
+    choice = made.target.place == "cpu" and (made.target.held.whole or target.head is not None)
+    return replace(fitting, activations=target.activations if choice else "")
 
 
 def _with_heads(made: Plan, heads: PairHeads, available: Mapping[Place, int | None], otherwise: str = "") -> Fit:
@@ -130,13 +146,14 @@ def _with_heads(made: Plan, heads: PairHeads, available: Mapping[Place, int | No
     return Fit("GPU" if device == "cuda" else "CPU", words, frozenset(without), takes=takes)
 
 
-def _model(source: ModelSource, about: About, cache: KvCache | None, machine: FreeMemory) -> Model:
+def _model(pair: PairSpec, source: ModelSource, about: About, machine: FreeMemory) -> Model:
     assert about.config is not None
     wanted = None if source.quant == "none" else source.quant
     stored = about.stored
     quant = stored.quant if stored and stored.quant else wanted
-    config = about.config.with_cache(cache)
-    return Model(config, "cpu", quant, stored, half=about.half, threads=machine.threads, left=about.left)
+    config = about.config.with_cache(pair.cache)
+    model = Model(config, "cpu", quant, stored, half=about.half, threads=machine.threads, left=about.left)
+    return replace(model, int8_head=bool(source.head or pair.head) and model.held.dense_head)
 
 
 def _takes(made: Plan, device: Place) -> str:

@@ -87,11 +87,17 @@ def unable(spec: PairSpec, missing: Collection[str], foreign: bool = False) -> s
     """
     if spec.backend == GGUF_BACKEND:
         return f"needs llama-cpp-python: {install_command(PACKAGE)}" if foreign and "llama_cpp" in missing else ""
-    if all(source is None or source.quant not in QUANTS for source in (spec.target, spec.draft)):
+    sources = [source for source in (spec.target, spec.draft) if source is not None]
+    quantised = any(source.quant in QUANTS for source in sources)
+    if not quantised and not spec.head and all(source.head is None for source in sources):
         return ""
     needed = ("accelerate", "bitsandbytes") if spec.backend == HF_BACKEND else ("bitsandbytes",)
     absent = [name for name in needed if name in missing]
-    return f"needs {' and '.join(absent)} for its quant: {install_command(*absent)}" if absent else ""
+    return (
+        f"needs {' and '.join(absent)} for its {'quant' if quantised else 'head'}: {install_command(*absent)}"
+        if absent
+        else ""
+    )
 
 
 def _torch_uses_gpus() -> bool:

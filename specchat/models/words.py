@@ -3,13 +3,14 @@
 import re
 
 from specchat.clean import one_line
+from specchat.config.paths import user_paths
 from specchat.engine.backends import DEFAULT_BACKEND, GGUF_BACKEND, HF_BACKEND, REMOTE_BACKEND
 from specchat.engine.fetch.download import Progress
 from specchat.engine.memory.plan import GIB
 from specchat.engine.protocol.pair import Server
 from specchat.engine.strategies import STRATEGIES
 from specchat.figures import duration
-from specchat.models import sampling
+from specchat.models import measured, sampling
 from specchat.models.fit import PLACES
 from specchat.models.offers import Offer
 from specchat.models.pull import Order
@@ -131,6 +132,8 @@ def about(offer: Offer) -> list[tuple[str, str]]:
     rows.append(("licence", offer.licence or "not known"))
     rows.append(("strategies", ", ".join(offer.strategies)))
     rows.append(("sampling", sampling.described(pair)))
+    if offer.fit.activations:
+        rows.append(("activations", _activations(offer)))
     if target is not None:
         shape = (target.architecture, weights(target.parameters), target.quant, target.format)
         rows.append(("type", ", ".join(part for part in shape if part)))
@@ -144,6 +147,13 @@ def about(offer: Offer) -> list[tuple[str, str]]:
         rows.append(("could draft", ", ".join(part for part in said if part)))
     rows += [("cannot draft", reason.replace(" cannot draft: ", ": ", 1)) for reason in offer.drafts.refused[:3]]
     return [(name, one_line(words, 400)) for name, words in rows]
+
+
+def _activations(offer: Offer) -> str:
+    """The form of the rows that quantised matrices multiply, and what 8 bits were measured to do to the model."""
+    found = measured.known(user_paths().roundings, offer.pair.spec.target.label)
+    price = str(found) if found else "not measured here (specchat check --activations)"
+    return f"int8: {price}" if offer.fit.activations == "int8" else f"float32; int8: {price}"
 
 
 def _of_hub(hit: HubHit) -> list[tuple[str, str]]:

@@ -9,12 +9,16 @@ import pytest
 
 from specchat.cli.check import _advice
 from specchat.cli.exit_codes import ExitCode
+from specchat.config.paths import user_paths
 from specchat.engine import check, check_ratio
 from specchat.engine.check import CheckPrompt, CheckResult
 from specchat.engine.decoding.row_invariance import Proof
 from specchat.engine.session import Session
 from specchat.engine.strategies import HEADED, STRATEGIES
+from specchat.models.measured import known
 from tests.cli.conftest import Run, configure
+from tests.engine.packed import packed
+from tests.engine.test_packed import INT4, SHAPE
 from tests.engine.tiny import checkpoint, perturbed
 
 
@@ -104,7 +108,7 @@ def test_a_difference_is_told_and_has_its_own_code(
         "  swift x4, greedy, second turn: first difference at token 3, margin 0.00125",
         "3 of 4 replies are identical to plain decoding's.",
         "Compared: draft, swift, drafting 4, 5; greedy; 2 turns of up to 10 tokens, which the model or that limit "
-        "ended. Not compared: stop strings and grammars.",
+        "ended. Not compared: stop strings and grammars. Exactness: row-invariant by construction.",
     ]
     assert result.stdout.splitlines()[-1].startswith("Do not use swift with this pair until that is fixed")
 
@@ -202,3 +206,34 @@ def test_no_strategy_is_blamed_for_what_passes_round_otherwise(
     different: list[str], exactness: str, words: str
 ) -> None:
     assert _advice(different, True, True, exactness).startswith(words)
+
+
+def test_what_rows_in_8_bits_do_is_measured_and_shown_later(run: Run, tmp_path: Path, prompts: str) -> None:
+    folder, _ = packed(tmp_path, *INT4["compressed-tensors, 32"], **SHAPE)
+    before = run("models", "show", str(folder)).stdout
+    assert "activations   float32; int8: not measured here (specchat check --activations)" in before
+    result = run("check", "--target", str(folder), "--prompts", prompts, "--activations")
+    assert result.exit_code == 0, result.output
+    assert re.search(r"KL divergence of \d\.\de-0\d nats from that with float32 rows, 99 % below", result.stdout)
+    kept = known(user_paths().roundings, str(folder))
+    assert kept is not None
+    assert 0 < kept.divergence < 0.05
+    assert kept.alike > 0.8
+    assert f"int8: KL divergence {kept.divergence:.1e} nats" in run("models", "show", str(folder)).stdout
+
+
+def test_rows_in_8_bits_are_refused_where_nothing_takes_them(run: Run, folders: list[str], prompts: str) -> None:
+    for more in (("--activations",), ("--activations", "int8")):
+        result = run("check", *folders[:2], "--prompts", prompts, *more)
+        assert result.exit_code == ExitCode.UNUSABLE
+        assert "for matrices of whole numbers (int8, int4, GGUF types, MXFP4), and this model has none" in result.stderr
+
+
+def test_replies_are_compared_with_rows_in_8_bits(
+    run: Run, tmp_path: Path, prompts: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check, "QUICK_TOKENS", 6)
+    folder, _ = packed(tmp_path, *INT4["compressed-tensors, 32"], **SHAPE)
+    result = run("check", "--target", str(folder), "--prompts", prompts, "--limit", "1", "--activations", "int8")
+    assert result.exit_code == 0, result.output
+    assert "Exactness: row-invariant by construction; activations in 8 bits." in result.stdout

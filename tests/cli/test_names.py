@@ -152,6 +152,8 @@ def test_a_cache_may_be_chosen_for_any_pair_of_our_own(run: Run, engines: list[F
     for named in (("--pair", "demo"), ("--target", "someone/tiny")):
         assert run("ask", *named, "--cache", "int8", "hi").exit_code == 0
         assert loads(engines)[-1].pair.cache == "int8"
+        assert run("ask", *named, "--activations", "int8", "hi").exit_code == 0
+        assert loads(engines)[-1].pair.activations == "int8"
     wrong = run("ask", "--pair", "demo", "--cache", "int4", "hi")
     assert wrong.exit_code == ExitCode.USAGE
     assert '"int4" is not one of int8' in wrong.stderr

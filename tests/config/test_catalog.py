@@ -22,9 +22,11 @@ FULL = """
     aliases = ["one"]
     name = "First"
     target = { path = "models/target", device = "cpu", quant = "fp4" }
-    draft = { repo = "a/b", revision = "abc", device = "cuda" }
+    draft = { repo = "a/b", revision = "abc", device = "cuda", activations = "float32", head = "int8" }
     draft_vocabulary = "first.json"
     cache = "int8"
+    activations = "int8"
+    head = "int8"
     exit_layer = 4
     exit = { path = "adapter" }
     skip = { attention = [2, 4], mlp = [3] }
@@ -68,10 +70,12 @@ def test_all_keys_arrive(write: Write, tmp_path: Path) -> None:
         id="first",
         name="First",
         target=ModelSource(path=str(tmp_path / "models" / "target"), quant="fp4", device="cpu"),
-        draft=ModelSource(repo="a/b", revision="abc", device="cuda"),
+        draft=ModelSource(repo="a/b", revision="abc", device="cuda", activations="float32", head="int8"),
         context=512,
         draft_vocabulary=str(tmp_path / "first.json"),
         cache="int8",
+        activations="int8",
+        head="int8",
         exit_layer=4,
         exit=str(tmp_path / "adapter"),
         skip=SkippedLayers((2, 4), (3,)),
@@ -246,6 +250,13 @@ def test_quantised_weights_and_devices_are_no_hindrance(write: Write) -> None:
         (HEAD + '    target = { path = "x" }\n    backend = "hf"\n    exit_layer = 2', "exit_layer goes with backend"),
         (HEAD + '    target = { path = "x" }\n    backend = "hf"\n    cache = "int8"', "cache goes with backend"),
         (HEAD + '    target = { path = "x" }\n    cache = "int4"', 'must be "int8"'),
+        (
+            HEAD + '    target = { path = "x" }\n    backend = "hf"\n    activations = "int8"',
+            "activations goes with backend",
+        ),
+        (HEAD + '    target = { path = "x", head = "int8" }\n    backend = "hf"', "head goes with backend"),
+        (HEAD + '    target = { path = "x" }\n    activations = "bfloat16"', 'must be "float32" or "int8"'),
+        (HEAD + '    target = { path = "x", head = "int4" }', 'must be "int8"'),
         (HEAD + '    target = { path = "x" }\n    backend = "hf"\n    skip = { mlp = [1] }', "skip goes with backend"),
         (HEAD + '    target = { path = "x" }\n    skip = { mlp = [-1] }', "greater than or equal to 0, not -1"),
         (HEAD + '    target = { path = "x" }\n    skip = { head = [1] }', "skip.head"),

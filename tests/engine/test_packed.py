@@ -154,7 +154,7 @@ def test_matrices_that_awq_left_dense_and_biases_are_read(tmp_path: Path) -> Non
     need = place(spec, Checkpoint.open(stored), None, 64, Machine("no GPU", None), 1).plan.need("cpu")
     assert need.weights + need.cache == pytest.approx(models[0].memory(), rel=0.001)
     listed = about_folder(stored, "m")
-    assert plan(_model(spec.target, listed, None, FreeMemory(None, None, threads=1)), None, 64).need("cpu") == need
+    assert plan(_model(spec, spec.target, listed, FreeMemory(None, None, threads=1)), None, 64).need("cpu") == need
 
 
 def test_zero_points_follow_their_rows() -> None:

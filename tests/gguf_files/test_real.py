@@ -74,7 +74,8 @@ def file(request: pytest.FixtureRequest) -> Path:
 def session(file: Path, tmp_path_factory: pytest.TempPathFactory) -> Session:
     """The file with its own first layers as a draft."""
     draft = first_layers(file, tmp_path_factory.mktemp("draft") / "draft.gguf")
-    return load(PairSpec("p", "P", on_cpu(file), on_cpu(draft), context=512), lambda _: None)
+    pair = PairSpec("p", "P", on_cpu(file), on_cpu(draft), context=512, activations="float32")
+    return load(pair, lambda _: None)
 
 
 def first_layers(file: Path, made: Path) -> Path:

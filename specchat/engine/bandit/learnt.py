@@ -61,7 +61,8 @@ class Learnt:
 
     def __init__(self, path: Path | None, pair: PairSpec, device: str) -> None:
         self._path = path
-        self._key = _digest(_source(pair.target), pair.backend, device, platform.node(), platform.machine())
+        rounded = [form for form in (pair.activations, pair.head) if form]
+        self._key = _digest(_source(pair.target), pair.backend, device, platform.node(), platform.machine(), *rounded)
         self._names = {name: _name(name, pair) for name in STRATEGIES}
         self._written = -WRITE_INTERVAL_S
 

@@ -19,7 +19,7 @@ from specchat.engine.program.lower import lower
 from specchat.engine.protocol.pair import Quant
 from specchat.engine.recipe import Attention, Layer, Matrix
 from specchat.engine.weights.checkpoint import Checkpoint
-from specchat.engine.weights.matrices import packing, read_matrix, read_table, walk
+from specchat.engine.weights.matrices import int8_head, packing, read_matrix, read_table, walk
 from specchat.engine.weights.weights import Weights
 
 Floats = NDArray[np.float32]
@@ -70,9 +70,10 @@ class Parameters:
             embed = pad_rows(read_table(weights, c.embed))
             head = embed if c.tied else pad_rows(read_table(weights, c.head))
         self.tokens = None if checkpoint.drafts is None else torch.tensor(checkpoint.drafts)
-        self._packed.add(head if self.tokens is None else by_rows(head, itemgetter(self.tokens)))
+        scored = head if self.tokens is None else by_rows(head, itemgetter(self.tokens))
+        self._packed.add(int8_head(scored) if checkpoint.head else scored)
         self.table = self._packed.table
-        shared = c.tied and self.tokens is None
+        shared = c.tied and self.tokens is None and checkpoint.head is None
         self.packed_embeddings: NDArray[Any] | None = self.table[-1:] if shared else None
         self._embeddings = None if shared else owned(embed)  # a copy, as the file is closed
 

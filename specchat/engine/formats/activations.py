@@ -1,46 +1,82 @@
-"""The form of the rows that the matrices of a model multiply: what a pair asks, or the model's default."""
+"""Rounding of a model on a CPU: of the rows that its matrices multiply, and of its head, as asked or by default."""
 
-from collections.abc import Collection
+from dataclasses import dataclass
 
 from specchat.engine.errors import ModelError
+from specchat.engine.formats import by_quant
 from specchat.engine.formats.format import Format
-from specchat.engine.protocol.pair import Activations, ModelSource, PairSpec
+from specchat.engine.protocol.pair import Activations, ModelSource, PairSpec, Quant, QuantisedHead
 
 
-def activations_of(
-    pair: PairSpec, source: ModelSource, formats: Collection[Format], on_cpu: bool = True, drafts: bool = False
-) -> Activations:
-    """The form of a model's rows.
+@dataclass(frozen=True)
+class HeldFormats:
+    """The formats of a model's matrices in memory.
 
-    On a CPU the default is int8 for a target in a quantised GGUF file, as llama.cpp rounds rows to 8 bits for every
-    quantised type, and for a draft whose matrices take such rows, as a draft never changes the text. Where the pair
-    asks for int8, a draft that cannot have it stays float32.
-
-    Args:
-        formats: of the model's quantised matrices in memory.
+    Attributes:
+        stored: of the checkpoint; None: dense.
+        quant: of the layers' matrices; None: as in the checkpoint.
+        table: name and inputs of the head.
         on_cpu: False for a model on a GPU.
-        drafts: True for the draft.
+    """
+
+    stored: Format | None
+    quant: Quant | None
+    table: tuple[str, int]
+    on_cpu: bool = True
+
+    @property
+    def dense_head(self) -> bool:
+        """True where the checkpoint stores the head dense."""
+        name, inputs = self.table
+        return self.stored is None or not self.stored.by_name or self.stored.layout(inputs, name) is None
+
+    @property
+    def whole(self) -> bool:
+        """True if any matrix of the layers takes rows of 8 bits."""
+        quantised = None if self.quant is None else by_quant(self.quant)
+        return any(one is not None and one.int8_rows for one in (self.stored, quantised))
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """The form of the rows that quantised matrices multiply, and of a dense head; None: as stored."""
+
+    activations: Activations = "float32"
+    head: QuantisedHead | None = None
+
+
+def rounding_of(pair: PairSpec, source: ModelSource, held: HeldFormats, drafts: bool = False) -> Rounding:
+    """The rounding of a model.
+
+    On a CPU rows are int8 by default for a target in a quantised GGUF file, as llama.cpp rounds rows to 8 bits for
+    every quantised type, and for a draft whose matrices take such rows, as a draft never changes the text. What the
+    pair asks, and the draft (`drafts`) cannot have, is left out of it.
 
     Raises:
-        ModelError: int8 is asked of a model that cannot have it.
+        ModelError: the source asks what the model cannot have, or the pair asks it of the target.
     """
-    taken = on_cpu and any(one.int8_rows for one in formats)
-    asked = source.activations or pair.activations
-    if asked == "int8" and not taken:
-        if drafts and source.activations is None:
-            return "float32"
-        raise ModelError(_refusal(source, on_cpu))
-    default = taken and (drafts or any(one.quant == "gguf" for one in formats))
-    return asked or ("int8" if default else "float32")
-
-
-def _refusal(source: ModelSource, on_cpu: bool) -> str:
-    if not on_cpu:
-        return (
-            f'{source.label}: activations = "int8" is of a processor, and the GPU runs this model. '
-            'Say device = "cpu", or leave activations out.'
+    head = source.head or pair.head
+    if head and not (held.on_cpu and held.dense_head):
+        _refuse(
+            source, f'head = "{head}"', held, "for a dense head, and this file has it quantised", drafts, source.head
         )
-    return (
-        f'{source.label}: activations = "int8" is for matrices that are quantised to whole numbers (int8, int4, GGUF '
-        "types, MXFP4), and this model has none. Quantise it, or leave activations out."
-    )
+        head = None
+    activations, taken = source.activations or pair.activations, held.on_cpu and (held.whole or head is not None)
+    if activations == "int8" and not taken:
+        of = "for matrices of whole numbers (int8, int4, GGUF types, MXFP4), and this model has none"
+        _refuse(source, 'activations = "int8"', held, of, drafts, source.activations)
+        activations = None
+    default = taken and (drafts or held.quant == "gguf")
+    return Rounding(activations or ("int8" if default else "float32"), head)
+
+
+def _refuse(source: ModelSource, setting: str, held: HeldFormats, reason: str, drafts: bool, own: str | None) -> None:
+    """Refuse a setting, unless it is the pair's and not a draft's `own`."""
+    if drafts and own is None:
+        return
+    key = setting.partition(" ")[0]
+    if not held.on_cpu:
+        reason, advice = "of a processor, and the GPU runs this model", f'Say device = "cpu", or leave {key} out.'
+    else:
+        advice = f"Leave {key} out."
+    raise ModelError(f"{source.label}: {setting} is {reason}. {advice}")

@@ -53,8 +53,7 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
             raise _needs_llama(foreign) from None
         backend, program = (GGUF_BACKEND, "llama.cpp") if of_gguf else (HF_BACKEND, "transformers")
         note = f"{program} runs this pair: {foreign.reason}"
-        if pair.cache:
-            raise ModelError(_no_cache(pair, note)) from None
+        _check_own(pair, note)
     except KernelsUnsupported as unsupported:
         return instead(pair, unsupported, lambda other: _loaded(other.backend, other, progress, make_room))
     session = _loaded(backend, pair, progress, emptied)
@@ -73,14 +72,21 @@ def _needs_llama(foreign: ForeignModel) -> EngineError:
     return EngineError("config", f"{foreign.file}: {foreign.reason}. llama.cpp may run it, and is missing: {command}.")
 
 
-def _no_cache(pair: PairSpec, reason: str) -> str:
-    return f'{pair.id}: cache = "{pair.cache}" is of specchat\'s own decoder, but {reason}. Leave cache out.'
+def _check_own(pair: PairSpec, reason: str) -> None:
+    """Check that a pair which another program runs, for a `reason`, has no setting of specchat's own decoder.
+
+    Raises:
+        ModelError: it has one.
+    """
+    for key, setting in pair.own_settings.items():
+        words = f"is of specchat's own decoder, but {reason}. Leave {key} out."
+        raise ModelError(f'{pair.id}: {key} = "{setting}" {words}') from None
 
 
 def _loaded(
     backend: str, pair: PairSpec, progress: Callable[[Loading], None], make_room: Callable[[], None]
 ) -> Session:
-    if pair.cache and backend != DEFAULT_BACKEND:
-        raise ModelError(_no_cache(pair, f'backend = "{backend}" runs this pair'))
+    if backend != DEFAULT_BACKEND:
+        _check_own(pair, f'backend = "{backend}" runs this pair')
     session: Session = resolved(BACKENDS[backend])(pair, progress, make_room)
     return session

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from specchat.engine.cross_tokenizer.vocabulary_map import VocabularyMap
 from specchat.engine.errors import EngineError, ModelError
-from specchat.engine.formats.activations import activations_of
+from specchat.engine.formats.activations import HeldFormats, rounding_of
 from specchat.engine.protocol.pair import ModelSource, PairSpec
 from specchat.engine.runners.host import NativeModel, host_model
 from specchat.engine.text.tokenizer import Tokenizer, same_tokens
@@ -17,9 +17,9 @@ def host_draft(pair: PairSpec, source: ModelSource, checkpoint: Checkpoint, cont
     Raises:
         ModelError: weights missing, damaged or of other shapes, or settings that it cannot have.
     """
-    quant = checkpoint.kept(source.quant)
-    activations = activations_of(pair, source, checkpoint.formats(quant), drafts=True)
-    return host_model(replace(checkpoint, activations=activations), context, quant)
+    quant, head = checkpoint.kept(source.quant), checkpoint.config.recipe.head
+    found = rounding_of(pair, source, HeldFormats(checkpoint.format, quant, (head.names[0], head.inputs)), drafts=True)
+    return host_model(replace(checkpoint, activations=found.activations, head=found.head), context, quant)
 
 
 def vocabulary_map_of(pair: PairSpec, target: Tokenizer, draft: Tokenizer) -> VocabularyMap | None:

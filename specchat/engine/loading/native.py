@@ -13,7 +13,7 @@ from specchat.engine.cpu import compiled
 from specchat.engine.cross_tokenizer.vocabulary_map import VocabularyMap
 from specchat.engine.errors import EngineError, ModelError, PageLockRefused
 from specchat.engine.fetch.hub import locate
-from specchat.engine.formats.activations import activations_of
+from specchat.engine.formats.activations import rounding_of
 from specchat.engine.gpu_checks import card
 from specchat.engine.hardware.accelerator import Accelerator, find_accelerator
 from specchat.engine.hardware.gpu import Gpu
@@ -102,12 +102,18 @@ def _opened(pair: PairSpec, source: ModelSource, progress: Progress) -> Checkpoi
     return replace(found, config=found.config.with_cache(pair.cache))
 
 
-def _with_activations(
+def _rounding(
     pair: PairSpec, source: ModelSource, checkpoint: Checkpoint, model: Model, drafts: bool = False
 ) -> Checkpoint:
-    """`checkpoint` with the form of its rows where `model` places it."""
-    formats = checkpoint.formats(model.quant)
-    return replace(checkpoint, activations=activations_of(pair, source, formats, model.place == "cpu", drafts))
+    """`checkpoint` with the forms of its rows and head where `model` places it."""
+    found = rounding_of(pair, source, model.held, drafts)
+    return replace(checkpoint, activations=found.activations, head=found.head)
+
+
+def _rounded_words(target: Checkpoint) -> str:
+    """The rounding of the target beside its weights, in words; empty for none."""
+    parts = ["activations"] * (target.activations == "int8") + ["the head"] * (target.head is not None)
+    return f"{' and '.join(parts)} in 8 bits" if parts else ""
 
 
 class _Bar:
@@ -191,9 +197,9 @@ def _placed(files: _Files, bar: _Bar) -> Placement:
 
 def _read(files: _Files, plan: Plan, note: str, bar: _Bar, shared: NativeModel | None, started: float) -> Session:
     pair, draft, target = files.pair, files.draft, files.target
-    target = _with_activations(pair, pair.target, target, plan.target)
+    target = _rounding(pair, pair.target, target, plan.target)
     if draft is not None and pair.draft is not None and plan.draft is not None:
-        draft = _with_activations(pair, pair.draft, draft, plan.draft, drafts=True)
+        draft = _rounding(pair, pair.draft, draft, plan.draft, drafts=True)
 
     def about_draft() -> None:
         if pair.draft is not None:
@@ -202,6 +208,7 @@ def _read(files: _Files, plan: Plan, note: str, bar: _Bar, shared: NativeModel |
     with bar.compiling(plan):
         fitting, plan = heads.fitting(files.heads, plan)
         runner = load_runner(pair, target, draft, plan, about_draft, files.vocabulary_map, fitting, shared)
+    runner = replace(runner, exactness=noted(runner.exactness, _rounded_words(target)))
     runner.prepare(lambda part: bar.show(f"preparing the GPU: {part}", 0.8))
     bar.show("measuring plain speed", 0.9)
     note = noted(note, words_of(files.vocabulary_map), TEXT_ALONE * target.also_sees)

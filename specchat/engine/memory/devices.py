@@ -13,7 +13,7 @@ from specchat.engine.kernels.gpu_shapes import PROCESSORS
 from specchat.engine.memory.gpu_need import unsupported
 from specchat.engine.memory.need import Model, Place, quantised
 from specchat.engine.memory.plan import Plan, check_fits, drafting, fits, making_room, plan
-from specchat.engine.protocol.pair import Device, ModelSource, PairSpec
+from specchat.engine.protocol.pair import Device, ModelSource, PairSpec, QuantisedHead
 from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.engine.weights.weights import left_dense
 
@@ -77,7 +77,7 @@ def place(
             raise EngineError(
                 "config", f'{source.label} asks for device = "cuda": {machine.gpu}. Say device = "auto" or "cpu".'
             )
-    models = [_model(source, checkpoint, threads) for source, checkpoint in sources]
+    models = [_model(source, checkpoint, threads, source.head or pair.head) for source, checkpoint in sources]
 
     reason = next((words for model in models if (words := unsupported(model.config))), "")
 
@@ -118,17 +118,20 @@ def _placed(device: Device, otherwise: Place) -> Place:
     return otherwise if device == "auto" else device
 
 
-def _model(source: ModelSource, checkpoint: Checkpoint, threads: int) -> Model:
+def _model(source: ModelSource, checkpoint: Checkpoint, threads: int, head: QuantisedHead | None) -> Model:
     quant = checkpoint.kept(source.quant)
-    if quant is not None and checkpoint.quant is None and find_spec("bitsandbytes") is None:
-        raise ModelError(
-            f'{source.label}: quant = "{quant}" needs the package bitsandbytes, which is not installed. '
-            "Install it, or leave quant out."
-        )
+    made_here = {"quant": quant if checkpoint.quant is None else None, "head": head}
+    for key, setting in made_here.items():
+        if setting is not None and find_spec("bitsandbytes") is None:
+            raise ModelError(
+                f'{source.label}: {key} = "{setting}" needs the package bitsandbytes, which is not installed. '
+                f"Install it, or leave {key} out."
+            )
     rows = None if checkpoint.drafts is None else len(checkpoint.drafts)
     stored, half = checkpoint.format, half_on_cpu(checkpoint)
     left = left_dense(checkpoint, checkpoint.config.recipe) if stored and stored.renames else frozenset()
-    return Model(checkpoint.config, "cpu", quant, stored, half=half, head_rows=rows, threads=threads, left=left)
+    model = Model(checkpoint.config, "cpu", quant, stored, half=half, head_rows=rows, threads=threads, left=left)
+    return replace(model, int8_head=head is not None and model.held.dense_head)
 
 
 def half_on_cpu(checkpoint: Checkpoint) -> bool:

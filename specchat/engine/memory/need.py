@@ -5,6 +5,7 @@ from math import comb, prod
 from typing import Literal, NamedTuple
 
 from specchat.engine.formats import by_quant
+from specchat.engine.formats.activations import HeldFormats
 from specchat.engine.formats.format import NESTED_BLOCK, Format, StorageLayout
 from specchat.engine.kernels.gpu_shapes import PASS_ROWS, PROCESSORS, expert_tiles, joined_scores
 from specchat.engine.memory import gpu_need
@@ -28,6 +29,7 @@ class Model:
     `stored` is the checkpoint's own format, whose `quant` is that of the layers; None: dense. `left` are the names of
     matrices that are dense there all the same. `half` means that the CPU holds dense weights in 16 bits, as in the
     checkpoint. `head` is the format of the head on a GPU, beside a dense embedding; None is dense, as for every target.
+    `int8_head` means that a CPU holds a dense head as `HEAD`, beside the embedding where these are tied.
     `chosen` marks a default `quant`, for a GPU alone. `head_rows` are the rows of a head with a draft vocabulary.
     `threads` are those of a compiled pass on the CPU; 0 without one. `experts_in_main` are the layers, from the first
     that has experts, whose experts a GPU reads in main memory.
@@ -44,6 +46,13 @@ class Model:
     threads: int = 0
     experts_in_main: int = 0
     left: frozenset[tuple[str, ...]] = frozenset()
+    int8_head: bool = False
+
+    @property
+    def held(self) -> HeldFormats:
+        """The formats of its matrices in memory, but for what `rounding_of` adds."""
+        head = self.config.recipe.head
+        return HeldFormats(self.stored, self.quant, (head.names[0], head.inputs), self.place == "cpu")
 
     @property
     def fixed(self) -> bool:
@@ -153,8 +162,9 @@ def _weights(model: Model) -> int:
     layers = sum(n * (_matrix(model, m) + (4 * _outputs(model, m) if m.bias else 0)) for m, n in forms)
     vectors = sum(prod(shape) for layer in c.recipe.layers for shape in layer.vectors.values())
     norms = 4 * (c.recipe.norm.values + sum(norm.values for layer in c.recipe.layers for norm in layer.norms) + vectors)
-    head = _matrix(replace(model, quant=None if on_cpu else model.head), model.head_matrix)
-    shared = c.tied and model.head_rows is None and (on_cpu or model.head is None)
+    of_head = (HEAD if model.int8_head else None) if on_cpu else model.head
+    head = _matrix(replace(model, quant=of_head, stored=None if of_head else model.stored), model.head_matrix)
+    shared = c.tied and model.head_rows is None and of_head is None
     table = 0 if shared else _bytes_of(replace(model, quant=None), c.recipe.embed)
     inputs = _inputs(model, c.recipe.per_layer) if c.recipe.per_layer else 0
     return layers + norms + table + head + inputs - main_expert_bytes(model)

@@ -23,15 +23,13 @@ CacheType = Literal["f32", "f16", "q8_0"]
 """llama.cpp's type of KV entries."""
 KvCache = Literal["int8"]
 """Another form of the native decoders' KV entries: int8 values in blocks (`model/kv_entries.py`)."""
-KV_CACHES: tuple[KvCache, ...] = ("int8",)
 Activations = Literal["float32", "int8"]
 """Form of the rows that quantised matrices multiply on a CPU: as they are, or in 8 bits (`formats/int8_rows.py`)."""
-ACTIVATIONS: tuple[Activations, ...] = ("float32", "int8")
-
+QuantisedHead = Literal["int8"]
+"""Form that a CPU may hold a dense head in: int8 values, with a scale for each token."""
 QUANTS: tuple[Quant, ...] = ("nf4", "fp4", "int8")
 QUANT_BITS: Mapping[Quant | Wanted | None, int] = {"nf4": 5, "fp4": 5, "int8": 8, "int4": 5, "gguf": 5}
 """Bits of a quantised weight, scales included, rounded up."""
-CACHE_TYPES: tuple[CacheType, ...] = ("f32", "f16", "q8_0")
 
 
 def is_gguf(name: str) -> bool:
@@ -78,7 +76,7 @@ class ModelSource:
 
     A GGUF file is a `path` itself, or a `file` of a repository. A model on a `server` has no files here. `quant`
     quantises an unquantised checkpoint at load. None keeps the weights as stored, except for a draft on a GPU, for
-    which the memory plan chooses. `activations` None is the pair's.
+    which the memory plan chooses. `activations` and `head` None are the pair's.
     """
 
     path: str | None = None
@@ -87,6 +85,7 @@ class ModelSource:
     quant: Wanted | None = None
     device: Device = "auto"
     activations: Activations | None = None
+    head: QuantisedHead | None = None
     file: str | None = None
     gguf: GgufOptions = GgufOptions()
     server: Server | None = None
@@ -117,7 +116,7 @@ class PairSpec:
         draft_vocabulary: path of a file with the tokens that the draft may propose (text/draft_vocabulary.py).
         template: arguments of the target's chat template, such as enable_thinking.
         cache: form of the KV entries of target and draft; None: full precision.
-        activations: of models whose source states none; None: the model's default (`formats/activations.py`).
+        activations, head: of models whose source states none; None: the model's default (`formats/activations.py`).
         exit_layer: number of the target's first layers that draft by `early-exit`; None to search for it.
         exit: folder of an adapter for `early-exit`, which replaces `exit_layer`.
         skip: what `swift` leaves out of the target; None to search for it.
@@ -132,6 +131,7 @@ class PairSpec:
     context: int | None = None
     cache: KvCache | None = None
     activations: Activations | None = None
+    head: QuantisedHead | None = None
     draft_vocabulary: str | None = None
     heads: Mapping[Head, ModelSource] = field(default_factory=dict)
     trust_remote_code: bool = False
@@ -139,6 +139,13 @@ class PairSpec:
     exit: str | None = None
     skip: SkippedLayers | None = None
     template: Mapping[str, str | int | bool] = field(default_factory=dict)
+
+    @property
+    def own_settings(self) -> Mapping[str, str]:
+        """Settings of the pair or its target, by key, that specchat's own decoder alone has."""
+        activations, head = self.target.activations or self.activations, self.target.head or self.head
+        found = {"cache": self.cache, "activations": activations, "head": head}
+        return {key: value for key, value in found.items() if value is not None}
 
     @property
     def sources(self) -> tuple[ModelSource, ...]:
@@ -157,7 +164,6 @@ class StrategyStatus:
 
 NO_TOOLS = "This model's chat template shows no tools, or no form of calls: take another model, or ask without tools."
 NO_SYSTEM_ROLE = "This model's chat template has no system role: the system prompt goes before the first message."
-
 
 TemplateChoices = tuple[tuple[str, tuple[str | bool, ...]], ...]
 """Arguments of a chat template, by name, with the values to choose from."""

@@ -8,13 +8,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding, linear
 
+from specchat.engine.formats.int8_rows import rounded, takes_int8_rows
 from specchat.engine.formats.layout import Blocks, Joined, Table, Weight, tensors_of
 from specchat.engine.formats.quantise import by_rows, dequantised, owned, table_rows
 from specchat.engine.model.norm import RMSNorm
 from specchat.engine.protocol.pair import Quant
 from specchat.engine.recipe import Matrix, Norm
 from specchat.engine.weights.checkpoint import Checkpoint
-from specchat.engine.weights.matrices import packing, read_matrix, read_table, walk
+from specchat.engine.weights.matrices import int8_head, packing, read_matrix, read_table, walk
 from specchat.engine.weights.weights import Weights
 
 SLAB = 1 << 20
@@ -63,9 +64,11 @@ class CheckpointTensors:
             ModelError: weights missing, damaged or of other shapes.
         """
         recipe = checkpoint.config.recipe
+        self.int8_rows = checkpoint.activations == "int8"
+        """True where products round the rows of all weights that take such."""
         self._matrices: dict[Matrix, tuple[Weight, Tensor | None]] = {}
         self.head = recipe.head
-        """The matrix of the logits, with the rows of a draft vocabulary only, if there is one."""
+        """The matrix of the logits, of a draft vocabulary's rows alone if there is one, or in 8 bits."""
         with Weights(checkpoint) as weights:
             weights.check(recipe)
             pack = packing(quant if weights.quant is None else None)
@@ -79,12 +82,14 @@ class CheckpointTensors:
             self._norms = {norm: RMSNorm.of(norm, weight) for norm, weight in norms.items()}
             for table in {recipe.embed, recipe.head, *([recipe.per_layer.table] if recipe.per_layer else [])}:
                 self._matrices[table] = owned(read_table(weights, table)), None
-        if checkpoint.drafts is not None:
-            kept = by_rows(self._table(recipe.head), itemgetter(torch.tensor(checkpoint.drafts)))
+        if checkpoint.drafts is not None or checkpoint.head is not None:
+            head = self._table(recipe.head)
+            if checkpoint.drafts is not None:
+                head = by_rows(head, itemgetter(torch.tensor(checkpoint.drafts)))
             if not recipe.tied:
                 del self._matrices[recipe.head]
-            self.head = replace(recipe.head, outputs=(len(checkpoint.drafts),))
-            self._matrices[self.head] = kept, None
+            self.head = replace(recipe.head, names=("logits",), outputs=(head.shape[0],))
+            self._matrices[self.head] = int8_head(head) if checkpoint.head else head, None
 
     def norm(self, of: Norm) -> RMSNorm:
         return self._norms[of]
@@ -97,7 +102,11 @@ class CheckpointTensors:
 
     def product(self, x: Tensor, of: Matrix) -> Tensor:
         weight, bias = self._matrices[of]
-        made = torch.cat([linear(x, slab) for slab in slabs(weight)], -1)
+        found = []
+        for part in weight.parts if isinstance(weight, Joined) else (weight,):
+            rows = rounded(x, part) if self.int8_rows and takes_int8_rows(part) else x
+            found += [linear(rows, slab) for slab in slabs(part)]
+        made = torch.cat(found, -1)
         return made if bias is None else made + bias
 
     def memory(self) -> int:

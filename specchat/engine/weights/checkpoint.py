@@ -12,14 +12,13 @@ from safetensors import SafetensorError, safe_open
 from specchat.engine.errors import ModelError
 from specchat.engine.files import read_json, stored_tensors, weight_files
 from specchat.engine.foreign import checked
-from specchat.engine.formats import by_quant
 from specchat.engine.formats.format import Format
 from specchat.engine.gguf.files import GgufFiles
 from specchat.engine.gguf.header import TOKENS_KEY
 from specchat.engine.gguf.tensors import DENSE, GgufTensors
 from specchat.engine.gguf.token_lists import metadata_of
 from specchat.engine.gguf.tokenizer import stop_tokens, tokenizer_files
-from specchat.engine.protocol.pair import Activations, Quant, Wanted, is_gguf
+from specchat.engine.protocol.pair import Activations, Quant, QuantisedHead, Wanted, is_gguf
 from specchat.engine.recipe import Recipe
 from specchat.engine.text.tokenizer import Tokenizer
 from specchat.engine.weights.config import ModelConfig, parse_config
@@ -50,6 +49,7 @@ class Checkpoint:
         nextn: GGUF files with the model's layer for multi-token prediction; None: there are none.
         drafts: token_ids that a draft may propose, ascending; its head keeps their rows only. None: all.
         activations: form of the rows that its quantised matrices multiply, as loading chose it for a CPU.
+        head: form in which a CPU holds its dense head, beside the embeddings where these are tied; None: as stored.
     """
 
     folder: Path
@@ -60,6 +60,7 @@ class Checkpoint:
     settings: dict[str, Any] = field(repr=False, compare=False)
     drafts: tuple[int, ...] | None = None
     activations: Activations = "float32"
+    head: QuantisedHead | None = None
     gguf: GgufTensors | None = field(default=None, repr=False, compare=False)
     nextn: GgufFiles | None = field(default=None, repr=False, compare=False)
 
@@ -141,11 +142,6 @@ class Checkpoint:
                 f"{self.folder} is quantised as {self.quant} already and cannot become {asked}. Leave quant out."
             )
         return self.quant or (None if asked == "none" else asked)
-
-    def formats(self, quant: Quant | None) -> tuple[Format, ...]:
-        """The formats of quantised matrices in memory, where dense ones of layers are quantised as `quant`."""
-        asked = None if quant is None or self.quant is not None else by_quant(quant)
-        return tuple(one for one in (self.format, asked) if one is not None)
 
 
 def _with_own_head(recipe: Recipe, shards: Sequence[Path], may_be_tied: bool) -> Recipe:

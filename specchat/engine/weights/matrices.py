@@ -8,7 +8,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar, overload
 import torch
 from torch import Tensor
 
-from specchat.engine.formats.layout import Blocks, Joined, Table, Weight
+from specchat.engine.formats.layout import Blocks, EightBit, Joined, Table, Weight
 from specchat.engine.formats.quantise import by_rows, dequantised, fused, quantise
 from specchat.engine.protocol.pair import Quant
 from specchat.engine.recipe import Layer, Matrix, Norm, Recipe
@@ -16,6 +16,8 @@ from specchat.engine.weights.weights import Files, Weights
 
 Product = TypeVar("Product")
 Vector = TypeVar("Vector")
+SLAB = 1 << 22
+"""Values of a head that are quantised at a time."""
 Pack = Callable[[Matrix, Weight], Weight]
 """Returns the form in which an executor holds a stored part of a matrix."""
 
@@ -184,6 +186,20 @@ def read_dense_table(source: TensorSource, matrix: Matrix) -> Tensor:
     """
     table = read_table(source, matrix)
     return table if isinstance(table, Tensor) else dequantised(table, torch.float32)
+
+
+def int8_head(table: Table) -> Table | EightBit:
+    """The rows of a head in 8 bits, with a scale each; as they are where the checkpoint has quantised them.
+
+    Raises:
+        ModelError: bitsandbytes is not installed.
+    """
+    if not isinstance(table, Tensor):
+        return table
+    rows = [quantise(some, "int8") for some in table.split(max(1, SLAB // table.shape[1]))]
+    head = fused(rows)
+    assert isinstance(head, EightBit)
+    return head
 
 
 def read_norm(source: TensorSource, norm: Norm) -> Tensor:

@@ -1,0 +1,74 @@
+"""Rows in 8 bits for products with weights of whole numbers; `rounded` is the arithmetic that every executor has.
+
+Products of whole numbers have exact sums in int32 (docs/exactness.md), so an executor may add them in any order.
+"""
+
+import torch
+from torch import Tensor
+
+from specchat.engine.formats.layout import Blocks, EightBit, FourBit, Plain
+
+MOST = 127
+"""The largest magnitude of a number of a row, and of one that a code may stand for."""
+MOST_INPUTS = (2**31 - 1) // (MOST * 128)
+"""Inputs whose products with int8 values have a sum that int32 holds; blocks have far fewer."""
+LEAST_PEAK = 2.0**-96
+"""Blocks whose values are all smaller are zeros: the inverse of a subnormal number overflows."""
+FACTORS = (1, 2, 4, 8)
+"""Powers of two that make whole numbers of the codes of GGUF types and MXFP4."""
+
+
+def code_factor(code: Tensor) -> int:
+    """The least of FACTORS that makes a code float32 [numbers] whole numbers of 8 bits; 0: none does."""
+    for factor in FACTORS:
+        whole = factor * code
+        if bool((whole == whole.round()).all()) and float(whole.abs().max()) <= MOST:
+            return factor
+    return 0
+
+
+def takes_int8_rows(weight: Plain) -> bool:
+    """True for a weight whose numbers are whole, up to its scales: neither dense, nor nf4, nor fp4."""
+    match weight:
+        case EightBit(values=values):
+            return values.shape[1] <= MOST_INPUTS
+        case FourBit(code=code):
+            return code_factor(code) > 0
+        case Blocks(code=code):
+            return code is None or code_factor(code) > 0
+        case _:
+            return False
+
+
+def quantised_rows(x: Tensor, block: int) -> tuple[Tensor, Tensor]:
+    """The numbers int8 [..., inputs] and the scales float32 [..., inputs / block] of rows float32 [..., inputs].
+
+    For each block of consecutive inputs, all in float32: amax = max |x|, number = round(x * (127 / amax)), halves to
+    the even one, scale = amax / 127. A block with amax < LEAST_PEAK has zeros and scale 0. One with NaN or infinity has
+    scale NaN, so that each product with it is NaN.
+    """
+    blocks = x.unflatten(-1, (-1, block))
+    peaks = blocks.abs().amax(-1, keepdim=True)
+    usable = peaks.isfinite() & (peaks >= LEAST_PEAK)
+    most = peaks.new_tensor(MOST)  # of two tensors the quotient is rounded once
+    inverse = torch.where(usable, most / peaks, 0.0)
+    numbers = torch.where(usable, blocks, 0.0).mul(inverse).round().clamp(-MOST, MOST).to(torch.int8)
+    scales = torch.where(usable, peaks / most, torch.where(peaks.isfinite(), 0.0, torch.nan))
+    return numbers.flatten(-2), scales.squeeze(-1)
+
+
+def rounded(x: Tensor, weight: Plain) -> Tensor:
+    """Rows float32 [..., inputs] as a product in 8 bits with `weight` has them: numbers times scales, float32.
+
+    Blocks are the weight's own, in its order of the inputs; with `EightBit` all inputs of a row are one.
+
+    Raises:
+        ValueError: the weight takes no such rows.
+    """
+    if not takes_int8_rows(weight):
+        raise ValueError("a weight whose numbers are not whole takes no rows of 8 bits")
+    block = weight.block if isinstance(weight, FourBit | Blocks) else x.shape[-1]
+    order = weight.order.long() if isinstance(weight, FourBit | Blocks) and weight.order is not None else None
+    numbers, scales = quantised_rows(x if order is None else x[..., order], block)
+    rows = (numbers.unflatten(-1, (-1, block)) * scales[..., None]).flatten(-2)
+    return rows if order is None else torch.empty_like(rows).index_copy_(-1, order, rows)

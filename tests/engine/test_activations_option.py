@@ -1,0 +1,148 @@
+"""`activations` and `head` of a pair: defaults, what refuses them and in which words, and what plans count."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from specchat.config.catalog import Pair
+from specchat.engine.backends import GGUF_BACKEND, HF_BACKEND
+from specchat.engine.errors import ModelError
+from specchat.engine.formats import by_quant
+from specchat.engine.formats.activations import HeldFormats, Rounding, rounding_of
+from specchat.engine.formats.gguf import Gguf
+from specchat.engine.formats.mxfp4 import Mxfp4
+from specchat.engine.loading import load
+from specchat.engine.memory.devices import Machine, place
+from specchat.engine.protocol.pair import ModelSource, PairSpec, Quant
+from specchat.engine.runners.host import host_model
+from specchat.engine.weights.checkpoint import Checkpoint
+from specchat.models.about import about_folder
+from specchat.models.fit import fit
+from specchat.models.machine import FreeMemory
+from tests.engine.packed import packed
+from tests.engine.test_packed import INT4, SHAPE
+from tests.engine.tiny import FAMILIES, checkpoint, on_cpu
+
+SOURCE = ModelSource(path="m", device="cpu")
+PAIR = PairSpec("p", "P", SOURCE, ModelSource(path="d"))
+DENSE = HeldFormats(None, None, ("lm_head", 256))
+
+
+def held(quant: Quant | None) -> HeldFormats:
+    return replace(DENSE, quant=quant, stored=by_quant(quant) if quant in ("int4", "gguf") else None)
+
+
+@pytest.mark.parametrize(
+    ("quant", "target", "draft"),
+    [
+        (None, "float32", "float32"),
+        ("nf4", "float32", "float32"),
+        ("fp4", "float32", "float32"),
+        ("int4", "float32", "int8"),
+        ("int8", "float32", "int8"),
+        ("gguf", "int8", "int8"),
+    ],
+)
+def test_defaults_follow_the_weights(quant: Quant | None, target: str, draft: str) -> None:
+    assert rounding_of(PAIR, PAIR.target, held(quant)) == Rounding(target)  # type: ignore[arg-type]
+    assert rounding_of(PAIR, PAIR.target, held(quant), drafts=True) == Rounding(draft)  # type: ignore[arg-type]
+    on_gpu = replace(held(quant), on_cpu=False)
+    for drafts in (False, True):
+        assert rounding_of(PAIR, PAIR.target, on_gpu, drafts) == Rounding("float32")
+
+
+def test_experts_alone_in_whole_numbers_count() -> None:
+    assert rounding_of(PAIR, SOURCE, replace(DENSE, stored=Mxfp4()), drafts=True).activations == "int8"
+    assert rounding_of(PAIR, replace(SOURCE, activations="int8"), replace(DENSE, stored=Mxfp4())).activations == "int8"
+
+
+def test_what_is_asked_counts_more_and_the_model_s_own_most() -> None:
+    asked = replace(PAIR, activations="int8")
+    assert rounding_of(asked, SOURCE, held("int4")).activations == "int8"
+    assert rounding_of(asked, replace(SOURCE, activations="float32"), held("int4")).activations == "float32"
+    assert rounding_of(PAIR, replace(SOURCE, activations="float32"), held("gguf")).activations == "float32"
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (
+            held("nf4"),
+            r'^m: activations = "int8" is for matrices of whole numbers .* has none\. Leave activations out\.$',
+        ),
+        (DENSE, "and this model has none"),
+        (
+            replace(held("int4"), on_cpu=False),
+            r'is of a processor, and the GPU runs this model\. Say device = "cpu", or leave activations out',
+        ),
+    ],
+)
+def test_a_model_that_cannot_have_it_is_refused_but_for_a_pair_s_draft(made: HeldFormats, words: str) -> None:
+    own, of_pair = replace(SOURCE, activations="int8"), replace(PAIR, activations="int8")
+    for pair, source, drafts in ((PAIR, own, False), (PAIR, own, True), (of_pair, SOURCE, False)):
+        with pytest.raises(ModelError, match=words):
+            rounding_of(pair, source, made, drafts)  # type: ignore[arg-type]
+    assert rounding_of(of_pair, SOURCE, made, drafts=True) == Rounding()
+
+
+def test_a_head_is_rounded_where_it_is_dense() -> None:
+    own, of_pair = replace(SOURCE, head="int8"), replace(PAIR, head="int8")
+    stored = HeldFormats(Gguf({"lm_head": "Q6_K"}), "gguf", ("lm_head", 256))
+    assert rounding_of(of_pair, SOURCE, DENSE) == Rounding("float32", "int8")
+    assert rounding_of(of_pair, SOURCE, DENSE, drafts=True) == Rounding("int8", "int8")
+    assert rounding_of(replace(of_pair, activations="int8"), SOURCE, DENSE) == Rounding("int8", "int8")
+    assert rounding_of(of_pair, SOURCE, replace(stored, stored=Gguf({"lm_head": "F16"}))).head == "int8"
+    with pytest.raises(ModelError, match=r'head = "int8" is for a dense head, and this file .* Leave head out\.'):
+        rounding_of(PAIR, own, stored)  # type: ignore[arg-type]
+    with pytest.raises(ModelError, match="of a processor"):
+        rounding_of(PAIR, own, replace(DENSE, on_cpu=False))  # type: ignore[arg-type]
+    assert rounding_of(of_pair, SOURCE, stored, drafts=True) == Rounding("int8")
+
+
+@pytest.mark.parametrize("backend", [HF_BACKEND, GGUF_BACKEND])
+@pytest.mark.parametrize("key", ["activations", "head"])
+def test_other_decoders_refuse_them(backend: str, key: str, tmp_path: Path) -> None:
+    pair = PairSpec("p", "P", on_cpu(tmp_path), backend=backend)
+    of_pair, own = replace(pair, **{key: "int8"}), replace(pair, target=replace(pair.target, **{key: "int8"}))  # type: ignore[arg-type]
+    for one in (of_pair, own):
+        with pytest.raises(ModelError, match=f'p: {key} = "int8" is of specchat\'s own decoder, but backend'):
+            load(one, lambda _: None)
+        found = fit(Pair(one), None, None, FreeMemory(None, None))
+        assert (found.verdict, found.words[: len(key)]) == ("no", key)
+
+
+def test_a_loaded_pair_says_what_it_rounds(tmp_path: Path) -> None:
+    folder, _ = packed(tmp_path, *INT4["compressed-tensors, 32"], **SHAPE)
+    plain = load(PairSpec("p", "P", on_cpu(folder)), lambda _: None).info.notes.exactness
+    assert "8 bits" not in plain
+    asked = PairSpec("p", "P", on_cpu(folder), activations="int8", head="int8")
+    assert load(asked, lambda _: None).info.notes.exactness == f"{plain}; activations and the head in 8 bits"
+
+
+def test_lists_of_models_refuse_what_loading_refuses(tmp_path: Path) -> None:
+    about = about_folder(checkpoint(tmp_path / "m"), "m")
+    pair = Pair(PairSpec("p", "P", on_cpu(about.place), activations="int8"))
+    found = fit(pair, about, None, FreeMemory(None, None, threads=1))
+    assert found.verdict == "no"
+    assert 'activations = "int8" is for matrices of whole numbers' in found.words
+    with pytest.raises(ModelError, match="for matrices of whole numbers"):
+        load(pair.spec, lambda _: None)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("drafts", [None, tuple(range(100))])
+@pytest.mark.parametrize("threads", [0, 1])
+def test_plans_count_a_head_in_8_bits(tied: bool, drafts: tuple[int, ...] | None, threads: int, tmp_path: Path) -> None:
+    more = {"tie_word_embeddings": tied, "hidden_size": 128, "num_hidden_layers": 1}
+    folder = checkpoint(tmp_path / "m", **FAMILIES["llama"] | more)
+    found = replace(Checkpoint.open(folder), drafts=drafts)
+    made = []
+    for head in (None, "int8"):
+        pair = PairSpec("p", "P", on_cpu(folder), head=head)  # type: ignore[arg-type]
+        planned = place(pair, found, None, 64, Machine("no GPU", None), threads).plan.need("cpu")
+        made.append(planned)
+        if threads:
+            held_bytes = host_model(replace(found, head=head), 64).memory()  # type: ignore[arg-type]
+            assert planned.weights + planned.cache == pytest.approx(held_bytes, rel=0.01)
+    assert made[0].weights != made[1].weights

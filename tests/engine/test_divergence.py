@@ -1,0 +1,55 @@
+"""Divergences of the next token's distributions, by their definition."""
+
+from math import exp, log
+from pathlib import Path
+
+import pytest
+import torch
+
+from specchat.engine.check_activations import probabilities, run
+from specchat.engine.divergence import Divergence, log_probabilities
+from specchat.engine.protocol.options import Message
+from specchat.engine.protocol.pair import ModelSource, PairSpec
+from specchat.engine.reference.decoder import ReferenceDecoder
+from specchat.engine.reference.tensors import CheckpointTensors
+from specchat.engine.weights.checkpoint import Checkpoint
+from tests.engine.packed import packed
+from tests.engine.test_packed import INT4, SHAPE
+
+
+def test_figures_are_those_of_the_definition() -> None:
+    made = torch.Generator().manual_seed(1)
+    p, q = (torch.randn(150, 7, generator=made).log_softmax(-1) for _ in range(2))
+    found = Divergence.of([(p[:100], q[:100]), (p[100:], q[100:])])
+    each = [
+        sum(exp(a) * (a - b) for a, b in zip(one, other, strict=True))
+        for one, other in zip(p.tolist(), q.tolist(), strict=True)
+    ]
+    assert found.tokens == 150
+    assert found.mean == pytest.approx(sum(each) / 150)
+    assert found.largest == pytest.approx(max(each))
+    assert sorted(each)[147] <= found.most <= sorted(each)[149]
+    assert (
+        found.alike
+        == sum(a.index(max(a)) == b.index(max(b)) for a, b in zip(p.tolist(), q.tolist(), strict=True)) / 150
+    )
+    half = Divergence.of([(torch.tensor([[log(0.5), log(0.5)]]), torch.tensor([[log(0.75), log(0.25)]]))])
+    assert half.mean == pytest.approx(0.5 * log(0.5 / 0.75) + 0.5 * log(0.5 / 0.25))
+
+
+def test_whole_texts_have_the_distributions_of_a_decoder(tmp_path: Path) -> None:
+    opened = Checkpoint.open(packed(tmp_path, *INT4["compressed-tensors, 32"], **SHAPE)[0])
+    text, tensors = list(range(3, 60)), CheckpointTensors(opened)
+    expected = torch.cat([*log_probabilities(ReferenceDecoder(opened, 64), text)])
+    whole, int8 = (torch.cat([*probabilities(opened.config.recipe, tensors, text, form)]) for form in (False, True))
+    torch.testing.assert_close(whole.double(), expected, rtol=1e-4, atol=1e-4)
+    assert 0 < (int8 - whole).abs().mean() < 0.02 * whole.abs().mean()
+
+
+def test_a_pair_is_measured_over_its_prompts(tmp_path: Path) -> None:
+    folder, _ = packed(tmp_path, *INT4["compressed-tensors, 32"], **SHAPE)
+    pair = PairSpec("p", "P", ModelSource(path=str(folder)))
+    chats = [(Message("user", "abc" * 30),)] * 3
+    found = run(pair, chats, lambda _: None)
+    assert found.tokens > 256
+    assert 0 < found.mean < 0.05
