@@ -27,7 +27,9 @@ from specchat.engine.cpu.products.blocks import (
 )
 from specchat.engine.cpu.products.products import MOST_BLOCKS, kernels, row_reader
 from specchat.engine.cpu.products.tiles import BFLOAT16, FLOAT16, FLOAT32, INT8
-from specchat.engine.formats.layout import Blocks, EightBit, FourBit, Joined, Plain, Weight, WordBlocks
+from specchat.engine.cpu.unpacking import unpack
+from specchat.engine.formats.gguf import SIZES, block_of_zeros
+from specchat.engine.formats.layout import Blocks, EightBit, FileRows, FourBit, Joined, Plain, Weight, WordBlocks
 from specchat.engine.formats.quantise import block_scales, by_exponents, dequantised
 from specchat.engine.memory.vectors import FEW, LANES, panels_for
 
@@ -54,6 +56,9 @@ class Packed:
         """Add a product; a vector begins after each of the outputs `ends`.
 
         `bias` float32 [outputs].
+
+        Raises:
+            Unread: rows of a file that no product has as they are.
         """
         found = pieces(weight, ends)
         if found is None:
@@ -86,9 +91,14 @@ class Packed:
                 row[name] = self._hold(concatenate(panels))
 
         put("bias", None if bias is None else bias.float().numpy()[:, None])
-        if isinstance(weight, FourBit | Blocks):
+        if isinstance(weight, FileRows):
+            for name, panels in _from_file(weight, of, spare).items():
+                row[name] = self._hold(panels)
+            weight = block_of_zeros(weight.kind)
+        elif isinstance(weight, FourBit | Blocks):
             for name, numbers in block_parts(weight).items():
                 put(name, numbers)
+        if isinstance(weight, FourBit | Blocks):
             row["block"], row["code"] = weight.block, self._code(weight)
             if weight.order is not None:
                 row["order"] = self._hold(weight.order.numpy().astype(np.int32))
@@ -170,6 +180,8 @@ def format_of(weight: Plain) -> int:
             return BlockForm(4, coded=True, scales=scales, shifts=UNSHIFTED if zeros is None else ZEROS).form
         case Blocks():
             return _form_of_blocks(weight).form
+        case FileRows(kind=kind):
+            return format_of(block_of_zeros(kind))
         case WordBlocks():
             raise TypeError("in the order of a GPU's kernels")
     if weight.dtype == torch.float32:
@@ -233,6 +245,28 @@ def block_parts(weight: FourBit | Blocks) -> dict[str, NDArray[Any] | None]:
         "shift_supers": weight.minimum_supers,
     }
     return {"address": low, "high": high} | {name: one if one is None else one.numpy() for name, one in tensors.items()}
+
+
+def _from_file(weight: FileRows, of: Sequence[OutputPanels], spare: Sequence[int]) -> dict[str, NDArray[Any]]:
+    """The fields of a PRODUCT in panels, some of them `spare` after each piece, read from a file's bytes.
+
+    Raises:
+        Unread: a scale is no number.
+    """
+    panels, blocks = sum(piece.panels for piece in of) + sum(spare), weight.inputs // SIZES[weight.kind][0]
+    rows, begin = np.zeros(panels * LANES, np.int64), 0
+    for (at, count), more in zip(of, spare, strict=True):
+        addresses = weight.rows[at].numpy()
+        rows[begin : begin + len(addresses)] = addresses
+        begin += (count + more) * LANES
+    parts = block_parts(block_of_zeros(weight.kind))
+    found = {
+        name: np.zeros((panels, blocks * one.shape[1], LANES), one.dtype)
+        for name, one in parts.items()
+        if one is not None
+    }
+    unpack(weight.kind, rows, blocks, found)
+    return found
 
 
 @cache

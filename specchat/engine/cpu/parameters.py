@@ -13,13 +13,14 @@ from torch import Tensor
 from specchat.engine.cpu.description.operations import CPU
 from specchat.engine.cpu.packed import Packed, look_up
 from specchat.engine.cpu.padding import pad_norms, pad_out, pad_qkv, pad_rows
-from specchat.engine.formats.layout import tensors_of
+from specchat.engine.cpu.unpacking import InFile
+from specchat.engine.formats.layout import Unread, tensors_of
 from specchat.engine.formats.quantise import by_rows, owned, table_rows
 from specchat.engine.program.lower import lower
 from specchat.engine.protocol.pair import Quant
 from specchat.engine.recipe import Attention, Layer, Matrix
 from specchat.engine.weights.checkpoint import Checkpoint
-from specchat.engine.weights.matrices import packing, read_matrix, read_table, walk
+from specchat.engine.weights.matrices import TensorSource, packing, read_matrix, read_table, walk
 from specchat.engine.weights.weights import Weights
 
 Floats = NDArray[np.float32]
@@ -55,13 +56,20 @@ class Parameters:
             def product(form: Matrix, count: int, _: Matrix | None, layer: Layer | None) -> None:
                 mixer = layer.mixer if layer else None
                 ends = form.outputs[:1] if mixer and form not in mixer.products and len(form.outputs) == 2 else ()
-                for number in range(count):
-                    weight, bias = read_matrix(weights, form.of(number), pack)
+
+                def add(source: TensorSource, number: int) -> None:
+                    weight, bias = read_matrix(source, form.of(number), pack)
                     if isinstance(mixer, Attention) and form == mixer.qkv:
                         weight, bias = pad_qkv(mixer, weight, bias)
                     elif isinstance(mixer, Attention) and form == mixer.out:
                         weight = pad_out(mixer, weight)
                     self._packed.add(weight, bias, ends)
+
+                for number in range(count):
+                    try:
+                        add(InFile(weights), number)
+                    except Unread:
+                        add(weights, number)
 
             _, norms, self.vectors = walk(c, weights, product, Tensor.numpy)
             self.layer_rows = None if c.per_layer is None else owned(read_table(weights, c.per_layer.table))

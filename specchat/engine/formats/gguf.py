@@ -6,6 +6,7 @@ A type is one entry of `TYPES`; its function takes the bytes of blocks apart.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from specchat.engine.errors import ModelError
@@ -102,10 +103,11 @@ class Scales(NamedTuple):
         octets = [raw[:, part.begin : part.begin + self.width] for part in parts]
         if parts[0].bits == OCTET:
             return octets[0]
+        packed = torch.contiguous_format
         # Words of four bytes take a quarter of the operations.
         kind, each = (torch.int32, 0x01010101) if self.width % 4 == 0 else (torch.uint8, 1)
         found = [
-            (one.contiguous().view(kind) >> part.right & each * ((1 << part.bits) - 1)) << part.left
+            (one.clone(memory_format=packed).view(kind) >> part.right & each * ((1 << part.bits) - 1)) << part.left
             for one, part in zip(octets, parts, strict=True)
         ]
         return (found[0] if len(found) == 1 else found[0] | found[1]).view(torch.uint8)
@@ -359,9 +361,32 @@ TYPES = {
 }
 """Types by the names that GGUF has for them."""
 MXFP4 = "MXFP4"
-MXFP4_OCTETS = 17
 MXFP4_FIELDS = BlockFields(Plane(1, 16, 4, 16), Scales(1, ((Bits(0),),)))
 """A block: an exponent, and nibbles of inputs 16 apart."""
+SIZES = {name: (kind.size, kind.octets) for name, kind in TYPES.items()} | {MXFP4: (BLOCK, 17)}
+"""Numbers and bytes of a block, by types."""
+FIELDS = {name: kind.parts for name, kind in TYPES.items() if isinstance(kind.parts, BlockFields)} | {
+    MXFP4: MXFP4_FIELDS
+}
+"""The bytes of a block, of types without a codebook."""
+
+
+@cache
+def block_of_zeros(kind: str) -> "Blocks | FourBit":
+    """A matrix of one block of a type, of zero bytes."""
+    import torch
+
+    size, octets = SIZES[kind]
+    return _read(kind, torch.zeros(1, octets, dtype=torch.uint8), (1, size), kind)
+
+
+def _read(kind: str, raw: "Tensor", shape: tuple[int, int], where: str) -> "Blocks | FourBit":
+    """A matrix of rows of blocks; `where` begins a message."""
+    if kind in TYPES:
+        return TYPES[kind].read(raw, shape[1])
+    parts = MXFP4_FIELDS(raw.reshape(-1, SIZES[kind][1]))
+    nibbles, exponents = parts.low.view(len(raw), -1, 16), parts.scales.view(len(raw), -1)
+    return mxfp4(nibbles, exponents, shape, where)
 
 
 @dataclass(frozen=True)
@@ -377,7 +402,7 @@ class Gguf(Format):
 
     def holds(self, source: StoredParts, name: str) -> bool:
         kind = source.stored_dtype(f"{name}.weight")
-        return kind in TYPES or kind == MXFP4
+        return kind in SIZES
 
     def layout(self, inputs: int, name: str = "") -> StorageLayout | None:
         kind = self.types.get(name, "")
@@ -387,19 +412,17 @@ class Gguf(Format):
         """Read a matrix from bytes: uint8 [outputs, bytes of a row]."""
         import torch
 
+        from specchat.engine.formats.layout import Blocks
+
         raw, kind = source.part(f"{name}.weight"), source.stored_dtype(f"{name}.weight")
-        (outputs, inputs), known = shape, TYPES.get(kind)
-        size, octets = (BLOCK, MXFP4_OCTETS) if known is None else (known.size, known.octets)
+        (outputs, inputs), (size, octets) = shape, SIZES[kind]
         if inputs % size or tuple(raw.shape) != (outputs, inputs // size * octets):
             raise ModelError(
                 f"{source.folder}: {name} has {raw.numel()} bytes, not those of {outputs}x{inputs} {kind}."
             )
-        if known is None:
-            parts = MXFP4_FIELDS(raw.reshape(-1, octets))
-            nibbles, exponents = parts.low.view(outputs, -1, 16), parts.scales.view(outputs, -1)
-            return mxfp4(nibbles, exponents, shape, f"{source.folder}, {name}")
-        found = known.read(raw, inputs)
-        for scales in (found.supers, found.minimum_supers, found.scales, found.minimums):
+        found = _read(kind, raw, shape, f"{source.folder}, {name}")
+        halves = (found.supers, found.minimum_supers, found.scales, found.minimums) if isinstance(found, Blocks) else ()
+        for scales in halves:
             if scales is not None and scales.dtype == torch.float16 and not scales.isfinite().all():
                 raise ModelError(f"{source.folder}: {name} has scales that are no numbers. Download the file again.")
         return found
