@@ -1,7 +1,8 @@
 """Weights of a compiled decoder: packed products, norms and embeddings, read once."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from operator import itemgetter
 from typing import Any
 
@@ -57,8 +58,8 @@ class Parameters:
                 mixer = layer.mixer if layer else None
                 ends = form.outputs[:1] if mixer and form not in mixer.products and len(form.outputs) == 2 else ()
 
-                def add(source: TensorSource, number: int) -> None:
-                    weight, bias = read_matrix(source, form.of(number), pack)
+                def add(matrix: Matrix, source: TensorSource) -> None:
+                    weight, bias = read_matrix(source, matrix, pack)
                     if isinstance(mixer, Attention) and form == mixer.qkv:
                         weight, bias = pad_qkv(mixer, weight, bias)
                     elif isinstance(mixer, Attention) and form == mixer.out:
@@ -66,23 +67,24 @@ class Parameters:
                     self._packed.add(weight, bias, ends)
 
                 for number in range(count):
-                    try:
-                        add(InFile(weights), number)
-                    except Unread:
-                        add(weights, number)
+                    _from_file_or(weights, partial(add, form.of(number)))
 
             _, norms, self.vectors = walk(c, weights, product, Tensor.numpy)
             self.layer_rows = None if c.per_layer is None else owned(read_table(weights, c.per_layer.table))
             self.last_norm: Floats = norms.pop(c.norm)
             self.norms = pad_norms(c, norms)
-            embed = pad_rows(read_table(weights, c.embed))
-            head = embed if c.tied else pad_rows(read_table(weights, c.head))
-        self.tokens = None if checkpoint.drafts is None else torch.tensor(checkpoint.drafts)
-        self._packed.add(head if self.tokens is None else by_rows(head, itemgetter(self.tokens)))
+            self.tokens = None if checkpoint.drafts is None else torch.tensor(checkpoint.drafts)
+            shared = c.tied and self.tokens is None
+            # A copy, as the file is closed.
+            self._embeddings = None if shared else owned(pad_rows(read_table(weights, c.embed)))
+
+            def add_head(source: TensorSource) -> None:
+                head = pad_rows(read_table(source, c.embed if c.tied else c.head))
+                self._packed.add(head if self.tokens is None else by_rows(head, itemgetter(self.tokens)))
+
+            _from_file_or(weights, add_head)
         self.table = self._packed.table
-        shared = c.tied and self.tokens is None
         self.packed_embeddings: NDArray[Any] | None = self.table[-1:] if shared else None
-        self._embeddings = None if shared else owned(embed)  # a copy, as the file is closed
 
     def embed(self, tokens: Sequence[int] | Tensor, normed: bool = True) -> Tensor:
         """Inputs of the first layer, float32 [tokens, hidden]; without `normed` before any norm of embeddings."""
@@ -109,3 +111,11 @@ class Parameters:
         norms = sum(one.nbytes for one in (*self.norms.values(), *self.vectors.values(), self.last_norm))
         tables = [table for table in (self._embeddings, self.layer_rows) if table is not None]
         return self._packed.memory() + norms + sum(one.nbytes for table in tables for one in tensors_of(table))
+
+
+def _from_file_or(weights: Weights, add: Callable[[TensorSource], None]) -> None:
+    """Add a matrix as the bytes of its file, or as it is read in general."""
+    try:
+        add(InFile(weights))
+    except Unread:
+        add(weights)

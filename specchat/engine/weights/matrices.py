@@ -8,7 +8,8 @@ from typing import Generic, NamedTuple, Protocol, TypeVar, overload
 import torch
 from torch import Tensor
 
-from specchat.engine.formats.layout import Blocks, Joined, Table, Weight
+from specchat.engine.formats.gguf import TYPES
+from specchat.engine.formats.layout import Blocks, FileRows, Joined, Table, Weight
 from specchat.engine.formats.quantise import by_rows, dequantised, fused, quantise
 from specchat.engine.protocol.pair import Quant
 from specchat.engine.recipe import Layer, Matrix, Norm, Recipe
@@ -173,7 +174,8 @@ def read_table(source: TensorSource, matrix: Matrix) -> Table:
         ModelError: it is missing, damaged or of another shape.
     """
     weight, _ = read_matrix(source, matrix, packing(None))
-    return weight if isinstance(weight, Tensor | Blocks) else dequantised(weight, torch.float32)
+    in_blocks = isinstance(weight, Blocks) or (isinstance(weight, FileRows) and weight.kind in TYPES)
+    return weight if isinstance(weight, Tensor) or in_blocks else dequantised(weight, torch.float32)
 
 
 def read_dense_table(source: TensorSource, matrix: Matrix) -> Tensor:
