@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -14,9 +14,10 @@ from torch import Tensor
 from specchat.engine.cpu.description.operations import CPU
 from specchat.engine.cpu.packed import Packed, look_up
 from specchat.engine.cpu.padding import pad_norms, pad_out, pad_qkv, pad_rows
+from specchat.engine.cpu.token_table import TokenTable
 from specchat.engine.cpu.unpacking import InFile
-from specchat.engine.formats.layout import Unread, tensors_of
-from specchat.engine.formats.quantise import by_rows, owned, table_rows
+from specchat.engine.formats.layout import Unread
+from specchat.engine.formats.quantise import by_rows
 from specchat.engine.program.lower import lower
 from specchat.engine.protocol.pair import Quant
 from specchat.engine.recipe import Attention, Layer, Matrix
@@ -25,6 +26,7 @@ from specchat.engine.weights.matrices import TensorSource, packing, read_matrix,
 from specchat.engine.weights.weights import Weights
 
 Floats = NDArray[np.float32]
+Added = TypeVar("Added")
 
 
 class Parameters:
@@ -32,7 +34,7 @@ class Parameters:
 
     Attributes:
         table: PRODUCT [products], the head's last, before it that of inputs of layers if there is one.
-        layer_rows: the table of such inputs [tokens, values]; None without.
+        layer_rows: the table of such inputs; None without.
         norms: the weight of each norm of the layers and its bias, if any, float32 [size in whole vectors] each.
         vectors: other tensors of the layers by name, float32 [size].
         last_norm: of `read_norm`, float32 [values].
@@ -70,13 +72,12 @@ class Parameters:
                     _from_file_or(weights, partial(add, form.of(number)))
 
             _, norms, self.vectors = walk(c, weights, product, Tensor.numpy)
-            self.layer_rows = None if c.per_layer is None else owned(read_table(weights, c.per_layer.table))
+            self.layer_rows = None if c.per_layer is None else _table(weights, c.per_layer.table)
             self.last_norm: Floats = norms.pop(c.norm)
             self.norms = pad_norms(c, norms)
             self.tokens = None if checkpoint.drafts is None else torch.tensor(checkpoint.drafts)
             shared = c.tied and self.tokens is None
-            # A copy, as the file is closed.
-            self._embeddings = None if shared else owned(pad_rows(read_table(weights, c.embed)))
+            self._embeddings = None if shared else _table(weights, c.embed)
 
             def add_head(source: TensorSource) -> None:
                 head = pad_rows(read_table(source, c.embed if c.tied else c.head))
@@ -95,7 +96,7 @@ class Parameters:
             rows = torch.from_numpy(look_up(self.packed_embeddings, known))
         else:
             assert self._embeddings is not None
-            rows = table_rows(self._embeddings, torch.tensor(known))
+            rows = self._embeddings.rows(known)
         embedded: Tensor = self._embedded[normed](rows[:, : self._recipe.hidden])
         return embedded
 
@@ -110,12 +111,16 @@ class Parameters:
         """Bytes held."""
         norms = sum(one.nbytes for one in (*self.norms.values(), *self.vectors.values(), self.last_norm))
         tables = [table for table in (self._embeddings, self.layer_rows) if table is not None]
-        return self._packed.memory() + norms + sum(one.nbytes for table in tables for one in tensors_of(table))
+        return self._packed.memory() + norms + sum(table.memory() for table in tables)
 
 
-def _from_file_or(weights: Weights, add: Callable[[TensorSource], None]) -> None:
-    """Add a matrix as the bytes of its file, or as it is read in general."""
+def _from_file_or(weights: Weights, add: Callable[[TensorSource], Added]) -> Added:
+    """Add a matrix from the bytes of its file, or as `weights` reads it."""
     try:
-        add(InFile(weights))
+        return add(InFile(weights))
     except Unread:
-        add(weights)
+        return add(weights)
+
+
+def _table(weights: Weights, matrix: Matrix) -> TokenTable:
+    return _from_file_or(weights, lambda source: TokenTable(pad_rows(read_table(source, matrix))))
