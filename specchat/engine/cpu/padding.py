@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
-from specchat.engine.formats.layout import Blocks, EightBit, FileRows, Table, Weight
+from specchat.engine.formats.layout import Blocks, EightBit, Table, Weight
 from specchat.engine.formats.quantise import dequantised
 from specchat.engine.memory.vectors import head_places, head_size, whole_vectors
 from specchat.engine.recipe import Attention, Norm, Recipe
@@ -53,7 +53,7 @@ def pad_rows(table: Table) -> Table: ...
 
 def pad_rows(table: Table) -> Table:
     """Pad rows [any, hidden]; returns the same table where they fill whole vectors, as those in blocks do."""
-    if isinstance(table, Blocks | FileRows):
+    if isinstance(table, Blocks):
         return table
     more = whole_vectors(table.shape[1]) - table.shape[1]
     return pad(table, (0, more)) if more else table

@@ -16,13 +16,14 @@ from specchat.engine.cpu.packed import Packed, look_up
 from specchat.engine.cpu.padding import pad_norms, pad_out, pad_qkv, pad_rows
 from specchat.engine.cpu.token_table import TokenTable
 from specchat.engine.cpu.unpacking import InFile
-from specchat.engine.formats.layout import Unread
+from specchat.engine.formats.gguf import TYPES
+from specchat.engine.formats.layout import FileRows, Table, Unread
 from specchat.engine.formats.quantise import by_rows
 from specchat.engine.program.lower import lower
 from specchat.engine.protocol.pair import Quant
 from specchat.engine.recipe import Attention, Layer, Matrix
 from specchat.engine.weights.checkpoint import Checkpoint
-from specchat.engine.weights.matrices import TensorSource, packing, read_matrix, read_table, walk
+from specchat.engine.weights.matrices import TensorSource, as_table, packing, read_matrix, walk
 from specchat.engine.weights.weights import Weights
 
 Floats = NDArray[np.float32]
@@ -80,7 +81,7 @@ class Parameters:
             self._embeddings = None if shared else _table(weights, c.embed)
 
             def add_head(source: TensorSource) -> None:
-                head = pad_rows(read_table(source, c.embed if c.tied else c.head))
+                head = _read_table(source, c.embed if c.tied else c.head)
                 self._packed.add(head if self.tokens is None else by_rows(head, itemgetter(self.tokens)))
 
             _from_file_or(weights, add_head)
@@ -123,4 +124,10 @@ def _from_file_or(weights: Weights, add: Callable[[TensorSource], Added]) -> Add
 
 
 def _table(weights: Weights, matrix: Matrix) -> TokenTable:
-    return _from_file_or(weights, lambda source: TokenTable(pad_rows(read_table(source, matrix))))
+    return _from_file_or(weights, lambda source: TokenTable(_read_table(source, matrix)))
+
+
+def _read_table(source: TensorSource, matrix: Matrix) -> Table | FileRows:
+    """A table in whole vectors; MXFP4 becomes float32, as the plan counts it."""
+    weight, _ = read_matrix(source, matrix, packing(None))
+    return weight if isinstance(weight, FileRows) and weight.kind in TYPES else pad_rows(as_table(weight))

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import embedding
 
 from specchat.engine.cpu.packed import Packed, look_up
-from specchat.engine.formats.layout import Table
+from specchat.engine.formats.layout import FileRows, Table
 
 
 class TokenTable:
@@ -17,7 +17,7 @@ class TokenTable:
         tokens: their number.
     """
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table | FileRows) -> None:
         """Copy the table.
 
         Raises:

@@ -22,7 +22,7 @@ from specchat.engine.cpu.products.blocks import GROUP, LINE, BlockForm
 from specchat.engine.cpu.products.tiles import fetch
 from specchat.engine.cpu.products.unpacked import stack_room
 from specchat.engine.formats.format import SUPER_BLOCK
-from specchat.engine.formats.gguf import FIELDS, MXFP4, SIZES, Half, Plane, Scales
+from specchat.engine.formats.gguf import FIELDS, MXFP4, SIZES, Half, Plane, ScaleBytes
 from specchat.engine.formats.layout import FileRows, Unread, Weight
 from specchat.engine.hardware.threads import CORES
 from specchat.engine.memory.vectors import LANES
@@ -113,33 +113,28 @@ def _code(kind: str) -> Any:
 
 
 class Part(NamedTuple):
-    """A field of a block: `count` numbers of `width` bytes, from byte `room` on of a row that is taken apart."""
+    """A field of a block: `numbers` of `width` bytes each, from byte `room` on of a row that is taken apart."""
 
-    field: Plane | Scales | Half
-    count: int
+    field: Plane | ScaleBytes | Half
+    numbers: int
     width: int
     room: int
 
 
 def _parts(number: int) -> tuple[list[Part], int]:
-    """The fields of a type, and the bytes of a row that is taken apart."""
+    """The fields of a type, and the bytes of a row that is taken apart; numbers are those of `packed.block_parts`."""
     fields, (size, _) = FIELDS[KINDS[number]], SIZES[KINDS[number]]
     found, room = list[Part](), 0
     for field in (fields.low, fields.high, fields.scales, fields.minimums, fields.supers, fields.minimum_supers):
-        if field is not None:
-            found.append(Part(field, *_numbers(field, size), room))
-            octets = found[-1].count * found[-1].width * (SUPER_BLOCK // size)
-            room += -(-octets // VECTOR_BYTES) * VECTOR_BYTES
+        if field is None:
+            continue
+        if isinstance(field, Plane):
+            numbers, width = (size, 1) if field.bits == GROUP else (size // GROUP, field.bits)
+        else:
+            numbers, width = (1, 2) if isinstance(field, Half) else (field.width * len(field.words), 1)
+        found.append(Part(field, numbers, width, room))
+        room += -(-numbers * width * (SUPER_BLOCK // size) // VECTOR_BYTES) * VECTOR_BYTES
     return found, room
-
-
-def _numbers(field: Plane | Scales | Half, size: int) -> tuple[int, int]:
-    """Numbers of a block of `size` inputs that move as one each, and their bytes, as `packed.block_parts` has them."""
-    if isinstance(field, Half):
-        return 1, 2
-    if isinstance(field, Scales):
-        return field.width * len(field.words), 1
-    return (size, 1) if field.bits == GROUP else (size // GROUP, field.bits)
 
 
 @primitive
@@ -159,9 +154,9 @@ def take_apart(
             for field, count, width, first in parts:
                 place = builder.add(room, builder.add(constant(first), builder.mul(block, constant(count * width))))
                 if isinstance(field, Plane):
-                    low = parts[0].field.bits if field is not parts[0].field else 0
+                    low = FIELDS[KINDS[number]].low.bits if field is not parts[0].field else 0
                     _put_plane(builder, field, source, place, low)
-                elif isinstance(field, Scales):
+                elif isinstance(field, ScaleBytes):
                     _put_scales(builder, field, source, place)
                 else:
                     half = _read(builder, source, field.begin, ir.IntType(16))
@@ -176,24 +171,34 @@ def _put_plane(builder: Any, plane: Plane, source: Any, place: Any, low: int) ->
     `low` are the bits of the low plane, 0 for itself.
     """
     bits, run = plane.bits, plane.run
-    order = sorted(range(GROUP), key=BlockForm(low, bits).field) if low else [*range(GROUP)]
+
+    def put(numbers: Any, begin: int) -> None:
+        if low:
+            order = sorted(range(GROUP), key=BlockForm(low, bits).field)
+            index = [n - n % GROUP + order[n % GROUP] for n in range(numbers.type.count)]
+            numbers = builder.shuffle_vector(numbers, numbers, _indices(index))
+        _put(builder, _joined(builder, numbers, bits), place, begin)
+
     if not run:
-        found = _read(builder, source, plane.begin, _octets(plane.octets))
-        _put(builder, _bits_in_order(builder, found, order) if low else found, place, 0)
+        octets = _read(builder, source, plane.begin, _octets(plane.octets))
+        put(_bits(builder, octets) if bits == 1 else octets, 0)
         return
     size = min(run, JOINED_BYTES)
     # Numbers of several places in a byte are joined together, if they come to less than a vector.
-    most = max(1, VECTOR_BYTES * 8 // (size * bits)) if size == run else 1
+    most = max(1, VECTOR_BYTES * GROUP // (size * bits)) if size == run else 1
     for first in range(0, plane.octets, size):
         octets = _read(builder, source, plane.begin + first, _octets(size))
-        for shift in range(0, 8, bits * most):
+        for shift in range(0, GROUP, bits * most):
             parts = [_masked(builder, octets, shift + bits * number, bits) for number in range(most)]
-            found = _concatenated(builder, parts)
-            if low:
-                index = [GROUP * (n // GROUP) + order[n % GROUP] for n in range(found.type.count)]
-                found = builder.shuffle_vector(found, found, _indices(index))
-            begin = first // run * run + (shift * run + first % run * bits) // 8
-            _put(builder, _joined(builder, found, bits), place, begin)
+            put(_concatenated(builder, parts), first - first % run + (shift * run + first % run * bits) // GROUP)
+
+
+def _bits(builder: Any, octets: Any) -> Any:
+    """Bytes of the bits of each byte."""
+    kind = _octets(GROUP * octets.type.count)
+    each = builder.shuffle_vector(octets, octets, _indices([n // GROUP for n in range(kind.count)]))
+    bit = builder.and_(each, ir.Constant(kind, [1 << n % GROUP for n in range(kind.count)]))
+    return builder.zext(builder.icmp_unsigned("!=", bit, _all(kind, 0)), kind)
 
 
 def _joined(builder: Any, numbers: Any, bits: int) -> Any:
@@ -205,19 +210,7 @@ def _joined(builder: Any, numbers: Any, bits: int) -> Any:
     return numbers
 
 
-def _bits_in_order(builder: Any, octets: Any, order: list[int]) -> Any:
-    """Bytes whose bit p is bit order[p] of each."""
-    found = _all(octets.type, 0)
-    for distance in range(1 - GROUP, GROUP):
-        mask = sum(1 << source for target, source in enumerate(order) if target - source == distance)
-        if mask:
-            moved = builder.and_(octets, _all(octets.type, mask))
-            count = _all(octets.type, abs(distance))
-            found = builder.or_(found, builder.lshr(moved, count) if distance < 0 else builder.shl(moved, count))
-    return found
-
-
-def _put_scales(builder: Any, scales: Scales, source: Any, place: Any) -> None:
+def _put_scales(builder: Any, scales: ScaleBytes, source: Any, place: Any) -> None:
     for number, parts in enumerate(scales.words):
         kind = _octets(scales.width)
         found = _all(kind, 0)
@@ -250,7 +243,7 @@ def lay_out(builder: Any, number: int, room: Address, into: Address, first: Coun
             of_source, of_out = after(source, width, loop), after(out, width * LANES, loop)
             for lane in range(LANES):
                 _put(builder, _read(builder, of_source, lane * row, ir.IntType(8 * width)), of_out, lane * width)
-        if isinstance(field, Half) or (KINDS[number] == MXFP4 and isinstance(field, Scales)):
+        if isinstance(field, Half) or (KINDS[number] == MXFP4 and isinstance(field, ScaleBytes)):
             kind = ir.VectorType(ir.IntType(8 * width), LANES)
             exponent = _all(kind, EXPONENTS[width])
             with cgutils.for_range(builder, numbers) as loop:

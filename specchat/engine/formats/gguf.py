@@ -81,7 +81,7 @@ class Bits(NamedTuple):
     left: int = 0
 
 
-class Scales(NamedTuple):
+class ScaleBytes(NamedTuple):
     """Numbers of a byte each: words of `width` numbers, each word the sum of some bits, less `offset` if `signed`."""
 
     width: int
@@ -129,8 +129,8 @@ class BlockFields(NamedTuple):
     """The bytes of each of `BlockParts`."""
 
     low: Plane
-    scales: Scales | Half
-    minimums: Scales | Half | None = None
+    scales: ScaleBytes | Half
+    minimums: ScaleBytes | Half | None = None
     supers: Half | None = None
     minimum_supers: Half | None = None
     high: Plane | None = None
@@ -150,7 +150,7 @@ class BlockType:
     size: int
     octets: int
     layout: StorageLayout
-    parts: "Callable[[Tensor], BlockParts]"
+    parts: "BlockFields | Callable[[Tensor], BlockParts]"
     offset: int = 0
     code: tuple[float, ...] | None = None
 
@@ -225,9 +225,9 @@ def _simple(bits: int, has_minimum: bool) -> BlockFields:
     return BlockFields(Plane(begin + 4 * (bits - 4), 16, 4, 16), Half(0), minimums, high=high)
 
 
-def _six_bits(begin: int, right: int) -> Scales:
+def _six_bits(begin: int, right: int) -> ScaleBytes:
     """Eight numbers of six bits: four bytes hold four of them and the highest bits of the others."""
-    return Scales(4, ((Bits(begin, 0, 6),), (Bits(12, right, 4), Bits(begin, 6, 2, 4))))
+    return ScaleBytes(4, ((Bits(begin, 0, 6),), (Bits(12, right, 4), Bits(begin, 6, 2, 4))))
 
 
 def _of_nibbles(begin: int, high: Plane | None = None) -> BlockFields:
@@ -235,8 +235,24 @@ def _of_nibbles(begin: int, high: Plane | None = None) -> BlockFields:
     return BlockFields(Plane(begin, 128, 4, 32), _six_bits(4, 0), _six_bits(8, 4), Half(0), Half(2), high)
 
 
-_Q3_K_SCALES = tuple((Bits(96 + 4 * (n % 2), 4 * (n // 2), 4), Bits(104, 2 * n, 2, 4)) for n in range(4))
-_IQ4_XS_SCALES = tuple((Bits(4 + n // 2, 4 * (n % 2), 4), Bits(2 + n // 4, 2 * (n % 4), 2, 4)) for n in range(8))
+_Q8_0 = BlockFields(Plane(2, 32, 8, flipped=128), Half(0))
+_Q2_K = BlockFields(Plane(16, 64, 2, 32), ScaleBytes(16, ((Bits(0),),)), None, Half(80), Half(82))
+_Q3_K = BlockFields(
+    Plane(32, 64, 2, 32),
+    ScaleBytes(4, tuple((Bits(96 + 4 * (n % 2), 4 * (n // 2), 4), Bits(104, 2 * n, 2, 4)) for n in range(4)), True, 32),
+    supers=Half(108),
+    high=Plane(0, 32, 1, 32),
+)
+_Q6_K = BlockFields(
+    Plane(0, 128, 4, 64), ScaleBytes(16, ((Bits(192),),), True), supers=Half(208), high=Plane(128, 64, 2, 32)
+)
+_IQ4_XS = BlockFields(
+    Plane(8, 128, 4, 16),
+    ScaleBytes(
+        1, tuple((Bits(4 + n // 2, 4 * (n % 2), 4), Bits(2 + n // 4, 2 * (n % 4), 2, 4)) for n in range(8)), True, 32
+    ),
+    supers=Half(0),
+)
 
 
 def _coded(name: str, rows: "Tensor", signs: "Tensor", scales: "Tensor", supers: "Tensor") -> BlockParts:
@@ -320,39 +336,14 @@ TYPES = {
     "Q4_1": BlockType(32, 20, _LAYOUTS[4, True], _simple(4, True)),
     "Q5_0": BlockType(32, 22, _LAYOUTS[5, False], _simple(5, False), 16),
     "Q5_1": BlockType(32, 24, _LAYOUTS[5, True], _simple(5, True)),
-    "Q8_0": BlockType(32, 34, _LAYOUTS[8, False], BlockFields(Plane(2, 32, 8, flipped=128), Half(0)), 128),
-    "Q2_K": BlockType(
-        256,
-        84,
-        StorageLayout(2, 16, "supers", minimums="paired"),
-        BlockFields(Plane(16, 64, 2, 32), Scales(16, ((Bits(0),),)), None, Half(80), Half(82)),
-    ),
-    "Q3_K": BlockType(
-        256,
-        110,
-        _layout(3, 16),
-        BlockFields(Plane(32, 64, 2, 32), Scales(4, _Q3_K_SCALES, True, 32), None, Half(108), high=Plane(0, 32, 1, 32)),
-        4,
-    ),
+    "Q8_0": BlockType(32, 34, _LAYOUTS[8, False], _Q8_0, 128),
+    "Q2_K": BlockType(256, 84, StorageLayout(2, 16, "supers", minimums="paired"), _Q2_K),
+    "Q3_K": BlockType(256, 110, _layout(3, 16), _Q3_K, 4),
     "Q4_K": BlockType(256, 144, _layout(4, BLOCK, True), _of_nibbles(16)),
     "Q5_K": BlockType(256, 176, _layout(5, BLOCK, True), _of_nibbles(48, Plane(16, 32, 1, 32))),
-    "Q6_K": BlockType(
-        256,
-        210,
-        _layout(6, 16),
-        BlockFields(
-            Plane(0, 128, 4, 64), Scales(16, ((Bits(192),),), True), None, Half(208), high=Plane(128, 64, 2, 32)
-        ),
-        32,
-    ),
+    "Q6_K": BlockType(256, 210, _layout(6, 16), _Q6_K, 32),
     "IQ4_NL": BlockType(32, 18, replace(_LAYOUTS[4, False], code="IQ4"), _simple(4, False), code=OF_FOUR_BITS),
-    "IQ4_XS": BlockType(
-        256,
-        136,
-        _layout(4, BLOCK, code="IQ4"),
-        BlockFields(Plane(8, 128, 4, 16), Scales(1, _IQ4_XS_SCALES, True, 32), None, Half(0)),
-        code=OF_FOUR_BITS,
-    ),
+    "IQ4_XS": BlockType(256, 136, _layout(4, BLOCK, code="IQ4"), _IQ4_XS, code=OF_FOUR_BITS),
     "IQ3_XXS": BlockType(256, 98, _layout(4, BLOCK, code="IQ3_XXS"), _iq3_xxs, code=_both(OF_THREE_BITS["IQ3_XXS"])),
     "IQ3_S": BlockType(256, 110, _layout(4, BLOCK, code="IQ3_S"), _iq3_s, code=_both(OF_THREE_BITS["IQ3_S"])),
     "IQ2_XXS": BlockType(256, 66, _layout(3, BLOCK, code="IQ2"), _iq2_xxs, code=_both(OF_TWO_BITS)),
@@ -361,7 +352,7 @@ TYPES = {
 }
 """Types by the names that GGUF has for them."""
 MXFP4 = "MXFP4"
-MXFP4_FIELDS = BlockFields(Plane(1, 16, 4, 16), Scales(1, ((Bits(0),),)))
+MXFP4_FIELDS = BlockFields(Plane(1, 16, 4, 16), ScaleBytes(1, ((Bits(0),),)))
 """A block: an exponent, and nibbles of inputs 16 apart."""
 SIZES = {name: (kind.size, kind.octets) for name, kind in TYPES.items()} | {MXFP4: (BLOCK, 17)}
 """Numbers and bytes of a block, by types."""

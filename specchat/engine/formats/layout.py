@@ -188,7 +188,7 @@ class Joined:
         return sum(part.shape[0] for part in self.parts), self.parts[0].shape[1]
 
 
-Table = Tensor | Blocks | FileRows
+Table = Tensor | Blocks
 """Rows of tokens [tokens, values]."""
 Plain = Tensor | FourBit | EightBit | Blocks | WordBlocks | FileRows
 """Matrix [outputs, inputs] of one storage; a plain tensor is dense."""

@@ -8,8 +8,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar, overload
 import torch
 from torch import Tensor
 
-from specchat.engine.formats.gguf import TYPES
-from specchat.engine.formats.layout import Blocks, FileRows, Joined, Table, Weight
+from specchat.engine.formats.layout import Blocks, Joined, Table, Weight
 from specchat.engine.formats.quantise import by_rows, dequantised, fused, quantise
 from specchat.engine.protocol.pair import Quant
 from specchat.engine.recipe import Layer, Matrix, Norm, Recipe
@@ -174,8 +173,12 @@ def read_table(source: TensorSource, matrix: Matrix) -> Table:
         ModelError: it is missing, damaged or of another shape.
     """
     weight, _ = read_matrix(source, matrix, packing(None))
-    in_blocks = isinstance(weight, Blocks) or (isinstance(weight, FileRows) and weight.kind in TYPES)
-    return weight if isinstance(weight, Tensor) or in_blocks else dequantised(weight, torch.float32)
+    return as_table(weight)
+
+
+def as_table(weight: Weight) -> Table:
+    """A matrix as a table; float32 of formats that no known checkpoint has for one."""
+    return weight if isinstance(weight, Tensor | Blocks) else dequantised(weight, torch.float32)
 
 
 def read_dense_table(source: TensorSource, matrix: Matrix) -> Tensor:
