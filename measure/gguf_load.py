@@ -2,8 +2,8 @@
 
 Seconds of the processor for a GB of a file that the system has in its cache, medians of `--repeats` turns, in each of
 which everything is done once: the file read into one buffer after another, which copies it, and into memory of its
-own; then all weights laid out for the compiled pass, in one pass over the file, and by torch and numpy. `s` are the
-seconds of the clock of the former, with as many threads as there are cores.
+own; then all weights laid out for the compiled pass, in one pass over the file, and by torch and numpy. A column
+has the seconds of the clock of the former, with as many threads as there are cores.
 
 A second table has the seconds that the code for a type takes to compile, in a cache of its own.
 """
@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -32,7 +33,8 @@ BUFFER = 1 << 20
 COMPILED = """
 import sys
 from time import process_time
-from specchat.engine.cpu import unpacking
+from specchat.engine.cpu import compiled, unpacking
+assert not compiled.unavailable(compiled.CHOICE)  # what numba prepares for any function
 begun = process_time()
 unpacking._code(sys.argv[1])
 print(process_time() - begun)
@@ -47,29 +49,30 @@ def read_through(file: Path) -> None:
             pass
 
 
-def load(file: Path) -> None:
+def load(opened: Checkpoint) -> None:
     """Load all weights."""
-    Parameters(Checkpoint.open(file), None)
+    Parameters(opened, None)
 
 
-def load_in_general(file: Path) -> None:
+def load_in_general(opened: Checkpoint) -> None:
     """Load all weights as those that other executors take."""
     with patch.object(parameters, "InFile", lambda weights: weights):
-        load(file)
+        load(opened)
 
 
-def timed(run: Callable[[Path], object], file: Path) -> tuple[float, float]:
+def timed(run: Callable[[], object]) -> tuple[float, float]:
     """Seconds of the processor and of the clock."""
     begun = process_time(), perf_counter()
-    run(file)
+    run()
     return process_time() - begun[0], perf_counter() - begun[1]
 
 
 def row(file: Path, repeats: int) -> str:
     """A row of the table."""
-    load(file)  # compiles
-    runs: list[Callable[[Path], object]] = [read_through, Path.read_bytes, load, load_in_general]
-    times = np.median([[timed(run, file) for run in runs] for _ in range(repeats)], 0) * (1e9 / file.stat().st_size)
+    opened = Checkpoint.open(file)
+    load(opened)  # compiles
+    runs = partial(read_through, file), file.read_bytes, partial(load, opened), partial(load_in_general, opened)
+    times = np.median([[timed(run) for run in runs] for _ in range(repeats)], 0) * (1e9 / file.stat().st_size)
     through, whole, loaded, general = times[:, 0]
     cells = f"{through:.2f} | {whole:.2f} | **{loaded:.2f}** | {times[2, 1]:.2f} | {general:.2f}"
     return f"| {file.stem} | {file.stat().st_size / 1e9:.2f} | {cells} | {loaded / whole:.2f} |"
@@ -89,13 +92,12 @@ def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("files", nargs="*", type=Path)
-    parser.add_argument("--made", action="append", default=[])
+    parser.add_argument("--made", action="append", default=[], help="SHAPE:MIXTURE of a random file")
     parser.add_argument("--repeats", type=int, default=5)
     given = parser.parse_args()
     torch.set_num_threads(1)
-    print(
-        "| file | GB | copied | read | **loaded** | loaded, s | in general | loaded / read |\n|---|---|---|---|---|---|---|---|"
-    )
+    print("| file | GB | copied | read | **loaded** | of the clock | in general | loaded / read |")
+    print("|---|---|---|---|---|---|---|---|")
     with made(given.made) as files:
         for file in (*given.files, *files):
             print(row(file, given.repeats), flush=True)
