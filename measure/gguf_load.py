@@ -1,58 +1,109 @@
-"""Where the loading of GGUF files on a processor spends its time: `python -m measure.gguf_load`.
+"""Loading GGUF files on a processor beside reading them: `python -m measure.gguf_load FILE ... [--made 1.7b:Q4_K_M]`.
 
-Seconds of the processor for a GB of a file, of one thread, the least of `--repeats`: a copy, which is what reading a
-file from the system's cache costs at least, then a matrix taken apart, and laid out in panels.
+Seconds of the processor for a GB of a file that the system has in its cache, medians of `--repeats` turns, in each of
+which everything is done once: the file read into one buffer after another, which copies it, and into memory of its
+own; then all weights laid out for the compiled pass, in one pass over the file, and by torch and numpy. A column
+has the seconds of the clock of the former, with as many threads as there are cores.
+
+A second table has the seconds that the code for a type takes to compile, in a cache of its own.
 """
 
 import argparse
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import partial
-from time import process_time
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from time import perf_counter, process_time
+from unittest.mock import patch
 
 import numpy as np
 import torch
 
-from measure.random_qwen3 import blocks
-from specchat.engine.cpu.packed import block_parts, to_panels
-from specchat.engine.formats.gguf import TYPES
-from specchat.engine.formats.layout import Blocks
-from specchat.engine.memory.vectors import LANES
+from measure.gguf_speed import made
+from specchat.engine.cpu import parameters
+from specchat.engine.cpu.parameters import Parameters
+from specchat.engine.formats.gguf import FIELDS
+from specchat.engine.weights.checkpoint import Checkpoint
 
-OUTPUTS, INPUTS = 4096, 2048
+BUFFER = 1 << 20
+COMPILED = """
+import sys
+from time import process_time
+from specchat.engine.cpu import compiled, unpacking
+assert not compiled.unavailable(compiled.CHOICE)  # what numba prepares for any function
+begun = process_time()
+unpacking._code(sys.argv[1])
+print(process_time() - begun)
+"""
 
 
-def least(run: Callable[[], object], repeats: int) -> float:
-    """Processor seconds of the fastest of some runs."""
+def read_through(file: Path) -> None:
+    """Read a file into one buffer after another."""
+    buffer = bytearray(BUFFER)
+    with file.open("rb", buffering=0) as opened:
+        while opened.readinto(buffer):
+            pass
+
+
+def load(opened: Checkpoint) -> None:
+    """Load all weights."""
+    Parameters(opened, None)
+
+
+def load_in_general(opened: Checkpoint) -> None:
+    """Load all weights as those that other executors take."""
+    with patch.object(parameters, "InFile", lambda weights: weights):
+        load(opened)
+
+
+def timed(run: Callable[[], object]) -> tuple[float, float]:
+    """Seconds of the processor and of the clock."""
+    begun = process_time(), perf_counter()
+    run()
+    return process_time() - begun[0], perf_counter() - begun[1]
+
+
+def row(file: Path, repeats: int) -> str:
+    """A row of the table."""
+    opened = Checkpoint.open(file)
+    load(opened)  # compiles
+    runs = partial(read_through, file), file.read_bytes, partial(load, opened), partial(load_in_general, opened)
+    times = np.median([[timed(run) for run in runs] for _ in range(repeats)], 0) * (1e9 / file.stat().st_size)
+    through, whole, loaded, general = times[:, 0]
+    cells = f"{through:.2f} | {whole:.2f} | **{loaded:.2f}** | {times[2, 1]:.2f} | {general:.2f}"
+    return f"| {file.stem} | {file.stat().st_size / 1e9:.2f} | {cells} | {loaded / whole:.2f} |"
+
+
+def compiled(kind: str, repeats: int) -> float:
+    """Seconds that the code for a type takes to compile."""
     found = []
     for _ in range(repeats):
-        begun = process_time()
-        run()
-        found.append(process_time() - begun)
-    return min(found)
-
-
-def lay_out(weight: Blocks) -> None:
-    """Lay a matrix out for products."""
-    for numbers in block_parts(weight).values():
-        if numbers is not None:
-            to_panels(numbers, OUTPUTS // LANES)
+        with TemporaryDirectory(prefix="specchat-code-") as folder:
+            command, environ = [sys.executable, "-c", COMPILED, kind], os.environ | {"NUMBA_CACHE_DIR": folder}
+            found.append(float(subprocess.run(command, env=environ, check=True, capture_output=True).stdout))
+    return median(found)
 
 
 def main() -> None:
-    """Print the table."""
+    """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=8)
-    repeats = parser.parse_args().repeats
+    parser.add_argument("files", nargs="*", type=Path)
+    parser.add_argument("--made", action="append", default=[], help="SHAPE:MIXTURE of a random file")
+    parser.add_argument("--repeats", type=int, default=5)
+    given = parser.parse_args()
     torch.set_num_threads(1)
-    print("| type | copy, s a GB | taken apart | panels |\n|---|---|---|---|")
-    for name in ("Q4_0", "Q4_K", "Q6_K", "Q8_0"):
-        kind = TYPES[name]
-        octets = INPUTS // kind.size * kind.octets
-        raw = torch.from_numpy(np.resize(blocks(name, 1 << 12), (OUTPUTS, octets)))
-        weight = kind.read(raw, INPUTS)
-        runs = (raw.clone, partial(kind.read, raw, INPUTS), partial(lay_out, weight))
-        times = [1e9 / raw.numel() * least(run, repeats) for run in runs]
-        print(f"| {name} | " + " | ".join(f"{one:.2f}" for one in times) + " |", flush=True)
+    print("| file | GB | copied | read | **loaded** | of the clock | in general | loaded / read |")
+    print("|---|---|---|---|---|---|---|---|")
+    with made(given.made) as files:
+        for file in (*given.files, *files):
+            print(row(file, given.repeats), flush=True)
+    print("\n| type | compiled |\n|---|---|")
+    for kind in FIELDS:
+        print(f"| {kind} | {compiled(kind, given.repeats):.2f} |", flush=True)
 
 
 if __name__ == "__main__":

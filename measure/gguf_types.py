@@ -1,7 +1,7 @@
 """The tables of docs/gguf.md: types of tensors and architectures that specchat's own decoder reads."""
 
 from specchat.engine import families
-from specchat.engine.formats.gguf import MXFP4, MXFP4_OCTETS, TYPES
+from specchat.engine.formats.gguf import MXFP4, SIZES, TYPES
 from specchat.engine.formats.mxfp4 import Mxfp4
 from specchat.engine.gguf.config import ARCHITECTURES
 
@@ -13,7 +13,7 @@ def tables() -> str:
     sizes = {name: (one.size, one.octets, one.layout) for name, one in TYPES.items()}
     mxfp4 = Mxfp4().layout(32)
     assert mxfp4 is not None
-    sizes[MXFP4] = 32, MXFP4_OCTETS, mxfp4
+    sizes[MXFP4] = *SIZES[MXFP4], mxfp4
     for name, (size, octets, layout) in sizes.items():
         memory = 8 * layout.bytes(1, 1 << 20, in_bytes=name == MXFP4) / (1 << 20)
         rows.append(f"| {name} | {8 * octets / size:.4g} | {memory:.4g} |")

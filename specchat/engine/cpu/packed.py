@@ -29,7 +29,9 @@ from specchat.engine.cpu.products.blocks import (
 from specchat.engine.cpu.products.products import MOST_BLOCKS, kernels, row_reader
 from specchat.engine.cpu.products.rounding import MOST
 from specchat.engine.cpu.products.tiles import BFLOAT16, FLOAT16, FLOAT32, INT8
-from specchat.engine.formats.layout import Blocks, EightBit, FourBit, Joined, Plain, Weight, WordBlocks
+from specchat.engine.cpu.unpacking import unpack
+from specchat.engine.formats.gguf import SIZES, block_of_zeros
+from specchat.engine.formats.layout import Blocks, EightBit, FileRows, FourBit, Joined, Plain, Weight, WordBlocks
 from specchat.engine.formats.quantise import block_scales, by_exponents, dequantised
 from specchat.engine.memory.vectors import FEW, LANES, panels_for
 from specchat.engine.protocol.pair import Activations
@@ -61,6 +63,9 @@ class Packed:
         """Add a product; a vector begins after each of the outputs `ends`.
 
         `bias` float32 [outputs].
+
+        Raises:
+            Unread: rows of a file that no product has as they are.
         """
         found = pieces(weight, ends, self.activations)
         if found is None:
@@ -93,10 +98,16 @@ class Packed:
                 row[name] = self._hold(concatenate(panels))
 
         put("bias", None if bias is None else bias.float().numpy()[:, None])
-        if form >= BLOCKED:
+        if isinstance(weight, FileRows):
+            for name, panels in _from_file(weight, of, spare, BlockForm.of(form)).items():
+                row[name] = self._hold(panels)
+            weight = block_of_zeros(weight.kind)
+        elif form >= BLOCKED:
             assert isinstance(weight, FourBit | Blocks | EightBit)
             for name, numbers in block_parts(weight, BlockForm.of(form)).items():
                 put(name, numbers)
+        if form >= BLOCKED:
+            assert isinstance(weight, FourBit | Blocks | EightBit)
             row["block"], row["code"] = block_of(weight), self._code(weight, BlockForm.of(form))
             order = getattr(weight, "order", None)
             if order is not None:
@@ -181,6 +192,8 @@ def format_of(weight: Plain, activations: Activations = "float32") -> int:
             return INT8
         case FourBit() | Blocks():
             return _form(weight).form
+        case FileRows(kind=kind):
+            return _form(block_of_zeros(kind)).form
         case WordBlocks():
             raise TypeError("in the order of a GPU's kernels")
     if weight.dtype == torch.float32:
@@ -198,8 +211,9 @@ def block_of(weight: FourBit | Blocks | EightBit) -> int:
 
 def _rounded(weight: Plain) -> BlockForm | None:
     """The storage of weights for rows of bytes; None where they are no whole numbers, or blocks no whole vectors."""
-    if not isinstance(weight, FourBit | Blocks | EightBit) or weight.shape[1] > MOST_INPUTS:
+    if isinstance(weight, Tensor | WordBlocks) or weight.shape[1] > MOST_INPUTS:
         return None
+    weight = block_of_zeros(weight.kind) if isinstance(weight, FileRows) else weight
     block = block_of(weight)
     if block % LANES or weight.shape[1] % block or (block & block - 1 and not isinstance(weight, EightBit)):
         return None
@@ -279,6 +293,30 @@ def block_parts(weight: FourBit | Blocks | EightBit, form: BlockForm) -> dict[st
         "shift_supers": weight.minimum_supers,
     }
     return {"address": low, "high": high} | {name: one if one is None else one.numpy() for name, one in tensors.items()}
+
+
+def _from_file(
+    weight: FileRows, of: Sequence[OutputPanels], spare: Sequence[int], form: BlockForm
+) -> dict[str, NDArray[Any]]:
+    """The fields of a PRODUCT in panels, some of them `spare` after each piece, read from a file's bytes.
+
+    Raises:
+        Unread: a scale is no number.
+    """
+    panels, blocks = sum(piece.panels for piece in of) + sum(spare), weight.inputs // SIZES[weight.kind][0]
+    rows, begin = np.zeros(panels * LANES, np.int64), 0
+    for (at, count), more in zip(of, spare, strict=True):
+        addresses = weight.rows[at].numpy()
+        rows[begin : begin + len(addresses)] = addresses
+        begin += (count + more) * LANES
+    parts = block_parts(block_of_zeros(weight.kind), form)
+    found = {
+        name: np.zeros((panels, blocks * one.shape[1], LANES), one.dtype)
+        for name, one in parts.items()
+        if one is not None
+    }
+    unpack(weight.kind, form.rounded > 0, rows, blocks, found)
+    return found
 
 
 @cache

@@ -1,9 +1,10 @@
 """Weights of a compiled decoder: packed products, norms and embeddings, read once."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -13,16 +14,20 @@ from torch import Tensor
 from specchat.engine.cpu.description.operations import CPU
 from specchat.engine.cpu.packed import Packed, look_up
 from specchat.engine.cpu.padding import pad_norms, pad_out, pad_qkv, pad_rows
-from specchat.engine.formats.layout import tensors_of
-from specchat.engine.formats.quantise import by_rows, owned, table_rows
+from specchat.engine.cpu.token_table import TokenTable
+from specchat.engine.cpu.unpacking import InFile
+from specchat.engine.formats.gguf import TYPES
+from specchat.engine.formats.layout import FileRows, Table, Unread
+from specchat.engine.formats.quantise import by_rows
 from specchat.engine.program.lower import lower
 from specchat.engine.protocol.pair import Quant
 from specchat.engine.recipe import Attention, Layer, Matrix
 from specchat.engine.weights.checkpoint import Checkpoint
-from specchat.engine.weights.matrices import int8_head, packing, read_matrix, read_table, walk
+from specchat.engine.weights.matrices import TensorSource, as_table, int8_head, packing, read_matrix, walk
 from specchat.engine.weights.weights import Weights
 
 Floats = NDArray[np.float32]
+Added = TypeVar("Added")
 
 
 class Parameters:
@@ -30,7 +35,7 @@ class Parameters:
 
     Attributes:
         table: PRODUCT [products], the head's last, before it that of inputs of layers if there is one.
-        layer_rows: the table of such inputs [tokens, values]; None without.
+        layer_rows: the table of such inputs; None without.
         norms: the weight of each norm of the layers and its bias, if any, float32 [size in whole vectors] each.
         vectors: other tensors of the layers by name, float32 [size].
         last_norm: of `read_norm`, float32 [values].
@@ -55,27 +60,34 @@ class Parameters:
             def product(form: Matrix, count: int, _: Matrix | None, layer: Layer | None) -> None:
                 mixer = layer.mixer if layer else None
                 ends = form.outputs[:1] if mixer and form not in mixer.products and len(form.outputs) == 2 else ()
-                for number in range(count):
-                    weight, bias = read_matrix(weights, form.of(number), pack)
+
+                def add(matrix: Matrix, source: TensorSource) -> None:
+                    weight, bias = read_matrix(source, matrix, pack)
                     if isinstance(mixer, Attention) and form == mixer.qkv:
                         weight, bias = pad_qkv(mixer, weight, bias)
                     elif isinstance(mixer, Attention) and form == mixer.out:
                         weight = pad_out(mixer, weight)
                     self._packed.add(weight, bias, ends)
 
+                for number in range(count):
+                    _from_file_or(weights, partial(add, form.of(number)))
+
             _, norms, self.vectors = walk(c, weights, product, Tensor.numpy)
-            self.layer_rows = None if c.per_layer is None else owned(read_table(weights, c.per_layer.table))
+            self.layer_rows = None if c.per_layer is None else _table(weights, c.per_layer.table)
             self.last_norm: Floats = norms.pop(c.norm)
             self.norms = pad_norms(c, norms)
-            embed = pad_rows(read_table(weights, c.embed))
-            head = embed if c.tied else pad_rows(read_table(weights, c.head))
-        self.tokens = None if checkpoint.drafts is None else torch.tensor(checkpoint.drafts)
-        scored = head if self.tokens is None else by_rows(head, itemgetter(self.tokens))
-        self._packed.add(int8_head(scored) if checkpoint.head else scored)
+            self.tokens = None if checkpoint.drafts is None else torch.tensor(checkpoint.drafts)
+            shared = c.tied and self.tokens is None and checkpoint.head is None
+            self._embeddings = None if shared else _table(weights, c.embed)
+
+            def add_head(source: TensorSource) -> None:
+                head = _read_table(source, c.embed if c.tied else c.head)
+                scored = head if self.tokens is None else by_rows(head, itemgetter(self.tokens))
+                self._packed.add(int8_head(scored) if checkpoint.head else scored)
+
+            _from_file_or(weights, add_head)
         self.table = self._packed.table
-        shared = c.tied and self.tokens is None and checkpoint.head is None
         self.packed_embeddings: NDArray[Any] | None = self.table[-1:] if shared else None
-        self._embeddings = None if shared else owned(embed)  # a copy, as the file is closed
 
     def embed(self, tokens: Sequence[int] | Tensor, normed: bool = True) -> Tensor:
         """Inputs of the first layer, float32 [tokens, hidden]; without `normed` before any norm of embeddings."""
@@ -86,7 +98,7 @@ class Parameters:
             rows = torch.from_numpy(look_up(self.packed_embeddings, known))
         else:
             assert self._embeddings is not None
-            rows = table_rows(self._embeddings, torch.tensor(known))
+            rows = self._embeddings.rows(known)
         embedded: Tensor = self._embedded[normed](rows[:, : self._recipe.hidden])
         return embedded
 
@@ -101,4 +113,22 @@ class Parameters:
         """Bytes held."""
         norms = sum(one.nbytes for one in (*self.norms.values(), *self.vectors.values(), self.last_norm))
         tables = [table for table in (self._embeddings, self.layer_rows) if table is not None]
-        return self._packed.memory() + norms + sum(one.nbytes for table in tables for one in tensors_of(table))
+        return self._packed.memory() + norms + sum(table.memory() for table in tables)
+
+
+def _from_file_or(weights: Weights, add: Callable[[TensorSource], Added]) -> Added:
+    """Add a matrix from the bytes of its file, or as `weights` reads it."""
+    try:
+        return add(InFile(weights))
+    except Unread:
+        return add(weights)
+
+
+def _table(weights: Weights, matrix: Matrix) -> TokenTable:
+    return _from_file_or(weights, lambda source: TokenTable(_read_table(source, matrix)))
+
+
+def _read_table(source: TensorSource, matrix: Matrix) -> Table | FileRows:
+    """A table in whole vectors; MXFP4 becomes float32, as the plan counts it."""
+    weight, _ = read_matrix(source, matrix, packing(None))
+    return weight if isinstance(weight, FileRows) and weight.kind in TYPES else pad_rows(as_table(weight))

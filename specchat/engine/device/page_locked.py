@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from specchat.engine.errors import PageLockRefused
-from specchat.engine.formats.layout import Blocks, EightBit, FourBit, Joined, Plain, Weight, WordBlocks
+from specchat.engine.formats.layout import Blocks, EightBit, FileRows, FourBit, Joined, Plain, Weight, WordBlocks
 
 PORTABLE_AND_MAPPED = 3
 """cudaHostRegisterPortable and cudaHostRegisterMapped."""
@@ -62,5 +62,7 @@ def _part_in_main(weight: Plain, device: torch.device) -> Plain:
             return replace(weight, low=page_locked(low, low.dtype, device), high=of_high)
         case Blocks():
             raise TypeError("Blocks are not in the order of the kernels")
+        case FileRows():
+            raise TypeError("in the bytes of a file")
         case _:
             return page_locked(weight, weight.dtype, device)

@@ -6,6 +6,7 @@ A type is one entry of `TYPES`; its function takes the bytes of blocks apart.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from specchat.engine.errors import ModelError
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 BLOCK = 32
 """Numbers of a block of the simple types, and of half a pair of blocks in most K types."""
+OCTET = 8
+"""Bits of a byte."""
 READ_BYTES = 1 << 20
 """Bytes of rows that are taken apart at a time: fresh memory, and calls for little of it, take longer than the work."""
 OF_FOUR_BITS = tuple(map(float, (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)))
@@ -49,6 +52,94 @@ class BlockParts(NamedTuple):
     high: "Tensor | None" = None
 
 
+class Plane(NamedTuple):
+    """Numbers of `bits` bits in bytes `begin` to `begin + octets` of a block.
+
+    `run` bytes hold the lowest bits of `run` numbers, then the next bits of as many; 0: a byte's numbers follow each
+    other. Bits of `flipped` are the other way round in memory.
+    """
+
+    begin: int
+    octets: int
+    bits: int
+    run: int = 0
+    flipped: int = 0
+
+    def read(self, raw: "Tensor") -> "Tensor":
+        """The bytes of a plane of `layout.Blocks`: uint8 [n, octets]."""
+        octets = raw[:, self.begin : self.begin + self.octets]
+        octets = octets ^ self.flipped if self.flipped else octets
+        return _plane(octets, self.bits, self.run) if self.run else octets
+
+
+class Bits(NamedTuple):
+    """`bits` bits of each of some bytes from `begin` on: those from bit `right` on become those from bit `left` on."""
+
+    begin: int
+    right: int = 0
+    bits: int = 8
+    left: int = 0
+
+
+class ScaleBytes(NamedTuple):
+    """Numbers of a byte each: words of `width` numbers, each word the sum of some bits, less `offset` if `signed`."""
+
+    width: int
+    words: tuple[tuple[Bits, ...], ...]
+    signed: bool = False
+    offset: int = 0
+
+    def read(self, raw: "Tensor") -> "Tensor":
+        """The numbers: uint8 or int8 [n, numbers of a block]."""
+        import torch
+
+        words = [self._word(raw, bits) for bits in self.words]
+        found = words[0] if len(words) == 1 else torch.cat(words, 1)
+        return found.view(torch.int8) - self.offset if self.signed else found
+
+    def _word(self, raw: "Tensor", parts: tuple[Bits, ...]) -> "Tensor":
+        import torch
+
+        octets = [raw[:, part.begin : part.begin + self.width] for part in parts]
+        if parts[0].bits == OCTET:
+            return octets[0]
+        packed = torch.contiguous_format
+        # Words of four bytes take a quarter of the operations.
+        kind, each = (torch.int32, 0x01010101) if self.width % 4 == 0 else (torch.uint8, 1)
+        found = [
+            (one.clone(memory_format=packed).view(kind) >> part.right & each * ((1 << part.bits) - 1)) << part.left
+            for one, part in zip(octets, parts, strict=True)
+        ]
+        return (found[0] if len(found) == 1 else found[0] | found[1]).view(torch.uint8)
+
+
+class Half(NamedTuple):
+    """A float16 at byte `begin` of a block, of the other sign if `negated`."""
+
+    begin: int
+    negated: bool = False
+
+    def read(self, raw: "Tensor") -> "Tensor":
+        """The numbers: float16 [n, 1]."""
+        found = _halves(raw[:, self.begin : self.begin + 2])
+        return -found if self.negated else found
+
+
+class BlockFields(NamedTuple):
+    """The bytes of each of `BlockParts`."""
+
+    low: Plane
+    scales: ScaleBytes | Half
+    minimums: ScaleBytes | Half | None = None
+    supers: Half | None = None
+    minimum_supers: Half | None = None
+    high: Plane | None = None
+
+    def __call__(self, raw: "Tensor") -> BlockParts:
+        """Take blocks apart: uint8 [n, bytes of a block]."""
+        return BlockParts(*(None if one is None else one.read(raw) for one in self))  # type: ignore[arg-type]
+
+
 @dataclass(frozen=True)
 class BlockType:
     """A type of tensors: `octets` bytes for `size` numbers.
@@ -59,7 +150,7 @@ class BlockType:
     size: int
     octets: int
     layout: StorageLayout
-    parts: "Callable[[Tensor], BlockParts]"
+    parts: "BlockFields | Callable[[Tensor], BlockParts]"
     offset: int = 0
     code: tuple[float, ...] | None = None
 
@@ -90,12 +181,6 @@ def _halves(octets: "Tensor") -> "Tensor":
     import torch
 
     return octets.view(torch.float16)
-
-
-def _signed(octets: "Tensor") -> "Tensor":
-    import torch
-
-    return octets.view(torch.int8)
 
 
 def _fields(octets: "Tensor", bits: int, run: int) -> "Tensor":
@@ -132,71 +217,42 @@ def _in_turn(octets: "Tensor", bits: int) -> "Tensor":
     return _fields(octets, bits, 1)
 
 
-def _simple(bits: int, has_minimum: bool) -> "Callable[[Tensor], BlockParts]":
+def _simple(bits: int, has_minimum: bool) -> BlockFields:
     """Blocks of 32: scale, minimum added and not taken away, fifth bits, nibbles of inputs 16 apart."""
-
-    def parts(raw: "Tensor") -> BlockParts:
-        begin = 4 if has_minimum else 2
-        minimums = -_halves(raw[:, 2:4]) if has_minimum else None
-        high = raw[:, begin : begin + 4] if bits == 5 else None
-        return BlockParts(_plane(raw[:, -16:], 4, 16), _halves(raw[:, :2]), minimums, high=high)
-
-    return parts
+    begin = 4 if has_minimum else 2
+    high = Plane(begin, 4, 1) if bits == 5 else None
+    minimums = Half(2, negated=True) if has_minimum else None
+    return BlockFields(Plane(begin + 4 * (bits - 4), 16, 4, 16), Half(0), minimums, high=high)
 
 
-def _q8_0(raw: "Tensor") -> BlockParts:
-    # Signed numbers, raised to those from 0 to 255.
-    return BlockParts(raw[:, 2:] ^ 128, _halves(raw[:, :2]))
+def _six_bits(begin: int, right: int) -> ScaleBytes:
+    """Eight numbers of six bits: four bytes hold four of them and the highest bits of the others."""
+    return ScaleBytes(4, ((Bits(begin, 0, 6),), (Bits(12, right, 4), Bits(begin, 6, 2, 4))))
 
 
-def _q2_k(raw: "Tensor") -> BlockParts:
-    return BlockParts(_plane(raw[:, 16:80], 2, 32), raw[:, :16], None, _halves(raw[:, 80:82]), _halves(raw[:, 82:]))
+def _of_nibbles(begin: int, high: Plane | None = None) -> BlockFields:
+    """Q4_K and Q5_K; the nibbles begin at byte `begin`."""
+    return BlockFields(Plane(begin, 128, 4, 32), _six_bits(4, 0), _six_bits(8, 4), Half(0), Half(2), high)
 
 
-def _q3_k(raw: "Tensor") -> BlockParts:
-    scales = _fields(raw[:, 96:104], 4, 8) | _fields(raw[:, 104:108], 2, 4) << 4
-    low, high = _plane(raw[:, 32:96], 2, 32), _plane(raw[:, :32], 1, 32)
-    return BlockParts(low, _signed(scales) - 32, None, _halves(raw[:, 108:]), high=high)
-
-
-def _six_bits(octets: "Tensor") -> "tuple[Tensor, Tensor]":
-    """Eight scales and eight minimums of six bits from twelve bytes."""
-    import torch
-
-    # Words of four bytes.
-    scale, minimum, rest = octets.view(torch.int32).unbind(1)
-    of_six, of_four, of_two = 0x3F3F3F3F, 0x0F0F0F0F, 0x03030303
-    words = [
-        scale & of_six,
-        rest & of_four | (scale >> 6 & of_two) << 4,
-        minimum & of_six,
-        rest >> 4 & of_four | (minimum >> 6 & of_two) << 4,
-    ]
-    scales, minimums = torch.stack(words, 1).view(torch.uint8).chunk(2, 1)
-    return scales, minimums
-
-
-def _q4_k(raw: "Tensor") -> BlockParts:
-    scales, minimums = _six_bits(raw[:, 4:16])
-    return BlockParts(_plane(raw[:, -128:], 4, 32), scales, minimums, _halves(raw[:, :2]), _halves(raw[:, 2:4]))
-
-
-def _q5_k(raw: "Tensor") -> BlockParts:
-    return _q4_k(raw)._replace(high=_plane(raw[:, 16:48], 1, 32))
-
-
-def _q6_k(raw: "Tensor") -> BlockParts:
-    low, high = _plane(raw[:, :128], 4, 64), _plane(raw[:, 128:192], 2, 32)
-    return BlockParts(low, _signed(raw[:, 192:208]), None, _halves(raw[:, 208:]), high=high)
-
-
-def _iq4_nl(raw: "Tensor") -> BlockParts:
-    return BlockParts(_plane(raw[:, 2:], 4, 16), _halves(raw[:, :2]))
-
-
-def _iq4_xs(raw: "Tensor") -> BlockParts:
-    scales = _in_turn(raw[:, 4:8], 4) | _in_turn(raw[:, 2:4], 2) << 4
-    return BlockParts(_plane(raw[:, 8:], 4, 16), _signed(scales) - 32, None, _halves(raw[:, :2]))
+_Q8_0 = BlockFields(Plane(2, 32, 8, flipped=128), Half(0))
+_Q2_K = BlockFields(Plane(16, 64, 2, 32), ScaleBytes(16, ((Bits(0),),)), None, Half(80), Half(82))
+_Q3_K = BlockFields(
+    Plane(32, 64, 2, 32),
+    ScaleBytes(4, tuple((Bits(96 + 4 * (n % 2), 4 * (n // 2), 4), Bits(104, 2 * n, 2, 4)) for n in range(4)), True, 32),
+    supers=Half(108),
+    high=Plane(0, 32, 1, 32),
+)
+_Q6_K = BlockFields(
+    Plane(0, 128, 4, 64), ScaleBytes(16, ((Bits(192),),), True), supers=Half(208), high=Plane(128, 64, 2, 32)
+)
+_IQ4_XS = BlockFields(
+    Plane(8, 128, 4, 16),
+    ScaleBytes(
+        1, tuple((Bits(4 + n // 2, 4 * (n % 2), 4), Bits(2 + n // 4, 2 * (n % 4), 2, 4)) for n in range(8)), True, 32
+    ),
+    supers=Half(0),
+)
 
 
 def _coded(name: str, rows: "Tensor", signs: "Tensor", scales: "Tensor", supers: "Tensor") -> BlockParts:
@@ -280,14 +336,14 @@ TYPES = {
     "Q4_1": BlockType(32, 20, _LAYOUTS[4, True], _simple(4, True)),
     "Q5_0": BlockType(32, 22, _LAYOUTS[5, False], _simple(5, False), 16),
     "Q5_1": BlockType(32, 24, _LAYOUTS[5, True], _simple(5, True)),
-    "Q8_0": BlockType(32, 34, _LAYOUTS[8, False], _q8_0, 128),
-    "Q2_K": BlockType(256, 84, StorageLayout(2, 16, "supers", minimums="paired"), _q2_k),
-    "Q3_K": BlockType(256, 110, _layout(3, 16), _q3_k, 4),
-    "Q4_K": BlockType(256, 144, _layout(4, BLOCK, True), _q4_k),
-    "Q5_K": BlockType(256, 176, _layout(5, BLOCK, True), _q5_k),
-    "Q6_K": BlockType(256, 210, _layout(6, 16), _q6_k, 32),
-    "IQ4_NL": BlockType(32, 18, replace(_LAYOUTS[4, False], code="IQ4"), _iq4_nl, code=OF_FOUR_BITS),
-    "IQ4_XS": BlockType(256, 136, _layout(4, BLOCK, code="IQ4"), _iq4_xs, code=OF_FOUR_BITS),
+    "Q8_0": BlockType(32, 34, _LAYOUTS[8, False], _Q8_0, 128),
+    "Q2_K": BlockType(256, 84, StorageLayout(2, 16, "supers", minimums="paired"), _Q2_K),
+    "Q3_K": BlockType(256, 110, _layout(3, 16), _Q3_K, 4),
+    "Q4_K": BlockType(256, 144, _layout(4, BLOCK, True), _of_nibbles(16)),
+    "Q5_K": BlockType(256, 176, _layout(5, BLOCK, True), _of_nibbles(48, Plane(16, 32, 1, 32))),
+    "Q6_K": BlockType(256, 210, _layout(6, 16), _Q6_K, 32),
+    "IQ4_NL": BlockType(32, 18, replace(_LAYOUTS[4, False], code="IQ4"), _simple(4, False), code=OF_FOUR_BITS),
+    "IQ4_XS": BlockType(256, 136, _layout(4, BLOCK, code="IQ4"), _IQ4_XS, code=OF_FOUR_BITS),
     "IQ3_XXS": BlockType(256, 98, _layout(4, BLOCK, code="IQ3_XXS"), _iq3_xxs, code=_both(OF_THREE_BITS["IQ3_XXS"])),
     "IQ3_S": BlockType(256, 110, _layout(4, BLOCK, code="IQ3_S"), _iq3_s, code=_both(OF_THREE_BITS["IQ3_S"])),
     "IQ2_XXS": BlockType(256, 66, _layout(3, BLOCK, code="IQ2"), _iq2_xxs, code=_both(OF_TWO_BITS)),
@@ -296,8 +352,32 @@ TYPES = {
 }
 """Types by the names that GGUF has for them."""
 MXFP4 = "MXFP4"
-MXFP4_OCTETS = 17
-"""Bytes of a block: an exponent, and nibbles of inputs 16 apart."""
+MXFP4_FIELDS = BlockFields(Plane(1, 16, 4, 16), ScaleBytes(1, ((Bits(0),),)))
+"""A block: an exponent, and nibbles of inputs 16 apart."""
+SIZES = {name: (kind.size, kind.octets) for name, kind in TYPES.items()} | {MXFP4: (BLOCK, 17)}
+"""Numbers and bytes of a block, by types."""
+FIELDS = {name: kind.parts for name, kind in TYPES.items() if isinstance(kind.parts, BlockFields)} | {
+    MXFP4: MXFP4_FIELDS
+}
+"""The bytes of a block, of types without a codebook."""
+
+
+@cache
+def block_of_zeros(kind: str) -> "Blocks | FourBit":
+    """A matrix of one block of a type, of zero bytes."""
+    import torch
+
+    size, octets = SIZES[kind]
+    return _read(kind, torch.zeros(1, octets, dtype=torch.uint8), (1, size), kind)
+
+
+def _read(kind: str, raw: "Tensor", shape: tuple[int, int], where: str) -> "Blocks | FourBit":
+    """A matrix of rows of blocks; `where` begins a message."""
+    if kind in TYPES:
+        return TYPES[kind].read(raw, shape[1])
+    parts = MXFP4_FIELDS(raw.reshape(-1, SIZES[kind][1]))
+    nibbles, exponents = parts.low.view(len(raw), -1, 16), parts.scales.view(len(raw), -1)
+    return mxfp4(nibbles, exponents, shape, where)
 
 
 @dataclass(frozen=True)
@@ -314,7 +394,7 @@ class Gguf(Format):
 
     def holds(self, source: StoredParts, name: str) -> bool:
         kind = source.stored_dtype(f"{name}.weight")
-        return kind in TYPES or kind == MXFP4
+        return kind in SIZES
 
     def layout(self, inputs: int, name: str = "") -> StorageLayout | None:
         kind = self.types.get(name, "")
@@ -324,19 +404,17 @@ class Gguf(Format):
         """Read a matrix from bytes: uint8 [outputs, bytes of a row]."""
         import torch
 
+        from specchat.engine.formats.layout import Blocks
+
         raw, kind = source.part(f"{name}.weight"), source.stored_dtype(f"{name}.weight")
-        (outputs, inputs), known = shape, TYPES.get(kind)
-        size, octets = (BLOCK, MXFP4_OCTETS) if known is None else (known.size, known.octets)
+        (outputs, inputs), (size, octets) = shape, SIZES[kind]
         if inputs % size or tuple(raw.shape) != (outputs, inputs // size * octets):
             raise ModelError(
                 f"{source.folder}: {name} has {raw.numel()} bytes, not those of {outputs}x{inputs} {kind}."
             )
-        if known is None:
-            blocks = raw.reshape(outputs, -1, octets)
-            nibbles = _plane(blocks[..., 1:].flatten(0, 1), 4, 16).view(outputs, -1, 16)
-            return mxfp4(nibbles, blocks[..., 0], shape, f"{source.folder}, {name}")
-        found = known.read(raw, inputs)
-        for scales in (found.supers, found.minimum_supers, found.scales, found.minimums):
+        found = _read(kind, raw, shape, f"{source.folder}, {name}")
+        halves = (found.supers, found.minimum_supers, found.scales, found.minimums) if isinstance(found, Blocks) else ()
+        for scales in halves:
             if scales is not None and scales.dtype == torch.float16 and not scales.isfinite().all():
                 raise ModelError(f"{source.folder}: {name} has scales that are no numbers. Download the file again.")
         return found

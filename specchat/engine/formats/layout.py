@@ -148,6 +148,31 @@ class WordBlocks:
         return "bytes" if self.scales.shape[1] * self.block > self.shape[1] else "nibbles"
 
 
+class Unread(Exception):
+    """`FileRows` have to be read from their file in the general way."""
+
+
+@dataclass(frozen=True)
+class FileRows:
+    """Weights in blocks as a GGUF file has them, for a reader of its bytes.
+
+    Attributes:
+        rows: int64 [outputs], the address of each output's blocks in memory; 0: zeros.
+        kind: type of the blocks (`gguf.FIELDS`).
+        held: tensors that the rows lie in.
+    """
+
+    rows: Tensor
+    kind: str
+    inputs: int
+    held: tuple[Tensor, ...]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(outputs, inputs)"""
+        return len(self.rows), self.inputs
+
+
 @dataclass(frozen=True)
 class Joined:
     """Matrices of unlike storage and the same inputs, one after another along the outputs.
@@ -165,7 +190,7 @@ class Joined:
 
 Table = Tensor | Blocks
 """Rows of tokens [tokens, values]."""
-Plain = Tensor | FourBit | EightBit | Blocks | WordBlocks
+Plain = Tensor | FourBit | EightBit | Blocks | WordBlocks | FileRows
 """Matrix [outputs, inputs] of one storage; a plain tensor is dense."""
 Weight = Plain | Joined
 """Matrix [outputs, inputs] in any of the formats."""
@@ -175,7 +200,13 @@ Stored = TypeVar("Stored", bound=Weight)
 def values_of(weight: Weight) -> Tensor:
     """The values of a weight, without their scales; of several parts those of the first."""
     match weight:
-        case FourBit(packed=values) | EightBit(values=values) | Blocks(low=values) | WordBlocks(low=values):
+        case (
+            FourBit(packed=values)
+            | EightBit(values=values)
+            | Blocks(low=values)
+            | WordBlocks(low=values)
+            | FileRows(rows=values)
+        ):
             return values
         case Joined(parts=parts):
             return values_of(parts[0])

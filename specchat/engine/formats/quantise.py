@@ -15,11 +15,13 @@ from specchat.engine.formats.format import NESTED_BLOCK, SUPER_BLOCK
 from specchat.engine.formats.layout import (
     Blocks,
     EightBit,
+    FileRows,
     FourBit,
     Joined,
     Nested,
     Plain,
     Table,
+    Unread,
     Weight,
     WordBlocks,
     mapped,
@@ -28,7 +30,7 @@ from specchat.engine.formats.words import from_words
 from specchat.engine.protocol.pair import Quant
 
 WeightKind = TypeVar("WeightKind", bound=Weight)
-ROWS = ("packed", "values", "scales", "zeros", "low", "high", "minimums", "supers", "minimum_supers")
+ROWS = ("packed", "values", "scales", "zeros", "low", "high", "minimums", "supers", "minimum_supers", "rows")
 """The parts of weights that have a row for each output."""
 EXPONENT_BLOCK, EXPONENT_BIAS = 32, 127
 """Blocks whose scales may become exponents of a byte, as MXFP4 stores them, and the bias of these."""
@@ -91,7 +93,7 @@ def fused(parts: Sequence[Weight]) -> Weight:
     """
     if len(parts) == 1:
         return parts[0]
-    if any(isinstance(part, Blocks) for part in parts):
+    if any(isinstance(part, Blocks | FileRows) for part in parts):
         return _fused_blocks(parts)
     if four := [p for p in parts if isinstance(p, FourBit)]:
         first = four[0]
@@ -111,6 +113,8 @@ def _fused_blocks(parts: Sequence[Weight]) -> Weight:
         if isinstance(part, Blocks) and isinstance(last, Blocks) and _stored_alike(part, last):
             rows: dict[str, Any] = {n: torch.cat([one, getattr(part, n)]) for n, one in _rows_of(last).items()}
             found[-1] = replace(last, **rows)
+        elif isinstance(part, FileRows) and isinstance(last, FileRows) and part.kind == last.kind:
+            found[-1] = replace(last, rows=torch.cat([last.rows, part.rows]), held=last.held + part.held)
         else:
             found.append(part)
     return found[0] if len(found) == 1 else Joined(tuple(found))
@@ -257,6 +261,9 @@ def dequantised(weight: Weight, dtype: torch.dtype) -> Tensor:
     A 4-bit weight is (code - zero) * scale in float32, rounded once: the bits of
     bitsandbytes.functional.dequantize_4bit, except the sign of FP4's second zero, which is negative for bitsandbytes on
     some processors.
+
+    Raises:
+        Unread: it is, or has, `FileRows`.
     """
     match weight:
         case FourBit(packed, _, code, block, _, zeros, order):
@@ -279,6 +286,8 @@ def dequantised(weight: Weight, dtype: torch.dtype) -> Tensor:
             return dequantised(from_words(weight), dtype)
         case Joined(parts):
             return torch.cat([dequantised(part, dtype) for part in parts])
+        case FileRows():
+            raise Unread
         case _:
             return weight.to(dtype)
 

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from specchat.engine.errors import ModelError
-from specchat.engine.formats.gguf import BLOCK as MXFP4_BLOCK
-from specchat.engine.formats.gguf import MXFP4, MXFP4_OCTETS, TYPES
+from specchat.engine.formats.gguf import SIZES, TYPES
 from specchat.engine.formats.quantise import dequantised
 from specchat.engine.gguf.blocks import StoredAs
 from specchat.engine.gguf.files import GgufFiles, Stamp
@@ -163,10 +162,8 @@ def _size(kind: str) -> tuple[int, int]:
     Raises:
         ValueError: the type is not read here.
     """
-    if kind in TYPES:
-        return TYPES[kind].size, TYPES[kind].octets
-    if kind == MXFP4:
-        return MXFP4_BLOCK, MXFP4_OCTETS
+    if kind in SIZES:
+        return SIZES[kind]
     raise ValueError(f"it is of type {kind}")
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from specchat.engine.errors import ModelError
-from specchat.engine.formats.layout import Blocks, EightBit, FourBit, Joined, Plain, Weight, WordBlocks
+from specchat.engine.formats.layout import Blocks, EightBit, FourBit, Joined, Plain, Weight, WordBlocks, values_of
 
 
 class Form(NamedTuple):
@@ -134,4 +134,4 @@ def _bits(weight: Plain) -> int:
         case Blocks(bits=bits) | WordBlocks(bits=bits):
             return bits
         case _:
-            return 8 * weight.element_size()
+            return 8 * values_of(weight).element_size()

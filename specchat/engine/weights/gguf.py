@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from specchat.engine.errors import ForeignModel, ModelError
-from specchat.engine.formats.gguf import MXFP4, TYPES, Gguf
+from specchat.engine.formats.gguf import SIZES, Gguf
 from specchat.engine.gguf.blocks import StoredAs
 from specchat.engine.gguf.config import ARCHITECTURES, settings
 from specchat.engine.gguf.files import GgufFiles
@@ -59,7 +59,7 @@ class GgufCheckpoint:
             raise ForeignModel(files.path, f"it holds {name}, which specchat's decoder does not read")
         there = {name: one for name, one in found.items() if files.holds(one.name)}
         for name in {one.name for one in there.values()} & files.tensors.keys():
-            if (kind := files.tensors[name][1].type) not in (*DENSE, *TYPES, MXFP4):
+            if (kind := files.tensors[name][1].type) not in (*DENSE, *SIZES):
                 raise ForeignModel(files.path, f"{name} is of type {kind}, which specchat's decoder does not read")
         return cls(files, config, raw, there, nextn)
 

@@ -175,6 +175,11 @@ def read_table(source: TensorSource, matrix: Matrix) -> Table:
         ModelError: it is missing, damaged or of another shape.
     """
     weight, _ = read_matrix(source, matrix, packing(None))
+    return as_table(weight)
+
+
+def as_table(weight: Weight) -> Table:
+    """A matrix as a table; float32 of formats that no known checkpoint has for one."""
     return weight if isinstance(weight, Tensor | Blocks) else dequantised(weight, torch.float32)
 
 

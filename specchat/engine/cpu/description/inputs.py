@@ -3,13 +3,11 @@
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from specchat.engine.cpu.primitives.records import INPUTS, Structure
-from specchat.engine.formats.layout import Table
-from specchat.engine.formats.quantise import table_rows
+from specchat.engine.cpu.token_table import TokenTable
 from specchat.engine.memory.vectors import LANES, panels_for
 from specchat.engine.model.rows import PREFILL_ROWS
 from specchat.engine.recipe import PerLayer
@@ -23,10 +21,12 @@ class LayerInputs:
         size: values of an input.
     """
 
-    def __init__(self, inputs: PerLayer, hidden: int, table: Table, product: int, norm: NDArray[np.float32]) -> None:
+    def __init__(
+        self, inputs: PerLayer, hidden: int, table: TokenTable, product: int, norm: NDArray[np.float32]
+    ) -> None:
         """Describe `inputs`, for hidden states of `hidden` values.
 
-        `table` [tokens, width], `product` the address of a PRODUCT.
+        Rows of `table` have `width` values, `product` is the address of a PRODUCT.
         """
         self._table, self._scale, self.size = table, inputs.scale, inputs.norm.size
         self._embedded = np.zeros((PREFILL_ROWS, hidden), np.float32)
@@ -47,6 +47,6 @@ class LayerInputs:
 
     def put(self, tokens: Sequence[int], embedded: Tensor) -> None:
         """Keep the tokens of a pass, with their embeddings float32 [tokens, hidden]."""
-        known = torch.tensor([min(token, self._table.shape[0] - 1) for token in tokens])
-        self._rows[: len(tokens)] = table_rows(self._table, known).mul_(self._scale).numpy()
+        known = [min(token, self._table.tokens - 1) for token in tokens]
+        self._rows[: len(tokens)] = self._table.rows(known).mul_(self._scale).numpy()
         self._embedded[: len(tokens), : embedded.shape[1]] = embedded.numpy()
