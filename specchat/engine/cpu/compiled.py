@@ -29,7 +29,13 @@ _FIRST = "specchat.engine.cpu.layers.passes"
 """Module compiled in this process while `compile_rest` compiles the others."""
 STEPS = 837
 """numba's passes over what this process compiles for a pair, with an empty cache."""
-_FILES_OUTSIDE = "memory/vectors.py", "model/kv_entries.py", "kernels/streams.py"
+_FILES_OUTSIDE = (
+    "memory/vectors.py",
+    "model/kv_entries.py",
+    "kernels/streams.py",
+    "formats/int8_rows.py",
+    "formats/gguf.py",
+)
 _OUTSIDE = tuple(Path(__file__).parents[1] / name for name in _FILES_OUTSIDE)
 """Source of what kernels take from elsewhere; its module, which needs families, is not imported before a pair loads."""
 PATIENCE_S = 60.0

@@ -27,17 +27,15 @@ from specchat.engine.cpu.products.blocks import (
     BlockForm,
 )
 from specchat.engine.cpu.products.products import MOST_BLOCKS, kernels, row_reader
-from specchat.engine.cpu.products.rounding import MOST
 from specchat.engine.cpu.products.tiles import BFLOAT16, FLOAT16, FLOAT32, INT8
 from specchat.engine.cpu.unpacking import unpack
 from specchat.engine.formats.gguf import SIZES, block_of_zeros
+from specchat.engine.formats.int8_rows import code_factor, takes_int8_rows
 from specchat.engine.formats.layout import Blocks, EightBit, FileRows, FourBit, Joined, Plain, Weight, WordBlocks
 from specchat.engine.formats.quantise import block_scales, by_exponents, dequantised
 from specchat.engine.memory.vectors import FEW, LANES, panels_for
 from specchat.engine.protocol.pair import Activations
 
-MOST_INPUTS = 1 << 16
-"""Most inputs whose products of bytes add up in 32 bits."""
 CODED = 16
 """Numbers of a table."""
 
@@ -137,6 +135,7 @@ class Packed:
         if not form.coded:
             return 0
         assert isinstance(weight, FourBit | Blocks)
+        assert weight.code is not None
         table = np.resize(weight.code.float().numpy(), CODED)
         if form.rounded:
             table = (table * (1 << form.finer)).astype(np.int8)
@@ -204,34 +203,28 @@ def format_of(weight: Plain, activations: Activations = "float32") -> int:
     return {torch.float16: FLOAT16, torch.bfloat16: BFLOAT16}[weight.dtype]
 
 
-def block_of(weight: FourBit | Blocks | EightBit) -> int:
-    """Inputs of a block."""
-    return weight.shape[1] if isinstance(weight, EightBit) else weight.block
+def block_of(weight: Plain) -> int:
+    """Inputs of a block of a weight in blocks; a row is one of 8 bits."""
+    held = block_of_zeros(weight.kind) if isinstance(weight, FileRows) else weight
+    assert isinstance(held, FourBit | Blocks | EightBit)
+    return held.shape[1] if isinstance(held, EightBit) else held.block
 
 
 def _rounded(weight: Plain) -> BlockForm | None:
-    """The storage of weights for rows of bytes; None where they are no whole numbers, or blocks no whole vectors."""
-    if isinstance(weight, Tensor | WordBlocks) or weight.shape[1] > MOST_INPUTS:
+    """The storage of weights for rows of bytes; None where they take none."""
+    held = block_of_zeros(weight.kind) if isinstance(weight, FileRows) else weight
+    if not takes_int8_rows(held):
         return None
-    weight = block_of_zeros(weight.kind) if isinstance(weight, FileRows) else weight
-    block = block_of(weight)
-    if block % LANES or weight.shape[1] % block or (block & block - 1 and not isinstance(weight, EightBit)):
-        return None
-    form = BlockForm(GROUP) if isinstance(weight, EightBit) else _form(weight)
-    of_block = block // GROUP
-    form = form._replace(rounded=1 if isinstance(weight, EightBit) else of_block.bit_length())
-    if not form.coded:
+    if isinstance(held, EightBit):
+        return BlockForm(GROUP, rounded=1)
+    assert isinstance(held, FourBit | Blocks)
+    form = _form(held)._replace(rounded=(held.block // GROUP).bit_length())
+    if held.code is None:
         return form
-    assert isinstance(weight, FourBit | Blocks)
-    code, finer = weight.code.float(), 0
-    while finer < 3 and not torch.equal(code, code.round()):
-        code, finer = 2 * code, finer + 1
-    most = int(code.abs().max())
-    if not torch.equal(code, code.round()) or most > MOST:
-        return None
-    if torch.equal(code, torch.arange(len(code)) + code[0]) and not finer:
-        return form._replace(coded=False, offset=-int(code[0]))
-    return form._replace(finer=finer, most=most)
+    factor = code_factor(held.code)
+    if factor == 1 and torch.equal(held.code, torch.arange(CODED) + held.code[0]):
+        return form._replace(coded=False, offset=-int(held.code[0]))
+    return form._replace(finer=factor.bit_length() - 1, most=int(factor * held.code.abs().max()))
 
 
 def _exponents(weight: FourBit) -> Tensor | None:

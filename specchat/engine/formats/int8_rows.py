@@ -6,12 +6,15 @@ Products of whole numbers have exact sums in int32 (docs/exactness.md), so an ex
 import torch
 from torch import Tensor
 
+from specchat.engine.formats.format import SUPER_BLOCK
 from specchat.engine.formats.layout import Blocks, EightBit, FourBit, Plain
 
 MOST = 127
 """The largest magnitude of a number of a row, and of one that a code may stand for."""
-MOST_INPUTS = (2**31 - 1) // (MOST * 128)
-"""Inputs whose products with int8 values have a sum that int32 holds; blocks have far fewer."""
+MOST_INPUTS = (2**31 - 1) // (MOST * 255)
+"""Inputs whose products with int8 values have a sum that int32 holds, also where 128 is added to each value first."""
+LEAST_BLOCK = 16
+"""Inputs of which a block has a multiple, and if it is no whole row a power of two of them."""
 LEAST_PEAK = 2.0**-96
 """Blocks whose values are all smaller are zeros: the inverse of a subnormal number overflows."""
 FACTORS = (1, 2, 4, 8)
@@ -31,13 +34,18 @@ def takes_int8_rows(weight: Plain) -> bool:
     """True for a weight whose numbers are whole, up to its scales: neither dense, nor nf4, nor fp4."""
     match weight:
         case EightBit(values=values):
-            return values.shape[1] <= MOST_INPUTS
-        case FourBit(code=code):
-            return code_factor(code) > 0
-        case Blocks(code=code):
-            return code is None or code_factor(code) > 0
+            return values.shape[1] <= MOST_INPUTS and values.shape[1] % LEAST_BLOCK == 0
+        case FourBit(code=code, block=block) | Blocks(code=code, block=block):
+            return block % LEAST_BLOCK == block & block - 1 == 0 and (code is None or code_factor(code) > 0)
         case _:
             return False
+
+
+def row_block(weight: EightBit | FourBit | Blocks) -> int:
+    """Inputs of a row that have one scale: a block of the weight, its super-block if it has one, or all."""
+    if isinstance(weight, EightBit):
+        return weight.shape[1]
+    return SUPER_BLOCK if isinstance(weight, Blocks) and weight.supers is not None else weight.block
 
 
 def quantised_rows(x: Tensor, block: int) -> tuple[Tensor, Tensor]:
@@ -60,14 +68,15 @@ def quantised_rows(x: Tensor, block: int) -> tuple[Tensor, Tensor]:
 def rounded(x: Tensor, weight: Plain) -> Tensor:
     """Rows float32 [..., inputs] as a product in 8 bits with `weight` has them: numbers times scales, float32.
 
-    Blocks are the weight's own, in its order of the inputs; with `EightBit` all inputs of a row are one.
+    Blocks are those of `row_block`, in the weight's order of the inputs.
 
     Raises:
         ValueError: the weight takes no such rows.
     """
     if not takes_int8_rows(weight):
         raise ValueError("a weight whose numbers are not whole takes no rows of 8 bits")
-    block = weight.block if isinstance(weight, FourBit | Blocks) else x.shape[-1]
+    assert isinstance(weight, EightBit | FourBit | Blocks)
+    block = row_block(weight)
     order = weight.order.long() if isinstance(weight, FourBit | Blocks) and weight.order is not None else None
     numbers, scales = quantised_rows(x if order is None else x[..., order], block)
     rows = (numbers.unflatten(-1, (-1, block)) * scales[..., None]).flatten(-2)

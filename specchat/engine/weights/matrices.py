@@ -8,7 +8,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar, overload
 import torch
 from torch import Tensor
 
-from specchat.engine.formats.layout import Blocks, EightBit, Joined, Table, Weight
+from specchat.engine.formats.layout import Blocks, EightBit, FileRows, Joined, Table, Weight
 from specchat.engine.formats.quantise import by_rows, dequantised, fused, quantise
 from specchat.engine.protocol.pair import Quant
 from specchat.engine.recipe import Layer, Matrix, Norm, Recipe
@@ -193,7 +193,7 @@ def read_dense_table(source: TensorSource, matrix: Matrix) -> Tensor:
     return table if isinstance(table, Tensor) else dequantised(table, torch.float32)
 
 
-def int8_head(table: Table) -> Table | EightBit:
+def int8_head(table: Table | FileRows) -> Table | FileRows | EightBit:
     """The rows of a head in 8 bits, with a scale each; as they are where the checkpoint has quantised them.
 
     Raises:

@@ -229,7 +229,9 @@ def _add_block(
     too few registers.
     """
     rows, panels, depth = len(sums), len(sums[0]), dots.depth(weights.most)
-    together, scales, minimums = weights.together(depth), [None] * panels, [None] * panels
+    together = weights.together(depth)
+    scales: list[Any] = [None] * panels
+    minimums: list[Any] = [None] * panels
     if weights.by_supers:
         numbers = [weights.numbers(p, block) for p in range(panels)]
         minimums = [minimum for _, minimum in numbers]

@@ -21,10 +21,9 @@ from specchat.engine.cpu.primitives.simd import (
     reduce_lanes,
     splat,
 )
+from specchat.engine.formats.int8_rows import LEAST_PEAK, MOST
 from specchat.engine.memory.vectors import LANES
 
-MOST, LEAST = 127, 2.0**-96
-"""Largest number; a block whose magnitudes are all less than `LEAST` is of zeros."""
 _MAGNITUDE, _INFINITE = 0x7FFFFFFF, 0x7F800000
 """Bits of a float32 without its sign, and those of infinity, which only NaN exceeds."""
 _BYTES = ir.VectorType(ir.IntType(8), LANES)
@@ -46,7 +45,7 @@ def round_rows(
     scales: Address,
     totals: Address,
 ) -> None:
-    """Round `rows` rows of `inputs` float32, a multiple of LANES, in blocks of `block`, as `formats.rounding` says.
+    """Round `rows` rows of `inputs` float32, a multiple of LANES, in blocks of `block`: see `int8_rows.quantised_rows`.
 
     `codes` get int8 [rows, inputs], of eight inputs the even ones first where `paired` is 1; `scales` float32 [rows,
     inputs / block]; `totals` int32 [rows, inputs / part], the sums of the codes of parts of a block.
@@ -63,8 +62,7 @@ def round_rows(
         with cgutils.for_range(builder, of_block) as loop:
             number = builder.add(builder.mul(of_block, one.index), loop.index)
             before = builder.mul(part, number)
-            begin = builder.add(builder.mul(x_row, row.index), before)
-            source = builder.add(x, builder.mul(begin, constant(4)))
+            source = builder.add(builder.mul(x_row, row.index), before)
             out = builder.add(builder.mul(inputs, row.index), before)
             builder.store(_words(0), total)
 
@@ -100,7 +98,7 @@ def _scale(builder: Any, bits: Any) -> tuple[Any, Any, Any]:
     """The scale of a block by the bits of its largest magnitude, its inverse, and whether numbers are read at all."""
     largest = builder.bitcast(bits, F32)
     finite = builder.icmp_signed("<", bits, ir.Constant(I32, _INFINITE))
-    large = builder.fcmp_ordered(">=", largest, ir.Constant(F32, LEAST))
+    large = builder.fcmp_ordered(">=", largest, ir.Constant(F32, LEAST_PEAK))
     usable = builder.and_(finite, large)
     most = ir.Constant(F32, float(MOST))
     small = builder.select(finite, ir.Constant(F32, 0.0), ir.Constant(F32, float("nan")))

@@ -1,0 +1,147 @@
+"""Products of rows in 8 bits: the sums they should be, whatever the rows beside them and the instructions."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from specchat.engine.cpu import compiled
+from specchat.engine.cpu.packed import Packed, format_of, look_up
+from specchat.engine.cpu.products import dots, integers, products
+from specchat.engine.cpu.products.dots import WAYS, Dots
+from specchat.engine.cpu.products.products import is_rounded
+from specchat.engine.formats.gguf import SIZES, TYPES
+from specchat.engine.formats.int8_rows import rounded
+from specchat.engine.formats.layout import Blocks, EightBit, FourBit
+from specchat.engine.formats.mxfp4 import CODE as MXFP4_CODE
+from specchat.engine.formats.quantise import dequantised
+from tests.cpu.test_products import INPUTS, OUTPUTS, by_powers, four_bits, matrix, product, with_zeros
+
+pytestmark = pytest.mark.cpu
+
+
+def eight_bits(seed: int = 0) -> EightBit:
+    """Random bytes of all values, -128 among them."""
+    values = torch.randint(-128, 128, (OUTPUTS, INPUTS), generator=torch.Generator().manual_seed(seed))
+    values[3, :4] = -128
+    return EightBit(values.to(torch.int8), torch.rand(OUTPUTS, generator=torch.Generator().manual_seed(seed)) / 99)
+
+
+def in_file(kind: str, seed: int = 0) -> Blocks:
+    """A random matrix of a type of GGUF, whose scales are of a size."""
+    made, inputs = np.random.default_rng(seed), 512
+    raw = made.integers(0, 256, (OUTPUTS, inputs // SIZES[kind][0] * SIZES[kind][1]), dtype=np.uint8)
+    weight = TYPES[kind].read(torch.from_numpy(raw), inputs)
+    parts = {name: getattr(weight, name) for name in ("scales", "minimums", "supers", "minimum_supers")}
+    halves = {
+        name: torch.rand(one.shape).half() / 99
+        for name, one in parts.items()
+        if one is not None and one.is_floating_point()
+    }
+    return replace(weight, **halves)
+
+
+WEIGHTS: dict[str, Callable[[], EightBit | FourBit | Blocks]] = {
+    "int8": eight_bits,
+    "int4": lambda: replace(with_zeros(32), zeros=None),
+    "int4 of 64 with zeros": lambda: with_zeros(64),
+    "MXFP4": lambda: replace(by_powers(32), code=torch.tensor(MXFP4_CODE)),
+} | {kind: (lambda kind=kind: in_file(kind)) for kind in TYPES}  # type: ignore[misc]
+
+
+def rows_of(count: int, inputs: int) -> NDArray[np.float32]:
+    """Rows of a root mean square of one, which the norm before a product leaves as they are, with outliers."""
+    x = np.random.default_rng(3).standard_normal((count, inputs)).astype(np.float32)
+    x[0, 5], x[1, 7:9] = 300, -40
+    return x / np.sqrt((x.astype(np.float64) ** 2).mean(1, keepdims=True)).astype(np.float32)
+
+
+def packed_of(name: str) -> tuple[Packed, EightBit | FourBit | Blocks]:
+    weight, packed = WEIGHTS[name](), Packed(activations="int8")
+    assert is_rounded(format_of(weight, "int8"))
+    packed.add(weight, torch.arange(OUTPUTS).float())
+    return packed, weight
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_a_product_is_that_of_rounded_rows_and_a_row_what_it_is_alone(name: str) -> None:
+    packed, weight = packed_of(name)
+    x = rows_of(37, weight.shape[1])
+    unit = (x / np.sqrt((x.astype(np.float64) ** 2).mean(1, keepdims=True))).astype(np.float32)
+    dense = dequantised(weight, torch.float32).double()
+    expected = rounded(torch.from_numpy(unit), weight).double() @ dense.T + torch.arange(OUTPUTS)
+    found = product(packed, x)
+    scale = float((rounded(torch.from_numpy(unit), weight).double().abs() @ dense.abs().T).max())
+    # The norm may round a value of a row to the next number: one step of its block, of one weight.
+    np.testing.assert_allclose(found[:, :OUTPUTS], expected.numpy(), atol=2e-3 * scale)
+    assert np.median(np.abs(found[:, :OUTPUTS] - expected.numpy())) < 1e-6 * scale
+    assert not found[:, OUTPUTS:].any()
+    for first, count in ((0, 1), (1, 1), (3, 2), (5, 3), (4, 8), (7, 30)):
+        np.testing.assert_array_equal(product(packed, x[first : first + count]), found[first : first + count])
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_a_row_of_the_table_is_read_as_it_is(name: str) -> None:
+    packed, weight = packed_of(name)
+    np.testing.assert_array_equal(look_up(packed.table, range(OUTPUTS)), dequantised(weight, torch.float32).numpy())
+
+
+class _Imitated(WAYS["AVX-512 VNNI"]):  # type: ignore[misc]
+    """The way of VNNI, with the instruction imitated: unsigned bytes times signed ones."""
+
+    def _add(self, before: Any, weights: Any, inputs: Any) -> Any:
+        for byte in range(4):
+            products = self._builder.mul(self._byte(weights, byte, False), self._byte(inputs, byte, True))
+            before = self._builder.add(before, products)
+        return before
+
+
+class _Table(Dots):
+    """Plain arithmetic."""
+
+    lanes: ClassVar[int] = 16
+
+
+@pytest.fixture
+def by(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, type[Dots]], None]]:
+    """Multiply in another way: what is compiled for it is neither kept nor taken for what there is."""
+
+    def use(name: str, way: type[Dots]) -> None:
+        monkeypatch.setitem(WAYS, name, way)
+        monkeypatch.setattr(dots, "way", lambda: name)
+        monkeypatch.setattr(integers, "way", lambda: name)
+        monkeypatch.setattr(compiled, "caches_code", lambda: False)
+        products.kernels.cache_clear()
+
+    yield use
+    products.kernels.cache_clear()
+
+
+@pytest.mark.parametrize("name", ["int8", "int4 of 64 with zeros", "MXFP4", "Q4_K", "Q5_0", "Q6_K", "IQ4_XS", "IQ2_S"])
+def test_all_ways_give_the_same_bits(name: str, by: Callable[[str, type[Dots]], None]) -> None:
+    x = rows_of(9, WEIGHTS[name]().shape[1])
+    found = product(packed_of(name)[0], x)
+    for way in (Dots, _Imitated):
+        by("plain", way)
+        np.testing.assert_array_equal(product(packed_of(name)[0], x), found)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_value_that_is_no_number_makes_its_own_row_none(value: float) -> None:
+    packed, weight = packed_of("Q4_0")
+    x = rows_of(3, weight.shape[1])
+    before = product(packed, x)
+    x[1, 40] = value
+    found = product(packed, x)
+    assert np.isnan(found[1, :OUTPUTS]).all()
+    np.testing.assert_array_equal(found[[0, 2]], before[[0, 2]])
+
+
+def test_weights_that_are_no_whole_numbers_keep_rows_of_float32() -> None:
+    for weight in (four_bits(32), matrix().half(), eight_bits()):
+        odd = EightBit(weight.values[:, :-8].contiguous(), weight.scales) if isinstance(weight, EightBit) else weight
+        assert format_of(odd, "int8") == format_of(odd)
