@@ -44,7 +44,7 @@ def _wander(x, counts, out, columns, scale, BLOCK: tl.constexpr):
 class Summands(NamedTuple):
     x: torch.Tensor
     firsts: torch.Tensor
-    count: int
+    twice: int
 
 
 class Sums(NamedTuple):
@@ -58,7 +58,7 @@ def _added(sums):
     row = tl.program_id(0)
     first = tl.load(sums.summands.firsts + row)
     total = 0.0
-    for place in range(first, first + sums.summands.count):
+    for place in range(first, first + (sums.summands.twice >> 1)):
         total += tl.load(sums.summands.x + place)
     if sums.weights is not None:
         total *= tl.load(sums.weights + row)
@@ -143,13 +143,13 @@ def test_programs_whose_loops_begin_elsewhere_share_a_record(monkeypatch: pytest
     recorded = []
     monkeypatch.setattr(traces, "Recorder", lambda *of, make=traces.Recorder: recorded.append(of) or make(*of))
     firsts, weights = torch.arange(PROGRAMS, dtype=torch.int32) * 2, torch.full((PROGRAMS,), 2.0)
-    for x in (torch.arange(40.0), torch.arange(1.0, 41.0)):
+    for x, count in ((torch.arange(40.0), 3), (torch.arange(1.0, 41.0), 4)):
         out, weighed = torch.zeros(2, PROGRAMS)
-        _added[(PROGRAMS,)](Sums(Summands(x, firsts, 3), out))
-        assert out.tolist() == [6 * row + 3 + 3 * x[0] for row in range(PROGRAMS)]
-        _added[(PROGRAMS,)](Sums(Summands(x, firsts, 3), weighed, weights))
+        _added[(PROGRAMS,)](Sums(Summands(x, firsts, 2 * count), out))
+        assert out.tolist() == [sum(x[2 * row : 2 * row + count]) for row in range(PROGRAMS)]
+        _added[(PROGRAMS,)](Sums(Summands(x, firsts, 2 * count), weighed, weights))
         assert torch.equal(weighed, 2 * out)
-    assert len(recorded) == 2, "one with weights and one without"
+    assert len(recorded) == 4, "one of each length, with weights and without"
 
 
 @pytest.mark.parametrize("at_once", [1, 3, 64])

@@ -94,8 +94,13 @@ class Programs:
     def __init__(self, fn: Callable[..., None], values: dict[str, Any]) -> None:
         self.fn, self.values = fn, values
         arguments = [field for name, value in values.items() for field in fields_of(name, value)]
-        self.inputs: Values = [one.handle.data for _, one in arguments if one.__class__ is core.tensor]
+        self.tensors = [one for _, one in arguments if one.__class__ is core.tensor]
         self.key = key_of(fn, arguments) if watched() == untouched() else None
+
+    @property
+    def inputs(self) -> Values:
+        """As they are by now: an operation that is interpreted may put another array of the same numbers in place."""
+        return [one.handle.data for one in self.tensors]
 
     def run(self, programs: np.ndarray) -> None:
         """Those at these places of the grid, in their order."""
