@@ -78,7 +78,7 @@ def read(model: CachedDecoder, ids: list[int], cuts: tuple[int, ...]) -> Tensor:
     return torch.cat(made)
 
 
-@pytest.mark.parametrize("cuts", [(5, 1, 17, 17), (2,), (3, 16), (7, 128), (33,), (128,)])
+@pytest.mark.parametrize("cuts", [(5, 1, 17, 17), (2,), (3, 16), (7, 128), (128,)])
 def test_cuts_change_no_bit(cuts: tuple[int, ...], model: CachedDecoder, alone: dict[str, Tensor]) -> None:
     assert torch.equal(read(model, tokens(TEXT), cuts), of(model, alone))
 
@@ -96,7 +96,7 @@ def test_rejected_tokens_leave_nothing_behind(model: CachedDecoder, alone: dict[
 
 def test_a_text_is_rolled_back_bit_by_bit_as_far_as_is_promised(model: CachedDecoder, alone: dict[str, Tensor]) -> None:
     ids, expected = tokens(TEXT), of(model, alone)
-    for length, backs in ((70, (2, 20)), (150, (1, 2, 3, 20, BACK)), (250, (1, BACK))):
+    for length, backs in ((70, (20,)), (150, (1, 3, BACK)), (250, (2, BACK))):
         for back in backs:
             read(model, ids[:length], (17, 1, 1, 1))
             start = length - back
@@ -125,7 +125,7 @@ def test_states_that_are_gone_are_not_gone_on_from(model: CachedDecoder) -> None
         model.forward([1], 100)
 
 
-@pytest.mark.parametrize("start", [1, 2, 62, 120, 180])
+@pytest.mark.parametrize("start", [1, 2, 62, 120])
 def test_a_row_of_a_tree_is_a_row_of_a_chain(start: int, model: CachedDecoder, folder: Path) -> None:
     chains = type(model)(Checkpoint.open(folder), 1024)
     ids, nodes = tokens(TEXT), tokens(11, seed=1)
@@ -167,27 +167,27 @@ def test_drafts_of_the_first_layers_and_of_a_part_of_them_change_no_bit(
 ) -> None:
     """As early exit and SWIFT draft, whose trials read old tokens again."""
     ids, expected, skip = tokens(TEXT), of(model, alone), Skip(attention=frozenset({2}), mlp=frozenset({1}))
-    for at in range(0, 180, 6):
+    for at in range(0, 132, 6):
         early = [
             model.run_and_record(model.embed([token]), range(2), PassRows([token], at + i))
             for i, token in enumerate(ids[at : at + 3])
         ]
         later = model.run_and_record(torch.cat(early), range(2, model.config.layers), PassRows(ids[at : at + 3], at))
         assert torch.equal(model.logits(later), expected[at : at + 3]), at
-        for i in range(12):
+        for i in range(6):
             logits(model, [i], at + 3 + i, skip)
         if at > 40:
             model.likeliest(ids[at - 29 : at + 3], at - 29, skip)
         assert torch.equal(logits(model, ids[at + 3 : at + 6], at + 3), expected[at + 3 : at + 6]), at
     before = model.likeliest(ids[:32], 0, skip)
     assert len(before) == 32
-    assert torch.equal(logits(model, ids[180:190], 180), expected[180:190])
+    assert torch.equal(logits(model, ids[132:142], 132), expected[132:142])
 
 
 def test_the_next_turn_goes_on_from_a_checkpoint(model: CachedDecoder, folder: Path) -> None:
     """A reply whose reasoning the template drops diverges within the last tokens of its prompt."""
     held, text, at = CachedModel(model), tokens(150), 0
-    for turn in range(5):
+    for turn in range(CHECKPOINTS + 1):
         assert held.begin(text) == at, turn
         at = len(text) - 1 - CHECKPOINT_MARGIN
         long_reply = tokens(SLOTS + 8, seed=turn)

@@ -30,13 +30,8 @@ import pytest
 
 from tests.kernels import ptx
 
-ARCHITECTURES = pytest.mark.parametrize(
-    "architectures", [(80, 90, 120), pytest.param((86, 89), marks=pytest.mark.slow)]
-)
-"""One of each kind of tensor cores; 86 and 89 take the code of 80, in less shared memory."""
-
 NEWEST = pytest.mark.parametrize("architectures", [(120,), pytest.param((80, 86, 89, 90), marks=pytest.mark.slow)])
-"""For kernels without products, of which the same becomes on every one; this one has the least shared memory."""
+"""Of what becomes nearly the same on every one; this one has the least shared memory."""
 
 BFLOAT16_MMA = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
 """The tensor cores' product of bfloat16, in PTX."""

@@ -191,14 +191,14 @@ LIMITS = {
 """Registers, and bytes of shared memory."""
 
 
-@compiled.ARCHITECTURES
+@compiled.NEWEST
 def test_compiles(architectures: tuple[int, ...]) -> None:
     for report in compiled.reports("tests.kernels.cases_delta", architectures):
         compiled.check_limits(report, *LIMITS[report.name])
         assert report.stack == 0
 
 
-@compiled.ARCHITECTURES
+@compiled.NEWEST
 def test_a_row_changes_a_state_as_its_entry_does(architectures: tuple[int, ...]) -> None:
     """Both by a product and a fused product for each of a thread's 64 numbers, in the loop over rows.
 
@@ -212,7 +212,7 @@ def test_a_row_changes_a_state_as_its_entry_does(architectures: tuple[int, ...])
         assert report.operations["FMUL"] == 2 * 64 + 2 * 4 + 4, report
 
 
-@compiled.ARCHITECTURES
+@compiled.NEWEST
 def test_threads_agree_on_a_sum(architectures: tuple[int, ...]) -> None:
     """Of a column of which each has one number, or several."""
     for cases in ("tests.kernels.cases_delta", "tests.kernels.cases_delta:SMALL_STATES"):

@@ -430,7 +430,7 @@ CASES = "tests.kernels.cases_experts"
 
 
 @pytest.mark.slow
-@compiled.ARCHITECTURES
+@compiled.NEWEST
 def test_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> None:
     """Products of experts are as those of any matrix: their loops have the same ceilings, and nothing that waits."""
     products = {

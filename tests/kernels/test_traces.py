@@ -1,6 +1,7 @@
 """Programs that are run as they were recorded do what interpreted ones do."""
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -40,14 +41,28 @@ def _wander(x, counts, out, columns, scale, BLOCK: tl.constexpr):
         tl.store(out + row * BLOCK + 1, (row - 5) // 2 + tl.num_programs(0))
 
 
+class Summands(NamedTuple):
+    x: torch.Tensor
+    firsts: torch.Tensor
+    twice: int
+
+
+class Sums(NamedTuple):
+    summands: Summands
+    out: torch.Tensor
+    weights: torch.Tensor | None = None
+
+
 @triton.jit
-def _added(x, firsts, out):
+def _added(sums):
     row = tl.program_id(0)
-    first = tl.load(firsts + row)
+    first = tl.load(sums.summands.firsts + row)
     total = 0.0
-    for place in range(first, first + 3):
-        total += tl.load(x + place)
-    tl.store(out + row, total)
+    for place in range(first, first + (sums.summands.twice >> 1)):
+        total += tl.load(sums.summands.x + place)
+    if sums.weights is not None:
+        total *= tl.load(sums.weights + row)
+    tl.store(sums.out + row, total)
 
 
 @triton.jit
@@ -127,10 +142,14 @@ def test_a_kernel_of_too_many_values_is_interpreted(monkeypatch: pytest.MonkeyPa
 def test_programs_whose_loops_begin_elsewhere_share_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
     recorded = []
     monkeypatch.setattr(traces, "Recorder", lambda *of, make=traces.Recorder: recorded.append(of) or make(*of))
-    out, firsts = torch.zeros(PROGRAMS), torch.arange(PROGRAMS, dtype=torch.int32) * 2
-    _added[(PROGRAMS,)](torch.arange(40.0), firsts, out)
-    assert out.tolist() == [6 * row + 3 for row in range(PROGRAMS)]
-    assert len(recorded) == 1
+    firsts, weights = torch.arange(PROGRAMS, dtype=torch.int32) * 2, torch.full((PROGRAMS,), 2.0)
+    for x, count in ((torch.arange(40.0), 3), (torch.arange(1.0, 41.0), 4)):
+        out, weighed = torch.zeros(2, PROGRAMS)
+        _added[(PROGRAMS,)](Sums(Summands(x, firsts, 2 * count), out))
+        assert out.tolist() == [sum(x[2 * row : 2 * row + count]) for row in range(PROGRAMS)]
+        _added[(PROGRAMS,)](Sums(Summands(x, firsts, 2 * count), weighed, weights))
+        assert torch.equal(weighed, 2 * out)
+    assert len(recorded) == 4, "one of each length, with weights and without"
 
 
 @pytest.mark.parametrize("at_once", [1, 3, 64])

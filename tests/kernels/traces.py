@@ -9,7 +9,7 @@ A program may see what another one of its launch writes, or not: as on a GPU.
 """
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -45,16 +45,24 @@ def forget() -> None:
     TRACES.clear()
 
 
-def key_of(fn: Any, values: dict[str, Any]) -> Any:
+def fields_of(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """An argument by its name, and one of several fields by the name of each."""
+    if not isinstance(value, tuple):
+        yield name, value
+        return
+    yield name, value.__class__
+    for place, one in enumerate(value):
+        yield from fields_of(f"{name}.{place}", one)
+
+
+def key_of(fn: Any, arguments: list[tuple[str, Any]]) -> Any:
     """What two programs share that go alike; None where that is not told."""
     found: list[Any] = [fn]
-    for name, one in values.items():
+    for name, one in arguments:
         if one.__class__ is core.tensor:
             found.append((name, one.type.name, one.handle.data.dtype))
         elif one.__class__ is core.constexpr:
             found.append((name, one.value.__class__, one.value))
-        elif one.__class__ is tuple:
-            return None
         else:
             found.append((name, one.__class__, one))
     key = tuple(found)
@@ -85,11 +93,14 @@ class Programs:
 
     def __init__(self, fn: Callable[..., None], values: dict[str, Any]) -> None:
         self.fn, self.values = fn, values
-        self.key = key_of(fn, values) if watched() == untouched() else None
+        arguments = [field for name, value in values.items() for field in fields_of(name, value)]
+        self.tensors = [one for _, one in arguments if one.__class__ is core.tensor]
+        self.key = key_of(fn, arguments) if watched() == untouched() else None
 
-    @functools.cached_property
+    @property
     def inputs(self) -> Values:
-        return [one.handle.data for one in self.values.values() if one.__class__ is core.tensor]
+        """As they are by now: an operation that is interpreted may put another array of the same numbers in place."""
+        return [one.handle.data for one in self.tensors]
 
     def run(self, programs: np.ndarray) -> None:
         """Those at these places of the grid, in their order."""

@@ -1,6 +1,7 @@
 """Memory estimate of one model from its shapes and formats, before anything is loaded."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import comb, prod
 from typing import Literal, NamedTuple
 
@@ -59,7 +60,7 @@ class Model:
         """True where the checkpoint itself is quantised to `quant`."""
         return self.stored is not None and self.stored.quant is not None
 
-    @property
+    @cached_property
     def compiled(self) -> bool:
         """True if a compiled pass runs the model; otherwise the reference does on the CPU."""
         return self.place == "cpu" and self.threads > 0 and not unsupported(self.config.recipe)
