@@ -15,9 +15,8 @@ from specchat.engine.cpu.description.operations import CPU
 from specchat.engine.cpu.packed import Packed, look_up
 from specchat.engine.cpu.padding import pad_norms, pad_out, pad_qkv, pad_rows
 from specchat.engine.cpu.token_table import TokenTable
-from specchat.engine.cpu.unpacking import InFile
-from specchat.engine.formats.gguf import TYPES
-from specchat.engine.formats.layout import FileRows, Table, Unread
+from specchat.engine.formats.gguf import FIELDS, SIZES, TYPES
+from specchat.engine.formats.layout import FileRows, Table, Unread, Weight
 from specchat.engine.formats.quantise import by_rows
 from specchat.engine.program.lower import lower
 from specchat.engine.protocol.pair import Quant
@@ -28,6 +27,21 @@ from specchat.engine.weights.weights import Weights
 
 Floats = NDArray[np.float32]
 Added = TypeVar("Added")
+
+
+class InFile:
+    """A `TensorSource` that leaves matrices in blocks in their GGUF file, until a product is made of them."""
+
+    def __init__(self, weights: Weights) -> None:
+        self.device, self.get, self._weights = weights.device, weights.get, weights
+
+    def linear(self, name: str, outputs: int, inputs: int) -> Weight:
+        kind = self._weights.stored_dtype(f"{name}.weight")
+        if kind in FIELDS:
+            (size, octets), raw = SIZES[kind], self._weights.part(f"{name}.weight").contiguous()
+            if inputs % size == 0 and tuple(raw.shape) == (outputs, inputs // size * octets):
+                return FileRows(raw.data_ptr() + raw.shape[1] * torch.arange(outputs), kind, inputs, (raw,))
+        return self._weights.linear(name, outputs, inputs)
 
 
 class Parameters:

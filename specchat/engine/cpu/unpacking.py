@@ -9,7 +9,6 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from llvmlite import ir
 from numba import cfunc, types
 from numba.core import cgutils
@@ -24,10 +23,9 @@ from specchat.engine.cpu.products.tiles import fetch
 from specchat.engine.cpu.products.unpacked import stack_room
 from specchat.engine.formats.format import SUPER_BLOCK
 from specchat.engine.formats.gguf import FIELDS, MXFP4, SIZES, Half, Plane, ScaleBytes
-from specchat.engine.formats.layout import FileRows, Unread, Weight
+from specchat.engine.formats.layout import Unread
 from specchat.engine.hardware.threads import CORES
 from specchat.engine.memory.vectors import LANES
-from specchat.engine.weights.weights import Weights
 
 KINDS = tuple(FIELDS)
 """Types by the numbers that compiled code has for them."""
@@ -41,21 +39,6 @@ NAMES = ("address", "high", "scales", "shifts", "supers", "shift_supers")
 """Fields of a PRODUCT in the order of `_parts`."""
 EXPONENTS = {2: 0x7C00, 1: 0xFF}
 """The bits of an exponent that infinity and NaN have, in a float16 and in an exponent of a byte."""
-
-
-class InFile:
-    """A `TensorSource` that leaves matrices in blocks in their GGUF file, until `unpack` reads them there."""
-
-    def __init__(self, weights: Weights) -> None:
-        self.device, self.get, self._weights = weights.device, weights.get, weights
-
-    def linear(self, name: str, outputs: int, inputs: int) -> Weight:
-        kind = self._weights.stored_dtype(f"{name}.weight")
-        if kind in FIELDS:
-            (size, octets), raw = SIZES[kind], self._weights.part(f"{name}.weight").contiguous()
-            if inputs % size == 0 and tuple(raw.shape) == (outputs, inputs // size * octets):
-                return FileRows(raw.data_ptr() + raw.shape[1] * torch.arange(outputs), kind, inputs, (raw,))
-        return self._weights.linear(name, outputs, inputs)
 
 
 def unpack(kind: str, rounded: bool, rows: NDArray[np.int64], blocks: int, found: dict[str, NDArray[Any]]) -> None:
@@ -94,6 +77,14 @@ def _code(kind: str, rounded: bool) -> Any:
 
     Arguments: addresses of rows, blocks of a row, addresses of the fields, first, last.
     """
+    try:
+        return _compile(kind, rounded)
+    except Exception:  # any error of damaged cache files or a full disk
+        compiled.discard_cache("what was compiled before cannot be used")
+        return _compile(kind, rounded)
+
+
+def _compile(kind: str, rounded: bool) -> Any:
     number, (size, octets), quads = KINDS.index(kind), SIZES[kind], int(rounded)
     most, (_, room_row) = SUPER_BLOCK // size, _parts(number, quads)
     vectors = room_row * LANES // LINE
