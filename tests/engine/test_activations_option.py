@@ -14,6 +14,7 @@ from specchat.engine.formats.gguf import Gguf
 from specchat.engine.formats.mxfp4 import Mxfp4
 from specchat.engine.loading import load
 from specchat.engine.memory.devices import Machine, place
+from specchat.engine.memory.need import Model, need
 from specchat.engine.protocol.pair import ModelSource, PairSpec, Quant
 from specchat.engine.runners.host import host_model
 from specchat.engine.weights.checkpoint import Checkpoint
@@ -146,3 +147,9 @@ def test_plans_count_a_head_in_8_bits(tied: bool, drafts: tuple[int, ...] | None
             held_bytes = host_model(replace(found, head=head), 64).memory()  # type: ignore[arg-type]
             assert planned.weights + planned.cache == pytest.approx(held_bytes, rel=0.01)
     assert made[0].weights != made[1].weights
+
+
+def test_plans_count_the_head_of_a_file_that_names_its_layouts(tmp_path: Path) -> None:
+    config = Checkpoint.open(checkpoint(tmp_path / "m")).config
+    dense, file = (Model(config, "cpu", stored=one, half=True, int8_head=True) for one in (None, Gguf({})))
+    assert need(file, 64).weights == need(dense, 64).weights != need(replace(file, int8_head=False), 64).weights

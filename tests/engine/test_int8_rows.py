@@ -14,7 +14,15 @@ from torch import Tensor
 from specchat.engine.formats import known
 from specchat.engine.formats.bitsandbytes import FP4_CODE, NF4_CODE
 from specchat.engine.formats.gguf import TYPES
-from specchat.engine.formats.int8_rows import LEAST_PEAK, code_factor, quantised_rows, rounded, takes_int8_rows
+from specchat.engine.formats.int8_rows import (
+    LEAST_PEAK,
+    MOST,
+    MOST_INPUTS,
+    code_factor,
+    quantised_rows,
+    rounded,
+    takes_int8_rows,
+)
 from specchat.engine.formats.layout import EightBit, FourBit, Plain, Weight
 from specchat.engine.formats.mxfp4 import CODE as MXFP4_CODE
 from specchat.engine.formats.quantise import code_table, dequantised
@@ -31,6 +39,7 @@ ROWS = {
     "zeros": [0.0, -0.0, 0.0, 0.0],
     "halves": [127.0, 0.5, 1.5, -2.5],
     "halves of another scale": [254.0, 1.0, 3.0, -5.0],
+    "an inverse that is rounded once": [1.2697867155075073, 0.39493364095687866, 0.0, 0.0],
     "one value of 1e30": [1e30, 1.0, -2.0, 5e27],
     "largest": [3.4028234e38, -3.4028234e38, 1e38, 1.0],
     "subnormal": [1e-40, -1e-42, 0.0, 1e-45],
@@ -146,6 +155,23 @@ def test_a_code_times_its_factor_is_of_whole_numbers_of_8_bits(kind: str) -> Non
     factor = code_factor(torch.tensor(code))
     assert all((factor * value).is_integer() and abs(factor * value) <= 127 for value in code)
     assert factor == min(n for n in (1, 2, 4, 8) if all((n * value).is_integer() for value in code))
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_float32_holds_the_sum_of_every_block(kind: str) -> None:
+    """The bounds of docs/exactness.md: no sum of products leaves what float32 has exactly, and int32 with it."""
+    of, code = TYPES[kind], TYPES[kind].code
+    if code is None:
+        numbers: list[float] = [number - of.offset for number in range(2**of.layout.bits)]
+    else:
+        numbers = [code_factor(torch.tensor(code)) * value for value in code]
+    assert MOST * max(map(abs, numbers)) * of.layout.block < 2**24
+
+
+def test_rows_of_more_inputs_than_int32_sums_stay_float32() -> None:
+    for inputs, taken in ((MOST_INPUTS, True), (MOST_INPUTS + 1, False)):
+        assert takes_int8_rows(EightBit(torch.zeros(1, inputs, dtype=torch.int8), torch.ones(1))) == taken
+        assert (MOST * 128 * inputs < 2**31) == taken
 
 
 def test_formats_say_what_their_layouts_take() -> None:
