@@ -37,12 +37,9 @@ def in_file(kind: str, seed: int = 0) -> Blocks:
     raw = made.integers(0, 256, (OUTPUTS, inputs // SIZES[kind][0] * SIZES[kind][1]), dtype=np.uint8)
     weight = TYPES[kind].read(torch.from_numpy(raw), inputs)
     parts = {name: getattr(weight, name) for name in ("scales", "minimums", "supers", "minimum_supers")}
-    halves = {
-        name: torch.rand(one.shape).half() / 99
-        for name, one in parts.items()
-        if one is not None and one.is_floating_point()
-    }
-    return replace(weight, **halves)
+    floats = {name: one for name, one in parts.items() if one is not None and one.is_floating_point()}
+    halves = torch.Generator().manual_seed(seed)
+    return replace(weight, **{name: torch.rand(one.shape, generator=halves).half() / 99 for name, one in floats.items()})
 
 
 WEIGHTS: dict[str, Callable[[], EightBit | FourBit | Blocks]] = {
