@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from measure.activations import plant_outliers
 from specchat.engine.check_activations import probabilities, run
 from specchat.engine.divergence import Divergence, log_probabilities
 from specchat.engine.protocol.options import Message
@@ -15,6 +16,7 @@ from specchat.engine.reference.tensors import CheckpointTensors
 from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.packed import packed
 from tests.engine.test_packed import INT4, SHAPE
+from tests.engine.tiny import checkpoint
 
 
 def test_figures_are_those_of_the_definition() -> None:
@@ -53,3 +55,14 @@ def test_a_pair_is_measured_over_its_prompts(tmp_path: Path) -> None:
     found = run(pair, chats, lambda _: None)
     assert found.tokens > 256
     assert 0 < found.mean < 0.05
+
+
+def test_outliers_are_planted_in_the_same_model(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "m", hidden_size=128)
+    text, found = list(range(3, 30)), []
+    for one in (folder, plant_outliers(folder, 16.0, tmp_path / "planted")):
+        model = ReferenceDecoder(Checkpoint.open(one), 64)
+        found.append(model.logits(model.forward(text, 0)))
+        norm = model._tensors.norm(model.config.recipe.layers[0].norms[0]).weight
+        assert bool(norm.max() > 8 * norm.median()) == (one is not folder)
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-4)
