@@ -8,16 +8,18 @@ change little, else those that pass. The last column is a pass of eight rows, as
 import argparse
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from statistics import median, quantiles
 from tempfile import TemporaryDirectory
 from time import perf_counter, process_time
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
 from measure.random_qwen3 import SHAPES, write
 from specchat.engine.cpu.decoder import CpuDecoder
+from specchat.engine.protocol.pair import Activations
 from specchat.engine.weights.checkpoint import Checkpoint
 
 ROOM, PROMPT = 512, list(range(300, 332))
@@ -49,8 +51,9 @@ class LlamaServer:
 class Ours:
     """specchat's decoder with a fixed number of threads."""
 
-    def __init__(self, file: Path, threads: int, clock: Callable[[], float]) -> None:
-        self._decoder, self._clock = CpuDecoder(Checkpoint.open(file), ROOM, threads=threads), clock
+    def __init__(self, file: Path, threads: int, clock: Callable[[], float], activations: Activations) -> None:
+        checkpoint = replace(Checkpoint.open(file), activations=activations)
+        self._decoder, self._clock = CpuDecoder(checkpoint, ROOM, threads=threads), clock
         self._decoder.forward(PROMPT, 0)
 
     def rate(self, tokens: int) -> float:
@@ -90,6 +93,7 @@ def main() -> None:
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--made", action="append", default=[], help="SHAPE:MIXTURE of a random file")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--activations", choices=get_args(Activations), default="int8")
     parser.add_argument("--tokens", type=int, default=16, help="of a turn")
     parser.add_argument("--repeats", type=int, default=12)
     options = parser.parse_args()
@@ -98,7 +102,8 @@ def main() -> None:
     print("| file | tokens/s | llama.cpp | ratio, quartiles | 8 rows over 1 |\n|---|---|---|---|---|")
     with made(options.made) as files:
         for file in (*options.files, *files):
-            ours, theirs = Ours(file, options.threads, clock), LlamaServer(file, options.threads, clock)
+            ours = Ours(file, options.threads, clock, options.activations)
+            theirs = LlamaServer(file, options.threads, clock)
             for one in (ours, theirs):
                 one.rate(2)
             rates = [(ours.rate(options.tokens), theirs.rate(options.tokens)) for _ in range(options.repeats)]
