@@ -12,9 +12,10 @@ from specchat.engine.formats import by_quant
 from specchat.engine.formats.activations import HeldFormats, Rounding, rounding_of
 from specchat.engine.formats.gguf import Gguf
 from specchat.engine.formats.mxfp4 import Mxfp4
-from specchat.engine.loading import load
+from specchat.engine.loading import drafting, load
 from specchat.engine.memory.devices import Machine, place
 from specchat.engine.memory.need import Model, need
+from specchat.engine.protocol.options import Limits, Speculation
 from specchat.engine.protocol.pair import ModelSource, PairSpec, Quant
 from specchat.engine.runners.host import host_model
 from specchat.engine.weights.checkpoint import Checkpoint
@@ -22,6 +23,7 @@ from specchat.models.about import about_folder
 from specchat.models.fit import fit
 from specchat.models.machine import FreeMemory
 from tests.engine.packed import packed
+from tests.engine.test_lossless import SAMPLINGS, finished, reply
 from tests.engine.test_packed import INT4, SHAPE
 from tests.engine.tiny import FAMILIES, checkpoint, on_cpu
 
@@ -119,6 +121,29 @@ def test_a_loaded_pair_says_what_it_rounds(tmp_path: Path) -> None:
     assert "8 bits" not in plain
     asked = PairSpec("p", "P", on_cpu(folder), activations="int8", head="int8")
     assert load(asked, lambda _: None).info.notes.exactness == f"{plain}; activations and the head in 8 bits"
+
+
+def test_a_draft_for_another_program_s_target_has_a_draft_s_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[Checkpoint] = []
+    monkeypatch.setattr(drafting, "host_model", lambda checkpoint, *_: found.append(checkpoint))
+    stored, dense = packed(tmp_path, *INT4["awq"], **SHAPE)
+    for folder in (stored, dense):
+        drafting.host_draft(PAIR, on_cpu(folder), Checkpoint.open(folder), 64)
+    assert [one.activations for one in found] == ["int8", "float32"]
+
+
+def test_strategies_write_what_plain_writes_with_both(tmp_path: Path) -> None:
+    stored, _ = packed(tmp_path, *INT4["awq"], **SHAPE)
+    session = load(PairSpec("p", "P", on_cpu(stored), on_cpu(stored), activations="int8", head="int8"), lambda _: None)
+    for sampling in SAMPLINGS.values():
+        plain, *others = (
+            finished(reply(session, "abcab", sampling, Limits(24), Speculation.of(name))).token_ids
+            for name in ("plain", "draft", "draft-tree", "lookup", "early-exit")
+        )
+        assert plain
+        assert all(other == plain for other in others)
 
 
 def test_lists_of_models_refuse_what_loading_refuses(tmp_path: Path) -> None:
