@@ -19,6 +19,7 @@ from specchat.engine.cpu.drafting.chain import Chains
 from specchat.engine.cpu.drafting.nested_speculation import LONG_PROPOSAL
 from specchat.engine.cpu.padding import pad_rows
 from specchat.engine.cpu.parameters import Parameters
+from specchat.engine.cpu.products.dots import way
 from specchat.engine.cpu.threads.crew import Crew
 from specchat.engine.cpu.threads.tuning import ByRows
 from specchat.engine.hardware.threads import CORES
@@ -66,6 +67,7 @@ class CpuDecoder(CachedDecoder):
         self.context = min(c.longest, context or c.context)
         self._crew = Crew(many)
         self._parameters = weights = Parameters(checkpoint, quant)
+        self._rounds = checkpoint.activations == "int8"
         whole = filled(c.recipe)
         self.cache = KVCache(whole, self.context)
         self._entries = [(k.numpy(), v.numpy()) for k, v in zip(self.cache.keys, self.cache.values, strict=True)]
@@ -276,7 +278,7 @@ class CpuDecoder(CachedDecoder):
     @property
     def exactness(self) -> str:
         """Reason why a row's result does not depend on the other rows."""
-        return "row-invariant by construction"
+        return "row-invariant by construction" + (f", whole numbers by {way()}" if self._rounds else "")
 
     def memory(self) -> int:
         states = 0 if self.aux_states is None else self.aux_states.memory()
