@@ -39,7 +39,9 @@ def in_file(kind: str, seed: int = 0) -> Blocks:
     parts = {name: getattr(weight, name) for name in ("scales", "minimums", "supers", "minimum_supers")}
     floats = {name: one for name, one in parts.items() if one is not None and one.is_floating_point()}
     halves = torch.Generator().manual_seed(seed)
-    return replace(weight, **{name: torch.rand(one.shape, generator=halves).half() / 99 for name, one in floats.items()})
+    return replace(
+        weight, **{name: torch.rand(one.shape, generator=halves).half() / 99 for name, one in floats.items()}
+    )
 
 
 WEIGHTS: dict[str, Callable[[], EightBit | FourBit | Blocks]] = {
