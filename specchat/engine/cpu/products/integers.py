@@ -54,7 +54,7 @@ class ByteReader(BlockReader):
 
     @property
     def offset(self) -> int:
-        """What is taken away from every number."""
+        """The number that is taken away from every one."""
         return self._form.offset
 
     def together(self, depth: int) -> Any:
@@ -163,13 +163,13 @@ def multiply_rounded(
             def of(address: Any, elements: Any, width: int, row: Any = row) -> Any:
                 return builder.add(address, builder.mul(builder.mul(row, elements), constant(width)))
 
-            given = Rows(of(codes, inputs, 1), of(scales, scaled, 4), of(totals, weights.blocks, 4), inputs)
-            _tile(builder, weights, few, panels, given, of(y, y_row, 4), y_row)
+            of_rows = RoundedRows(of(codes, inputs, 1), of(scales, scaled, 4), of(totals, weights.blocks, 4), inputs)
+            _tile(builder, weights, few, panels, of_rows, of(y, y_row, 4), y_row)
         done = builder.add(done, builder.mul(tiles, constant(few)))
         few = few // 2 if rest else 0
 
 
-class Rows(NamedTuple):
+class RoundedRows(NamedTuple):
     """Addresses of what `round_rows` made of rows of `inputs` values."""
 
     codes: Any
@@ -178,7 +178,7 @@ class Rows(NamedTuple):
     inputs: Any
 
 
-def _tile(builder: Any, weights: ByteReader, rows: int, panels: int, x: Rows, y: Any, y_row: Any) -> None:
+def _tile(builder: Any, weights: ByteReader, rows: int, panels: int, x: RoundedRows, y: Any, y_row: Any) -> None:
     """Multiply `rows` rows with `panels` panels."""
     dots = WAYS[way()](builder, weights.signed)
     begins = [builder.mul(y_row, constant(r)) for r in range(rows)]
@@ -209,7 +209,7 @@ def _slots(builder: Any, rows: int, panels: int) -> list[list[Any]]:
     return found
 
 
-def _total(builder: Any, weights: ByteReader, x: Rows, row: int, block: Any) -> Any:
+def _total(builder: Any, weights: ByteReader, x: RoundedRows, row: int, block: Any) -> Any:
     """The sum of the numbers of a row in a block."""
     return load(builder, x.totals, builder.add(builder.mul(weights.blocks, constant(row)), block), I32)
 
@@ -219,7 +219,7 @@ def _add_block(
     weights: ByteReader,
     dots: Dots,
     block: Any,
-    x: Rows,
+    x: RoundedRows,
     sums: list[list[Any]],
     shifts: list[list[Any]],
 ) -> None:
