@@ -83,6 +83,21 @@ def test_a_product_is_that_of_rounded_rows_and_a_row_what_it_is_alone(name: str)
         np.testing.assert_array_equal(product(packed, x[first : first + count]), found[first : first + count])
 
 
+@pytest.mark.parametrize("octet", [0, 255])
+@pytest.mark.parametrize("kind", TYPES)
+def test_sums_of_the_largest_numbers_are_held(kind: str, octet: int) -> None:
+    """All numbers of the weights are the first or the last one, and all of a row the largest, of either sign."""
+    weight = in_file(kind)
+    planes = {"low": weight.low, "high": weight.high}
+    full = {name: torch.full_like(plane, octet) for name, plane in planes.items() if plane is not None}
+    weight, packed = replace(weight, **full), Packed(activations="int8")
+    packed.add(weight)
+    signs = np.random.default_rng(1).choice(np.float32([-1, 1]), weight.shape[1])
+    x = np.stack([np.ones_like(signs), -np.ones_like(signs), signs])
+    dense = dequantised(weight, torch.float32).double().numpy()
+    np.testing.assert_allclose(product(packed, x)[:, :OUTPUTS], x @ dense.T, rtol=1e-5, atol=1e-3)
+
+
 @pytest.mark.parametrize("name", WEIGHTS)
 def test_a_row_of_the_table_is_read_as_it_is(name: str) -> None:
     packed, weight = packed_of(name)

@@ -15,6 +15,7 @@ from specchat.engine.formats import known
 from specchat.engine.formats.bitsandbytes import FP4_CODE, NF4_CODE
 from specchat.engine.formats.gguf import TYPES
 from specchat.engine.formats.int8_rows import (
+    LEAST_BLOCK,
     LEAST_PEAK,
     MOST,
     MOST_INPUTS,
@@ -169,9 +170,10 @@ def test_float32_holds_the_sum_of_every_block(kind: str) -> None:
 
 
 def test_rows_of_more_inputs_than_int32_sums_stay_float32() -> None:
-    for inputs, taken in ((MOST_INPUTS, True), (MOST_INPUTS + 1, False)):
+    most = MOST_INPUTS // LEAST_BLOCK * LEAST_BLOCK
+    for inputs, taken in ((most, True), (most - 1, False), (most + LEAST_BLOCK, False)):
         assert takes_int8_rows(EightBit(torch.zeros(1, inputs, dtype=torch.int8), torch.ones(1))) == taken
-        assert (MOST * 128 * inputs < 2**31) == taken
+        assert (MOST * 255 * inputs < 2**31) == (inputs <= most)
 
 
 def test_formats_say_what_their_layouts_take() -> None:

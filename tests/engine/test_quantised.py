@@ -411,7 +411,7 @@ def test_every_strategy_writes_what_plain_writes_with_quantised_weights(quant: Q
     stored = bnb_checkpoint(tmp_path / "target", quant)
     dense = checkpoint(tmp_path / "draft", intermediate_size=128, num_key_value_heads=2)
     target, draft = on_cpu(stored), replace(on_cpu(dense), quant=quant)
-    session = load(PairSpec("q", "Q", target, draft), lambda _: None)
+    session = load(PairSpec("q", "Q", target, replace(draft, activations="float32")), lambda _: None)
     asked = Generate(1, (Message("user", "abcabcabc"),), Sampling(temperature=0.7, seed=3), Limits(40))
     written = {
         strategy: next(e for e in session.generate(replace(asked, speculation=Speculation.of(strategy))) if over(e))

@@ -81,11 +81,18 @@ class ByteReader(BlockReader):
         return [look_up_bytes(builder, self._fields["code"], quad) for quad in found] if form.coded else found
 
     def _pairs(self, field: str, place: Any, bits: int) -> Any:
-        """The numbers of a group in a plane: two in each byte, the even input's in the lower bits."""
+        """The numbers of a group in a plane: two in the lowest bits of a byte, the even input's in the lower ones."""
         builder = self._builder
+        if bits == 2:
+            first = builder.mul(place, constant(2))
+            octets = load(builder, self._fields[field], first, ir.VectorType(ir.IntType(8), 2 * LANES), 1)
+            words = builder.bitcast(builder.zext(octets, ir.VectorType(ir.IntType(16), 2 * LANES)), WORDS)
+            return builder.or_(words, _right(builder, words, -4))
         words = builder.zext(self._bytes(field, place, bits), WORDS)
-        for shift, mask in {4: [], 2: [(8, 0x00FF00FF), (4, 0x0F0F0F0F)], 1: [(12, 0x000F000F), (6, 0x03030303)]}[bits]:
-            words = builder.and_(builder.or_(words, _right(builder, words, -shift)), ir.Constant(WORDS, [mask] * LANES))
+        if bits == 1:
+            halves = builder.or_(words, _right(builder, words, -12))
+            words = builder.and_(halves, ir.Constant(WORDS, [0x000F000F] * LANES))
+            return builder.or_(words, _right(builder, words, -6))
         return words
 
     def group(self, panel: int, group: Any) -> Any:
@@ -96,6 +103,11 @@ class ByteReader(BlockReader):
         raised = self._builder.shl(group[quad], ir.Constant(WORDS, [24 - 8 * byte] * LANES))
         right = self._builder.ashr if self.signed else self._builder.lshr
         return self._builder.sitofp(right(raised, ir.Constant(WORDS, [24] * LANES)), VECTOR)
+
+    @property
+    def few_groups(self) -> int:
+        """The groups of a block of one or two; 0 for more."""
+        return self._form.rounded if self._form.low < GROUP and self._form.rounded <= 2 else 0
 
     @property
     def by_supers(self) -> bool:
@@ -225,8 +237,8 @@ def _add_block(
 ) -> None:
     """Add the products of a block to `sums` and, of super-blocks with minimums, those of its total to `shifts`.
 
-    Groups are added in a loop, as a compiler that sees several reads them all before it multiplies, for which there are
-    too few registers.
+    Groups are added in a loop if there are more than two, as a compiler that sees many reads them all before it
+    multiplies, for which there are too few registers.
     """
     rows, panels, depth = len(sums), len(sums[0]), dots.depth(weights.most)
     together = weights.together(depth)
@@ -236,25 +248,38 @@ def _add_block(
         numbers = [weights.numbers(p, block) for p in range(panels)]
         minimums = [minimum for _, minimum in numbers]
         scales = [dots.scales(scale) for scale, _ in numbers]
-    with cgutils.for_range(builder, builder.sdiv(weights.of_block, together)) as outer:
-        partial = [[dots.slots() for _ in range(panels)] for _ in range(rows)]
-        with cgutils.for_range(builder, together) as loop:
-            number = builder.add(builder.mul(outer.index, together), loop.index)
-            group = builder.add(builder.mul(block, weights.of_block), number)
-            for p in range(panels):
-                fetch_group(builder, weights, panels + p, group)
-            of_panels = [weights.quads(p, group) for p in range(panels)]
-            for n, quads in enumerate(zip(*of_panels, strict=True)):
-                place = builder.add(builder.mul(group, constant(GROUP)), constant(QUAD * n))
-                pieces = [dots.weights(quad) for quad in quads]
-                for r in range(rows):
-                    four = dots.inputs(x.codes, builder.add(builder.mul(x.inputs, constant(r)), place))
-                    for slots, piece in zip(partial[r], pieces, strict=True):
-                        dots.add(slots, piece, four)
-                if depth == 1:
-                    _drain(builder, dots, partial, scales, sums)
+    partial = [[dots.slots() for _ in range(panels)] for _ in range(rows)]
+
+    def add(number: Any) -> None:
+        """Add the products of a group of the block."""
+        group = builder.add(builder.mul(block, weights.of_block), number)
+        for p in range(panels):
+            fetch_group(builder, weights, panels + p, group)
+        of_panels = [weights.quads(p, group) for p in range(panels)]
+        for n, quads in enumerate(zip(*of_panels, strict=True)):
+            place = builder.add(builder.mul(group, constant(GROUP)), constant(QUAD * n))
+            pieces = [dots.weights(quad) for quad in quads]
+            for r in range(rows):
+                four = dots.inputs(x.codes, builder.add(builder.mul(x.inputs, constant(r)), place))
+                for slots, piece in zip(partial[r], pieces, strict=True):
+                    dots.add(slots, piece, four)
+            if depth == 1:
+                _drain(builder, dots, partial, scales, sums)
+
+    def drain() -> None:
         if depth > 1:
             _drain(builder, dots, partial, scales, sums)
+
+    if weights.few_groups:
+        for number in range(weights.few_groups):
+            add(constant(number))
+            if (number + 1) % max(1, depth // 2) == 0 or number + 1 == weights.few_groups:
+                drain()
+    else:
+        with cgutils.for_range(builder, builder.sdiv(weights.of_block, together)) as outer:
+            with cgutils.for_range(builder, together) as loop:
+                add(builder.add(builder.mul(outer.index, together), loop.index))
+            drain()
     taken = weights.offset - dots.less * weights.signed
     for r, row in enumerate(sums):
         total = _total(builder, weights, x, r, block)
