@@ -1,6 +1,6 @@
 """Products of rows in 8 bits: the sums they should be, whatever the rows beside them and the instructions."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +9,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from specchat.engine.cpu import compiled
+from specchat.engine.cpu import compiled, packed
 from specchat.engine.cpu.packed import Packed, format_of, look_up
 from specchat.engine.cpu.products import dots, integers, products
 from specchat.engine.cpu.products.dots import WAYS, Dots
@@ -115,18 +115,23 @@ class _Imitated(WAYS["AVX-512 VNNI"]):  # type: ignore[misc]
 
 
 @pytest.fixture
-def by(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, type[Dots]], None]]:
-    """Multiply in another way: what is compiled for it is neither kept nor taken for what there is."""
+def by(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, type[Dots]], None]:
+    """Multiply in another way: what is compiled for it is neither kept in files nor taken for what there is."""
+    tables = []
+
+    def kernels(form: int) -> NDArray[np.int64]:
+        # Products have the address of their table.
+        tables.append(products.kernels.__wrapped__(form))
+        return tables[-1]
 
     def use(name: str, way: type[Dots]) -> None:
         monkeypatch.setitem(WAYS, name, way)
         monkeypatch.setattr(dots, "way", lambda: name)
         monkeypatch.setattr(integers, "way", lambda: name)
         monkeypatch.setattr(compiled, "caches_code", lambda: False)
-        products.kernels.cache_clear()
+        monkeypatch.setattr(packed, "kernels", kernels)
 
-    yield use
-    products.kernels.cache_clear()
+    return use
 
 
 @pytest.mark.parametrize("name", ["int8", "int4 of 64 with zeros", "Q5_K", "Q6_K", "IQ4_XS"])
