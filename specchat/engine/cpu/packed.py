@@ -159,7 +159,9 @@ def pieces(
     """
     parts, (outputs, inputs) = weight.parts if isinstance(weight, Joined) else (weight,), weight.shape
     spans = [*zip((0, *ends), (*ends, outputs), strict=True)]
-    forms = [(part, BlockForm.of(form)) for part in parts if (form := format_of(part, activations)) >= BLOCKED]
+    # The format of a dense part takes a look at all of its numbers.
+    in_blocks = [(part, format_of(part, activations)) for part in parts if not isinstance(part, Tensor)]
+    forms = [(part, BlockForm.of(form)) for part, form in in_blocks if form >= BLOCKED]
     if any(form.has_totals and not form.rounded and inputs > MOST_BLOCKS * block_of(part) for part, form in forms):
         return None
     orders = [getattr(part, "order", None) for part in parts]

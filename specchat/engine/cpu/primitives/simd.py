@@ -174,10 +174,27 @@ def fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
 
 
 def broadcast(builder: Any, scalar: Any, lanes: int = LANES) -> Any:
-    """Vector with `scalar` in every lane."""
-    unset = ir.Constant(ir.VectorType(F32, lanes), ir.Undefined)
+    """Vector with `scalar`, a float32 or int32, in every lane."""
+    unset = ir.Constant(ir.VectorType(scalar.type, lanes), ir.Undefined)
     one = builder.insert_element(unset, scalar, ir.Constant(I32, 0))
     return builder.shuffle_vector(one, unset, ir.Constant(ir.VectorType(I32, lanes), [0] * lanes))
+
+
+def words(value: int) -> Any:
+    """Constant int32 [LANES] of one number."""
+    return ir.Constant(WORDS, [value] * LANES)
+
+
+def masked(builder: Any, numbers: Any, mask: int) -> Any:
+    """Bits of int32 [LANES]."""
+    return builder.and_(numbers, words(mask))
+
+
+def shifted(builder: Any, numbers: Any, right: int) -> Any:
+    """Numbers int32 [LANES] shifted to the right, or to the left by a negative number."""
+    if not right:
+        return numbers
+    return builder.lshr(numbers, words(right)) if right > 0 else builder.shl(numbers, words(-right))
 
 
 def reduce_lanes(builder: Any, vector: Any, join: Callable[[Any, Any], Any]) -> Any:

@@ -18,8 +18,11 @@ from specchat.engine.cpu.primitives.simd import (
     fma,
     instruction,
     load,
+    masked,
+    shifted,
     splat,
     wide_vectors,
+    words,
 )
 from specchat.engine.formats.format import SUPER_BLOCK
 from specchat.engine.memory.vectors import LANES
@@ -186,17 +189,17 @@ class BlockReader:
             place = builder.add(low, constant(LANES * number))
             return builder.sitofp(self._bytes("address", place, 1), VECTOR)
         if form.coded and high is None:
-            return look_up(builder, self._fields["code"], self._table, _shifted(builder, low, form.low * number))
+            return look_up(builder, self._fields["code"], self._table, shifted(builder, low, form.low * number))
         # The word is shifted where its numbers would need further masks.
         begin = self.unit if aligned else form.low * number % SPAN
-        low = _shifted(builder, low, form.low * number - begin)
-        found = _masked(builder, low, (1 << form.low) - 1 << begin)
+        low = shifted(builder, low, form.low * number - begin)
+        found = masked(builder, low, (1 << form.low) - 1 << begin)
         if high is not None:
             above = begin + form.low
-            high = _shifted(builder, high, form.high * form.field(number) - above)
-            found = builder.or_(found, _masked(builder, high, (1 << form.high) - 1 << above))
+            high = shifted(builder, high, form.high * form.field(number) - above)
+            found = builder.or_(found, masked(builder, high, (1 << form.high) - 1 << above))
         if form.coded:
-            return look_up(builder, self._fields["code"], self._table, _shifted(builder, found, begin))
+            return look_up(builder, self._fields["code"], self._table, shifted(builder, found, begin))
         return builder.sitofp(found, VECTOR)
 
     @property
@@ -254,9 +257,9 @@ class BlockReader:
     def _powers(self, first: Any) -> Any:
         """Powers of two by their exponents; that of 0 is below the normal numbers, half of the next one's."""
         builder = self._builder
-        words = _shifted(builder, builder.zext(self._bytes("scales", first, 1), WORDS), -MANTISSA)
-        least = _words(1 << MANTISSA - 1)
-        return builder.bitcast(builder.select(builder.icmp_signed(">", words, least), words, least), VECTOR)
+        bits = shifted(builder, builder.zext(self._bytes("scales", first, 1), WORDS), -MANTISSA)
+        least = words(1 << MANTISSA - 1)
+        return builder.bitcast(builder.select(builder.icmp_signed(">", bits, least), bits, least), VECTOR)
 
     def _zeros(self, place: Any) -> Any:
         return self._builder.sitofp(self._bytes("shifts", place, 1), VECTOR)
@@ -293,14 +296,14 @@ def look_up(builder: Any, code: Any, table: Any, indices: Any) -> Any:
     found = ir.Constant(VECTOR, ir.Undefined)
     for lane in range(LANES):
         place = ir.Constant(I32, lane)
-        index = builder.zext(builder.extract_element(_masked(builder, indices, 15), place), I64)
+        index = builder.zext(builder.extract_element(masked(builder, indices, 15), place), I64)
         found = builder.insert_element(found, load(builder, code, index, F32, 4), place)
     return found
 
 
 def _chosen(builder: Any, table: Any, indices: Any) -> Any:
     """Look up in both halves of a table, and choose by the fourth bit."""
-    upper = builder.icmp_signed("<", builder.shl(indices, _words(28)), _words(0))
+    upper = builder.icmp_signed("<", builder.shl(indices, words(28)), words(0))
     halves = [_lanes(builder, table, first) for first in (0, LANES // 2)]
     found = [
         [
@@ -320,18 +323,3 @@ def _lanes(builder: Any, vector: Any, first: int) -> Any:
 
 def _numbers(values: Any) -> Any:
     return ir.Constant(ir.VectorType(I32, len(values)), list(values))
-
-
-def _words(value: int) -> Any:
-    return ir.Constant(WORDS, [value] * LANES)
-
-
-def _masked(builder: Any, words: Any, mask: int) -> Any:
-    return builder.and_(words, _words(mask))
-
-
-def _shifted(builder: Any, words: Any, right: int) -> Any:
-    """Words shifted to the right, or to the left by a negative number."""
-    if not right:
-        return words
-    return builder.lshr(words, _words(right)) if right > 0 else builder.shl(words, _words(-right))

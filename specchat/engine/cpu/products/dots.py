@@ -11,7 +11,18 @@ from llvmlite import ir
 from numba.core import cgutils
 from numba.core.registry import cpu_target
 
-from specchat.engine.cpu.primitives.simd import I32, I64, WORDS, constant, instruction, load
+from specchat.engine.cpu.primitives.simd import (
+    I32,
+    I64,
+    WORDS,
+    broadcast,
+    constant,
+    instruction,
+    load,
+    masked,
+    shifted,
+    words,
+)
 from specchat.engine.memory.vectors import LANES
 
 BYTE = ir.IntType(8)
@@ -42,7 +53,7 @@ class Dots:
 
     def inputs(self, codes: Any, place: Any) -> Any:
         """Four bytes of a row, from `place` on, for all lanes."""
-        return self._everywhere(load(self._builder, codes, place, I32, 1))
+        return broadcast(self._builder, load(self._builder, codes, place, I32, 1), self.lanes)
 
     def slots(self) -> list[Any]:
         """Slots of new sums, of zeros."""
@@ -88,30 +99,22 @@ class Dots:
             before = builder.add(before, product)
         return before
 
-    def _byte(self, words: Any, byte: int, signed: bool) -> Any:
-        builder, many = self._builder, words.type.count
-        raised = builder.shl(words, ir.Constant(words.type, [24 - 8 * byte] * many))
-        return (builder.ashr if signed else builder.lshr)(raised, ir.Constant(words.type, [24] * many))
+    def _byte(self, numbers: Any, byte: int, signed: bool) -> Any:
+        builder, many = self._builder, numbers.type.count
+        raised = builder.shl(numbers, ir.Constant(numbers.type, [24 - 8 * byte] * many))
+        return (builder.ashr if signed else builder.lshr)(raised, ir.Constant(numbers.type, [24] * many))
 
     def _summed(self, piece: Any, scale: Any) -> Any:
         return piece if scale is None else self._builder.mul(piece, scale)
 
-    def _pieces(self, words: Any) -> Pieces:
+    def _pieces(self, numbers: Any) -> Pieces:
         if self.lanes == LANES:
-            return [words]
+            return [numbers]
         kind = ir.VectorType(I32, self.lanes)
         return [
-            self._builder.shuffle_vector(words, words, ir.Constant(kind, [*range(first, first + self.lanes)]))
+            self._builder.shuffle_vector(numbers, numbers, ir.Constant(kind, [*range(first, first + self.lanes)]))
             for first in range(0, LANES, self.lanes)
         ]
-
-    def _everywhere(self, word: Any) -> Any:
-        unset = ir.Constant(self._words, ir.Undefined)
-        one = self._builder.insert_element(unset, word, ir.Constant(I32, 0))
-        return self._builder.shuffle_vector(one, unset, ir.Constant(self._words, [0] * self.lanes))
-
-    def _bytes(self, words: Any) -> Any:
-        return self._builder.bitcast(words, ir.VectorType(BYTE, 4 * self.lanes))
 
 
 class _Vnni(Dots):
@@ -121,7 +124,7 @@ class _Vnni(Dots):
 
     def weights(self, quads: Any) -> Pieces:
         if self._signed:
-            quads = self._builder.xor(quads, ir.Constant(WORDS, [-0x7F7F7F80] * LANES))
+            quads = self._builder.xor(quads, words(-0x7F7F7F80))
         return self._pieces(quads)
 
     def _add(self, before: Any, weights: Any, inputs: Any) -> Any:
@@ -135,16 +138,23 @@ class _HalfVnni(_Vnni):
     lanes = 8
 
 
-class _Avx2(Dots):
-    """`vpmaddubsw`, whose sums of two products have 16 bits; signs of weights go to the inputs."""
-
-    lanes = 8
+class _Bytewise(Dots):
+    """Instructions that take vectors of bytes."""
 
     def weights(self, quads: Any) -> Pieces:
         return [self._bytes(piece) for piece in self._pieces(quads)]
 
     def inputs(self, codes: Any, place: Any) -> Any:
         return self._bytes(super().inputs(codes, place))
+
+    def _bytes(self, numbers: Any) -> Any:
+        return self._builder.bitcast(numbers, ir.VectorType(BYTE, 4 * self.lanes))
+
+
+class _Avx2(_Bytewise):
+    """`vpmaddubsw`, whose sums of two products have 16 bits; signs of weights go to the inputs."""
+
+    lanes = 8
 
     @classmethod
     def depth(cls, most: int) -> int:
@@ -163,8 +173,8 @@ class _Avx2(Dots):
 
     def scales(self, numbers: Any) -> Pieces:
         builder = self._builder
-        low = builder.and_(numbers, ir.Constant(WORDS, [0xFFFF] * LANES))
-        both = builder.or_(low, builder.shl(numbers, ir.Constant(WORDS, [16] * LANES)))
+        low = masked(builder, numbers, 0xFFFF)
+        both = builder.or_(low, shifted(builder, numbers, -16))
         return [builder.bitcast(piece, self._sums()) for piece in self._pieces(both)]
 
     def _summed(self, piece: Any, scale: Any) -> Any:
@@ -172,16 +182,10 @@ class _Avx2(Dots):
         return instruction(self._builder, "llvm.x86.avx2.pmadd.wd", self._words, [piece, scale])
 
 
-class _Arm(Dots):
+class _Arm(_Bytewise):
     """`sdot`, of signed bytes; unsigned weights have at most seven bits."""
 
     lanes = 4
-
-    def weights(self, quads: Any) -> Pieces:
-        return [self._bytes(piece) for piece in self._pieces(quads)]
-
-    def inputs(self, codes: Any, place: Any) -> Any:
-        return self._bytes(super().inputs(codes, place))
 
     def _add(self, before: Any, weights: Any, inputs: Any) -> Any:
         return instruction(self._builder, "llvm.aarch64.neon.sdot.v4i32.v16i8", self._words, [before, weights, inputs])

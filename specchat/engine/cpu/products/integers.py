@@ -16,9 +16,12 @@ from specchat.engine.cpu.primitives.simd import (
     constant,
     fma,
     load,
+    masked,
     primitive,
+    shifted,
     splat,
     store,
+    words,
 )
 from specchat.engine.cpu.products.blocks import GROUP, ZEROS, BlockReader
 from specchat.engine.cpu.products.dots import WAYS, Dots, look_up_bytes, way
@@ -73,10 +76,10 @@ class ByteReader(BlockReader):
             return [load(builder, self._fields["address"], builder.add(first, constant(n)), WORDS) for n in (0, LANES)]
         low = self._pairs("address", place, form.low)
         mask = _repeated((1 << form.low) - 1)
-        found = [builder.and_(low, mask), builder.and_(_right(builder, low, form.low), mask)]
+        found = [masked(builder, low, mask), masked(builder, shifted(builder, low, form.low), mask)]
         if form.high:
             high, mask = self._pairs("high", place, form.high), _repeated((1 << form.high) - 1 << form.low)
-            above = [builder.and_(_right(builder, high, shift - form.low), mask) for shift in (0, form.high)]
+            above = [masked(builder, shifted(builder, high, shift - form.low), mask) for shift in (0, form.high)]
             found = [builder.or_(one, other) for one, other in zip(found, above, strict=True)]
         return [look_up_bytes(builder, self._fields["code"], quad) for quad in found] if form.coded else found
 
@@ -86,23 +89,23 @@ class ByteReader(BlockReader):
         if bits == 2:
             first = builder.mul(place, constant(2))
             octets = load(builder, self._fields[field], first, ir.VectorType(ir.IntType(8), 2 * LANES), 1)
-            words = builder.bitcast(builder.zext(octets, ir.VectorType(ir.IntType(16), 2 * LANES)), WORDS)
-            return builder.or_(words, _right(builder, words, -4))
-        words = builder.zext(self._bytes(field, place, bits), WORDS)
+            found = builder.bitcast(builder.zext(octets, ir.VectorType(ir.IntType(16), 2 * LANES)), WORDS)
+            return builder.or_(found, shifted(builder, found, -4))
+        found = builder.zext(self._bytes(field, place, bits), WORDS)
         if bits == 1:
-            halves = builder.or_(words, _right(builder, words, -12))
-            words = builder.and_(halves, ir.Constant(WORDS, [0x000F000F] * LANES))
-            return builder.or_(words, _right(builder, words, -6))
-        return words
+            halves = builder.or_(found, shifted(builder, found, -12))
+            found = masked(builder, halves, 0x000F000F)
+            return builder.or_(found, shifted(builder, found, -6))
+        return found
 
     def group(self, panel: int, group: Any) -> Any:
         return self.quads(panel, group)
 
     def value(self, group: Any, number: int, aligned: bool = False) -> Any:
         quad, byte = divmod(number, QUAD) if self._form.low == GROUP else (number % 2, number // 2)
-        raised = self._builder.shl(group[quad], ir.Constant(WORDS, [24 - 8 * byte] * LANES))
+        raised = self._builder.shl(group[quad], words(24 - 8 * byte))
         right = self._builder.ashr if self.signed else self._builder.lshr
-        return self._builder.sitofp(right(raised, ir.Constant(WORDS, [24] * LANES)), VECTOR)
+        return self._builder.sitofp(right(raised, words(24)), VECTOR)
 
     @property
     def few_groups(self) -> int:
@@ -135,7 +138,7 @@ class ByteReader(BlockReader):
         values, scales = builder.sitofp(sums, VECTOR), broadcast(builder, scale)
         if shift is None:
             return fma(builder, builder.fmul(values, scales), of_weights, onto)
-        numbers = builder.sitofp(total if total.type == WORDS else _everywhere(builder, total), VECTOR)
+        numbers = builder.sitofp(total if total.type == WORDS else broadcast(builder, total), VECTOR)
         less = builder.fneg(numbers)
         if self._form.shifts == ZEROS:
             return fma(builder, builder.fmul(fma(builder, less, shift, values), scales), of_weights, onto)
@@ -217,7 +220,7 @@ def _slots(builder: Any, rows: int, panels: int) -> list[list[Any]]:
     """Slots of sums by row and panel: int32 [LANES], zeros."""
     found = [[cgutils.alloca_once(builder, WORDS) for _ in range(panels)] for _ in range(rows)]
     for slot in (slot for row in found for slot in row):
-        builder.store(ir.Constant(WORDS, [0] * LANES), slot)
+        builder.store(words(0), slot)
     return found
 
 
@@ -285,12 +288,12 @@ def _add_block(
         total = _total(builder, weights, x, r, block)
         for p, slot in enumerate(row):
             if taken:
-                less = _everywhere(builder, builder.mul(_brief(builder, weights, total), ir.Constant(I32, taken)))
+                less = broadcast(builder, builder.mul(_brief(builder, weights, total), ir.Constant(I32, taken)))
                 if weights.by_supers:
                     less = builder.mul(less, numbers[p][0])
                 builder.store(builder.sub(builder.load(slot), less), slot)
             if minimums[p] is not None:
-                added = builder.mul(_everywhere(builder, _brief(builder, weights, total)), minimums[p])
+                added = builder.mul(broadcast(builder, _brief(builder, weights, total)), minimums[p])
                 builder.store(builder.add(builder.load(shifts[r][p]), added), shifts[r][p])
 
 
@@ -306,18 +309,6 @@ def _drain(builder: Any, dots: Dots, partial: list[list[Any]], scales: list[Any]
             builder.store(builder.add(builder.load(total), dots.summed(slots, scale)), total)
 
 
-def _repeated(byte: int) -> Any:
-    return ir.Constant(WORDS, [byte * 0x01010101 - (1 << 32) * (byte > 127)] * LANES)
-
-
-def _right(builder: Any, words: Any, by: int) -> Any:
-    """Words shifted to the right, or to the left by a negative number."""
-    if not by:
-        return words
-    return (builder.lshr if by > 0 else builder.shl)(words, ir.Constant(WORDS, [abs(by)] * LANES))
-
-
-def _everywhere(builder: Any, word: Any) -> Any:
-    unset = ir.Constant(WORDS, ir.Undefined)
-    one = builder.insert_element(unset, word, ir.Constant(I32, 0))
-    return builder.shuffle_vector(one, unset, ir.Constant(WORDS, [0] * LANES))
+def _repeated(byte: int) -> int:
+    """An int32 of four equal bytes."""
+    return int.from_bytes(bytes([byte] * 4), "little", signed=True)

@@ -20,6 +20,7 @@ from specchat.engine.cpu.primitives.simd import (
     primitive,
     reduce_lanes,
     splat,
+    words,
 )
 from specchat.engine.formats.int8_rows import LEAST_PEAK, MOST
 from specchat.engine.memory.vectors import LANES
@@ -64,7 +65,7 @@ def round_rows(
             before = builder.mul(part, number)
             source = builder.add(builder.mul(x_row, row.index), before)
             out = builder.add(builder.mul(inputs, row.index), before)
-            builder.store(_words(0), total)
+            builder.store(words(0), total)
 
             def write(
                 place: Any, source: Any = source, out: Any = out, factor: Any = factor, usable: Any = usable
@@ -84,10 +85,10 @@ def round_rows(
 def _largest(builder: Any, x: Any, first: Any, block: Any) -> Any:
     """Bits of the largest magnitude of a block; NaN is larger than infinity."""
     largest = cgutils.alloca_once(builder, WORDS)
-    builder.store(_words(0), largest)
+    builder.store(words(0), largest)
 
     def compare(place: Any) -> None:
-        bits = builder.and_(load(builder, x, builder.add(first, place), WORDS), _words(_MAGNITUDE))
+        bits = builder.and_(load(builder, x, builder.add(first, place), WORDS), words(_MAGNITUDE))
         builder.store(_larger(builder, builder.load(largest), bits), largest)
 
     each_vector(builder, block, compare)
@@ -108,10 +109,6 @@ def _scale(builder: Any, bits: Any) -> tuple[Any, Any, Any]:
 
 def _larger(builder: Any, a: Any, b: Any) -> Any:
     return builder.select(builder.icmp_signed(">", a, b), a, b)
-
-
-def _words(value: int) -> Any:
-    return ir.Constant(WORDS, [value] * LANES)
 
 
 def _constant(values: list[int]) -> Any:
