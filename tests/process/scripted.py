@@ -131,8 +131,8 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
         raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
     if pair.id == "gpu":
         raise RuntimeError("Triton Error [CUDA]: an illegal instruction was encountered")
-    GpuRecord.use(card := GpuRecord.of("a card"))
-    if pair.id == "gpu or cpu" and pair.target.device != "cpu" and not card.wrong("kernels"):
+    GpuRecord.use(card := GpuRecord.of("a card"), pair=pair.id)
+    if pair.id == "gpu or cpu" and pair.target.device != "cpu" and not card.wrong("kernels", pair.id):
         raise GpuLost(pair, "CUDA error: an illegal memory access was encountered")
     if pair.id == "checked":
         card.begin("kernels")

@@ -18,7 +18,7 @@ from specchat.engine.gpu_checks import card
 from specchat.engine.hardware.accelerator import Accelerator, find_accelerator
 from specchat.engine.hardware.gpu import Gpu
 from specchat.engine.hardware.gpu_counters import bus_rate
-from specchat.engine.hardware.gpu_failure import GpuLost, first_line, is_gpu_failure
+from specchat.engine.hardware.gpu_failure import REPORT, UNTIL, GpuLost, first_line, is_gpu_failure
 from specchat.engine.hardware.gpu_record import GpuRecord
 from specchat.engine.hardware.out_of_memory import ran_out
 from specchat.engine.hardware.threads import CORES, leave_one_core
@@ -166,7 +166,7 @@ def load(
         if is_gpu_failure(error):
             raise GpuLost(files.pair, reason) from None
     if placement.otherwise is None or (kernels and torch.cuda.is_available()):
-        raise KernelsUnsupported(f"the GPU failed ({reason})", fault=True)
+        raise KernelsUnsupported(f"the GPU failed ({reason})", REPORT)
     bar.show("the GPU failed; going to the CPU", 0.1)
     GpuRecord.use(None)
     if full and torch.cuda.is_available():
@@ -231,12 +231,12 @@ def _check_gpu_runs(pair: PairSpec, machine: Machine, target: ModelConfig) -> No
         return
     if isinstance(machine.gpu, Gpu):
         if reason := gpu_need.unsupported(target):
-            raise KernelsUnsupported(reason, fault=False)
+            raise KernelsUnsupported(reason)
         return
     found = find_accelerator()
     if isinstance(found, Accelerator):
         ours = found.kind == "cuda" and torch.version.hip is None
-        raise KernelsUnsupported(machine.gpu if ours else "specchat's own kernels are for NVIDIA GPUs", fault=False)
+        raise KernelsUnsupported(machine.gpu if ours else "specchat's own kernels are for NVIDIA GPUs")
 
 
 def _check_kernels(pair: PairSpec, notify: Callable[[str], None]) -> None:
@@ -248,14 +248,15 @@ def _check_kernels(pair: PairSpec, notify: Callable[[str], None]) -> None:
     """
     from specchat.engine.gpu_checks import remembered  # imports Triton
 
-    GpuRecord.use(card.record())
+    record = card.record()
+    GpuRecord.use(record, pair=pair.id)
     try:
-        wrong = remembered.wrong(notify)
+        wrong = remembered.wrong(pair.id, notify)
     except Exception as error:
         logging.getLogger(__name__).info("the GPU failed its checks", exc_info=True)
         raise GpuLost(pair, first_line(error)) from None
     if wrong:
-        raise KernelsUnsupported(wrong, fault=True)
+        raise KernelsUnsupported(wrong, UNTIL if record.passes("kernels", pair.id) else REPORT)
 
 
 def _frequent(pair: PairSpec, tokenizer: Tokenizer, eos: Collection[int]) -> tuple[tuple[int, ...] | None, str]:
