@@ -11,12 +11,13 @@ import torch
 
 from specchat.engine.cpu import compiled
 from specchat.engine.cross_tokenizer.vocabulary_map import VocabularyMap
+from specchat.engine.device import page_locked
 from specchat.engine.errors import EngineError, ModelError, PageLockRefused
 from specchat.engine.fetch.hub import locate
 from specchat.engine.formats.activations import rounding_of
 from specchat.engine.gpu_checks import card
 from specchat.engine.hardware.accelerator import Accelerator, find_accelerator
-from specchat.engine.hardware.gpu import Gpu
+from specchat.engine.hardware.gpu import CHOSEN, Gpu
 from specchat.engine.hardware.gpu_counters import bus_rate
 from specchat.engine.hardware.gpu_failure import REPORT, UNTIL, GpuLost, first_line, is_gpu_failure
 from specchat.engine.hardware.gpu_record import GpuRecord
@@ -29,7 +30,7 @@ from specchat.engine.loading.next_best import KernelsUnsupported
 from specchat.engine.memory import devices, gpu_need
 from specchat.engine.memory.devices import Machine, Placement, place
 from specchat.engine.memory.need import Model, describe_experts
-from specchat.engine.memory.plan import Plan, context_of, shortened
+from specchat.engine.memory.plan import GIB, Plan, context_of, shortened
 from specchat.engine.protocol.events import Loading
 from specchat.engine.protocol.pair import ModelSource, PairSpec
 from specchat.engine.runners.host import NativeModel
@@ -187,12 +188,26 @@ def _placed(files: _Files, bar: _Bar) -> Placement:
     placement = place(pair, target, files.draft, context, machine, threads)
     if placement.plan.target.place == "cuda" and torch.cuda.is_available():
         _check_kernels(pair, lambda part: bar.show(f"preparing the GPU: {part}", 0.1))
+        asked = placement.plan.locked
+        if asked and (lockable := page_locked.lockable(asked, CHOSEN.device)) < asked:
+            machine = replace(machine, lockable=lockable)
+            placement = place(pair, target, files.draft, context, machine, threads)
+            placement = replace(placement, note=_unlocked(placement.plan, asked))
     with bar.compiling(placement.plan):
         if any(model.compiled for model in placement.plan.models):
             if compiled.unavailable():
                 placement = place(pair, target, files.draft, context, machine)
             compiled.unavailable(compiled.CHOICE)  # chosen now, not in the first reply
     return placement
+
+
+def _unlocked(plan: Plan, asked: int) -> str:
+    """Note that the system locks less main memory for the GPU than `asked`, and what became of the pair."""
+    otherwise = "the rest lies on the GPU" if plan.target.place == "cuda" else "the pair runs on the CPU"
+    return (
+        f"the GPU was to read {asked / GIB:.1f} GiB of main memory, and the system locks some "
+        f"{(plan.lockable or 0) / GIB:.1f} for it (WSL 1 in all, 0.5 in Docker), so {otherwise}"
+    )
 
 
 def _read(files: _Files, plan: Plan, note: str, bar: _Bar, shared: NativeModel | None, started: float) -> Session:
