@@ -63,15 +63,6 @@ def _newest(folder: Path) -> int:
     return newest
 
 
-def is_private(folder: Path) -> bool:
-    """True for a folder of this user that nobody else may enter."""
-    try:
-        found = os.lstat(folder)
-    except OSError:
-        return False
-    return folder.is_dir() and not folder.is_symlink() and found.st_uid == os.getuid() and not found.st_mode & 0o077
-
-
 @contextmanager
 def locked(path: Path) -> Iterator[int | None]:
     """The lock beside the socket at `path`, as a descriptor; None where another process holds it.

@@ -31,9 +31,9 @@ from specchat.engine.protocol.events import (
 )
 from specchat.engine.protocol.port import EnginePort
 from specchat.engine.protocol.requests import Cancel, Change, Count, Generate, Load, Request, Shutdown
-from specchat.private import opener
+from specchat.private import is_private, opener
 from specchat.resident import handshake
-from specchat.resident.address import address, is_private, locked
+from specchat.resident.address import address, locked
 from specchat.resident.workers import Restart, Restarted
 
 JOIN_S = 5.0

@@ -192,7 +192,7 @@ def _placed(files: _Files, bar: _Bar) -> Placement:
         if asked and (lockable := page_locked.lockable(asked, CHOSEN.device)) < asked:
             machine = replace(machine, lockable=lockable)
             placement = place(pair, target, files.draft, context, machine, threads)
-            placement = replace(placement, note=_unlocked(placement.plan, asked))
+            placement = replace(placement, note=noted(placement.note, _unlocked(placement.plan, asked)))
     with bar.compiling(placement.plan):
         if any(model.compiled for model in placement.plan.models):
             if compiled.unavailable():

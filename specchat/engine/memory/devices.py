@@ -114,6 +114,8 @@ def place(
         if not fits(chosen, machine.available) and fits(laid_out("cpu"), machine.available):
             chosen, note = laid_out("cpu"), f"the pair does not fit the free memory of the GPU ({machine.gpu.name})"
     check_fits(chosen, machine.available, pair.name)
+    if chosen.target.place == "cuda" and isinstance(machine.gpu, Gpu):
+        note = machine.gpu.note
     fallback = laid_out("cpu") if wanted == "auto" and chosen.target.place == "cuda" and not requested else None
     return Placement(chosen, note, fallback if fallback and fits(fallback, machine.available) else None)
 
