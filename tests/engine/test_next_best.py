@@ -18,7 +18,7 @@ from specchat.engine.hardware.accelerator import Accelerator, find_accelerator, 
 from specchat.engine.hardware.gpu import CHOSEN, Gpu
 from specchat.engine.hardware.gpu_failure import REPORT, UNTIL, GpuLost, without_gpu
 from specchat.engine.hardware.gpu_record import UNENDED, VARIABLE, Boot, GpuRecord
-from specchat.engine.loading import hf, load, native, next_best
+from specchat.engine.loading import hf, load, native, next_best, placing
 from specchat.engine.memory import devices
 from specchat.engine.memory.devices import Machine
 from specchat.engine.memory.plan import GIB
@@ -122,7 +122,7 @@ def transformers(monkeypatch: pytest.MonkeyPatch) -> Transformers:
     """With a GPU that torch has and the kernels cannot use."""
     made, found = Transformers(), Accelerator("cuda", "Tesla T4", 12 * GIB)
     monkeypatch.setattr(hf, "load", made)
-    for module in (native, next_best):
+    for module in (placing, next_best):
         monkeypatch.setattr(module, "find_accelerator", lambda: found)
     monkeypatch.setattr(card, "record", lambda: GpuRecord.of("T4"))
     monkeypatch.setattr(devices, "this_machine", machine(Machine(OLD, 64 * GIB)))
@@ -166,7 +166,7 @@ def test_an_old_card_runs_by_transformers_and_says_so(transformers: Transformers
 def test_other_makers_cards_run_by_transformers(
     transformers: Transformers, pair: PairSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (native, next_best):
+    for module in (placing, next_best):
         monkeypatch.setattr(module, "find_accelerator", lambda: Accelerator("mps", "Apple GPU", None))
     told = "Specchat's own kernels are for NVIDIA GPUs, so transformers runs p on Apple GPU."
     assert loaded(pair).info.notes.warning == told
@@ -448,7 +448,7 @@ def test_a_damaged_record_is_as_good_as_none(content: str, tmp_path: Path) -> No
 def test_transformers_itself_runs_a_pair_there(pair: PairSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU of another maker, for which main memory stands."""
     found = Accelerator("xpu", "Intel Arc", None)
-    for module in (native, next_best, hf):
+    for module in (placing, next_best, hf):
         monkeypatch.setattr(module, "find_accelerator", lambda: found)
     monkeypatch.setattr(hf, "kind", lambda: "cpu")
     monkeypatch.setattr(devices, "this_machine", machine(Machine("this torch is built without CUDA", 64 * GIB)))
