@@ -303,6 +303,55 @@ def test_every_feature_of_a_recipe_is_captured_as_it_is_launched(tmp_path: Path)
         assert not fake.runtime.problems
 
 
+@pytest.mark.parametrize("strategy", ["plain", "draft", "lookup"])
+def test_replies_with_log_probabilities_launch_nothing_outside_graphs(strategy: str, tiny: tuple[Path, Path]) -> None:
+    """Once each number of rows was captured; those under a grammar take the same passes."""
+    prompt = [5, 6, 7, 5, 6]
+
+    def text(runner: Runner) -> list[int]:
+        runner.target.keep(0)
+        runner.target.begin(list(prompt))
+        runner.drafters[strategy].forget()
+        runner.drafters[strategy].begin(list(prompt))
+        reply = runner.reply(SAMPLINGS["sampled"], list(prompt), (), top=2)
+        assert runner.executor_of(None, 2) is runner.stepwise
+        while len(reply.committed) < len(prompt) + 6:
+            reply.step(runner.drafters[strategy], STRATEGIES[strategy], "coupled")
+        reply.close()
+        return reply.committed[len(prompt) :][:6]
+
+    at_once = text(tiny_runner(tiny, HOST))
+    with fake_torch(1, computes=True) as fake:
+        runner = tiny_runner(tiny, FIRST)
+        assert text(runner) == at_once
+        launched = len(fake.launches)
+        assert launched
+        assert text(runner) == at_once
+        assert len(fake.launches) == launched
+        assert not fake.runtime.problems
+
+
+def test_passes_that_cannot_be_captured_for_want_of_memory_run_eagerly(
+    tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = list[object]()
+
+    def full(_: Graphs, body: object) -> None:
+        tried.append(body)
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    with fake_torch(1, computes=True) as fake:
+        model = tiny_runner(tiny, FIRST).target.model
+        assert isinstance(model, DeviceModel)
+        captured = model.next_logits(5, 0)
+        model._graphs.forget()
+        monkeypatch.setattr(Graphs, "_capture", full)
+        for _ in range(2):
+            assert torch.equal(model.next_logits(5, 0), captured)
+        assert len(tried) == 1, "it was tried in vain at each pass"
+        assert not fake.runtime.problems
+
+
 def test_a_table_of_inputs_is_read_in_main_memory(tmp_path: Path) -> None:
     """In captures too; its memory is unlocked when it is released, and a system that does not lock it says so."""
     folder = checkpoint(tmp_path / "target", **changes("gemma4_e"))
