@@ -26,9 +26,11 @@ from specchat.engine.cpu.products.blocks import (
     ZEROS,
     BlockForm,
 )
-from specchat.engine.cpu.products.products import MOST_BLOCKS, kernels, row_reader
-from specchat.engine.cpu.products.tiles import BFLOAT16, FLOAT16, FLOAT32, INT8
+from specchat.engine.cpu.products.columns import MOST_BLOCKS, row_reader
+from specchat.engine.cpu.products.products import kernels
+from specchat.engine.cpu.products.tiles import BFLOAT16, FLOAT16, FLOAT32, INT8, PAIRS
 from specchat.engine.cpu.unpacking import unpack
+from specchat.engine.formats.bfloat16_rows import to_bfloat16
 from specchat.engine.formats.gguf import SIZES, block_of_zeros
 from specchat.engine.formats.int8_rows import code_factor, takes_int8_rows
 from specchat.engine.formats.layout import Blocks, EightBit, FileRows, FourBit, Joined, Plain, Weight, WordBlocks
@@ -197,6 +199,8 @@ def format_of(weight: Plain, activations: Activations = "float32") -> int:
             return _form(block_of_zeros(kind)).form
         case WordBlocks():
             raise TypeError("in the order of a GPU's kernels")
+    if activations == "bfloat16":
+        return PAIRS
     if weight.dtype == torch.float32:
         for dtype, half in ((torch.float16, FLOAT16), (torch.bfloat16, BFLOAT16)):
             if torch.equal(weight.to(dtype).float(), weight):
@@ -255,6 +259,8 @@ def stored_numbers(weight: Tensor | EightBit, kind: int) -> NDArray[Any]:
         return weight.values.numpy()
     if kind == FLOAT16:
         return weight.to(torch.float16).numpy()
+    if kind == PAIRS:
+        return to_bfloat16(weight).view(torch.int16).contiguous().numpy().view("<u4")
     if kind == BFLOAT16:
         return weight.to(torch.bfloat16).view(torch.int16).numpy()
     return weight.numpy()

@@ -26,8 +26,8 @@ from specchat.engine.cpu.primitives.simd import (
 from specchat.engine.cpu.products.blocks import GROUP, BlockReader
 from specchat.engine.memory.vectors import LANES
 
-FLOAT32, FLOAT16, BFLOAT16, INT8 = range(4)
-"""Storage formats of the weights of a product, beside those in blocks."""
+FLOAT32, FLOAT16, BFLOAT16, INT8, PAIRS = range(5)
+"""Storage formats of the weights of a product, beside those in blocks; PAIRS are bfloat16 (`pairs.py`)."""
 WIDTHS = {FLOAT32: 4, FLOAT16: 2, BFLOAT16: 2, INT8: 1}
 """Bytes of a weight."""
 FETCHING = 2
