@@ -197,7 +197,8 @@ class CpuDecoder(CachedDecoder):
         # Threads share long passes, and each pass is timed.
         shared = self._threads.of(1).most > 1 and not brief(self.config)
         embed, keeps_states = self.packed_embeddings, self.aux_states is not None and skip == NOTHING
-        if shared or embed is None or keeps_states or len(tokens) > TILE or self._inputs is not None:
+        restricted = self._parameters.tokens is not None
+        if shared or embed is None or restricted or keeps_states or len(tokens) > TILE or self._inputs is not None:
             return []
         if (end := start + len(tokens) + chain.limit - 1) > self.context:
             return []
@@ -261,7 +262,7 @@ class CpuDecoder(CachedDecoder):
 
     @property
     def packed_embeddings(self) -> NDArray[Any] | None:
-        return self._parameters.packed_embeddings if self.config.recipe.embed_eps is None else None
+        return self._parameters.embeddings if self.config.recipe.embed_eps is None else None
 
     @property
     def threads(self) -> int:

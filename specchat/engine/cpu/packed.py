@@ -38,6 +38,8 @@ from specchat.engine.formats.quantise import block_scales, by_exponents, dequant
 from specchat.engine.memory.vectors import FEW, LANES, panels_for
 from specchat.engine.protocol.pair import Activations
 
+DENSE = {torch.float32: FLOAT32, torch.float16: FLOAT16, torch.bfloat16: BFLOAT16}
+"""Storage formats of dense weights."""
 CODED = 16
 """Numbers of a table."""
 
@@ -206,7 +208,7 @@ def format_of(weight: Plain, activations: Activations = "float32") -> int:
             if torch.equal(weight.to(dtype).float(), weight):
                 return half
         return FLOAT32
-    return {torch.float16: FLOAT16, torch.bfloat16: BFLOAT16}[weight.dtype]
+    return DENSE[weight.dtype]
 
 
 def block_of(weight: Plain) -> int:
