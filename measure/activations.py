@@ -23,7 +23,7 @@ from specchat.config.paths import demo_model
 from specchat.engine.check_activations import probabilities
 from specchat.engine.divergence import Divergence
 from specchat.engine.llama_cpp.export import export
-from specchat.engine.protocol.pair import QUANTS
+from specchat.engine.protocol.pair import QUANTS, Activations
 from specchat.engine.reference.tensors import CheckpointTensors
 from specchat.engine.weights.checkpoint import Checkpoint
 
@@ -68,24 +68,27 @@ def measure(model: Path, options: Namespace) -> None:
     opened = Checkpoint.open(model)
     read = texts(opened, options.tokens, options.texts)
     whole = CheckpointTensors(opened, options.quant)
-    forms = {"rows": (whole, True)}
+    forms: dict[str, tuple[CheckpointTensors, Activations]] = {}
+    if options.quant or opened.gguf:
+        forms["int8 rows"] = whole, "int8"
     if opened.gguf is None:
         head = CheckpointTensors(replace(opened, head="int8"), options.quant)
-        forms |= {"head": (head, False), "rows and head": (head, True)}
+        forms |= {"int8 head": (head, "float32"), "int8 rows and head": (head, "int8")}
+        forms["bfloat16 rows"] = whole, "bfloat16"
 
-    def compared(tensors: CheckpointTensors, int8_rows: bool) -> Iterator[tuple[Tensor, Tensor]]:
+    def compared(tensors: CheckpointTensors, activations: Activations) -> Iterator[tuple[Tensor, Tensor]]:
         for tokens in read:
             yield from zip(
-                probabilities(opened.config.recipe, whole, tokens, False),
-                probabilities(opened.config.recipe, tensors, tokens, int8_rows),
+                probabilities(opened.config.recipe, whole, tokens, "float32"),
+                probabilities(opened.config.recipe, tensors, tokens, activations),
                 strict=True,
             )
 
-    print("| model | in 8 bits | tokens | mean KL, nats | 99 % below | largest | same likeliest |")
+    print("| model | rounded | tokens | mean KL, nats | 99 % below | largest | same likeliest |")
     print("|---" * 7 + "|")
     with torch.inference_mode():
-        for words, (tensors, int8_rows) in forms.items():
-            found = Divergence.of(compared(tensors, int8_rows))
+        for words, (tensors, activations) in forms.items():
+            found = Divergence.of(compared(tensors, activations))
             shares = f"{found.mean:.2e} | {found.most:.2e} | {found.largest:.2e} | {found.alike:.2%}"
             outliers = options.outliers and f"outliers of {options.outliers:g}"
             name = ", ".join(filter(None, (options.model.name, options.type, options.quant, outliers)))

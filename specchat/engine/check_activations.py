@@ -1,4 +1,4 @@
-"""Measures on a pair's own target what rows in 8 bits do to it: its distributions beside those of float32 rows."""
+"""Measures on a pair's own target what rounding rows does to it: its distributions beside those of float32 rows."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -12,7 +12,7 @@ from specchat.engine.formats.activations import rounding_of
 from specchat.engine.memory.devices import Machine, place, this_machine
 from specchat.engine.protocol.events import Loading
 from specchat.engine.protocol.options import Message
-from specchat.engine.protocol.pair import PairSpec
+from specchat.engine.protocol.pair import Activations, PairSpec
 from specchat.engine.recipe import Recipe
 from specchat.engine.reference.layer import hidden_states, logits
 from specchat.engine.reference.tensors import CheckpointTensors
@@ -24,13 +24,17 @@ SCORED_ROWS = 128
 """Rows that have logits at a time."""
 
 
-def run(pair: PairSpec, chats: Sequence[tuple[Message, ...]], progress: Callable[[Loading], None]) -> Divergence:
+def run(
+    pair: PairSpec, chats: Sequence[tuple[Message, ...]], progress: Callable[[Loading], None]
+) -> dict[Activations, Divergence]:
     """Compare the target of a pair on a CPU, by the reference, over the first TOKENS of `chats`.
 
+    Returns the divergences by each form of rows that its matrices take.
+
     Raises:
-        EngineError: its matrices take no such rows, or it cannot be found, read, or held in memory.
+        EngineError: it cannot be found, read, or held in memory.
     """
-    source = replace(pair.target, device="cpu", activations="int8")
+    source = replace(pair.target, device="cpu", activations="float32")
     alone = replace(pair, target=source, draft=None, heads={}, context=TOKENS)
     target = Checkpoint.open(locate(source, progress))
     machine = Machine("it was not asked for", this_machine(alone).free)
@@ -43,20 +47,23 @@ def run(pair: PairSpec, chats: Sequence[tuple[Message, ...]], progress: Callable
     tensors = CheckpointTensors(replace(target, head=found.head), model.quant)
     recipe, length = target.config.recipe, min(TOKENS, target.config.longest)
 
-    def compared() -> Iterator[tuple[Tensor, Tensor]]:
+    def compared(form: Activations) -> Iterator[tuple[Tensor, Tensor]]:
         for first in range(0, len(tokens), length):
             text = tokens[first : first + length]
-            yield from zip(*(probabilities(recipe, tensors, text, form) for form in (False, True)), strict=True)
+            whole, rounded = (probabilities(recipe, tensors, text, one) for one in ("float32", form))
+            yield from zip(whole, rounded, strict=True)
 
-    return Divergence.of(compared())
+    return {form: Divergence.of(compared(form)) for form in model.held.forms(found.head)[1:]}
 
 
 @torch.inference_mode()
-def probabilities(of: Recipe, tensors: CheckpointTensors, tokens: Sequence[int], int8_rows: bool) -> Iterator[Tensor]:
+def probabilities(
+    of: Recipe, tensors: CheckpointTensors, tokens: Sequence[int], activations: Activations
+) -> Iterator[Tensor]:
     """Yield logarithms of the probabilities after each token of a text, float32 [rows, vocab], some rows at a time."""
-    tensors.int8_rows = int8_rows
+    tensors.activations = activations
     hidden = hidden_states(of, torch.tensor(tokens), tensors)[-1]
     scored = replace(of, head=tensors.head)
     for rows in hidden.split(SCORED_ROWS):
-        tensors.int8_rows = int8_rows  # another text may be under way
+        tensors.activations = activations  # another text may be under way
         yield logits(scored, rows, tensors).log_softmax(-1)

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from specchat.engine.cpu import compiled, packed
 from specchat.engine.cpu.packed import Packed, format_of, look_up
 from specchat.engine.cpu.products import dots, integers, products
+from specchat.engine.cpu.products.columns import is_rounded
 from specchat.engine.cpu.products.dots import WAYS, Dots
-from specchat.engine.cpu.products.products import is_rounded
 from specchat.engine.formats.gguf import SIZES, TYPES
 from specchat.engine.formats.int8_rows import rounded
 from specchat.engine.formats.layout import Blocks, EightBit, FourBit

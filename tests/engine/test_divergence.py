@@ -43,7 +43,9 @@ def test_whole_texts_have_the_distributions_of_a_decoder(tmp_path: Path) -> None
     opened = Checkpoint.open(packed(tmp_path, *INT4["compressed-tensors, 32"], **SHAPE)[0])
     text, tensors = list(range(3, 60)), CheckpointTensors(opened)
     expected = torch.cat([*log_probabilities(ReferenceDecoder(opened, 64), text)])
-    whole, int8 = (torch.cat([*probabilities(opened.config.recipe, tensors, text, form)]) for form in (False, True))
+    whole, int8 = (
+        torch.cat([*probabilities(opened.config.recipe, tensors, text, form)]) for form in ("float32", "int8")
+    )
     torch.testing.assert_close(whole.double(), expected, rtol=1e-4, atol=1e-4)
     assert 0 < (int8 - whole).abs().mean() < 0.02 * whole.abs().mean()
 
@@ -53,8 +55,10 @@ def test_a_pair_is_measured_over_its_prompts(tmp_path: Path) -> None:
     pair = PairSpec("p", "P", ModelSource(path=str(folder)))
     chats = [(Message("user", "abc" * 30),)] * 3
     found = run(pair, chats, lambda _: None)
-    assert found.tokens > 256
-    assert 0 < found.mean < 0.05
+    assert [*found] == ["int8", "bfloat16"]
+    for one in found.values():
+        assert one.tokens > 256
+        assert 0 < one.mean < 0.05
 
 
 def test_outliers_are_planted_in_the_same_model(tmp_path: Path) -> None:

@@ -105,7 +105,8 @@ def _rounding(
 def _rounded_words(target: Checkpoint) -> str:
     """The rounding of the target beside its weights, in words; empty for none."""
     parts = ["activations"] * (target.activations == "int8") + ["the head"] * (target.head is not None)
-    return f"{' and '.join(parts)} in 8 bits" if parts else ""
+    in_bytes = f"{' and '.join(parts)} in 8 bits" if parts else ""
+    return noted(in_bytes, "activations and dense weights in bfloat16" * (target.activations == "bfloat16"))
 
 
 def load(

@@ -13,7 +13,7 @@ from specchat.engine.kernels.gpu_shapes import PROCESSORS
 from specchat.engine.memory.gpu_need import unsupported
 from specchat.engine.memory.need import Model, Place, quantised
 from specchat.engine.memory.plan import Plan, check_fits, drafting, fits, making_room, plan
-from specchat.engine.protocol.pair import Device, ModelSource, PairSpec, QuantisedHead
+from specchat.engine.protocol.pair import Device, ModelSource, PairSpec
 from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.engine.weights.weights import left_dense
 
@@ -81,7 +81,7 @@ def place(
             raise EngineError(
                 "config", f'{source.label} asks for device = "cuda": {machine.gpu}. Say device = "auto" or "cpu".'
             )
-    models = [_model(source, checkpoint, threads, source.head or pair.head) for source, checkpoint in sources]
+    models = [_model(pair, source, checkpoint, threads) for source, checkpoint in sources]
 
     reason = next((words for model in models if (words := unsupported(model.config))), "")
 
@@ -124,8 +124,8 @@ def _placed(device: Device, otherwise: Place) -> Place:
     return otherwise if device == "auto" else device
 
 
-def _model(source: ModelSource, checkpoint: Checkpoint, threads: int, head: QuantisedHead | None) -> Model:
-    quant = checkpoint.kept(source.quant)
+def _model(pair: PairSpec, source: ModelSource, checkpoint: Checkpoint, threads: int) -> Model:
+    quant, head = checkpoint.kept(source.quant), source.head or pair.head
     made_here = {"quant": quant if checkpoint.quant is None else None, "head": head}
     for key, setting in made_here.items():
         if setting is not None and find_spec("bitsandbytes") is None:
@@ -137,7 +137,8 @@ def _model(source: ModelSource, checkpoint: Checkpoint, threads: int, head: Quan
     stored, half = checkpoint.format, half_on_cpu(checkpoint)
     left = left_dense(checkpoint, checkpoint.config.recipe) if stored and stored.renames else frozenset()
     model = Model(checkpoint.config, "cpu", quant, stored, half=half, head_rows=rows, threads=threads, left=left)
-    return replace(model, int8_head=head is not None and model.held.dense_head)
+    narrowed = (source.activations or pair.activations) == "bfloat16"
+    return replace(model, int8_head=head is not None and model.held.dense_head, narrowed=narrowed)
 
 
 def half_on_cpu(checkpoint: Checkpoint) -> bool:
