@@ -41,9 +41,9 @@ def passes(configs: Mapping[str, ModelConfig], device: torch.device, dtype: torc
         tokens = torch.randint(config.vocab, (max(ROWS),), generator=torch.Generator().manual_seed(1))
         start = torch.tensor([CONTEXT // 2], dtype=torch.int32, device=device)
         for rows in ROWS:
-            given = model, tokens.to(device, torch.int32), start, rows
-            assert torch.equal(*(_passed(*given, one) for one in memories)), f"{name}: other bits"
-            times = in_turn({way: partial(_passed, *given, one) for way, one in zip(WAYS, memories, strict=True)})
+            arguments = model, tokens.to(device, torch.int32), start, rows
+            assert torch.equal(*(_passed(*arguments, one) for one in memories)), f"{name}: other bits"
+            times = in_turn({way: partial(_passed, *arguments, one) for way, one in zip(WAYS, memories, strict=True)})
             low, median, high = quantiles(times["asked ahead"], n=4, method="inclusive")
             without = quantiles(times["nothing ahead"], n=4, method="inclusive")[1]
             row = {"model": name, "rows": rows, "us": median, "low": low, "high": high}
