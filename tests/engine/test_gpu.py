@@ -95,7 +95,7 @@ def test_a_gpu_is_found_with_its_free_memory_and_its_size() -> None:
         ),
         (
             "CUDA unknown error - this may be due to an incorrectly set up environment\nmore",
-            "CUDA does not start: the driver gives an unknown error (restart the machine)",
+            "CUDA does not start: the driver gives an unknown error (restart the machine; after a sleep ",
         ),
         (
             f"{OTHER_ERROR}Error 802: system not yet initialized\nmore",

@@ -268,7 +268,7 @@ def test_a_pair_that_asks_for_the_gpu_is_told_once_each_way_failed_twice(gpus: G
         loaded(on("cuda", pair))
 
 
-def test_a_check_that_ends_its_process_twice_rests(gpus: Gpus, pair: PairSpec) -> None:
+def test_a_check_that_ends_its_process_twice_rests(gpus: Gpus, pair: PairSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     """A kill or a loss of power may come once; a card that hangs comes again."""
 
     class Killed(BaseException):
@@ -283,6 +283,10 @@ def test_a_check_that_ends_its_process_twice_rests(gpus: Gpus, pair: PairSpec) -
             loaded(pair)
     assert f"({UNENDED}), so transformers runs p" in loaded(pair).info.notes.warning
     assert gpus.checked == 2
+    monkeypatch.setattr(Boot, "now", lambda: Boot(id="after a loss of power", offset=0))
+    gpus.check = lambda notes: notes.expect(False, "a row differs")
+    assert "(a row differs), so transformers runs p" in loaded(pair).info.notes.warning
+    assert gpus.checked == 3
 
 
 def test_an_engine_that_is_told_to_end_blames_no_check(gpus: Gpus, monkeypatch: pytest.MonkeyPatch) -> None:

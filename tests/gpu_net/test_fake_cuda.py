@@ -13,7 +13,7 @@ from torch import Tensor
 
 from specchat.bench.published import PUBLISHED
 from specchat.engine.device import clock as clock_module
-from specchat.engine.device import drafting
+from specchat.engine.device import drafting, page_locked
 from specchat.engine.device.clock import SPIN_S, Clock, PassEnd, SpinWait
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.executor import DeviceExecutor
@@ -405,13 +405,15 @@ def test_a_table_that_the_system_does_not_lock_lies_on_the_gpu(tmp_path: Path) -
         assert not fake.runtime.problems
 
 
-def test_as_much_is_locked_as_the_system_lets() -> None:
+def test_as_much_is_locked_as_the_system_lets(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is tried, and leaves nothing behind: neither locked memory nor an error."""
     mib = 1 << 20
     with fake_torch() as fake:
         assert lockable(3 * mib, FIRST) == 3 * mib
         fake.lockable = mib
         assert lockable(4 * mib, FIRST) == mib
+        monkeypatch.setattr(page_locked, "MOST_TRIED", mib)
+        assert lockable(4 * mib, FIRST) == 4 * mib, "a system without a small limit"
         fake.lockable = 0
         assert lockable(4 * mib, FIRST) == 0
         torch.ones(1, device=FIRST)

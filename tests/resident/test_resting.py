@@ -3,13 +3,18 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import click
 import pytest
 
+from specchat.cli import prepare
+from specchat.config.settings import UserSettings
 from specchat.engine.protocol.events import Counted, Event, Failed, Finished, Loaded, Loading, Started
 from specchat.engine.protocol.pair import ModelSource, PairSpec
 from specchat.engine.protocol.port import EnginePort
 from specchat.engine.protocol.requests import Cancel, Count, Load
+from specchat.resident import shared
 from specchat.resident.shared import open_engine
 from specchat.resident.workers import Client, SharedWorker
 from tests.process.conftest import PAIR, SCRIPTED, ask, over, until
@@ -118,3 +123,24 @@ def test_windows_share_a_rest(idle_s: float, state: str, runtime: Path, tmp_path
     assert isinstance(told[-1], Finished)
     one.close()
     assert any(isinstance(event, Started) for event in told)
+
+
+@pytest.mark.parametrize(
+    ("variable", "setting", "seconds"), [("", None, 900.0), ("3", 7, 180.0), ("0", None, 0.0), ("", 7, 420.0)]
+)
+def test_the_minutes_are_those_of_the_environment_then_of_the_settings(
+    variable: str, setting: int | None, seconds: float, runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[float, float]] = []
+    monkeypatch.setenv("SPECCHAT_GPU_MINUTES", variable)
+    monkeypatch.setenv("SPECCHAT_ENGINE_MINUTES", "2")
+    monkeypatch.setattr(shared, "open_engine", lambda *all_of, idle_s: told.append((all_of[3], idle_s)))
+    prepared = SimpleNamespace(
+        settings=UserSettings(gpu_minutes=setting), paths=SimpleNamespace(runtime=runtime, state=runtime)
+    )
+    monkeypatch.setattr(prepare, "keeps_state", lambda _: False)
+    prepare._shared(prepared, "test")  # type: ignore[arg-type]
+    assert told == [(120.0, seconds)]
+    monkeypatch.setenv("SPECCHAT_GPU_MINUTES", "soon")
+    with pytest.raises(click.UsageError, match="SPECCHAT_GPU_MINUTES is soon: it has to be a number of minutes"):
+        prepare._shared(prepared, "test")  # type: ignore[arg-type]

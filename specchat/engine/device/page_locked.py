@@ -15,6 +15,8 @@ from specchat.engine.formats.layout import Blocks, EightBit, FileRows, FourBit, 
 
 PORTABLE_AND_MAPPED = 3
 """cudaHostRegisterPortable and cudaHostRegisterMapped."""
+MOST_TRIED = 2 << 30
+"""Bytes; more would take seconds, and push files out of main memory."""
 TRIES = 6
 """Sizes that are tried before no memory counts as lockable."""
 
@@ -37,16 +39,17 @@ def page_locked(tensor: Tensor, dtype: torch.dtype, device: torch.device) -> Ten
 
 
 def lockable(size: int, device: torch.device) -> int:
-    """Bytes of main memory, of `size` that are wanted, which the system locks now: all or a half, a quarter and so on.
+    """Bytes of main memory, of `size` that are wanted, which the system locks now, tried by halves.
 
-    WSL locks about 1 GiB in all, and half of it in Docker.
+    WSL locks about 1 GiB in all, and half of it in Docker: where MOST_TRIED is locked, all counts as lockable.
     """
-    for _ in range(TRIES):
+    tried = min(size, MOST_TRIED)
+    for attempt in range(TRIES):
         with suppress(PageLockRefused):
-            _, unlock = _locked(size, device)
+            _, unlock = _locked(tried, device)
             unlock()
-            return size
-        size //= 2
+            return tried if attempt else size
+        tried //= 2
     return 0
 
 

@@ -221,7 +221,10 @@ def _no_cuda(error: Exception, built_for: str) -> str:
     if any(saying in words for saying in LASTING):
         return f"the GPU failed before and needs a new engine: {first_line(error)} (start specchat again)"
     if "CUDA unknown error" in words:
-        return "CUDA does not start: the driver gives an unknown error (restart the machine)"
+        return (
+            "CUDA does not start: the driver gives an unknown error (restart the machine; after a sleep "
+            '"sudo rmmod nvidia_uvm && sudo modprobe nvidia_uvm" may do)'
+        )
     return f"CUDA does not start: {first_line(RuntimeError(words.removeprefix(OTHER_ERROR)))}"
 
 
