@@ -98,7 +98,7 @@ def _shared(prepared: Prepared, client: str) -> EnginePort:
     log = prepared.paths.engine_log if keeps_state(prepared.paths) else None
     with suppress(ConfigError):
         private_folder(prepared.paths.runtime)
-    return open_engine(prepared.paths.runtime, log, client, linger_s, idle_s=idle_s)
+    return open_engine(prepared.paths.runtime, log, client, linger_s, idle_s)
 
 
 def _seconds(variable: str, setting: int | None, default: int) -> float:

@@ -60,7 +60,7 @@ class Endpoint:
 
 
 def open_engine(
-    folder: Path, log: Path | None, client: str, linger_s: float, loader: str = LOADER, idle_s: float = 0.0
+    folder: Path, log: Path | None, client: str, linger_s: float, idle_s: float = 0.0, loader: str = LOADER
 ) -> EnginePort:
     """The resident engine of this user, started if there is none, for a program called `client`.
 

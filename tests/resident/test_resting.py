@@ -110,7 +110,7 @@ def test_a_worker_without_a_gpu_or_with_something_to_do_keeps_what_it_has(window
 @pytest.mark.parametrize(("idle_s", "state"), [(0.01, "resting"), (0.0, "loaded")])
 def test_windows_share_a_rest(idle_s: float, state: str, runtime: Path, tmp_path: Path) -> None:
     """By their settings; a reply after it is as any."""
-    one: EnginePort = open_engine(runtime, tmp_path / "engine.log", "test", 0, SCRIPTED, idle_s)
+    one: EnginePort = open_engine(runtime, tmp_path / "engine.log", "test", 0, idle_s, SCRIPTED)
     one.start()
     one.send(Load(replace(PAIR, id="on a gpu")))
     until(one, lambda event: isinstance(event, Loaded))
@@ -134,7 +134,7 @@ def test_the_minutes_are_those_of_the_environment_then_of_the_settings(
     told: list[tuple[float, float]] = []
     monkeypatch.setenv("SPECCHAT_GPU_MINUTES", variable)
     monkeypatch.setenv("SPECCHAT_ENGINE_MINUTES", "2")
-    monkeypatch.setattr(shared, "open_engine", lambda *all_of, idle_s: told.append((all_of[3], idle_s)))
+    monkeypatch.setattr(shared, "open_engine", lambda *all_of: told.append(all_of[3:]))
     prepared = SimpleNamespace(
         settings=UserSettings(gpu_minutes=setting), paths=SimpleNamespace(runtime=runtime, state=runtime)
     )
