@@ -20,10 +20,14 @@ from specchat.engine.weights.weights import left_dense
 
 @dataclass(frozen=True)
 class Machine:
-    """The hardware: a GPU or the reason why there is none, and free main memory in bytes, None if unknown."""
+    """The hardware: a GPU or the reason why there is none, and free main memory in bytes, None if unknown.
+
+    `lockable` as in `Plan`.
+    """
 
     gpu: Gpu | str
     free: int | None
+    lockable: int | None = None
 
     @property
     def available(self) -> Mapping[Place, int | None]:
@@ -94,7 +98,7 @@ def place(
         big, small = placed[0], placed[1] if len(placed) > 1 else None
         if small is not None and small.quant is not None and not small.fixed:
             small = quantised(small, small.quant)
-        planned = plan(big, small, context, processors)
+        planned = replace(plan(big, small, context, processors), lockable=machine.lockable)
         planned = drafting(planned, machine.available) if free_to_choose else planned
         return making_room(planned, machine.available)
 
@@ -110,6 +114,8 @@ def place(
         if not fits(chosen, machine.available) and fits(laid_out("cpu"), machine.available):
             chosen, note = laid_out("cpu"), f"the pair does not fit the free memory of the GPU ({machine.gpu.name})"
     check_fits(chosen, machine.available, pair.name)
+    if chosen.target.place == "cuda" and isinstance(machine.gpu, Gpu):
+        note = machine.gpu.note
     fallback = laid_out("cpu") if wanted == "auto" and chosen.target.place == "cuda" and not requested else None
     return Placement(chosen, note, fallback if fallback and fits(fallback, machine.available) else None)
 

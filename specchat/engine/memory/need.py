@@ -34,7 +34,8 @@ class Model:
     `int8_head` means that a CPU holds a dense head as `HEAD`, beside the embedding where these are tied.
     `chosen` marks a default `quant`, for a GPU alone. `head_rows` are the rows of a head with a draft vocabulary.
     `threads` are those of a compiled pass on the CPU; 0 without one. `experts_in_main` are the layers, from the first
-    that has experts, whose experts a GPU reads in main memory.
+    that has experts, whose experts a GPU reads in main memory; `table_on_gpu` means that it has there the table of
+    `recipe.PerLayer`, which it reads in main memory too by default.
     """
 
     config: ModelConfig
@@ -50,6 +51,7 @@ class Model:
     left: frozenset[tuple[str, ...]] = frozenset()
     int8_head: bool = False
     narrowed: bool = False
+    table_on_gpu: bool = False
 
     @property
     def held(self) -> HeldFormats:
@@ -176,13 +178,20 @@ def _weights(model: Model) -> int:
 
 def _inputs(model: Model, of: PerLayer) -> int:
     """Weights that make the inputs of layers, on the model's device."""
-    return (table_bytes(model) if model.place == "cpu" else 0) + _matrix(model, of.project) + 4 * of.norm.size
+    here = model.place == "cpu" or model.table_on_gpu
+    return (table_bytes(model) if here else 0) + _matrix(model, of.project) + 4 * of.norm.size
 
 
 def table_bytes(model: Model) -> int:
-    """Rows of tokens, which stay in main memory, as stored there or in 16 bits for a GPU."""
+    """Rows of tokens, as stored in main memory or in 16 bits for a GPU."""
     of = model.config.recipe.per_layer
     return (2 if model.half or model.place == "cuda" else 4) * of.table.parameters if of else 0
+
+
+def locked_bytes(model: Model) -> int:
+    """Bytes of main memory that a GPU reads."""
+    table = 0 if model.place == "cpu" or model.table_on_gpu else table_bytes(model)
+    return table + main_expert_bytes(model)
 
 
 def main_expert_bytes(model: Model) -> int:

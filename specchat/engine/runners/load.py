@@ -65,7 +65,9 @@ def load_runner(
 
     def model(checkpoint: Checkpoint, chosen: Model) -> DeviceDecoder:
         dtype = compute_dtype(checkpoint)
-        weights = load(checkpoint, chosen.quant, device, dtype, chosen.head, chosen.experts_in_main)
+        weights = load(
+            checkpoint, chosen.quant, device, dtype, chosen.head, chosen.experts_in_main, chosen.table_on_gpu
+        )
         return DeviceDecoder(chosen.config, weights, plan.context, device, dtype)
 
     on_gpu = model(target, plan.target)
