@@ -27,8 +27,8 @@ from tests.engine.tiny import FAMILIES, QWEN35, VOCAB, checkpoint, on_cpu, pertu
 from tests.families.test_strategies import written
 
 LONG = {"max_position_embeddings": 2048}
-THREE = {"num_hidden_layers": 3, "layer_types": QWEN35["layer_types"][:3]}
-"""Two recurrent layers with one of attention between them."""
+THREE = {"num_hidden_layers": 3, "layer_types": QWEN35["layer_types"][:3], "num_local_experts": 0}
+"""Two recurrent layers with one of attention between them, without experts."""
 TEXT = 260
 """Tokens of a text: the log is folded several times."""
 KINDS = [ReferenceDecoder, host_model]
