@@ -70,7 +70,7 @@ def test_one_worker_compiles_a_function_at_a_time(tmp_path: Path, monkeypatch: p
         except Timeout:
             return False
 
-    def compiles(compiled: Any, depth: int) -> None:
+    def compiles(_: Any, depth: int) -> None:
         held.append([name for name in ("outer", "inner", "other") if not is_free(name)])
         if not depth:
             raise ValueError("no such type")

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -61,9 +60,7 @@ OFTEN = [("alone", None), ("alone", "nf4"), ("beside an MLP", "int8"), ("in grou
         for quant in (None, "int8", "nf4")
     ],
 )
-def test_a_row_is_what_it_is_alone_by_any_number_of_threads(
-    kind: str, quant: Quant | None, tmp_path: Path
-) -> None:
+def test_a_row_is_what_it_is_alone_by_any_number_of_threads(kind: str, quant: Quant | None, tmp_path: Path) -> None:
     if quant:
         pytest.importorskip("bitsandbytes")
     opened, ids = Checkpoint.open(checkpoint(tmp_path / "m", seed=3, **SHAPES[kind])), tokens(170)
