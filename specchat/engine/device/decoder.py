@@ -46,7 +46,7 @@ class DeviceDecoder:
     def __init__(
         self, config: ModelConfig, weights: ModelWeights, context: int, device: torch.device, dtype: torch.dtype
     ) -> None:
-        """Allocate the cache and buffers; `dtype` is bfloat16 or float16, float32 only under Triton's interpreter."""
+        """Allocate the cache and buffers; `dtype` is bfloat16, float32 only under Triton's interpreter."""
         self.config, self.weights = config, weights
         self.device, self.dtype = device, dtype
         self.context = min(config.longest, context)
