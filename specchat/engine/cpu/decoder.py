@@ -279,6 +279,11 @@ class CpuDecoder(CachedDecoder):
         self._threads.settle(min(max(count, 1), len(self._space.own)))
 
     @property
+    def instructions(self) -> str:
+        """Instructions of the processor for products, by its best for whole numbers."""
+        return dots.way()
+
+    @property
     def exactness(self) -> str:
         """Reason why a row's result does not depend on the other rows."""
         return "row-invariant by construction" + (f", {self._multiplied}" if self._multiplied else "")
