@@ -21,7 +21,8 @@ from specchat.engine.kernels import expert_products
 from specchat.engine.kernels.activation import gate_mul
 from specchat.engine.kernels.gpu_shapes import PASS_ROWS
 from specchat.engine.kernels.mix import MixtureOutput, add_mixture
-from specchat.engine.kernels.route import Pairs, Rule, allocated, route
+from specchat.engine.kernels.pairs import Pairs, allocated
+from specchat.engine.kernels.route import Rule, route
 from specchat.engine.recipe import Experts
 from specchat.engine.weights.config import ModelConfig
 

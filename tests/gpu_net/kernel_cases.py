@@ -86,6 +86,9 @@ def routed() -> None:
     for name in ("shares of all", "sigmoids of groups", "beside a gated one"):
         test_experts.test_the_choice_is_the_references(name, 5)
     test_experts.test_the_choice_is_the_references("beside a whole one", 33)
+    # In several programs, and a launch that sorts.
+    with patch("specchat.engine.kernels.route.SCORES", 32):
+        test_experts.test_the_choice_is_the_references("beside a gated one", 5)
     test_experts.test_of_equal_scores_the_lower_expert_comes_first_and_none_is_chosen_twice()
 
 

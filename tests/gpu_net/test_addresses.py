@@ -13,7 +13,9 @@ from torch import Tensor
 from specchat.bench.published import PUBLISHED, Shapes, experts, shaped
 from specchat.engine.device.executor import DeviceExecutor
 from specchat.engine.device.graphs import current
+from specchat.engine.kernels.attention import attend
 from specchat.engine.kernels.keep import keep
+from specchat.engine.kernels.workspace import workspace
 from specchat.engine.weights.config import ModelConfig, parse_config
 from tests.device.conftest import ON_GPU
 from tests.gpu_net.addresses import Addresses, look
@@ -128,6 +130,21 @@ def test_launches_of_a_large_pair_stay_in_bounds_and_their_programs_apart(name: 
     found = look(tiled, worst)
     assert not found.faults
     assert bool(found.looked_at) == bool(shapes.target.recipe.mixtures)
+
+
+@pytest.mark.parametrize("tree", [False, True])
+def test_sums_of_half_a_million_positions_are_counted_in_64_bits(tree: bool) -> None:
+    """64 rows of the 32 heads of 512 that Gemma 4 31B has."""
+    rows, heads, dim, positions = 64, 32, 512, 1 << 19
+    with fake_torch() as fake:
+        query, out = (torch.empty(rows, heads, dim, dtype=torch.bfloat16, device=THERE) for _ in range(2))
+        cache = torch.empty(4, positions, dim, dtype=torch.bfloat16, device=THERE)
+        path = torch.empty(rows, dtype=torch.int64, device=THERE) if tree else None
+        sums = workspace(rows, heads, dim, positions, THERE)
+        attend(query, cache, cache, many(1), path, sums, out.flatten(1), rows, None)
+    found = look(fake.launches, worst)
+    assert not found.faults
+    assert found.looked_at == 4
 
 
 # Planted faults

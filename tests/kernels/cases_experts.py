@@ -1,6 +1,7 @@
 """The kernels of experts as a pass of Qwen3-30B-A3B launches them, for the compile-only suite."""
 
 from dataclasses import replace
+from typing import Any
 
 from torch import bfloat16, empty, uint8
 
@@ -8,9 +9,10 @@ from specchat.engine.formats.layout import Weight
 from specchat.engine.kernels import expert_products
 from specchat.engine.kernels.activation import Activation
 from specchat.engine.kernels.ahead import Ahead
-from specchat.engine.kernels.gpu_shapes import AHEAD_PART
+from specchat.engine.kernels.gpu_shapes import AHEAD_PART, joined_scores
 from specchat.engine.kernels.mix import MixtureOutput, _add_mixture, add_mixture
-from specchat.engine.kernels.route import Rule, _route, allocated, route
+from specchat.engine.kernels.pairs import _sort_pairs, allocated
+from specchat.engine.kernels.route import Rule, _route, route
 from tests.kernels.cases_products import FLAG, dense, eight_bit, four_bit, of_weights
 from tests.kernels.compiled import Case, launched
 
@@ -20,10 +22,11 @@ SIGMOIDS = Rule(renormalised=True, sigmoid=True, groups=(8, 5), factor=2.5, corr
 SHARED = replace(SOFTMAX, shared="gated")
 
 
-def routed(name: str, rows: int, count: int = COUNT, rule: Rule = SOFTMAX) -> Case:
+def routed(name: str, rows: int, count: int = COUNT, rule: Rule = SOFTMAX, kernel: Any = _route) -> Case:
     own = rule.shared is not None
-    scores, pairs = empty(8, rows, count + own), allocated(count + own, TOP + own, empty(0).device)
-    return launched(name, _route, lambda: route(scores, rule, pairs, rows, FLAG, FLAG))
+    scores = empty(8, rows, joined_scores(count) if own else count)
+    pairs = allocated(count + own, TOP + own, empty(0).device)
+    return launched(name, kernel, lambda: route(scores, rule, pairs, rows, FLAG, FLAG))
 
 
 def mixed(name: str, beside: bool = False, norms: bool = False, ahead: Ahead | None = None) -> Case:
@@ -49,7 +52,9 @@ def product(name: str, weight: Weight, rows: int, gates: Activation | None = Non
 GATES, LAST = (COUNT * 2 * WIDTH, HIDDEN), (COUNT * HIDDEN, WIDTH)
 CASES = [
     *(routed(f"route of {rows} rows", rows) for rows in (1, 2, 4, 8, 16, 64)),
-    routed("route of 16 rows, 256 experts", 16, 256),
+    *(routed(f"route of {rows} rows, {count} experts", rows, count) for rows, count in ((16, 256), (64, 256))),
+    *(routed(f"route of {rows} rows, 512 experts", rows, 512, SHARED) for rows in (16, 64)),
+    *(routed(f"sorting 64 rows, {count} experts", 64, count, SHARED, _sort_pairs) for count in (256, 512)),
     routed("route of 1 rows and a shared expert", 1, 256, rule=SHARED),
     routed("route of 16 rows and a shared expert", 16, 256, rule=SHARED),
     routed("route by sigmoids of groups, 16 rows", 16, 256, rule=SIGMOIDS),

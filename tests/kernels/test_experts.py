@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+import triton
 from torch import Tensor
 
 from specchat.engine.formats.gguf import TYPES
@@ -13,11 +14,13 @@ from specchat.engine.formats.quantise import by_experts, code_table, dequantised
 from specchat.engine.formats.words import in_words
 from specchat.engine.gpu_checks import place
 from specchat.engine.kernels import expert_products, gpu_shapes
+from specchat.engine.kernels import route as choice
 from specchat.engine.kernels.activation import Activation, reference_gate_mul
 from specchat.engine.kernels.gpu_shapes import PASS_ROWS, expert_tiles, most_tiles
 from specchat.engine.kernels.mix import MixtureOutput, add_mixture, reference_mixture
 from specchat.engine.kernels.norm import reference_add_rms_norm, reference_norm
-from specchat.engine.kernels.route import Pairs, Rule, allocated, reference_route, route
+from specchat.engine.kernels.pairs import Pairs, allocated
+from specchat.engine.kernels.route import Rule, reference_route, route
 from specchat.engine.kernels.stored import parts_of
 from tests.kernels import compiled
 from tests.kernels.test_rowwise import CLEAR, DEVICE, DTYPES, ON_DEVICE, SET, random
@@ -45,6 +48,7 @@ def routed(
 ) -> Pairs:
     """The pairs of the first rows of scores [splits, rows, count]; what is not written stays 77."""
     out = allocated(scores.shape[-1] + (rule.shared == "whole"), top, DEVICE)
+    out.chosen.fill_(1)
     for tensor in (out.shares, out.places, out.rows, out.used, out.experts, out.begins, out.ends):
         tensor.fill_(77)
     route(scores, rule, out, rows, skip, last)
@@ -60,6 +64,7 @@ def chosen(pairs: Pairs, rows: int) -> tuple[Tensor, Tensor]:
         assert (expert[first:end] == -1).all(), "a pair is in two tiles"
         expert[first:end] = int(pairs.experts[tile])
     places = pairs.places[:many].cpu().long()
+    assert (places < many).all()
     return pairs.shares[:many].view(rows, -1).cpu(), expert[places].view(rows, -1)
 
 
@@ -107,6 +112,33 @@ def test_shares_are_those_of_the_row_alone(name: str) -> None:
         shares, experts = chosen(routed(scores, rule, rows, top), rows)
         assert torch.equal(shares, torch.cat([one for one, _ in alone[:rows]])), rows
         assert torch.equal(experts, torch.cat([one for _, one in alone[:rows]])), rows
+
+
+@pytest.mark.parametrize("name", ["softmax", "sigmoids of groups", "beside a gated one"])
+@pytest.mark.parametrize("rows", [5, 64])
+def test_several_programs_choose_as_one_does(name: str, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pairs, tiles and the bits of shares, where a program has room for the scores of two rows."""
+    count, top, rule = RULES[name]
+    scores, last = random(2, 64, count, seed=9), torch.tensor([rows - 2], dtype=torch.int32, device=DEVICE)
+    found = list[list[Tensor]]()
+    for room in (64 * 128, 2 * triton.next_power_of_2(count)):
+        monkeypatch.setattr(choice, "SCORES", room)
+        pairs = routed(scores, rule, rows, top, last=last)
+        found.append([pairs.shares, pairs.places, pairs.rows, pairs.used, pairs.experts, pairs.begins, pairs.ends])
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+
+
+def test_of_512_experts_the_choice_of_a_row_is_that_of_the_row_alone() -> None:
+    count, top, rule = 512, 10, replace(SOFTMAX, shared="gated")
+    scores = random(1, 64, count + 1, seed=9)
+    shares, experts = chosen(routed(scores, rule, 64, top + 1), 64)
+    expected, theirs = reference_route(scores[0].double(), rule, top + 1)
+    assert torch.equal(experts, theirs.cpu())
+    torch.testing.assert_close(shares.double(), expected.cpu().double(), rtol=1e-5, atol=1e-7)
+    for row in (0, 7, 8, 63):
+        alone = chosen(routed(scores[:, row:].contiguous(), rule, 1, top + 1), 1)
+        assert torch.equal(shares[row], alone[0][0])
+        assert torch.equal(experts[row], alone[1][0])
 
 
 def test_of_equal_scores_the_lower_expert_comes_first_and_none_is_chosen_twice() -> None:
@@ -448,8 +480,13 @@ def test_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> 
         "route of 4 rows": (120, 4096, 0),
         "route of 8 rows": (120, 8192, 0),
         "route of 16 rows": (104, 16_384, 0),
-        "route of 64 rows": (128, 32_768, 64),
+        "route of 64 rows": (80, 32_768, 0),
         "route of 16 rows, 256 experts": (128, 32_768, 0),
+        "route of 64 rows, 256 experts": (80, 32_768, 0),
+        "route of 16 rows, 512 experts": (80, 32_768, 0),
+        "route of 64 rows, 512 experts": (80, 32_768, 0),
+        "sorting 64 rows, 256 experts": (128, 16_384, 0),
+        "sorting 64 rows, 512 experts": (128, 2048, 0),
         "route of 1 rows and a shared expert": (120, 2048, 0),
         "route of 16 rows and a shared expert": (128, 32_768, 0),
         "route by sigmoids of groups, 16 rows": (128, 32_768, 0),

@@ -8,9 +8,9 @@ from torch import Tensor
 from specchat.engine.device.skips import FLAGS
 from specchat.engine.device.weights import ModelWeights
 from specchat.engine.kernels.gpu_shapes import PASS_ROWS, VERIFY_ROWS
+from specchat.engine.kernels.pairs import Pairs, allocated
 from specchat.engine.kernels.processors import processors
 from specchat.engine.kernels.products import splits
-from specchat.engine.kernels.route import Pairs, allocated
 from specchat.engine.kernels.stored import bits_of
 from specchat.engine.kernels.workspace import workspace
 from specchat.engine.memory.gpu_buffers import Cuts, Shape, shapes

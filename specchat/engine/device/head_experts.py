@@ -8,7 +8,8 @@ from specchat.engine.heads.tensors import HeadTensors
 from specchat.engine.kernels import expert_products
 from specchat.engine.kernels.activation import gate_mul
 from specchat.engine.kernels.mix import MixtureOutput, add_mixture
-from specchat.engine.kernels.route import Pairs, Rule, allocated, route
+from specchat.engine.kernels.pairs import Pairs, allocated
+from specchat.engine.kernels.route import Rule, route
 from specchat.engine.recipe import Activation, Experts
 from specchat.engine.reference.ops import gated_mlp
 

@@ -16,8 +16,9 @@ from specchat.engine.gpu_checks.kernels import ROUNDING
 from specchat.engine.gpu_checks.notes import Notes
 from specchat.engine.gpu_checks.rows import COMPANY, compare
 from specchat.engine.kernels.activation import reference_gate_mul
+from specchat.engine.kernels.pairs import allocated
 from specchat.engine.kernels.products import multiply, splits
-from specchat.engine.kernels.route import Rule, allocated, reference_route, route
+from specchat.engine.kernels.route import Rule, reference_route, route
 from specchat.engine.kernels.stored import parts_of
 from specchat.engine.protocol.pair import QUANTS, Quant
 

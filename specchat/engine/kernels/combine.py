@@ -76,15 +76,16 @@ def _combine(
         total = tl.full((), 0.0, tl.float32)
     mixed = tl.zeros((PADDED,), tl.float32)
     for chunk in range(first, splits, _CHUNK):
-        split = chunk + tl.arange(0, _CHUNK)
-        mine = split < splits
-        of_head = split * sizes.stride_split + row * sizes.heads + head
-        bests = tl.load(sums.best + of_head, mask=mine, other=float("-inf"))
+        mine = chunk + tl.arange(0, _CHUNK) < splits
+        # Sums of long texts are more numbers than 32 bits count.
+        of_chunk = tl.cast(chunk, tl.int64) * sizes.stride_split
+        of_head = tl.arange(0, _CHUNK) * sizes.stride_split + row * sizes.heads + head
+        bests = tl.load(sums.best + of_chunk + of_head, mask=mine, other=float("-inf"))
         new = tl.maximum(best, tl.max(bests, 0))
         weight = tl.exp2(bests - new)
         fade = tl.exp2(best - new)
-        totals = tl.load(sums.total + of_head, mask=mine, other=0.0)
-        where = sums.mixed + of_head[:, None] * shape.dim + d[None, :]
+        totals = tl.load(sums.total + of_chunk + of_head, mask=mine, other=0.0)
+        where = sums.mixed + of_chunk * shape.dim + of_head[:, None] * shape.dim + d[None, :]
         parts = tl.load(where, mask=mine[:, None] & (d[None, :] < shape.dim), other=0.0)
         total = total * fade + tl.sum(totals * weight, 0)
         mixed = mixed * fade + tl.sum(parts * weight[:, None], 0)

@@ -15,9 +15,9 @@ from specchat.engine.formats.layout import Weight
 from specchat.engine.kernels import gpu_shapes
 from specchat.engine.kernels.activation import Activation
 from specchat.engine.kernels.gpu_shapes import Tiling, expert_tiles, part_of, tiling
+from specchat.engine.kernels.pairs import Pairs
 from specchat.engine.kernels.processors import processors
 from specchat.engine.kernels.products import ExpertTiles, RowTiles, launch
-from specchat.engine.kernels.route import Pairs
 from specchat.engine.kernels.stored import StoredWeight, bits_of, parts_of, stored
 
 

@@ -20,8 +20,8 @@ from specchat.engine.kernels.norm import (
     stored_unless_skipped,
     write_norm,
 )
+from specchat.engine.kernels.pairs import Pairs
 from specchat.engine.kernels.partial_sums import PartialSums, partial_sums, summed
-from specchat.engine.kernels.route import Pairs
 
 
 @dataclass(frozen=True)

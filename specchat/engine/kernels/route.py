@@ -1,7 +1,8 @@
 """The experts of the rows of a pass, and the rows of each expert, in tiles for the products.
 
 A row with one of its experts is a pair. Pairs are sorted by expert, each expert's by row, so that an expert is read
-once for all rows of a tile. One program does both: a row's choice is elementwise but for sums in a fixed order.
+once for all rows of a tile. A row's choice is elementwise but for sums in a fixed order. Where one program has room for
+the scores of all rows it also sorts their pairs; otherwise several choose, and a second launch sorts.
 """
 
 from dataclasses import dataclass, replace
@@ -12,33 +13,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from specchat.engine.kernels.gpu_shapes import PASS_ROWS, expert_tiles, most_tiles
+from specchat.engine.kernels.gpu_shapes import expert_tiles
+from specchat.engine.kernels.pairs import Pairs, PairTensors, RouteShape, cut_into_tiles, place_pairs, sort
 from specchat.engine.kernels.partial_sums import PartialSums, partial_sums, summed
 
-
-@dataclass(frozen=True)
-class Pairs:
-    """The pairs of a pass of R rows with `top` of `count` experts each, written by `route`.
-
-    A shared expert is the last one, of every row.
-
-    Attributes:
-        shares: float32 [R * top], of the k-th expert of row r at r * top + k.
-        places: int32 [R * top], the place of this pair among the sorted ones.
-        rows: int32 [R * top], the row of each sorted pair.
-        used: int32 [1], number of tiles.
-        experts, begins, ends: int32 [tiles], the expert, the first sorted pair and the end of those of each tile.
-    """
-
-    count: int
-    top: int
-    shares: Tensor
-    places: Tensor
-    rows: Tensor
-    used: Tensor
-    experts: Tensor
-    begins: Tensor
-    ends: Tensor
+SCORES = 4096
+"""Scores of rows that one program holds at most, in 16 warps."""
 
 
 @dataclass(frozen=True)
@@ -59,50 +39,12 @@ class Rule:
     by_best: bool = False
 
 
-class PairTensors(NamedTuple):
-    """Tensors of `Pairs` that `route` writes; `places` and `rows` are of pairs, the last four of tiles."""
-
-    shares: Tensor
-    places: Tensor
-    rows: Tensor
-    used: Tensor
-    experts: Tensor
-    begins: Tensor
-    ends: Tensor
-
-
 class RuleTensors(NamedTuple):
     """Tensors and the factor of a `Rule`; a factor of 1 is None, without a multiplication."""
 
     correction: Tensor | None
     factors: Tensor | None
     factor: float | None
-
-
-class RouteShape(NamedTuple):
-    """Constants of the program: the rule, rows and experts as powers of two, rows of a tile, and most of an expert."""
-
-    top: int
-    shared: str | None
-    sigmoid: bool
-    renormalised: bool
-    groups: int
-    kept: int
-    by_best: bool
-    rows: int
-    experts: int
-    tile: int
-    most: int
-
-    @property
-    def pairs(self) -> int:
-        """Pairs of a row."""
-        return self.top + (self.shared is not None)
-
-    @property
-    def levels(self) -> int:
-        """Halvings of a row's experts to one."""
-        return self.experts.bit_length() - 1
 
 
 @triton.jit(do_not_specialize=["rows"])  # type: ignore[untyped-decorator]
@@ -121,41 +63,30 @@ def _route(
             return
     if last is not None:
         rows = tl.minimum(rows, tl.load(last) + 1)
-    share, order = _chosen(scores, rule, rows, count, shape)
-    row, e = tl.arange(0, shape.rows)[:, None], tl.arange(0, shape.experts)[None, :]
-    TILE: tl.constexpr = shape.tile
+    row, e = tl.program_id(0) * shape.rows + tl.arange(0, shape.rows)[:, None], tl.arange(0, shape.experts)[None, :]
+    share, order = _chosen(scores, rule, row, rows, count, shape)
     taken = order < shape.top
-    ones = taken.to(tl.int32)
-    many = tl.sum(ones, 0)
-    begin = tl.cumsum(many, 0) - many
-    sorted_pair = begin[None, :] + tl.cumsum(ones, 0) - ones
     pair = row * shape.pairs + order
     tl.store(out.shares + pair, share, mask=taken)
-    tl.store(out.places + pair, sorted_pair, mask=taken)
-    tl.store(out.rows + sorted_pair, tl.broadcast_to(row, (shape.rows, shape.experts)), mask=taken)
-    tiles = (many + TILE - 1) // TILE
-    many_tiles = tl.sum(tiles, 0)
-    slot, number = (tl.cumsum(tiles, 0) - tiles)[:, None], tl.arange(0, shape.most)[None, :]
-    needed = number < tiles[:, None]
-    first = begin[:, None] + number * TILE
-    tl.store(out.experts + slot + number, tl.broadcast_to(tl.trans(e), (shape.experts, shape.most)), mask=needed)
-    tl.store(out.begins + slot + number, first, mask=needed)
-    tl.store(out.ends + slot + number, tl.minimum(first + TILE, (begin + many)[:, None]), mask=needed)
-    if shape.shared is not None:
-        many_tiles = _add_shared(scores, out, rows, count, tl.sum(many, 0), many_tiles, shape)
-    tl.store(out.used, many_tiles)
+    if shape.programs > 1:
+        tl.store(out.chosen + pair, tl.broadcast_to(e, (shape.rows, shape.experts)), mask=taken)
+    else:
+        many = tl.sum(taken.to(tl.int32), 0)
+        begin = tl.cumsum(many, 0) - many
+        place_pairs(out, row, order, begin, shape)
+        cut_into_tiles(scores, out, begin, many, rows, count, shape)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _chosen(
-    scores: PartialSums, rule: RuleTensors, rows: tl.tensor, count: tl.tensor, shape: tl.constexpr
+    scores: PartialSums, rule: RuleTensors, row: tl.tensor, rows: tl.tensor, count: tl.tensor, shape: tl.constexpr
 ) -> tuple[tl.tensor, tl.tensor]:
-    """Return the shares of experts and their order in a row, float32 and int32 [ROWS, EXPERTS]; `top`: not chosen."""
+    """Return the shares of experts and their order in each `row`, float32 and int32 [ROWS, EXPERTS]; `top`: none."""
     ROWS: tl.constexpr = shape.rows
     EXPERTS: tl.constexpr = shape.experts
     TOP: tl.constexpr = shape.top
     LEVELS: tl.constexpr = shape.levels
-    row, e = tl.arange(0, ROWS)[:, None], tl.arange(0, EXPERTS)[None, :]
+    e = tl.arange(0, EXPERTS)[None, :]
     there = (row < rows) & (e < count)
     score = summed(scores.first + row * scores.row + e, there, scores)
     share = tl.where(there, score, float("-inf"))
@@ -195,34 +126,6 @@ def _chosen(
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _add_shared(
-    scores: PartialSums,
-    out: PairTensors,
-    rows: tl.tensor,
-    count: tl.tensor,
-    before: tl.tensor,
-    tiles: tl.tensor,
-    shape: tl.constexpr,
-) -> tl.tensor:
-    """Write the pairs of a shared expert after `before` others in so many `tiles`, and return the number of all."""
-    TILE: tl.constexpr = shape.tile
-    MOST: tl.constexpr = shape.most
-    # The last expert's pairs are those of all rows.
-    r, n = tl.arange(0, shape.rows), tl.arange(0, MOST)
-    share = tl.zeros_like(r).to(tl.float32) + 1.0
-    if shape.shared == "gated":
-        share = tl.sigmoid(summed(scores.first + r * scores.row + count, r < rows, scores))
-    tl.store(out.shares + r * shape.pairs + shape.top, share, mask=r < rows)
-    tl.store(out.places + r * shape.pairs + shape.top, before + r, mask=r < rows)
-    tl.store(out.rows + before + r, r, mask=r < rows)
-    needed = n * TILE < rows
-    tl.store(out.experts + tiles + n, tl.full((MOST,), 0, tl.int32) + count, mask=needed)
-    tl.store(out.begins + tiles + n, before + n * TILE, mask=needed)
-    tl.store(out.ends + tiles + n, before + tl.minimum(n * TILE + TILE, rows), mask=needed)
-    return tiles + (rows + TILE - 1) // TILE
-
-
-@triton.jit  # type: ignore[untyped-decorator]
 def _in_groups(
     rank: tl.tensor,
     e: tl.tensor,
@@ -253,18 +156,6 @@ def _in_groups(
     return tl.where(before < shape.kept, rank, float("-inf"))
 
 
-def allocated(count: int, top: int, device: torch.device) -> Pairs:
-    """Allocate the pairs of passes of any number of rows."""
-
-    def integers(size: int) -> Tensor:
-        return torch.zeros(size, dtype=torch.int32, device=device)
-
-    many, tiles = PASS_ROWS * top, most_tiles(count, top)
-    shares = torch.zeros(many, device=device)
-    of_tiles = (integers(tiles) for _ in range(3))
-    return Pairs(count, top, shares, integers(many), integers(many), integers(1), *of_tiles)
-
-
 def route(scores: Tensor, rule: Rule, out: Pairs, rows: int, skip: Tensor | None, last: Tensor | None = None) -> None:
     """Choose the experts of each row, and sort the pairs.
 
@@ -278,27 +169,18 @@ def route(scores: Tensor, rule: Rule, out: Pairs, rows: int, skip: Tensor | None
     """
     count, top = out.count - (rule.shared is not None), out.top - (rule.shared is not None)
     experts, padded = triton.next_power_of_2(count), triton.next_power_of_2(rows)
+    together = min(padded, max(1, SCORES // experts))
     tile, _ = expert_tiles(rows, out.count, out.top)
     factor, most = None if rule.factor == 1 else rule.factor, max(1, padded // tile)
     choice = top, rule.shared, rule.sigmoid, rule.renormalised, *rule.groups, rule.by_best
-    shape = RouteShape(*choice, padded, experts, tile, most)
-    _route[(1,)](
-        partial_sums(scores),
-        RuleTensors(rule.correction, rule.factors, factor),
-        last,
-        skip,
-        PairTensors(out.shares, out.places, out.rows, out.used, out.experts, out.begins, out.ends),
-        rows,
-        count,
-        shape,
-        num_warps=warps(padded, experts),
-        enable_fp_fusion=False,
-    )
-
-
-def warps(rows: int, experts: int) -> int:
-    """Warps of the program: one or more rows each, so that no sum along a row crosses warps."""
-    return min(16, rows, max(1, rows * experts // 256))
+    shape = RouteShape(*choice, together, padded // together, experts, tile, most)
+    of_rule, sums = RuleTensors(rule.correction, rule.factors, factor), partial_sums(scores)
+    tensors = PairTensors(*(getattr(out, name) for name in PairTensors._fields))
+    # Eight scores a thread, for with 16 it spills.
+    rest, warps = (last, skip, tensors, rows, count, shape), max(1, together * experts // 256)
+    _route[(shape.programs,)](sums, of_rule, *rest, num_warps=warps, enable_fp_fusion=False)
+    if shape.programs > 1:
+        sort(sums, *rest, num_warps=warps)
 
 
 def reference_route(scores: Tensor, rule: Rule, top: int) -> tuple[Tensor, Tensor]:

@@ -17,6 +17,13 @@ from specchat.engine.runners.host import NO_HEADS, NativeModel, host_model, host
 from specchat.engine.runners.runner import Runner
 from specchat.engine.weights.checkpoint import Checkpoint
 
+COMPUTED = torch.bfloat16
+"""The type of rows, caches and 16-bit weights on a GPU, of checkpoints in float16 too.
+
+Most of these are exports of models that were trained in bfloat16, and some of their values are beyond float16's 65,504,
+such as products of gates and values. Eight bits of a number are what these models are published with.
+"""
+
 
 def load_runner(
     pair: PairSpec,
@@ -64,9 +71,10 @@ def load_runner(
     device = CHOSEN.device
 
     def model(checkpoint: Checkpoint, chosen: Model) -> DeviceDecoder:
-        dtype = compute_dtype(checkpoint)
-        weights = load(checkpoint, chosen.quant, device, dtype, chosen.head, chosen.experts_in_main)
-        return DeviceDecoder(chosen.config, weights, plan.context, device, dtype)
+        weights = load(
+            checkpoint, chosen.quant, device, COMPUTED, chosen.head, chosen.experts_in_main, chosen.table_on_gpu
+        )
+        return DeviceDecoder(chosen.config, weights, plan.context, device, COMPUTED)
 
     on_gpu = model(target, plan.target)
     vocab = on_gpu.config.vocab
@@ -77,8 +85,3 @@ def load_runner(
     else:
         small = on_host(vocab)
     return device_runner(on_gpu, small, vocab, device, found=heads, skip=pair.skip)
-
-
-def compute_dtype(checkpoint: Checkpoint) -> torch.dtype:
-    """The precision on a GPU: float16 where the checkpoint is float16, else bfloat16, whose range is float32's."""
-    return torch.float16 if checkpoint.dtype == torch.float16 else torch.bfloat16
