@@ -23,7 +23,7 @@ pytestmark = pytest.mark.cpu
 
 Make = Callable[[Checkpoint], CachedDecoder]
 LAYERS = 4
-CUTS = [(0, 2, 4), (0, 0, 1, 3, 4, 4)]
+CUTS = [(0, 0, 1, 3, 4, 4), (0, 2, 4)]
 """Between any two layers, and parts of one layer, several and none."""
 
 
@@ -60,6 +60,14 @@ def test_a_pass_cut_anywhere_is_the_whole_pass(family: str, make: Make, tmp_path
         cut_up.keep(path_to(9), 21)
         for mine, others in ((cut_up.cache.keys, whole.cache.keys), (cut_up.cache.values, whole.cache.values)):
             assert all(torch.equal(a[:, :25], b[:, :25]) for a, b in zip(mine, others, strict=True))
+
+
+def test_a_first_part_without_layers_returns_its_input(make: Make, tmp_path: Path) -> None:
+    decoder = make(Checkpoint.open(checkpoint(tmp_path / "m")))
+    x = decoder.embed(tokens(5))
+    for none in (range(0), range(2, 2)):
+        assert torch.equal(decoder.run_layers(x, none, PassRows(tokens(5), 0)), x)
+    assert not torch.stack(decoder.cache.keys).any()
 
 
 def test_a_part_writes_the_entries_of_its_layers_alone(make: Make, tmp_path: Path) -> None:

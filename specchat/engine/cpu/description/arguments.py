@@ -38,7 +38,7 @@ class PassArguments:
         self.record = space.pass_record()
         self.record.set(steps=layers.steps, step_count=len(layers.steps), head_code=HEAD)
         self._states: dict[range, AuxFields] = {}
-        self._skipping = range(0), NOTHING, space.all_parts
+        self._skipping = range(config.layers), NOTHING, space.all_parts
         """Layers, what they leave out, and the `parts` of the last pass that ran in part."""
         self._head = self.head(space.logits_of(0))
         # A norm of equal weights divides each row by its length.
