@@ -1,6 +1,6 @@
 """Measures rows and heads in 8 bits: `python -m measure.activations [--model PATH] [--quant QUANT] [--tokens N]`.
 
-The model, a folder or a GGUF file, reads the pages of this checkout by the reference, in texts of N tokens. The table
+The model, a folder or a GGUF file, reads the pages of this checkout in texts of N tokens. The table
 has the Kullback-Leibler divergence of the next token's distribution from that without rounding, and how often both have
 the same likeliest token. `--type` writes the folder as a GGUF file first. `--outliers FACTOR` multiplies every 64th
 weight of the norms before products of layers, and divides the matrices' columns: the model is the same, its rows have
@@ -20,11 +20,10 @@ from torch import Tensor
 
 from measure.kv_cache import texts
 from specchat.config.paths import demo_model
-from specchat.engine.check_activations import probabilities
-from specchat.engine.divergence import Divergence
+from specchat.engine.divergence import Divergence, log_probabilities
 from specchat.engine.llama_cpp.export import export
-from specchat.engine.protocol.pair import QUANTS
-from specchat.engine.reference.tensors import CheckpointTensors
+from specchat.engine.protocol.pair import QUANTS, Activations, QuantisedHead
+from specchat.engine.runners.host import NativeModel, host_model
 from specchat.engine.weights.checkpoint import Checkpoint
 
 EVERY = 64
@@ -67,25 +66,27 @@ def measure(model: Path, options: Namespace) -> None:
     """Print the table of a model."""
     opened = Checkpoint.open(model)
     read = texts(opened, options.tokens, options.texts)
-    whole = CheckpointTensors(opened, options.quant)
-    forms = {"rows": (whole, True)}
+    forms: dict[str, tuple[Activations, QuantisedHead | None]] = {}
+    if options.quant or opened.gguf:
+        forms["int8 rows"] = "int8", None
     if opened.gguf is None:
-        head = CheckpointTensors(replace(opened, head="int8"), options.quant)
-        forms |= {"head": (head, False), "rows and head": (head, True)}
+        forms |= {"int8 head": ("float32", "int8"), "int8 rows and head": ("int8", "int8")}
+        forms["bfloat16 rows"] = "bfloat16", None
 
-    def compared(tensors: CheckpointTensors, int8_rows: bool) -> Iterator[tuple[Tensor, Tensor]]:
+    def running(activations: Activations, head: QuantisedHead | None) -> NativeModel:
+        return host_model(replace(opened, activations=activations, head=head), options.tokens, options.quant)
+
+    whole = running("float32", None)
+
+    def compared(rounded: NativeModel) -> Iterator[tuple[Tensor, Tensor]]:
         for tokens in read:
-            yield from zip(
-                probabilities(opened.config.recipe, whole, tokens, False),
-                probabilities(opened.config.recipe, tensors, tokens, int8_rows),
-                strict=True,
-            )
+            yield from zip(log_probabilities(whole, tokens), log_probabilities(rounded, tokens), strict=True)
 
-    print("| model | in 8 bits | tokens | mean KL, nats | 99 % below | largest | same likeliest |")
+    print("| model | rounded | tokens | mean KL, nats | 99 % below | largest | same likeliest |")
     print("|---" * 7 + "|")
     with torch.inference_mode():
-        for words, (tensors, int8_rows) in forms.items():
-            found = Divergence.of(compared(tensors, int8_rows))
+        for words, form in forms.items():
+            found = Divergence.of(compared(running(*form)))
             shares = f"{found.mean:.2e} | {found.most:.2e} | {found.largest:.2e} | {found.alike:.2%}"
             outliers = options.outliers and f"outliers of {options.outliers:g}"
             name = ", ".join(filter(None, (options.model.name, options.type, options.quant, outliers)))

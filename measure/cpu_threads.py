@@ -17,10 +17,13 @@ from time import perf_counter
 
 import torch
 
-from measure.cpu_shapes import CONTEXT, SHAPES, written
+from measure.random_qwen3 import SHAPES, write
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.cpu.threads.tuning import choices
+from specchat.engine.weights.checkpoint import Checkpoint
 
+CONTEXT = 100
+"""Cached tokens."""
 LEARNT = 0
 """Stands for the adaptive number among the fixed ones."""
 
@@ -62,7 +65,9 @@ def main() -> None:
     options = parser.parse_args()
     most = torch.get_num_threads()
     with TemporaryDirectory() as folder:
-        opened = written(options.shape, Path(folder) / "random")
+        file = Path(folder) / "random.gguf"
+        write(file, SHAPES[options.shape], "F16")
+        opened = Checkpoint.open(file)
         fixed, learning = (CpuDecoder(opened, 512, threads=most) for _ in range(2))
     for decoder in (fixed, learning):
         decoder.forward(list(range(CONTEXT)), 0)

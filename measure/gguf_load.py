@@ -23,7 +23,7 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
-from measure.gguf_speed import made
+from measure.random_qwen3 import made
 from specchat.engine.cpu import parameters
 from specchat.engine.cpu.parameters import Parameters
 from specchat.engine.formats.gguf import FIELDS

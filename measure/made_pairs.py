@@ -1,17 +1,20 @@
 """Writes random pairs for which no strategy pays, to measure `auto`: `python -m measure.made_pairs FOLDER`.
 
+With `--agreeing 0.8` it writes `target.gguf` of 1.7B and `draft.gguf` of 0.2B, which agree after that share of tokens.
+
 `dear` is a small Llama with a draft as expensive as itself, `dear-draft`; `slow` is a larger one without a draft. Their
 weights are random, so that their texts resemble none that anything was tuned for.
 """
 
+import argparse
 import json
 import shutil
-import sys
 from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
 
+from measure.agreeing_pair import write_pair
 from specchat.config.paths import demo_model
 
 VOCAB, SPECIAL = 3072, 16
@@ -61,12 +64,20 @@ def llama(
         shutil.copyfile(demo_model("target") / name, folder / name)
 
 
-def main(folder: Path) -> None:
-    """Write all of them into `folder`."""
+def main() -> None:
+    """Write all of them, or the pair that agrees."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--agreeing", type=float)
+    options = parser.parse_args()
+    folder = options.folder
+    if options.agreeing is not None:
+        write_pair(folder, options.agreeing)
+        return
     llama(folder / "dear", hidden=360, inner=960, layers=2, heads=6, seed=1)
     llama(folder / "dear-draft", hidden=360, inner=960, layers=2, heads=6, seed=1, noise=DISAGREEMENT)
     llama(folder / "slow", hidden=768, inner=2048, layers=10, heads=12, seed=3)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main()

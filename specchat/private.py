@@ -32,6 +32,15 @@ def tighten(path: Path | int) -> None:
             os.chmod(path, stat.S_IMODE(mode) & ~0o077)
 
 
+def is_private(folder: Path) -> bool:
+    """True for a folder of this user that nobody else may enter."""
+    try:
+        found = os.lstat(folder)
+    except OSError:
+        return False
+    return folder.is_dir() and not folder.is_symlink() and found.st_uid == os.getuid() and not found.st_mode & 0o077
+
+
 def replace(path: Path, text: str) -> None:
     """Write a private file in the place of what is there, whole or not at all; its folder must be there.
 

@@ -78,18 +78,26 @@ def gpu_at_hand(environ: Mapping[str, str], torch: str, drivers: tuple[Path, ...
 
 
 def compile_alone(compiles: Callable[..., Any]) -> Callable[..., Any]:
-    """Numba's compiler, of which one works at a time among all workers: one that waits then finds it compiled.
+    """Numba's compiler, with which one worker at a time compiles a function: one that waits then finds it compiled.
 
-    The lock is the process's, not the thread's: threads wait for each other at numba's own.
+    Functions that are in no file have no lock. The compiler's own lock comes first, else threads of two processes could
+    each hold what another needs. The lock is the process's, not the thread's.
     """
-    folder = Path(os.environ["NUMBA_CACHE_DIR"])
+    from numba.core.compiler_lock import global_compiler_lock
+
+    folder = Path(os.environ["NUMBA_CACHE_DIR"]) / "locks"
     folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / "lock", poll_interval=0.005, thread_local=False)
+
+    @functools.cache
+    def lock(name: str) -> FileLock:
+        return FileLock(folder / name, poll_interval=0.005, thread_local=False)
 
     @functools.wraps(compiles)
-    def alone(*arguments: Any) -> Any:
-        with lock:
-            return compiles(*arguments)
+    def alone(compiled: Any, *arguments: Any) -> Any:
+        if compiled._cache.cache_path is None:
+            return compiles(compiled, *arguments)
+        with global_compiler_lock, lock(compiled._cache._impl.filename_base):
+            return compiles(compiled, *arguments)
 
     return alone
 
@@ -132,10 +140,12 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     # Else what is imported is searched for garbage again and again: a quarter of the time that reading all tests takes.
     gc.disable()
+    from numba.core.ccallback import CFunc
     from numba.core.dispatcher import Dispatcher
 
     # Else workers that find nothing compiled all compile the same.
-    Dispatcher.compile = compile_alone(Dispatcher.compile)
+    for compiled in (CFunc, Dispatcher):
+        compiled.compile = compile_alone(compiled.compile)
 
 
 @pytest.hookimpl(tryfirst=True)

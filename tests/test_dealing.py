@@ -1,6 +1,8 @@
 """Which tests a worker takes, and when."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from filelock import FileLock, Timeout
@@ -54,21 +56,30 @@ def test_what_takes_long_comes_first_then_files_of_most_tests(monkeypatch: pytes
     assert [item.nodeid for item in items] == [*last, *many, *one, "tests/b.py::timed"]
 
 
-def test_one_worker_compiles_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also what is compiled for what it compiles; and the next one after an error."""
+def test_one_worker_compiles_a_function_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also what is compiled for what it compiles; the next one after an error; and another function meanwhile."""
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
 
-    def compiles(depth: int) -> None:
-        with pytest.raises(Timeout), FileLock(tmp_path / "lock", timeout=0):
-            pass
+    def function(name: str | None) -> Any:
+        return SimpleNamespace(_cache=SimpleNamespace(cache_path=name, _impl=SimpleNamespace(filename_base=name)))
+
+    def is_free(name: str) -> bool:
+        try:
+            with FileLock(tmp_path / "locks" / name, timeout=0):
+                return True
+        except Timeout:
+            return False
+
+    def compiles(_: Any, depth: int) -> None:
+        held.append([name for name in ("outer", "inner", "other") if not is_free(name)])
         if not depth:
             raise ValueError("no such type")
-        with pytest.raises(ValueError, match="no such type"):
-            alone(depth - 1)
-        compiles(depth - 1)
+        for name in ("inner", "outer", None):
+            with pytest.raises(ValueError, match="no such type"):
+                alone(function(name), depth - 1)
 
+    held = list[list[str]]()
     alone = compile_alone(compiles)
-    with pytest.raises(ValueError, match="no such type"):
-        alone(1)
-    with FileLock(tmp_path / "lock", timeout=0):
-        pass
+    alone(function("outer"), 1)
+    assert held == [["outer"], ["outer", "inner"], ["outer"], ["outer"]]
+    assert all(map(is_free, ("outer", "inner")))

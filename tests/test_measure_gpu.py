@@ -18,7 +18,7 @@ from measure.gpu import ahead, experts, faults, heads, kernels, recurrent, sessi
 from measure.gpu.checks import write
 from measure.gpu.parts import PARTS
 from measure.gpu.record import LIMIT_S, OtherCommit, Part, Record, run_all
-from specchat.bench import published
+from specchat.bench import prefetch, published
 from specchat.bench import shapes as shapes_module
 from specchat.bench.published import PUBLISHED, shaped
 from specchat.engine.device.decoder import DeviceDecoder
@@ -295,8 +295,8 @@ class TestTimedKernelsUnderTheInterpreter:
 
     def test_passes_are_timed_with_weights_asked_for_ahead_and_without(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """In turn; the same launches but for what is asked for."""
-        monkeypatch.setattr(ahead, "ROWS", (1, 3))
-        monkeypatch.setattr(ahead, "whole_memory", lambda _: H200)
+        monkeypatch.setattr(prefetch, "ROWS", (1, 3))
+        monkeypatch.setattr(prefetch, "whole_memory", lambda _: H200)
         asked: list[tuple[str, Memory]] = []
 
         def in_turn(calls: Mapping[str, Callable[[], object]]) -> dict[str, list[float]]:
@@ -308,7 +308,7 @@ class TestTimedKernelsUnderTheInterpreter:
                     call()
             return {"asked ahead": [3.0, 4.0, 5.0], "nothing ahead": [8.0, 8.0]}
 
-        rows = ahead.passes({"tiny": tiny().shapes.target}, torch.device("cpu"), torch.float32, in_turn)
+        rows = prefetch.passes({"tiny": tiny().shapes.target}, torch.device("cpu"), torch.float32, in_turn)
         assert [(row["rows"], row["ratio"]) for row in rows] == [(1, 0.5), (3, 0.5)]
         assert asked == 2 * [("asked ahead", H200), ("nothing ahead", NONE)]
 

@@ -15,6 +15,7 @@ from specchat.bench.published import Shapes
 from specchat.bench.summary import Spread
 from specchat.engine.decoding.draft import Drafter
 from specchat.engine.decoding.outcome import StepOutcome
+from specchat.engine.memory.plan import GPU_RUNTIME
 from specchat.engine.protocol.options import Sampling
 from specchat.engine.protocol.pair import Quant
 from specchat.engine.runners.runner import Runner
@@ -30,6 +31,7 @@ BUDGET_S = 90.0
 """Seconds after which no further round begins."""
 CONTEXT = PROMPT_TOKENS + (WARM_UP + STEPS + 1) * (max(LENGTHS) + 1)
 SCHEMA = 1
+COUNTED = f"{GPU_RUNTIME >> 20} MiB"
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,8 @@ class Synthetic:
     quant: Quant | None
     device: str
     prompt: int
+    runtime: int | None
+    """Measured bytes of CUDA's modules and graphs, and of what other programs took meanwhile; None on a processor."""
     costs: tuple[StepCost, ...]
     assumed_acceptance: float
     projections: tuple[ProjectedYield, ...]
@@ -177,8 +181,9 @@ def synthetic(
     costs: list[StepCost],
     acceptance: float,
     machine: str,
+    runtime: int | None = None,
 ) -> Synthetic:
-    """The report on `shapes`, cut from `published`, measured on `machine`."""
+    """The report on `shapes`, cut from `published`, measured on `machine`; `runtime` as in `Synthetic`."""
 
     def describe(name: str, layers: int, of: int) -> str:
         return f"{name}, {layers} of {of} layers" if layers < of else f"{name}, {layers} layers"
@@ -191,6 +196,7 @@ def synthetic(
         quant=quant,
         device=runner.device,
         prompt=PROMPT_TOKENS,
+        runtime=runtime,
         costs=tuple(costs),
         assumed_acceptance=acceptance,
         projections=tuple(project(costs, acceptance)) if any(c.length == 0 for c in costs) else (),
@@ -206,6 +212,7 @@ def text(report: Synthetic) -> str:
         report.machine,
         f"{report.target} ({report.quant or 'unquantised'}), draft {report.draft}; {report.device}; "
         f"after {report.prompt} tokens",
+        *([] if report.runtime is None else [f"modules and graphs: {report.runtime >> 20} MiB, {COUNTED} are planned"]),
         "",
         f"{names[0]:>7}{names[1]:>10}{names[2]:>11}{names[3]:>10}{names[4]:>9}{names[5]:>18}"
         f"{assumed[0]:>21}{assumed[1]:>17}{assumed[2]:>19}",

@@ -61,6 +61,13 @@ def on_device(shapes: Shapes, quant: Quant | None, context: int, device: torch.d
     return device_runner(target, draft, shapes.target.vocab, device)
 
 
+def beside_tensors(device: torch.device) -> int:
+    """Bytes of a GPU in use beside the memory of torch: contexts, modules and graphs of CUDA, and other programs."""
+    torch.cuda.synchronize(device)
+    free, total = torch.cuda.mem_get_info(device)
+    return total - free - torch.cuda.memory_reserved(device)
+
+
 def on_host(shapes: Shapes, quant: Quant | None, context: int) -> Runner:
     """The pair in the CPU's decoder, read from temporary random checkpoints.
 

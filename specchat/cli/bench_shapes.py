@@ -1,6 +1,7 @@
 """`specchat bench --shapes`: steps at published shapes with random weights, for machines without the weights."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -63,11 +64,11 @@ def run_shapes(name: str, layers: int | None, quant: str | None, assumed: float 
         shapes = published.cut(layers)
         how: Any = None if quant == "none" else quant or "nf4"
         progress.show(f"making random weights of {name}")
-        runner = _runner(shapes, how)
+        runner, runtime = _runner(shapes, how)
         costs = step_costs(runner, lambda part: progress.show("measuring steps", part), lambda: not interrupt.pressed)
         progress.clear()
         acceptance = ACCEPTANCE if assumed is None else assumed
-        report = synthetic(shapes, published, how, runner, costs, acceptance, describe(PACKAGES))
+        report = synthetic(shapes, published, how, runner, costs, acceptance, describe(PACKAGES), runtime())
         Output().write(text(report))
         if json_file:
             json_file.write_text(json.dumps(as_json(report), indent=1) + "\n", encoding="utf-8")
@@ -75,11 +76,12 @@ def run_shapes(name: str, layers: int | None, quant: str | None, assumed: float 
         raise click.exceptions.Exit(ExitCode.INTERRUPTED)
 
 
-def _runner(shapes: Any, quant: Any) -> Any:
+def _runner(shapes: Any, quant: Any) -> tuple[Any, Callable[[], int | None]]:
+    """The pair, and what tells the bytes of CUDA beside tensors that came with it; None on a processor."""
     import torch
 
     from specchat.bench.shapes import CONTEXT
-    from specchat.bench.synthetic import check_room, on_device, on_host
+    from specchat.bench.synthetic import beside_tensors, check_room, on_device, on_host
     from specchat.engine.hardware.free_memory import free_memory
     from specchat.engine.hardware.gpu import CHOSEN, find_gpu
     from specchat.engine.hardware.threads import leave_one_core
@@ -87,7 +89,9 @@ def _runner(shapes: Any, quant: Any) -> Any:
     gpu = find_gpu()
     if not isinstance(gpu, str):
         check_room(shapes, quant, CONTEXT, "cuda", gpu.free)
-        return on_device(shapes, quant, CONTEXT, CHOSEN.device, torch.bfloat16)
+        before = beside_tensors(CHOSEN.device)
+        runner = on_device(shapes, quant, CONTEXT, CHOSEN.device, torch.bfloat16)
+        return runner, lambda: beside_tensors(CHOSEN.device) - before
     leave_one_core()
     check_room(shapes, quant, CONTEXT, "cpu", free_memory())
-    return on_host(shapes, quant, CONTEXT)
+    return on_host(shapes, quant, CONTEXT), lambda: None

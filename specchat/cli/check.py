@@ -38,8 +38,8 @@ MEASURE = "measure"
     type=Named((*get_args(Activations), MEASURE)),
     is_flag=False,
     flag_value=MEASURE,
-    metavar="[float32|int8]",
-    help="Form of the rows; alone: measure what int8 does to the target.",
+    metavar=f"[{'|'.join(get_args(Activations))}]",
+    help="Form of the rows; alone: measure what rounding them does to the target.",
 )
 @click.option("--full", is_flag=True, help="All prompts, samplings and draft lengths; can take hours.")
 @click.option("--prompts", type=FOLDER, metavar="FILE", help='Prompts as JSON lines with "messages" or "turns".')
@@ -88,7 +88,7 @@ def check(full: bool, prompts: Path | None, against: str | None, limit: int | No
 
 
 def _measure(pair: PairSpec, prompts: list[ChatPrompt], file: Path) -> None:
-    """Measure what rows in 8 bits do to a pair's target, report it, and keep it in `file`."""
+    """Measure what rounding rows does to a pair's target, report it, and keep it in `file`."""
     if pair.backend != DEFAULT_BACKEND or pair.target.server is not None:
         raise click.UsageError(f'--activations is of specchat\'s own decoder, which does not run pair "{pair.id}".')
     progress = ProgressLine()
@@ -98,12 +98,15 @@ def _measure(pair: PairSpec, prompts: list[ChatPrompt], file: Path) -> None:
 
     found = run(pair, [prompt.messages for prompt in spread(prompts, len(prompts))], progress.loading)
     progress.clear()
-    keep(file, pair.target.label, MeasuredRounding(found.mean, found.alike, found.tokens, date.today().isoformat()))
-    Output().write(
-        f"{pair.target.label}: with rows in 8 bits the next token's distribution has a KL divergence of "
-        f"{found.mean:.1e} nats from that with float32 rows, 99 % below {found.most:.1e}, at most {found.largest:.1e}. "
-        f"Both have the same likeliest token after {found.alike:.1%} of {found.tokens} tokens.\n"
-    )
+    today = date.today().isoformat()
+    figures_of = {form: MeasuredRounding(one.mean, one.alike, one.tokens, today) for form, one in found.items()}
+    keep(file, pair.target.label, figures_of)
+    for form, one in found.items():
+        Output().write(
+            f"{pair.target.label}: with {form} rows the next token's distribution has a KL divergence of "
+            f"{one.mean:.1e} nats from that with float32 rows, 99 % below {one.most:.1e}, at most {one.largest:.1e}. "
+            f"Both have the same likeliest token after {one.alike:.1%} of {one.tokens} tokens.\n"
+        )
 
 
 def _run(

@@ -51,7 +51,7 @@ def doctor(with_engine: bool, of_gpu: bool, report: Path | None, as_json: bool, 
     from specchat.config.paths import user_paths
     from specchat.doctor.chats import chats
     from specchat.doctor.folders import folders, model_cache
-    from specchat.doctor.gpu import gpus
+    from specchat.doctor.gpu import gpus, resting
     from specchat.doctor.terminal import clipboard, terminal, window
     from specchat.doctor.versions import versions
 
@@ -67,6 +67,7 @@ def doctor(with_engine: bool, of_gpu: bool, report: Path | None, as_json: bool, 
         *configured,
         *_own_models(options["models"]),
         *gpus(),
+        *resting(),
     ]
     if with_engine and pair is not None:
         findings += _engine(pair, paths)

@@ -14,7 +14,8 @@ def engine() -> None:
     """See or stop the engine that windows and commands share.
 
     The first program that needs an engine starts it, others join. It stays loaded for a while after the last one
-    ends: `engine_minutes` in config.toml or SPECCHAT_ENGINE_MINUTES, 5 unless told otherwise.
+    ends: `engine_minutes` in config.toml or SPECCHAT_ENGINE_MINUTES, 5 unless told otherwise. While windows are open
+    it holds a GPU's memory until `gpu_minutes` or SPECCHAT_GPU_MINUTES, 15, have gone by without a request.
     """
 
 

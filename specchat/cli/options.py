@@ -117,7 +117,7 @@ PAIR_OPTIONS = (
     _option(
         "--activations",
         type=Named(get_args(Activations)),
-        help="Form of the rows that quantised weights multiply on a CPU.",
+        help="Form of the rows that matrices multiply on a CPU.",
     ),
 )
 SAMPLING_OPTIONS = (

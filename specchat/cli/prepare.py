@@ -70,9 +70,10 @@ def prepare(wishes: Wishes, *, otherwise: bool = False) -> Prepared:
     return Prepared(known.paths, settings, known.catalog, known.used, pair, preferences, lost)
 
 
-MINUTES_VARIABLE = "SPECCHAT_ENGINE_MINUTES"
 ENGINE_MINUTES = 5
-"""How long the engine stays loaded after its last client, unless config.toml says it."""
+"""How long the engine stays loaded after its last client, unless config.toml or SPECCHAT_ENGINE_MINUTES says it."""
+GPU_MINUTES = 15
+"""How long a GPU's memory is held without a request, unless config.toml or SPECCHAT_GPU_MINUTES says it."""
 
 
 def engine_for(prepared: Prepared, client: str) -> EnginePort:
@@ -91,19 +92,22 @@ def _remote() -> EnginePort:
 def _shared(prepared: Prepared, client: str) -> EnginePort:
     from specchat.resident.shared import open_engine
 
-    minutes = _engine_minutes(prepared.settings)
+    settings = prepared.settings
+    linger_s = _seconds("SPECCHAT_ENGINE_MINUTES", settings.engine_minutes, ENGINE_MINUTES)
+    idle_s = _seconds("SPECCHAT_GPU_MINUTES", settings.gpu_minutes, GPU_MINUTES)
     log = prepared.paths.engine_log if keeps_state(prepared.paths) else None
     with suppress(ConfigError):
         private_folder(prepared.paths.runtime)
-    return open_engine(prepared.paths.runtime, log, client, 60.0 * minutes)
+    return open_engine(prepared.paths.runtime, log, client, linger_s, idle_s)
 
 
-def _engine_minutes(settings: UserSettings) -> int:
-    if minutes := os.environ.get(MINUTES_VARIABLE):
+def _seconds(variable: str, setting: int | None, default: int) -> float:
+    """Seconds of a number of minutes: of a variable of the environment, else of a setting."""
+    if minutes := os.environ.get(variable):
         if not re.fullmatch(r"\d{1,4}", minutes):
-            raise click.UsageError(f"{MINUTES_VARIABLE} is {one_line(minutes, 40)}: it has to be a number of minutes.")
-        return int(minutes)
-    return ENGINE_MINUTES if settings.engine_minutes is None else settings.engine_minutes
+            raise click.UsageError(f"{variable} is {one_line(minutes, 40)}: it has to be a number of minutes.")
+        return 60.0 * int(minutes)
+    return 60.0 * (default if setting is None else setting)
 
 
 def keeps_state(paths: Paths) -> bool:

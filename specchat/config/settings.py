@@ -33,6 +33,8 @@ class UserSettings:
     """False keeps nothing of `ask`; otherwise `--continue` goes on with its last exchange."""
     engine_minutes: int | None = None
     """Minutes that the engine stays loaded after the last window is closed."""
+    gpu_minutes: int | None = None
+    """Minutes without a request after which the engine gives back a GPU's memory; 0: never."""
     tools: bool | None = None
     """True if new chats use the tools of the servers in mcp.json."""
     tool_seconds: int | None = None

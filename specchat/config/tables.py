@@ -32,6 +32,7 @@ class SettingsTable(Table):
     copy_saved_chats: bool | None = None
     keep_last_question: bool | None = None
     engine_minutes: Annotated[int, Field(ge=0, le=1440)] | None = None
+    gpu_minutes: Annotated[int, Field(ge=0, le=1440)] | None = None
     tools: bool | None = None
     tool_seconds: Annotated[int, Field(ge=1, le=3600)] | None = None
     model_folders: list[Annotated[str, Field(min_length=1)]] | None = None

@@ -9,6 +9,8 @@ from specchat.doctor.finding import Finding, note, ok
 from specchat.doctor.versions import installed
 from specchat.engine.hardware import toolchain
 from specchat.engine.hardware.gpu_counters import Counters, CountersError
+from specchat.engine.hardware.gpu_failure import REPORT, UNTIL
+from specchat.engine.hardware.gpu_record import GpuRecord
 
 QUERY = ("--query-gpu=name,memory.total,memory.free,driver_version,compute_cap,uuid", "--format=csv,noheader")
 PATIENCE_S = 5.0
@@ -34,6 +36,17 @@ def gpus(driver: Path = toolchain.DRIVER) -> list[Finding]:
     if not found:
         return [note("gpu", "nvidia-smi lists none: pairs run on the CPU.")]
     return [*found, _builds()] if any(finding.status == "ok" for finding in found) else found
+
+
+def resting() -> list[Finding]:
+    """The ways to run pairs that rest on a GPU after faults."""
+    found = list[Finding]()
+    for card, way, pair, fault, lasts in GpuRecord.resting():
+        what = "specchat's own kernels are" if way == "kernels" else f"{way} is"
+        whose = f" for {pair}" if pair else ""
+        advice = REPORT if lasts else UNTIL
+        found.append(note("gpu faults", f"{card}: {what} not used{whose} after a fault ({fault}). {advice}"))
+    return found
 
 
 def _builds() -> Finding:

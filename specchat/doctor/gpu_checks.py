@@ -51,5 +51,12 @@ CHECKS = (
     _check("bandwidth", "what the memory of the GPU gives a second", "demo:bandwidth", "gpu", 60),
     _check("trace", "where the time of ten steps goes", "demo:trace", "gpu", 240),
     _check("memory", "memory before and after captures", "demo:memory", "gpu", 240),
+    GpuCheck(
+        "prefetch",
+        "passes with weights asked for ahead, and without",
+        "specchat.bench.prefetch:prefetches",
+        "gpu",
+        240,
+    ),
     GpuCheck("tune", "trainings against the same on the CPU", "specchat.tune.gpu_check:trainings", "gpu", 240),
 )

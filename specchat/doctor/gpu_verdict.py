@@ -11,17 +11,23 @@ from specchat.engine.hardware.gpu_record import GpuRecord
 def remember(checks: Iterable[GpuCheck], report: GpuReport) -> None:
     """Keep what is wrong with the kernels on the card that was found, or that every check which judges them passed.
 
-    Where one of these did not run or had too little memory, and nothing is wrong, what was known before stays.
+    A check that failed or did not end counts as a failure, which may pass. Where one did not run or had too little
+    memory, and nothing is wrong, what was known before stays.
     """
     if report.known_by is None:
         return
     record = GpuRecord.of(report.known_by)
     outcomes = {check: report.outcomes[check.name] for check in checks}
-    faults = [f"{check.name}: {o.words}" for check, o in outcomes.items() if _faulty(check, o)]
+    faults = [(o.state, f"{check.name}: {o.words}") for check, o in outcomes.items() if _faulty(check, o)]
+    wrong = [words for state, words in faults if state == "wrong"]
     judged = [outcome.state for check, outcome in outcomes.items() if check.judges]
-    if faults:
-        record.keep("kernels", faults[0])
+    if wrong:
+        record.keep("kernels", wrong[0])
+    elif faults:
+        record.fail("kernels", faults[0][1])
     elif judged and all(state == "passed" for state in judged):
+        record.forget("transformers")
+        record.forget("kernels")
         record.keep("kernels", "")
 
 

@@ -1,36 +1,35 @@
-"""Measures on a pair's own target what rows in 8 bits do to it: its distributions beside those of float32 rows."""
+"""Measures on a pair's own target what rounding rows does to it: its distributions beside those of float32 rows."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-import torch
 from torch import Tensor
 
-from specchat.engine.divergence import Divergence
+from specchat.engine.divergence import Divergence, log_probabilities
 from specchat.engine.fetch.hub import locate
 from specchat.engine.formats.activations import rounding_of
 from specchat.engine.memory.devices import Machine, place, this_machine
 from specchat.engine.protocol.events import Loading
 from specchat.engine.protocol.options import Message
-from specchat.engine.protocol.pair import PairSpec
-from specchat.engine.recipe import Recipe
-from specchat.engine.reference.layer import hidden_states, logits
-from specchat.engine.reference.tensors import CheckpointTensors
+from specchat.engine.protocol.pair import Activations, PairSpec
+from specchat.engine.runners.host import host_model
 from specchat.engine.weights.checkpoint import Checkpoint
 
 TOKENS = 512
-"""Tokens that are compared, one text where the model is not shorter: a matrix is dequantised for each text."""
-SCORED_ROWS = 128
-"""Rows that have logits at a time."""
+"""Tokens that are compared, one text where the model is not shorter."""
 
 
-def run(pair: PairSpec, chats: Sequence[tuple[Message, ...]], progress: Callable[[Loading], None]) -> Divergence:
-    """Compare the target of a pair on a CPU, by the reference, over the first TOKENS of `chats`.
+def run(
+    pair: PairSpec, chats: Sequence[tuple[Message, ...]], progress: Callable[[Loading], None]
+) -> dict[Activations, Divergence]:
+    """Compare the target of a pair on a CPU over the first TOKENS of `chats`; forms are loaded one after another.
+
+    Returns the divergences by each form of rows that its matrices take.
 
     Raises:
-        EngineError: its matrices take no such rows, or it cannot be found, read, or held in memory.
+        EngineError: it cannot be found, read, or held in memory.
     """
-    source = replace(pair.target, device="cpu", activations="int8")
+    source = replace(pair.target, device="cpu", activations="float32")
     alone = replace(pair, target=source, draft=None, heads={}, context=TOKENS)
     target = Checkpoint.open(locate(source, progress))
     machine = Machine("it was not asked for", this_machine(alone).free)
@@ -39,24 +38,17 @@ def run(pair: PairSpec, chats: Sequence[tuple[Message, ...]], progress: Callable
     tokenizer = target.tokenizer()
     tokenizer.use(pair.template)
     tokens = [token for chat in chats for token in tokenizer.prompt(chat)][:TOKENS]
-    progress(Loading(f"reading {source.short}", 0.1))
-    tensors = CheckpointTensors(replace(target, head=found.head), model.quant)
-    recipe, length = target.config.recipe, min(TOKENS, target.config.longest)
+    target, length = replace(target, head=found.head), min(TOKENS, target.config.longest)
+    texts = [tokens[first : first + length] for first in range(0, len(tokens), length)]
 
-    def compared() -> Iterator[tuple[Tensor, Tensor]]:
-        for first in range(0, len(tokens), length):
-            text = tokens[first : first + length]
-            yield from zip(*(probabilities(recipe, tensors, text, form) for form in (False, True)), strict=True)
+    def after_each(form: Activations) -> Iterator[Tensor]:
+        """Logarithms of the probabilities after each token, with rows of a form."""
+        progress(Loading(f"reading {source.short} with {form} rows", 0.1))
+        running = host_model(replace(target, activations=form), length, model.quant)
+        for text in texts:
+            for rows in log_probabilities(running, text):
+                yield rows.float()
 
-    return Divergence.of(compared())
-
-
-@torch.inference_mode()
-def probabilities(of: Recipe, tensors: CheckpointTensors, tokens: Sequence[int], int8_rows: bool) -> Iterator[Tensor]:
-    """Yield logarithms of the probabilities after each token of a text, float32 [rows, vocab], some rows at a time."""
-    tensors.int8_rows = int8_rows
-    hidden = hidden_states(of, torch.tensor(tokens), tensors)[-1]
-    scored = replace(of, head=tensors.head)
-    for rows in hidden.split(SCORED_ROWS):
-        tensors.int8_rows = int8_rows  # another text may be under way
-        yield logits(scored, rows, tensors).log_softmax(-1)
+    whole = [*after_each("float32")]
+    forms = model.held.forms(found.head)[1:]
+    return {form: Divergence.of(zip(whole, after_each(form), strict=True)) for form in forms}

@@ -37,7 +37,7 @@ class Fit:
         speed: an estimate for this machine.
         backend: what runs the pair, which may be another one than it names where specchat's decoder does not.
         takes: bytes of memory; 0 where they are not known.
-        activations: form of the target's rows on a CPU; empty where its weights leave no choice.
+        activations, forms: form of the target's rows on a CPU, and all that its weights take.
     """
 
     verdict: Verdict
@@ -47,7 +47,8 @@ class Fit:
     speed: SpeedEstimate | None = None
     backend: str = DEFAULT_BACKEND
     takes: int = 0
-    activations: Activations | Literal[""] = ""
+    activations: Activations = "float32"
+    forms: tuple[Activations, ...] = ()
 
 
 PLACES: Mapping[Verdict, Place] = {"GPU": "cuda", "CPU": "cpu"}
@@ -125,8 +126,7 @@ def _rounded(pair: PairSpec, made: Plan, fitting: Fit) -> Fit:
             rounding_of(pair, pair.draft, made.draft.held, drafts=True)
     except ModelError as error:
         return Fit("no", error.message.rstrip("."))
-    choice = made.target.place == "cpu" and (made.target.held.whole or target.head is not None)
-    return replace(fitting, activations=target.activations if choice else "")
+    return replace(fitting, activations=target.activations, forms=made.target.held.forms(target.head))
 
 
 def _with_heads(made: Plan, heads: PairHeads, available: Mapping[Place, int | None], otherwise: str = "") -> Fit:
@@ -153,7 +153,8 @@ def _model(pair: PairSpec, source: ModelSource, about: About, machine: FreeMemor
     quant = stored.quant if stored and stored.quant else wanted
     config = about.config.with_cache(pair.cache)
     model = Model(config, "cpu", quant, stored, half=about.half, threads=machine.threads, left=about.left)
-    return replace(model, int8_head=bool(source.head or pair.head) and model.held.dense_head)
+    narrowed = (source.activations or pair.activations) == "bfloat16"
+    return replace(model, int8_head=bool(source.head or pair.head) and model.held.dense_head, narrowed=narrowed)
 
 
 def _takes(made: Plan, device: Place) -> str:

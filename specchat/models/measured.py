@@ -1,6 +1,7 @@
-"""The last measurements of `specchat check --activations` on this machine: the price of rows in 8 bits."""
+"""The last measurements of `specchat check --activations` on this machine: the price of rounded rows."""
 
 import json
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 from specchat import private
 from specchat.config.errors import ConfigError
 from specchat.config.paths import made_folder
+from specchat.engine.protocol.pair import Activations
 from specchat.reading import read_text
 
 MAX_MODELS = 200
@@ -29,22 +31,22 @@ class MeasuredRounding:
         return f"KL divergence {self.divergence:.1e} nats to float32, {shares} (measured {self.day})"
 
 
-def keep(file: Path, model: str, found: MeasuredRounding) -> None:
+def keep(file: Path, model: str, found: Mapping[Activations, MeasuredRounding]) -> None:
     """Keep the latest figures of a model, by its label; without effect where the file cannot be written."""
     others = {name: one for name, one in _read(file).items() if name != model}
-    latest = dict([*others.items(), (model, asdict(found))][-MAX_MODELS:])
+    latest = dict([*others.items(), (model, {form: asdict(one) for form, one in found.items()})][-MAX_MODELS:])
     with suppress(OSError, ConfigError):
         made_folder(file.parent)
         private.replace(file, json.dumps(latest))
 
 
-def known(file: Path, model: str) -> MeasuredRounding | None:
-    """The latest figures of a model; None where there are none or they are damaged."""
+def known(file: Path, model: str) -> Mapping[Activations, MeasuredRounding]:
+    """The latest figures of a model by the form of its rows; empty where there are none or they are damaged."""
     try:
-        found = MeasuredRounding(**_read(file)[model])
-        str(found)
-    except (KeyError, TypeError, ValueError):
-        return None
+        found = {form: MeasuredRounding(**one) for form, one in _read(file)[model].items()}
+        str([*map(str, found.values())])
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return {}
     return found
 
 

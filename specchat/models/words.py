@@ -132,7 +132,7 @@ def about(offer: Offer) -> list[tuple[str, str]]:
     rows.append(("licence", offer.licence or "not known"))
     rows.append(("strategies", ", ".join(offer.strategies)))
     rows.append(("sampling", sampling.described(pair)))
-    if offer.fit.activations:
+    if len(offer.fit.forms) > 1:
         rows.append(("activations", _activations(offer)))
     if target is not None:
         shape = (target.architecture, weights(target.parameters), target.quant, target.format)
@@ -150,10 +150,12 @@ def about(offer: Offer) -> list[tuple[str, str]]:
 
 
 def _activations(offer: Offer) -> str:
-    """The form of the rows that quantised matrices multiply, and what 8 bits were measured to do to the model."""
+    """The form of the rows that matrices multiply, and what rounding them was measured to do to the model."""
     found = measured.known(user_paths().roundings, offer.pair.spec.target.label)
-    price = str(found) if found else "not measured here (specchat check --activations)"
-    return f"int8: {price}" if offer.fit.activations == "int8" else f"float32; int8: {price}"
+    chosen, prices = offer.fit.activations, list[str]()
+    for form in offer.fit.forms[1:] if chosen == "float32" else (chosen,):
+        prices.append(f"{form}: {found.get(form) or 'not measured here (specchat check --activations)'}")
+    return "; ".join(["float32"] * (chosen == "float32") + prices)
 
 
 def _of_hub(hit: HubHit) -> list[tuple[str, str]]:

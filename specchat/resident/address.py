@@ -23,8 +23,8 @@ PREFIXES = (
 )  # fmt: skip
 NAMES = {
     "ALL_PROXY", "HOME", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "PYTHONPATH", "SPECCHAT_GPU_FILE",
-    "SPECCHAT_HOME", "SPECCHAT_LEARNT_FILE", "SSL_CERT_DIR", "SSL_CERT_FILE", "XDG_CACHE_HOME", "XDG_CONFIG_HOME",
-    "XDG_DATA_HOME", "XDG_STATE_HOME",
+    "SPECCHAT_HOME", "SPECCHAT_LEARNT_FILE", "SPECCHAT_PREFETCH", "SSL_CERT_DIR", "SSL_CERT_FILE",
+    "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME",
 }  # fmt: skip
 """Variables of the environment that an engine reads."""
 PACKAGE = Path(__file__).parents[1]
@@ -61,15 +61,6 @@ def _newest(folder: Path) -> int:
             elif entry.name != "__pycache__" and entry.is_dir(follow_symlinks=False):
                 newest = max(newest, _newest(Path(entry.path)))
     return newest
-
-
-def is_private(folder: Path) -> bool:
-    """True for a folder of this user that nobody else may enter."""
-    try:
-        found = os.lstat(folder)
-    except OSError:
-        return False
-    return folder.is_dir() and not folder.is_symlink() and found.st_uid == os.getuid() and not found.st_mode & 0o077
 
 
 @contextmanager

@@ -33,6 +33,8 @@ STEPS_S = 0.005
 MAX_UNREAD = 64 << 20
 """Bytes that a client may leave unread before it is cut off."""
 MAX_LINGER_S = 86_400.0
+LOOK_S = 1.0
+"""Seconds between two looks for workers that rest."""
 
 
 class Broker:
@@ -47,7 +49,8 @@ class Broker:
         self._workers: list[SharedWorker] = []
         self._idle: dict[SharedWorker, asyncio.TimerHandle] = {}
         """When workers that nobody uses end."""
-        self._linger_s = 0.0
+        self._last_request: dict[SharedWorker, float] = {}
+        self._linger_s = self._idle_s = 0.0
         self._steps_wait = False
         """True while steps wait to be delivered."""
         self._over = asyncio.Event()
@@ -60,6 +63,7 @@ class Broker:
             loop.add_signal_handler(number, self._over.set)
         server = await asyncio.start_unix_server(self._accept, sock=listening, limit=handshake.MAX_BYTES)
         self._end_after(FIRST_CLIENT_S)
+        loop.call_later(LOOK_S, self._rest)
         await self._over.wait()
         with contextlib.suppress(OSError):
             self._path.unlink()
@@ -99,6 +103,7 @@ class Broker:
         )
         if not client.background:
             self._linger_s = min(handshake.number(found, "linger_s"), MAX_LINGER_S)
+            self._idle_s = handshake.number(found, "idle_s")
         self._names.add(client)
         if self._ending is not None:
             self._ending.cancel()
@@ -131,7 +136,18 @@ class Broker:
                 client.worker.restart(client, request.number)
             case _ if client.worker is not None:
                 client.worker.forward(client, request)
+        if client.worker is not None:
+            self._last_request[client.worker] = time.monotonic()
         self._deliver()
+
+    def _rest(self) -> None:
+        """Have workers rest for which no request came for long."""
+        asyncio.get_running_loop().call_later(LOOK_S, self._rest)
+        for worker in self._workers:
+            if not worker.idle:
+                self._last_request[worker] = time.monotonic()
+            elif self._idle_s and time.monotonic() - self._last_request[worker] >= self._idle_s:
+                worker.rest()
 
     def _has(self, request: Load) -> bool:
         """True if a pair is loaded."""
@@ -161,6 +177,7 @@ class Broker:
     def _end_idle(self, worker: SharedWorker) -> None:
         del self._idle[worker]
         self._workers.remove(worker)
+        self._last_request.pop(worker, None)
         worker.engine.close()
 
     def _arrived(self, loop: asyncio.AbstractEventLoop, event: object) -> None:
@@ -210,7 +227,7 @@ def _state(worker: SharedWorker) -> str:
         return "ended"
     if worker.info is None:
         return "loading" if worker.pair else "empty"
-    return "loaded"
+    return "resting" if worker.resting else "loaded"
 
 
 def _send(writer: asyncio.StreamWriter, event: Any) -> None:

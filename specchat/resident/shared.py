@@ -31,9 +31,9 @@ from specchat.engine.protocol.events import (
 )
 from specchat.engine.protocol.port import EnginePort
 from specchat.engine.protocol.requests import Cancel, Change, Count, Generate, Load, Request, Shutdown
-from specchat.private import opener
+from specchat.private import is_private, opener
 from specchat.resident import handshake
-from specchat.resident.address import address, is_private, locked
+from specchat.resident.address import address, locked
 from specchat.resident.workers import Restart, Restarted
 
 JOIN_S = 5.0
@@ -47,22 +47,28 @@ _NUMBERS = count()
 
 @dataclass(frozen=True)
 class Endpoint:
-    """The address of a resident engine, and how one is started: it stays `linger_s` after its last client."""
+    """The address of a resident engine, and how one is started.
+
+    It stays `linger_s` after its last client, and gives back a GPU's memory after `idle_s` without a request; 0: never.
+    """
 
     socket: Path
     log: Path | None
     loader: str
     linger_s: float
+    idle_s: float = 0.0
 
 
-def open_engine(folder: Path, log: Path | None, client: str, linger_s: float, loader: str = LOADER) -> EnginePort:
+def open_engine(
+    folder: Path, log: Path | None, client: str, linger_s: float, idle_s: float = 0.0, loader: str = LOADER
+) -> EnginePort:
     """The resident engine of this user, started if there is none, for a program called `client`.
 
     Where no socket can be had in `folder`, an engine of this process alone.
     """
     path = address(folder, loader)
     if path is not None and is_private(folder):
-        endpoint = Endpoint(path, log, loader, linger_s)
+        endpoint = Endpoint(path, log, loader, linger_s, idle_s)
         with contextlib.suppress(OSError, ImportError):
             if (link := _join(endpoint, client)) is not None:
                 return SharedEngine(endpoint, client, link)
@@ -211,7 +217,8 @@ def _join(endpoint: Endpoint, client: str) -> socket.socket | None:
     Raises:
         OSError: no socket can be made there.
     """
-    greeting = handshake.encoded(want="client", name=client, pid=os.getpid(), linger_s=endpoint.linger_s)
+    waits = {"linger_s": endpoint.linger_s, "idle_s": endpoint.idle_s}
+    greeting = handshake.encoded(want="client", name=client, pid=os.getpid(), **waits)
     until = time.monotonic() + JOIN_S
     while time.monotonic() < until:
         link = connected(endpoint.socket)

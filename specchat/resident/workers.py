@@ -119,6 +119,8 @@ class SharedWorker:
         self.generation = 0
         """How often it was started again."""
         self.dead = False
+        self.resting = False
+        """True after `rest`, until a request comes."""
         self.current = CurrentReply()
         self._prompts: dict[int, str] = {}
         """Last messages of replies that have not begun, shortened."""
@@ -134,13 +136,14 @@ class SharedWorker:
         if self.dead:
             self._begin_again()
             self.pair = None
-        self.engine.start()
         client.generation, client.lost = self.generation, False
         known = self.has(pair)
         if known and self.info is not None:
             client.send(Loaded(self.info))
             self.current.tell(client)
             return
+        self.resting = False
+        self.engine.start()
         if not known or not self._loads:
             for other in [other for other in self.clients if other.background]:
                 self._notify_death(other, Failed(None, "died", "The engine has loaded another pair."))
@@ -161,9 +164,25 @@ class SharedWorker:
             if isinstance(request, Generate) and (busy := self._busy_with(client)) is not None:
                 client.send(AwaitingClient(request.id, busy.name, busy.pid))
             client.waiting[request.id] = isinstance(request, Generate)
+            if self.resting and self.pair is not None:
+                self.resting = False
+                self.engine.start()
+                self._loads.append(list(self.clients))
+                self.engine.send(Load(self.pair))
             if isinstance(request, Generate):
                 self._prompts[request.id] = _shortened(request)
         self.engine.send(request)
+
+    @property
+    def idle(self) -> bool:
+        """True if it has a GPU's memory, and nothing to do."""
+        on_gpu = self.info is not None and bool(self.info.load.gpu) and not (self.resting or self.dead)
+        return on_gpu and not self._loads and not any(client.waiting for client in self.clients)
+
+    def rest(self) -> None:
+        """End the process, which gives back a GPU's memory; the next request loads the pair again."""
+        self.engine.close()
+        self.resting = True
 
     def _cancel_background(self) -> None:
         """End replies that make way for others."""
@@ -267,7 +286,7 @@ class SharedWorker:
     def _begin_again(self) -> None:
         self.generation += 1
         self._loads.clear()
-        self.dead, self.info = False, None
+        self.dead, self.resting, self.info = False, False, None
 
     def _notify_death(self, client: Client, death: Failed) -> None:
         client.send(replace(death, id=next(iter(client.waiting), None)))

@@ -25,7 +25,7 @@ from specchat.bench.shapes import (
     text,
 )
 from specchat.bench.summary import Spread
-from specchat.bench.synthetic import check_room, on_device, on_host, planned, write_random
+from specchat.bench.synthetic import beside_tensors, check_room, on_device, on_host, planned, write_random
 from specchat.cli.bench import bench
 from specchat.cli.bench_shapes import QUANTS, SHAPES
 from specchat.cli.exit_codes import ExitCode
@@ -242,6 +242,17 @@ def test_every_output_says_that_the_acceptance_is_assumed(runner: Runner) -> Non
         "speedup_vs_plain",
         "over_plain",
     }
+
+
+def test_modules_and_graphs_are_told_beside_what_is_planned(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a GPU alone: what is in use there and is not torch's."""
+    told = {"synchronize": None, "mem_get_info": (60 << 20, 1000 << 20), "memory_reserved": 640 << 20}
+    for name, made in told.items():
+        monkeypatch.setattr(torch.cuda, name, lambda _, made=made: made)
+    runtime = beside_tensors(torch.device("cuda", 0))
+    report = synthetic(TINY, TINY, None, runner, [cost(0, 0, 10, 0)], 0.7, "a machine", runtime)
+    assert text(report).splitlines()[3] == "modules and graphs: 300 MiB, 256 MiB are planned"
+    assert as_json(report)["runtime"] == 300 << 20
 
 
 def test_a_cut_model_says_that_no_figure_is_the_whole_models(runner: Runner) -> None:

@@ -211,22 +211,24 @@ def test_no_strategy_is_blamed_for_what_passes_round_otherwise(
 def test_what_rows_in_8_bits_do_is_measured_and_shown_later(run: Run, tmp_path: Path, prompts: str) -> None:
     folder, _ = packed(tmp_path, *INT4["compressed-tensors, 32"], **SHAPE)
     before = run("models", "show", str(folder)).stdout
-    assert "activations   float32; int8: not measured here (specchat check --activations)" in before
+    unknown = "not measured here (specchat check --activations)"
+    assert f"activations   float32; int8: {unknown}; bfloat16: {unknown}" in before
     result = run("check", "--target", str(folder), "--prompts", prompts, "--activations")
     assert result.exit_code == 0, result.output
     assert re.search(r"KL divergence of \d\.\de-0\d nats from that with float32 rows, 99 % below", result.stdout)
     kept = known(user_paths().roundings, str(folder))
-    assert kept is not None
-    assert 0 < kept.divergence < 0.05
-    assert kept.alike > 0.8
-    assert f"int8: KL divergence {kept.divergence:.1e} nats" in run("models", "show", str(folder)).stdout
+    assert [*kept] == ["int8", "bfloat16"]
+    shown = run("models", "show", str(folder)).stdout
+    for form, price in kept.items():
+        assert 0 < price.divergence < 0.05
+        assert price.alike > 0.8
+        assert f"{form}: KL divergence {price.divergence:.1e} nats" in shown
 
 
 def test_rows_in_8_bits_are_refused_where_nothing_takes_them(run: Run, folders: list[str], prompts: str) -> None:
-    for more in (("--activations",), ("--activations", "int8")):
-        result = run("check", *folders[:2], "--prompts", prompts, *more)
-        assert result.exit_code == ExitCode.UNUSABLE
-        assert "for matrices of whole numbers (int8, int4, GGUF types, MXFP4), and this model has none" in result.stderr
+    result = run("check", *folders[:2], "--prompts", prompts, "--activations", "int8")
+    assert result.exit_code == ExitCode.UNUSABLE
+    assert "for matrices of whole numbers (int8, int4, GGUF types, MXFP4), and this model has none" in result.stderr
 
 
 def test_replies_are_compared_with_rows_in_8_bits(

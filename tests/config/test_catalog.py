@@ -255,7 +255,7 @@ def test_quantised_weights_and_devices_are_no_hindrance(write: Write) -> None:
             "activations goes with backend",
         ),
         (HEAD + '    target = { path = "x", head = "int8" }\n    backend = "hf"', "head goes with backend"),
-        (HEAD + '    target = { path = "x" }\n    activations = "bfloat16"', 'must be "float32" or "int8"'),
+        (HEAD + '    target = { path = "x" }\n    activations = "fp8"', 'must be "float32", "int8" or "bfloat16"'),
         (HEAD + '    target = { path = "x", head = "int4" }', 'must be "int8"'),
         (HEAD + '    target = { path = "x" }\n    backend = "hf"\n    skip = { mlp = [1] }', "skip goes with backend"),
         (HEAD + '    target = { path = "x" }\n    skip = { mlp = [-1] }', "greater than or equal to 0, not -1"),

@@ -26,7 +26,7 @@ binding.initialize_all_asmprinters()
 target = binding.Target.from_triple(TRIPLE)
 found = []
 for form in (FLOAT16, BFLOAT16, INT8, FOUR_BIT):
-    for rows, panels in products.NARROW.items():
+    for rows, panels in [(rows, products.NARROW[rows]) for rows in (1, 2, max(products.NARROW))]:
         made = products._compile_tile(form, rows, panels).inspect_llvm()
         made = re.sub('target datalayout = "[^"]*"', f'target datalayout = "{LAYOUT}"', made)
         made = re.sub('target triple = "[^"]*"', f'target triple = "{TRIPLE}"', made)

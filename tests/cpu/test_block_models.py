@@ -82,8 +82,7 @@ def mixed(name: str) -> str:
 def test_a_mixture_of_types_is_the_model_that_it_stands_for(tied: bool, blocks: Any, tmp_path: Path) -> None:
     blocks(mixed)
     opened = Checkpoint.open(checkpoint(tmp_path / "m", **SHAPE, tie_word_embeddings=tied))
-    decoder = agree(opened)
-    assert (decoder.packed_embeddings is not None) == tied
+    agree(opened)
 
 
 @pytest.mark.parametrize("kind", ["Q4_0", "Q5_1", "Q8_0", "Q2_K", "IQ2_XS"])

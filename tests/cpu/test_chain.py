@@ -1,8 +1,10 @@
 """A chain drafted in one go is the chain drafted token by token."""
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -93,20 +95,19 @@ def made(
     return list(draft.tokens), list(draft.confidence)
 
 
-def pair(folder: Path) -> tuple[Counting, TokenByToken]:
-    return Counting(Checkpoint.open(folder), 64, threads=1), TokenByToken(Checkpoint.open(folder), 64, threads=1)
+def pair(folder: Path, **more: Any) -> tuple[Counting, TokenByToken]:
+    opened = replace(Checkpoint.open(folder), **more)
+    return Counting(opened, 64, threads=1), TokenByToken(opened, 64, threads=1)
 
 
-@pytest.fixture(scope="module", params=[*DTYPES, "untied"])
+@pytest.fixture(scope="module", params=[*product(DTYPES, ("tied", "apart")), ("float32", "tied to a head in 8 bits")])
 def decoders(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Counting, TokenByToken]:
-    """With packed embeddings of each form, tied and not."""
-    folder = tmp_path_factory.mktemp("chain")
-    if request.param == "untied":
-        return pair(checkpoint(folder / "m", tie_word_embeddings=False))
-    written = checkpoint(folder / "m", tie_word_embeddings=True) / "model.safetensors"
-    cast = {name: weight.to(DTYPES[request.param]) for name, weight in load_file(written).items()}
+    """With embeddings of each form, tied and not."""
+    folder, (dtype, head) = tmp_path_factory.mktemp("chain"), request.param
+    written = checkpoint(folder / "m", tie_word_embeddings=head != "apart") / "model.safetensors"
+    cast = {name: weight.to(DTYPES[dtype]) for name, weight in load_file(written).items()}
     save_file(cast, written, metadata={"format": "pt"})
-    return pair(folder / "m")
+    return pair(folder / "m", head="int8" if "8 bits" in head else None)
 
 
 @pytest.mark.parametrize(
@@ -123,8 +124,7 @@ def test_tokens_and_probabilities_are_those_of_one_after_another(
     found = made(quick, sampling, unread=unread)
     assert found == made(slow, sampling, unread=unread)
     assert len(found[0]) == 15
-    packed = quick.packed_embeddings is not None
-    assert (quick.chains, quick.passes) == ((1, 1) if packed else (0, 1 + 15)), "the prompt's pass, and the chain"
+    assert (quick.chains, quick.passes) == (1, 1), "the prompt's pass, and the chain"
 
 
 def test_after_copied_tokens_and_with_layers_left_out(decoders: tuple[Counting, TokenByToken]) -> None:
@@ -145,18 +145,16 @@ def test_a_token_that_the_model_has_no_row_for_is_its_last(decoders: tuple[Count
         decoder.write(PROMPT, 0)
     found, last = (quick.draft_chain([token], len(PROMPT), chain, NOTHING) for token in (10**9, quick.vocab - 1))
     assert found == last
-    if found:
-        logits = slow.logits(slow.forward([10**9], len(PROMPT)))
-        assert found[0][0] == int(logits[0].argmax())
+    logits = slow.logits(slow.forward([10**9], len(PROMPT)))
+    assert found[0][0] == int(logits[0].argmax())
 
 
 def test_a_chain_beyond_the_context_is_not_begun(decoders: tuple[Counting, TokenByToken]) -> None:
     quick, _ = decoders
     shares = np.array(((np.inf,), (1.0,), (1.0,)))
-    packed = quick.packed_embeddings is not None
     for limit in (4, 5):
         made = quick.draft_chain([5], 60, ChainParameters(limit, quick.vocab, 0.0, 0, shares, 1.0, -1.0), NOTHING)
-        assert len(made) == (4 if packed and limit == 4 else 0)
+        assert len(made) == (4 if limit == 4 else 0)
 
 
 @pytest.mark.parametrize("acceptance", ["coupled", "ratio"])
@@ -177,11 +175,10 @@ def test_a_chain_in_one_go_ends_there_itself(decoders: tuple[Counting, TokenByTo
     quick.write(PROMPT, 0)
     whole = ChainParameters(12, quick.vocab, 1.0, 3, shares, 1.0, -1.0)
     tokens = [token for token, _ in quick.draft_chain([5], len(PROMPT), whole, NOTHING)]
-    if quick.packed_embeddings is not None:
-        last = tokens[5]
-        ended = whole._replace(ends=np.array([10**6, last]))
-        found = [token for token, _ in quick.draft_chain([5], len(PROMPT), ended, NOTHING)]
-        assert found == tokens[: 1 + tokens.index(last)]
+    last = tokens[5]
+    ended = whole._replace(ends=np.array([10**6, last]))
+    found = [token for token, _ in quick.draft_chain([5], len(PROMPT), ended, NOTHING)]
+    assert found == tokens[: 1 + tokens.index(last)]
 
 
 def taught(stayed: int) -> StepOutcome:

@@ -1,6 +1,7 @@
 """Products of bytes compiled for processors that no test runs on: they use the instruction that multiplies bytes."""
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -34,16 +35,15 @@ ROWS, PANELS, QUADS = 4, 1, 2
 LANES = {"AVX-512 VNNI": 16, "AVX-VNNI": 8, "AVX2": 8, "ARM dot product": 4, "plain": 16}
 
 
-def assembly(form: int, triple: str, processor: str) -> str:
-    """The code of a product of ROWS rows."""
+def assembled(emit: Callable[..., None], arguments: int, triple: str, processor: str) -> str:
+    """What `emit` writes with a builder and so many addresses and counts, as a processor's code."""
+    binding.initialize_all_targets()
+    binding.initialize_all_asmprinters()
     module = ir.Module()
     module.triple = triple
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [I64] * 7), "product")
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [I64] * arguments), "product")
     builder = ir.IRBuilder(function.append_basic_block("entry"))
-    codes, scales, totals, matrix, first, y, y_row = function.args
-    emit: Any = integers.multiply_rounded._defn.__wrapped__
-    rows = ir.Constant(I64, ROWS)
-    emit(builder, form, ROWS, 0, PANELS, rows, codes, scales, totals, matrix, first, y, y_row)
+    emit(builder, *function.args)
     builder.ret_void()
     target = binding.Target.from_triple(triple).create_target_machine(cpu=processor, opt=3)
     parsed = binding.parse_assembly(str(module))
@@ -53,13 +53,18 @@ def assembly(form: int, triple: str, processor: str) -> str:
     return target.emit_assembly(parsed)
 
 
+def assembly(form: int, triple: str, processor: str) -> str:
+    """The code of a product of ROWS rows."""
+    emit: Any = integers.multiply_rounded._defn.__wrapped__
+    rows = ir.Constant(I64, ROWS)
+    return assembled(lambda builder, *given: emit(builder, form, ROWS, 0, PANELS, rows, *given), 7, triple, processor)
+
+
 @pytest.mark.parametrize("name", FORMS)
 @pytest.mark.parametrize(("way", "triple", "processor", "multiplies"), PROCESSORS)
 def test_the_instruction_multiplies_and_nothing_is_called(
     name: str, way: str, triple: str, processor: str, multiplies: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    binding.initialize_all_targets()
-    binding.initialize_all_asmprinters()
     monkeypatch.setattr(dots, "way", lambda: way)
     monkeypatch.setattr(integers, "way", lambda: way)
     code = assembly(FORMS[name], triple, processor)

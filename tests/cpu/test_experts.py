@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -49,14 +48,22 @@ GROUPED = FAMILIES["glm4_moe"] | {
 """The same in groups."""
 
 
-@pytest.mark.parametrize("shape", [MANY, BESIDE, GROUPED], ids=["alone", "beside an MLP", "in groups"])
-@pytest.mark.parametrize("quant", [None, "int8", "nf4"])
-def test_a_row_is_what_it_is_alone_by_any_number_of_threads(
-    quant: Quant | None, shape: dict[str, Any], tmp_path: Path
-) -> None:
+SHAPES = {"alone": MANY, "beside an MLP": BESIDE, "in groups": GROUPED}
+OFTEN = [("alone", None), ("alone", "nf4"), ("beside an MLP", "int8"), ("in groups", "nf4")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "quant"),
+    [
+        pytest.param(kind, quant, marks=() if (kind, quant) in OFTEN else pytest.mark.slow)
+        for kind in SHAPES
+        for quant in (None, "int8", "nf4")
+    ],
+)
+def test_a_row_is_what_it_is_alone_by_any_number_of_threads(kind: str, quant: Quant | None, tmp_path: Path) -> None:
     if quant:
         pytest.importorskip("bitsandbytes")
-    opened, ids = Checkpoint.open(checkpoint(tmp_path / "m", seed=3, **shape)), tokens(170)
+    opened, ids = Checkpoint.open(checkpoint(tmp_path / "m", seed=3, **SHAPES[kind])), tokens(170)
     alone = one_by_one(CpuDecoder(opened, quant=quant, threads=1), ids)
     expected = whole(ReferenceDecoder(opened, quant=quant), ids[:24])
     torch.testing.assert_close(alone[:24], expected, atol=2e-4, rtol=1e-4)

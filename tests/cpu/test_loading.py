@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from specchat.engine.cpu import compiled
-from specchat.engine.loading import load, native
+from specchat.engine.loading import load, placing
 from specchat.engine.memory.devices import Placement, place
 from specchat.engine.protocol.events import Loading
 from specchat.engine.protocol.pair import PairSpec
@@ -54,7 +54,7 @@ def test_where_nothing_can_be_compiled_the_pair_is_placed_by_the_references_need
         plans.append(place(*arguments, **options))  # type: ignore[arg-type]
         return plans[-1]
 
-    monkeypatch.setattr(native, "place", placed)
+    monkeypatch.setattr(placing, "place", placed)
     monkeypatch.setattr(compiled, "unavailable", lambda *_: "numba is broken")
     session = load(pair, lambda _: None)
     assert "alone" in session.info.notes.exactness

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from specchat.engine.cpu import compiled, packed
 from specchat.engine.cpu.packed import Packed, format_of, look_up
-from specchat.engine.cpu.products import dots, integers, products
+from specchat.engine.cpu.products import columns, dots, integers, products
+from specchat.engine.cpu.products.columns import is_rounded
 from specchat.engine.cpu.products.dots import WAYS, Dots
-from specchat.engine.cpu.products.products import is_rounded
+from specchat.engine.cpu.products.unpacked import FOR_MANY
 from specchat.engine.formats.gguf import SIZES, TYPES
 from specchat.engine.formats.int8_rows import rounded
 from specchat.engine.formats.layout import Blocks, EightBit, FourBit
@@ -130,6 +131,10 @@ def by(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, type[Dots]], None]:
         monkeypatch.setattr(integers, "way", lambda: name)
         monkeypatch.setattr(compiled, "caches_code", lambda: False)
         monkeypatch.setattr(packed, "kernels", kernels)
+        # One function for all numbers of rows, in small tiles, which take least to compile.
+        for wide in (True, False):
+            monkeypatch.setitem(columns.ROUNDED, wide, {FOR_MANY: 1})
+            monkeypatch.setitem(columns.OF_ROUNDED, wide, 2)
 
     return use
 

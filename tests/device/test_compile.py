@@ -17,7 +17,7 @@ from tests.engine.tiny import VOCAB, checkpoint, perturbed
 
 CUT = {"num_hidden_layers": 5, "hidden_size": 512, "head_dim": 16, "intermediate_size": 1024}
 """Products that a GPU of many multiprocessors splits, and one of few does not."""
-OTHERS = "gemma4_e", "qwen3_5", "qwen3_5_moe", "gemma4_moe", "glm4_moe", "gpt_oss", "lfm2", "deepseek_v3"
+OTHERS = "gemma4_e", "qwen3_5_moe", "gemma4_moe", "gpt_oss", "lfm2", "deepseek_v3"
 """Families that launch what Llama does not."""
 MANY = {"qwen3_5_moe": {"num_experts": 80}}
 """More than one program chooses from for the rows of a prompt."""

@@ -12,6 +12,8 @@ from specchat.doctor.engine import engine
 from specchat.doctor.finding import Finding
 from specchat.doctor.folders import folder
 from specchat.doctor.terminal import clipboard, terminal
+from specchat.engine.hardware.gpu_failure import REPORT, UNTIL
+from specchat.engine.hardware.gpu_record import VARIABLE, GpuRecord
 from specchat.engine.protocol.pair import ModelSource, PairSpec, StrategyStatus
 from specchat.service.loading import Stopped
 from tests import fake
@@ -213,3 +215,24 @@ def test_an_engine_that_cannot_load_is_a_problem_and_a_missing_download_is_not()
 def test_waiting_for_the_engine_can_be_stopped() -> None:
     with pytest.raises(Stopped):
         engine(FakeEngine(), PAIR, shown, lambda: True)
+
+
+def test_what_rests_on_a_gpu_is_told_with_the_command_that_tries_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "gpu.json"))
+    assert gpu.resting() == []
+    record, older = GpuRecord.of("RTX 4060\na driver"), GpuRecord.of("RTX 4060\nan older one")
+    older.keep("kernels", "of another driver")
+    record.fail("kernels", "CUDA error: unspecified launch failure", "mine")
+    assert gpu.resting() == [], "it is tried once more"
+    record.fail("kernels", "CUDA error: unspecified launch failure", "mine")
+    (found,) = gpu.resting()
+    assert found.text == (
+        "RTX 4060: specchat's own kernels are not used for mine after a fault (CUDA error: unspecified launch "
+        f"failure). {UNTIL}"
+    )
+    record.keep("kernels", "rows: off by 2")
+    assert gpu.resting()[-1].text == (
+        f"RTX 4060: specchat's own kernels are not used after a fault (rows: off by 2). {REPORT}"
+    )

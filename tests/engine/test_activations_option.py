@@ -5,6 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 from specchat.config.catalog import Pair
 from specchat.engine.backends import GGUF_BACKEND, HF_BACKEND
@@ -17,7 +19,8 @@ from specchat.engine.loading import drafting, load
 from specchat.engine.memory.devices import Machine, place
 from specchat.engine.memory.need import Model, need
 from specchat.engine.protocol.options import Limits, Speculation
-from specchat.engine.protocol.pair import ModelSource, PairSpec, Quant
+from specchat.engine.protocol.pair import Activations, ModelSource, PairSpec, Quant, QuantisedHead
+from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.host import host_model
 from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.models.about import about_folder
@@ -90,6 +93,32 @@ def test_a_model_that_cannot_have_it_is_refused_but_for_a_pair_s_draft(made: Hel
     assert rounding_of(of_pair, SOURCE, made, drafts=True) == Rounding()
 
 
+@pytest.mark.parametrize(
+    ("made", "head", "forms"),
+    [
+        (DENSE, None, ("float32", "bfloat16")),
+        (DENSE, "int8", ("float32", "int8", "bfloat16")),
+        (held("nf4"), None, ("float32", "bfloat16")),
+        (held("int4"), None, ("float32", "int8", "bfloat16")),
+        (held("int4"), "int8", ("float32", "int8")),
+        (replace(DENSE, quant="gguf", stored=Gguf({"lm_head": "Q6_K"})), None, ("float32", "int8")),
+        (replace(DENSE, quant="gguf", stored=Gguf({"lm_head": "BF16"})), None, ("float32", "int8", "bfloat16")),
+        (replace(DENSE, on_cpu=False), None, ("float32",)),
+    ],
+)
+def test_forms_of_rows_follow_the_weights(
+    made: HeldFormats, head: QuantisedHead | None, forms: tuple[Activations, ...]
+) -> None:
+    assert made.forms(head) == forms
+    for form in ("int8", "bfloat16"):
+        source = replace(SOURCE, activations=form, head=head)
+        if form in forms:
+            assert rounding_of(PAIR, source, made) == Rounding(form, head)
+        elif made.on_cpu:
+            with pytest.raises(ModelError, match=rf'activations = "{form}" is for .* has none\. Leave activations out'):
+                rounding_of(PAIR, source, made)
+
+
 def test_a_head_is_rounded_where_it_is_dense() -> None:
     own, of_pair = replace(SOURCE, head="int8"), replace(PAIR, head="int8")
     stored = HeldFormats(Gguf({"lm_head": "Q6_K"}), "gguf", ("lm_head", 256))
@@ -139,6 +168,42 @@ def test_a_draft_for_another_program_s_target_has_a_draft_s_default(
 def test_strategies_write_what_plain_writes_with_both(tmp_path: Path) -> None:
     stored, _ = packed(tmp_path, *INT4["awq"], **SHAPE)
     session = load(PairSpec("p", "P", on_cpu(stored), on_cpu(stored), activations="int8", head="int8"), lambda _: None)
+    for sampling in SAMPLINGS.values():
+        plain, *others = (
+            finished(reply(session, "abcab", sampling, Limits(24), Speculation.of(name))).token_ids
+            for name in ("plain", "draft", "draft-tree", "lookup", "early-exit")
+        )
+        assert plain
+        assert all(other == plain for other in others)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("tied", [True, False])
+def test_dense_weights_become_bfloat16_with_their_rows(dtype: str, tied: bool, tmp_path: Path) -> None:
+    more = {"tie_word_embeddings": tied, "hidden_size": 128, "num_hidden_layers": 1, "dtype": dtype}
+    folder = checkpoint(tmp_path / "m", **FAMILIES["llama"] | more)
+    file = folder / "model.safetensors"
+    save_file({name: one.to(getattr(torch, dtype)) for name, one in load_file(file).items()}, file)
+    found = replace(Checkpoint.open(folder), activations="bfloat16")
+    compiled, reference = host_model(found, 64), ReferenceDecoder(found, 64)
+    tokens = list(range(20))
+    expected = reference.logits(reference.forward(tokens, 0))
+    whole = host_model(replace(found, activations="float32"), 64)
+    far = (whole.logits(whole.forward(tokens, 0)) - expected).abs().mean()
+    near = (compiled.logits(compiled.forward(tokens, 0)) - expected).abs().mean()
+    # Some values are rounded to the next number.
+    assert near < far / 2
+    planned = place(
+        PairSpec("p", "P", on_cpu(folder), activations="bfloat16"), found, None, 64, Machine("no GPU", None), 1
+    ).plan.need("cpu")
+    assert planned.weights + planned.cache == pytest.approx(compiled.memory(), rel=0.01)
+
+
+def test_strategies_write_what_plain_writes_in_bfloat16(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "m")
+    session = load(PairSpec("p", "P", on_cpu(folder), on_cpu(folder), activations="bfloat16"), lambda _: None)
+    words = r"row-invariant by construction, bfloat16 by [A-Za-z0-9 -]+; activations and dense weights in bfloat16"
+    assert re.fullmatch(words, session.info.notes.exactness)
     for sampling in SAMPLINGS.values():
         plain, *others = (
             finished(reply(session, "abcab", sampling, Limits(24), Speculation.of(name))).token_ids

@@ -17,7 +17,7 @@ from specchat.engine.model.tree_layout import Layout
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.causal import AutoModelForCausalLM
-from tests.engine.tiny import FAMILIES, FAMILY, MORE, VOCAB, checkpoint
+from tests.engine.tiny import FAMILIES, FAMILY, MORE, VOCAB, checkpoint, mostly
 
 pytestmark = pytest.mark.cpu
 
@@ -47,7 +47,7 @@ def test_logits_equal_transformers(family: str, tmp_path: Path) -> None:
     theirs, opened = reference(folder, ids), Checkpoint.open(folder)
     assert theirs.std() > 0.3  # lively logits, or agreement would mean nothing
     torch.testing.assert_close(whole(CpuDecoder(opened), ids), theirs, atol=2e-4, rtol=1e-4)
-    few = 100  # each token of the reference takes as long as a pass
+    few = 70  # each token of the reference takes as long as a pass
     torch.testing.assert_close(whole(ReferenceDecoder(opened), ids[:few]), theirs[:few], atol=2e-4, rtol=1e-4)
 
 
@@ -93,7 +93,7 @@ def test_rope_parameters_of_transformers_5(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen3", *MORE])
+@pytest.mark.parametrize("family", mostly(["llama", "qwen3", *MORE]))
 def test_a_row_does_not_depend_on_its_company(family: str, tmp_path: Path) -> None:
     decoder = ReferenceDecoder(Checkpoint.open(checkpoint(tmp_path / "m", **FAMILIES[family])))
     ids = tokens(40)

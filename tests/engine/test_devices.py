@@ -133,6 +133,11 @@ def test_what_fits_nowhere_is_refused_with_the_gpus_numbers(tiny: Tiny) -> None:
     assert error.message.startswith("Tiny needs 0.3 GiB of GPU memory with context 256")
 
 
+def test_a_note_on_the_gpu_goes_with_what_runs_there(tiny: Tiny) -> None:
+    there = Machine(Gpu("RTX 4090", 20 * GIB, note="amiss"), 64 * GIB)
+    assert (tiny.place(there).note, tiny.place(BIG).note) == ("amiss", "")
+
+
 def test_the_draft_is_counted(tiny: Tiny) -> None:
     target = tiny.place(BIG).plan.need("cuda")
     full = Machine(Gpu("RTX 3060", int((target.total + 1000) / (1 - SPARE))), 0)

@@ -63,6 +63,19 @@ def test_a_card_keeps_as_many_experts_as_it_has_room_for(name: str) -> None:
             assert not fits(fewer, free(card))
 
 
+@pytest.mark.parametrize(("lockable", "card"), [(GIB, 12), (8 * GIB, 12), (GIB, 16)])
+def test_no_more_experts_leave_a_card_than_the_system_locks(lockable: int, card: int) -> None:
+    """Else none: a pair that does not fit then goes to the CPU as a whole."""
+    whole = plan(family("Qwen3-Coder-30B-A3B"), None, 8192)
+    free_to_lock, chosen = on(card, whole), on(card, replace(whole, lockable=lockable))
+    asked = free_to_lock.target.experts_in_main
+    assert asked > 0
+    assert chosen.target.experts_in_main == (asked if free_to_lock.locked <= lockable else 0)
+    assert fits(chosen, free(card)) == (free_to_lock.locked <= lockable)
+    with pytest.raises(EngineError, match=r"The system locks 0\.0 GiB for the GPU\. It fits with"):
+        check_fits(replace(chosen, lockable=0), free(8), "Coder")
+
+
 def test_the_cache_stays_on_the_gpu() -> None:
     """A longer context takes more experts off it."""
     short, long = (on(16, plan(family("Qwen3-Coder-30B-A3B"), None, context)) for context in (4096, 32768))

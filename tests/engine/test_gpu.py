@@ -1,6 +1,9 @@
 """Which GPU is taken, on machines that are not here, and why none is."""
 
+import getpass
+import os
 import subprocess
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +14,7 @@ import torch
 from specchat.engine.hardware.gpu import OTHER_ERROR, ChosenGpu, Gpu, find_gpu, free_by_uuid
 from specchat.engine.hardware.toolchain import compiler, header, unsupported
 from specchat.engine.memory.plan import GIB
+from specchat.private import is_private
 
 
 @dataclass(frozen=True)
@@ -86,8 +90,12 @@ def test_a_gpu_is_found_with_its_free_memory_and_its_size() -> None:
             "the NVIDIA driver is too old for this torch, which is built for CUDA 12.8",
         ),
         (
+            f"{OTHER_ERROR}Error 803: system has unsupported display driver / cuda driver combination",
+            "the NVIDIA driver's parts are of two versions, as after an update (restart the computer)",
+        ),
+        (
             "CUDA unknown error - this may be due to an incorrectly set up environment\nmore",
-            "CUDA does not start: the driver gives an unknown error (restart the machine)",
+            "CUDA does not start: the driver gives an unknown error (restart the machine; after a sleep ",
         ),
         (
             f"{OTHER_ERROR}Error 802: system not yet initialized\nmore",
@@ -111,6 +119,31 @@ def test_why_there_is_no_gpu_to_ask() -> None:
     assert "this torch is built without CUDA" in str(find_gpu(FakeCuda(), None))
     assert "the GPU (RTX 3060) has compute capability 7.5, and 8.0 or newer" in str(found(FakeCuda(((7, 5),))))
     assert "the package triton is not installed" in str(found(FakeCuda(), triton=False))
+    on_windows = str(find_gpu(FakeCuda(), triton=False, chosen=ChosenGpu(), system="win32", built_for="12.8"))
+    assert on_windows == "Triton is not made for Windows (under WSL specchat's own kernels run)"
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_kernels_are_stored_elsewhere_where_triton_cannot_write(
+    taken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a private folder that later engines find again, unless another user has made it."""
+    (blocked := tmp_path / "file").write_text("")
+    usual = tmp_path / f"specchat-triton-{getpass.getuser()}"
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(blocked / "cache"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    if taken:
+        usual.mkdir(mode=0o777)
+        usual.chmod(0o777)
+    told = find_gpu(FakeCuda(), "12.8", True, started, dict, lambda: "", ChosenGpu())
+    used = Path(os.environ["TRITON_CACHE_DIR"])
+    assert isinstance(told, Gpu)
+    assert told.note.startswith(
+        f"Triton cannot store kernels in {blocked / 'cache'} (Not a directory), and stores them"
+    )
+    assert str(used) in told.note
+    assert (used == usual, used.parent, is_private(used)) == (not taken, tmp_path, True)
+    assert found(FakeCuda()) == Gpu("RTX 3060", 11 * GIB, 28), "it can be written now"
 
 
 @pytest.mark.parametrize("capability", [(8, 0), (8, 9), (9, 0), (12, 0)])

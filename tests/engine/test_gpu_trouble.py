@@ -13,7 +13,7 @@ from specchat.engine.hardware.accelerator import Accelerator
 from specchat.engine.hardware.gpu import Gpu, find_gpu, find_ptxas, free_by_uuid
 from specchat.engine.hardware.gpu_record import GpuRecord
 from specchat.engine.hardware.toolchain import unsupported
-from specchat.engine.loading import hf, load, native, next_best
+from specchat.engine.loading import hf, load, next_best, placing
 from specchat.engine.memory import devices
 from specchat.engine.memory.plan import GIB
 from specchat.engine.protocol.events import Event, Finished
@@ -151,7 +151,7 @@ def test_a_gpu_that_cuda_does_not_start_on_is_a_sentence_and_the_cpu_goes_on(
     if trouble.visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", trouble.visible)
     monkeypatch.setattr(devices, "find_gpu", lambda: found(trouble.cuda))
-    monkeypatch.setattr(native, "find_accelerator", lambda: "the GPU fails")
+    monkeypatch.setattr(placing, "find_accelerator", lambda: "the GPU fails")
     session = load(pair, lambda _: None)
     assert session.info.load.device.startswith("cpu")
     assert session.info.notes.note == trouble.words
@@ -194,7 +194,7 @@ def test_where_the_kernels_cannot_be_built_transformers_goes_on_on_the_gpu(
     """For the GPU stands main memory."""
     gpu, words = WITHOUT_TRITON[name]
     monkeypatch.setattr(devices, "find_gpu", lambda: gpu)
-    for module in (native, next_best, hf):
+    for module in (placing, next_best, hf):
         monkeypatch.setattr(module, "find_accelerator", lambda: Accelerator("cuda", "RTX 3060", 4 * GIB))
     monkeypatch.setattr(hf, "kind", lambda: "cpu")
     monkeypatch.setattr(card, "record", lambda: GpuRecord(None, "RTX 3060"))

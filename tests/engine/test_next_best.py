@@ -16,13 +16,14 @@ from specchat.engine.gpu_checks.notes import Notes
 from specchat.engine.hardware import gpu_record
 from specchat.engine.hardware.accelerator import Accelerator, find_accelerator, kind
 from specchat.engine.hardware.gpu import CHOSEN, Gpu
-from specchat.engine.hardware.gpu_failure import REPORT, GpuLost, without_gpu
-from specchat.engine.hardware.gpu_record import UNENDED, VARIABLE, GpuRecord
-from specchat.engine.loading import hf, load, native, next_best
+from specchat.engine.hardware.gpu_failure import REPORT, UNTIL, GpuLost, without_gpu
+from specchat.engine.hardware.gpu_record import UNENDED, VARIABLE, Boot, GpuRecord
+from specchat.engine.loading import hf, load, native, next_best, placing
 from specchat.engine.memory import devices
 from specchat.engine.memory.devices import Machine
 from specchat.engine.memory.plan import GIB
 from specchat.engine.protocol.pair import Device, ModelSource, PairSpec
+from specchat.engine.runners.load import load_runner
 from specchat.engine.session import Session
 from tests.engine.tiny import checkpoint
 from tests.parts import changed
@@ -121,7 +122,7 @@ def transformers(monkeypatch: pytest.MonkeyPatch) -> Transformers:
     """With a GPU that torch has and the kernels cannot use."""
     made, found = Transformers(), Accelerator("cuda", "Tesla T4", 12 * GIB)
     monkeypatch.setattr(hf, "load", made)
-    for module in (native, next_best):
+    for module in (placing, next_best):
         monkeypatch.setattr(module, "find_accelerator", lambda: found)
     monkeypatch.setattr(card, "record", lambda: GpuRecord.of("T4"))
     monkeypatch.setattr(devices, "this_machine", machine(Machine(OLD, 64 * GIB)))
@@ -165,7 +166,7 @@ def test_an_old_card_runs_by_transformers_and_says_so(transformers: Transformers
 def test_other_makers_cards_run_by_transformers(
     transformers: Transformers, pair: PairSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (native, next_best):
+    for module in (placing, next_best):
         monkeypatch.setattr(module, "find_accelerator", lambda: Accelerator("mps", "Apple GPU", None))
     told = "Specchat's own kernels are for NVIDIA GPUs, so transformers runs p on Apple GPU."
     assert loaded(pair).info.notes.warning == told
@@ -256,18 +257,20 @@ def test_checks_that_cannot_be_made_are_made_again(gpus: Gpus, pair: PairSpec) -
     assert gpus.checked == 2
 
 
-def test_a_pair_that_asks_for_the_gpu_is_told_once_each_way_failed(gpus: Gpus, pair: PairSpec) -> None:
+def test_a_pair_that_asks_for_the_gpu_is_told_once_each_way_failed_twice(gpus: Gpus, pair: PairSpec) -> None:
     """Each time in a fresh process."""
     gpus.check, gpus.transformers.error = failing, ILLEGAL
-    for _ in range(2):
+    for known in (1, 2, 1, 2):
         with pytest.raises(GpuLost) as lost:
             loaded(on("cuda", pair))
-        assert GpuRecord.failed(lost.value.failed), "the next process would not know"
+        assert GpuRecord.failed(lost.value.failed) == known, "the next process would not know"
     with pytest.raises(EngineError, match=r'asks for device = "cuda": .*transformers cannot run it there \(CUDA error'):
         loaded(on("cuda", pair))
 
 
-def test_a_check_that_ends_its_process_is_not_made_again(gpus: Gpus, pair: PairSpec) -> None:
+def test_a_check_that_ends_its_process_twice_rests(gpus: Gpus, pair: PairSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kill or a loss of power may come once; a card that hangs comes again."""
+
     class Killed(BaseException):
         """Stands for the end of the process."""
 
@@ -275,16 +278,22 @@ def test_a_check_that_ends_its_process_is_not_made_again(gpus: Gpus, pair: PairS
         raise Killed
 
     gpus.check = kills
-    with pytest.raises(Killed):
-        loaded(pair)
+    for _ in range(2):
+        with pytest.raises(Killed):
+            loaded(pair)
     assert f"({UNENDED}), so transformers runs p" in loaded(pair).info.notes.warning
-    assert gpus.checked == 1
+    assert gpus.checked == 2
+    monkeypatch.setattr(Boot, "now", lambda: Boot(id="after a loss of power", offset=0))
+    gpus.check = lambda notes: notes.expect(False, "a row differs")
+    assert "(a row differs), so transformers runs p" in loaded(pair).info.notes.warning
+    assert gpus.checked == 3
 
 
 def test_an_engine_that_is_told_to_end_blames_no_check(gpus: Gpus, monkeypatch: pytest.MonkeyPatch) -> None:
     """Unless the check hung, and that is why."""
     del gpus
     record = GpuRecord.of("T4")
+    record.fail("kernels", "before")
     record.begin("kernels")
     GpuRecord.leave()
     assert record.wrong("kernels") is None
@@ -304,28 +313,26 @@ def test_a_check_that_tells_nothing_is_forgotten(error: Exception, gpus: Gpus) -
         raise error
 
     gpus.check = fails
-    remembered.wrong(lambda _: None)
+    GpuRecord.of("T4").fail("kernels", "before")
+    remembered.wrong("p", lambda _: None)
     assert gpus.checked == 1
     assert GpuRecord.of("T4").wrong("kernels") is None
 
 
 def test_a_gpu_that_fails_each_way_ends_on_the_cpu(gpus: Gpus, pair: PairSpec) -> None:
     """Each time in a fresh process, which knows what the ones before found."""
-    gpus.check = failing
-    with pytest.raises(GpuLost) as lost:
-        loaded(pair)
-    assert GpuRecord.failed(lost.value.failed), "the next process would not know"
-    gpus.transformers.error = ILLEGAL
-    with pytest.raises(GpuLost) as lost:
-        loaded(pair)
-    assert GpuRecord.failed(lost.value.failed)
+    gpus.check, gpus.transformers.error = failing, ILLEGAL
+    for _ in range(4):
+        with pytest.raises(GpuLost) as lost:
+            loaded(pair)
+        assert GpuRecord.failed(lost.value.failed), "the next process would not know"
     info = loaded(pair).info
     assert info.load.device.startswith("cpu")
     assert info.notes.warning.startswith(
         "The GPU failed before (CUDA error: an illegal memory access was encountered), "
     )
-    assert info.notes.warning.endswith(f"so it runs on the CPU. {REPORT}")
-    assert (gpus.checked, len(gpus.transformers.pairs)) == (1, 1)
+    assert info.notes.warning.endswith(f"so it runs on the CPU. {UNTIL}")
+    assert (gpus.checked, len(gpus.transformers.pairs)) == (2, 2)
     assert not GpuRecord.failed("on the CPU there is none"), "a card was blamed for what a processor did"
 
 
@@ -343,8 +350,62 @@ def test_a_pair_that_stays_loaded_keeps_its_card(gpus: Gpus, pair: PairSpec) -> 
 def test_a_pair_that_transformers_runs_may_blame_its_card(gpus: Gpus, pair: PairSpec) -> None:
     assert "so transformers runs p" in loaded(pair).info.notes.warning
     assert gpus.transformers.pairs
-    assert GpuRecord.failed("in a reply")
-    assert GpuRecord.of("T4").wrong("transformers") == "in a reply"
+    assert [GpuRecord.failed("in a reply") for _ in range(2)] == [1, 2]
+    assert GpuRecord.of("T4").wrong("transformers", "p") == "in a reply"
+    assert GpuRecord.of("T4").wrong("transformers", "another") is None
+    info = loaded(pair).info
+    assert info.load.device.startswith("cpu")
+    assert info.notes.warning.endswith(f"(in a reply), so it runs on the CPU. {UNTIL}")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "CUDA error: unspecified launch failure",
+        "CUDA error: unknown error",
+        "CUDA error: GPU is lost",
+        "CUDA error: the launch timed out and was terminated",
+    ],
+)
+def test_a_failed_gpu_is_tried_once_more_and_again_after_a_sleep(
+    words: str, gpus: Gpus, pair: PairSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernels fail as the weights are read; each load is a fresh process."""
+    gpus.check = lambda _: None
+    places: list[str] = []
+
+    def run(*arguments: Any) -> Any:
+        places.append(arguments[3].target.place)
+        raise RuntimeError(words)
+
+    monkeypatch.setattr(native, "load_runner", run)
+
+    def lost(known: int, asked: PairSpec = pair) -> None:
+        with pytest.raises(GpuLost) as caught:
+            loaded(asked)
+        assert GpuRecord.failed(caught.value.failed) == known
+
+    lost(1)
+    lost(2)
+    assert gpus.checked == 2, "a card that failed is checked before it is used"
+    monkeypatch.setattr(native, "load_runner", load_runner)
+    told = f"The GPU failed before ({words}), so transformers runs p on Tesla T4. {UNTIL}"
+    assert loaded(pair).info.notes.warning == told
+    monkeypatch.setattr(native, "load_runner", run)
+    lost(1, replace(pair, id="another"))
+    here = Boot.now()
+    for later in (here.model_copy(update={"offset": here.offset + 60}), here.model_copy(update={"id": "another"})):
+        monkeypatch.setattr(Boot, "now", lambda later=later: later)
+        assert GpuRecord.of("T4").wrong("kernels", "p") != words
+        lost(1)
+    assert places == ["cuda"] * 5
+
+
+def test_wrong_results_outlast_a_restart(gpus: Gpus, pair: PairSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded(pair)
+    monkeypatch.setattr(Boot, "now", lambda: Boot(id="another", offset=0))
+    assert loaded(pair).info.notes.warning.endswith(f"(a row differs), so transformers runs p on Tesla T4. {REPORT}")
+    assert gpus.checked == 1
 
 
 @pytest.mark.parametrize("bound", ["target", "draft", "too large for main memory", "nothing"])
@@ -372,7 +433,7 @@ def test_a_pair_whose_loading_fails_goes_to_transformers(
     assert loaded(pair).info.notes.warning == f"{told} {REPORT}"
 
 
-@pytest.mark.parametrize("content", ["", "{", '{"version": 2, "cards": {}}', '{"version": 1, "cards": {"a": 3}}'])
+@pytest.mark.parametrize("content", ["", "{", '{"version": 3, "cards": {}}', '{"version": 2, "cards": {"a": 3}}'])
 def test_a_damaged_record_is_as_good_as_none(content: str, tmp_path: Path) -> None:
     path = tmp_path / "gpu.json"
     path.write_text(content)
@@ -391,7 +452,7 @@ def test_a_damaged_record_is_as_good_as_none(content: str, tmp_path: Path) -> No
 def test_transformers_itself_runs_a_pair_there(pair: PairSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU of another maker, for which main memory stands."""
     found = Accelerator("xpu", "Intel Arc", None)
-    for module in (native, next_best, hf):
+    for module in (placing, next_best, hf):
         monkeypatch.setattr(module, "find_accelerator", lambda: found)
     monkeypatch.setattr(hf, "kind", lambda: "cpu")
     monkeypatch.setattr(devices, "this_machine", machine(Machine("this torch is built without CUDA", 64 * GIB)))

@@ -18,7 +18,7 @@ from specchat.engine.cross_tokenizer.model import CrossTokenizerModel
 from specchat.engine.cross_tokenizer.vocabulary_map import VocabularyMap
 from specchat.engine.decoding.cached import HostModel
 from specchat.engine.errors import EngineError, ModelError
-from specchat.engine.loading import load, native
+from specchat.engine.loading import load, placing
 from specchat.engine.memory.devices import Placement, place
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.tree_layout import Layout
@@ -294,7 +294,7 @@ def test_the_draft_stays_on_the_host_wherever_the_target_is(small: PairSpec, mon
         asked.append(pair)
         return place(pair, *others)
 
-    monkeypatch.setattr(native, "place", watched)
+    monkeypatch.setattr(placing, "place", watched)
     assert small.draft is not None
     load(replace(small, draft=replace(small.draft, device="auto")), lambda _: None)
     assert [one.draft and one.draft.device for one in asked] == ["cpu"]

@@ -202,7 +202,11 @@ def mapped(target: str, draft: str) -> VocabularyMap:
     return VocabularyMap.of(published(target), published(draft))
 
 
-@pytest.mark.parametrize("names", [("llama3_hf", "qwen2.5_hf"), ("qwen2.5_hf", "llama3_hf")], ids=" in ".join)
+@pytest.mark.parametrize(
+    "names",
+    [("llama3_hf", "qwen2.5_hf"), pytest.param(("qwen2.5_hf", "llama3_hf"), marks=pytest.mark.slow)],
+    ids=" in ".join,
+)
 @pytest.mark.usefixtures("shared_data")
 def test_published_templates_translate(names: tuple[str, str]) -> None:
     """Two families' own templates, each in the words of the other."""

@@ -1,10 +1,12 @@
 """Small random models and tokenizers, written in the layouts of real checkpoints."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
@@ -492,6 +494,18 @@ MORE: dict[str, dict[str, Any]] = {
 }
 """The others."""
 FAMILIES = FAMILY | MORE
+UNLIKE = (
+    *("qwen3_next", "gemma4_e", "deepseek_v2", "nemotron_h", "gemma4_moe", "lfm2_moe", "granite", "cohere2"),
+    *("deepseek_v3", "muse", "apertus", "olmo2", "hunyuan", "gemma2", "gemma3", "gpt_oss", "starcoder2", "mamba2"),
+    *("qwen3_moe", "mistral-window"),
+)
+"""Those of MORE that have every feature of a recipe between them."""
+
+
+def mostly(names: Iterable[str]) -> list[Any]:
+    """Names of families as parameters; those of MORE beside UNLIKE are slow."""
+    slow = MORE.keys() - set(UNLIKE)
+    return [pytest.param(name, marks=pytest.mark.slow if name in slow else ()) for name in names]
 
 
 SIGNED = ("weight", "A_log", "dt_bias", "bias", "D", "alpha_n")

@@ -27,8 +27,8 @@ from tests.engine.tiny import FAMILIES, QWEN35, VOCAB, checkpoint, on_cpu, pertu
 from tests.families.test_strategies import written
 
 LONG = {"max_position_embeddings": 2048}
-THREE = {"num_hidden_layers": 3, "layer_types": QWEN35["layer_types"][:3]}
-"""Two recurrent layers with one of attention between them."""
+THREE = {"num_hidden_layers": 3, "layer_types": QWEN35["layer_types"][:3], "num_local_experts": 0}
+"""Two recurrent layers with one of attention between them, without experts."""
 TEXT = 260
 """Tokens of a text: the log is folded several times."""
 KINDS = [ReferenceDecoder, host_model]
@@ -78,7 +78,7 @@ def read(model: CachedDecoder, ids: list[int], cuts: tuple[int, ...]) -> Tensor:
     return torch.cat(made)
 
 
-@pytest.mark.parametrize("cuts", [(5, 1, 17, 17), (2,), (3, 16), (7, 128), (128,)])
+@pytest.mark.parametrize("cuts", [(5, 1, 17, 17), (2,), (7, 128)])
 def test_cuts_change_no_bit(cuts: tuple[int, ...], model: CachedDecoder, alone: dict[str, Tensor]) -> None:
     assert torch.equal(read(model, tokens(TEXT), cuts), of(model, alone))
 

@@ -13,7 +13,7 @@ from specchat.engine.strategies import STRATEGIES
 from tests.engine.causal import AutoModelForCausalLM
 from tests.engine.conftest import HEADS, heads
 from tests.engine.repeated_steps import always_repeated, chat, outcome
-from tests.engine.tiny import FAMILIES, MORE, checkpoint, on_cpu, perturbed
+from tests.engine.tiny import FAMILIES, MORE, checkpoint, mostly, on_cpu, perturbed
 
 PROMPT = "abcabcabcabc"
 TOKENS = 16
@@ -25,7 +25,7 @@ SHAPES = MORE | {
 }
 
 
-@pytest.fixture(scope="module", params=SHAPES)
+@pytest.fixture(scope="module", params=mostly(SHAPES))
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> PairSpec:
     """A pair of a family, with a third of the heads in turn: all are given states by the same method of a target."""
     root, turn = tmp_path_factory.mktemp(request.param), list(SHAPES).index(request.param)

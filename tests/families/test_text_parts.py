@@ -206,7 +206,8 @@ def test_embeddings_are_tied_where_transformers_ties_them(kind: str, stored: str
         weights[head] = weights[table].clone()
     save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
     ids = tokens(20)
-    for outer, inner in product((True, False, None), repeat=2):
+    # Of one model every second pair of settings, of the next one the others.
+    for outer, inner in list(product((True, False, None), repeat=2))[list(UNTIED).index(kind) % 2 :: 2]:
         for place, tied in ((settings, outer), (settings["text_config"], inner)):
             place.pop("tie_word_embeddings", None)
             if tied is not None:

@@ -6,9 +6,12 @@ from typing import Any
 import pytest
 import torch
 
+from specchat.bench import prefetch
+from specchat.bench.published import Shapes, shaped
 from specchat.engine.gpu_checks import demo as checks
 from specchat.engine.gpu_checks import place
 from specchat.engine.gpu_checks.notes import Notes, Unavailable
+from specchat.engine.kernels.ahead import NONE
 from specchat.engine.protocol.options import Sampling
 from specchat.engine.weights.checkpoint import Checkpoint
 from tests.gpu_checks.conftest import HOST
@@ -102,9 +105,21 @@ def test_memory_and_bandwidth(notes: Notes, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(checks, "write", lambda *_: [])
     checks.memory(notes)
     assert [row["when"] for row in notes.rows] == ["before", "loaded", "captured", "after a reply", "unloaded"]
+    assert all(row["beside"] == row["used"] - row["kept"] for row in notes.rows)
     checks.bandwidth(notes, 1)
     assert [row["gb_a_second"] for row in notes.rows[-3:]] == pytest.approx([2.097152, 1.048576, 1.048576])
     assert notes.wrong == []
+
+
+def test_prefetches_are_timed_with_and_without(notes: Notes, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny = Shapes("tiny", "T", "D", *(shaped("qwen3", 32, 64, 2, 2, 1, 16, 64, 1024, 1e6, False) for _ in range(2)))
+    monkeypatch.setattr(prefetch, "PUBLISHED", dict.fromkeys(prefetch.MODELS, tiny))
+    monkeypatch.setattr(prefetch, "whole_memory", lambda _: NONE)
+    monkeypatch.setattr(prefetch, "LAYERS", 1)
+    monkeypatch.setattr(prefetch, "captured_in_turn", lambda calls: {name: [1.0, 2.0, 3.0] for name in calls})
+    prefetch.prefetches(notes)
+    told = [(row["model"], row["rows"], row["nothing ahead, us"], row["ratio"]) for row in notes.rows]
+    assert told == [(name, rows, 2.0, 1.0) for name in prefetch.MODELS for rows in prefetch.ROWS]
 
 
 def test_a_trace(notes: Notes, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,6 +57,8 @@ class FakeTorch(TorchDispatchMode):
         """Bytes of each copy from a GPU to the host."""
         self.locked: dict[int, int] = {}
         """Bytes of main memory that kernels read in place, by its address."""
+        self.lockable: int | None = None
+        """Bytes of main memory that the system locks, where that is limited."""
         self._behind: dict[int, torch.UntypedStorage] = {}
         self._pinned: dict[int, StorageWeakRef] = {}
         self._written: dict[int, int] = {}
@@ -219,6 +221,8 @@ class FakeTorch(TorchDispatchMode):
         if not fresh and not func._schema.is_mutable:
             return made  # a view
         gpu = gpu_of(next(one for one in (*results, *tensors) if on_gpu(one)))
+        if "empty" not in str(func):
+            self.runtime.raise_pending()
         if not self.computes:
             self.runtime.ask(gpu, lambda: None)
             return made
@@ -354,6 +358,9 @@ class Cudart:
 
     def cudaHostRegister(self, address: int, size: int, flags: int) -> int:
         assert flags == 3
+        if self._fake.lockable is not None and sum(self._fake.locked.values()) + size > self._fake.lockable:
+            self._fake.runtime.error = "CUDA error: out of memory"
+            return 2
         self._fake.locked[address] = size
         return 0
 

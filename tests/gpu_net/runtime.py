@@ -74,12 +74,20 @@ class Runtime:
         """How often the host has waited for what was not yet done."""
         self.left: int | None = None
         """Bytes that a capture may still take, where that is limited."""
+        self.error = ""
+        """The pending error, which torch looks for after a kernel of its own."""
 
     def problem(self, words: str) -> None:
         """Note what is wrong, and where in the program."""
         frames = [f for f in traceback.extract_stack() if "/specchat/" in f.filename or "/test_" in f.filename]
         at = frames[-1] if frames else None
         self.problems[words + (f" ({at.filename.rpartition('/')[2]}: {at.name})" if at else "")] += 1
+
+    def raise_pending(self) -> None:
+        """Raise the pending error and clear it."""
+        words, self.error = self.error, ""
+        if words:
+            raise torch.AcceleratorError(words)
 
     def take(self, size: int) -> None:
         """Memory for a capture."""

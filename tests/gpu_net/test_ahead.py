@@ -6,10 +6,11 @@ import torch
 from measure.families import SIZES
 from measure.gpu_estimate import family
 from specchat.engine.device.decoder import DeviceDecoder
-from specchat.engine.kernels.ahead import NONE, Memory, as_of, memory_of, whole_memory
+from specchat.engine.kernels.ahead import NONE, VARIABLE, Memory, as_of, memory_of, whole_memory
 from specchat.engine.kernels.gpu_shapes import AHEAD_PART
 from specchat.engine.runners import device as runners
 from specchat.engine.runners.device import compile_ahead
+from specchat.resident.address import fingerprint
 from tests.device.conftest import ON_GPU
 from tests.gpu_net.fake_torch import FakeTorch, fake_torch
 from tests.gpu_net.runtime import Launch
@@ -68,6 +69,15 @@ def test_what_is_asked_for_is_the_next_products(name: str) -> None:
         assert 0 < parts * AHEAD_PART <= given["ahead"].nbytes
         if name not in MIXTURES or launches[at].name != "_add_rms_norm":
             assert given["ahead"].nbytes == of_next.nbytes
+
+
+def test_a_switch_has_nothing_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an engine that is started with it: others do not share it."""
+    with fake_torch():
+        assert memory_of(THERE).cache
+        monkeypatch.setenv(VARIABLE, "off")
+        assert memory_of(THERE) == NONE
+    assert fingerprint("loader", {VARIABLE: "off"}) != fingerprint("loader", {})
 
 
 def test_kernels_are_compiled_as_they_are_launched(monkeypatch: pytest.MonkeyPatch) -> None:

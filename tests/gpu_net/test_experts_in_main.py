@@ -21,7 +21,7 @@ from tests.device.test_decoding import SAMPLINGS, write
 from tests.device.test_families import changes
 from tests.engine.tiny import VOCAB, checkpoint
 from tests.families.test_gpt_oss import published, saved
-from tests.gpu_net.fake_torch import Cudart, fake_torch
+from tests.gpu_net.fake_torch import fake_torch
 from tests.gpu_net.runtime import Launch
 from tests.gpu_net.shapes import weights
 
@@ -120,12 +120,13 @@ def test_launches_are_those_of_experts_on_the_gpu() -> None:
     assert told(launched(in_main=True)) == told(launched(in_main=False))
 
 
-def test_memory_that_is_not_locked_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_that_is_not_locked_is_told_and_leaves_no_error_to_the_next_kernel(folder: Path) -> None:
     with fake_torch(2) as fake:
-        monkeypatch.setattr(Cudart, "cudaHostRegister", lambda *_: 2)
+        fake.lockable = 0
         with pytest.raises(PageLockRefused, match=r'^The GPU cannot read 0\.0 GiB .*CUDA error 2.*device = "cpu"\.$'):
             decoder(folder, None, GPU, 1)
         assert not fake.locked
+        torch.ones(1, device=GPU)
 
 
 def test_no_other_weight_may_lie_in_main_memory(folder: Path) -> None:

@@ -13,11 +13,13 @@ from torch import Tensor
 
 from specchat.bench.published import PUBLISHED
 from specchat.engine.device import clock as clock_module
-from specchat.engine.device import drafting
+from specchat.engine.device import drafting, page_locked
 from specchat.engine.device.clock import SPIN_S, Clock, PassEnd, SpinWait
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.executor import DeviceExecutor
 from specchat.engine.device.graphs import Graphs
+from specchat.engine.device.model import DeviceModel
+from specchat.engine.device.page_locked import lockable
 from specchat.engine.device.weights import load
 from specchat.engine.errors import ModelError
 from specchat.engine.hardware.gpu import CHOSEN
@@ -26,7 +28,7 @@ from specchat.engine.hardware.out_of_memory import ran_out
 from specchat.engine.kernels.embed import embed
 from specchat.engine.kernels.transfer import send
 from specchat.engine.memory.need import Model
-from specchat.engine.memory.plan import plan
+from specchat.engine.memory.plan import Plan, plan
 from specchat.engine.protocol.pair import ModelSource, PairSpec
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.load import load_runner
@@ -38,7 +40,7 @@ from tests.device.test_families import changes
 from tests.device.test_recurrent import changes as recurrent
 from tests.device.test_recurrent import made
 from tests.engine.tiny import VOCAB, checkpoint, perturbed
-from tests.gpu_net.fake_torch import Cudart, FakeTorch, fake_torch
+from tests.gpu_net.fake_torch import FakeTorch, fake_torch
 from tests.gpu_net.runtime import Event, Graph
 from tests.gpu_net.shapes import LAYERS, pair, prepared
 
@@ -301,7 +303,56 @@ def test_every_feature_of_a_recipe_is_captured_as_it_is_launched(tmp_path: Path)
         assert not fake.runtime.problems
 
 
-def test_a_table_of_inputs_is_read_in_main_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("strategy", ["plain", "draft", "lookup"])
+def test_replies_with_log_probabilities_launch_nothing_outside_graphs(strategy: str, tiny: tuple[Path, Path]) -> None:
+    """Once each number of rows was captured; those under a grammar take the same passes."""
+    prompt = [5, 6, 7, 5, 6]
+
+    def text(runner: Runner) -> list[int]:
+        runner.target.keep(0)
+        runner.target.begin(list(prompt))
+        runner.drafters[strategy].forget()
+        runner.drafters[strategy].begin(list(prompt))
+        reply = runner.reply(SAMPLINGS["sampled"], list(prompt), (), top=2)
+        assert runner.executor_of(None, 2) is runner.stepwise
+        while len(reply.committed) < len(prompt) + 6:
+            reply.step(runner.drafters[strategy], STRATEGIES[strategy], "coupled")
+        reply.close()
+        return reply.committed[len(prompt) :][:6]
+
+    at_once = text(tiny_runner(tiny, HOST))
+    with fake_torch(1, computes=True) as fake:
+        runner = tiny_runner(tiny, FIRST)
+        assert text(runner) == at_once
+        launched = len(fake.launches)
+        assert launched
+        assert text(runner) == at_once
+        assert len(fake.launches) == launched
+        assert not fake.runtime.problems
+
+
+def test_passes_that_cannot_be_captured_for_want_of_memory_run_eagerly(
+    tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = list[object]()
+
+    def full(_: Graphs, body: object) -> None:
+        tried.append(body)
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    with fake_torch(1, computes=True) as fake:
+        model = tiny_runner(tiny, FIRST).target.model
+        assert isinstance(model, DeviceModel)
+        captured = model.next_logits(5, 0)
+        model._graphs.forget()
+        monkeypatch.setattr(Graphs, "_capture", full)
+        for _ in range(2):
+            assert torch.equal(model.next_logits(5, 0), captured)
+        assert len(tried) == 1, "it was tried in vain at each pass"
+        assert not fake.runtime.problems
+
+
+def test_a_table_of_inputs_is_read_in_main_memory(tmp_path: Path) -> None:
     """In captures too; its memory is unlocked when it is released, and a system that does not lock it says so."""
     folder = checkpoint(tmp_path / "target", **changes("gemma4_e"))
 
@@ -321,9 +372,52 @@ def test_a_table_of_inputs_is_read_in_main_memory(tmp_path: Path, monkeypatch: p
         assert not fake.locked
         assert text(SECOND) == at_once
         assert not fake.runtime.problems
-        monkeypatch.setattr(Cudart, "cudaHostRegister", lambda *_: 2)
+        fake.lockable = 0
         with pytest.raises(ModelError, match=r'CUDA error 2.*device = "cpu"'):
             tiny_decoder(folder, SECOND)
+
+
+def test_a_table_that_the_system_does_not_lock_lies_on_the_gpu(tmp_path: Path) -> None:
+    """With the same text, and as many bytes as are planned."""
+    opened = Checkpoint.open(checkpoint(tmp_path / "target", **changes("gemma4_e")))
+    planned = plan(Model(opened.config, "cuda"), None, CONTEXT)
+    moved = planned.changed(lambda model: replace(model, table_on_gpu=True))
+
+    def text(model: DeviceDecoder) -> list[int]:
+        return write(device_runner(model, None, VOCAB, FIRST), "plain", 0, SAMPLINGS["greedy"], tokens=2)
+
+    def loaded(chosen: Plan) -> DeviceDecoder:
+        pair = PairSpec("p", "P", ModelSource(path=str(opened.folder)))
+        model = load_runner(pair, opened, None, chosen, lambda: None, None).target.model
+        assert isinstance(model, DeviceModel)
+        return model.decoder
+
+    with fake_torch(1, computes=True) as fake:
+        before, table = loaded(planned), planned.locked
+        assert sum(fake.locked.values()) >= table > 0
+        held, written = before.memory(), text(before)
+        del before
+        fake.lockable = 0
+        after = loaded(moved)
+        assert text(after) == written
+        assert after.memory() - held == table == moved.need("cuda").total - planned.need("cuda").total
+        assert (moved.locked, moved.need("cpu").total, planned.need("cpu").total) == (0, 0, table)
+        assert not fake.runtime.problems
+
+
+def test_as_much_is_locked_as_the_system_lets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is tried, and leaves nothing behind: neither locked memory nor an error."""
+    mib = 1 << 20
+    with fake_torch() as fake:
+        assert lockable(3 * mib, FIRST) == 3 * mib
+        fake.lockable = mib
+        assert lockable(4 * mib, FIRST) == mib
+        monkeypatch.setattr(page_locked, "MOST_TRIED", mib)
+        assert lockable(4 * mib, FIRST) == 4 * mib, "a system without a small limit"
+        fake.lockable = 0
+        assert lockable(4 * mib, FIRST) == 0
+        torch.ones(1, device=FIRST)
+        assert not fake.locked
 
 
 @pytest.mark.slow

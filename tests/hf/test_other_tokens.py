@@ -61,8 +61,7 @@ def test_what_is_told_of_the_pair(session: Session, request: pytest.FixtureReque
     assert session.info.strategy("draft-tree").reason == "transformers' caches hold chains of tokens, no trees"
 
 
-@pytest.mark.parametrize(("rows", "more"), [(288, 320), (320, 288)])
-@pytest.mark.parametrize("by_us", [True, False])
+@pytest.mark.parametrize(("rows", "more", "by_us"), [(288, 320, True), (320, 288, False)])
 def test_tokens_padded_to_other_numbers_are_the_same(rows: int, more: int, by_us: bool, tmp_path: Path) -> None:
     """As of Qwen2.5, whose 0.5B has 151,936 rows and whose 7B 152,064, for 151,665 tokens."""
     target = saved(network("qwen2_moe", vocab_size=more), tmp_path / "target")

@@ -59,6 +59,11 @@ CASES = [
         for kind in ("chain", "tree")
     ),
 ]
+ALIKE = [
+    case.name
+    for case in CASES
+    if "512 a head" in case.name or ("256 a head" in case.name and case.name.endswith((", window", ", capped")))
+]
 
 PLANTED = [
     replace(case, name=f"{case.name}: not fused", options={**case.options, "enable_fp_fusion": False})

@@ -54,3 +54,11 @@ CASES = [
 MANY = [product(f"{kind}, 64 rows", blocks(kind), 64) for kind in FORMS]
 """Those that take longest to compile."""
 TABLES = [*map(embedded, FORMS), embedded("Q6_K", 1e-6)]
+UNPACKED = ("Q4_1", "Q8_0", "Q2_K", "Q5_K", "Q6_K", "IQ4_XS", "IQ2_S")
+"""One of each way to unpack blocks."""
+ALIKE = [
+    *(name for kind in FORMS if kind not in UNPACKED for name in (f"{kind}, 8 rows", f"embed {kind}")),
+    *(f"{kind}, 8 rows in wide programs" for kind in ("Q2_K", "IQ4_XS")),
+    *(f"Q6_K{gates} of experts, 8 rows" for gates in ("", " gates")),
+    "Q4_0 of 896 inputs, 8 rows",
+]

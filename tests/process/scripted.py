@@ -124,15 +124,15 @@ def words(messages: Sequence[Message]) -> int:
 
 def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callable[[], None]) -> WorkerSession:
     progress(Loading(f"reading {pair.target.label}", 0.5))
-    if pair.id == "missing":
+    if pair.id == "missing" or os.path.exists(f"{pair.target.label}/gone"):
         raise ModelError("There is no such folder.")
     make_room()
     if pair.id == "huge":
         raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
     if pair.id == "gpu":
         raise RuntimeError("Triton Error [CUDA]: an illegal instruction was encountered")
-    GpuRecord.use(card := GpuRecord.of("a card"))
-    if pair.id == "gpu or cpu" and pair.target.device != "cpu" and not card.wrong("kernels"):
+    GpuRecord.use(card := GpuRecord.of("a card"), pair=pair.id)
+    if pair.id == "gpu or cpu" and pair.target.device != "cpu" and not card.wrong("kernels", pair.id):
         raise GpuLost(pair, "CUDA error: an illegal memory access was encountered")
     if pair.id == "checked":
         card.begin("kernels")
@@ -143,4 +143,5 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
         time.sleep(3600)
     where = pair.target.device if pair.id == "gpu or cpu" else fake.INFO.load.device
     note = "runs code of its own" if pair.trust_remote_code else ""
-    return ScriptedSession(changed(fake.INFO, id=pair.id, name=f"{pair.name} {os.getpid()}", device=where, note=note))
+    known = {"device": where, "gpu": "GPU-1" if pair.id == "on a gpu" else "", "note": note}
+    return ScriptedSession(changed(fake.INFO, id=pair.id, name=f"{pair.name} {os.getpid()}", **known))

@@ -13,7 +13,7 @@ from specchat.engine.program.ops import Add, Attend, Head, Mix, Program
 from specchat.engine.program.table import OpTable, unsupported
 from specchat.engine.recipe import Norm
 from specchat.engine.weights.config import parse_config
-from tests.engine.tiny import FAMILIES, config
+from tests.engine.tiny import FAMILIES, FAMILY, MORE, UNLIKE, config
 
 
 def lowered(family: str) -> Program:
@@ -86,3 +86,21 @@ def test_programs_of_every_family_are_connected(family: str) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_no_executor_lacks_a_feature_of_a_family(family: str) -> None:
     assert [unsupported(lowered(family), executor) for executor in table.LACKING] == [""] * 3
+
+
+def features(family: str) -> set[tuple[str, str, str]]:
+    """Features of a family's operations and of what they do, with what is said of each: present, absent or which."""
+    found = set()
+    for op in lowered(family).kinds:
+        for piece in (op, *table._pieces(op), *table._norms(op)):
+            for name, value in table._values(piece):
+                known = str(bool(value)) if value is None or isinstance(value, (bool, int, float, str, tuple)) else ""
+                found.add((type(op).__name__, name, known or type(value).__name__))
+    return found
+
+
+def test_families_that_slow_tests_leave_to_others_have_no_feature_of_their_own() -> None:
+    often, rare = {*FAMILY, *UNLIKE}, {*MORE} - {*UNLIKE}
+    shown = set[tuple[str, str, str]]().union(*map(features, often))
+    assert {family: more for family in rare if (more := features(family) - shown)} == {}
+    assert rare

@@ -29,7 +29,7 @@ def connect(runtime: Path, tmp_path: Path) -> Iterator[Connect]:
     opened: list[EnginePort] = []
 
     def another() -> EnginePort:
-        opened.append(open_engine(runtime, tmp_path / "engine.log", "test", 0, SCRIPTED))
+        opened.append(open_engine(runtime, tmp_path / "engine.log", "test", 0, loader=SCRIPTED))
         assert isinstance(opened[-1], SharedEngine)
         opened[-1].start()
         return opened[-1]

@@ -180,7 +180,8 @@ def test_a_killed_client_leaves_the_others_and_what_it_asked_for_ends(
         from specchat.engine.protocol.requests import Load
         from specchat.resident.shared import open_engine
         from tests.process.conftest import PAIR, SCRIPTED, ask, until
-        engine = open_engine(Path({str(runtime)!r}), Path({str(tmp_path / "engine.log")!r}), "killed", 0, SCRIPTED)
+        log = Path({str(tmp_path / "engine.log")!r})
+        engine = open_engine(Path({str(runtime)!r}), log, "killed", 0, loader=SCRIPTED)
         engine.start()
         engine.send(Load(PAIR))
         until(engine, lambda event: isinstance(event, Loaded))
@@ -321,14 +322,14 @@ def test_something_else_that_listens_there_is_left_alone(runtime: Path, monkeypa
     with locked(path), socket.socket(socket.AF_UNIX) as foreign:
         foreign.bind(str(path))
         foreign.listen()
-        assert isinstance(open_engine(runtime, None, "test", 0, SCRIPTED), EngineClient)
+        assert isinstance(open_engine(runtime, None, "test", 0, loader=SCRIPTED), EngineClient)
 
 
 def test_another_users_socket_is_not_joined(connect: Connect, runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     load(connect())
     monkeypatch.setattr(handshake, "peer", lambda _: os.getuid() + 1)
     monkeypatch.setattr(shared, "JOIN_S", 0.2)
-    assert isinstance(open_engine(runtime, None, "test", 0, SCRIPTED), EngineClient)
+    assert isinstance(open_engine(runtime, None, "test", 0, loader=SCRIPTED), EngineClient)
 
 
 def test_where_no_socket_can_be_had_the_engine_is_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -338,9 +339,9 @@ def test_where_no_socket_can_be_had_the_engine_is_ones_own(tmp_path: Path, monke
     wide.mkdir()
     wide.chmod(0o755)
     for folder in (long, wide, tmp_path / "missing"):
-        assert isinstance(open_engine(folder, None, "test", 0, SCRIPTED), EngineClient)
+        assert isinstance(open_engine(folder, None, "test", 0, loader=SCRIPTED), EngineClient)
     monkeypatch.delattr(socket, "AF_UNIX")
-    assert isinstance(open_engine(tmp_path, None, "test", 0, SCRIPTED), EngineClient)
+    assert isinstance(open_engine(tmp_path, None, "test", 0, loader=SCRIPTED), EngineClient)
 
 
 def test_another_environment_has_another_engine(tmp_path: Path) -> None:

@@ -1,10 +1,12 @@
 """Text and rules stand out from what is behind them, in every shipped theme."""
 
 import re
+from functools import cache
 
 import pytest
 from conftest import LAUNCH, ROOT, THEMES, ask, loaded, make_app
 from rich.segment import Segment
+from rich.style import Style
 from textual._context import visible_screen_stack
 from textual.app import App
 from textual.color import Color
@@ -103,8 +105,12 @@ def unclear(app: App[None], *, behind: bool) -> list[tuple[str, float]]:
 
 
 def contrast_of(segment: Segment) -> float | None:
-    style = segment.style
-    if not segment.text.strip() or style is None or style.color is None or style.bgcolor is None:
+    return contrast_in(segment.style) if segment.text.strip() and segment.style is not None else None
+
+
+@cache
+def contrast_in(style: Style) -> float | None:
+    if style.color is None or style.bgcolor is None:
         return None
     text, ground = style.color, style.bgcolor
     if style.reverse:

@@ -24,7 +24,7 @@ EARLY, LATE = 2, 10
 
 @pytest.mark.timed
 def test_the_loop_stays_free() -> None:
-    feel = measure(SCENARIOS[0], tokens=6000, speed=1500.0, idle=2.0)
+    feel = measure(SCENARIOS[0], tokens=3000, speed=1500.0, idle=1.0)
     assert feel.work < 250
     assert median(feel.echoes) < 300
     assert feel.busy < 0.5

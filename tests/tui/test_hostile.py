@@ -165,7 +165,7 @@ def a_chat(key: str, text: str) -> tuple[ChatRow, list[MessageRow]]:
     return row, [asked, answer]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 async def test_random_text_in_every_place(seed: int) -> None:
     chance = random.Random(seed)
     store = Store()

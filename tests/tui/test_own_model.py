@@ -72,10 +72,10 @@ def test_ones_own_model_comes_back_and_every_place_names_it(shell: Terminal) -> 
 
     shell.start("--continue --max-tokens 8 --pair demo")  # named, the demo answers, in this chat too
     ask(shell, "Who now", "demo")
-    stopped(shell)
+    shell.leave()
     shell.start("--continue --max-tokens 8 --pair someone/tiny")
     ask(shell, "And now")
-    stopped(shell)
+    shell.leave()
     shell.start("--continue --max-tokens 8")
     ask(shell, "At last")
     shell.leave()

@@ -96,8 +96,8 @@ def test_a_draft_learns_the_same(
 ) -> None:
     """By every divergence, in rounds, stopped and gone on with; `narrow`: in parts, blocks and layers."""
     if narrow:
-        monkeypatch.setattr(learner_module, "SCORES", 2000)
-        monkeypatch.setattr(draft_module, "SCORES", 2000)
+        monkeypatch.setattr(learner_module, "SCORES", 6000)
+        monkeypatch.setattr(draft_module, "SCORES", 6000)
         monkeypatch.setattr(draft_module, "PART", 1)
         monkeypatch.setattr(draft_module, "ACTIVATIONS", 1)
     judged = [TrainingText.read(path) for path in learnt[:1]]

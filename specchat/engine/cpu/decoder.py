@@ -19,7 +19,7 @@ from specchat.engine.cpu.drafting.chain import Chains
 from specchat.engine.cpu.drafting.nested_speculation import LONG_PROPOSAL
 from specchat.engine.cpu.padding import pad_rows
 from specchat.engine.cpu.parameters import Parameters
-from specchat.engine.cpu.products.dots import way
+from specchat.engine.cpu.products import dots, pairs
 from specchat.engine.cpu.threads.crew import Crew
 from specchat.engine.cpu.threads.tuning import ByRows
 from specchat.engine.hardware.threads import CORES
@@ -67,7 +67,9 @@ class CpuDecoder(CachedDecoder):
         self.context = min(c.longest, context or c.context)
         self._crew = Crew(many)
         self._parameters = weights = Parameters(checkpoint, quant)
-        self._rounds = checkpoint.activations == "int8"
+        self._multiplied = {"int8": f"whole numbers by {dots.way()}", "bfloat16": f"bfloat16 by {pairs.way()}"}.get(
+            checkpoint.activations, ""
+        )
         whole = filled(c.recipe)
         self.cache = KVCache(whole, self.context)
         self._entries = [(k.numpy(), v.numpy()) for k, v in zip(self.cache.keys, self.cache.values, strict=True)]
@@ -195,7 +197,8 @@ class CpuDecoder(CachedDecoder):
         # Threads share long passes, and each pass is timed.
         shared = self._threads.of(1).most > 1 and not brief(self.config)
         embed, keeps_states = self.packed_embeddings, self.aux_states is not None and skip == NOTHING
-        if shared or embed is None or keeps_states or len(tokens) > TILE or self._inputs is not None:
+        restricted = self._parameters.tokens is not None
+        if shared or embed is None or restricted or keeps_states or len(tokens) > TILE or self._inputs is not None:
             return []
         if (end := start + len(tokens) + chain.limit - 1) > self.context:
             return []
@@ -259,7 +262,7 @@ class CpuDecoder(CachedDecoder):
 
     @property
     def packed_embeddings(self) -> NDArray[Any] | None:
-        return self._parameters.packed_embeddings if self.config.recipe.embed_eps is None else None
+        return self._parameters.embeddings if self.config.recipe.embed_eps is None else None
 
     @property
     def threads(self) -> int:
@@ -276,9 +279,14 @@ class CpuDecoder(CachedDecoder):
         self._threads.settle(min(max(count, 1), len(self._space.own)))
 
     @property
+    def instructions(self) -> str:
+        """Instructions of the processor for products, by its best for whole numbers."""
+        return dots.way()
+
+    @property
     def exactness(self) -> str:
         """Reason why a row's result does not depend on the other rows."""
-        return "row-invariant by construction" + (f", whole numbers by {way()}" if self._rounds else "")
+        return "row-invariant by construction" + (f", {self._multiplied}" if self._multiplied else "")
 
     def memory(self) -> int:
         states = 0 if self.aux_states is None else self.aux_states.memory()

@@ -26,9 +26,11 @@ from specchat.engine.cpu.products.blocks import (
     ZEROS,
     BlockForm,
 )
-from specchat.engine.cpu.products.products import MOST_BLOCKS, kernels, row_reader
-from specchat.engine.cpu.products.tiles import BFLOAT16, FLOAT16, FLOAT32, INT8
+from specchat.engine.cpu.products.columns import MOST_BLOCKS, row_reader
+from specchat.engine.cpu.products.products import kernels
+from specchat.engine.cpu.products.tiles import BFLOAT16, FLOAT16, FLOAT32, INT8, PAIRS
 from specchat.engine.cpu.unpacking import unpack
+from specchat.engine.formats.bfloat16_rows import to_bfloat16
 from specchat.engine.formats.gguf import SIZES, block_of_zeros
 from specchat.engine.formats.int8_rows import code_factor, takes_int8_rows
 from specchat.engine.formats.layout import Blocks, EightBit, FileRows, FourBit, Joined, Plain, Weight, WordBlocks
@@ -36,6 +38,8 @@ from specchat.engine.formats.quantise import block_scales, by_exponents, dequant
 from specchat.engine.memory.vectors import FEW, LANES, panels_for
 from specchat.engine.protocol.pair import Activations
 
+DENSE = {torch.float32: FLOAT32, torch.float16: FLOAT16, torch.bfloat16: BFLOAT16}
+"""Storage formats of dense weights."""
 CODED = 16
 """Numbers of a table."""
 
@@ -197,12 +201,14 @@ def format_of(weight: Plain, activations: Activations = "float32") -> int:
             return _form(block_of_zeros(kind)).form
         case WordBlocks():
             raise TypeError("in the order of a GPU's kernels")
+    if activations == "bfloat16":
+        return PAIRS
     if weight.dtype == torch.float32:
         for dtype, half in ((torch.float16, FLOAT16), (torch.bfloat16, BFLOAT16)):
             if torch.equal(weight.to(dtype).float(), weight):
                 return half
         return FLOAT32
-    return {torch.float16: FLOAT16, torch.bfloat16: BFLOAT16}[weight.dtype]
+    return DENSE[weight.dtype]
 
 
 def block_of(weight: Plain) -> int:
@@ -255,6 +261,8 @@ def stored_numbers(weight: Tensor | EightBit, kind: int) -> NDArray[Any]:
         return weight.values.numpy()
     if kind == FLOAT16:
         return weight.to(torch.float16).numpy()
+    if kind == PAIRS:
+        return to_bfloat16(weight).view(torch.int16).contiguous().numpy().view("<u4")
     if kind == BFLOAT16:
         return weight.to(torch.bfloat16).view(torch.int16).numpy()
     return weight.numpy()

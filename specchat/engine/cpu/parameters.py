@@ -54,7 +54,7 @@ class Parameters:
         vectors: other tensors of the layers by name, float32 [size].
         last_norm: of `read_norm`, float32 [values].
         tokens: token ids that the head scores, int64; None for all.
-        packed_embeddings: the head's product, PRODUCT [1], if the embeddings are tied to it; else None.
+        embeddings: PRODUCT [1] whose outputs are the embeddings: the head's if they are tied to it.
     """
 
     def __init__(self, checkpoint: Checkpoint, quant: Quant | None) -> None:
@@ -101,18 +101,15 @@ class Parameters:
 
             _from_file_or(weights, add_head)
         self.table = self._packed.table
-        self.packed_embeddings: NDArray[Any] | None = self.table[-1:] if shared else None
+        self.embeddings: NDArray[Any] = self._embeddings.product if self._embeddings else self.table[-1:]
 
     def embed(self, tokens: Sequence[int] | Tensor, normed: bool = True) -> Tensor:
         """Inputs of the first layer, float32 [tokens, hidden]; without `normed` before any norm of embeddings."""
         # A target may choose a padding token that a draft model has no row for.
         last = self._recipe.vocab - 1
         known = [min(token, last) for token in tokens]
-        if self.packed_embeddings is not None:
-            rows = torch.from_numpy(look_up(self.packed_embeddings, known))
-        else:
-            assert self._embeddings is not None
-            rows = self._embeddings.rows(known)
+        table = self._embeddings
+        rows = table.rows(known) if table else torch.from_numpy(look_up(self.embeddings, known))
         embedded: Tensor = self._embedded[normed](rows[:, : self._recipe.hidden])
         return embedded
 

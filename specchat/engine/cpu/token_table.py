@@ -2,11 +2,14 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding
 
-from specchat.engine.cpu.packed import Packed, look_up
+from specchat.engine.cpu.packed import DENSE, Packed, look_up
+from specchat.engine.cpu.primitives.records import PRODUCT
+from specchat.engine.cpu.products.tiles import LISTED
 from specchat.engine.formats.layout import FileRows, Table
 
 
@@ -15,6 +18,7 @@ class TokenTable:
 
     Attributes:
         tokens: their number.
+        product: PRODUCT [1], whose rows `columns.row_reader` reads.
     """
 
     def __init__(self, table: Table | FileRows) -> None:
@@ -23,15 +27,19 @@ class TokenTable:
         Raises:
             Unread: as `Packed.add`.
         """
-        self.tokens, self._packed = table.shape[0], Packed()
-        self._dense = table.clone() if isinstance(table, Tensor) else None
-        if not isinstance(table, Tensor):
+        self.tokens, self._packed, self._dense = table.shape[0], Packed(), None
+        if isinstance(table, Tensor):
+            self._dense, self.product = table.clone(), np.zeros(1, PRODUCT)
+            self.product["form"], self.product["inputs"] = DENSE[table.dtype] | LISTED, table.shape[1]
+            self.product["address"] = self._dense.data_ptr()
+        else:
             self._packed.add(table)
+            self.product = self._packed.table
 
     def rows(self, tokens: Sequence[int]) -> Tensor:
         """Rows float32 [tokens, values]."""
         if self._dense is None:
-            return torch.from_numpy(look_up(self._packed.table, tokens))
+            return torch.from_numpy(look_up(self.product, tokens))
         return embedding(torch.tensor(tokens), self._dense).float()
 
     def memory(self) -> int:

@@ -18,7 +18,7 @@ from specchat.engine.cpu import compiled
 from specchat.engine.cpu.primitives.atomics import word
 from specchat.engine.cpu.primitives.simd import I32, I64, Address, Count, at, constant, load, primitive
 from specchat.engine.cpu.products.blocks import GROUP, LINE, BlockForm
-from specchat.engine.cpu.products.integers import QUAD
+from specchat.engine.cpu.products.byte_reader import QUAD
 from specchat.engine.cpu.products.tiles import fetch
 from specchat.engine.cpu.products.unpacked import stack_room
 from specchat.engine.formats.format import SUPER_BLOCK

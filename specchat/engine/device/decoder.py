@@ -123,10 +123,14 @@ class DeviceDecoder:
         if self._cap:
             partials[0, :rows].div_(self._cap).tanh_().mul_(self._cap)
         whole, tokens = self.buffers.whole, self.weights.tokens
-        if whole is None or tokens is None:
-            return partials[0]
-        whole[:rows].index_copy_(1, tokens, partials[0, :rows])
-        return whole
+        if whole is not None and tokens is not None:
+            whole[:rows].index_copy_(1, tokens, partials[0, :rows])
+        return self.last_logits
+
+    @property
+    def last_logits(self) -> Tensor:
+        """The buffer of `logits`."""
+        return self.buffers.logits[0] if self.buffers.whole is None else self.buffers.whole
 
     def parameters(self) -> int:
         """Number of weights, a tied head counted once."""

@@ -15,8 +15,8 @@ from specchat.engine.kernels.gpu_shapes import PASS_ROWS, VERIFY_ROWS
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.norm import RMSNorm, unscaled
 
-EAGER_ROWS = (1, 2, 4, 8, VERIFY_ROWS, PASS_ROWS)
-"""Rows of eager passes, as kernels are compiled anew for other numbers; rows after the tokens count for nothing."""
+PADDED_ROWS = (1, 2, 4, 8, VERIFY_ROWS, PASS_ROWS)
+"""Rows of passes, each captured and compiled for itself; rows after the tokens count for nothing."""
 
 
 class DeviceModel:
@@ -45,6 +45,8 @@ class DeviceModel:
         self._furthest = 0
         """Tokens that the cache has held at once since it was begun anew."""
         self._guessed = torch.zeros(PASS_ROWS, device=device, dtype=torch.int64)
+        self._full = False
+        """True once a pass with logits could not be captured for want of memory."""
 
     @property
     def context(self) -> int:
@@ -140,10 +142,7 @@ class DeviceModel:
 
     def next_logits(self, token: int, start: int) -> Tensor:
         """Return logits float32 [vocab], on the host, after `token` at position `start`."""
-        self._place([token], start)
-        with current(self.device):
-            self.decoder.forward(self._tokens, self._start, 1)
-            return self.decoder.logits(0, 1)[0, : self._vocab].cpu()
+        return self.logits_after([token], start, NOTHING, 1)[0, : self._vocab]
 
     def logits_after(self, tokens: Sequence[int], start: int, skip: Skip, last: int) -> Tensor:
         """Return logits float32 [last, >= vocab], on the host, after the `last` ones of up to PASS_ROWS tokens.
@@ -154,11 +153,21 @@ class DeviceModel:
         flags = None if skip == NOTHING else self._flags
         if flags is not None:
             flags.set(skip)
-        rows = next(size for size in EAGER_ROWS if size >= len(tokens))
-        with current(self.device):
+        rows, first = next(size for size in PADDED_ROWS if size >= len(tokens)), len(tokens) - last
+
+        def body() -> None:
             self.decoder.forward(self._tokens, self._start, rows, flags, last=self._last)
-            first = len(tokens) - last
-            return self.decoder.logits(first, min(rows, VERIFY_ROWS))[:last].cpu()
+            self.decoder.logits(first, min(rows, VERIFY_ROWS))
+
+        if first or self._full:
+            self._graphs.eagerly(body)
+        else:
+            try:
+                self._graphs.run(("logits", self._name, rows, flags is None), body)
+            except torch.OutOfMemoryError:
+                self._full = True
+                self._graphs.eagerly(body)
+        return self.decoder.last_logits[:last].cpu()
 
     def likeliest(self, tokens: Sequence[int], start: int, skip: Skip) -> list[int]:
         """Return the likeliest token after each of up to PASS_ROWS tokens from `start` on, with sub-layers skipped."""

@@ -1,7 +1,10 @@
 """Main memory that a GPU's kernels read in place."""
 
 import weakref
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from mmap import PAGESIZE
 
 import torch
@@ -12,6 +15,10 @@ from specchat.engine.formats.layout import Blocks, EightBit, FileRows, FourBit, 
 
 PORTABLE_AND_MAPPED = 3
 """cudaHostRegisterPortable and cudaHostRegisterMapped."""
+MOST_TRIED = 2 << 30
+"""Bytes; more would take seconds, and push files out of main memory."""
+TRIES = 6
+"""Sizes that are tried before no memory counts as lockable."""
 
 
 def page_locked(tensor: Tensor, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -25,7 +32,29 @@ def page_locked(tensor: Tensor, dtype: torch.dtype, device: torch.device) -> Ten
     """
     if device.type != "cuda":
         return torch.empty(tensor.shape, dtype=dtype).copy_(tensor)
-    size = tensor.numel() * dtype.itemsize
+    memory, unlock = _locked(tensor.numel() * dtype.itemsize, device)
+    made = memory.view(dtype).view(tensor.shape).copy_(tensor)
+    weakref.finalize(made, unlock).atexit = False
+    return made
+
+
+def lockable(size: int, device: torch.device) -> int:
+    """Bytes of main memory, of `size` that are wanted, which the system locks now, tried by halves.
+
+    WSL locks about 1 GiB in all, and half of it in Docker: where MOST_TRIED is locked, all counts as lockable.
+    """
+    tried = min(size, MOST_TRIED)
+    for attempt in range(TRIES):
+        with suppress(PageLockRefused):
+            _, unlock = _locked(tried, device)
+            unlock()
+            return tried if attempt else size
+        tried //= 2
+    return 0
+
+
+def _locked(size: int, device: torch.device) -> tuple[Tensor, Callable[[], object]]:
+    """Locked main memory, uint8 [size], and what unlocks it."""
     # Whole pages of its own, for a page is locked once.
     pages = -(-size // PAGESIZE) * PAGESIZE
     whole = torch.empty(pages + PAGESIZE, dtype=torch.uint8)
@@ -34,10 +63,15 @@ def page_locked(tensor: Tensor, dtype: torch.dtype, device: torch.device) -> Ten
     with torch.cuda.device(device):
         failed = int(runtime.cudaHostRegister(address, pages, PORTABLE_AND_MAPPED))
     if failed:
+        _take_error(device)
         raise PageLockRefused(size, failed)
-    made = whole[first : first + size].view(dtype).view(tensor.shape).copy_(tensor)
-    weakref.finalize(made, runtime.cudaHostUnregister, address).atexit = False
-    return made
+    return whole[first : first + size], partial(runtime.cudaHostUnregister, address)
+
+
+def _take_error(device: torch.device) -> None:
+    """Drop the pending error of CUDA's runtime: torch raises and clears it after its next kernel, whatever that is."""
+    with suppress(RuntimeError):
+        torch.ones(1, device=device)
 
 
 def values_in_main(weight: Weight, device: torch.device) -> Weight:

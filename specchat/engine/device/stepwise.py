@@ -1,7 +1,7 @@
 """Replies that the host writes with models on a device, pass by pass: under a grammar, or with log-probabilities.
 
-The captured step keeps the text on the device, which such replies need on the host at each step. So passes run eagerly,
-and logits are copied. Steps take longer than captured ones; they verify chains alone.
+The captured step keeps the text on the device, which such replies need on the host at each step. So passes are captured
+alone, and logits are copied. Steps take longer than captured ones; they verify chains alone.
 """
 
 from collections.abc import Mapping, Sequence

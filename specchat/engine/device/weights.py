@@ -42,7 +42,8 @@ class ModelWeights:
         head: in the compute dtype unless quantised; the same as `embed` if the model is tied and it is not quantised
             at load.
         tokens: int64 [rows of the head], the token of each row; None if row i is token i.
-        rows: the table of `PerLayer`, in the compute dtype, in main memory that the device reads; None without one.
+        rows: the table of `PerLayer`, in the compute dtype, on the device or in main memory that it reads; None without
+            one.
     """
 
     embed: Tensor | WordBlocks
@@ -62,10 +63,11 @@ def load(
     dtype: torch.dtype,
     head: Quant | None = None,
     experts_in_main: int = 0,
+    table_on_gpu: bool = False,
 ) -> ModelWeights:
     """Read a checkpoint layer by layer, so that main memory holds at most one unquantised layer.
 
-    `experts_in_main` as in `memory.need.Model`.
+    `experts_in_main` and `table_on_gpu` as in `memory.need.Model`.
 
     Raises:
         ModelError: weights missing, damaged, of other shapes, or quantised in an unknown format.
@@ -76,7 +78,8 @@ def load(
         weights.check(recipe)
         # Matrices that bitsandbytes left dense stay dense.
         packer = _DevicePacker(weights, recipe, None if fixed else quant, device, dtype, experts_in_main)
-        return packer.weights({} if fixed else recipe.joined(experts_in_main), head, checkpoint.drafts)
+        joined = {} if fixed else recipe.joined(experts_in_main)
+        return packer.weights(joined, head, checkpoint.drafts, table_on_gpu)
 
 
 def random(
@@ -131,13 +134,19 @@ class _DevicePacker:
         self._routers = {one.router for one in recipe.mixtures}
 
     def weights(
-        self, joined: Mapping[Matrix, Matrix], of_head: Quant | None, drafts: Sequence[int] | None = None
+        self,
+        joined: Mapping[Matrix, Matrix],
+        of_head: Quant | None,
+        drafts: Sequence[int] | None = None,
+        table_on_gpu: bool = False,
     ) -> ModelWeights:
         recipe, tokens = self._recipe, None if drafts is None else torch.tensor(drafts)
         embed = self._table(recipe.embed)
         head = embed if recipe.tied and tokens is None else self._table(recipe.head, tokens)
         products, norms, vectors = walk(recipe, self._source, self._product, self._vector, joined)
-        of_inputs = read_dense_table(self._source, recipe.per_layer.table) if recipe.per_layer else None
+        rows = read_dense_table(self._source, recipe.per_layer.table) if recipe.per_layer else None
+        if rows is not None:
+            rows = rows.to(self._device, self._dtype) if table_on_gpu else page_locked(rows, self._dtype, self._device)
         return ModelWeights(
             embed,
             products,
@@ -145,7 +154,7 @@ class _DevicePacker:
             vectors,
             quantise(head, of_head) if of_head and isinstance(head, Tensor) else head,
             None if tokens is None else tokens.to(self._device),
-            None if of_inputs is None else page_locked(of_inputs, self._dtype, self._device),
+            rows,
             joined,
         )
 
@@ -190,7 +199,8 @@ def _part_for_kernels(part: Plain) -> Plain:
 
 def held_bytes(weights: ModelWeights) -> int:
     """Bytes on the device, a tied table counted once, and nothing that lies in main memory."""
-    others = weights.tokens, *weights.norms.values(), *weights.vectors.values()
+    rows = weights.rows if weights.rows is not None and weights.rows.is_cuda else None
+    others = weights.tokens, rows, *weights.norms.values(), *weights.vectors.values()
     tensors: list[Tensor | None] = [*tensors_of(weights.embed), *others]
     if weights.head is not weights.embed:
         tensors += tensors_of(weights.head)

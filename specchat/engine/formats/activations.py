@@ -7,6 +7,12 @@ from specchat.engine.formats import by_quant
 from specchat.engine.formats.format import Format
 from specchat.engine.protocol.pair import Activations, ModelSource, PairSpec, Quant, QuantisedHead
 
+_TAKING = {
+    "int8": "matrices of whole numbers (int8, int4, GGUF types, MXFP4)",
+    "bfloat16": "dense matrices",
+}
+"""The matrices that take rows in each form."""
+
 
 @dataclass(frozen=True)
 class HeldFormats:
@@ -36,10 +42,16 @@ class HeldFormats:
         quantised = None if self.quant is None else by_quant(self.quant)
         return any(one is not None and one.int8_rows for one in (self.stored, quantised))
 
+    def forms(self, head: QuantisedHead | None) -> tuple[Activations, ...]:
+        """Forms of rows that any matrix takes, with the head in its own; on a GPU float32 alone."""
+        dense = (self.stored is None and self.quant is None) or (self.dense_head and head is None)
+        taken: dict[Activations, bool] = {"int8": self.whole or head is not None, "bfloat16": dense}
+        return ("float32", *(form for form, takes in taken.items() if takes and self.on_cpu))
+
 
 @dataclass(frozen=True)
 class Rounding:
-    """The form of the rows that quantised matrices multiply, and of a dense head; None: as stored."""
+    """The form of the rows that matrices multiply, and of a dense head; None: as stored."""
 
     activations: Activations = "float32"
     head: QuantisedHead | None = None
@@ -61,12 +73,13 @@ def rounding_of(pair: PairSpec, source: ModelSource, held: HeldFormats, drafts: 
             source, f'head = "{head}"', held, "for a dense head, and this file has it quantised", drafts, source.head
         )
         head = None
-    activations, taken = source.activations or pair.activations, held.on_cpu and (held.whole or head is not None)
-    if activations == "int8" and not taken:
-        of = "for matrices of whole numbers (int8, int4, GGUF types, MXFP4), and this model has none"
-        _refuse(source, 'activations = "int8"', held, of, drafts, source.activations)
+    activations = source.activations or pair.activations
+    forms = held.forms(head)
+    if activations is not None and activations not in forms:
+        reason = f"for {_TAKING[activations]}, and this model has none"
+        _refuse(source, f'activations = "{activations}"', held, reason, drafts, source.activations)
         activations = None
-    default = taken and (drafts or held.quant == "gguf")
+    default = "int8" in forms and (drafts or held.quant == "gguf")
     return Rounding(activations or ("int8" if default else "float32"), head)
 
 

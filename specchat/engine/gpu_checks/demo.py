@@ -210,7 +210,8 @@ def memory(notes: Notes) -> None:
     def used(when: str) -> None:
         torch.cuda.synchronize()
         free, total = torch.cuda.mem_get_info()
-        notes.row(when=when, used=total - free, torch=torch.cuda.memory_allocated(), kept=torch.cuda.memory_reserved())
+        used, kept = total - free, torch.cuda.memory_reserved()
+        notes.row(when=when, used=used, torch=torch.cuda.memory_allocated(), kept=kept, beside=used - kept)
 
     torch.zeros(1, device=device)
     used("before")

@@ -21,14 +21,14 @@ COMPANY = (2, 17, 64)
 """Numbers of rows whose products a row alone is compared with."""
 
 
-def wrong(notify: Callable[[str], None]) -> str:
-    """Fault of the kernels on this GPU, as a clause; "" where there is none.
+def wrong(pair: str, notify: Callable[[str], None]) -> str:
+    """Fault of the kernels on this GPU, or with `pair` there, as a clause; "" where there is none.
 
     Raises:
         Exception: an error after which this process cannot use the GPU any more.
     """
     record = card.record()
-    known = record.wrong("kernels")
+    known = record.wrong("kernels", pair)
     if known is not None:
         # Perhaps in a reply, not in a check.
         return known and f"the GPU failed before ({known})"
@@ -43,7 +43,7 @@ def wrong(notify: Callable[[str], None]) -> str:
     except Exception as error:
         if is_gpu_failure(error):
             raise
-        record.forget("kernels")
+        record.drop("kernels")
         logging.getLogger(__name__).warning("the GPU could not be checked", exc_info=True)
         # Lack of memory is no fault of kernels; the load that follows reports it.
         return "" if ran_out(error) else _failed(first_line(error))

@@ -1,14 +1,20 @@
 """The GPU that the kernels run on."""
 
+import getpass
 import os
 import subprocess
-from collections.abc import Callable, Mapping
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, MutableMapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Protocol
 
 import torch
 
+from specchat import private
 from specchat.clean import one_line
 from specchat.engine.hardware.gpu_failure import first_line
 from specchat.engine.hardware.toolchain import unsupported
@@ -24,8 +30,10 @@ GONE = ("GPU is lost", "fallen off the bus", "device is lost", "uncorrectable EC
 """Errors that outlast the process."""
 NONE_SEEN = ("No CUDA GPUs", "no CUDA-capable device", "invalid device ordinal")
 """Errors of a driver that shows no GPU."""
-TOO_OLD = ("too old", "driver version is insufficient", "forward compatibility", "unsupported display driver")
+TOO_OLD = ("too old", "driver version is insufficient", "forward compatibility")
 """Errors of a driver that does not run this version of CUDA, in containers too."""
+REPLACED = ("unsupported display driver", "Driver/library version mismatch")
+"""Errors of a driver whose parts are of two versions, as after an update until a restart."""
 OTHER_ERROR = (
     "Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before calling NumCudaDevices() that "
     "might have already set an error? "
@@ -55,12 +63,16 @@ class Cuda(Protocol):
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU that the kernels run on: its torch `index`, `free` bytes, and number of multiprocessors."""
+    """A GPU that the kernels run on: its torch `index`, `free` bytes, and number of multiprocessors.
+
+    `note` says what is amiss and keeps no kernel from running.
+    """
 
     name: str
     free: int
     processors: int = PROCESSORS
     index: int = 0
+    note: str = ""
 
 
 @dataclass
@@ -97,6 +109,28 @@ def start_triton() -> None:
     find_ptxas(driver.active.get_current_target().arch)
 
 
+def store_kernels(environ: MutableMapping[str, str] = os.environ) -> str:
+    """Have Triton store kernels in a temporary folder where it cannot write its own; the result says so, else empty."""
+    from triton import knobs
+
+    own = knobs.cache.dir
+    try:
+        os.makedirs(own, exist_ok=True)
+        with tempfile.TemporaryFile(dir=own):
+            return ""
+    except OSError as error:
+        folder = Path(tempfile.gettempdir(), f"specchat-triton-{getpass.getuser()}")
+        with suppress(OSError):
+            folder.mkdir(mode=private.FOLDER)
+        if not private.is_private(folder):
+            folder = Path(tempfile.mkdtemp(prefix="specchat-triton-"))
+        environ["TRITON_CACHE_DIR"] = str(folder)
+        return (
+            f"Triton cannot store kernels in {own} ({error.strerror}), and stores them in {folder} until a restart "
+            "(TRITON_CACHE_DIR names another folder)"
+        )
+
+
 def find_ptxas(architecture: int) -> None:
     """Check that Triton has NVIDIA's assembler for GPUs of this architecture, 86 for compute capability 8.6.
 
@@ -120,6 +154,8 @@ def find_gpu(
     free: Callable[[], Mapping[str, int]] = free_by_uuid,
     wanting: Callable[[], str] = unsupported,
     chosen: ChosenGpu = CHOSEN,
+    system: str = sys.platform,
+    store: Callable[[], str] = store_kernels,
 ) -> Gpu | str:
     """The GPU that the kernels can run on, or the reason why there is none. The current GPU does not change.
 
@@ -138,15 +174,18 @@ def find_gpu(
         if cuda.get_device_capability(index) < OLDEST:
             major, minor = cuda.get_device_capability(index)
             return f"the GPU ({found.name}) has compute capability {major}.{minor}, and 8.0 or newer is needed"
+        if not triton and system == "win32":
+            return "Triton is not made for Windows (under WSL specchat's own kernels run)"
         if not triton:
             return f'the package triton is not installed ("{install_command("triton")}" adds it)'
     except (RuntimeError, AssertionError) as error:
         return _no_cuda(error, built_for)
     try:
+        note = store()
         start()
     except Exception as error:
         return f"Triton does not start: {wanting() or first_line(error)}"
-    return Gpu(found.name, left, found.multi_processor_count, index)
+    return Gpu(found.name, left, found.multi_processor_count, index, note)
 
 
 def _roomiest(cuda: Cuda, free: Callable[[], Mapping[str, int]]) -> int:
@@ -167,6 +206,8 @@ def _no_cuda(error: Exception, built_for: str) -> str:
     words = str(error)
     if any(saying in words for saying in TOO_OLD):
         return f"the NVIDIA driver is too old for this torch, which is built for CUDA {built_for} (update the driver)"
+    if any(saying in words for saying in REPLACED):
+        return "the NVIDIA driver's parts are of two versions, as after an update (restart the computer)"
     if "no NVIDIA driver" in words:
         return "no NVIDIA driver is found (a GPU of NVIDIA needs one)"
     if any(saying in words for saying in NONE_SEEN):
@@ -180,7 +221,10 @@ def _no_cuda(error: Exception, built_for: str) -> str:
     if any(saying in words for saying in LASTING):
         return f"the GPU failed before and needs a new engine: {first_line(error)} (start specchat again)"
     if "CUDA unknown error" in words:
-        return "CUDA does not start: the driver gives an unknown error (restart the machine)"
+        return (
+            "CUDA does not start: the driver gives an unknown error (restart the machine; after a sleep "
+            '"sudo rmmod nvidia_uvm && sudo modprobe nvidia_uvm" may do)'
+        )
     return f"CUDA does not start: {first_line(RuntimeError(words.removeprefix(OTHER_ERROR)))}"
 
 

@@ -21,7 +21,8 @@ EXIT_CODE = 70
 class LoadAgain:
     """Message of a worker that lost its GPU while loading, for the client: let a new worker load.
 
-    `remembered` is True if the new one knows the failure and chooses the next best way; else it loads on the CPU.
+    `remembered` is True if the new one knows the failure, and tries once more or chooses the next best way; else it
+    loads on the CPU.
     """
 
     failed: str
@@ -50,8 +51,14 @@ def without_gpu(pair: PairSpec) -> PairSpec:
 
 REPORT = 'Run "specchat doctor --gpu" and send the file that it writes.'
 """Advice after a fault."""
-AGAIN = f"Started again, the engine runs the pair another way. {REPORT}"
-"""Added to a failure that is remembered."""
+UNTIL = (
+    'The GPU is tried again after the computer was restarted or has slept; "specchat doctor --gpu" tries it now, and '
+    "writes a file to send."
+)
+"""Advice where failures put a way to rest."""
+ONCE_MORE = "Started again, the engine tries the GPU once more."
+AGAIN = f"Started again, the engine runs the pair another way. {UNTIL}"
+"""Added to a failure that is remembered, the first one and a later one."""
 
 
 def is_gpu_failure(error: Exception) -> bool:

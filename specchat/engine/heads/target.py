@@ -53,7 +53,7 @@ class Target(Decoder, Protocol):
 
     @property
     def packed_embeddings(self) -> NDArray[Any] | None:
-        """Packed embeddings, as `CachedDecoder.packed_embeddings`."""
+        """The embeddings, as `CachedDecoder.packed_embeddings`."""
         ...
 
     def record_states(self, layers: Sequence[int]) -> object:

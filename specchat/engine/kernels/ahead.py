@@ -4,6 +4,7 @@ Between two products memory has next to nothing to do. Programs beyond a small k
 write nothing, and nothing waits for them: whether and when they run changes no value.
 """
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -28,6 +29,10 @@ SECTORS = tl.constexpr(AHEAD_PART // SECTOR.value)
 """Sectors of one program."""
 AT_ONCE = tl.constexpr(512)
 """Sectors that the threads of a program ask for at a time."""
+
+
+VARIABLE = "SPECCHAT_PREFETCH"
+"""With the value "off" nothing is asked for ahead, on any GPU."""
 
 
 class Memory(NamedTuple):
@@ -72,10 +77,10 @@ def of_weight(weight: Weight, launches: int) -> Ahead | None:
 
 
 def memory_of(device: torch.device) -> Memory:
-    """The memory of a GPU that is bound by it; none of another, or if kernels are interpreted."""
+    """The memory of a GPU that is bound by it; none of another, if kernels are interpreted, or where it is off."""
     if (given := _GIVEN.get()) is not None:
         return given
-    return _bound(device) if device.type == "cuda" else NONE
+    return _bound(device) if device.type == "cuda" and os.environ.get(VARIABLE) != "off" else NONE
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """Pairs that the native decoder runs: find, place and read the files, and measure the pair."""
 
+import gc
 import logging
 from collections.abc import Callable, Collection
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
@@ -14,23 +14,19 @@ from specchat.engine.cross_tokenizer.vocabulary_map import VocabularyMap
 from specchat.engine.errors import EngineError, ModelError, PageLockRefused
 from specchat.engine.fetch.hub import locate
 from specchat.engine.formats.activations import rounding_of
-from specchat.engine.gpu_checks import card
-from specchat.engine.hardware.accelerator import Accelerator, find_accelerator
-from specchat.engine.hardware.gpu import Gpu
 from specchat.engine.hardware.gpu_counters import bus_rate
-from specchat.engine.hardware.gpu_failure import GpuLost, first_line, is_gpu_failure
+from specchat.engine.hardware.gpu_failure import REPORT, GpuLost, first_line, is_gpu_failure
 from specchat.engine.hardware.gpu_record import GpuRecord
 from specchat.engine.hardware.out_of_memory import ran_out
-from specchat.engine.hardware.threads import CORES, leave_one_core
+from specchat.engine.hardware.threads import leave_one_core
 from specchat.engine.heads.files import FoundHeads
 from specchat.engine.loading import heads
 from specchat.engine.loading.drafting import noted, on_the_host, unrestricted, vocabulary_map_of, words_of
 from specchat.engine.loading.next_best import KernelsUnsupported
-from specchat.engine.memory import devices, gpu_need
-from specchat.engine.memory.devices import Machine, Placement, place
+from specchat.engine.loading.placing import placed, smaller
+from specchat.engine.loading.progress import Bar, Progress
 from specchat.engine.memory.need import Model, describe_experts
-from specchat.engine.memory.plan import Plan, context_of, shortened
-from specchat.engine.protocol.events import Loading
+from specchat.engine.memory.plan import Plan, shortened
 from specchat.engine.protocol.pair import ModelSource, PairSpec
 from specchat.engine.runners.host import NativeModel
 from specchat.engine.runners.load import load_runner
@@ -38,15 +34,11 @@ from specchat.engine.session import Session
 from specchat.engine.text import draft_vocabulary
 from specchat.engine.text.tokenizer import Tokenizer
 from specchat.engine.weights.checkpoint import Checkpoint
-from specchat.engine.weights.config import ModelConfig
 
-SHOWN_PART = 0.01
-"""Least progress that is told anew."""
+RAN_OUT = "The GPU's memory ran out while {} was being loaded"
 FULL = "End other programs that use the GPU and load the pair again, or set a smaller context for it in models.toml."
 """Advice where the GPU's memory ran out."""
 TEXT_ALONE = "the text part of a model that reads images; images are not read"
-
-Progress = Callable[[Loading], None]
 
 
 @dataclass(frozen=True)
@@ -113,89 +105,70 @@ def _rounding(
 def _rounded_words(target: Checkpoint) -> str:
     """The rounding of the target beside its weights, in words; empty for none."""
     parts = ["activations"] * (target.activations == "int8") + ["the head"] * (target.head is not None)
-    return f"{' and '.join(parts)} in 8 bits" if parts else ""
-
-
-class _Bar:
-    """Progress that never goes back, in steps of at least SHOWN_PART."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress, self._words, self._done = progress, "", 0.1
-
-    def show(self, words: str, part: float) -> None:
-        if words != self._words or part >= self._done + SHOWN_PART:
-            self._words, self._done = words, max(part, self._done)
-            self._progress(Loading(words, self._done))
-
-    def compiling(self, plan: Plan) -> AbstractContextManager[None]:
-        """Show the compiling of the functions that `plan` needs."""
-        if not any(model.compiled for model in plan.models):
-            return nullcontext()
-        words = "compiling for this processor (later starts skip this)"
-        return compiled.reporting(lambda share: self.show(words, 0.1 + 0.4 * share))
+    in_bytes = f"{' and '.join(parts)} in 8 bits" if parts else ""
+    return noted(in_bytes, "activations and dense weights in bfloat16" * (target.activations == "bfloat16"))
 
 
 def load(
     pair: PairSpec, progress: Progress, make_room: Callable[[], None], shared: NativeModel | None = None
 ) -> Session:
     """Load a pair; see `loading.load`. `shared` is its target, already loaded."""
-    started, bar = perf_counter(), _Bar(progress)
+    started, bar = perf_counter(), Bar(progress)
     compiled.share_compilation()
     leave_one_core()
     files = _Files.find(pair, progress)
     make_room()
     bar.show(f"reading {pair.target.short}", 0.1)
-    placement = _placed(files, bar)
+    placement = placed(files.pair, files.target, files.draft, bar)
     bar.show(f"reading {pair.target.short}", 0.1)
-    try:
-        return _read(files, placement.plan, placement.note, bar, shared, started)
-    except PageLockRefused as error:
-        if placement.otherwise is None:
+    wanted, full = placement.plan.context, True
+    while full:
+        try:
+            session = _read(files, placement.plan, placement.note, bar, shared, started)
+            if placement.plan.context < wanted:
+                session.warn(f"{RAN_OUT.format(pair.id)}, so its context has {placement.plan.context} tokens.", FULL)
+            return session
+        except PageLockRefused as error:
+            if placement.otherwise is None:
+                raise
+            reason, kernels, full = error.reason, False, False
+        except EngineError:
             raise
-        reason, kernels, full = error.reason, False, False
-    except EngineError:
-        raise
-    except Exception as error:
-        if placement.plan.target.place == "cpu":
-            raise
-        full = ran_out(error)
-        if full and (placement.otherwise is None or "CUDA" not in str(error)):
-            raise  # main memory ran out, or the pair may run nowhere else
-        logging.getLogger(__name__).info("the GPU failed", exc_info=True)
-        reason, kernels = first_line(error), not full
-        if is_gpu_failure(error):
-            raise GpuLost(files.pair, reason) from None
+        except Exception as error:
+            if placement.plan.target.place == "cpu" or (ran_out(error) and "CUDA" not in str(error)):
+                raise  # main memory ran out
+            full = ran_out(error)
+            logging.getLogger(__name__).info("the GPU failed", exc_info=True)
+            reason, kernels = first_line(error), not full
+            if is_gpu_failure(error):
+                raise GpuLost(files.pair, reason) from None
+        if full:
+            _empty()
+            if (less := smaller(files.pair, files.target, files.draft, placement)) is None:
+                break
+            placement = less
+            bar.show(f"the GPU's memory ran out; trying a context of {less.plan.context}", 0.1)
+    if placement.otherwise is None and full:
+        raise EngineError("memory", f"{RAN_OUT.format(pair.id)}. {FULL}")
     if placement.otherwise is None or (kernels and torch.cuda.is_available()):
-        raise KernelsUnsupported(f"the GPU failed ({reason})", fault=True)
+        raise KernelsUnsupported(f"the GPU failed ({reason})", REPORT)
     bar.show("the GPU failed; going to the CPU", 0.1)
     GpuRecord.use(None)
-    if full and torch.cuda.is_available():
-        torch.cuda.empty_cache()
     note = "" if full else f"the GPU failed: {reason}"
     session = _read(files, placement.otherwise, note, bar, shared, started)
     if full:
-        session.warn(f"The GPU's memory ran out while {pair.id} was being loaded, so it runs on the CPU.", FULL)
+        session.warn(f"{RAN_OUT.format(pair.id)}, so it runs on the CPU.", FULL)
     return session
 
 
-def _placed(files: _Files, bar: _Bar) -> Placement:
-    pair, target = files.pair, files.target
-    context = context_of(target.config, pair.context)
-    threads = CORES if compiled.likely_available() else 0
-    machine = devices.this_machine(pair)
-    _check_gpu_runs(pair, machine, target.config)
-    placement = place(pair, target, files.draft, context, machine, threads)
-    if placement.plan.target.place == "cuda" and torch.cuda.is_available():
-        _check_kernels(pair, lambda part: bar.show(f"preparing the GPU: {part}", 0.1))
-    with bar.compiling(placement.plan):
-        if any(model.compiled for model in placement.plan.models):
-            if compiled.unavailable():
-                placement = place(pair, target, files.draft, context, machine)
-            compiled.unavailable(compiled.CHOICE)  # chosen now, not in the first reply
-    return placement
+def _empty() -> None:
+    """Give the GPU back what a failed load has left."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
-def _read(files: _Files, plan: Plan, note: str, bar: _Bar, shared: NativeModel | None, started: float) -> Session:
+def _read(files: _Files, plan: Plan, note: str, bar: Bar, shared: NativeModel | None, started: float) -> Session:
     pair, draft, target = files.pair, files.draft, files.target
     target = _rounding(pair, pair.target, target, plan.target)
     if draft is not None and pair.draft is not None and plan.draft is not None:
@@ -219,43 +192,6 @@ def _read(files: _Files, plan: Plan, note: str, bar: _Bar, shared: NativeModel |
     price = describe_experts(plan.target, bus_rate(runner.gpu))
     session.warn(short, files.warning, heads.unused_heads(pair, runner.statuses), price)
     return session
-
-
-def _check_gpu_runs(pair: PairSpec, machine: Machine, target: ModelConfig) -> None:
-    """Check that the kernels support the GPU and the target, if the pair may use a GPU.
-
-    Raises:
-        KernelsUnsupported: they do not, and torch does.
-    """
-    if pair.target.device == "cpu":
-        return
-    if isinstance(machine.gpu, Gpu):
-        if reason := gpu_need.unsupported(target):
-            raise KernelsUnsupported(reason, fault=False)
-        return
-    found = find_accelerator()
-    if isinstance(found, Accelerator):
-        ours = found.kind == "cuda" and torch.version.hip is None
-        raise KernelsUnsupported(machine.gpu if ours else "specchat's own kernels are for NVIDIA GPUs", fault=False)
-
-
-def _check_kernels(pair: PairSpec, notify: Callable[[str], None]) -> None:
-    """Check the kernels on the GPU, or recall an earlier result.
-
-    Raises:
-        KernelsUnsupported: a check failed.
-        GpuLost: the GPU failed.
-    """
-    from specchat.engine.gpu_checks import remembered  # imports Triton
-
-    GpuRecord.use(card.record())
-    try:
-        wrong = remembered.wrong(notify)
-    except Exception as error:
-        logging.getLogger(__name__).info("the GPU failed its checks", exc_info=True)
-        raise GpuLost(pair, first_line(error)) from None
-    if wrong:
-        raise KernelsUnsupported(wrong, fault=True)
 
 
 def _frequent(pair: PairSpec, tokenizer: Tokenizer, eos: Collection[int]) -> tuple[tuple[int, ...] | None, str]:

@@ -13,17 +13,21 @@ from specchat.engine.kernels.gpu_shapes import PROCESSORS
 from specchat.engine.memory.gpu_need import unsupported
 from specchat.engine.memory.need import Model, Place, quantised
 from specchat.engine.memory.plan import Plan, check_fits, drafting, fits, making_room, plan
-from specchat.engine.protocol.pair import Device, ModelSource, PairSpec, QuantisedHead
+from specchat.engine.protocol.pair import Device, ModelSource, PairSpec
 from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.engine.weights.weights import left_dense
 
 
 @dataclass(frozen=True)
 class Machine:
-    """The hardware: a GPU or the reason why there is none, and free main memory in bytes, None if unknown."""
+    """The hardware: a GPU or the reason why there is none, and free main memory in bytes, None if unknown.
+
+    `lockable` as in `Plan`.
+    """
 
     gpu: Gpu | str
     free: int | None
+    lockable: int | None = None
 
     @property
     def available(self) -> Mapping[Place, int | None]:
@@ -77,7 +81,7 @@ def place(
             raise EngineError(
                 "config", f'{source.label} asks for device = "cuda": {machine.gpu}. Say device = "auto" or "cpu".'
             )
-    models = [_model(source, checkpoint, threads, source.head or pair.head) for source, checkpoint in sources]
+    models = [_model(pair, source, checkpoint, threads) for source, checkpoint in sources]
 
     reason = next((words for model in models if (words := unsupported(model.config))), "")
 
@@ -94,7 +98,7 @@ def place(
         big, small = placed[0], placed[1] if len(placed) > 1 else None
         if small is not None and small.quant is not None and not small.fixed:
             small = quantised(small, small.quant)
-        planned = plan(big, small, context, processors)
+        planned = replace(plan(big, small, context, processors), lockable=machine.lockable)
         planned = drafting(planned, machine.available) if free_to_choose else planned
         return making_room(planned, machine.available)
 
@@ -110,6 +114,8 @@ def place(
         if not fits(chosen, machine.available) and fits(laid_out("cpu"), machine.available):
             chosen, note = laid_out("cpu"), f"the pair does not fit the free memory of the GPU ({machine.gpu.name})"
     check_fits(chosen, machine.available, pair.name)
+    if chosen.target.place == "cuda" and isinstance(machine.gpu, Gpu):
+        note = machine.gpu.note
     fallback = laid_out("cpu") if wanted == "auto" and chosen.target.place == "cuda" and not requested else None
     return Placement(chosen, note, fallback if fallback and fits(fallback, machine.available) else None)
 
@@ -118,8 +124,8 @@ def _placed(device: Device, otherwise: Place) -> Place:
     return otherwise if device == "auto" else device
 
 
-def _model(source: ModelSource, checkpoint: Checkpoint, threads: int, head: QuantisedHead | None) -> Model:
-    quant = checkpoint.kept(source.quant)
+def _model(pair: PairSpec, source: ModelSource, checkpoint: Checkpoint, threads: int) -> Model:
+    quant, head = checkpoint.kept(source.quant), source.head or pair.head
     made_here = {"quant": quant if checkpoint.quant is None else None, "head": head}
     for key, setting in made_here.items():
         if setting is not None and find_spec("bitsandbytes") is None:
@@ -131,7 +137,8 @@ def _model(source: ModelSource, checkpoint: Checkpoint, threads: int, head: Quan
     stored, half = checkpoint.format, half_on_cpu(checkpoint)
     left = left_dense(checkpoint, checkpoint.config.recipe) if stored and stored.renames else frozenset()
     model = Model(checkpoint.config, "cpu", quant, stored, half=half, head_rows=rows, threads=threads, left=left)
-    return replace(model, int8_head=head is not None and model.held.dense_head)
+    narrowed = (source.activations or pair.activations) == "bfloat16"
+    return replace(model, int8_head=head is not None and model.held.dense_head, narrowed=narrowed)
 
 
 def half_on_cpu(checkpoint: Checkpoint) -> bool:

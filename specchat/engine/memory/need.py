@@ -30,10 +30,12 @@ class Model:
     `stored` is the checkpoint's own format, whose `quant` is that of the layers; None: dense. `left` are the names of
     matrices that are dense there all the same. `half` means that the CPU holds dense weights in 16 bits, as in the
     checkpoint. `head` is the format of the head on a GPU, beside a dense embedding; None is dense, as for every target.
+    `narrowed` means that the compiled pass holds the dense matrices of products in bfloat16.
     `int8_head` means that a CPU holds a dense head as `HEAD`, beside the embedding where these are tied.
     `chosen` marks a default `quant`, for a GPU alone. `head_rows` are the rows of a head with a draft vocabulary.
     `threads` are those of a compiled pass on the CPU; 0 without one. `experts_in_main` are the layers, from the first
-    that has experts, whose experts a GPU reads in main memory.
+    that has experts, whose experts a GPU reads in main memory; `table_on_gpu` means that it has there the table of
+    `recipe.PerLayer`, which it reads in main memory too by default.
     """
 
     config: ModelConfig
@@ -48,6 +50,8 @@ class Model:
     experts_in_main: int = 0
     left: frozenset[tuple[str, ...]] = frozenset()
     int8_head: bool = False
+    narrowed: bool = False
+    table_on_gpu: bool = False
 
     @property
     def held(self) -> HeldFormats:
@@ -132,7 +136,8 @@ class Storage(NamedTuple):
 def _storage(model: Model, matrix: Matrix) -> list[Storage]:
     """The storage of a matrix, whose parts may be unlike where their names tell it."""
     form = _format(model, matrix)
-    dense = StorageLayout(32 if model.place == "cpu" and not model.half else 16)
+    whole = model.place == "cpu" and not model.half and not (model.narrowed and model.compiled)
+    dense = StorageLayout(32 if whole else 16)
     found = list[Storage]()
     for name, outputs in (matrix.of(0) if _of_expert(matrix) else matrix).parts:
         layout = (form.layout(matrix.inputs, name) if form else None) or dense
@@ -166,20 +171,27 @@ def _weights(model: Model) -> int:
     of_head = (HEAD if model.int8_head else None) if on_cpu else model.head
     head = _matrix(replace(model, quant=of_head, stored=None if of_head else model.stored), model.head_matrix)
     shared = c.tied and model.head_rows is None and of_head is None
-    table = 0 if shared else _bytes_of(replace(model, quant=None), c.recipe.embed)
+    table = 0 if shared else _bytes_of(replace(model, quant=None, narrowed=False), c.recipe.embed)
     inputs = _inputs(model, c.recipe.per_layer) if c.recipe.per_layer else 0
     return layers + norms + table + head + inputs - main_expert_bytes(model)
 
 
 def _inputs(model: Model, of: PerLayer) -> int:
     """Weights that make the inputs of layers, on the model's device."""
-    return (table_bytes(model) if model.place == "cpu" else 0) + _matrix(model, of.project) + 4 * of.norm.size
+    here = model.place == "cpu" or model.table_on_gpu
+    return (table_bytes(model) if here else 0) + _matrix(model, of.project) + 4 * of.norm.size
 
 
 def table_bytes(model: Model) -> int:
-    """Rows of tokens, which stay in main memory, as stored there or in 16 bits for a GPU."""
+    """Rows of tokens, as stored in main memory or in 16 bits for a GPU."""
     of = model.config.recipe.per_layer
     return (2 if model.half or model.place == "cuda" else 4) * of.table.parameters if of else 0
+
+
+def locked_bytes(model: Model) -> int:
+    """Bytes of main memory that a GPU reads."""
+    table = 0 if model.place == "cpu" or model.table_on_gpu else table_bytes(model)
+    return table + main_expert_bytes(model)
 
 
 def main_expert_bytes(model: Model) -> int:

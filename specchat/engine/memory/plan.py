@@ -1,8 +1,9 @@
 """Memory estimate of a pair, before anything is loaded, and the nearest setting that fits."""
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from math import inf
 
 from specchat.engine.errors import EngineError
 from specchat.engine.kernels.gpu_shapes import PROCESSORS
@@ -13,10 +14,9 @@ from specchat.engine.memory.need import (
     Need,
     Place,
     expert_bytes,
-    main_expert_bytes,
+    locked_bytes,
     need,
     quantised,
-    table_bytes,
 )
 from specchat.engine.protocol.pair import Quant
 from specchat.engine.weights.config import ModelConfig
@@ -40,7 +40,8 @@ class Plan:
     """A pair with `context` tokens of cache in each model, and its memory.
 
     `processors` are the GPU's multiprocessors, which determine the tiling of products; `besides` are the bytes of
-    trained heads on the target's device.
+    trained heads on the target's device. `lockable` are the bytes of main memory that the system locks for a GPU to
+    read; None: as many as are asked for.
     """
 
     target: Model
@@ -48,6 +49,12 @@ class Plan:
     context: int
     processors: int = PROCESSORS
     besides: int = 0
+    lockable: int | None = None
+
+    @property
+    def locked(self) -> int:
+        """Bytes of main memory that a GPU reads."""
+        return sum(map(locked_bytes, self.models))
 
     @property
     def models(self) -> tuple[Model, ...]:
@@ -62,16 +69,19 @@ class Plan:
         if place == "cpu":
             # A GPU reads tables of inputs, and some experts, where they are; checkpoints of its states are held here.
             on_gpu = [model for model in self.models if model.place == "cuda"]
-            weights += sum(table_bytes(model) + main_expert_bytes(model) for model in on_gpu)
+            weights += self.locked
             cache += sum(checkpoints(model.config.recipe) for model in on_gpu)
             return Need(weights, cache, own + shared, shared)
         verifying = gpu_need.verifying(self.target.config) if self.target.place == "cuda" else 0
         return Need(weights, cache, (GPU_RUNTIME if needs else 0) + verifying + own)
 
+    def changed(self, change: Callable[[Model], Model]) -> "Plan":
+        """Return the plan with both models changed."""
+        return replace(self, target=change(self.target), draft=self.draft and change(self.draft))
+
     def with_int8_cache(self) -> "Plan":
         """Return the plan with the KV entries of both models in 8 bits."""
-        target, *draft = (replace(model, config=model.config.with_cache("int8")) for model in self.models)
-        return replace(self, target=target, draft=draft[0] if draft else None)
+        return self.changed(lambda model: replace(model, config=model.config.with_cache("int8")))
 
     def on(self, place: Place) -> "Plan":
         """Return the plan with both models on `place`."""
@@ -104,18 +114,23 @@ def fits(plan: Plan, available: Mapping[Place, int | None]) -> bool:
 
 
 def making_room(plan: Plan, available: Mapping[Place, int | None]) -> Plan:
-    """`plan` with the target's experts in main memory, of as few layers as the GPU needs; as it is if that is in vain.
+    """`plan` with the target's experts in main memory, of as few layers as the GPU needs; without, if that is in vain.
 
-    The cache stays on the GPU: every token reads all of it, and but some experts.
+    Tables of inputs go to the GPU where the system does not lock them. The cache stays on the GPU: every token reads
+    all of it, and but some experts.
     """
     target, free = plan.target, available.get("cuda")
     if target.place == "cpu" or free is None:
         return plan
+    if plan.lockable is not None and plan.locked > plan.lockable:
+        plan = plan.changed(lambda model: replace(model, table_on_gpu=True))
+    room = inf if plan.lockable is None else plan.lockable - plan.locked
     lacking = plan.need("cuda").total - (1 - SPARE) * free
     for layers, one in enumerate([None, *target.config.recipe.mixtures]):
-        lacking -= one.count * expert_bytes(target, one) if one else 0
-        if lacking <= 0:
-            return replace(plan, target=replace(target, experts_in_main=layers))
+        moved = one.count * expert_bytes(target, one) if one else 0
+        lacking, room = lacking - moved, room - moved
+        if lacking <= 0 <= room:
+            return replace(plan, target=replace(plan.target, experts_in_main=layers))
     return plan
 
 
@@ -134,6 +149,7 @@ def check_fits(plan: Plan, available: Mapping[Place, int | None], name: str) -> 
             "memory",
             f"{name} needs {_gib(needed.total)} GiB of {kind} with context {plan.context} ({parts}); "
             f"{_gib(int((1 - SPARE) * free))} of the {_gib(free)} GiB that are free can be used. "
+            f"{'' if plan.lockable is None else f'The system locks {_gib(plan.lockable)} GiB for the GPU. '}"
             f"{nearest(plan, available)}",
         )
 

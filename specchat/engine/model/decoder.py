@@ -202,7 +202,7 @@ class CachedDecoder(ABC):
 
     @property
     def packed_embeddings(self) -> NDArray[Any] | None:
-        """The embeddings' product, PRODUCT [1] (`cpu/primitives/records.py`); None where torch does the lookup."""
+        """The embeddings, PRODUCT [1] (`cpu/primitives/records.py`); None where they are not those of a table."""
         return None
 
     @property

@@ -174,7 +174,7 @@ class EngineClient(Receiver):
         self._unloaded[0] = again = replace(first, failed=lost.failed, remembered=lost.remembered)
         for request in (again, *others):
             self._process.channel.send(request)
-        return Loading(f"the GPU failed; {'trying another way' if lost.remembered else 'going to the CPU'}", 0.1)
+        return Loading(f"the GPU failed; {'trying again' if lost.remembered else 'going to the CPU'}", 0.1)
 
     def _obituary(self, process: _Process) -> str:
         code = process.popen.returncode

@@ -29,7 +29,7 @@ from specchat.engine.cpu import compiled
 from specchat.engine.errors import EngineError, ErrorKind
 from specchat.engine.fetch.file_state import file_state, state_once_loaded
 from specchat.engine.hardware import gpu_failure, out_of_memory
-from specchat.engine.hardware.gpu_record import GpuRecord
+from specchat.engine.hardware.gpu_record import FAILURES, GpuRecord
 from specchat.engine.process import wire
 from specchat.engine.protocol.events import Counted, Event, Failed, Finished, Loaded, Loading, Step
 from specchat.engine.protocol.pair import PairInfo, PairSpec
@@ -172,7 +172,7 @@ class Worker:
                 case Count():
                     self._emit(self._loaded().count(request))
         except gpu_failure.GpuLost as error:
-            remembered = GpuRecord.failed(error.failed)
+            remembered = GpuRecord.failed(error.failed) > 0
             if error.bound and not remembered:
                 self._emit(Failed(None, error.kind, error.message))
             else:
@@ -187,8 +187,8 @@ class Worker:
                 # A count belongs to no reply, and its sender does not expect a death.
                 written = request.id if isinstance(request, Generate) else None
                 words = gpu_failure.describe(error, request, self._log)
-                if GpuRecord.failed(gpu_failure.first_line(error)):
-                    words = f"{words} {gpu_failure.AGAIN}"
+                if failures := GpuRecord.failed(gpu_failure.first_line(error)):
+                    words += f" {gpu_failure.AGAIN if failures >= FAILURES else gpu_failure.ONCE_MORE}"
                 self._emit(Failed(written, "died", words))
                 os._exit(gpu_failure.EXIT_CODE)
             self._emit(Failed(reply, *self._describe(error, request)))
@@ -199,8 +199,8 @@ class Worker:
         if self._session is None or pair != self._pair or files != self._files:
             wanted = gpu_failure.without_gpu(pair) if request.failed and not request.remembered else pair
             session = self._find_loader()(wanted, self._emit, self._make_room)
-            if request.failed and not request.remembered:
-                notes = session.info.notes
+            notes = session.info.notes
+            if request.failed and request.failed not in notes.warning:
                 note = "; ".join(filter(None, (f"the GPU failed: {request.failed}", notes.note)))
                 session.info = replace(session.info, notes=replace(notes, note=note))
             self._session, self._pair, self._files = session, pair, state_once_loaded(pair, files)

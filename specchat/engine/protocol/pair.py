@@ -23,8 +23,9 @@ CacheType = Literal["f32", "f16", "q8_0"]
 """llama.cpp's type of KV entries."""
 KvCache = Literal["int8"]
 """Another form of the native decoders' KV entries: int8 values in blocks (`model/kv_entries.py`)."""
-Activations = Literal["float32", "int8"]
-"""Form of the rows that quantised matrices multiply on a CPU: as they are, or in 8 bits (`formats/int8_rows.py`)."""
+Activations = Literal["float32", "int8", "bfloat16"]
+"""Form of the rows that matrices multiply on a CPU: as they are; in 8 bits with weights of whole numbers
+(`formats/int8_rows.py`); bfloat16 with dense weights, which are bfloat16 then (`formats/bfloat16_rows.py`)."""
 QuantisedHead = Literal["int8"]
 """Form that a CPU may hold a dense head in: int8 values, with a scale for each token."""
 QUANTS: tuple[Quant, ...] = ("nf4", "fp4", "int8")

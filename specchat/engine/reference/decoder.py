@@ -37,6 +37,7 @@ class ReferenceDecoder(CachedDecoder):
     """A loaded model with its cache, of any shape, on any processor. Not thread-safe: one sequence at a time."""
 
     exactness = "each token computed alone"
+    instructions = torch.backends.cpu.get_cpu_capability()
 
     def __init__(self, checkpoint: Checkpoint, context: int | None = None, quant: Quant | None = None) -> None:
         """Read the weights; `context` limits the cache, in tokens; dense layers are quantised as `quant`.

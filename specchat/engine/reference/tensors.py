@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding, linear
 
+from specchat.engine.formats.bfloat16_rows import to_bfloat16
 from specchat.engine.formats.int8_rows import rounded, takes_int8_rows
 from specchat.engine.formats.layout import Blocks, Joined, Table, Weight, tensors_of
 from specchat.engine.formats.quantise import by_rows, dequantised, owned, table_rows
@@ -64,8 +65,9 @@ class CheckpointTensors:
             ModelError: weights missing, damaged or of other shapes.
         """
         recipe = checkpoint.config.recipe
-        self.int8_rows = checkpoint.activations == "int8"
-        """True where products round the rows of all weights that take such."""
+        self.activations = checkpoint.activations
+        """Form of the rows of products with all weights that take it."""
+        self._tied = recipe.tied and checkpoint.drafts is None and checkpoint.head is None
         self._matrices: dict[Matrix, tuple[Weight, Tensor | None]] = {}
         self.head = recipe.head
         """The matrix of the logits, of a draft vocabulary's rows alone if there is one, or in 8 bits."""
@@ -98,13 +100,18 @@ class CheckpointTensors:
         return self._vectors[name]
 
     def rows(self, of: Matrix, tokens: Tensor) -> Tensor:
-        return table_rows(self._table(of), tokens)
+        found = table_rows(self._table(of), tokens)
+        return to_bfloat16(found).float() if self._tied and self._narrows(self._table(of)) else found
 
     def product(self, x: Tensor, of: Matrix) -> Tensor:
         weight, bias = self._matrices[of]
         found = []
         for part in weight.parts if isinstance(weight, Joined) else (weight,):
-            rows = rounded(x, part) if self.int8_rows and takes_int8_rows(part) else x
+            rows = x
+            if self.activations == "int8" and takes_int8_rows(part):
+                rows = rounded(x, part)
+            elif isinstance(part, Tensor) and self._narrows(part):
+                rows, part = to_bfloat16(x).float(), to_bfloat16(part)
             found += [linear(rows, slab) for slab in slabs(part)]
         made = torch.cat(found, -1)
         return made if bias is None else made + bias
@@ -115,6 +122,10 @@ class CheckpointTensors:
         return sum(
             part.nbytes for part in (*(norm.weight for norm in self._norms.values()), *of_matrices) if part is not None
         )
+
+    def _narrows(self, weight: Weight) -> bool:
+        """True for weights that products have in bfloat16."""
+        return self.activations == "bfloat16" and isinstance(weight, Tensor)
 
     def _table(self, of: Matrix) -> Table:
         weight, _ = self._matrices[of]

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-import torch
-
 from specchat.engine.cpu import compiled
 from specchat.engine.cross_tokenizer.model import missing_features
 from specchat.engine.decoding.cached import CachedModel, HostModel
@@ -42,6 +40,11 @@ class NativeModel(HostModel, Protocol):
     @property
     def threads(self) -> int:
         """Limit of the threads."""
+        ...
+
+    @property
+    def instructions(self) -> str:
+        """Instructions of the processor that its products are made by, in words."""
         ...
 
     @property
@@ -92,7 +95,7 @@ def host_runner(
 ) -> Runner:
     """Make the runner of a native target on the CPU, with its drafters; an adapter in `exit_folder` knows its layer."""
     threads = f"up to {target.threads} threads" if target.threads > 1 else "1 thread"
-    words = f"cpu, {threads}, {torch.backends.cpu.get_cpu_capability()}"
+    words = f"cpu, {threads}, {target.instructions}"
     c = target.config
     adapter, unfit = read_adapter(exit_folder, c)
     unsupported: dict[Feature, str] = {"exits": unfit} if unfit else {}

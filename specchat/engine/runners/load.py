@@ -71,7 +71,9 @@ def load_runner(
     device = CHOSEN.device
 
     def model(checkpoint: Checkpoint, chosen: Model) -> DeviceDecoder:
-        weights = load(checkpoint, chosen.quant, device, COMPUTED, chosen.head, chosen.experts_in_main)
+        weights = load(
+            checkpoint, chosen.quant, device, COMPUTED, chosen.head, chosen.experts_in_main, chosen.table_on_gpu
+        )
         return DeviceDecoder(chosen.config, weights, plan.context, device, COMPUTED)
 
     on_gpu = model(target, plan.target)

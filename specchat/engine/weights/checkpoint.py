@@ -48,7 +48,7 @@ class Checkpoint:
         gguf: the tensors of GGUF files.
         nextn: GGUF files with the model's layer for multi-token prediction; None: there are none.
         drafts: token_ids that a draft may propose, ascending; its head keeps their rows only. None: all.
-        activations: form of the rows that its quantised matrices multiply, as loading chose it for a CPU.
+        activations: form of the rows that its matrices multiply, as loading chose it for a CPU.
         head: form in which a CPU holds its dense head, beside the embeddings where these are tied; None: as stored.
     """
 

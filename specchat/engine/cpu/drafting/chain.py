@@ -17,7 +17,7 @@ from specchat.engine.cpu.primitives.atomics import address, call
 from specchat.engine.cpu.primitives.records import Structure, pass_at
 from specchat.engine.cpu.primitives.rowwise import copy_vector, multiply_by, norm
 from specchat.engine.cpu.primitives.simd import inner, python_callable
-from specchat.engine.cpu.products.products import row_reader
+from specchat.engine.cpu.products.columns import row_reader
 from specchat.engine.cpu.threads.dispatch import run_pass
 from specchat.engine.kernels.streams import TOKEN
 from specchat.engine.model.decoder import ChainParameters

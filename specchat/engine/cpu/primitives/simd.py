@@ -91,17 +91,24 @@ def _compile(signature: Any, **wrappers: bool) -> Callable[[Callable[..., Any]],
 
 def wide_vectors() -> bool:
     """Return True if this processor has 32 registers of 16 float32."""
-    return "+avx512f" in _features()
+    return "+avx512f" in features()
 
 
 def byte_tables() -> bool:
     """Return True if it has no such registers but looks up 32 bytes at a time."""
-    return "+avx2" in _features() and not wide_vectors()
+    return "+avx2" in features() and not wide_vectors()
 
 
-def _features() -> str:
-    _, _, features = cpu_target.target_context.codegen().magic_tuple()
-    return str(features)
+def features() -> str:
+    """LLVM's names of what this processor has, each after + or -."""
+    _, _, found = cpu_target.target_context.codegen().magic_tuple()
+    return str(found)
+
+
+def processor() -> str:
+    """LLVM's name of this processor."""
+    _, name, _ = cpu_target.target_context.codegen().magic_tuple()
+    return str(name)
 
 
 Address = Annotated[Any, types.int64]

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 from llvmlite import ir
 from numba.core import cgutils
-from numba.core.registry import cpu_target
 
 from specchat.engine.cpu.primitives.simd import (
     I32,
@@ -17,6 +16,7 @@ from specchat.engine.cpu.primitives.simd import (
     WORDS,
     broadcast,
     constant,
+    features,
     instruction,
     load,
     masked,
@@ -211,8 +211,7 @@ _NEEDED = {
 @cache
 def way() -> str:
     """The way that this processor multiplies bytes, a key of `WAYS`."""
-    _, _, features = cpu_target.target_context.codegen().magic_tuple()
-    found = str(features).split(",")
+    found = features().split(",")
     return next(name for name, needed in _NEEDED.items() if set(needed) <= set(found))
 
 

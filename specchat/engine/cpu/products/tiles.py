@@ -26,8 +26,10 @@ from specchat.engine.cpu.primitives.simd import (
 from specchat.engine.cpu.products.blocks import GROUP, BlockReader
 from specchat.engine.memory.vectors import LANES
 
-FLOAT32, FLOAT16, BFLOAT16, INT8 = range(4)
-"""Storage formats of the weights of a product, beside those in blocks."""
+FLOAT32, FLOAT16, BFLOAT16, INT8, PAIRS = range(5)
+"""Storage formats of the weights of a product, beside those in blocks; PAIRS are bfloat16 (`pairs.py`)."""
+LISTED = 16
+"""Added to a storage format of a table of tokens whose rows lie one after another, which no product has."""
 WIDTHS = {FLOAT32: 4, FLOAT16: 2, BFLOAT16: 2, INT8: 1}
 """Bytes of a weight."""
 FETCHING = 2
@@ -91,12 +93,13 @@ def tile(
 
 @primitive
 def read_dense_row(builder: Any, form: int, packed: Address, row: Count, inputs: Count, out: Address) -> None:
-    """out = output `row` of packed dense weights, float32 [inputs]."""
-    panel = builder.mul(builder.sdiv(row, constant(LANES)), inputs)
-    first = builder.add(builder.mul(panel, constant(LANES)), builder.srem(row, constant(LANES)))
+    """out = output `row` of packed dense weights, or row `row` of a table, float32 [inputs]."""
+    lanes, form = 1 if form & LISTED else LANES, form & ~LISTED
+    panel = builder.mul(builder.sdiv(row, constant(lanes)), inputs)
+    first = builder.add(builder.mul(panel, constant(lanes)), builder.srem(row, constant(lanes)))
     with cgutils.for_range(builder, inputs) as loop:
-        place = builder.add(first, builder.mul(loop.index, constant(LANES)))
-        store(builder, load_widened(builder, form, packed, place, 1), out, loop.index)
+        offset = builder.add(first, builder.mul(loop.index, constant(lanes)))
+        store(builder, load_widened(builder, form, packed, offset, 1), out, loop.index)
 
 
 @primitive

@@ -22,7 +22,7 @@ from specchat.engine.cpu.primitives.simd import (
     store,
 )
 from specchat.engine.cpu.products.blocks import GROUP, BlockForm, BlockReader
-from specchat.engine.cpu.products.integers import ByteReader
+from specchat.engine.cpu.products.byte_reader import ByteReader
 from specchat.engine.cpu.products.tiles import add_products, add_scaled, fetch_group, zeros
 from specchat.engine.memory.vectors import LANES
 
