@@ -25,7 +25,6 @@ ASKING = {
     "Qwen3.5-9B": 14,
     "Qwen3.8-27B": 14,
     "Qwen3.6-35B-A3B": 7,
-    "Qwen3-Next-80B-A3B": 7,
     "Gemma 4 31B": 19,
     "Gemma 4 26B-A4B": 8,
     "gpt-oss-20b": 13,

@@ -6,6 +6,7 @@ A few layers of a target are enough: `rehearsal.blank` keeps those that differ.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
@@ -19,7 +20,7 @@ from specchat.engine.kernels.ahead import Memory, as_of
 from specchat.engine.kernels.processors import as_with
 from specchat.engine.protocol.pair import Quant
 from specchat.engine.runners.device import rehearse
-from specchat.engine.weights.config import ModelConfig
+from specchat.engine.weights.config import ModelConfig, parse_config
 from tests.gpu_net.shapes import DTYPE, weights
 
 LAYERS = 6
@@ -65,25 +66,42 @@ class RealPair:
         return DeviceDecoder(config, weights(config, quant, HOST, head), CONTEXT, HOST, DTYPE)
 
 
+NEXT = parse_config(
+    Path(),
+    {
+        "model_type": "qwen3_next",
+        "hidden_size": 2048,
+        "intermediate_size": 5120,
+        "num_hidden_layers": 48,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 2,
+        "head_dim": 256,
+        "linear_num_key_heads": 16,
+        "linear_num_value_heads": 32,
+        "vocab_size": 151936,
+        "num_experts": 512,
+        "num_experts_per_tok": 10,
+        "moe_intermediate_size": 512,
+        "shared_expert_intermediate_size": 512,
+        "tie_word_embeddings": False,
+        "max_position_embeddings": 131072,
+    },
+)
+"""Qwen3-Next-80B-A3B."""
+
+
 def _published() -> Iterator[tuple[str, RealPair]]:
     for shapes in PUBLISHED.values():
         yield shapes.target_name, RealPair(shapes.target, shapes.draft)
 
 
+def _alone(*names: str) -> dict[str, RealPair]:
+    return {name: RealPair(config(name)) for name in names}
+
+
 PAIRS = {
     **dict(_published()),
-    **{
-        name: RealPair(config(name))
-        for name in (
-            "Qwen3.5-9B",
-            "Qwen3.8-27B",
-            "Qwen3.6-35B-A3B",
-            "Qwen3-Next-80B-A3B",
-            "Gemma 4 31B",
-            "Gemma 4 26B-A4B",
-            "gpt-oss-20b",
-            "Muse Glimmer 30B",
-            "LFM2-1.2B",
-        )
-    },
+    **_alone("Qwen3.5-9B", "Qwen3.8-27B", "Qwen3.6-35B-A3B"),
+    "Qwen3-Next-80B-A3B": RealPair(NEXT),
+    **_alone("Gemma 4 31B", "Gemma 4 26B-A4B", "gpt-oss-20b", "Muse Glimmer 30B", "LFM2-1.2B"),
 }
