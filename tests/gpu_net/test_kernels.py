@@ -65,7 +65,7 @@ NOTICED: list[tuple[str, Mutation, set[str]]] = [
     ("commit", Mutation(commit._commit, "mask", "tl.store(state.report + 4 + 3 * (ROWS + 1)"), {REFERENCE}),
     ("keep", Mutation(keep._keep, "mask", "tl.store(keys"), {SANITISER, REFERENCE}),
     ("chain", Mutation(kv_entries.load_entries, "mask", "tl.load(entries"), {REFERENCE}),
-    ("chain", Mutation(attention._partial, "mask", "tl.store(of_mixed"), {SANITISER, REFERENCE}),
+    ("chain", Mutation(attention._partial, "mask", "tl.store(of_mixed +"), {SANITISER, REFERENCE}),
     ("chain", Mutation(combine._combine, "other", "tl.load(sums.best"), {REFERENCE}),
     ("sinks and gates", Mutation(combine._combine, "mask", "tl.store(out"), {SANITISER, REFERENCE}),
     ("chain in a window", Mutation(kv_entries.load_entries, "mask", "tl.load(entries"), {REFERENCE}),

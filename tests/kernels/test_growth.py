@@ -160,6 +160,7 @@ def test_of_equals_the_earlier_stays() -> None:
         assert (state.fed[1 : n + 1].tolist(), state.parents[1 : n + 1].tolist()) == (tokens, parents)
 
 
+@pytest.mark.slow
 @compiled.NEWEST
 def test_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> None:
     ceilings = {"gather": (80, 256), "append": (64, 256), "expand": (56, 256), "settle": (88, 1024)}

@@ -202,6 +202,7 @@ class TestNorm:
             assert torch.equal(state, torch.cat([b for _, b in alone[:rows]]))
 
 
+@pytest.mark.slow
 @compiled.NEWEST
 def test_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> None:
     ceilings = {

@@ -55,6 +55,18 @@ class Kernel:
         )
 
 
+class Listed:
+    """Kernel on an absent GPU, of which a launch does nothing."""
+
+    function = packed_metadata = None
+
+    def launch_metadata(self, *_: object) -> None:
+        """Triton asks for it before a launch."""
+
+    def run(self, *_: object) -> None:
+        """Launch nothing."""
+
+
 class Absent:
     """Driver interface that Triton queries before a launch, for an absent GPU."""
 
@@ -80,6 +92,9 @@ def rehearsed(run: Callable[[], object]) -> list[Kernel]:
         wanted, (attributes,) = compile["specialization_data"], compile["configs"]
         kernel = Kernel(fn.jit_function, wanted, compile["signature"], compile["constants"], attributes)
         found.setdefault(kernel.wanted, kernel)
+        # Triton looks for what it launches here: it asks once for each kernel.
+        launched, *_ = fn.jit_function.device_caches[compile["device"]]
+        launched[compile["key"]] = Listed()
         return True  # neither compile nor launch
 
     with _no_gpu():

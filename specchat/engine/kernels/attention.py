@@ -144,12 +144,12 @@ def _partial(
         best, total, fade, p = _weights(best, total, scores)
         v = load_entries(v_base, v_scales, slot, there, q, shape)
         mixed = tl.dot(p.to(v.dtype), v, mixed * fade[:, None], input_precision="ieee")
-    # Sums of long texts are more numbers than 32 bits count.
-    of_split, of_head = split.to(tl.int64) * sizes.stride_split, token * sizes.heads + head
-    tl.store(sums.best + of_split + of_head, best, mask=used)
-    tl.store(sums.total + of_split + of_head, total, mask=used)
-    of_mixed = sums.mixed + of_split * shape.dim
-    tl.store(of_mixed + of_head[:, None] * shape.dim + d[None, :], mixed, mask=used[:, None] & inside)
+    of_sums = split * sizes.stride_split + token * sizes.heads + head
+    tl.store(sums.best + of_sums, best, mask=used)
+    tl.store(sums.total + of_sums, total, mask=used)
+    # Values of long texts are more numbers than 32 bits count.
+    of_mixed = sums.mixed + of_sums.to(tl.int64)[:, None] * shape.dim
+    tl.store(of_mixed + d[None, :], mixed, mask=used[:, None] & inside)
 
 
 @triton.jit  # type: ignore[untyped-decorator]

@@ -22,6 +22,8 @@ from specchat.engine.kernels.verify_state import (
 )
 
 WARPS = 8
+REGISTERS = 255
+"""All that a thread can have: left to itself the assembler stops at 128 for some vocabularies, and spills."""
 
 CHOOSE, CHECK, ONE_HOT, SAMPLED = range(4)
 """Modes of a launch: choose a draft token; choose the target's tokens; judge a draft that is no sample, or a sample."""
@@ -204,5 +206,6 @@ def _launch(
         GROUP=GROUP,
         NODES=triton.next_power_of_2(state.parents.shape[0]),
         num_warps=WARPS,
+        maxnreg=REGISTERS,
         enable_fp_fusion=True,
     )

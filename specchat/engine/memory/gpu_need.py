@@ -79,7 +79,7 @@ def workspace(program: Program, head: Matrix, of_head: int, cuts: Cuts, recipe: 
     factors = 4 * capacity * len({m.temper for m in mixers if m.temper[0]})
     states = sum(map(gpu_states.buffers, recipe.recurrent[:1]))
     forms = {(of.count + cuts.more(of), of.top + cuts.more(of)) for of in recipe.mixtures}
-    pairs = sum(12 * shapes.PASS_ROWS * top + 4 + 12 * shapes.most_tiles(count, top) for count, top in forms)
+    pairs = sum(16 * shapes.PASS_ROWS * top + 4 + 12 * shapes.most_tiles(count, top) for count, top in forms)
     stream = 4 * shapes.PASS_ROWS * recipe.hidden
     return size_of(program, cuts) + stream + pairs + states + attention + logits + whole + turns + factors
 
