@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
-from functools import partialmethod
+from functools import partial, partialmethod
 from itertools import product
 
 import pytest
@@ -329,16 +329,16 @@ def test_a_failing_drafter_leaves_the_target_as_it_was(session: Session, monkeyp
     assert session.runner.draft is not None
     draft = session.runner.draft.model
     assert isinstance(draft, CpuDecoder)
-    inner = draft.forward
 
-    def failing(*arguments: object) -> object:
+    def failing(inner: Callable[..., object], *arguments: object) -> object:
         calls["n"] += 1
-        if calls["n"] == 9:
+        if calls["n"] == 5:
             raise MemoryError
         return inner(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(draft, "forward", failing)
+        for name in ("forward", "draft_chain"):
+            patch.setattr(draft, name, partial(failing, getattr(draft, name)))
         with pytest.raises(MemoryError):
             reply(session, "abc", Sampling(), Limits(40), Speculation("draft", 4))
     for strategy in STRATEGIES:

@@ -1,11 +1,12 @@
 """What a reply begins with, what it remembers of earlier ones, and what it tells of its drafts."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
-from torch import Tensor
 
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.decoding.length_policy import UNSURE, LengthPolicy
@@ -14,7 +15,6 @@ from specchat.engine.decoding.yardstick import Measured, Yardstick
 from specchat.engine.drafters.swift import SwiftDrafter
 from specchat.engine.errors import ContextError, EngineError
 from specchat.engine.loading import load
-from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.protocol.events import Drafted, Event, Finished, Started, Step
 from specchat.engine.protocol.options import Grammar, Limits, Message, Sampling, Speculation, Written
 from specchat.engine.protocol.pair import ModelSource, PairSpec
@@ -243,13 +243,13 @@ def test_a_cold_reply_reads_the_whole_prompt_with_both_models(
     draft = session.runner.draft.model
     assert isinstance(draft, CpuDecoder)
     fed: list[int] = []
-    inner = draft.forward
 
-    def forward(tokens: Sequence[int], start: int, skip: Skip = NOTHING) -> Tensor:
+    def feed(inner: Callable[..., Any], tokens: Sequence[int], *more: Any) -> Any:
         fed.append(len(tokens))
-        return inner(tokens, start, skip)
+        return inner(tokens, *more)
 
-    monkeypatch.setattr(draft, "forward", forward)
+    for name in ("forward", "draft_chain"):
+        monkeypatch.setattr(draft, name, partial(feed, getattr(draft, name)))
     list(session.generate(request))
     for cold in (False, True):
         fed.clear()
