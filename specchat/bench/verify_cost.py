@@ -1,6 +1,6 @@
 """Measures the cost of a step that verifies M tokens, with a drafter that proposes M - 1 tokens at once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -36,7 +36,6 @@ def verify_cost(runner: Runner, notify: Callable[[float], None], wanted: Callabl
     sizes = [m for m in range(1, MAX_DRAFT_LENGTH + 2) if PROMPT_TOKENS + m < runner.context]
     times: dict[int, list[float]] = {m: [] for m in sizes}
     prompt = [0] * PROMPT_TOKENS
-    drafter = Unlike()
     begun = perf_counter()
     for turn in range(WARM_UP_STEPS + STEPS):
         if not wanted() or (turn >= WARM_UP_STEPS + MIN_STEPS and perf_counter() - begun > BUDGET_S):
@@ -45,17 +44,22 @@ def verify_cost(runner: Runner, notify: Callable[[float], None], wanted: Callabl
         runner.target.begin(prompt)
         # Every turn starts at the same length: one step of each size, then a rollback.
         for m in sizes:
-            reply = runner.reply(Sampling(), list(prompt), ())
-            try:
-                outcome = reply.step(drafter, m - 1, "coupled")
-            finally:
-                reply.close()
-                runner.target.keep(PROMPT_TOKENS - 1)
+            ms = check_ms(runner, prompt, m)
             if turn >= WARM_UP_STEPS:
-                times[m].append(outcome.verify_ms)
+                times[m].append(ms)
     runner.target.keep(0)
     spreads = {m: Spread.of(of_size) for m, of_size in times.items()}
     one = spreads[1]
     if one is None:
         return []
     return [VerifyCost(m, s, s.median / one.median) for m, s in spreads.items() if s is not None]
+
+
+def check_ms(runner: Runner, prompt: Sequence[int], rows: int) -> float:
+    """Milliseconds to verify `rows` tokens after a prompt that has begun, which the cache then ends with again."""
+    reply = runner.reply(Sampling(), list(prompt), ())
+    try:
+        return reply.step(Unlike(), rows - 1, "coupled").verify_ms
+    finally:
+        reply.close()
+        runner.target.keep(len(prompt) - 1)

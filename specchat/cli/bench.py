@@ -116,7 +116,8 @@ def bench(ctx: click.Context, /, **options: Any) -> None:
         return
     peers = {name: peer(name) for name in options["against"]}
     wishes = Wishes.of(options)
-    pair = ready(prepare(wishes).pair, wishes.models)
+    prepared = prepare(wishes)
+    pair = ready(prepared.pair, wishes.models)
     chosen = options["prompts"] or shipped_prompts(pair.id, options["general"])
     prompts = spread(read_prompts(chosen), options["limit"])
     sampling = _sampling(options)
@@ -146,6 +147,14 @@ def bench(ctx: click.Context, /, **options: Any) -> None:
         report.notes += notes
         progress.clear()
         decided = _decided(report) if options["decide"] else None
+        if decided is not None and len(session.info.load.forms) > 1:
+            from specchat.bench.other_rows import other_rows
+            from specchat.models import measured as roundings
+
+            known = roundings.known(prepared.paths.roundings, pair.spec.target.label)
+            prices = {form: str(price) for form, price in known.items()}
+            report.notes += other_rows(pair.spec, session, prices, progress.loading)
+            progress.clear()
         Output().write(_written(report, decided))
         if options["json_file"]:
             write_json(report, options["json_file"], decided)

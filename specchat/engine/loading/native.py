@@ -186,6 +186,8 @@ def _read(files: _Files, plan: Plan, note: str, bar: Bar, shared: NativeModel | 
     bar.show("measuring plain speed", 0.9)
     note = noted(note, words_of(files.vocabulary_map), TEXT_ALONE * target.also_sees)
     session = Session(pair, files.tokenizer, runner, started, note)
+    forms = sorted(plan.target.held.forms(target.head), key=lambda form: form != target.activations)
+    session.info = replace(session.info, load=replace(session.info.load, forms=tuple(forms)))
     if files.frequent and (draft is not None or heads.own_layer_drafts(runner.statuses)):
         session.info = replace(session.info, draft=replace(session.info.draft, tokens=len(files.frequent)))
     short = shortened(pair.context, target.config.longest, pair.target.label)

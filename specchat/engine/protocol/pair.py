@@ -231,12 +231,14 @@ class LoadFacts:
         gpu: NVML's UUID of the target's GPU; empty on the CPU.
         memory: bytes.
         seconds: duration of the load.
+        forms: forms of rows that the target's matrices take on a CPU, the one in use first; else empty.
     """
 
     device: str
     gpu: str = ""
     memory: int = 0
     seconds: float = 0.0
+    forms: tuple[Activations, ...] = ()
 
 
 @dataclass(frozen=True)
