@@ -1,4 +1,4 @@
-"""What a target's checks take with other forms of its rows on a CPU, beside the form in use."""
+"""Times a target's checks with other forms of its rows on a CPU, beside the form in use."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace

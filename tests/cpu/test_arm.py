@@ -15,7 +15,7 @@ from tests.cpu.test_decoder import NO_TABLES
 PROGRAM = """
 import json, re
 from llvmlite import binding
-from specchat.engine.cpu.products import products
+from specchat.engine.cpu.products import columns
 from specchat.engine.cpu.products.blocks import FOUR_BIT
 from specchat.engine.cpu.products.tiles import BFLOAT16, FLOAT16, INT8
 
@@ -26,8 +26,8 @@ binding.initialize_all_asmprinters()
 target = binding.Target.from_triple(TRIPLE)
 found = []
 for form in (FLOAT16, BFLOAT16, INT8, FOUR_BIT):
-    for rows, panels in products.NARROW.items():
-        made = products._compile_tile(form, rows, panels).inspect_llvm()
+    for rows, panels in columns.NARROW.items():
+        made = columns.compile_tile(form, rows, panels).inspect_llvm()
         made = re.sub('target datalayout = "[^"]*"', f'target datalayout = "{LAYOUT}"', made)
         made = re.sub('target triple = "[^"]*"', f'target triple = "{TRIPLE}"', made)
         made = re.sub('"target-(cpu|features)"="[^"]*"', "", made)

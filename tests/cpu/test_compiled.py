@@ -37,8 +37,8 @@ PARTS = START.format(
     import numpy as np
     assert not compiled.unavailable(compiled.CHOICE)
     from specchat.engine.cpu.drafting import choice
-    from specchat.engine.cpu.products import products, tiles
-    products.WIDE, products.NARROW = {1: 8, 2: 6}, {1: 4, 2: 2}  # two of a format, of up to eight
+    from specchat.engine.cpu.products import columns, products, tiles
+    columns.WIDE, columns.NARROW = {1: 8, 2: 6}, {1: 4, 2: 2}  # two of a format, of up to eight
     found = products.kernels(tiles.FLOAT16 if sys.argv[2] else tiles.FLOAT32)
     assert (found > 0).all()
 """,
