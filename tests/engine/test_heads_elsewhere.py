@@ -57,7 +57,7 @@ class Elsewhere:
     """A target that is there."""
 
     device, compiled, context, block, vocab = THERE, False, 64, 64, VOCAB
-    packed_embeddings = None
+    embedding_product = None
 
     def __init__(self, folder: Path) -> None:
         self.config = Checkpoint.open(folder).config

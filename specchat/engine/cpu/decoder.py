@@ -19,7 +19,7 @@ from specchat.engine.cpu.drafting.chain import Chains
 from specchat.engine.cpu.drafting.nested_speculation import LONG_PROPOSAL
 from specchat.engine.cpu.padding import pad_rows
 from specchat.engine.cpu.parameters import Parameters
-from specchat.engine.cpu.products import dots, pairs
+from specchat.engine.cpu.products import bfloat16, dots
 from specchat.engine.cpu.threads.crew import Crew
 from specchat.engine.cpu.threads.tuning import ByRows
 from specchat.engine.hardware.threads import CORES
@@ -67,7 +67,7 @@ class CpuDecoder(CachedDecoder):
         self.context = min(c.longest, context or c.context)
         self._crew = Crew(many)
         self._parameters = weights = Parameters(checkpoint, quant)
-        self._multiplied = {"int8": f"whole numbers by {dots.way()}", "bfloat16": f"bfloat16 by {pairs.way()}"}.get(
+        self._multiplied = {"int8": f"whole numbers by {dots.way()}", "bfloat16": f"bfloat16 by {bfloat16.way()}"}.get(
             checkpoint.activations, ""
         )
         whole = filled(c.recipe)
@@ -196,7 +196,7 @@ class CpuDecoder(CachedDecoder):
     ) -> list[tuple[int, float]]:
         # Threads share long passes, and each pass is timed.
         shared = self._threads.of(1).most > 1 and not brief(self.config)
-        embed, keeps_states = self.packed_embeddings, self.aux_states is not None and skip == NOTHING
+        embed, keeps_states = self.embedding_product, self.aux_states is not None and skip == NOTHING
         restricted = self._parameters.tokens is not None
         if shared or embed is None or restricted or keeps_states or len(tokens) > TILE or self._inputs is not None:
             return []
@@ -261,7 +261,7 @@ class CpuDecoder(CachedDecoder):
         return self._parameters.scatter(torch.from_numpy(self._space.logits[:rows]))
 
     @property
-    def packed_embeddings(self) -> NDArray[Any] | None:
+    def embedding_product(self) -> NDArray[Any] | None:
         return self._parameters.embeddings if self.config.recipe.embed_eps is None else None
 
     @property

@@ -28,7 +28,7 @@ from specchat.engine.cpu.products.blocks import (
 )
 from specchat.engine.cpu.products.columns import MOST_BLOCKS, row_reader
 from specchat.engine.cpu.products.products import kernels
-from specchat.engine.cpu.products.tiles import BFLOAT16, FLOAT16, FLOAT32, INT8, PAIRS
+from specchat.engine.cpu.products.tiles import BFLOAT16, BFLOAT16_PAIRS, FLOAT16, FLOAT32, INT8
 from specchat.engine.cpu.unpacking import unpack
 from specchat.engine.formats.bfloat16_rows import to_bfloat16
 from specchat.engine.formats.gguf import SIZES, block_of_zeros
@@ -202,7 +202,7 @@ def format_of(weight: Plain, activations: Activations = "float32") -> int:
         case WordBlocks():
             raise TypeError("in the order of a GPU's kernels")
     if activations == "bfloat16":
-        return PAIRS
+        return BFLOAT16_PAIRS
     if weight.dtype == torch.float32:
         for dtype, half in ((torch.float16, FLOAT16), (torch.bfloat16, BFLOAT16)):
             if torch.equal(weight.to(dtype).float(), weight):
@@ -261,7 +261,7 @@ def stored_numbers(weight: Tensor | EightBit, kind: int) -> NDArray[Any]:
         return weight.values.numpy()
     if kind == FLOAT16:
         return weight.to(torch.float16).numpy()
-    if kind == PAIRS:
+    if kind == BFLOAT16_PAIRS:
         return to_bfloat16(weight).view(torch.int16).contiguous().numpy().view("<u4")
     if kind == BFLOAT16:
         return weight.to(torch.bfloat16).view(torch.int16).numpy()

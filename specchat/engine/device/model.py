@@ -24,7 +24,7 @@ class DeviceModel:
 
     block = PASS_ROWS
     compiled = False
-    packed_embeddings = None
+    embedding_product = None
 
     def __init__(self, decoder: DeviceDecoder, name: str, vocab: int, graphs: Graphs, device: torch.device) -> None:
         """Initialise; `name` keys its graphs, and predictions are tokens below `vocab`."""

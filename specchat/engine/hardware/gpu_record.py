@@ -163,7 +163,7 @@ class GpuRecord:
         GpuRecord._begun = self, way, time.monotonic()
 
     def drop(self, way: Way) -> None:
-        """Drop a check that has begun and says nothing of the card; failures before it count."""
+        """Drop a check that was broken off, which says nothing of the card. Failures before it count."""
         last = self._results(way).get(CHECKS)
         fewer = last.failures - 1 if last is not None else 0
         self._put(way, CHECKS, last.model_copy(update={"failures": fewer}) if last is not None and fewer else None)

@@ -89,7 +89,7 @@ class Eagle3Head(FeatureHead):
 
     def _compile_chain(self, weights: Weights, model: Target) -> "HeadChain | None":
         """Compiled drafting of whole chains, for small heads of compiled targets; None if unsupported."""
-        given, (layer, *further), embed = self._given, self._layers, model.packed_embeddings
+        given, (layer, *further), embed = self._given, self._layers, model.embedding_product
         other = self.kind != "eagle3" or given.keys.norm_output or further or self.table is not None
         if other or layer.compiled is None or embed is None or len(self._tokens) != model.vocab:
             return None

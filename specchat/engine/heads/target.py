@@ -52,8 +52,8 @@ class Target(Decoder, Protocol):
         ...
 
     @property
-    def packed_embeddings(self) -> NDArray[Any] | None:
-        """The embeddings, as `CachedDecoder.packed_embeddings`."""
+    def embedding_product(self) -> NDArray[Any] | None:
+        """The embeddings, as `CachedDecoder.embedding_product`."""
         ...
 
     def record_states(self, layers: Sequence[int]) -> object:

@@ -201,7 +201,7 @@ class CachedDecoder(ABC):
         return []
 
     @property
-    def packed_embeddings(self) -> NDArray[Any] | None:
+    def embedding_product(self) -> NDArray[Any] | None:
         """The embeddings, PRODUCT [1] (`cpu/primitives/records.py`); None where they are not those of a table."""
         return None
 

@@ -10,11 +10,19 @@ from specchat.engine.cpu import compiled
 from specchat.engine.cpu.primitives.records import product_at
 from specchat.engine.cpu.primitives.rowwise import copy_vector
 from specchat.engine.cpu.primitives.simd import processor, wide_vectors
+from specchat.engine.cpu.products.bfloat16 import begin_small, end_small, narrow_rows, pair_tile, read_pairs
 from specchat.engine.cpu.products.blocks import BLOCKED, GROUP, BlockForm
 from specchat.engine.cpu.products.integers import multiply_rounded
-from specchat.engine.cpu.products.pairs import begin_small, end_small, narrow_rows, pair_tile, read_pairs
 from specchat.engine.cpu.products.rounding import round_rows
-from specchat.engine.cpu.products.tiles import FLOAT16, PAIRS, WIDTHS, block_tile, read_dense_row, sum_blocks, tile
+from specchat.engine.cpu.products.tiles import (
+    BFLOAT16_PAIRS,
+    FLOAT16,
+    WIDTHS,
+    block_tile,
+    read_dense_row,
+    sum_blocks,
+    tile,
+)
 from specchat.engine.cpu.products.unpacked import FOR_MANY, add_blocks, read_row, stack_bytes, stack_room
 from specchat.engine.formats.format import BLOCK as LOADED_BLOCK
 from specchat.engine.formats.format import SUPER_BLOCK
@@ -49,7 +57,7 @@ def is_rounded(form: int) -> bool:
 def turn_of(form: int) -> int:
     """Panels that many rows are multiplied with in turn; more where each turn rounds the rows again."""
     panels = panels_by_rows(form)
-    least = LONG_TURN if is_rounded(form) or form == PAIRS else max(panels.values())
+    least = LONG_TURN if is_rounded(form) or form == BFLOAT16_PAIRS else max(panels.values())
     of_many = list(panels.values())[-1]
     return -(-least // of_many) * of_many
 
@@ -76,7 +84,7 @@ def compile_tile(form: int, rows: int, panels: int) -> Any:
         return _rounded(form, rows, panels)
     if form >= BLOCKED:
         return _unpacked(form, panels) if rows == FOR_MANY else _blocked(form, rows, panels)
-    if form == PAIRS:
+    if form == BFLOAT16_PAIRS:
         return _paired(rows, panels)
     if form == FLOAT16 and rows in FEW_ROWS:
         return _dense(form, rows, min(panels, FEW_ROWS[rows]), LANES if _whole() else LANES // 2)
@@ -123,7 +131,7 @@ def _paired(rows: int, panels: int) -> Any:
             p += panels
         end_small(before)
 
-    return _compile(columns, f"{PAIRS}_{rows}_{panels}")
+    return _compile(columns, f"{BFLOAT16_PAIRS}_{rows}_{panels}")
 
 
 def _sums_of(form: int, rows: int) -> int:
@@ -207,7 +215,7 @@ def row_reader(form: int) -> Any:
         def row(matrix: int, output: int, out: int, _: int, _b: int, _c: int, _d: int, _e: int) -> None:
             read_row(form, matrix, output, out)
 
-    elif form == PAIRS:
+    elif form == BFLOAT16_PAIRS:
 
         def row(matrix: int, output: int, out: int, _: int, _b: int, _c: int, _d: int, _e: int) -> None:
             of = product_at(matrix)

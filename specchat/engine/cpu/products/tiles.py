@@ -26,8 +26,8 @@ from specchat.engine.cpu.primitives.simd import (
 from specchat.engine.cpu.products.blocks import GROUP, BlockReader
 from specchat.engine.memory.vectors import LANES
 
-FLOAT32, FLOAT16, BFLOAT16, INT8, PAIRS = range(5)
-"""Storage formats of the weights of a product, beside those in blocks; PAIRS are bfloat16 (`pairs.py`)."""
+FLOAT32, FLOAT16, BFLOAT16, INT8, BFLOAT16_PAIRS = range(5)
+"""Storage formats of the weights of a product, beside those in blocks; BFLOAT16_PAIRS are bfloat16 (`bfloat16.py`)."""
 LISTED = 16
 """Added to a storage format of a table of tokens whose rows lie one after another, which no product has."""
 WIDTHS = {FLOAT32: 4, FLOAT16: 2, BFLOAT16: 2, INT8: 1}

@@ -17,8 +17,8 @@ from torch import Tensor
 from specchat.engine.cpu import compiled, packed
 from specchat.engine.cpu.packed import Packed, look_up
 from specchat.engine.cpu.primitives.simd import features
-from specchat.engine.cpu.products import pairs, products
-from specchat.engine.cpu.products.pairs import FLAGGED, INSTRUCTION, PLAIN
+from specchat.engine.cpu.products import bfloat16, products
+from specchat.engine.cpu.products.bfloat16 import FLAGGED, INSTRUCTION, PLAIN
 from specchat.engine.cpu.products.products import FIRST, KERNELS, MOST
 from specchat.engine.formats.bfloat16_rows import to_bfloat16
 from specchat.engine.memory.vectors import LANES
@@ -37,9 +37,9 @@ _COMPILED: dict[tuple[str, int], NDArray[np.int64]] = {}
 
 def kernels(form: int) -> NDArray[np.int64]:
     """Products compiled for the way of the moment."""
-    if (pairs.way(), form) not in _COMPILED:
-        _COMPILED[pairs.way(), form] = products.kernels.__wrapped__(form)
-    return _COMPILED[pairs.way(), form]
+    if (bfloat16.way(), form) not in _COMPILED:
+        _COMPILED[bfloat16.way(), form] = products.kernels.__wrapped__(form)
+    return _COMPILED[bfloat16.way(), form]
 
 
 @pytest.fixture(params=[INSTRUCTION, FLAGGED, PLAIN])
@@ -47,9 +47,9 @@ def packed_as(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     """Pack a matrix for each way to add products that this processor has."""
     if request.param == INSTRUCTION and "+avx512bf16" not in features():
         pytest.skip("this processor has no AVX-512 BF16")
-    if request.param == FLAGGED and machine() not in pairs.X86:
+    if request.param == FLAGGED and machine() not in bfloat16.X86:
         pytest.skip("this processor has no such flags")
-    monkeypatch.setattr(pairs, "way", lambda: request.param)
+    monkeypatch.setattr(bfloat16, "way", lambda: request.param)
     monkeypatch.setattr(compiled, "caches_code", lambda: False)
     monkeypatch.setattr(packed, "kernels", kernels)
 
@@ -150,8 +150,8 @@ def test_a_row_of_any_value_has_the_sum_that_float32_has(value: float, packed_as
 
 @pytest.mark.parametrize("processor", ["znver4", "sapphirerapids"])
 def test_the_instruction_adds_and_nothing_is_called(processor: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pairs, "way", lambda: INSTRUCTION)
-    emit: Any = pairs.pair_tile._defn.__wrapped__  # type: ignore[attr-defined]
+    monkeypatch.setattr(bfloat16, "way", lambda: INSTRUCTION)
+    emit: Any = bfloat16.pair_tile._defn.__wrapped__  # type: ignore[attr-defined]
     code = assembled(lambda builder, *given: emit(builder, 4, 2, *given), 5, X86, processor)
     assert len(re.findall(r"\bvdpbf16ps\b.*%zmm", code)) >= 4 * 2
     assert not re.findall(r"\bcall", code)
