@@ -156,6 +156,15 @@ class Step(StepTimes):
 
 
 @dataclass(frozen=True)
+class Reading:
+    """A prompt is being read: `read` of its `tokens` are in the cache."""
+
+    id: int
+    read: int
+    tokens: int
+
+
+@dataclass(frozen=True)
 class Changed:
     """A change of speculation took effect after `tokens` reply tokens."""
 
@@ -276,6 +285,7 @@ Event = (
     Loading
     | Loaded
     | Started
+    | Reading
     | Step
     | Changed
     | Finished
