@@ -87,7 +87,7 @@ class FakeEngine:
         self._load_failures: deque[tuple[ErrorKind, str]] = deque()
         self._ready: deque[Event] = deque()
         self._timed: deque[tuple[float, ReplyEvent]] = deque()
-        self._waiting: deque[Generate | Count] = deque()
+        self._waiting: deque[Generate] = deque()
         self._cancelled: set[int] = set()
         self._reply: Started | None = None
         self._beginning = Written()
@@ -154,9 +154,12 @@ class FakeEngine:
         match request:
             case Load():
                 self._load(request)
-            case Generate() | Count():
+            case Generate():
                 self._waiting.append(request)
                 self._begin()
+            case Count():
+                tokens, dropped = self._prompt(request)
+                self._ready.append(Counted(request.id, tokens, self.info.context, dropped))
             case Change() if self._running(request.id):
                 self._change(request)
             case Cancel() if self._running(request.id):
@@ -199,16 +202,13 @@ class FakeEngine:
         self._waiting.clear()
 
     def _begin(self) -> None:
-        """Start the next request: one reply at a time, and counts after the running reply."""
+        """Start the next reply: one at a time."""
         while self._waiting and self._reply is None:
-            match request := self._waiting.popleft():
-                case Generate() if request.id in self._cancelled:
-                    self._ready.append(Finished.unbegun(request))
-                case Generate():
-                    self._generate(request)
-                case Count():
-                    tokens, dropped = self._prompt(request)
-                    self._ready.append(Counted(request.id, tokens, self.info.context, dropped))
+            request = self._waiting.popleft()
+            if request.id in self._cancelled:
+                self._ready.append(Finished.unbegun(request))
+            else:
+                self._generate(request)
 
     def _running(self, reply: int) -> bool:
         return self._reply is not None and self._reply.id == reply

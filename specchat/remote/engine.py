@@ -90,6 +90,8 @@ class _Worker:
         self._requests: asyncio.Queue[Load | Generate | Count] = asyncio.Queue()
         self._cancelled: set[int] = set()
         self._running: tuple[Load | Generate | Count, asyncio.Task[None]] | None = None
+        self._counts: set[asyncio.Task[None]] = set()
+        """Counts during a reply, which wait for none."""
         self._main: asyncio.Task[None] | None = None
         self._pair: PairSpec | None = None
         self._link: FoundServer | None = None
@@ -127,6 +129,9 @@ class _Worker:
 
     def _take(self, request: Request) -> None:
         match request:
+            case Count() if self._running is not None and isinstance(self._running[0], Generate):
+                self._counts.add(count := self._loop.create_task(self._answer(request)))
+                count.add_done_callback(self._counts.discard)
             case Load() | Generate() | Count():
                 if isinstance(request, Load) and self._running is not None:
                     self._running[1].cancel()
@@ -149,10 +154,10 @@ class _Worker:
                 if task.cancelled():
                     self._stopped(request)
         finally:
-            if self._running is not None:
-                self._running[1].cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await self._running[1]
+            left = [*self._counts, *([self._running[1]] if self._running is not None else [])]
+            for task in left:
+                task.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
             await self._close()
 
     async def _answer(self, request: Load | Generate | Count) -> None:
@@ -204,7 +209,9 @@ class _Worker:
 
     async def _count(self, request: Count) -> None:
         link = self._there()
-        link.connection.waiting, found = lambda _: None, link.found
+        found = link.found
+        if self._running is not None and self._running[0] is request:
+            link.connection.waiting = lambda _: None
         tokens = await found.dialect.count(link.connection, found.model, request)
         if tokens is None or not found.known.context:
             raise ServerError("This server does not count tokens.", "request")

@@ -1,10 +1,10 @@
 """The engine process: takes requests from standard input, runs them one by one, writes events to standard output.
 
-Cancel and Change reach the running reply between steps. Everything else waits its turn, so a Count during a reply is
-answered after it. Saved chats enter the cross-chat n-gram cache while no request waits. When the app goes away or sends
-Shutdown, the process ends at once, even during a step: it holds nothing to save. A GPU error leaves the process's
-CUDA context unusable, so it reports the error and ends. If that happens while a pair loads that may run elsewhere, the
-client lets a new process load it there.
+Cancel and Change reach the running reply between steps. A Count needs the tokenizer alone: a thread answers it then,
+unless a pair is to be loaded first. Everything else waits its turn. Saved chats enter the cross-chat n-gram cache while
+no request waits. When the app goes away or sends Shutdown, the process ends at once, even during a step: it holds
+nothing to save. A GPU error leaves the process's CUDA context unusable, so it reports the error and ends. If that
+happens while a pair loads that may run elsewhere, the client lets a new process load it there.
 """
 
 import contextlib
@@ -104,8 +104,11 @@ class Worker:
         self._loader = loader
         self._log = log
         self._inbox: SimpleQueue[Load | Generate | Count | Remember | Forget] = SimpleQueue()
+        self._counts: SimpleQueue[Count] = SimpleQueue()
         self._mailbox = Mailbox()
-        self._writing = Lock()
+        self._writing, self._counting = Lock(), Lock()
+        self._loads = 0
+        """Loads that have not ended."""
         self._session: WorkerSession | None = None
         self._pair: PairSpec | None = None
         self._files = ""
@@ -115,6 +118,7 @@ class Worker:
         """Serve until the requests end; does not return."""
         self._emit(Loading("starting the engine"))
         Thread(target=self._read, name="requests", daemon=True).start()
+        Thread(target=self._count, name="counts", daemon=True).start()
         compiled.share_compilation()  # needs no torch
         with contextlib.suppress(Exception):  # reported when a pair is loaded
             self._find_loader()
@@ -147,8 +151,18 @@ class Worker:
             case Generate():
                 self._mailbox.open(request.id)
                 self._inbox.put(request)
-            case Load() | Count() | Remember() | Forget():
+            case Load():
+                with self._counting:
+                    self._loads += 1
                 self._inbox.put(request)
+            case Count() if not self._loads:
+                self._counts.put(request)
+            case Count() | Remember() | Forget():
+                self._inbox.put(request)
+
+    def _count(self) -> None:
+        while True:
+            self._handle(self._counts.get())
 
     def _emit(self, event: Event | gpu_failure.LoadAgain) -> None:
         """Send an event, also from downloading threads; exit if nobody reads."""
@@ -166,7 +180,11 @@ class Worker:
         try:
             match request:
                 case Load():
-                    self._load(request)
+                    try:
+                        self._load(request)
+                    finally:
+                        with self._counting:
+                            self._loads -= 1
                 case Generate():
                     self._generate(request)
                 case Count():
