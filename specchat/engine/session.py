@@ -11,7 +11,7 @@ from specchat.engine.decoding.step import draft_limit
 from specchat.engine.drafters.parts import backquotes
 from specchat.engine.errors import ContextError, EngineError
 from specchat.engine.grammar.compiler import Grammars
-from specchat.engine.protocol.events import Changed, Counted, Event, Finished, Reading, Started
+from specchat.engine.protocol.events import Changed, Counted, Event, Finished, PromptProgress, Started
 from specchat.engine.protocol.options import Speculation
 from specchat.engine.protocol.pair import LoadFacts, PairInfo, PairNotes, PairSpec, TemplateFacts
 from specchat.engine.protocol.requests import Count, Generate
@@ -111,8 +111,8 @@ class Session:
         """Answer a chat: Started, then Step and Changed events, then Finished.
 
         Closing the iterator stops the reply; the caches then hold what was committed. A long prompt is read in parts,
-        with a Reading event after each before Started. Between two events other replies may go on: this one then has
-        the models read again what they lost of it, and its text is the same.
+        with a PromptProgress event after each. Between two events other replies may go on: the models then read again
+        what they lost of this one, whose text is the same.
 
         Raises:
             ContextError: the chat does not fit the context.
@@ -189,7 +189,7 @@ class Session:
                     if perf_counter() > until:
                         break
             if reading:
-                yield Reading(reply.request.id, len(self.target.tokens), len(prompt))
+                yield PromptProgress(reply.request.id, len(self.target.tokens), len(prompt))
             if self._hold(reply):
                 self.target.rewind(prompt)
                 self._begin_drafts(reply, prompt)

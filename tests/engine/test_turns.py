@@ -9,7 +9,7 @@ from time import perf_counter
 import pytest
 
 from specchat.engine import session as session_module
-from specchat.engine.protocol.events import Event, Finished, Reading, Started, Step
+from specchat.engine.protocol.events import Event, Finished, PromptProgress, Started, Step
 from specchat.engine.protocol.options import Grammar, Limits, Message, Sampling, Speculation
 from specchat.engine.protocol.requests import Generate
 from specchat.engine.session import Session
@@ -91,7 +91,7 @@ def test_a_prompt_is_read_in_parts_between_which_others_go_on(
     for number, last in expected.items():
         assert same(finished(found[number]), last)
     kinds = [type(event) for event in found[1]]
-    parts = [event for event in found[1] if isinstance(event, Reading)]
+    parts = [event for event in found[1] if isinstance(event, PromptProgress)]
     assert len(parts) > 2
     assert kinds.index(Started) == len(parts)
     assert all(0 <= part.read < part.tokens for part in parts)

@@ -156,7 +156,7 @@ class Step(StepTimes):
 
 
 @dataclass(frozen=True)
-class Reading:
+class PromptProgress:
     """A prompt is being read: `read` of its `tokens` are in the cache."""
 
     id: int
@@ -285,7 +285,7 @@ Event = (
     Loading
     | Loaded
     | Started
-    | Reading
+    | PromptProgress
     | Step
     | Changed
     | Finished

@@ -30,7 +30,7 @@ class Meter:
 
     prompt_tokens: int
     reused_tokens: int = 0
-    """Those that were cached."""
+    """Prompt tokens that were cached."""
     ttft_ms: float = 0.0
     tally: Tally = field(default_factory=Tally)
 
