@@ -119,8 +119,9 @@ async def messages(served: Served, client: str, request: Request, body: Any) -> 
     return await respond(request, writer, served.reply(client, make), chat.use, stream=wanted.stream)
 
 
-async def count_tokens(served: Served, body: Any) -> Response:
+async def count_tokens(served: Served, client: str, request: Request, body: Any) -> Response:
     """The tokens of a prompt; raises as `messages` does."""
+    del client, request
     refuse_unsupported(body)
     wanted = CountRequest.model_validate(body)
     counted = await served.count(wanted, wanted.chat())
@@ -131,6 +132,8 @@ class MessageWriter:
     """Writes a reply of `/v1/messages`."""
 
     alive: ClassVar[str] = sse.event({"type": "ping"}, "ping")
+    media: ClassVar[str] = sse.MEDIA
+    replies = 1
 
     def __init__(self, model: str, chat: Chat) -> None:
         self._model = model

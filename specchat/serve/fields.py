@@ -49,6 +49,7 @@ OTHER_NAMES = {
     "max_completion_tokens": "max_tokens",
     "max_output_tokens": "max_tokens",
     "n_predict": "max_tokens",
+    "num_predict": "max_tokens",
     "repeat_penalty": "repetition_penalty",
     "stop_sequences": "stop",
 }

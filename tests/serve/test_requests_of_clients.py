@@ -283,11 +283,13 @@ async def test_tokens_of_reasoning_are_counted_and_a_summary_is_the_reasoning() 
                 "use_beam_search": True,
                 "best_of": 2,
                 "echo": True,
+                "suffix": "x",
                 "typical_p": 0.5,
                 "modalities": ["text", "audio"],
             }.items()
         ),
         ("responses", {"prompt": {"id": "x"}}),
+        ("messages", {"n": 2}),
     ],
     ids=str,
 )
