@@ -17,7 +17,7 @@ from specchat.engine.text.template_choices import GRADES, SWITCHES
 from specchat.serve.api_writer import respond
 from specchat.serve.call_parts import CallParts
 from specchat.serve.errors import ApiError
-from specchat.serve.fields import Chat, ReplyFields
+from specchat.serve.fields import LEFT_OUT, Chat, ReplyFields, last_asked
 from specchat.serve.generation import Served
 from specchat.serve.lenient import Lenient
 from specchat.serve.logprobs import MAX_TOP, ChatLogprobs
@@ -101,16 +101,18 @@ class OllamaChat(OllamaFields):
         """
         found: list[Message] = []
         open_calls: list[ToolCall] = []
+        last = last_asked([message.role for message in self.messages])
         for number, message in enumerate(self.messages):
             if message.role not in ROLES:
                 raise ApiError(400, f"messages.{number}.role: {message.role} is not supported.", "messages")
-            if message.images:
+            content, role = message.content, ROLES[message.role]
+            if message.images and number >= last and role != "tool":
                 raise ApiError(400, NO_IMAGES, f"messages.{number}.images")
-            role = ROLES[message.role]
+            content = "\n".join([content, *(LEFT_OUT.format(kind="image") for _ in message.images)])
             if role == "tool":
                 call = open_calls.pop(0) if open_calls else ToolCall("", message.tool_name)
                 name = message.tool_name or call.name
-                found.append(Message(role, message.content, tool_call_id=call.id, tool_name=name))
+                found.append(Message(role, content, tool_call_id=call.id, tool_name=name))
                 continue
             functions = [call.function for call in message.tool_calls]
             calls = [
@@ -118,7 +120,7 @@ class OllamaChat(OllamaFields):
                 for n, function in enumerate(functions)
             ]
             open_calls = list(calls)
-            found.append(Message(role, message.content, message.thinking, tuple(calls)))
+            found.append(Message(role, content, message.thinking, tuple(calls)))
         return Chat.of(found, of_chat(self.tools, None, None))
 
 
@@ -289,13 +291,14 @@ def _loaded(served: Served, field: str) -> dict[str, Any]:
 
 
 def _details(served: Served) -> dict[str, Any]:
-    billions = f"{served.loaded().target.parameters / 1e9:.1f}B"
+    parameters = served.loaded().target.parameters
+    size = f"{parameters / 1e9:.1f}B" if parameters >= 1e9 else f"{parameters / 1e6:.0f}M"
     return {
         "parent_model": "",
         "format": "gguf" if served.pair.spec.target.is_gguf else "safetensors",
         "family": "specchat",
         "families": ["specchat"],
-        "parameter_size": billions,
+        "parameter_size": size,
         "quantization_level": served.pair.spec.target.quant or "",
     }
 

@@ -17,7 +17,7 @@ from specchat.serve import figures, sse
 from specchat.serve.api_writer import respond
 from specchat.serve.call_parts import CallParts
 from specchat.serve.errors import ApiError
-from specchat.serve.fields import Chat, ContentPart, ReplyFields, system_text, text_of
+from specchat.serve.fields import Chat, ContentPart, ReplyFields, last_asked, system_text, text_of
 from specchat.serve.generation import Served, several
 from specchat.serve.lenient import Lenient
 from specchat.serve.logprobs import MAX_TOP, ChatLogprobs, LogprobList
@@ -80,7 +80,9 @@ class ChatRequest(ReplyFields):
             ApiError: a message has a role or a content that no template takes, or a tool cannot be used.
         """
         use = of_chat(self.tools, self.tool_choice, self.parallel_tool_calls)
-        return Chat.of([_message(message, f"messages.{number}") for number, message in enumerate(self.messages)], use)
+        last = last_asked([message.role for message in self.messages])
+        found = [_message(message, f"messages.{n}", n < last) for n, message in enumerate(self.messages)]
+        return Chat.of(found, use)
 
     @property
     def top(self) -> int | None:
@@ -94,12 +96,16 @@ class ChatRequest(ReplyFields):
         return self.top_logprobs if self.logprobs else None
 
 
-def _message(message: ChatMessage, where: str) -> Message:
+def _message(message: ChatMessage, where: str, earlier: bool) -> Message:
     if message.role not in ROLES:
         raise ApiError(400, f"{where}.role: {message.role} is not supported; {', '.join(ROLES)} are.", f"{where}.role")
     reasoning = message.reasoning_content or message.reasoning or ""
     role = ROLES[message.role]
-    content = (system_text if role == "system" else text_of)(message.content, f"{where}.content")
+    where = f"{where}.content"
+    if role == "system":
+        content = system_text(message.content, where)
+    else:
+        content = text_of(message.content, where, earlier=earlier or role == "tool")
     if role == "tool":
         return Message(role, content, tool_call_id=message.tool_call_id, tool_name=message.name)
     calls = [ToolCall(c.id, c.function.name, c.function.arguments or "{}") for c in message.tool_calls or ()]

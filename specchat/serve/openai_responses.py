@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from specchat.engine.protocol.options import Grammar, Limits, Message, ToolCall
 from specchat.serve.api_writer import respond
 from specchat.serve.errors import ApiError
-from specchat.serve.fields import Chat, ContentPart, ReplyFields, system_text, text_of
+from specchat.serve.fields import Chat, ContentPart, ReplyFields, last_asked, system_text, text_of
 from specchat.serve.generation import Served
 from specchat.serve.kept_responses import KeptResponse
 from specchat.serve.lenient import Lenient
@@ -70,8 +70,9 @@ class ResponsesRequest(ReplyFields):
         if isinstance(self.input, str):
             return [Message("user", self.input)]
         found: list[Message] = []
+        last = last_asked([item.role for item in self.input])
         for number, item in enumerate(self.input):
-            message = _message(item, f"input.{number}")
+            message = _message(item, f"input.{number}", number < last)
             if found and found[-1].role == message.role == "assistant" and not (found[-1].content and message.content):
                 found[-1] = found[-1].joined(message)
             else:
@@ -104,12 +105,12 @@ class ResponsesRequest(ReplyFields):
         return {**found, field: Grammar("json_schema", json.dumps(form.json_schema))}
 
 
-def _message(item: InputItem, where: str) -> Message:
+def _message(item: InputItem, where: str, earlier: bool) -> Message:
     if item.type == "function_call":
         name = full_name(item.namespace, item.name)
         return Message("assistant", "", tool_calls=(ToolCall(item.call_id, name, item.arguments or "{}"),))
     if item.type == "function_call_output":
-        return Message("tool", text_of(item.output, f"{where}.output"), tool_call_id=item.call_id)
+        return Message("tool", text_of(item.output, f"{where}.output", earlier=True), tool_call_id=item.call_id)
     if item.type == "reasoning":
         parts = (item.content if isinstance(item.content, list) else None) or item.summary or []
         kinds = ("reasoning_text", "summary_text")
@@ -118,7 +119,10 @@ def _message(item: InputItem, where: str) -> Message:
         what = f"role {item.role}" if item.type == "message" else f"type {item.type}"
         raise ApiError(400, f"{where}: items of {what} are not supported by specchat serve.", where)
     role = ROLES[item.role]
-    return Message(role, (system_text if role == "system" else text_of)(item.content, f"{where}.content"))
+    where = f"{where}.content"
+    if role == "system":
+        return Message(role, system_text(item.content, where))
+    return Message(role, text_of(item.content, where, earlier=earlier))
 
 
 async def responses(served: Served, client: str, request: Request, body: Any) -> Response:

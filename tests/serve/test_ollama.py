@@ -115,6 +115,16 @@ async def test_prompts_are_answered_filled_in_or_taken_as_they_are(engine: FakeE
             assert (found.status_code, list(found.json())) == (400, ["error"])
 
 
+async def test_pictures_are_named_where_a_chat_goes_on(engine: FakeEngine) -> None:
+    shown = {"role": "user", "content": "This?", "images": ["x"]}
+    async with serving(engine) as server:
+        assert (await post(server, "api/chat", messages=[shown])).status_code == 400
+        assert (
+            await post(server, "api/chat", messages=[shown, {"role": "assistant", "content": "No."}, *HI])
+        ).is_success
+        assert requested(engine).messages[0].content == "This?\n[image left out: this model reads text alone]"
+
+
 async def test_a_failure_is_the_last_line(engine: FakeEngine) -> None:
     async with serving(engine) as server:
         engine.fail_reply("memory", "out of memory")
