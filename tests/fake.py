@@ -33,6 +33,7 @@ from specchat.engine.protocol.pair import (
     TargetFacts,
     TemplateFacts,
 )
+from specchat.engine.protocol.raw_prompt import text_of
 from specchat.engine.protocol.requests import Cancel, Change, Count, Generate, Load, Request, Shutdown
 from specchat.engine.protocol.stats import Stats
 from specchat.engine.reply.context_policy import fit
@@ -158,8 +159,7 @@ class FakeEngine:
                 self._waiting.append(request)
                 self._begin()
             case Count():
-                tokens, dropped = self._prompt(request)
-                self._ready.append(Counted(request.id, tokens, self.info.context, dropped))
+                self._ready.append(self._counted(request))
             case Change() if self._running(request.id):
                 self._change(request)
             case Cancel() if self._running(request.id):
@@ -221,6 +221,17 @@ class FakeEngine:
             self._ready.append(Failed(None, *self._load_failures.popleft()))
         else:
             self._ready.append(Loaded(replace(self.info, id=request.pair.id, name=request.pair.name)))
+
+    def _counted(self, request: Count) -> Counted:
+        tokens, dropped = self._prompt(request)
+        counted = Counted(request.id, tokens, self.info.context, dropped)
+        if not request.tokens:
+            return counted
+        raw, shown = request.raw, "".join(f"<{message.role}>{message.content}" for message in request.messages)
+        if isinstance(raw, tuple):
+            return replace(counted, tokens=len(raw), token_ids=raw, text="".join(f" {token}" for token in raw))
+        tokens = count(raw) if isinstance(raw, str) and raw else tokens
+        return replace(counted, tokens=tokens, token_ids=tuple(range(tokens)), text=shown or text_of(raw))
 
     def _prompt(self, request: Generate | Count) -> tuple[int, int]:
         """Tokens of the prompt, and messages dropped; a prompt that is still too long is not refused."""

@@ -3,6 +3,7 @@
 import asyncio
 import os
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -13,10 +14,37 @@ from specchat.cli.exit_codes import ExitCode
 from specchat.cli.options import DECODING_OPTIONS, PAIR_OPTIONS, with_options
 from specchat.cli.output import Output, Problem, reports_errors
 from specchat.cli.wishes import Wishes
+from specchat.config.catalog import Pair
+from specchat.engine.backends import DEFAULT_BACKEND
 from specchat.installing import install_command
 
 KEY_VARIABLE = "SPECCHAT_SERVE_KEY"
 PORT = 8642
+LEAST_CONTEXT = 256
+
+
+class ContextLength(click.ParamType[int]):
+    """A number of tokens; "auto" is 0."""
+
+    name = "tokens"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        return 0 if value == "auto" else click.IntRange(LEAST_CONTEXT).convert(value, param, ctx)
+
+
+def with_context(pair: Pair, tokens: int | None) -> Pair:
+    """The pair with a context of so many tokens; 0: as many as fit the memory.
+
+    Raises:
+        click.UsageError: a server elsewhere runs it, or another program than specchat's own decoder for 0.
+    """
+    if tokens is None:
+        return pair
+    if pair.spec.target.server is not None or (not tokens and pair.spec.backend != DEFAULT_BACKEND):
+        kind = "" if tokens else " auto"
+        words = f"--context-length{kind} is of models that {'this machine' if tokens else 'specchat itself'} runs"
+        raise click.UsageError(f'{words}, not of pair "{pair.id}".')
+    return replace(pair, spec=replace(pair.spec, context=tokens or None, long_context=not tokens))
 
 
 @click.command()
@@ -24,15 +52,21 @@ PORT = 8642
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="Listen at this port; 0 picks one."
 )
+@click.option(
+    "--context-length",
+    type=ContextLength(),
+    metavar="TOKENS|auto",
+    help="Tokens of a chat with its reply; auto: as many as fit the memory.  [default: as models.toml says, or 8192]",
+)
 @with_options(PAIR_OPTIONS, DECODING_OPTIONS)
 @reports_errors
-def serve(host: str, port: int, **options: Any) -> None:
-    """Answer OpenAI's and Anthropic's clients with a pair.
+def serve(host: str, port: int, context_length: int | None, **options: Any) -> None:
+    """Answer clients of OpenAI, Anthropic, Ollama and llama.cpp with a pair.
 
     \b
     POST /v1/chat/completions   POST /v1/messages   GET /v1/models
-    POST /v1/responses          POST /tokenize      GET /metrics
-    POST /v1/completions                            GET /health
+    POST /v1/responses          POST /api/chat      GET /metrics
+    POST /v1/completions        POST /infill        GET /health
 
     The engine is the one that the app uses. Other machines reach it only with --host, and then need the key in
     SPECCHAT_SERVE_KEY. Options are the defaults of requests, which may have strategy, draft_length and acceptance.
@@ -56,7 +90,7 @@ def serve(host: str, port: int, **options: Any) -> None:
         raise click.UsageError(f"Other machines can reach {host}: set {KEY_VARIABLE} to a key that they have to send.")
     wishes = Wishes.of(options)
     prepared = prepare(wishes)
-    pair = ready(prepared.pair, wishes.models)
+    pair = with_context(ready(prepared.pair, wishes.models), context_length)
     try:
         here = listening.listen(host, port)
     except OSError as error:

@@ -14,6 +14,7 @@ from specchat.engine.grammar.compiler import Grammars
 from specchat.engine.protocol.events import Changed, Counted, Event, Finished, PromptProgress, Started
 from specchat.engine.protocol.options import Speculation
 from specchat.engine.protocol.pair import LoadFacts, PairInfo, PairNotes, PairSpec, TemplateFacts
+from specchat.engine.protocol.raw_prompt import text_of
 from specchat.engine.protocol.requests import Count, Generate
 from specchat.engine.reply.context_policy import longest
 from specchat.engine.reply.control import UNCONTROLLED, Control
@@ -23,6 +24,7 @@ from specchat.engine.reply.plain_speed import PlainSpeed
 from specchat.engine.reply.prompts import Prompts
 from specchat.engine.reply.read_ahead import ReadAhead, reader
 from specchat.engine.reply.reply import ReplyInProgress, longest_draft
+from specchat.engine.reply.scoring import ScoringReader
 from specchat.engine.runners.runner import Runner
 from specchat.engine.text.habits import habits
 from specchat.engine.text.tokenizer import Tokenizer
@@ -104,8 +106,10 @@ class Session:
         if request.limits.context == "refuse":
             self._refuse_length(request)
         prompt = self._prompts.prompt(request)
-        ids = tuple(prompt.tokens) if request.tokens else ()
-        return Counted(request.id, len(prompt.tokens), self.info.context, prompt.dropped, ids)
+        counted = Counted(request.id, len(prompt.tokens), self.info.context, prompt.dropped)
+        if not request.tokens:
+            return counted
+        return replace(counted, token_ids=tuple(prompt.tokens), text=self.tokenizer.named(prompt.tokens))
 
     def generate(self, request: Generate, control: Control = UNCONTROLLED) -> Iterator[Event]:
         """Answer a chat: Started, then Step and Changed events, then Finished.
@@ -140,8 +144,9 @@ class Session:
         self._hold(reply)
         if request.cold:
             self.forget()
-        reused = reply.meter.reused_tokens = self.target.rewind(prompt)
-        cancelled, changes = yield from self._read(reply, control)
+        scoring = ScoringReader(self.runner, request.logprobs or 0) if request.scored else None
+        reused = reply.meter.reused_tokens = self.target.rewind(prompt) if scoring is None else 0
+        cancelled, changes = yield from self._read(reply, control, scoring)
         yield Started(
             request.id,
             len(prompt),
@@ -151,6 +156,7 @@ class Session:
             request.prefill,
             dropped,
             1e3 * (perf_counter() - started),
+            scoring.logprobs(prompt, self.tokenizer) if scoring is not None else (),
         )
         if cancelled:
             yield reply.finished("cancelled")
@@ -171,19 +177,22 @@ class Session:
         self.runner.earlier.hidden = reply.request.cold
         return True
 
-    def _read(self, reply: ReplyInProgress, control: Control) -> Generator[Event, None, tuple[bool, list[Changed]]]:
+    def _read(
+        self, reply: ReplyInProgress, control: Control, scoring: ScoringReader | None
+    ) -> Generator[Event, None, tuple[bool, list[Changed]]]:
         """Read the prompt, in parts; return True if the reply was cancelled meanwhile, and its changes."""
         prompt, free_cores, changes = reply.prompt, self.runner.free_cores, list[Changed]()
         self._begin_drafts(reply, prompt)
         room, most = self.info.context - len(prompt), reply.request.limits.max_tokens
         limit = draft_limit(self.runner.executor, longest_draft(reply.speculation), room, most)
         draft = reader(self.drafters, reply.speculation.strategy, prompt, limit, free_cores)
+        fill = self.target.fill if scoring is None else scoring.fill
         reading, cancelled = True, False
         while reading:
             until = perf_counter() + PART_S
             with ReadAhead(draft, prompt, free_cores) as ahead:
                 # After a change the new drafter reads what it needs.
-                while reading := not cancelled and (self.target.fill(prompt) or (not changes and ahead.fill())):
+                while reading := not cancelled and (fill(prompt) or (not changes and ahead.fill())):
                     cancelled, more = reply.listen(control)
                     changes += more
                     if perf_counter() > until:
@@ -238,7 +247,7 @@ class Session:
     def _refuse_length(self, request: Generate | Count) -> None:
         """Raises ContextError for a text that cannot fit, before it is split into tokens: megabytes take seconds."""
         sent = request.messages if request.limits.context == "refuse" else request.messages[-1:]
-        characters = len(request.raw) + sum(len(message.content) for message in sent)
+        characters = len(text_of(request.raw)) + sum(len(message.content) for message in sent)
         least = characters // self.tokenizer.longest if self.tokenizer.longest else 0
         if least >= self.info.context:
             raise self._too_long("This chat", f"at least {least:,}", request)
@@ -250,7 +259,7 @@ class Session:
         )
 
     def _ends(self, request: Generate) -> frozenset[int]:
-        return frozenset() if request.limits.ignore_eos else self.eos
+        return frozenset() if request.limits.ignore_eos else self.eos | self._prompts.ends(request)
 
     def _check(self, speculation: Speculation) -> None:
         status = next((s for s in self.info.strategies if s.name == speculation.strategy), None)

@@ -200,6 +200,7 @@ class _Worker:
         self._link = self._undrafted = None
 
     async def _generate(self, request: Generate) -> None:
+        _refuse_raw(request)
         if request.id in self._cancelled:
             self._cancelled.discard(request.id)
             self._put(Finished.unbegun(request))
@@ -208,6 +209,7 @@ class _Worker:
         await RemoteReply(link.connection, link.found, request, self._put).write()
 
     async def _count(self, request: Count) -> None:
+        _refuse_raw(request)
         link = self._there()
         found = link.found
         if self._running is not None and self._running[0] is request:
@@ -236,6 +238,13 @@ class _Worker:
             root = self._undrafted.connection.root
             raise ServerError(f"{root}, which plain names, drafts too. Start it without drafting.", "request")
         return self._undrafted
+
+
+def _refuse_raw(request: Generate | Count) -> None:
+    if request.raw:
+        raise ServerError(
+            "A pair on a server elsewhere answers chats alone. Send messages instead of a prompt.", "request"
+        )
 
 
 def _info(pair: PairSpec, link: FoundServer, seconds: float) -> PairInfo:

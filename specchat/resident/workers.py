@@ -22,6 +22,7 @@ from specchat.engine.protocol.events import (
     Started,
 )
 from specchat.engine.protocol.pair import PairInfo, PairSpec
+from specchat.engine.protocol.raw_prompt import text_of
 from specchat.engine.protocol.requests import Cancel, Count, Generate, Load, Request, Watch
 
 MAX_WAITING = 64
@@ -290,5 +291,5 @@ class SharedWorker:
 
 
 def _shortened(request: Generate) -> str:
-    text = request.messages[-1].content if request.messages else request.raw
+    text = request.messages[-1].content if request.messages else text_of(request.raw)
     return one_line(text[: 4 * MAX_PROMPT_CHARS], MAX_PROMPT_CHARS)

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import aclosing
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -17,10 +17,22 @@ LEFT_OUT = "x-specchat-left-out-tools"
 
 
 class ApiWriter(Protocol):
-    """Writes one reply in an API's words: server-sent events as it grows, and its body once it has ended."""
+    """Writes replies in an API's words: parts of a stream as they grow, and their body once all have ended."""
 
-    alive: ClassVar[str]
-    """Keeps a client waiting that gets nothing else."""
+    @property
+    def alive(self) -> str:
+        """A part that keeps a client waiting which gets nothing else."""
+        ...
+
+    @property
+    def media(self) -> str:
+        """The type of a stream."""
+        ...
+
+    @property
+    def replies(self) -> int:
+        """Replies to one request, one after the other."""
+        ...
 
     def begin(self, event: Started) -> str: ...
     def step(self, event: Step) -> str: ...
@@ -28,7 +40,7 @@ class ApiWriter(Protocol):
     def failed(self, error: ApiError) -> str: ...
 
     def body(self, event: Finished) -> dict[str, Any]:
-        """The whole reply, after `end`."""
+        """All replies, after the `end` of the last one."""
         ...
 
 
@@ -47,25 +59,27 @@ async def respond(
         return JSONResponse(await sse.while_connected(request, whole(writer, events)), headers=headers)
     first = await sse.while_connected(request, anext(events))
     headers |= sse.HEADERS
-    return StreamingResponse(chunks(writer, first, events), media_type="text/event-stream", headers=headers)
+    return StreamingResponse(chunks(writer, first, events), media_type=writer.media, headers=headers)
 
 
 async def whole(writer: ApiWriter, events: ReplyEvents) -> dict[str, Any]:
-    """The body of a reply.
+    """The body of all replies.
 
     Raises:
         ApiError: the engine failed or ended.
     """
     async with aclosing(events):
+        ended = 0
         async for some in events:
             _written(writer, some)
-            if some and isinstance(last := some[-1], Finished):
+            ended += sum(isinstance(event, Finished) for event in some)
+            if ended == writer.replies and isinstance(last := some[-1], Finished):
                 return writer.body(last)
     raise ApiError(503, "The engine ended.")
 
 
 async def chunks(writer: ApiWriter, first: list[ReplyEvent], events: ReplyEvents) -> AsyncIterator[str]:
-    """The reply as server-sent events; those that come together are sent together."""
+    """The replies as a stream; events that come together are sent together."""
     async with aclosing(events):
         try:
             yield _written(writer, first) or writer.alive

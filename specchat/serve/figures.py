@@ -1,5 +1,6 @@
 """A reply's figures as other servers name them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,14 @@ def usage(stats: Stats) -> dict[str, Any]:
             "accepted_prediction_tokens": stats.num_accepted_draft_tokens,
             "rejected_prediction_tokens": stats.num_draft_tokens - stats.num_accepted_draft_tokens,
         },
+    }
+
+
+def added(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """The sums of two usages."""
+    return {
+        name: added(value, other[name]) if isinstance(value, dict) else value + other[name]
+        for name, value in one.items()
     }
 
 
@@ -51,7 +60,7 @@ def metrics(event: Finished) -> dict[str, Any]:
 
 @dataclass
 class Timings:
-    """llama.cpp's `timings` of a reply so far."""
+    """llama.cpp's `timings` of replies so far."""
 
     cached: int = 0
     prompt: int = 0
@@ -62,10 +71,11 @@ class Timings:
     accepted: int = 0
 
     def add(self, event: Started | Step | Finished) -> None:
-        """Count an event of the reply."""
+        """Count an event of a reply."""
         if isinstance(event, Started):
-            self.cached, self.prompt_ms = event.reused, event.prompt_ms
-            self.prompt = event.prompt_tokens - event.reused
+            self.cached += event.reused
+            self.prompt_ms += event.prompt_ms
+            self.prompt += event.prompt_tokens - event.reused
         elif isinstance(event, Step):
             self.predicted += event.emitted
             self.predicted_ms += event.milliseconds

@@ -2,17 +2,20 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from functools import partial
 
 from specchat.config.catalog import Pair
 from specchat.engine.protocol.events import Counted, Event, Failed, Finished, Started, Step
 from specchat.engine.protocol.options import Grammar, Limits
 from specchat.engine.protocol.pair import PairInfo
+from specchat.engine.protocol.raw_prompt import RawPrompt
 from specchat.engine.protocol.requests import Cancel, Count, Generate
 from specchat.serve.errors import ApiError, without_folders
 from specchat.serve.fields import Chat, ReplyFields
+from specchat.serve.kept_responses import KeptResponses
 from specchat.serve.metrics import Metrics
 from specchat.serve.queue import FairQueue
 from specchat.service.chat_service import ChatService
@@ -21,8 +24,22 @@ ReplyEvent = Started | Step | Finished
 ReplyEvents = AsyncGenerator[list[ReplyEvent], None]
 Make = Callable[[int], Generate]
 NO_CHAT = Chat(())
+MAX_REPLIES = 128
+"""Replies to one request."""
 QUIET_S = 10.0
 """Seconds after which a client that waits hears that its request is alive: many give up at five minutes of silence."""
+
+
+def several(make: partial[Generate], number: int) -> list[Make]:
+    """Requests for a `number` of replies to one prompt; each has the seed after that of the one before.
+
+    Raises:
+        ApiError: they are too many.
+    """
+    if number > MAX_REPLIES:
+        raise ApiError(400, f"n: at most {MAX_REPLIES} replies can be asked for.", "n")
+    drawn = make.keywords["sampling"]
+    return [partial(make, sampling=replace(drawn, seed=(drawn.seed + each) % 2**63)) for each in range(number)]
 
 
 class Served:
@@ -30,10 +47,13 @@ class Served:
 
     def __init__(self, service: ChatService, pair: Pair) -> None:
         self.pair = pair
+        self.begun = int(time.time())
+        """The start, in seconds since 1970."""
         self.usual = service.preferences.settings(pair)
         """Settings of requests that leave them open."""
         self.queue = FairQueue()
         self.metrics = Metrics(pair.id, self.queue)
+        self.responses = KeptResponses()
         self._service = service
 
     def loaded(self) -> PairInfo:
@@ -81,6 +101,13 @@ class Served:
             answering.cancel()
             await asyncio.wait([answering])
 
+    async def replies(self, client: str, makes: Sequence[Make]) -> ReplyEvents:
+        """The events of several replies, one after the other; raises as `reply` does."""
+        for make in makes:
+            async with aclosing(self.reply(client, make)) as events:
+                async for some in events:
+                    yield some
+
     async def _answer(
         self, client: str, make: Make, deliver: Callable[[list[ReplyEvent] | Exception | None], None]
     ) -> None:
@@ -106,11 +133,12 @@ class Served:
         self,
         wanted: ReplyFields,
         chat: Chat = NO_CHAT,
-        raw: str = "",
+        raw: RawPrompt = "",
         grammar: Grammar | None = None,
         logprobs: int | None = None,
-    ) -> Make:
-        """A request for a reply to a chat, or to a `raw` prompt.
+        scored: bool = False,
+    ) -> partial[Generate]:
+        """A request for a reply to a chat, or to a `raw` prompt; `scored` see `Generate`.
 
         Raises:
             ApiError: a field cannot be used.
@@ -128,9 +156,10 @@ class Served:
             tools=chat.use.tools,
             tool_choice=chat.use.choice,
             logprobs=logprobs,
+            scored=scored,
         )
 
-    async def count(self, wanted: ReplyFields, chat: Chat = NO_CHAT, raw: str = "") -> Counted:
+    async def count(self, wanted: ReplyFields, chat: Chat = NO_CHAT, raw: RawPrompt = "") -> Counted:
         """The prompt of a chat, or a `raw` one, as tokens.
 
         Raises:

@@ -17,8 +17,8 @@ from specchat.serve.fields import Chat
 from specchat.serve.logprobs import ChatLogprobs
 from specchat.serve.runs import Runs
 
-Keep = Callable[[str, Message], None]
-"""Keeps a reply under the id of its response."""
+Keep = Callable[[dict[str, Any], Message], None]
+"""Keeps a response and its reply."""
 _ECHOED: Mapping[str, Any] = {
     "instructions": None,
     "max_output_tokens": None,
@@ -61,6 +61,8 @@ class ResponseWriter:
     """Writes a reply as a response: reasoning, a message and calls are its output items."""
 
     alive: ClassVar[str] = sse.ALIVE
+    media: ClassVar[str] = sse.MEDIA
+    replies = 1
 
     def __init__(self, body: Mapping[str, Any], chat: Chat, keep: Keep) -> None:
         """`body` is the request's; `keep` gets the reply once it has ended.
@@ -103,8 +105,8 @@ class ResponseWriter:
         if not self._output:
             self._output.append(_text_item("answer", "completed", [_part("answer", "")]))
         calls = self._chat.use.passed_on(event.written.tool_calls)
-        self._keep(self._head["id"], replace(event.written.message, tool_calls=calls))
         body = self.body(event)
+        self._keep(body, replace(event.written.message, tool_calls=calls))
         return "".join([*parts, self._event(f"response.{body['status']}", response=body)])
 
     def failed(self, error: ApiError) -> str:

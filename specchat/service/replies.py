@@ -145,9 +145,8 @@ class Replies:
 
     def save(self) -> None:
         """Save the text so far, twice a second."""
-        self._saving.written(
-            (running.chat, running.reply) for running in self._running if running.reply.state == "writing"
-        )
+        if writing := [(each.chat, each.reply) for each in self._running if each.reply.state == "writing"]:
+            self._saving.written(writing)
 
     def _by_id(self, reply: int | None) -> Running | None:
         return next((running for running in self._running if running.reply.id == reply), None)

@@ -10,12 +10,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import click
 import httpx2
 import pytest
 from tokenizers import Tokenizer
 
 from specchat.cli.exit_codes import ExitCode
+from specchat.cli.serve import ContextLength, with_context
+from specchat.config.catalog import Pair
 from specchat.config.paths import demo_model
+from specchat.engine.protocol.pair import ModelSource, PairSpec, Server
 from specchat.installing import install_command
 from tests.cli.conftest import Run
 
@@ -50,6 +54,24 @@ def test_a_port_that_is_taken_is_said(run: Run) -> None:
         result = run("serve", "--port", str(taken.getsockname()[1]))
     assert result.exit_code == ExitCode.USAGE
     assert "Nothing can listen at 127.0.0.1" in result.stderr
+
+
+@pytest.mark.parametrize(("wanted", "expected"), [(None, (None, False)), (512, (512, False)), (0, (None, True))])
+def test_a_context_is_that_of_the_command_line(wanted: int | None, expected: tuple[int | None, bool]) -> None:
+    here = ModelSource(path="/nowhere")
+    spec = with_context(Pair(PairSpec("p", "P", here)), wanted).spec
+    assert (spec.context, spec.long_context) == expected
+    elsewhere = PairSpec("p", "P", ModelSource(server=Server("http://127.0.0.1:1")), backend="remote")
+    if wanted is not None:
+        with pytest.raises(click.UsageError, match="--context-length"):
+            with_context(Pair(elsewhere), wanted)
+
+
+def test_a_context_is_a_number_or_auto() -> None:
+    assert [ContextLength().convert(value, None, None) for value in ("auto", "4096")] == [0, 4096]
+    for wrong in ("many", "7"):
+        with pytest.raises(click.BadParameter):
+            ContextLength().convert(wrong, None, None)
 
 
 def test_missing_packages_are_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ BAD: list[tuple[Any, str]] = [
     ({**GOOD, "temperature": -1}, "temperature"),
     ({**GOOD, "temperature": "hot"}, "temperature"),
     ({**GOOD, "max_tokens": 0}, "max_tokens"),
-    ({**GOOD, "n": 2}, "n is not supported"),
+    ({**GOOD, "n": 129}, "n: at most 128"),
     ({**GOOD, "functions": [{"name": "look"}]}, "functions is not supported by specchat serve: give them as tools"),
     ({**GOOD, "web_search_options": {}}, "web_search_options is not supported"),
     ({**GOOD, "logit_bias": {"fox": 1}}, "logit_bias.fox: Input"),

@@ -54,6 +54,9 @@ async def test_a_count_waits_for_no_reply() -> None:
         remote.send(Count(5, (Message("user", "hi"),)))
         events = await asyncio.to_thread(chatting.until, Counted, Finished, Failed)
         assert (type(events[-1]), events[-1].id) == (Counted, 5), events[-1]
+        remote.send(Count(6, (), raw="Once"))
+        events = await asyncio.to_thread(chatting.until, Counted, Finished, Failed)
+        assert (type(events[-1]), events[-1].id) == (Failed, 6), events[-1]
         remote.close()
 
 

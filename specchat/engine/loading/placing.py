@@ -34,10 +34,13 @@ def placed(pair: PairSpec, target: Checkpoint, draft: Checkpoint | None, bar: Ba
         KernelsUnsupported: the kernels do not run on the GPU, and torch does.
         GpuLost: the GPU failed.
     """
-    context = context_of(target.config, pair.context)
     threads = CORES if compiled.likely_available() else 0
     machine = devices.this_machine(pair)
     _check_gpu_runs(pair, machine, target.config)
+    if pair.long_context:
+        context = devices.longest_context(pair, target, draft, machine, threads)
+    else:
+        context = context_of(target.config, pair.context)
     placement = place(pair, target, draft, context, machine, threads)
     if placement.plan.target.place == "cuda" and torch.cuda.is_available():
         _check_kernels(pair, bar)

@@ -26,10 +26,10 @@ class OpenReply:
     events: Iterator[Event]
     begun: bool = False
 
-    @property
-    def alone(self) -> bool:
-        """True for a reply whose speed is compared with others'."""
-        return self.request.cold
+
+def _alone(request: Generate) -> bool:
+    """True for a reply whose speed is compared with others', and for one whose prompt has to be read in one go."""
+    return request.cold or request.scored
 
 
 class Turns:
@@ -48,8 +48,8 @@ class Turns:
 
     def may_begin(self, request: Generate) -> bool:
         """Return True if a reply may begin beside those that are written."""
-        alone = request.cold or any(reply.alone for reply in self._replies)
-        return not self._replies or (len(self._replies) < AT_ONCE and not alone)
+        some = len(self._replies) < AT_ONCE and not any(_alone(reply.request) for reply in self._replies)
+        return not self._replies or (some and not _alone(request))
 
     def add(self, request: Generate, events: Iterator[Event]) -> None:
         """Add a reply, whose turn is next but for those that have not begun either."""

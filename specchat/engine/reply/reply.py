@@ -19,6 +19,7 @@ from specchat.engine.protocol.tally import Tally
 from specchat.engine.reply.control import Control
 from specchat.engine.reply.pieces import ReplyText
 from specchat.engine.reply.prompts import PromptTokens, written
+from specchat.engine.reply.scoring import token_logprob
 from specchat.engine.runners.runner import Runner
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 from specchat.engine.text.tokenizer import Tokenizer
@@ -200,12 +201,11 @@ class ReplyInProgress:
         return tuple(replace(drafts[node - 1], parent=place[outcome.parents[node - 1]]) for node in order)
 
     def _logprobs(self, outcome: StepOutcome, taken: int) -> tuple[TokenLogprob, ...]:
-        """Log-probabilities of the first `taken` tokens, without an end-of-text token."""
-        text_of = self._tokenizer.text_of
+        """Log-probabilities of the first `taken` tokens; an end-of-text token has one where the prompt has."""
         return tuple(
-            TokenLogprob(text_of(token), value, tuple((text_of(other), logprob) for other, logprob in top))
-            for token, value, top in outcome.logprobs[:taken]
-            if token not in self._ends
+            token_logprob(one, self._tokenizer.text_of)
+            for one in outcome.logprobs[:taken]
+            if self.request.scored or one.token not in self._ends
         )
 
     def _repeated(self) -> int:

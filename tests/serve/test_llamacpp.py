@@ -1,0 +1,93 @@
+"""Endpoints of llama.cpp's server, by the fields of its own recorded answers."""
+
+import json
+from typing import Any
+
+import httpx2
+
+from specchat.engine.protocol.options import Message
+from specchat.engine.protocol.raw_prompt import FillIn
+from tests.fake import INFO, FakeEngine
+from tests.serve.conftest import SOON_S, Server, serving
+from tests.serve.test_clients import TEXT, requested
+
+LAST = ("id_slot", "model", "tokens_predicted", "tokens_evaluated", "generation_settings", "stop_type", "timings")
+
+
+async def post(server: Server, path: str, **body: Any) -> httpx2.Response:
+    async with httpx2.AsyncClient(timeout=SOON_S) as client:
+        return await client.post(f"{server.url}/{path}", json=body)
+
+
+async def page(server: Server, path: str) -> Any:
+    async with httpx2.AsyncClient(timeout=SOON_S) as client:
+        return (await client.get(f"{server.url}/{path}")).json()
+
+
+async def test_a_prompt_is_completed_whole_and_as_a_stream(engine: FakeEngine) -> None:
+    body = {"prompt": "Once", "n_predict": 40, "temperature": 0.5, "stop": ["fin"], "cache_prompt": True, "n_probs": 0}
+    async with serving(engine) as server:
+        whole = (await post(server, "completion", **body, return_tokens=True)).json()
+        request = requested(engine)
+        assert (request.raw, request.limits.max_tokens, request.limits.stop) == ("Once", 40, ("fin",))
+        streamed = await post(server, "completion", **body, stream=True, timings_per_token=True)
+        assert (await post(server, "completion", prompt=[5, 6], n_predict=0)).status_code == 200
+        assert (requested(engine).raw, requested(engine).limits.max_tokens) == ((5, 6), 0)
+        await post(server, "completion", prompt="Once")
+        assert requested(engine).limits.max_tokens is None
+        for wrong in ({"prompt": ""}, {**body, "n_probs": 3}, {**body, "stream": True, "return_tokens": True}):
+            assert (await post(server, "completion", **wrong)).status_code == 400
+    assert (whole["content"], whole["stop"], whole["stop_type"]) == (TEXT, True, "eos")
+    assert all(name in whole for name in LAST)
+    assert len(whole["tokens"]) == whole["tokens_predicted"] == whole["timings"]["predicted_n"]
+    assert whole["generation_settings"]["n_predict"] == 40
+    *chunks, last = [json.loads(line[6:]) for line in streamed.text.splitlines() if line]
+    assert "".join(chunk["content"] for chunk in chunks) == TEXT
+    assert [chunk["stop"] for chunk in (*chunks[:1], last)] == [False, True]
+    assert chunks[-1]["tokens_predicted"] == last["tokens_predicted"] == whole["tokens_predicted"]
+    assert "timings" in chunks[0]
+    assert last["content"] == ""
+
+
+async def test_code_is_filled_in_as_editors_ask(engine: FakeEngine) -> None:
+    body = {
+        "id_slot": 0,
+        "input_prefix": "def f(\n",
+        "input_suffix": ")\n",
+        "input_extra": [{"text": "A = 1", "filename": "a.py", "time": 17}, {"text": "B"}],
+        "prompt": "    x",
+        "n_predict": 128,
+        "top_k": 40,
+        "samplers": ["top_k", "infill"],
+        "t_max_predict_ms": 500,
+        "response_fields": ["content"],
+    }
+    async with serving(engine) as server:
+        found = await post(server, "infill", **body)
+        assert (found.status_code, found.json()["content"]) == (200, TEXT)
+        assert requested(engine).raw == FillIn("def f(\n    x", ")\n", (("a.py", "A = 1"), ("tmp", "B")))
+        for wrong in ({"input_prefix": "", "input_suffix": ""}, {"input_prefix": "a"}):
+            assert (await post(server, "infill", **wrong)).status_code == 400
+
+
+async def test_tokens_and_templates_are_told(engine: FakeEngine) -> None:
+    chat = [{"role": "user", "content": "one two"}]
+    async with serving(engine) as server:
+        assert (await post(server, "tokenize", content="one two")).json()["tokens"] == [0, 1]
+        assert (await post(server, "tokenize", messages=chat)).json()["count"] == 2
+        assert (await post(server, "tokenize", content="")).json()["tokens"] == []
+        assert (await post(server, "tokenize", content="x", with_pieces=True)).status_code == 400
+        assert (await post(server, "detokenize", tokens=[4, 5])).json()["content"] == " 4 5"
+        assert (await post(server, "detokenize", tokens=[])).json()["content"] == ""
+        assert (await post(server, "apply-template", messages=chat)).json() == {"prompt": "<user>one two"}
+        assert engine.requests[-1].messages == (Message("user", "one two"),)  # type: ignore[union-attr]
+
+
+async def test_the_server_tells_its_properties(engine: FakeEngine) -> None:
+    async with serving(engine) as server:
+        props = await page(server, "props")
+        assert props["default_generation_settings"]["n_ctx"] == INFO.context
+        assert (props["modalities"]["vision"], props["total_slots"]) == (False, 1)
+        assert await page(server, "slots") == [
+            {"id": 0, "n_ctx": INFO.context, "speculative": True, "is_processing": False}
+        ]
