@@ -11,6 +11,8 @@ from specchat.engine.decoding.step import draft_limit
 from specchat.engine.drafters.parts import backquotes
 from specchat.engine.errors import ContextError, EngineError
 from specchat.engine.grammar.compiler import Grammars
+from specchat.engine.prefixes.bounds import Bounds
+from specchat.engine.prefixes.shelf import Shelf
 from specchat.engine.protocol.events import Changed, Counted, Event, Finished, Started
 from specchat.engine.protocol.options import Speculation
 from specchat.engine.protocol.pair import LoadFacts, PairInfo, PairNotes, PairSpec, TemplateFacts
@@ -56,6 +58,9 @@ class Session:
             ),
         )
         self._prompts = Prompts(tokenizer, runner.context, runner.vocab)
+        self.shelf = Shelf(Bounds.of().memory)
+        for cached in runner.caches.values():
+            self.shelf.add(cached)
         self._grammars = Grammars(tokenizer)
         self._speed = PlainSpeed(runner.executor.costs)
         self._learnt = Learnt.of(pair, runner.device)
@@ -130,6 +135,7 @@ class Session:
             held = None  # all of the reply would be written pass by pass, for calls that it may not make
         constraint = self._grammars.constraint(request, held, self._prompts.spans(request, built), eos)
         self.runner.earlier.hidden = request.cold
+        self.shelf.open = not request.cold
         if request.cold:
             self.forget()
         reused = self.target.rewind(prompt)
