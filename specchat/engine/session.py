@@ -11,6 +11,8 @@ from specchat.engine.decoding.step import draft_limit
 from specchat.engine.drafters.parts import backquotes
 from specchat.engine.errors import ContextError, EngineError
 from specchat.engine.grammar.compiler import Grammars
+from specchat.engine.prefixes.bounds import Bounds
+from specchat.engine.prefixes.shelf import Shelf
 from specchat.engine.protocol.events import Changed, Counted, Event, Finished, PromptProgress, Started
 from specchat.engine.protocol.options import Speculation
 from specchat.engine.protocol.pair import LoadFacts, PairInfo, PairNotes, PairSpec, TemplateFacts
@@ -61,6 +63,9 @@ class Session:
             ),
         )
         self._prompts = Prompts(tokenizer, runner.context, runner.vocab)
+        self.shelf = Shelf(Bounds.of().memory)
+        for cached in runner.caches.values():
+            self.shelf.add(cached)
         self._grammars = Grammars(tokenizer)
         self._speed = PlainSpeed(runner.executor.costs)
         self._held: ReplyInProgress | None = None
@@ -175,6 +180,7 @@ class Session:
             self._held.decoding.close()
         self._held = reply
         self.runner.earlier.hidden = reply.request.cold
+        self.shelf.open = not reply.request.cold
         return True
 
     def _read(
