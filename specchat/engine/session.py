@@ -66,6 +66,7 @@ class Session:
         self.shelf = Shelf(Bounds.of().memory)
         for cached in runner.caches.values():
             self.shelf.add(cached)
+        self.takes_turns = self.target.shelf is not None
         self._grammars = Grammars(tokenizer)
         self._speed = PlainSpeed(runner.executor.costs)
         self._held: ReplyInProgress | None = None

@@ -39,6 +39,7 @@ class ScriptedSession:
         self.info = info
         self.earlier = Earlier()
         self.cross_chat = CrossChatIndexer(self.earlier, encode)
+        self.takes_turns = True
 
     def count(self, request: Count) -> Counted:
         return Counted(request.id, words(request.messages), self.info.context)

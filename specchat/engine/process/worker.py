@@ -45,6 +45,8 @@ class WorkerSession(Protocol):
 
     info: PairInfo
     cross_chat: CrossChatIndexer
+    takes_turns: bool
+    """True if replies may take turns: what one loses to others is not read again each time."""
 
     def generate(self, request: Generate, control: Control) -> Iterator[Event]: ...
 
@@ -157,7 +159,8 @@ class Worker:
     def _may_begin(self, request: Waiting) -> bool:
         match request:
             case Generate():
-                return self._turns.may_begin(request)
+                apart = self._session is None or not self._session.takes_turns
+                return not (self._turns and apart) and self._turns.may_begin(request)
             case Load():
                 return not self._turns
             case _:
