@@ -174,6 +174,7 @@ def _launch(prepared: "Prepared", theme: str | None, keeps: bool, wishes: Wishes
             tools_file=paths.tools_file,
             live=LiveFiles(paths, models),
             remember=lambda key, value: save_setting(paths.settings_file, key, value),
+            notify=settings.notify or "auto",
             warnings=tuple(warnings),
         ),
         history=paths.prompt_history if keeps else None,

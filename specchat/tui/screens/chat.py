@@ -6,9 +6,11 @@ from typing import Any
 from textual import events, on
 from textual.binding import BindingsMap
 from textual.content import Content
+from textual.message import Message
 from textual.timer import Timer
 from textual.widgets import TextArea
 
+from specchat.clean import one_line
 from specchat.config.catalog import Catalog
 from specchat.engine.protocol.events import AwaitingClient
 from specchat.service.dispatch import Update, UpdateKind
@@ -36,6 +38,13 @@ from specchat.tui.widgets.welcome import Welcome
 
 class ChatScreen(ChatWindow):
     """Chats with the session. Its keys are those of all actions, in each place those that work there."""
+
+    class Unseen(Message):
+        """Something has ended while the terminal is not looked at; `words` say what."""
+
+        def __init__(self, words: str) -> None:
+            super().__init__()
+            self.words = words
 
     def __init__(self, session: AppSession, catalog: Catalog, history: PromptHistory, keys: Keys) -> None:
         super().__init__(session, catalog, history, keys)
@@ -87,9 +96,20 @@ class ChatScreen(ChatWindow):
                 self.chats.load_wanted()
             if update.kind in ("ended", "answered", "called"):
                 self.draw_chats()
+            self._tell_outside(update)
         self.session.make_way()
         self.queue.look()
         self.redraw()
+
+    def _tell_outside(self, update: Update) -> None:
+        """Have the terminal say that a reply has ended, or asks for a call, to someone who looks elsewhere."""
+        calling = self.session.calling
+        asks = update.kind == "called" and calling is not None and calling.asked is not None
+        if self.app.app_focus or not (asks or update.kind in ("ended", "answered")):
+            return
+        title = f"“{one_line(self.session.conversation.title, 40)}”"
+        words = update.message or (f"{title} asks for a call of a tool" if asks else f"{title} is answered")
+        self.post_message(self.Unseen(words))
 
     def redraw(self) -> None:
         super().redraw()
