@@ -10,6 +10,7 @@ from specchat.chat.store import Store
 from specchat.config.catalog import Pair
 from specchat.config.live import LiveFiles
 from specchat.config.presets import Preset
+from specchat.config.saved_prompts import SavedPrompts
 from specchat.config.themes import Theme
 from specchat.service.settings import Preferences
 from specchat.service.state import ServiceOptions
@@ -39,6 +40,7 @@ class UserConfig:
     """Saves a setting by key and value for the next start; raises an exception with a sentence where it cannot."""
     notify: Notify = "auto"
     """How the terminal tells of a reply that ends while one looks elsewhere."""
+    prompts: SavedPrompts = field(default_factory=SavedPrompts)
     warnings: tuple[str, ...] = ()
     """Sentences to show once the window is up, such as a theme file that could not be read."""
 

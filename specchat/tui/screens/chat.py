@@ -61,7 +61,7 @@ class ChatScreen(ChatWindow):
         self.tune_timer: Timer | None = None
         """Looks at the tune that runs beside the chat."""
         self._completer = Completer(
-            self.prompt, self.completions, keys.by_slash, self._values, lambda: self.status_row.region.y
+            self.prompt, self.completions, lambda: self.commands, self._values, lambda: self.status_row.region.y
         )
 
     def on_mount(self) -> None:
@@ -136,7 +136,7 @@ class ChatScreen(ChatWindow):
 
     async def _enter(self, text: str) -> None:
         if text.strip() and (command := await self._entered(text)) is not None:
-            await self.do(command.action.id, command.argument)
+            await self._run(command.action, command.argument)
 
     async def _entered(self, text: str) -> Command | None:
         """Send what was entered once the chat's own pair is there, or give the command it is."""
@@ -204,8 +204,10 @@ class ChatScreen(ChatWindow):
 
     async def do(self, action: str, argument: str = "") -> None:
         """Run one of the actions."""
-        run = self.keys.by_id[action].run
-        if run is not None and (waiting := run(self, argument)) is not None:
+        await self._run(self.keys.by_id[action], argument)
+
+    async def _run(self, action: Action[Any], argument: str) -> None:
+        if action.run is not None and (waiting := action.run(self, argument)) is not None:
             await waiting
 
     def _values(self, action: Action[Any]) -> Sequence[tuple[str, str]]:
