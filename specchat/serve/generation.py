@@ -68,11 +68,18 @@ class Served:
             raise ApiError(503, words)
         return pair.info
 
-    async def run(self) -> None:
-        """Load the pair, and deliver the engine's events until cancelled."""
+    async def run(self, show: Callable[[PairInfo | str], object] = lambda _: None) -> None:
+        """Load the pair, and deliver the engine's events until cancelled.
+
+        `show` gets what is loaded, or why it cannot be, whenever that changes.
+        """
         self._service.load(self.pair, self.usual)
+        shown: PairInfo | str = ""
         async for _ in self._service.updates():
-            pass
+            pair = self._service.loaded
+            if (known := pair.info or pair.error) != shown:
+                shown = known
+                show(known)
 
     async def reply(self, client: str, make: Make) -> ReplyEvents:
         """The events of a reply from Started to Finished, those that came together in a list.
