@@ -1,4 +1,4 @@
-"""The pair that is served: replies of one engine, one at a time, as async streams of events."""
+"""The pair that is served: replies of one engine, a few at once, as async streams of events."""
 
 import asyncio
 import time

@@ -1,7 +1,8 @@
-"""The engine process: takes requests from standard input, runs them one by one, writes events to standard output.
+"""The engine process: takes requests from standard input, runs them, and writes events to standard output.
 
-Cancel and Change reach the running reply between steps. A Count needs the tokenizer alone: a thread answers it then,
-unless a pair is to be loaded first. Everything else waits its turn. Saved chats enter the cross-chat n-gram cache while
+A few replies are written in turns (`turns.py`); further ones, and loads, wait until some or all have ended. Cancel and
+Change reach a reply between its steps. A Count needs the tokenizer alone: a thread answers it then, unless a pair is to
+be loaded first. Saved chats enter the cross-chat n-gram cache while
 no request waits. When the app goes away or sends Shutdown, the process ends at once, even during a step: it holds
 nothing to save. A GPU error leaves the process's CUDA context unusable, so it reports the error and ends. If that
 happens while a pair loads that may run elsewhere, the client lets a new process load it there.
@@ -31,6 +32,7 @@ from specchat.engine.fetch.file_state import file_state, state_once_loaded
 from specchat.engine.hardware import gpu_failure, out_of_memory
 from specchat.engine.hardware.gpu_record import FAILURES, GpuRecord
 from specchat.engine.process import wire
+from specchat.engine.process.turns import Turns
 from specchat.engine.protocol.events import Counted, Event, Failed, Finished, Loaded, Loading, Step
 from specchat.engine.protocol.pair import PairInfo, PairSpec
 from specchat.engine.protocol.requests import Cancel, Change, Count, Forget, Generate, Load, Remember, Request, Shutdown
@@ -49,6 +51,8 @@ class WorkerSession(Protocol):
     def count(self, request: Count) -> Counted: ...
 
 
+Waiting = Load | Generate | Count | Remember | Forget
+"""Requests that may have to wait."""
 Loader = Callable[[PairSpec, Callable[[Loading], None], Callable[[], None]], WorkerSession]
 """Loads a pair: reports progress to the second argument, and calls the third before it allocates memory."""
 
@@ -103,7 +107,8 @@ class Worker:
         self._events = events
         self._loader = loader
         self._log = log
-        self._inbox: SimpleQueue[Load | Generate | Count | Remember | Forget] = SimpleQueue()
+        self._inbox: SimpleQueue[Waiting] = SimpleQueue()
+        self._turns = Turns()
         self._counts: SimpleQueue[Count] = SimpleQueue()
         self._mailbox = Mailbox()
         self._writing, self._counting = Lock(), Lock()
@@ -122,11 +127,24 @@ class Worker:
         compiled.share_compilation()  # needs no torch
         with contextlib.suppress(Exception):  # reported when a pair is loaded
             self._find_loader()
+        waiting = deque[Waiting]()
         while True:
-            self._handle(self._next())
+            if not (self._turns or waiting):
+                self._digest()
+                waiting.append(self._inbox.get())
+            while not self._inbox.empty():
+                waiting.append(self._inbox.get())
+            while waiting and self._may_begin(waiting[0]):
+                request = waiting.popleft()
+                if isinstance(request, Generate):
+                    self._turns.add(request, self._reply(request))
+                else:
+                    self._handle(request)
+            if self._turns:
+                self._handle(self._turns.first)
 
-    def _next(self) -> Load | Generate | Count | Remember | Forget:
-        """Wait for the next request, and meanwhile fill the cross-chat n-gram cache.
+    def _digest(self) -> None:
+        """Fill the cross-chat n-gram cache until a request comes.
 
         The cache only helps to draft: after an error it continues once a request has been served.
         """
@@ -135,7 +153,15 @@ class Worker:
                 pass
         except Exception:
             traceback.print_exc()
-        return self._inbox.get()
+
+    def _may_begin(self, request: Waiting) -> bool:
+        match request:
+            case Generate():
+                return self._turns.may_begin(request)
+            case Load():
+                return not self._turns
+            case _:
+                return True
 
     def _read(self) -> None:
         for request in wire.read(self._requests):
@@ -172,7 +198,8 @@ class Worker:
         except OSError:
             _leave()
 
-    def _handle(self, request: Load | Generate | Count | Remember | Forget) -> None:
+    def _handle(self, request: Waiting) -> None:
+        """Run a request; of a reply one event."""
         if isinstance(request, Remember | Forget):
             self._remember(request)
             return
@@ -186,7 +213,8 @@ class Worker:
                         with self._counting:
                             self._loads -= 1
                 case Generate():
-                    self._generate(request)
+                    if (event := self._turns.next()) is not None:
+                        self._emit(event)
                 case Count():
                     self._emit(self._loaded().count(request))
         except gpu_failure.GpuLost as error:
@@ -228,14 +256,13 @@ class Worker:
         self._session = self._pair = None
         gc.collect()
 
-    def _generate(self, request: Generate) -> None:
+    def _reply(self, request: Generate) -> Iterator[Event]:
         try:
             session = self._loaded()
             if self._mailbox.cancelled(request.id):
-                self._emit(Finished.unbegun(request))
+                yield Finished.unbegun(request)
                 return
-            for event in session.generate(request, ReplyControl(self._mailbox, request.id)):
-                self._emit(event)
+            yield from session.generate(request, ReplyControl(self._mailbox, request.id))
         finally:
             self._mailbox.close(request.id)
 

@@ -159,6 +159,15 @@ class Step(StepTimes):
 
 
 @dataclass(frozen=True)
+class PromptProgress:
+    """A prompt is being read: `read` of its `tokens` are in the cache."""
+
+    id: int
+    read: int
+    tokens: int
+
+
+@dataclass(frozen=True)
 class Changed:
     """A change of speculation took effect after `tokens` reply tokens."""
 
@@ -280,6 +289,7 @@ Event = (
     Loading
     | Loaded
     | Started
+    | PromptProgress
     | Step
     | Changed
     | Finished

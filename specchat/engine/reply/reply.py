@@ -1,6 +1,6 @@
 """One reply: the steps of a decoding as events, until the text ends."""
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from time import perf_counter
@@ -30,7 +30,8 @@ class Meter:
     """Statistics since the request of a reply. All times in milliseconds."""
 
     prompt_tokens: int
-    reused_tokens: int
+    reused_tokens: int = 0
+    """Prompt tokens that were cached."""
     ttft_ms: float = 0.0
     tally: Tally = field(default_factory=Tally)
 
@@ -61,7 +62,6 @@ class ReplyInProgress:
         ends: Set[int],
         text: ReplyText,
         prompt: PromptTokens,
-        reused: int,
         started: float,
         constraint: HeldReply | None = None,
     ) -> None:
@@ -69,21 +69,26 @@ class ReplyInProgress:
 
         Args:
             ends: tokens that end the reply.
-            reused: prompt tokens that were cached.
             started: when it was asked for, by `perf_counter`.
             constraint: of its tokens, at the end of the prompt.
         """
         self.request, self.prompt, self.begun = request, prompt.tokens, len(prompt.begun)
         self.speculation = request.speculation
-        self.meter = Meter(len(self.prompt), reused)
+        self.meter = Meter(len(self.prompt))
+        self.decoding: Decoding | None = None
+        """None while the prompt is read."""
         self._runner, self._tokenizer, self._text = runner, tokenizer, text
         self._ends = ends
         self._started = started
         self.constraint = constraint
         self._tokens: list[int] = []
 
-    def steps(self, decoding: Decoding, yardstick: Yardstick, control: Control) -> Iterator[Event]:
+    def steps(
+        self, decoding: Decoding, yardstick: Yardstick, control: Control, again: Callable[[], bool]
+    ) -> Iterator[Event]:
         """Decode to the end: Step and Changed events, then Finished.
+
+        `again` is called after each event: True if other replies had their turn, whose time does not count.
 
         Raises:
             EngineError: "request": no token goes on with the grammar.
@@ -152,6 +157,8 @@ class ReplyInProgress:
             sent_ms = 1e3 * (clock() - sent)
             if reason is None:
                 yield from changes
+                if again():
+                    begun, ran, sent_ms = begun + perf_counter() - now, ran + clock() - sent, 0.0
         yield self.finished(reason)
 
     def finished(self, reason: FinishReason) -> Finished:
