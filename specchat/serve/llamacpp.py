@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from specchat import __version__
-from specchat.engine.protocol.events import Finished, Started, Step
+from specchat.engine.protocol.events import Finished, PromptProgress, Started, Step
 from specchat.engine.protocol.raw_prompt import FillIn, RawPrompt
 from specchat.engine.protocol.requests import Generate
 from specchat.serve import figures, sse
@@ -18,6 +18,7 @@ from specchat.serve.fields import ReplyFields
 from specchat.serve.generation import Make, Served
 from specchat.serve.lenient import Lenient, ReadLimit, Tokens
 from specchat.serve.openai_chat import ChatRequest
+from specchat.serve.queue import RUNNING
 from specchat.serve.unsupported import refuse_unsupported
 
 
@@ -28,6 +29,7 @@ class NativeRequest(ReplyFields):
     max_tokens: ReadLimit = None
     return_tokens: bool = False
     timings_per_token: bool = False
+    return_progress: bool = False
 
     def raw(self) -> RawPrompt:
         """The prompt.
@@ -90,7 +92,8 @@ async def _answer(served: Served, client: str, request: Request, body: Any, kind
         raise ApiError(400, "return_tokens: tokens are told of whole replies alone, without stream.", "return_tokens")
     make = served.request(wanted, raw=wanted.raw(), grammar=await wanted.checked_grammar())
     writer = NativeWriter(wanted, served.pair.id, make)
-    return await respond(request, writer, served.reply(client, make), stream=wanted.stream)
+    events = served.reply(client, make, wanted.return_progress and wanted.stream)
+    return await respond(request, writer, events, stream=wanted.stream)
 
 
 async def tokenize(served: Served, client: str, request: Request, body: Any) -> Response:
@@ -130,7 +133,7 @@ def props(served: Served) -> dict[str, Any]:
     params = {"temperature": sampling.temperature, "top_k": sampling.top_k, "top_p": sampling.top_p, "n_predict": -1}
     return {
         "default_generation_settings": {"params": {**params, "min_p": sampling.min_p}, "n_ctx": info.context},
-        "total_slots": 1,
+        "total_slots": RUNNING,
         "model_alias": served.pair.id,
         "model_path": served.pair.id,
         "modalities": {"vision": False, "audio": False, "video": False},
@@ -144,10 +147,9 @@ def props(served: Served) -> dict[str, Any]:
 
 
 def slots(served: Served) -> list[dict[str, Any]]:
-    """The only slot."""
-    speculative = served.usual.speculation.strategy != "plain"
-    busy = bool(served.queue.running)
-    return [{"id": 0, "n_ctx": served.loaded().context, "speculative": speculative, "is_processing": busy}]
+    """Slots, one for each request that may run at once."""
+    one = {"n_ctx": served.loaded().context, "speculative": served.usual.speculation.strategy != "plain"}
+    return [{"id": n, **one, "is_processing": n < served.queue.running} for n in range(RUNNING)]
 
 
 class NativeWriter:
@@ -162,6 +164,9 @@ class NativeWriter:
         self._timings = figures.Timings()
         self._prompt = 0
         """Tokens of the prompt."""
+
+    def progress(self, event: PromptProgress) -> str:
+        return sse.event({**self._part(""), "stop": False, "prompt_progress": self._timings.progress(event)})
 
     def begin(self, event: Started) -> str:
         self._timings.add(event)

@@ -5,11 +5,14 @@ from typing import Any
 
 import httpx2
 
+from specchat.engine.protocol.events import PromptProgress
 from specchat.engine.protocol.options import Message
 from specchat.engine.protocol.raw_prompt import FillIn
+from specchat.serve.queue import RUNNING
 from tests.fake import INFO, FakeEngine
 from tests.serve.conftest import SOON_S, Server, serving
 from tests.serve.test_clients import TEXT, requested
+from tests.serve.test_logprobs import STARTED, recorded
 
 LAST = ("id_slot", "model", "tokens_predicted", "tokens_evaluated", "generation_settings", "stop_type", "timings")
 
@@ -87,7 +90,25 @@ async def test_the_server_tells_its_properties(engine: FakeEngine) -> None:
     async with serving(engine) as server:
         props = await page(server, "props")
         assert props["default_generation_settings"]["n_ctx"] == INFO.context
-        assert (props["modalities"]["vision"], props["total_slots"]) == (False, 1)
-        assert await page(server, "slots") == [
-            {"id": 0, "n_ctx": INFO.context, "speculative": True, "is_processing": False}
-        ]
+        assert (props["modalities"]["vision"], props["total_slots"]) == (False, RUNNING)
+        slots = await page(server, "slots")
+        assert [slot["id"] for slot in slots] == list(range(RUNNING))
+        assert slots[0] == {"id": 0, "n_ctx": INFO.context, "speculative": True, "is_processing": False}
+
+
+async def test_a_client_hears_how_far_its_prompt_is_read() -> None:
+    reply = [PromptProgress(1, 50, 100, 20), PromptProgress(1, 90, 100, 20), STARTED, *recorded()[1:]]
+    chat = {"messages": [{"role": "user", "content": "hi"}], "stream": True}
+    async with serving(FakeEngine((reply,))) as server:
+        for path, body in (
+            ("v1/chat/completions", chat),
+            ("v1/completions", {"prompt": "Once", "stream": True}),
+            ("completion", {"prompt": "Once", "stream": True}),
+        ):
+            for wanted in (True, False):
+                text = (await post(server, path, **body, return_progress=wanted)).text
+                data = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
+                told = [chunk["prompt_progress"] for chunk in data if "prompt_progress" in chunk]
+                read = [(one["cache"], one["processed"], one["total"]) for one in told]
+                assert read == ([(20, 50, 100), (20, 90, 100)] if wanted else [])
+                assert "Once" in text
