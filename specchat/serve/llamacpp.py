@@ -1,9 +1,11 @@
 """Endpoints of llama.cpp's server, such as editors use to fill in code."""
 
+import time
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from contextlib import aclosing
+from typing import Annotated, Any, ClassVar
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -11,11 +13,12 @@ from specchat import __version__
 from specchat.engine.protocol.events import Finished, PromptProgress, Started, Step
 from specchat.engine.protocol.raw_prompt import FillIn, RawPrompt
 from specchat.engine.protocol.requests import Generate
+from specchat.engine.protocol.stats import Stats
 from specchat.serve import figures, sse
 from specchat.serve.api_writer import respond
 from specchat.serve.errors import ApiError
 from specchat.serve.fields import ReplyFields
-from specchat.serve.generation import Make, Served
+from specchat.serve.generation import Make, ReplyEvents, Served
 from specchat.serve.lenient import Lenient, ReadLimit, Tokens
 from specchat.serve.openai_chat import ChatRequest
 from specchat.serve.queue import RUNNING
@@ -30,6 +33,13 @@ class NativeRequest(ReplyFields):
     return_tokens: bool = False
     timings_per_token: bool = False
     return_progress: bool = False
+    t_max_predict_ms: Annotated[float, Field(gt=0)] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_limits(cls, value: Any) -> Any:
+        """Leave out a time that is none: llama.cpp has 0 and -1 for that."""
+        return {n: v for n, v in value.items() if n != "t_max_predict_ms" or v not in (0, -1)}
 
     def raw(self) -> RawPrompt:
         """The prompt.
@@ -93,7 +103,30 @@ async def _answer(served: Served, client: str, request: Request, body: Any, kind
     make = served.request(wanted, raw=wanted.raw(), grammar=await wanted.checked_grammar())
     writer = NativeWriter(wanted, served.pair.id, make)
     events = served.reply(client, make, wanted.return_progress and wanted.stream)
+    if wanted.t_max_predict_ms is not None:
+        events = limited(events, wanted.t_max_predict_ms)
     return await respond(request, writer, events, stream=wanted.stream)
+
+
+async def limited(events: ReplyEvents, milliseconds: float) -> ReplyEvents:
+    """The events of a reply that ends after so long, once it has a whole line, as editors want it."""
+    written, begun = "", 0.0
+    async with aclosing(events):
+        async for some in events:
+            yield some
+            for event in some:
+                if isinstance(event, Started):
+                    begun = time.monotonic()
+                elif isinstance(event, Step):
+                    written += _text(event)
+            late = begun and "\n" in written and 1e3 * (time.monotonic() - begun) > milliseconds
+            if late and not isinstance(some[-1], Finished):
+                yield [Finished(0, "length", written, (), Stats())]
+                return
+
+
+def _text(step: Step) -> str:
+    return "".join(piece.text for piece in step.pieces)
 
 
 async def tokenize(served: Served, client: str, request: Request, body: Any) -> Response:
@@ -175,9 +208,8 @@ class NativeWriter:
 
     def step(self, event: Step) -> str:
         self._timings.add(event)
-        text = "".join(piece.text for piece in event.pieces)
         timings = {"timings": self._timings.data()} if self._wanted.timings_per_token else {}
-        return sse.event({**self._part(text), "stop": False, **timings})
+        return sse.event({**self._part(_text(event)), "stop": False, **timings})
 
     def end(self, event: Finished) -> str:
         return sse.event(self._last("", event))

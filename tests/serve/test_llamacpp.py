@@ -1,5 +1,6 @@
 """Endpoints of llama.cpp's server, by the fields of its own recorded answers."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -13,6 +14,7 @@ from tests.fake import INFO, FakeEngine
 from tests.serve.conftest import SOON_S, Server, serving
 from tests.serve.test_clients import TEXT, requested
 from tests.serve.test_logprobs import STARTED, recorded
+from tests.service.made import Clock
 
 LAST = ("id_slot", "model", "tokens_predicted", "tokens_evaluated", "generation_settings", "stop_type", "timings")
 
@@ -71,6 +73,28 @@ async def test_code_is_filled_in_as_editors_ask(engine: FakeEngine) -> None:
         assert requested(engine).raw == FillIn("def f(\n    x", ")\n", (("a.py", "A = 1"), ("tmp", "B")))
         for wrong in ({"input_prefix": "", "input_suffix": ""}, {"input_prefix": "a"}):
             assert (await post(server, "infill", **wrong)).status_code == 400
+
+
+async def test_a_reply_ends_after_the_editors_time_once_it_has_a_line() -> None:
+    clock = Clock()
+    text = "one two\nthree four five six seven eight nine ten eleven twelve"
+    engine = FakeEngine((text,), tokens_per_second=1, clock=clock)
+    body = {"input_prefix": "a", "input_suffix": "b", "t_max_predict_ms": 0.001}
+
+    async def passing() -> None:
+        while True:
+            clock.now += 4.0
+            await asyncio.sleep(0.02)
+
+    async with serving(engine) as server:
+        passes = asyncio.create_task(passing())
+        whole = (await post(server, "infill", **body)).json()
+        assert (whole["stop_type"], text.startswith(whole["content"])) == ("limit", True)
+        assert len(whole["content"]) < len(text)
+        assert "\n" in whole["content"]
+        unlimited = (await post(server, "infill", **{**body, "t_max_predict_ms": -1})).json()
+        assert (unlimited["stop_type"], unlimited["content"]) == ("eos", text)
+        passes.cancel()
 
 
 async def test_tokens_and_templates_are_told(engine: FakeEngine) -> None:
