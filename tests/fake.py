@@ -19,6 +19,7 @@ from specchat.engine.protocol.events import (
     FinishReason,
     Loaded,
     Loading,
+    PromptProgress,
     Started,
     Step,
 )
@@ -53,7 +54,7 @@ INFO = PairInfo(
     plain=PlainFacts(100.0),
     template=TemplateFacts(tools=True),
 )
-ReplyEvent = Started | Step | Changed | AwaitingClient | Finished | Failed
+ReplyEvent = PromptProgress | Started | Step | Changed | AwaitingClient | Finished | Failed
 LOOK_S = 0.005
 
 

@@ -11,12 +11,14 @@ import click
 from specchat.chat.store import Store
 from specchat.cli.download import ready
 from specchat.cli.exit_codes import ExitCode
-from specchat.cli.options import DECODING_OPTIONS, PAIR_OPTIONS, with_options
+from specchat.cli.options import DECODING_OPTIONS, PAIR_OPTIONS, Named, with_options
 from specchat.cli.output import Output, Problem, reports_errors
 from specchat.cli.wishes import Wishes
 from specchat.config.catalog import Pair
 from specchat.engine.backends import DEFAULT_BACKEND
+from specchat.engine.protocol.pair import PairInfo
 from specchat.installing import install_command
+from specchat.serve.recipes import RECIPES, ClientRecipe
 
 KEY_VARIABLE = "SPECCHAT_SERVE_KEY"
 PORT = 8642
@@ -58,9 +60,16 @@ def with_context(pair: Pair, tokens: int | None) -> Pair:
     metavar="TOKENS|auto",
     help="Tokens of a chat with its reply; auto: as many as fit the memory.  [default: as models.toml says, or 8192]",
 )
+@click.option(
+    "--for",
+    "client",
+    type=Named(list(RECIPES)),
+    metavar="CLIENT",
+    help=f"Show the lines by which a client uses the pair: {', '.join(RECIPES)}.",
+)
 @with_options(PAIR_OPTIONS, DECODING_OPTIONS)
 @reports_errors
-def serve(host: str, port: int, context_length: int | None, **options: Any) -> None:
+def serve(host: str, port: int, context_length: int | None, client: str | None, **options: Any) -> None:
     """Answer clients of OpenAI, Anthropic, Ollama and llama.cpp with a pair.
 
     \b
@@ -95,10 +104,28 @@ def serve(host: str, port: int, context_length: int | None, **options: Any) -> N
         here = listening.listen(host, port)
     except OSError as error:
         raise Problem(f"Nothing can listen at {host}, port {port}: {error.strerror}.", ExitCode.USAGE) from None
-    words = f"{pair.id} is served at {listening.url(here)}/v1"
+    root = listening.url(here)
     with here, closing(engine_for(prepared, "serve")) as engine:
         served = Served(ChatService(engine, Store(), prepared.preferences, ServiceOptions(restarts=True)), pair)
         guard = AccessCheck(host, key)
-        stopped = asyncio.run(listening.serve(served, guard, here, lambda: Output().write(f"{words}\n")))
+        said = Output()
+
+        def ready_to_answer() -> None:
+            said.write(f"{pair.id} is served at {root}/v1\n")
+
+        def show(loaded: PairInfo | str) -> None:
+            said.write(described(loaded, pair.id, root, RECIPES[client] if client else None))
+
+        stopped = asyncio.run(listening.serve(served, guard, here, ready_to_answer, show))
     if stopped:
         raise click.exceptions.Exit(128 + stopped)
+
+
+def described(loaded: PairInfo | str, model: str, root: str, recipe: ClientRecipe | None) -> str:
+    """Lines about the pair `model` at `root` once it is loaded, or about why it is not."""
+    if isinstance(loaded, str):
+        return f"{model} cannot be loaded: {loaded}\n"
+    lines = [f"It is loaded, with a context of {loaded.context:,} tokens.", loaded.notes.warning]
+    if recipe is not None:
+        lines += [f"\n# {recipe.title}: {recipe.where}", recipe.filled(root, model, loaded.context)]
+    return "".join(f"{line}\n" for line in lines if line)

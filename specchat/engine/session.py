@@ -194,7 +194,7 @@ class Session:
         limit = draft_limit(self.runner.executor, longest_draft(reply.speculation), room, most)
         draft = reader(self.drafters, reply.speculation.strategy, prompt, limit, free_cores)
         fill = self.target.fill if scoring is None else scoring.fill
-        reading, cancelled = True, False
+        reading, cancelled, reused = True, False, reply.meter.reused_tokens
         while reading:
             until = perf_counter() + PART_S
             with ReadAhead(draft, prompt, free_cores) as ahead:
@@ -205,7 +205,7 @@ class Session:
                     if perf_counter() > until:
                         break
             if reading:
-                yield PromptProgress(reply.request.id, len(self.target.tokens), len(prompt))
+                yield PromptProgress(reply.request.id, len(self.target.tokens), len(prompt), reused)
             if self._hold(reply):
                 self.target.rewind(prompt)
                 self._begin_drafts(reply, prompt)

@@ -2,12 +2,12 @@
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import aclosing
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from specchat.engine.protocol.events import Finished, Started, Step
+from specchat.engine.protocol.events import Finished, PromptProgress, Started, Step
 from specchat.serve import sse
 from specchat.serve.errors import ApiError
 from specchat.serve.generation import ReplyEvent, ReplyEvents
@@ -42,6 +42,13 @@ class ApiWriter(Protocol):
     def body(self, event: Finished) -> dict[str, Any]:
         """All replies, after the `end` of the last one."""
         ...
+
+
+@runtime_checkable
+class ShowsProgress(Protocol):
+    """A writer that tells how far a prompt is read."""
+
+    def progress(self, event: PromptProgress) -> str: ...
 
 
 async def respond(
@@ -93,6 +100,8 @@ def _written(writer: ApiWriter, events: Iterable[ReplyEvent]) -> str:
     parts = []
     for event in events:
         match event:
+            case PromptProgress() if isinstance(writer, ShowsProgress):
+                parts.append(writer.progress(event))
             case Started():
                 parts.append(writer.begin(event))
             case Step():

@@ -1,10 +1,11 @@
 """A reply's figures as other servers name them."""
 
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from specchat.engine.protocol.events import Finished, Started, Step
+from specchat.engine.protocol.events import Finished, PromptProgress, Started, Step
 from specchat.engine.protocol.stats import Stats
 
 
@@ -69,6 +70,7 @@ class Timings:
     predicted_ms: float = 0.0
     drafted: int = 0
     accepted: int = 0
+    begun: float = field(default_factory=time.monotonic)
 
     def add(self, event: Started | Step | Finished) -> None:
         """Count an event of a reply."""
@@ -81,6 +83,11 @@ class Timings:
             self.predicted_ms += event.milliseconds
             self.drafted += event.drafted
             self.accepted += event.accepted
+
+    def progress(self, event: PromptProgress) -> dict[str, Any]:
+        """llama.cpp's `prompt_progress`."""
+        milliseconds = 1e3 * (time.monotonic() - self.begun)
+        return {"total": event.tokens, "cache": event.reused, "processed": event.read, "time_ms": milliseconds}
 
     def data(self) -> dict[str, Any]:
         found = {

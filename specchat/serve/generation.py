@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from specchat.config.catalog import Pair
-from specchat.engine.protocol.events import Counted, Event, Failed, Finished, Started, Step
+from specchat.engine.protocol.events import Counted, Event, Failed, Finished, PromptProgress, Started, Step
 from specchat.engine.protocol.options import Grammar, Limits
 from specchat.engine.protocol.pair import PairInfo
 from specchat.engine.protocol.raw_prompt import RawPrompt
@@ -20,7 +20,7 @@ from specchat.serve.metrics import Metrics
 from specchat.serve.queue import FairQueue
 from specchat.service.chat_service import ChatService
 
-ReplyEvent = Started | Step | Finished
+ReplyEvent = PromptProgress | Started | Step | Finished
 ReplyEvents = AsyncGenerator[list[ReplyEvent], None]
 Make = Callable[[int], Generate]
 NO_CHAT = Chat(())
@@ -68,24 +68,40 @@ class Served:
             raise ApiError(503, words)
         return pair.info
 
-    async def run(self) -> None:
-        """Load the pair, and deliver the engine's events until cancelled."""
-        self._service.load(self.pair, self.usual)
-        async for _ in self._service.updates():
-            pass
+    async def run(self, show: Callable[[PairInfo | str], object] = lambda _: None) -> None:
+        """Load the pair, and deliver the engine's events until cancelled.
 
-    async def reply(self, client: str, make: Make) -> ReplyEvents:
+        `show` gets what is loaded, or why it cannot be, whenever that changes.
+        """
+        self._service.load(self.pair, self.usual)
+        shown: PairInfo | str = ""
+        async for _ in self._service.updates():
+            pair = self._service.loaded
+            if (known := pair.info or pair.error) != shown:
+                shown = known
+                show(known)
+
+    async def reply(self, client: str, make: Make, progress: bool = False) -> ReplyEvents:
         """The events of a reply from Started to Finished, those that came together in a list.
 
-        The list is empty after `QUIET_S` without any. Leaving the iterator cancels the reply, whose turn ends with its
-        last event: a slow reader holds nobody. `make` gets the id.
+        With `progress` those of reading the prompt come before. The list is empty after `QUIET_S` without any. Leaving
+        the iterator cancels the reply, whose turn ends with its last event: a slow reader holds nobody. `make` gets the
+        id.
 
         Raises:
             ApiError: the queue is full, or the engine fails.
         """
         self.loaded()
         arrived: asyncio.Queue[list[ReplyEvent] | Exception | None] = asyncio.Queue()
-        answering = asyncio.create_task(self._answer(client, make, arrived.put_nowait))
+        kinds = (PromptProgress, Started, Step, Finished) if progress else (Started, Step, Finished)
+
+        def deliver(some: list[Event] | Exception | None) -> None:
+            if not isinstance(some, list):
+                arrived.put_nowait(some)
+            elif known := [event for event in some if isinstance(event, kinds)]:
+                arrived.put_nowait(known)
+
+        answering = asyncio.create_task(self._answer(client, make, deliver))
         try:
             while True:
                 try:
@@ -101,16 +117,14 @@ class Served:
             answering.cancel()
             await asyncio.wait([answering])
 
-    async def replies(self, client: str, makes: Sequence[Make]) -> ReplyEvents:
+    async def replies(self, client: str, makes: Sequence[Make], progress: bool = False) -> ReplyEvents:
         """The events of several replies, one after the other; raises as `reply` does."""
         for make in makes:
-            async with aclosing(self.reply(client, make)) as events:
+            async with aclosing(self.reply(client, make, progress)) as events:
                 async for some in events:
                     yield some
 
-    async def _answer(
-        self, client: str, make: Make, deliver: Callable[[list[ReplyEvent] | Exception | None], None]
-    ) -> None:
+    async def _answer(self, client: str, make: Make, deliver: Callable[[list[Event] | Exception | None], None]) -> None:
         """Deliver the events of a reply, and then None or what went wrong."""
         begun = time.monotonic()
         try:
@@ -120,8 +134,7 @@ class Served:
                     last = some[-1]
                     if isinstance(last, Finished):
                         self.metrics.finished(last, queued)
-                    if known := [event for event in some if isinstance(event, Started | Step | Finished)]:
-                        deliver(known)
+                    deliver(some)
                     if isinstance(last, Failed):
                         self.metrics.failed()
                         raise ApiError.of(last)

@@ -41,8 +41,9 @@ class KeptResponses:
 
     def keep(self, client: str, response: KeptResponse) -> None:
         """Keep a response; `client` alone can read it, and go on from it."""
-        self._responses[client, response.body["id"]] = response, response.size
-        self._characters += response.size
+        size = response.size
+        self._responses[client, response.body["id"]] = response, size
+        self._characters += size
         while self._responses and (len(self._responses) > self._most or self._characters > self._room):
             _, (_, size) = self._responses.popitem(last=False)
             self._characters -= size

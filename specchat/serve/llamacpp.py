@@ -1,23 +1,27 @@
 """Endpoints of llama.cpp's server, such as editors use to fill in code."""
 
+import time
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from contextlib import aclosing
+from typing import Annotated, Any, ClassVar
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from specchat import __version__
-from specchat.engine.protocol.events import Finished, Started, Step
+from specchat.engine.protocol.events import Finished, PromptProgress, Started, Step
 from specchat.engine.protocol.raw_prompt import FillIn, RawPrompt
 from specchat.engine.protocol.requests import Generate
+from specchat.engine.protocol.stats import Stats
 from specchat.serve import figures, sse
 from specchat.serve.api_writer import respond
 from specchat.serve.errors import ApiError
 from specchat.serve.fields import ReplyFields
-from specchat.serve.generation import Make, Served
+from specchat.serve.generation import Make, ReplyEvents, Served
 from specchat.serve.lenient import Lenient, ReadLimit, Tokens
 from specchat.serve.openai_chat import ChatRequest
+from specchat.serve.queue import RUNNING
 from specchat.serve.unsupported import refuse_unsupported
 
 
@@ -28,6 +32,14 @@ class NativeRequest(ReplyFields):
     max_tokens: ReadLimit = None
     return_tokens: bool = False
     timings_per_token: bool = False
+    return_progress: bool = False
+    t_max_predict_ms: Annotated[float, Field(gt=0)] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_limits(cls, value: Any) -> Any:
+        """Leave out a time that is none: llama.cpp has 0 and -1 for that."""
+        return {n: v for n, v in value.items() if n != "t_max_predict_ms" or v not in (0, -1)}
 
     def raw(self) -> RawPrompt:
         """The prompt.
@@ -90,7 +102,31 @@ async def _answer(served: Served, client: str, request: Request, body: Any, kind
         raise ApiError(400, "return_tokens: tokens are told of whole replies alone, without stream.", "return_tokens")
     make = served.request(wanted, raw=wanted.raw(), grammar=await wanted.checked_grammar())
     writer = NativeWriter(wanted, served.pair.id, make)
-    return await respond(request, writer, served.reply(client, make), stream=wanted.stream)
+    events = served.reply(client, make, wanted.return_progress and wanted.stream)
+    if wanted.t_max_predict_ms is not None:
+        events = limited(events, wanted.t_max_predict_ms)
+    return await respond(request, writer, events, stream=wanted.stream)
+
+
+async def limited(events: ReplyEvents, milliseconds: float) -> ReplyEvents:
+    """The events of a reply that ends after so long, once it has a whole line, as editors want it."""
+    written, begun = "", 0.0
+    async with aclosing(events):
+        async for some in events:
+            yield some
+            for event in some:
+                if isinstance(event, Started):
+                    begun = time.monotonic()
+                elif isinstance(event, Step):
+                    written += _text(event)
+            late = begun and "\n" in written and 1e3 * (time.monotonic() - begun) > milliseconds
+            if late and not isinstance(some[-1], Finished):
+                yield [Finished(0, "length", written, (), Stats())]
+                return
+
+
+def _text(step: Step) -> str:
+    return "".join(piece.text for piece in step.pieces)
 
 
 async def tokenize(served: Served, client: str, request: Request, body: Any) -> Response:
@@ -130,7 +166,7 @@ def props(served: Served) -> dict[str, Any]:
     params = {"temperature": sampling.temperature, "top_k": sampling.top_k, "top_p": sampling.top_p, "n_predict": -1}
     return {
         "default_generation_settings": {"params": {**params, "min_p": sampling.min_p}, "n_ctx": info.context},
-        "total_slots": 1,
+        "total_slots": RUNNING,
         "model_alias": served.pair.id,
         "model_path": served.pair.id,
         "modalities": {"vision": False, "audio": False, "video": False},
@@ -144,10 +180,9 @@ def props(served: Served) -> dict[str, Any]:
 
 
 def slots(served: Served) -> list[dict[str, Any]]:
-    """The only slot."""
-    speculative = served.usual.speculation.strategy != "plain"
-    busy = bool(served.queue.running)
-    return [{"id": 0, "n_ctx": served.loaded().context, "speculative": speculative, "is_processing": busy}]
+    """Slots, one for each request that may run at once."""
+    one = {"n_ctx": served.loaded().context, "speculative": served.usual.speculation.strategy != "plain"}
+    return [{"id": n, **one, "is_processing": n < served.queue.running} for n in range(RUNNING)]
 
 
 class NativeWriter:
@@ -163,6 +198,9 @@ class NativeWriter:
         self._prompt = 0
         """Tokens of the prompt."""
 
+    def progress(self, event: PromptProgress) -> str:
+        return sse.event({**self._part(""), "stop": False, "prompt_progress": self._timings.progress(event)})
+
     def begin(self, event: Started) -> str:
         self._timings.add(event)
         self._prompt = event.prompt_tokens
@@ -170,9 +208,8 @@ class NativeWriter:
 
     def step(self, event: Step) -> str:
         self._timings.add(event)
-        text = "".join(piece.text for piece in event.pieces)
         timings = {"timings": self._timings.data()} if self._wanted.timings_per_token else {}
-        return sse.event({**self._part(text), "stop": False, **timings})
+        return sse.event({**self._part(_text(event)), "stop": False, **timings})
 
     def end(self, event: Finished) -> str:
         return sse.event(self._last("", event))

@@ -11,7 +11,7 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from specchat.engine.protocol.events import Finished, Started, Step
+from specchat.engine.protocol.events import Finished, PromptProgress, Started, Step
 from specchat.engine.protocol.options import Message, Role, ToolCall
 from specchat.serve import figures, sse
 from specchat.serve.api_writer import respond
@@ -66,6 +66,7 @@ class ChatRequest(ReplyFields):
     messages: list[ChatMessage]
     stream_options: StreamOptions = StreamOptions()
     timings_per_token: bool = False
+    return_progress: bool = False
     logprobs: bool = False
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP)] = 0
     n: Annotated[int, Field(ge=1)] = 1
@@ -124,13 +125,15 @@ async def chat_completions(served: Served, client: str, request: Request, body: 
     chat = wanted.chat()
     make = served.request(wanted, chat, grammar=await wanted.checked_grammar(), logprobs=wanted.top)
     writer = ChatWriter(wanted, served.pair.id, chat)
-    events = served.replies(client, several(make, wanted.n))
+    events = served.replies(client, several(make, wanted.n), wanted.return_progress and wanted.stream)
     return await respond(request, writer, events, chat.use, stream=wanted.stream)
 
 
 class OpenAIWriter(ABC):
     """The part of OpenAI's replies that chats and plain prompts share."""
 
+    _empty: ClassVar[dict[str, Any]]
+    """A choice without text."""
     alive: ClassVar[str] = sse.ALIVE
     media: ClassVar[str] = sse.MEDIA
 
@@ -157,6 +160,9 @@ class OpenAIWriter(ABC):
         self._logprobs = self._list()
         self._logprobs.add(event)
         return ""
+
+    def progress(self, event: PromptProgress) -> str:
+        return self._event([self._empty], {"prompt_progress": self._timings.progress(event)})
 
     def end(self, event: Finished) -> str:
         chunk = self._closed(event)
@@ -199,6 +205,8 @@ class OpenAIWriter(ABC):
 
 class ChatWriter(OpenAIWriter):
     """Writes a reply of `/v1/chat/completions`."""
+
+    _empty: ClassVar[dict[str, Any]] = {"delta": {"role": "assistant", "content": None}, "finish_reason": None}
 
     def __init__(self, wanted: ChatRequest, model: str, chat: Chat) -> None:
         kinds = ("chat.completion", "chat.completion.chunk")

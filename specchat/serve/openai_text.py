@@ -1,7 +1,7 @@
 """OpenAI's `/v1/completions`: prompts without a chat template."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 from starlette.requests import Request
@@ -31,6 +31,7 @@ class TextRequest(ReplyFields):
     n: Annotated[int, Field(ge=1)] = 1
     max_tokens: ReadLimit = USUAL_TOKENS
     stream_options: StreamOptions = StreamOptions()
+    return_progress: bool = False
     logprobs: Annotated[int, Field(ge=0, le=MAX_TOP)] | None = None
 
     def prompts(self) -> list[RawPrompt]:
@@ -68,12 +69,15 @@ async def completions(served: Served, client: str, request: Request, body: Any) 
     if wanted.echo:
         echoed = [text_of(raw) or (await served.count(wanted, raw=raw)).text for raw in prompts]
     writer = TextWriter(wanted, served.pair.id, len(prompts), echoed)
-    events = served.replies(client, [each for make in makes for each in several(make, wanted.n)])
+    every = [each for make in makes for each in several(make, wanted.n)]
+    events = served.replies(client, every, wanted.return_progress and wanted.stream)
     return await respond(request, writer, events, stream=wanted.stream)
 
 
 class TextWriter(OpenAIWriter):
     """Writes replies of `/v1/completions`."""
+
+    _empty: ClassVar[dict[str, Any]] = {"text": "", "finish_reason": None}
 
     def __init__(self, wanted: TextRequest, model: str, prompts: int, echoed: Sequence[str]) -> None:
         """Write the replies to a number of `prompts`; `echoed` are their texts where replies repeat them."""

@@ -239,7 +239,8 @@ def _usage(stats: Stats) -> dict[str, Any]:
             "input_tokens": stats.prompt_tokens,
             "input_tokens_details": {"cached_tokens": stats.reused_tokens, "cache_write_tokens": 0},
             "output_tokens": stats.completion_tokens,
-            "output_tokens_details": figures.reasoning(stats),
+            # Codex reads no response without the number, which servers elsewhere do not tell.
+            "output_tokens_details": {"reasoning_tokens": stats.reasoning_tokens or 0},
             "total_tokens": stats.prompt_tokens + stats.completion_tokens,
         }
     }

@@ -16,12 +16,15 @@ import pytest
 from tokenizers import Tokenizer
 
 from specchat.cli.exit_codes import ExitCode
-from specchat.cli.serve import ContextLength, with_context
+from specchat.cli.serve import ContextLength, described, with_context
 from specchat.config.catalog import Pair
 from specchat.config.paths import demo_model
 from specchat.engine.protocol.pair import ModelSource, PairSpec, Server
 from specchat.installing import install_command
+from specchat.serve.recipes import RECIPES
 from tests.cli.conftest import Run
+from tests.fake import INFO
+from tests.parts import changed
 
 ROOT = Path(__file__).parents[2]
 
@@ -72,6 +75,14 @@ def test_a_context_is_a_number_or_auto() -> None:
     for wrong in ("many", "7"):
         with pytest.raises(click.BadParameter):
             ContextLength().convert(wrong, None, None)
+
+
+def test_what_is_loaded_is_described_with_the_lines_of_a_client() -> None:
+    shown = described(changed(INFO, warning="Slow."), "demo", "http://127.0.0.1:1", RECIPES["codex"])
+    assert shown.startswith("It is loaded, with a context of 1,024 tokens.\nSlow.\n\n# Codex: in ~/.codex")
+    assert 'base_url = "http://127.0.0.1:1/v1"' in shown
+    assert "model_context_window = 1024" in shown
+    assert described("It is broken.", "demo", "", None) == "demo cannot be loaded: It is broken.\n"
 
 
 def test_missing_packages_are_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

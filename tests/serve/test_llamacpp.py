@@ -1,15 +1,20 @@
 """Endpoints of llama.cpp's server, by the fields of its own recorded answers."""
 
+import asyncio
 import json
 from typing import Any
 
 import httpx2
 
+from specchat.engine.protocol.events import PromptProgress
 from specchat.engine.protocol.options import Message
 from specchat.engine.protocol.raw_prompt import FillIn
+from specchat.serve.queue import RUNNING
 from tests.fake import INFO, FakeEngine
 from tests.serve.conftest import SOON_S, Server, serving
 from tests.serve.test_clients import TEXT, requested
+from tests.serve.test_logprobs import STARTED, recorded
+from tests.service.made import Clock
 
 LAST = ("id_slot", "model", "tokens_predicted", "tokens_evaluated", "generation_settings", "stop_type", "timings")
 
@@ -70,6 +75,28 @@ async def test_code_is_filled_in_as_editors_ask(engine: FakeEngine) -> None:
             assert (await post(server, "infill", **wrong)).status_code == 400
 
 
+async def test_a_reply_ends_after_the_editors_time_once_it_has_a_line() -> None:
+    clock = Clock()
+    text = "one two\nthree four five six seven eight nine ten eleven twelve"
+    engine = FakeEngine((text,), tokens_per_second=1, clock=clock)
+    body = {"input_prefix": "a", "input_suffix": "b", "t_max_predict_ms": 0.001}
+
+    async def passing() -> None:
+        while True:
+            clock.now += 4.0
+            await asyncio.sleep(0.02)
+
+    async with serving(engine) as server:
+        passes = asyncio.create_task(passing())
+        whole = (await post(server, "infill", **body)).json()
+        assert (whole["stop_type"], text.startswith(whole["content"])) == ("limit", True)
+        assert len(whole["content"]) < len(text)
+        assert "\n" in whole["content"]
+        unlimited = (await post(server, "infill", **{**body, "t_max_predict_ms": -1})).json()
+        assert (unlimited["stop_type"], unlimited["content"]) == ("eos", text)
+        passes.cancel()
+
+
 async def test_tokens_and_templates_are_told(engine: FakeEngine) -> None:
     chat = [{"role": "user", "content": "one two"}]
     async with serving(engine) as server:
@@ -87,7 +114,25 @@ async def test_the_server_tells_its_properties(engine: FakeEngine) -> None:
     async with serving(engine) as server:
         props = await page(server, "props")
         assert props["default_generation_settings"]["n_ctx"] == INFO.context
-        assert (props["modalities"]["vision"], props["total_slots"]) == (False, 1)
-        assert await page(server, "slots") == [
-            {"id": 0, "n_ctx": INFO.context, "speculative": True, "is_processing": False}
-        ]
+        assert (props["modalities"]["vision"], props["total_slots"]) == (False, RUNNING)
+        slots = await page(server, "slots")
+        assert [slot["id"] for slot in slots] == list(range(RUNNING))
+        assert slots[0] == {"id": 0, "n_ctx": INFO.context, "speculative": True, "is_processing": False}
+
+
+async def test_a_client_hears_how_far_its_prompt_is_read() -> None:
+    reply = [PromptProgress(1, 50, 100, 20), PromptProgress(1, 90, 100, 20), STARTED, *recorded()[1:]]
+    chat = {"messages": [{"role": "user", "content": "hi"}], "stream": True}
+    async with serving(FakeEngine((reply,))) as server:
+        for path, body in (
+            ("v1/chat/completions", chat),
+            ("v1/completions", {"prompt": "Once", "stream": True}),
+            ("completion", {"prompt": "Once", "stream": True}),
+        ):
+            for wanted in (True, False):
+                text = (await post(server, path, **body, return_progress=wanted)).text
+                data = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
+                told = [chunk["prompt_progress"] for chunk in data if "prompt_progress" in chunk]
+                read = [(one["cache"], one["processed"], one["total"]) for one in told]
+                assert read == ([(20, 50, 100), (20, 90, 100)] if wanted else [])
+                assert "Once" in text

@@ -39,7 +39,12 @@ BAD: list[tuple[Any, str]] = [
     ({**GOOD, "tools": [7]}, "tools.0"),
     ({**GOOD, "tool_choice": "required"}, "no tools"),
     ({**GOOD, "tool_choice": {"type": "function", "function": {"name": "look"}}}, "no tool look"),
-    ({**GOOD, "tool_choice": {"type": "allowed_tools"}}, "tool_choice"),
+    ({**GOOD, "tool_choice": {"type": "custom"}}, "tool_choice"),
+    ({**GOOD, "tool_choice": {"type": "allowed_tools", "mode": "required", "tools": []}}, "no tools"),
+    (
+        {**GOOD, "tool_choice": {"type": "allowed_tools", "tools": [{"type": "function", "function": {"name": "x"}}]}},
+        "no tool x",
+    ),
     ({"messages": [*HI, {"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "a"}}]}]}, "results"),
     ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "image_url"),
     ({"messages": [{"role": "user", "content": 7}]}, "messages.0.content"),

@@ -386,3 +386,20 @@ async def test_a_chat_goes_on_after_a_picture_and_one_that_is_asked_about_is_ref
         for path, messages in (("messages", chat[:1]), ("chat/completions", openai_chat[:1])):
             found = await post(server, path, {"messages": messages, "max_tokens": 9})
             assert (found.status_code, "type image" in found.text) == (400, True)
+
+
+async def test_of_allowed_tools_the_model_sees_these_alone(engine: FakeEngine) -> None:
+    other = {**FUNCTION, "name": "write"}
+    allowed = {"mode": "required", "tools": [{"type": "function", "name": "look"}]}
+    nested = {"mode": "auto", "tools": [{"type": "function", "function": {"name": "look"}}]}
+    async with serving(engine) as server:
+        tools: list[Any] = [{"type": "function", **FUNCTION}, {"type": "function", **other}]
+        choice = {"type": "allowed_tools", **allowed}
+        assert (await post(server, "responses", on("responses", tools=tools, tool_choice=choice))).status_code == 200
+        assert [tool.name for tool in requested(engine).tools] == ["look"]
+        assert requested(engine).tool_choice == "required"
+        tools = [*OPENAI, {"type": "function", "function": other}]
+        body = on("chat", tools=tools, tool_choice={"type": "allowed_tools", "allowed_tools": nested})
+        assert (await post(server, "chat/completions", body)).status_code == 200
+        assert [tool.name for tool in requested(engine).tools] == ["look"]
+        assert requested(engine).tool_choice == "auto"

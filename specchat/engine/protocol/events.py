@@ -160,11 +160,12 @@ class Step(StepTimes):
 
 @dataclass(frozen=True)
 class PromptProgress:
-    """A prompt is being read: `read` of its `tokens` are in the cache."""
+    """A prompt is being read: `read` of its `tokens` are in the cache, `reused` were before."""
 
     id: int
     read: int
     tokens: int
+    reused: int = 0
 
 
 @dataclass(frozen=True)
