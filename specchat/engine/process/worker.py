@@ -1,10 +1,10 @@
 """The engine process: takes requests from standard input, runs them one by one, writes events to standard output.
 
 Cancel and Change reach the running reply between steps. Everything else waits its turn, so a Count during a reply is
-answered after it. Saved chats enter the cross-chat n-gram cache while no request waits. When the app goes away or sends
-Shutdown, the process ends at once, even during a step: it holds nothing to save. A GPU error leaves the process's
-CUDA context unusable, so it reports the error and ends. If that happens while a pair loads that may run elsewhere, the
-client lets a new process load it there.
+answered after it. While no request waits, saved chats enter the cross-chat n-gram cache and read texts go to disk. When
+the app goes away or sends Shutdown, the process ends at once, even during a step; an idle one writes read texts first.
+A GPU error leaves the process's CUDA context unusable, so it reports the error and ends. If that happens while a pair
+loads that may run elsewhere, the client lets a new process load it there.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from io import TextIOWrapper
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import BinaryIO, NoReturn, Protocol
 
@@ -33,7 +33,18 @@ from specchat.engine.hardware.gpu_record import FAILURES, GpuRecord
 from specchat.engine.process import wire
 from specchat.engine.protocol.events import Counted, Event, Failed, Finished, Loaded, Loading, Step
 from specchat.engine.protocol.pair import PairInfo, PairSpec
-from specchat.engine.protocol.requests import Cancel, Change, Count, Forget, Generate, Load, Remember, Request, Shutdown
+from specchat.engine.protocol.requests import (
+    Cancel,
+    Change,
+    Count,
+    Forget,
+    ForgetRead,
+    Generate,
+    Load,
+    Remember,
+    Request,
+    Shutdown,
+)
 from specchat.engine.reply.control import Control
 from specchat.engine.reply.cross_chat import CrossChatIndexer
 
@@ -48,7 +59,15 @@ class WorkerSession(Protocol):
 
     def count(self, request: Count) -> Counted: ...
 
+    def save_read(self, stop: Callable[[], bool]) -> None: ...
 
+    def forget_read(self) -> None: ...
+
+
+Queued = Load | Generate | Count | Remember | Forget | ForgetRead | Shutdown
+"""Requests that wait their turn."""
+REST_S = 1.0
+"""Seconds without a request after which read texts are written to disk."""
 Loader = Callable[[PairSpec, Callable[[Loading], None], Callable[[], None]], WorkerSession]
 """Loads a pair: reports progress to the second argument, and calls the third before it allocates memory."""
 
@@ -103,13 +122,15 @@ class Worker:
         self._events = events
         self._loader = loader
         self._log = log
-        self._inbox: SimpleQueue[Load | Generate | Count | Remember | Forget] = SimpleQueue()
+        self._inbox: SimpleQueue[Queued] = SimpleQueue()
         self._mailbox = Mailbox()
         self._writing = Lock()
         self._session: WorkerSession | None = None
         self._pair: PairSpec | None = None
         self._files = ""
         """The state of its files."""
+        self._waiting = False
+        """True while there is no request to work on."""
 
     def run(self) -> None:
         """Serve until the requests end; does not return."""
@@ -121,14 +142,19 @@ class Worker:
         while True:
             self._handle(self._next())
 
-    def _next(self) -> Load | Generate | Count | Remember | Forget:
-        """Wait for the next request, and meanwhile fill the cross-chat n-gram cache.
+    def _next(self) -> Queued:
+        """Wait for the next request; meanwhile fill the cross-chat n-gram cache, then write read texts to disk.
 
-        The cache only helps to draft: after an error it continues once a request has been served.
+        Both only save time: after an error they continue once a request has been served.
         """
+        self._waiting = True
         try:
             while self._inbox.empty() and self._session is not None and self._session.cross_chat.digest():
                 pass
+            if self._session is not None:
+                with contextlib.suppress(Empty):
+                    return self._inbox.get(timeout=REST_S)
+                self._session.save_read(lambda: not self._inbox.empty())
         except Exception:
             traceback.print_exc()
         return self._inbox.get()
@@ -142,12 +168,12 @@ class Worker:
         match request:
             case Cancel() | Change():
                 self._mailbox.put(request)
-            case Shutdown():
+            case Shutdown() if not self._waiting:
                 _leave()
             case Generate():
                 self._mailbox.open(request.id)
                 self._inbox.put(request)
-            case Load() | Count() | Remember() | Forget():
+            case Load() | Count() | Remember() | Forget() | ForgetRead() | Shutdown():
                 self._inbox.put(request)
 
     def _emit(self, event: Event | gpu_failure.LoadAgain) -> None:
@@ -158,8 +184,12 @@ class Worker:
         except OSError:
             _leave()
 
-    def _handle(self, request: Load | Generate | Count | Remember | Forget) -> None:
-        if isinstance(request, Remember | Forget):
+    def _handle(self, request: Queued) -> None:
+        self._waiting = False
+        if isinstance(request, Shutdown):
+            self._save_read()
+            _leave()
+        if isinstance(request, Remember | Forget | ForgetRead):
             self._remember(request)
             return
         reply = None if isinstance(request, Load) else request.id
@@ -206,7 +236,16 @@ class Worker:
             self._session, self._pair, self._files = session, pair, state_once_loaded(pair, files)
         self._emit(Loaded(self._session.info))
 
+    def _save_read(self) -> None:
+        """Write read texts to disk before they are gone."""
+        try:
+            if self._session is not None:
+                self._session.save_read(lambda: False)
+        except Exception:
+            traceback.print_exc()
+
     def _make_room(self) -> None:
+        self._save_read()
         self._session = self._pair = None
         gc.collect()
 
@@ -221,14 +260,17 @@ class Worker:
         finally:
             self._mailbox.close(request.id)
 
-    def _remember(self, request: Remember | Forget) -> None:
-        """Update the cross-chat n-gram cache, if a pair is loaded."""
+    def _remember(self, request: Remember | Forget | ForgetRead) -> None:
+        """Update what is known of other texts, if a pair is loaded."""
         if self._session is None:
             return
         if isinstance(request, Remember):
             self._session.cross_chat.remember(request)
-        else:
+            return
+        if isinstance(request, Forget):
             self._session.cross_chat.forget(request)
+        if isinstance(request, ForgetRead) or request.chat is not None:
+            self._session.forget_read()
 
     def _loaded(self) -> WorkerSession:
         if self._session is None:
