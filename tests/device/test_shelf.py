@@ -14,8 +14,9 @@ from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.weights import load
 from specchat.engine.kernels import gpu_shapes
 from specchat.engine.model.decoder import NOTHING
-from specchat.engine.prefixes import shelf
+from specchat.engine.prefixes import model_shelf
 from specchat.engine.prefixes.shelf import Shelf
+from specchat.engine.protocol.pair import ReadTexts
 from specchat.engine.weights.checkpoint import Checkpoint
 from tests.device.conftest import DEVICE, SHAPE
 from tests.device.test_recurrent import FULL, LINEAR, changes
@@ -38,7 +39,7 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[Cached
         found = replace(found, config=found.config.with_cache("int8"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gpu_shapes, "BACK", 0)
-        patch.setattr(shelf, "LEAST_WITH_TAIL", shelf.LEAST)
+        patch.setattr(model_shelf, "LEAST_WITH_TAIL", model_shelf.LEAST)
         yield [CachedModel(model(found)) for _ in range(2)]
 
 
@@ -51,8 +52,8 @@ def model(found: Checkpoint) -> DeviceModel:
 
 def test_texts_in_turn_are_as_if_each_was_read_alone(pair: list[CachedModel[DeviceModel]]) -> None:
     turned, alone = pair
-    held = Shelf(1 << 30)
-    held.add(turned)
+    held = Shelf(ReadTexts(1 << 30))
+    held.add("target", turned)
     held.open = True
     begun = tokens(40)
     texts = [[*begun, *tokens(60, seed=1)], [*begun, *tokens(50, seed=2)], tokens(70, seed=3)]

@@ -13,12 +13,13 @@ from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.loading import load
 from specchat.engine.memory import host_need
 from specchat.engine.model.decoder import CachedDecoder
-from specchat.engine.prefixes import shelf
-from specchat.engine.prefixes.bounds import MEMORY
+from specchat.engine.prefixes import model_shelf
+from specchat.engine.prefixes.bounds import FOLDER, MEMORY, bounds, bytes_in
+from specchat.engine.prefixes.entries import Packed
 from specchat.engine.prefixes.shelf import Shelf
 from specchat.engine.protocol.events import Finished, Step
 from specchat.engine.protocol.options import Limits, Message, Sampling, Speculation
-from specchat.engine.protocol.pair import KvCache, PairSpec
+from specchat.engine.protocol.pair import KvCache, PairSpec, ReadTexts
 from specchat.engine.protocol.requests import Generate
 from specchat.engine.runners.host import host_model
 from specchat.engine.weights.checkpoint import Checkpoint
@@ -41,7 +42,7 @@ MODELS: dict[str, dict[str, Any]] = {
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows slide on within the tests' texts, and these are long enough for the shelf."""
-    monkeypatch.setattr(shelf, "LEAST_WITH_TAIL", shelf.LEAST)
+    monkeypatch.setattr(model_shelf, "LEAST_WITH_TAIL", model_shelf.LEAST)
     monkeypatch.setattr(host_need, "BACK", 32)
     monkeypatch.setattr(host_need, "ROOM", 192)
 
@@ -62,8 +63,8 @@ def opened(root: Path, name: str, cache: KvCache | None = None) -> CachedModel[C
 
 
 def on_shelf(cached: CachedModel[Any], limit: int = GIB) -> Shelf:
-    made = Shelf(limit)
-    made.add(cached)
+    made = Shelf(ReadTexts(limit))
+    made.add("target", cached)
     made.open = True
     return made
 
@@ -99,6 +100,123 @@ def test_texts_in_turn_are_as_if_each_was_read_alone(name: str, cache: KvCache |
     assert held_texts.size > 0
 
 
+def whole(root: Path, limit: int = GIB) -> tuple[CachedModel[CachedDecoder], Shelf]:
+    cached = opened(root, "whole")
+    return cached, on_shelf(cached, limit)
+
+
+def size_of(root: Path, length: int) -> int:
+    """Bytes of a part of so many tokens."""
+    cached, held = whole(root)
+    cached.begin(text(length + 1, 0))
+    held.put_all()
+    return held.size
+
+
+def test_a_common_beginning_is_there_once(root: Path) -> None:
+    cached, held = whole(root)
+    system = text(200, 0)
+    agents = [text(40, i, system) for i in range(1, 6)]
+    assert [cached.begin(agent) for agent in agents] == [0, 200, 200, 200, 200]
+    assert cached.begin(text(60, 7)) == 0
+    assert held.size <= size_of(root, 200 + 5 * 40)
+    assert [cached.begin(agent) for agent in agents] == [239] * 5
+
+
+def test_the_least_recently_used_goes_first_and_the_bytes_are_bounded(root: Path) -> None:
+    limit = size_of(root, 250)
+    cached, held = whole(root, limit)
+    first, second, third = (text(101, i) for i in range(3))
+    for one in (first, second, first, third, text(101, 4)):
+        cached.begin(one)
+        assert held.size <= limit
+    assert cached.begin(first) == 100  # it was used after the second
+    assert cached.begin(second) == 0
+
+
+def test_of_a_text_that_is_too_long_the_beginning_is_held(root: Path) -> None:
+    cached, held = whole(root, size_of(root, 100))
+    long = text(301, 0)
+    cached.begin(long)
+    cached.begin(text(20, 1))
+    assert 60 < cached.begin(long) <= 100
+    assert held.size <= size_of(root, 100)
+
+
+def test_what_a_text_goes_on_from_outlives_what_follows_it(root: Path) -> None:
+    cached, held = whole(root, size_of(root, 260))
+    system = text(151, 0)
+    for turn in range(4):
+        cached.begin(text(80, turn + 1, system))
+    assert cached.begin(text(80, 9, system)) == 151
+    assert cached.begin(text(90, 10)) == 0
+    assert cached.begin(text(80, 3, system)) >= 151
+    assert held.size <= size_of(root, 260)
+
+
+def test_little_is_read_again_rather_than_copied(root: Path) -> None:
+    cached, held = whole(root)
+    begun = text(60, 0)
+    cached.begin(text(20, 1, begun))
+    assert cached.begin(text(30, 2, begun)) == 60
+    assert held.size == 0
+
+
+def test_memory_that_runs_out_ends_no_reply(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def out(*_: object) -> Packed:
+        raise RuntimeError("can't allocate memory: you tried to allocate 9 bytes")
+
+    cached, held = whole(root)
+    with monkeypatch.context() as patch:
+        patch.setattr(Packed, "of", out)
+        cached.begin(text(100, 0))
+        assert cached.begin(text(50, 1)) == 0
+    assert held.size == 0
+    monkeypatch.setattr("specchat.engine.prefixes.shelf.free_memory", lambda: 100)
+    cached.begin(text(100, 0))
+    assert held.size == 0
+
+
+def test_replies_with_empty_caches_see_no_shelf_and_cost_none(root: Path) -> None:
+    cached, held = whole(root)
+    chat = text(100, 0)
+    cached.begin(chat)
+    held.open = False
+    cached.keep(0)
+    assert cached.begin(chat) == 0
+    assert cached.begin(text(100, 1)) == 0
+    held.open = True
+    assert cached.begin(chat) == 99
+
+
+def test_a_model_that_cannot_be_copied_reads_again() -> None:
+    class Other:
+        context, block = 100, 100
+
+        def write(self, *_: object) -> None: ...
+
+    cached: CachedModel[Any] = CachedModel(Other())  # type: ignore[type-var]
+    held = on_shelf(cached)
+    assert [cached.begin(text(50, i)) for i in (1, 2, 1)] == [0, 0, 0]
+    assert held.size == 0
+
+
+@pytest.mark.parametrize(
+    ("size", "count"), [("0", 0), ("2 GiB", 2 << 30), ("1.5gib", 3 << 29), ("512 MiB", 512 << 20), ("7", 7)]
+)
+def test_sizes_are_read(size: str, count: int) -> None:
+    assert bytes_in(size) == count
+    assert bounds({MEMORY: size}).memory == count
+    assert bounds({MEMORY: size, FOLDER: "there"}).folder == ("there" if count else "")
+
+
+@pytest.mark.parametrize("size", ["", "-1", "2 GB", "GiB", "1e9", "99999999 TiB", "2 GiB GiB", "٢"])
+def test_what_is_no_size_is_refused_and_does_not_count(size: str) -> None:
+    with pytest.raises(ValueError, match="should be a size"):
+        bytes_in(size)
+    assert bounds({MEMORY: size}).memory == 2 << 30
+
+
 # Replies
 
 
@@ -116,7 +234,7 @@ def test_no_reply_tells_the_shelf_from_reading_again(pair: PairSpec, monkeypatch
     with_shelf = load(pair, lambda _: None)
     monkeypatch.setenv(MEMORY, "0")
     without = load(pair, lambda _: None)
-    assert without.shelf.limit == 0
+    assert not without.shelf.size
     chats, drafted = ["once", "upon", "a time"], set[str]()
     begun = [0, 0]
     names = [one.name for one in with_shelf.info.strategies if one.available]

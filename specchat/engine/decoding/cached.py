@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from specchat.engine.model.decoder import ChainParameters, Skip
     from specchat.engine.model.tree_layout import Layout
-    from specchat.engine.prefixes.shelf import ModelShelf
+    from specchat.engine.prefixes.model_shelf import ModelShelf
 
 
 CHECKPOINT_MARGIN = 16
