@@ -6,7 +6,7 @@ from io import BytesIO
 
 import pytest
 
-from specchat.engine.process.turns import AT_ONCE, SHARE, TURN_S, Turns
+from specchat.engine.process.turns import AT_ONCE, SHARE, TURN_S, ReplyTurns
 from specchat.engine.process.worker import Worker
 from specchat.engine.protocol.events import Changed, Event, Finished, Started, Step
 from specchat.engine.protocol.options import Speculation
@@ -35,15 +35,15 @@ def events(request: Generate, clock: Clock, seconds: float, back: float = 0.0) -
         yield Changed(request.id, Speculation(), 0)
 
 
-def turns_of(*requests: Generate, seconds: float = 0.05, back: float = 0.0) -> tuple[Turns, Clock]:
+def turns_of(*requests: Generate, seconds: float = 0.05, back: float = 0.0) -> tuple[ReplyTurns, Clock]:
     clock = Clock()
-    turns = Turns(clock)
+    turns = ReplyTurns(clock)
     for request in requests:
         turns.add(request, events(request, clock, seconds, back))
     return turns, clock
 
 
-def order(turns: Turns, count: int) -> list[int]:
+def order(turns: ReplyTurns, count: int) -> list[int]:
     found = []
     for _ in range(count):
         found.append(turns.first.id)
@@ -92,7 +92,7 @@ def test_a_reply_whose_speed_is_compared_is_alone() -> None:
     assert not turns.may_begin(ask("b", 2))
     turns, _ = turns_of(*(ask("a", number) for number in range(AT_ONCE)))
     assert not turns.may_begin(ask("b", 9))
-    assert Turns().may_begin(replace(ask("b", 2), cold=True))
+    assert ReplyTurns().may_begin(replace(ask("b", 2), cold=True))
 
 
 def test_a_reply_that_ends_or_fails_leaves_the_turn_to_the_next() -> None:

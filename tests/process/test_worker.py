@@ -4,6 +4,7 @@ import subprocess
 import sys
 from io import BytesIO
 from pathlib import Path
+from threading import Timer
 from time import monotonic
 
 import pytest
@@ -86,7 +87,8 @@ def test_what_cannot_be_taken_in_at_all_keeps_no_core_busy(capfd: pytest.Capture
     worker = Worker(BytesIO(), BytesIO(), "", "")
     session = Forgetful()
     worker._session = session  # type: ignore[assignment]
-    worker._digest()
+    Timer(0.2, lambda: worker._inbox.put(ask("well"))).start()
+    assert worker._next() == ask("well")
     assert session.asked == 1
     assert capfd.readouterr().err.count("RuntimeError: no") == 1
 

@@ -23,9 +23,9 @@ from specchat.engine.heads.layer import BlockLayer
 from specchat.engine.heads.rows import HeadRows, chain
 from specchat.engine.heads.target import DraftHead, Embedding, Scores, Target
 from specchat.engine.heads.tensors import fits_target
+from specchat.engine.model.copies import Entries
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.tree_layout import Layout
-from specchat.engine.prefixes.entries import Entries
 from specchat.engine.recipe import Matrix, Norm
 from specchat.engine.reference.ops import norm
 from specchat.engine.strategies import HEADS
@@ -165,7 +165,7 @@ class DFlashHead(DraftHead):
         return block
 
     def entries(self) -> Entries:
-        """See `prefixes.entries.Copies`."""
+        """See `model.copies.Copies`."""
         return Entries([part for layer in self._layers for part in layer.entries])
 
     def memory(self) -> int:

@@ -16,9 +16,9 @@ from specchat.engine.heads.recipe import HeadRecipe
 from specchat.engine.heads.rows import HeadRows, chain, nodes
 from specchat.engine.heads.target import DraftHead, Embedding, Target
 from specchat.engine.memory.vectors import LANES
+from specchat.engine.model.copies import Entries
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout
-from specchat.engine.prefixes.entries import Entries
 from specchat.engine.recipe import Layer
 from specchat.engine.weights.weights import Weights
 
@@ -118,7 +118,7 @@ class FeatureHead(DraftHead):
         return hidden
 
     def entries(self) -> Entries:
-        """See `prefixes.entries.Copies`."""
+        """See `model.copies.Copies`."""
         return Entries([part for layer in self._layers for part in layer.entries], shift=1)
 
     def memory(self) -> int:

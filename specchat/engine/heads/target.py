@@ -14,11 +14,11 @@ from specchat.engine.errors import ModelError
 from specchat.engine.heads.files import FoundHeads
 from specchat.engine.heads.recipe import HeadRecipe
 from specchat.engine.heads.tensors import HeadTensors, draft_vocabulary, scatter
+from specchat.engine.model.copies import Tail
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.norm import capped
 from specchat.engine.model.rows import PREFILL_ROWS
 from specchat.engine.model.tree_layout import Layout
-from specchat.engine.prefixes.entries import Tail
 from specchat.engine.recipe import Experts, Matrix
 from specchat.engine.strategies import HEADS
 from specchat.engine.strategy import resolved
@@ -113,15 +113,15 @@ class DraftHead(ABC):
         return all(not isinstance(of, Experts) or self.tensors.stack(of.each.down) is not None for of in feeds)
 
     def tail(self, _: int) -> Tail | None:
-        """See `prefixes.entries.Copies`, for heads that have `entries`: no tail."""
+        """See `model.copies.Copies`, for heads that have `entries`: no tail."""
         return None
 
     def reach(self, length: int, *_: object) -> int:
-        """See `prefixes.entries.Copies`."""
+        """See `model.copies.Copies`."""
         return length
 
     def resume(self, *_: object) -> None:
-        """See `prefixes.entries.Copies`: nothing beside the entries."""
+        """See `model.copies.Copies`: nothing beside the entries."""
         return
 
     @abstractmethod

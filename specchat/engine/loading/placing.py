@@ -7,9 +7,9 @@ from dataclasses import replace
 import torch
 
 from specchat.engine.cpu import compiled
-from specchat.engine.device import page_locked
 from specchat.engine.errors import EngineError
 from specchat.engine.gpu_checks import card
+from specchat.engine.hardware import page_locked
 from specchat.engine.hardware.accelerator import Accelerator, find_accelerator
 from specchat.engine.hardware.gpu import CHOSEN, Gpu
 from specchat.engine.hardware.gpu_failure import REPORT, UNTIL, GpuLost, first_line

@@ -10,8 +10,8 @@ from specchat.engine.memory.host_need import CACHE_BLOCK
 from specchat.engine.memory.state_need import CHECKPOINTS
 from specchat.engine.memory.vectors import LANES
 from specchat.engine.model import kv_entries
+from specchat.engine.model.copies import Tail
 from specchat.engine.model.state_log import BASE, NOWHERE, StateCheckpoint, StateLog
-from specchat.engine.prefixes.entries import Tail
 from specchat.engine.recipe import Delta, Recipe
 
 

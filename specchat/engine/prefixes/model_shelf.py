@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from specchat.engine.hardware.out_of_memory import ran_out
+from specchat.engine.model.copies import Copies, Entries, Tail
 from specchat.engine.model.tree_layout import shared_prefix
-from specchat.engine.prefixes.entries import ALIGNMENT, Copies, Entries, Packed, Tail, shape_of
+from specchat.engine.prefixes.entries import ALIGNMENT, Packed, shape_of
 from specchat.engine.prefixes.files import PartFiles
 from specchat.engine.prefixes.parts import Form, Part, Run, alike, runs_from
 

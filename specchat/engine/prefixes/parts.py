@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from specchat.engine.model.copies import Tail
 from specchat.engine.model.tree_layout import shared_prefix
-from specchat.engine.prefixes.entries import Packed, Shape, Tail, bytes_of
+from specchat.engine.prefixes.entries import Packed, Shape, bytes_of
 
 
 class Form(NamedTuple):

@@ -12,7 +12,7 @@ from typing import Any
 
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.hardware.free_memory import free_memory
-from specchat.engine.prefixes.entries import Copies
+from specchat.engine.model.copies import Copies
 from specchat.engine.prefixes.files import PartFiles, remove_all
 from specchat.engine.prefixes.model_shelf import ModelShelf
 from specchat.engine.prefixes.parts import Part

@@ -15,7 +15,7 @@ TURN_S = 0.2
 SHARE = 4
 """Times of going on with a reply that a turn lasts at least: what the models lost of its text is read again first."""
 PREFERRED = 2
-"""Turns of an app's chat for each one of a reply to other programs."""
+"""ReplyTurns of an app's chat for each one of a reply to other programs."""
 
 
 @dataclass(eq=False)
@@ -32,7 +32,7 @@ def _alone(request: Generate) -> bool:
     return request.cold or request.scored
 
 
-class Turns:
+class ReplyTurns:
     """Replies in the order of their turns. `clock` gives seconds."""
 
     def __init__(self, clock: Callable[[], float] = perf_counter) -> None:

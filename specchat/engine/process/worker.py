@@ -32,7 +32,7 @@ from specchat.engine.fetch.file_state import file_state, state_once_loaded
 from specchat.engine.hardware import gpu_failure, out_of_memory
 from specchat.engine.hardware.gpu_record import FAILURES, GpuRecord
 from specchat.engine.process import wire
-from specchat.engine.process.turns import Turns
+from specchat.engine.process.turns import ReplyTurns
 from specchat.engine.protocol.events import Counted, Event, Failed, Finished, Loaded, Loading, Step
 from specchat.engine.protocol.pair import PairInfo, PairSpec
 from specchat.engine.protocol.requests import (
@@ -127,7 +127,7 @@ class Worker:
         self._loader = loader
         self._log = log
         self._inbox: SimpleQueue[Queued] = SimpleQueue()
-        self._turns = Turns()
+        self._turns = ReplyTurns()
         self._counts: SimpleQueue[Count] = SimpleQueue()
         self._mailbox = Mailbox()
         self._writing, self._counting = Lock(), Lock()
