@@ -1,6 +1,6 @@
 """A loaded pair that answers chats: messages to tokens, steps to events, prefix reuse from turn to turn."""
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from time import perf_counter
@@ -11,6 +11,8 @@ from specchat.engine.decoding.step import draft_limit
 from specchat.engine.drafters.parts import backquotes
 from specchat.engine.errors import ContextError, EngineError
 from specchat.engine.grammar.compiler import Grammars
+from specchat.engine.prefixes.bounds import bounds, identity
+from specchat.engine.prefixes.shelf import Shelf
 from specchat.engine.protocol.events import Changed, Counted, Event, Finished, PromptProgress, Started
 from specchat.engine.protocol.options import Speculation
 from specchat.engine.protocol.pair import LoadFacts, PairInfo, PairNotes, PairSpec, TemplateFacts
@@ -45,6 +47,10 @@ class Session:
         self.cross_chat = CrossChatIndexer(runner.earlier, tokenizer.encode)
         runner.fences.know(backquotes(tokenizer.vocabulary))
         self.eos = runner.eos | tokenizer.eos
+        of_shelf = identity(pair, runner.device, runner.place, runner.exactness, str(runner.context))
+        self.shelf = Shelf(limits := bounds(), of_shelf)
+        for role, cached in runner.caches.items():
+            self.shelf.add(role, cached)
         chat = tokenizer.format
         self.info = PairInfo(
             id=pair.id,
@@ -54,13 +60,14 @@ class Session:
             target=runner.target_facts,
             draft=runner.draft_facts,
             strategies=runner.statuses,
-            load=LoadFacts(runner.device, runner.gpu, runner.memory()),
+            load=LoadFacts(runner.device, runner.gpu, runner.memory(), read=limits),
             notes=PairNotes(runner.exactness, note, _without_template(tokenizer)),
             template=TemplateFacts(
                 habits(tokenizer), chat.choices, system_role=chat.system, tools=chat.tools is not None
             ),
         )
         self._prompts = Prompts(tokenizer, runner.context, runner.vocab)
+        self.takes_turns = self.target.shelf is not None
         self._grammars = Grammars(tokenizer)
         self._speed = PlainSpeed(runner.executor.costs)
         self._held: ReplyInProgress | None = None
@@ -175,6 +182,7 @@ class Session:
             self._held.decoding.close()
         self._held = reply
         self.runner.earlier.hidden = reply.request.cold
+        self.shelf.open = not reply.request.cold
         return True
 
     def _read(
@@ -229,7 +237,7 @@ class Session:
                 if isinstance(event, Finished) and compared:
                     speed.observe(reply.meter.tally, request.sampling)
                     self.info = speed.described(self.info)
-                yield event
+                yield replace(event, read=self.shelf.taken) if isinstance(event, Finished) else event
         finally:
             decoding.close()
             self.runner.earlier.add(request.chat, decoding.committed[len(prompt) :])
@@ -243,6 +251,15 @@ class Session:
         self.target.keep(0)
         for drafter in self.drafters.values():
             drafter.forget()
+
+    def save_read(self, stop: Callable[[], bool]) -> None:
+        """Write long texts that were read to disk, until `stop` says so."""
+        self.shelf.save(stop)
+
+    def forget_read(self) -> None:
+        """Remove all that was read, also from disk."""
+        self.forget()
+        self.shelf.remove()
 
     def _refuse_length(self, request: Generate | Count) -> None:
         """Raises ContextError for a text that cannot fit, before it is split into tokens: megabytes take seconds."""

@@ -87,6 +87,7 @@ def test_a_prompt_is_read_in_parts_between_which_others_go_on(
     short = Generate(2, (Message("user", "x"),), limits=Limits(8))
     expected = {request.id: alone(session, request) for request in (long, short)}
     session.forget()
+    session.shelf.clear()
     found = woven(session, [long, short], Random(3))
     for number, last in expected.items():
         assert same(finished(found[number]), last)

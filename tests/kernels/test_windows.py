@@ -10,7 +10,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from specchat.engine.kernels import attention
 from specchat.engine.kernels.attention import reference_attend
-from specchat.engine.kernels.combine import CHUNK
+from specchat.engine.kernels.combine import UNROLLED
 from specchat.engine.kernels.gpu_shapes import SPLIT
 from tests.kernels.test_attention import DEVICE, DTYPES, GPU, TOLERANCE, Step, random_tree
 
@@ -121,7 +121,7 @@ def test_a_window_as_long_as_the_text_changes_no_bit(tree: bool, dtype: torch.dt
 
 def test_a_long_window_is_combined_in_chunks(dtype: torch.dtype) -> None:
     """A row's first chunk begins where its window does, in company too."""
-    start, rows, window = SPLIT * (CHUNK + 2) - 2, 4, SPLIT * CHUNK + 1
+    start, rows, window = SPLIT * (UNROLLED + 2) - 2, 4, SPLIT * UNROLLED + 1
     step = Step(dtype, 2, 8, kv=1, capacity=start + SPLIT, window=window)
     ours = step.run(start, rows)
     close(ours, truth(step, start, rows, window))

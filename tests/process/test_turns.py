@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from io import BytesIO
 
 import pytest
 
 from specchat.engine.process.turns import AT_ONCE, SHARE, TURN_S, Turns
+from specchat.engine.process.worker import Worker
 from specchat.engine.protocol.events import Changed, Event, Finished, Started, Step
 from specchat.engine.protocol.options import Speculation
 from specchat.engine.protocol.port import EnginePort
@@ -129,3 +131,16 @@ def test_a_short_reply_ends_while_a_long_one_is_written(loaded: EnginePort) -> N
     seen = until(loaded, lambda event: isinstance(event, Finished) and event.id == 4)
     ends = [event.id for event in seen if isinstance(event, Finished)]
     assert ends == [1, 4]
+
+
+def test_replies_are_written_one_after_another_where_each_would_be_read_again() -> None:
+    """A model whose cache cannot be copied loses a text to every other."""
+    events = BytesIO()
+    worker = Worker(BytesIO(), events, "tests.process.scripted:load", "")
+    assert worker._may_begin(ask("a", 1))  # before a pair is loaded it fails, at once
+    worker._load(Load(PAIR))
+    assert worker._session is not None
+    worker._turns.add(ask("a", 1), iter([]))
+    assert worker._may_begin(ask("b", 2))
+    worker._session.takes_turns = False
+    assert not worker._may_begin(ask("b", 2))

@@ -30,6 +30,7 @@ from specchat.engine.model.norm import RMSNorm, capped
 from specchat.engine.model.rope import turned
 from specchat.engine.model.rows import PREFILL_ROWS, TILE
 from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout, chain
+from specchat.engine.prefixes.entries import Tail
 from specchat.engine.program.lower import lower
 from specchat.engine.protocol.pair import Quant
 from specchat.engine.weights.checkpoint import Checkpoint
@@ -180,6 +181,11 @@ class CpuDecoder(CachedDecoder):
         """Hold positions start, ..., end - 1 in `layers`, and what they go on from."""
         if self.cache.slide(start, end, layers.start, layers.stop):
             self._layers.begin_at(self.cache.bases)
+
+    def resume(self, token_ids: Sequence[int], held: int, tail: Tail | None) -> None:
+        super().resume(token_ids, held, tail)
+        self._space.keep_tokens(token_ids, 0, None)
+        self._layers.begin_at(self.cache.bases)
 
     def run_and_record(self, x: Tensor, layers: range, rows: PassRows, skip: Skip = NOTHING) -> Tensor:
         # One pass keeps hidden states on its way.

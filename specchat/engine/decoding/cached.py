@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from specchat.engine.model.decoder import ChainParameters, Skip
     from specchat.engine.model.tree_layout import Layout
+    from specchat.engine.prefixes.model_shelf import ModelShelf
 
 
 CHECKPOINT_MARGIN = 16
@@ -133,6 +134,8 @@ class CachedModel(Generic[M]):
         self.read_again = 2
         """Tokens at the end of a text that its first pass over a draft reads, known or not."""
         self.tokens: list[int] = []
+        self.shelf: ModelShelf | None = None
+        """Has what the cache held of other texts."""
         self._checkpoint_at = -1
         """Position at which a checkpoint is due; -1 for none."""
 
@@ -144,7 +147,9 @@ class CachedModel(Generic[M]):
         return reused
 
     def rewind(self, prompt: Sequence[int]) -> int:
-        """Roll back to the prefix shared with `prompt`, if the cache can; return the number of tokens it holds."""
+        """Go back to the longest prefix of `prompt` that the cache or the shelf has; return its tokens."""
+        if self.shelf is not None:
+            self.shelf.turn(prompt[:-1])
         shared = shared_prefix(self.tokens, prompt[:-1])
         if (model := self._lossy) is not None:
             recurrent = isinstance(model, TakesCheckpoints) and model.recurrent

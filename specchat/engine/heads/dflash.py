@@ -25,6 +25,7 @@ from specchat.engine.heads.target import DraftHead, Embedding, Scores, Target
 from specchat.engine.heads.tensors import fits_target
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.tree_layout import Layout
+from specchat.engine.prefixes.entries import Entries
 from specchat.engine.recipe import Matrix, Norm
 from specchat.engine.reference.ops import norm
 from specchat.engine.strategies import HEADS
@@ -162,6 +163,10 @@ class DFlashHead(DraftHead):
         self._base = self._keep("base", self._scores(self._rows[:wanted]))
         """Their logits before any correction, float32 [wanted, vocab]."""
         return block
+
+    def entries(self) -> Entries:
+        """See `prefixes.entries.Copies`."""
+        return Entries([part for layer in self._layers for part in layer.entries])
 
     def memory(self) -> int:
         return super().memory() + sum(layer.memory() for layer in self._layers)

@@ -18,6 +18,7 @@ from specchat.engine.heads.target import DraftHead, Embedding, Target
 from specchat.engine.memory.vectors import LANES
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout
+from specchat.engine.prefixes.entries import Entries
 from specchat.engine.recipe import Layer
 from specchat.engine.weights.weights import Weights
 
@@ -115,6 +116,10 @@ class FeatureHead(DraftHead):
         hidden, after = self.run(tokens, torch.stack(before), at)
         self._nodes += after
         return hidden
+
+    def entries(self) -> Entries:
+        """See `prefixes.entries.Copies`."""
+        return Entries([part for layer in self._layers for part in layer.entries], shift=1)
 
     def memory(self) -> int:
         return super().memory() + sum(layer.memory() for layer in self._layers) + self._made.nbytes

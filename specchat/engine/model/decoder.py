@@ -14,6 +14,7 @@ from specchat.engine.memory.vectors import whole_vectors
 from specchat.engine.model.cache import KVCache
 from specchat.engine.model.rows import PREFILL_ROWS
 from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout
+from specchat.engine.prefixes.entries import Entries, Tail
 from specchat.engine.weights.config import ModelConfig
 
 
@@ -222,6 +223,23 @@ class CachedDecoder(ABC):
     def reusable(self, length: int, _: int) -> int:
         """The most tokens, up to `length`, after which a text may go on from what the cache holds."""
         return self.cache.reusable(length)
+
+    def entries(self) -> Entries:
+        """See `prefixes.entries.Copies`, with recorded hidden states."""
+        return Entries([*self.cache.entries, *([] if self.aux_states is None else [self.aux_states.positions])])
+
+    def tail(self, held: int) -> Tail | None:
+        """See `prefixes.entries.Copies`."""
+        return self.cache.tail(held)
+
+    def reach(self, length: int, _: int, tail: Tail | None) -> int:
+        """See `prefixes.entries.Copies`."""
+        return self.cache.reusable(length, None if tail is None else self.cache.marks(tail))
+
+    def resume(self, token_ids: Sequence[int], held: int, tail: Tail | None) -> None:
+        """See `prefixes.entries.Copies`."""
+        if tail is not None:
+            self.cache.resume(held, tail)
 
     @property
     def recurrent(self) -> bool:

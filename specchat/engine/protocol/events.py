@@ -5,7 +5,7 @@ from typing import Literal
 
 from specchat.engine.errors import ErrorKind
 from specchat.engine.protocol.options import CallDelta, Ranges, Speculation, ToolCall, Written
-from specchat.engine.protocol.pair import PairInfo
+from specchat.engine.protocol.pair import PairInfo, ReadTexts
 from specchat.engine.protocol.requests import Generate
 from specchat.engine.protocol.stats import Stats, StepTimes
 
@@ -189,6 +189,7 @@ class Finished:
         tool_calls: the calls that the reply makes; `reason` is then "stop".
         unreadable_calls: calls that could not be read, and that are text of the answer.
         stopped_by: the stop string of the request that ended the reply, if one did.
+        read: bytes that read texts take.
     """
 
     id: int
@@ -201,6 +202,7 @@ class Finished:
     tool_calls: tuple[ToolCall, ...] = ()
     unreadable_calls: int = 0
     stopped_by: str = ""
+    read: ReadTexts = ReadTexts()
 
     @classmethod
     def unbegun(cls, request: Generate) -> "Finished":

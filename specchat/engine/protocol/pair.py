@@ -225,6 +225,15 @@ class TemplateFacts:
 
 
 @dataclass(frozen=True)
+class ReadTexts:
+    """Bytes that entries of read texts take, or may take: in main memory, and on disk in `folder`."""
+
+    memory: int = 0
+    disk: int = 0
+    folder: str = ""
+
+
+@dataclass(frozen=True)
 class LoadFacts:
     """Device and cost of a loaded pair.
 
@@ -233,6 +242,7 @@ class LoadFacts:
         gpu: NVML's UUID of the target's GPU; empty on the CPU.
         memory: bytes.
         seconds: duration of the load.
+        read: most that read texts take.
         forms: forms of rows that the target's matrices take on a CPU, the one in use first; else empty.
     """
 
@@ -240,6 +250,7 @@ class LoadFacts:
     gpu: str = ""
     memory: int = 0
     seconds: float = 0.0
+    read: ReadTexts = ReadTexts()
     forms: tuple[Activations, ...] = ()
 
 

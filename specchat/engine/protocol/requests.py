@@ -126,6 +126,11 @@ class Forget:
 
 
 @dataclass(frozen=True)
+class ForgetRead:
+    """Remove what was read of all texts, from main memory and disk. No event answers."""
+
+
+@dataclass(frozen=True)
 class Watch:
     """Have the replies of other clients told: their starts and ends, with `steps` all of them. An engine that is not
     shared has none.
@@ -139,4 +144,4 @@ class Shutdown:
     """End the worker."""
 
 
-Request = Load | Generate | Change | Cancel | Count | Remember | Forget | Watch | Shutdown
+Request = Load | Generate | Change | Cancel | Count | Remember | Forget | ForgetRead | Watch | Shutdown
