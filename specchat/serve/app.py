@@ -11,7 +11,17 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from specchat import __version__
-from specchat.serve import anthropic, guard, llamacpp, model_card, ollama, openai_chat, openai_responses, openai_text
+from specchat.serve import (
+    anthropic,
+    compaction,
+    guard,
+    llamacpp,
+    model_card,
+    ollama,
+    openai_chat,
+    openai_responses,
+    openai_text,
+)
 from specchat.serve.errors import ApiError
 from specchat.serve.generation import Served
 
@@ -24,6 +34,7 @@ POSTS: Mapping[str, Answer] = {
     "/v1/chat/completions": openai_chat.chat_completions,
     "/v1/completions": openai_text.completions,
     "/v1/responses": openai_responses.responses,
+    "/v1/responses/compact": compaction.compact,
     "/v1/responses/input_tokens": openai_responses.input_tokens,
     "/v1/messages": anthropic.messages,
     "/v1/messages/count_tokens": anthropic.count_tokens,

@@ -12,13 +12,12 @@ from starlette.responses import JSONResponse, Response
 from specchat import __version__
 from specchat.engine.protocol.events import Finished, PromptProgress, Started, Step
 from specchat.engine.protocol.raw_prompt import FillIn, RawPrompt
-from specchat.engine.protocol.requests import Generate
 from specchat.engine.protocol.stats import Stats
 from specchat.serve import figures, sse
 from specchat.serve.api_writer import respond
 from specchat.serve.errors import ApiError
 from specchat.serve.fields import ReplyFields
-from specchat.serve.generation import Make, ReplyEvents, Served
+from specchat.serve.generation import ReplyEvents, Served
 from specchat.serve.lenient import Lenient, ReadLimit, Tokens
 from specchat.serve.openai_chat import ChatRequest
 from specchat.serve.queue import RUNNING
@@ -101,7 +100,7 @@ async def _answer(served: Served, client: str, request: Request, body: Any, kind
     if wanted.stream and wanted.return_tokens:
         raise ApiError(400, "return_tokens: tokens are told of whole replies alone, without stream.", "return_tokens")
     make = served.request(wanted, raw=wanted.raw(), grammar=await wanted.checked_grammar())
-    writer = NativeWriter(wanted, served.pair.id, make)
+    writer = NativeWriter(wanted, served.pair.id)
     events = served.reply(client, make, wanted.return_progress and wanted.stream)
     if wanted.t_max_predict_ms is not None:
         events = limited(events, wanted.t_max_predict_ms)
@@ -192,8 +191,8 @@ class NativeWriter:
     media: ClassVar[str] = sse.MEDIA
     replies = 1
 
-    def __init__(self, wanted: NativeRequest, model: str, make: Make) -> None:
-        self._wanted, self._model, self._request = wanted, model, make(0)
+    def __init__(self, wanted: NativeRequest, model: str) -> None:
+        self._wanted, self._model = wanted, model
         self._timings = figures.Timings()
         self._prompt = 0
         """Tokens of the prompt."""
@@ -231,7 +230,6 @@ class NativeWriter:
             **self._part(text),
             "stop": True,
             "model": self._model,
-            "generation_settings": _settings(self._request),
             "prompt": self._wanted.prompt,
             "has_new_line": "\n" in event.text,
             "truncated": False,
@@ -240,26 +238,6 @@ class NativeWriter:
             "tokens_cached": self._prompt + len(event.token_ids),
             "timings": self._timings.data(),
         }
-
-
-def _settings(request: Generate) -> dict[str, Any]:
-    """Options that a reply was written with."""
-    sampling, limits = request.sampling, request.limits
-    most = -1 if limits.max_tokens is None else limits.max_tokens
-    return {
-        "seed": sampling.seed,
-        "temperature": sampling.temperature,
-        "top_k": sampling.top_k,
-        "top_p": sampling.top_p,
-        "min_p": sampling.min_p,
-        "repeat_penalty": sampling.repetition_penalty,
-        "presence_penalty": sampling.presence_penalty,
-        "frequency_penalty": sampling.frequency_penalty,
-        "stop": list(limits.stop),
-        "n_predict": most,
-        "ignore_eos": limits.ignore_eos,
-        "speculative.types": request.speculation.strategy,
-    }
 
 
 POSTS: Mapping[str, Any] = {

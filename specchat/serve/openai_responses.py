@@ -1,7 +1,7 @@
 """OpenAI's `/v1/responses`: its fields, and the chat that they make."""
 
 import json
-import uuid
+from base64 import b64decode
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -18,10 +18,12 @@ from specchat.serve.kept_responses import KeptResponse
 from specchat.serve.lenient import Lenient
 from specchat.serve.logprobs import MAX_TOP
 from specchat.serve.openai_chat import ROLES
-from specchat.serve.response_events import ResponseWriter
+from specchat.serve.response_events import ResponseWriter, item_id
 from specchat.serve.tools import full_name, of_responses
 from specchat.serve.unsupported import refuse_unsupported
 
+SUMMARY = "Summary of the chat up to here:\n\n"
+"""Stands before the summary of a compaction (`compaction.py`)."""
 LOGPROBS = "message.output_text.logprobs"
 
 
@@ -36,6 +38,7 @@ class InputItem(Lenient):
     namespace: str = ""
     name: str = ""
     arguments: str = ""
+    encrypted_content: str = ""
     output: str | list[ContentPart] | None = None
 
 
@@ -111,6 +114,8 @@ def _message(item: InputItem, where: str, earlier: bool) -> Message:
         return Message("assistant", "", tool_calls=(ToolCall(item.call_id, name, item.arguments or "{}"),))
     if item.type == "function_call_output":
         return Message("tool", text_of(item.output, f"{where}.output", earlier=True), tool_call_id=item.call_id)
+    if item.type == "compaction":
+        return Message("user", SUMMARY + _summary(item.encrypted_content, f"{where}.encrypted_content"))
     if item.type == "reasoning":
         parts = (item.content if isinstance(item.content, list) else None) or item.summary or []
         kinds = ("reasoning_text", "summary_text")
@@ -125,6 +130,14 @@ def _message(item: InputItem, where: str, earlier: bool) -> Message:
     return Message(role, text_of(item.content, where, earlier=earlier))
 
 
+def _summary(encoded: str, where: str) -> str:
+    """The text of a compaction."""
+    try:
+        return b64decode(encoded, validate=True).decode()
+    except ValueError:
+        raise ApiError(400, f"{where}: the summary is not one of specchat serve.", where) from None
+
+
 async def responses(served: Served, client: str, request: Request, body: Any) -> Response:
     """Answer a request; `client` is for fairness between clients, and its chats are its own.
 
@@ -132,7 +145,7 @@ async def responses(served: Served, client: str, request: Request, body: Any) ->
         ApiError: it cannot be answered.
         ValidationError: its fields cannot be used.
     """
-    wanted, said, chat = _read(served, client, body)
+    wanted, said, chat = read(served, client, body)
 
     def keep(response: dict[str, Any], reply: Message) -> None:
         if wanted.store is not False:
@@ -143,8 +156,11 @@ async def responses(served: Served, client: str, request: Request, body: Any) ->
     return await respond(request, writer, served.reply(client, make), chat.use, stream=wanted.stream)
 
 
-def _read(served: Served, client: str, body: Any) -> tuple[ResponsesRequest, tuple[Message, ...], Chat]:
-    """A request, its messages after those of the response that it goes on from, and the chat with instructions."""
+def read(served: Served, client: str, body: Any, ask: str = "") -> tuple[ResponsesRequest, tuple[Message, ...], Chat]:
+    """A request, its messages after those of the response that it goes on from, and the chat with instructions.
+
+    The chat ends with a message of the user if there is one to `ask`.
+    """
     refuse_unsupported(body, "background", "conversation", "prompt")
     wanted = ResponsesRequest.model_validate(body)
     previous = wanted.previous_response_id
@@ -152,13 +168,14 @@ def _read(served: Served, client: str, body: Any) -> tuple[ResponsesRequest, tup
     said = (*before, *wanted.messages())
     system = [Message("system", wanted.instructions)] if wanted.instructions else []
     use = of_responses(wanted.tools, wanted.tool_choice, wanted.parallel_tool_calls)
-    return wanted, said, Chat.of([*system, *said], use)
+    asked = [Message("user", ask)] if ask else []
+    return wanted, said, Chat.of([*system, *said, *asked], use)
 
 
 async def input_tokens(served: Served, client: str, request: Request, body: Any) -> Response:
     """The tokens of a prompt; raises as `responses` does."""
     del request
-    wanted, _, chat = _read(served, client, body)
+    wanted, _, chat = read(served, client, body)
     counted = await served.count(wanted, chat)
     return JSONResponse({"object": "response.input_tokens", "input_tokens": counted.tokens})
 
@@ -194,7 +211,7 @@ def _items(asked: Any) -> list[dict[str, Any]]:
 
 def _item(asked: dict[str, Any]) -> dict[str, Any]:
     item = {"type": "message", "status": "completed", **asked}
-    item["id"] = asked.get("id") or f"{item['type']}_{uuid.uuid4().hex}"
+    item["id"] = asked.get("id") or item_id(item["type"])
     if isinstance(text := item.get("content"), str):
         kind = "output_text" if item.get("role") == "assistant" else "input_text"
         item["content"] = [{"type": kind, "text": text}]

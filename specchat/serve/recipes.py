@@ -124,8 +124,9 @@ let g:llama_config = { 'endpoint_fim': '{root}/infill' }
     ),
     "llm": ClientRecipe(
         "llm",
-        "in extra-openai-models.yaml beside `llm logs path`, and then llm -m {model} 'Hello'",
+        "in extra-openai-models.yaml, in the folder of `llm logs path`",
         """
+# Then: llm -m {model} "Hello"
 - model_id: {model}
   model_name: {model}
   api_base: {root}/v1

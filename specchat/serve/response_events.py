@@ -117,7 +117,7 @@ class ResponseWriter:
         response = self._response("completed" if event.reason == "stop" else "incomplete")
         if event.reason != "stop":
             response["incomplete_details"] = {"reason": "max_output_tokens"}
-        return {**response, "timings": self._timings.data(), "metrics": figures.metrics(event), **_usage(event.stats)}
+        return {**response, "timings": self._timings.data(), "metrics": figures.metrics(event), **usage(event.stats)}
 
     def _of_step(self, step: Step) -> Iterator[str]:
         self._logprobs.add(step)
@@ -178,7 +178,7 @@ class ResponseWriter:
     def _begin_call(self, part: CallPart) -> Iterator[str]:
         """Begin an item of a call."""
         self._open = OpenItem(part.id)
-        item = {"id": _id("fc"), "type": "function_call", "call_id": part.id, **self._chat.use.named(part.name)}
+        item = {"id": item_id("fc"), "type": "function_call", "call_id": part.id, **self._chat.use.named(part.name)}
         self._output.append({**item, "arguments": "", "status": "in_progress"})
         yield self._event("response.output_item.added", output_index=self._index, item=self._output[-1])
 
@@ -209,7 +209,8 @@ class ResponseWriter:
         return sse.event({"type": kind, "sequence_number": self._number, **fields}, kind)
 
 
-def _id(kind: str) -> str:
+def item_id(kind: str) -> str:
+    """A new id of an item or a response."""
     return f"{kind}_{uuid.uuid4().hex}"
 
 
@@ -224,8 +225,8 @@ def _part_event(kind: str) -> str:
 
 def _text_item(kind: str, status: str, content: list[dict[str, Any]]) -> dict[str, Any]:
     if kind == "answer":
-        return {"id": _id("msg"), "type": "message", "role": "assistant", "content": content, "status": status}
-    return {"id": _id("rs"), "type": "reasoning", "summary": [], "content": content, "status": status}
+        return {"id": item_id("msg"), "type": "message", "role": "assistant", "content": content, "status": status}
+    return {"id": item_id("rs"), "type": "reasoning", "summary": [], "content": content, "status": status}
 
 
 def _part(kind: str, text: str, logprobs: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
@@ -233,7 +234,8 @@ def _part(kind: str, text: str, logprobs: Sequence[dict[str, Any]] = ()) -> dict
     return {"type": _PARTS[kind][1], "text": text, **more}
 
 
-def _usage(stats: Stats) -> dict[str, Any]:
+def usage(stats: Stats) -> dict[str, Any]:
+    """The `usage` of a response."""
     return {
         "usage": {
             "input_tokens": stats.prompt_tokens,

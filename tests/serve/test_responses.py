@@ -8,8 +8,10 @@ import openai
 import pytest
 
 from specchat.engine.protocol.options import Grammar, Message, Written
+from specchat.serve.compaction import ASK
 from specchat.serve.errors import ApiError
 from specchat.serve.kept_responses import KeptResponse, KeptResponses
+from specchat.serve.openai_responses import SUMMARY
 from tests.fake import FakeEngine
 from tests.serve.conftest import serving
 from tests.serve.test_clients import TEXT, requested
@@ -160,3 +162,33 @@ def test_the_oldest_chats_go_first_and_a_client_has_its_own() -> None:
     kept.keep("me", kept_one("long", "x" * 2000))
     with pytest.raises(ApiError):
         kept.get("me", "b")
+
+
+async def test_a_chat_is_compacted_to_a_summary_that_stands_for_it() -> None:
+    engine = FakeEngine((Written.of([("Hm.", True), ("They look for ä.", False)]), "Found."))
+    chat: list[Any] = [
+        {"role": "user", "content": "Look."},
+        {"type": "function_call", "call_id": "1", "name": "look", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "1", "output": "nothing"},
+        {"role": "assistant", "content": "Nothing."},
+    ]
+    async with serving(engine) as server, openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="x") as client:
+        compacted = await client.responses.compact(model="demo", input=chat, instructions="Be brief.")
+        request = requested(engine)
+        assert (request.messages[0], request.messages[-2]) == (
+            Message("system", "Be brief."),
+            Message("assistant", "Nothing."),
+        )
+        assert (request.messages[-1].content, request.tools) == (ASK, ())
+        kept, item = compacted.output
+        assert (compacted.object, item.type, kept.content[0].text) == ("response.compaction", "compaction", "Look.")
+        assert compacted.usage.output_tokens > 0
+        again: list[Any] = [
+            *(one.model_dump(exclude_none=True, warnings=False) for one in compacted.output),
+            {"role": "user", "content": "Go on."},
+        ]
+        await client.responses.create(model="demo", input=again)
+        said = [message.content for message in requested(engine).messages]
+        assert said == ["Look.", f"{SUMMARY}They look for ä.", "Go on."]
+        with pytest.raises(openai.BadRequestError, match="not one of specchat"):
+            await client.responses.create(model="demo", input=[{"type": "compaction", "encrypted_content": "gAAA!"}])
