@@ -17,7 +17,9 @@ def engine() -> None:
 
     The first program that needs an engine starts it, others join. It stays loaded for a while after the last one
     ends: `engine_minutes` in config.toml or SPECCHAT_ENGINE_MINUTES, 5 unless told otherwise. While windows are open
-    it holds a GPU's memory until `gpu_minutes` or SPECCHAT_GPU_MINUTES, 15, have gone by without a request.
+    it holds a GPU's memory until `gpu_minutes` or SPECCHAT_GPU_MINUTES, 15, have gone by without a request. What
+    it has read stays in main memory, `keep_read` or SPECCHAT_KEEP_READ of it, and long texts on disk,
+    `keep_read_on_disk` or SPECCHAT_KEEP_READ_ON_DISK.
     """
 
 
