@@ -8,14 +8,18 @@ import click
 from specchat.clean import one_line
 from specchat.cli.output import Output, reports_errors
 
+GIB = 1 << 30
+
 
 @click.group()
 def engine() -> None:
-    """See or stop the engine that windows and commands share.
+    """See or stop the engine that windows and commands share, or have it forget what it read.
 
     The first program that needs an engine starts it, others join. It stays loaded for a while after the last one
     ends: `engine_minutes` in config.toml or SPECCHAT_ENGINE_MINUTES, 5 unless told otherwise. While windows are open
-    it holds a GPU's memory until `gpu_minutes` or SPECCHAT_GPU_MINUTES, 15, have gone by without a request.
+    it holds a GPU's memory until `gpu_minutes` or SPECCHAT_GPU_MINUTES, 15, have gone by without a request. What
+    it has read stays in main memory, `keep_read` or SPECCHAT_KEEP_READ of it, and long texts on disk,
+    `keep_read_on_disk` or SPECCHAT_KEEP_READ_ON_DISK.
     """
 
 
@@ -41,6 +45,18 @@ def stop() -> None:
     Output().write("Stopped.\n" if stopped else "No engine is running.\n")
 
 
+@engine.command()
+@reports_errors
+def forget() -> None:
+    """Remove the texts that it holds of what it has read, from main memory and from disk."""
+    from specchat.config.paths import user_paths
+    from specchat.engine.prefixes.files import remove_all
+
+    _answers("forget")
+    count, size = remove_all(user_paths().read)
+    Output().write(f"Removed {count} file{'s' * (count != 1)} ({size >> 20:,} MiB).\n")
+
+
 def _answers(want: str) -> list[dict[str, Any]]:
     from specchat.config.paths import user_paths
     from specchat.resident.control import engines
@@ -60,8 +76,10 @@ def _lines(answer: dict[str, Any]) -> list[str]:
             f"{one_line(text(client, 'name'), 20)} (process {number(client, 'pid'):.0f})"
             for client in _dicts(worker, "clients")
         ]
+        read, on_disk = (number(worker, name) for name in ("read_bytes", "read_on_disk"))
+        texts = f", {read / GIB:.1f} GiB of read texts and {on_disk / GIB:.1f} GiB on disk" if read or on_disk else ""
         used = f"used by {', '.join(clients)}" if clients else f"unused, ends {_after(number(answer, 'linger_s'))}"
-        lines.append(f"  {loaded}: {one_line(text(worker, 'state'), 20)}, {used}")
+        lines.append(f"  {loaded}: {one_line(text(worker, 'state'), 20)}, {used}{texts}")
     return lines
 
 

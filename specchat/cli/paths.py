@@ -29,6 +29,7 @@ def paths(as_json: bool) -> None:
         "chats": user.chats,
         "engine_log": user.engine_log,
         "sockets": user.runtime,
+        "read_texts": user.read,
         "prompt_history": user.prompt_history,
         "shipped_models": shipped("models.toml"),
         "shipped_personas": shipped("personas.toml"),

@@ -76,6 +76,11 @@ class Paths:
         return self.cache / "compiled"
 
     @property
+    def read(self) -> Path:
+        """Entries of long texts that pairs have read."""
+        return self.cache / "read"
+
+    @property
     def learnt(self) -> Path:
         """Estimates of `auto` for pairs on this machine."""
         return self.cache / "learnt.json"

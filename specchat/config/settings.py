@@ -38,6 +38,10 @@ class UserSettings:
     """Minutes without a request after which the engine gives back a GPU's memory; 0: never."""
     notify: Notify | None = None
     """How the terminal tells of a reply that ends while one looks elsewhere."""
+    keep_read: str | None = None
+    """Main memory for what the engine has read, such as "2 GiB"."""
+    keep_read_on_disk: str | None = None
+    """Room on disk for long texts of that."""
     tools: bool | None = None
     """True if new chats use the tools of the servers in mcp.json."""
     tool_seconds: int | None = None

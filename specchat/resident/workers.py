@@ -21,7 +21,7 @@ from specchat.engine.protocol.events import (
     OtherClient,
     Started,
 )
-from specchat.engine.protocol.pair import PairInfo, PairSpec
+from specchat.engine.protocol.pair import PairInfo, PairSpec, ReadTexts
 from specchat.engine.protocol.raw_prompt import text_of
 from specchat.engine.protocol.requests import Cancel, Count, Generate, Load, Request, Watch
 
@@ -105,6 +105,8 @@ class SharedWorker:
         self._files = ""
         """The state of the pair's files as it was loaded."""
         self.info: PairInfo | None = None
+        self.read = ReadTexts()
+        """Bytes that read texts took after the last reply."""
         self.clients: list[Client] = []
         self.generation = 0
         """How often it was started again."""
@@ -248,6 +250,8 @@ class SharedWorker:
         """The begin or the end of a request."""
         assert event.id is not None
         prompt, owner = self._prompts.pop(event.id, ""), self._owner(event.id)
+        if isinstance(event, Finished):
+            self.read = event.read
         if owner is not None:
             if not isinstance(event, Started):
                 del owner.waiting[event.id]

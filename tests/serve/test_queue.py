@@ -2,15 +2,18 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 import httpx2
 import pytest
 
 from specchat.engine.protocol.events import Finished, Started
 from specchat.engine.protocol.options import Message
+from specchat.engine.protocol.pair import ReadTexts
 from specchat.engine.protocol.requests import Cancel, Generate
 from specchat.serve.errors import ApiError
 from specchat.serve.fields import Chat
+from specchat.serve.metrics import Metrics
 from specchat.serve.openai_chat import ChatRequest
 from specchat.serve.queue import FairQueue
 from tests.fake import FakeEngine
@@ -135,3 +138,12 @@ async def test_the_counters_are_those_of_the_replies() -> None:
     at = [float(value) for name, value in counters.items() if "per_pos_total" in name]
     assert sum(at) == sum(each["num_accepted_draft_tokens"] for each in stats)
     assert at == sorted(at, reverse=True)
+
+
+def test_the_page_tells_what_read_texts_take() -> None:
+    metrics = Metrics("demo", FairQueue())
+    for read in (ReadTexts(1000, 500), ReadTexts(300, 70)):
+        metrics.finished(replace(Finished.unbegun(Generate(1, ())), read=read), 0.0)
+    page = metrics.page().decode()
+    for name, size in (("bytes", 300), ("disk_bytes", 70)):
+        assert f'vllm:read_texts_{name}{{model_name="demo"}} {size:.1f}' in page

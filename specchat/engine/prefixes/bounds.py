@@ -4,7 +4,6 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from importlib.metadata import version
 from importlib.util import find_spec
 
 from specchat import __version__
@@ -27,6 +26,8 @@ def bounds(environ: Mapping[str, str] = os.environ) -> ReadTexts:
 
 def identity(pair: PairSpec, *words: str) -> str:
     """All that the entries of a pair's caches depend on: files, settings, programs, and `words` about the machine."""
+    from importlib.metadata import version  # here, so that reading config.toml needs none of it
+
     settings = repr(replace(pair, id="", name="", template={}))
     programs = [f"{name} {version(name)}" for name in PROGRAMS if find_spec(name)]
     return "\n".join((__version__, *programs, file_state(pair), settings, *words))

@@ -1,8 +1,7 @@
 """Parts of long texts on disk, in files that only this user may read: from one start of an engine to the next.
 
-A file has MAGIC, the length of a header in JSON, the header, token ids, entries and tail, and a digest of all that. It
-is written under another name and moved, so it is whole or not there. Files that are damaged, or of another form, are
-removed.
+A file has MAGIC, the length of a header in JSON, the header, token ids, entries and tail, and a digest of all that.
+It is written under another name and moved, so it is whole or not there. Files that cannot be used are removed.
 """
 
 import json
