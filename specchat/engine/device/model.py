@@ -13,7 +13,7 @@ from specchat.engine.device.recurrent import reachable
 from specchat.engine.device.skips import SkipFlags
 from specchat.engine.formats.quantise import by_rows, dequantised
 from specchat.engine.kernels.gpu_shapes import PASS_ROWS, VERIFY_ROWS
-from specchat.engine.model.copies import Entries, Tail
+from specchat.engine.model.copies import CacheEntries, Tail
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.norm import RMSNorm, unscaled
 
@@ -139,13 +139,13 @@ class DeviceModel:
     def _unslid(self, length: int, furthest: int) -> int:
         return self.decoder.caches.reusable(length, furthest + 2 * PASS_ROWS)
 
-    def entries(self) -> Entries:
-        """See `model.copies.Copies`, with recorded hidden states."""
+    def entries(self) -> CacheEntries:
+        """See `model.copies.CopiesCache`, with recorded hidden states."""
         states = self.decoder.states
-        return Entries([*self.decoder.caches.parts(rings=False), *([] if states is None else [states.entries])])
+        return CacheEntries([*self.decoder.caches.parts(rings=False), *([] if states is None else [states.entries])])
 
     def tail(self, held: int) -> Tail | None:
-        """See `model.copies.Copies`: rings and states."""
+        """See `model.copies.CopiesCache`: rings and states."""
         rings, states = self.decoder.caches.parts(rings=True), self.decoder.recurrent
         if not rings and states is None:
             return None
@@ -153,7 +153,7 @@ class DeviceModel:
         return Tail([*rings, *([] if states is None else states.tail())], (max(self._furthest, held), *numbers))
 
     def reach(self, length: int, held: int, tail: Tail | None) -> int:
-        """See `model.copies.Copies`."""
+        """See `model.copies.CopiesCache`."""
         states = self.decoder.recurrent
         if tail is None:
             furthest, marks = max(self._furthest, held), () if states is None else (states.base, *states.checkpoints)
@@ -163,7 +163,7 @@ class DeviceModel:
         return reachable(found, marks[0], marks[1:]) if marks else found
 
     def resume(self, token_ids: Sequence[int], held: int, tail: Tail | None) -> None:
-        """See `model.copies.Copies`."""
+        """See `model.copies.CopiesCache`."""
         del token_ids, held
         if tail is None:
             return

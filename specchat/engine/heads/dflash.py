@@ -23,7 +23,7 @@ from specchat.engine.heads.layer import BlockLayer
 from specchat.engine.heads.rows import HeadRows, chain
 from specchat.engine.heads.target import DraftHead, Embedding, Scores, Target
 from specchat.engine.heads.tensors import fits_target
-from specchat.engine.model.copies import Entries
+from specchat.engine.model.copies import CacheEntries
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.tree_layout import Layout
 from specchat.engine.recipe import Matrix, Norm
@@ -164,9 +164,9 @@ class DFlashHead(DraftHead):
         """Their logits before any correction, float32 [wanted, vocab]."""
         return block
 
-    def entries(self) -> Entries:
-        """See `model.copies.Copies`."""
-        return Entries([part for layer in self._layers for part in layer.entries])
+    def entries(self) -> CacheEntries:
+        """See `model.copies.CopiesCache`."""
+        return CacheEntries([part for layer in self._layers for part in layer.entries])
 
     def memory(self) -> int:
         return super().memory() + sum(layer.memory() for layer in self._layers)

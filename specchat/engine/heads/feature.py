@@ -16,7 +16,7 @@ from specchat.engine.heads.recipe import HeadRecipe
 from specchat.engine.heads.rows import HeadRows, chain, nodes
 from specchat.engine.heads.target import DraftHead, Embedding, Target
 from specchat.engine.memory.vectors import LANES
-from specchat.engine.model.copies import Entries
+from specchat.engine.model.copies import CacheEntries
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout
 from specchat.engine.recipe import Layer
@@ -117,9 +117,9 @@ class FeatureHead(DraftHead):
         self._nodes += after
         return hidden
 
-    def entries(self) -> Entries:
-        """See `model.copies.Copies`."""
-        return Entries([part for layer in self._layers for part in layer.entries], shift=1)
+    def entries(self) -> CacheEntries:
+        """See `model.copies.CopiesCache`."""
+        return CacheEntries([part for layer in self._layers for part in layer.entries], shift=1)
 
     def memory(self) -> int:
         return super().memory() + sum(layer.memory() for layer in self._layers) + self._made.nbytes

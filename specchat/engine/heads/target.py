@@ -113,15 +113,15 @@ class DraftHead(ABC):
         return all(not isinstance(of, Experts) or self.tensors.stack(of.each.down) is not None for of in feeds)
 
     def tail(self, _: int) -> Tail | None:
-        """See `model.copies.Copies`, for heads that have `entries`: no tail."""
+        """See `model.copies.CopiesCache`, for heads that have `entries`: no tail."""
         return None
 
     def reach(self, length: int, *_: object) -> int:
-        """See `model.copies.Copies`."""
+        """See `model.copies.CopiesCache`."""
         return length
 
     def resume(self, *_: object) -> None:
-        """See `model.copies.Copies`: nothing beside the entries."""
+        """See `model.copies.CopiesCache`: nothing beside the entries."""
         return
 
     @abstractmethod

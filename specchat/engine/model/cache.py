@@ -15,7 +15,7 @@ from specchat.engine.model.state_log import BASE, NOWHERE, StateCheckpoint, Stat
 from specchat.engine.recipe import Delta, Recipe
 
 
-class Marks(NamedTuple):
+class TailMarks(NamedTuple):
     """First positions of what windows hold, by layer, and of recurrent states, and positions of their checkpoints."""
 
     bases: tuple[int, ...]
@@ -121,7 +121,7 @@ class KVCache:
 
         return put_back
 
-    def reusable(self, length: int, marks: Marks | None = None) -> int:
+    def reusable(self, length: int, marks: TailMarks | None = None) -> int:
         """The most tokens, up to `length`, after which a text may go on from what the cache holds, or a tail."""
         bases, states, checkpoints = marks or self._marks()
         if any(length < base for base in states):
@@ -129,8 +129,10 @@ class KVCache:
         gone = any(bases[index] > max(0, length - window + 1) for index, window in self._windows.items())
         return 0 if gone else length
 
-    def _marks(self) -> Marks:
-        return Marks(tuple(self.bases), tuple(log.base for log in self._recurrent.values()), tuple(self._checkpoints))
+    def _marks(self) -> TailMarks:
+        return TailMarks(
+            tuple(self.bases), tuple(log.base for log in self._recurrent.values()), tuple(self._checkpoints)
+        )
 
     @property
     def entries(self) -> list[torch.Tensor]:
@@ -149,11 +151,11 @@ class KVCache:
         tensors = *self._sliding(held), *logs, *(part for one in taken for part in one)
         return Tail(tensors, (*bases, *states, *at))
 
-    def marks(self, tail: Tail) -> Marks:
+    def marks(self, tail: Tail) -> TailMarks:
         """The marks of a tail."""
         layers, states = len(self.bases), len(self._recurrent)
         numbers = tail.numbers
-        return Marks(numbers[:layers], numbers[layers : layers + states], numbers[layers + states :])
+        return TailMarks(numbers[:layers], numbers[layers : layers + states], numbers[layers + states :])
 
     def resume(self, held: int, tail: Tail) -> None:
         """Take over the tail of a text of `held` tokens."""

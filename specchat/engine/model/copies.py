@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from torch import Tensor
 
 
-class Entries(NamedTuple):
+class CacheEntries(NamedTuple):
     """Tensors [any, positions, any] of a cache, views of all of it: the entry of token p is at position p - `shift`.
 
     An entry depends on its token and those before it alone.
@@ -32,10 +32,10 @@ class Tail(NamedTuple):
 
 
 @runtime_checkable
-class Copies(Protocol):
+class CopiesCache(Protocol):
     """A model whose cache can be copied out and back. One that is not simply reads again."""
 
-    def entries(self) -> Entries:
+    def entries(self) -> CacheEntries:
         """The cache's entries by position."""
         ...
 

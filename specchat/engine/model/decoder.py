@@ -12,7 +12,7 @@ from torch import Tensor
 
 from specchat.engine.memory.vectors import whole_vectors
 from specchat.engine.model.cache import KVCache
-from specchat.engine.model.copies import Entries, Tail
+from specchat.engine.model.copies import CacheEntries, Tail
 from specchat.engine.model.rows import PREFILL_ROWS
 from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout
 from specchat.engine.weights.config import ModelConfig
@@ -224,20 +224,20 @@ class CachedDecoder(ABC):
         """The most tokens, up to `length`, after which a text may go on from what the cache holds."""
         return self.cache.reusable(length)
 
-    def entries(self) -> Entries:
-        """See `model.copies.Copies`, with recorded hidden states."""
-        return Entries([*self.cache.entries, *([] if self.aux_states is None else [self.aux_states.positions])])
+    def entries(self) -> CacheEntries:
+        """See `model.copies.CopiesCache`, with recorded hidden states."""
+        return CacheEntries([*self.cache.entries, *([] if self.aux_states is None else [self.aux_states.positions])])
 
     def tail(self, held: int) -> Tail | None:
-        """See `model.copies.Copies`."""
+        """See `model.copies.CopiesCache`."""
         return self.cache.tail(held)
 
     def reach(self, length: int, _: int, tail: Tail | None) -> int:
-        """See `model.copies.Copies`."""
+        """See `model.copies.CopiesCache`."""
         return self.cache.reusable(length, None if tail is None else self.cache.marks(tail))
 
     def resume(self, token_ids: Sequence[int], held: int, tail: Tail | None) -> None:
-        """See `model.copies.Copies`."""
+        """See `model.copies.CopiesCache`."""
         if tail is not None:
             self.cache.resume(held, tail)
 
