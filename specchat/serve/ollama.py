@@ -9,7 +9,6 @@ from pydantic import Field, model_validator
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from specchat import __version__
 from specchat.engine.protocol.events import Finished, Started, Step
 from specchat.engine.protocol.options import Grammar, Message, ToolCall
 from specchat.engine.protocol.raw_prompt import FillIn
@@ -29,7 +28,6 @@ from specchat.serve.unsupported import refuse_unsupported
 VERSION = "0.12.0"
 """The version of Ollama's API that clients are told: some ask for a newer one than they know."""
 NO_IMAGES = "images: the model reads text alone. Leave them out."
-NS_PER_MS = 1_000_000
 
 
 class OllamaFunction(Lenient):
@@ -170,17 +168,14 @@ async def show(served: Served, client: str, request: Request, body: Any) -> Resp
     info = served.loaded()
     thinks = any(name in (*SWITCHES, *GRADES) for name, _ in info.template.choices)
     able = {"completion": True, "tools": info.template.tools, "thinking": thinks}
-    facts = {"context_length": info.context, "vocab_size": info.vocab_size}
     return JSONResponse(
         {
-            "modelfile": "",
-            "parameters": "",
             "template": "",
             "details": _details(served),
             "model_info": {
                 "general.architecture": "specchat",
                 "general.parameter_count": info.target.parameters,
-                **{f"specchat.{name}": value for name, value in facts.items()},
+                "specchat.context_length": info.context,
             },
             "capabilities": [name for name, has in able.items() if has],
         }
@@ -193,12 +188,6 @@ def tags(served: Served) -> dict[str, Any]:
     one = {"name": served.pair.id, "model": served.pair.id, "modified_at": _time(served.begun), "size": memory}
     more = {"digest": served.pair.id, "details": _details(served), "expires_at": _time(), "size_vram": memory}
     return {"models": [{**one, **more}]}
-
-
-def version(served: Served) -> dict[str, str]:
-    """The version of the API."""
-    del served
-    return {"version": VERSION, "specchat": __version__}
 
 
 class OllamaWriter:
@@ -247,8 +236,7 @@ class OllamaWriter:
         written = event.written
         answer = written.answer if written.reasoning else written.answer[self._prefilled :]
         said = self._said(answer + self._cut(event), written.thoughts.strip("\n"), event.tool_calls)
-        logprobs = self._logprobs.whole()
-        return {**self._head(), **said, "done": True, **self._ended(event), **_listed(logprobs)}
+        return {**self._head(), **said, "done": True, **self._ended(event), **_listed(self._logprobs.whole())}
 
     def _said(self, text: str, thoughts: str = "", calls: tuple[ToolCall, ...] = ()) -> dict[str, Any]:
         more: dict[str, Any] = {"thinking": thoughts} if thoughts else {}
@@ -267,7 +255,7 @@ class OllamaWriter:
 
     def _ended(self, event: Finished) -> dict[str, Any]:
         stats = event.stats
-        read, wrote = int(self._prompt_ms * NS_PER_MS), int(stats.milliseconds * NS_PER_MS)
+        read, wrote = int(1e6 * self._prompt_ms), int(1e6 * stats.milliseconds)
         return {
             "done_reason": "stop" if event.reason == "stop" else "length",
             "total_duration": read + wrote,
@@ -286,18 +274,16 @@ def _listed(logprobs: dict[str, Any] | None) -> dict[str, Any]:
 def _loaded(served: Served, field: str) -> dict[str, Any]:
     """The answer to a request without a prompt, by which clients have a model loaded."""
     served.loaded()
-    said: Any = "" if field == "response" else {"role": "assistant", "content": ""}
-    return {"model": served.pair.id, "created_at": _time(), field: said, "done": True, "done_reason": "load"}
+    said = {field: "" if field == "response" else {"role": "assistant", "content": ""}}
+    return {"model": served.pair.id, "created_at": _time(), **said, "done": True, "done_reason": "load"}
 
 
 def _details(served: Served) -> dict[str, Any]:
     parameters = served.loaded().target.parameters
     size = f"{parameters / 1e9:.1f}B" if parameters >= 1e9 else f"{parameters / 1e6:.0f}M"
     return {
-        "parent_model": "",
         "format": "gguf" if served.pair.spec.target.is_gguf else "safetensors",
         "family": "specchat",
-        "families": ["specchat"],
         "parameter_size": size,
         "quantization_level": served.pair.spec.target.quant or "",
     }
@@ -308,4 +294,8 @@ def _time(seconds: float | None = None) -> str:
 
 
 POSTS: Mapping[str, Any] = {"/api/chat": chat, "/api/generate": generate, "/api/show": show}
-PAGES: Mapping[str, Callable[[Served], Any]] = {"/api/tags": tags, "/api/ps": tags, "/api/version": version}
+PAGES: Mapping[str, Callable[[Served], Any]] = {
+    "/api/tags": tags,
+    "/api/ps": tags,
+    "/api/version": lambda _: {"version": VERSION},
+}
