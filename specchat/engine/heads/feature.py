@@ -18,12 +18,12 @@ from specchat.engine.heads.target import DraftHead, Embedding, Target
 from specchat.engine.memory.vectors import LANES
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout
-from specchat.engine.prefixes.entries import Entries
+from specchat.engine.prefixes.entries import Copies, Entries
 from specchat.engine.recipe import Layer
 from specchat.engine.weights.weights import Weights
 
 
-class FeatureHead(DraftHead):
+class FeatureHead(DraftHead, Copies):
     """A head that feeds features and tokens to its layers."""
 
     _embedding: Embedding | None = None
@@ -118,7 +118,6 @@ class FeatureHead(DraftHead):
         return hidden
 
     def entries(self) -> Entries:
-        """See `prefixes.entries.Copies`."""
         return Entries([part for layer in self._layers for part in layer.entries], shift=1)
 
     def memory(self) -> int:

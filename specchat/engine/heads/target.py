@@ -18,7 +18,6 @@ from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.norm import capped
 from specchat.engine.model.rows import PREFILL_ROWS
 from specchat.engine.model.tree_layout import Layout
-from specchat.engine.prefixes.entries import Tail
 from specchat.engine.recipe import Experts, Matrix
 from specchat.engine.strategies import HEADS
 from specchat.engine.strategy import resolved
@@ -111,18 +110,6 @@ class DraftHead(ABC):
         """True if every pass launches the same work, as a captured graph needs: experts only where they are stacked."""
         feeds = [layer.feed for layer in self.recipe.layers]
         return all(not isinstance(of, Experts) or self.tensors.stack(of.each.down) is not None for of in feeds)
-
-    def tail(self, _: int) -> Tail | None:
-        """See `prefixes.entries.Copies`, for heads that have `entries`: no tail."""
-        return None
-
-    def reach(self, length: int, *_: object) -> int:
-        """See `prefixes.entries.Copies`."""
-        return length
-
-    def resume(self, *_: object) -> None:
-        """See `prefixes.entries.Copies`: nothing beside the entries."""
-        return
 
     @abstractmethod
     def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, layout: Layout | None = None) -> Tensor:

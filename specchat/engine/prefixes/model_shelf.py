@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Collection, Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,34 +13,11 @@ from specchat.engine.prefixes.entries import ALIGNMENT, Copies, Entries, Packed,
 from specchat.engine.prefixes.files import PartFiles
 from specchat.engine.prefixes.parts import Form, Part, Run, alike, runs_from
 
+if TYPE_CHECKING:
+    from specchat.engine.prefixes.shelf import Shelf
+
 LEAST, LEAST_WITH_TAIL = 32, 256
 """Tokens from which a copy is made: fewer are soon read again. Tails may take as long as hundreds of them."""
-
-
-class Room(Protocol):
-    """Main memory for the parts of all models."""
-
-    @property
-    def open(self) -> bool:
-        """False while nothing comes in or goes out."""
-        ...
-
-    @property
-    def largest(self) -> int:
-        """Most bytes of a part."""
-        ...
-
-    def touch(self, parts: Sequence[Part]) -> None:
-        """Note that `parts` are used, each of which goes on from those before it."""
-        ...
-
-    def make_room(self, size: int) -> None:
-        """Let go of parts, for `size` bytes more."""
-        ...
-
-    def clear(self) -> None:
-        """Let go of all parts."""
-        ...
 
 
 class Source(NamedTuple):
@@ -64,7 +41,7 @@ class Source(NamedTuple):
 class ModelShelf:
     """The parts of one model."""
 
-    def __init__(self, room: Room, model: Copies, token_ids: list[int], files: PartFiles | None) -> None:
+    def __init__(self, room: "Shelf", model: Copies, token_ids: list[int], files: PartFiles | None) -> None:
         """`token_ids`: those that the cache holds, the same list at all times."""
         self._room, self._model, self._token_ids, self._files = room, model, token_ids, files
         self.parts = [] if files is None else [part for part in files.found() if self._fits(part)]
@@ -104,9 +81,9 @@ class ModelShelf:
 
     def save(self, least: int, stop: Callable[[], bool]) -> None:
         """Write the parts of texts of `least` tokens to files, until `stop` says so or one cannot be written."""
-        for part in [part for part in self.parts if part.file is None and len(part.token_ids) >= least]:
-            if self._files is None or not self._files.save(part, stop):
-                return
+        if (files := self._files) is not None:
+            long = [part for part in self.parts if part.file is None and len(part.token_ids) >= least]
+            all(files.save(part, stop) for part in long if part.size < files.limit)
 
     def let_go(self, part: Part) -> None:
         """Let go of what main memory has of a part."""
