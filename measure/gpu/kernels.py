@@ -23,7 +23,15 @@ from specchat.engine.formats.layout import EightBit, FourBit, Nested, Weight
 from specchat.engine.formats.quantise import block_scales, dequantised, quantise
 from specchat.engine.hardware.gpu_failure import first_line
 from specchat.engine.kernels.attention import attend
-from specchat.engine.kernels.gpu_shapes import PASS_ROWS, SPLIT, TILE_ROWS, tiling, widened
+from specchat.engine.kernels.gpu_shapes import (
+    PASS_ROWS,
+    SPLIT,
+    TILE_ROWS,
+    VERIFY_ROWS,
+    attention_splits,
+    tiling,
+    widened,
+)
 from specchat.engine.kernels.processors import processors
 from specchat.engine.kernels.products import RowTiles, launch, multiply, splits
 from specchat.engine.kernels.stored import bits_of, stored
@@ -208,7 +216,9 @@ def attention(
         caches = [torch.randn(2, *shape, device=device).to(dtype) for _ in range(1 + cycled // read)]
         length = torch.full((1,), context, device=device, dtype=torch.int32)
         for split in SPLITS:
-            partial_sums = workspace(PASS_ROWS, mixer.heads, mixer.head_dim, shape[1], device, split)
+            partial_sums = workspace(
+                VERIFY_ROWS, mixer.heads, mixer.head_dim, attention_splits(shape[1], split=split), device, split
+            )
 
             def launch(cache: Tensor, rows: int, sums: Any = partial_sums, length: Tensor = length) -> None:
                 attend(query, cache[0], cache[1], length, None, sums, out, rows, None)

@@ -20,6 +20,7 @@ def paths(as_json: bool) -> None:
         "keys": user.keys_file,
         "personas": user.personas_file,
         "presets": user.presets_file,
+        "prompts": user.prompts,
         "tools": user.tools_file,
         "themes": user.themes,
         "data": user.data,

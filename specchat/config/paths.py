@@ -48,6 +48,11 @@ class Paths:
         return self.config / "mcp.json"
 
     @property
+    def prompts(self) -> Path:
+        """Saved prompts, a file each."""
+        return self.config / "prompts"
+
+    @property
     def themes(self) -> Path:
         return self.config / "themes"
 

@@ -4,6 +4,7 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from specchat.attention import Notify
 from specchat.config.checks import Table, matching
 from specchat.config.kinds import NO_PERSONA, Kind
 from specchat.config.models_file import ModelsFile, Name, SamplingTable, Strategy
@@ -42,6 +43,7 @@ class SettingsTable(Table):
     keep_last_question: bool | None = None
     engine_minutes: Annotated[int, Field(ge=0, le=1440)] | None = None
     gpu_minutes: Annotated[int, Field(ge=0, le=1440)] | None = None
+    notify: Notify | None = None
     keep_read: Size | None = None
     keep_read_on_disk: Size | None = None
     tools: bool | None = None

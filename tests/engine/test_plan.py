@@ -197,6 +197,13 @@ def test_a_workspace_holds_the_second_copy_of_the_largest_matrix(shape: Callable
     assert need(Model(c, "cpu"), 64).workspace >= 4 * 64 * 50_000
 
 
+@pytest.mark.parametrize("name", ["Qwen3.5-9B", "Qwen3.6-35B-A3B", "gpt-oss-20b", "Gemma 4 26B-A4B", "Gemma 4 31B"])
+def test_a_long_context_takes_hardly_more_than_its_cache_on_a_gpu(name: str) -> None:
+    """Sums of attention, of which prompts have none, and tables of positions: bytes for each of the cache."""
+    short, long = (need(Model(config(name), "cuda", "nf4"), context) for context in (1024, 131_072))
+    assert (long.workspace - short.workspace) / (long.cache - short.cache) < 0.14
+
+
 def is_published_packed(pair: Pair) -> bool:
     """True where the needs are those of a GGUF or an AWQ checkpoint, which are not here to be planned."""
     return pair.spec.target.is_gguf or (pair.spec.target.repo or "").endswith("-AWQ")

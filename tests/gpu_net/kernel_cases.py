@@ -194,6 +194,8 @@ CASES: dict[str, Callable[[], None]] = {
     "tree in a window": lambda: test_windows.test_a_tree_is_torchs(7, 16, 250, 7, 64, HALF),
     "sinks and gates": lambda: test_sinks.test_it_is_that_of_transformers(4, 80, 254, 7, False, 100, True, True, FLOAT),
     "rings": ringed,
+    "many rows": lambda: test_attention.test_a_chain_is_torchs(3, 16, 120, 18, FLOAT),
+    "many rows in a window": lambda: test_windows.test_a_chain_is_torchs(1, 8, 230, 17, 7, FLOAT),
     "heads of 512": lambda: test_attention.test_a_chain_is_torchs(2, 512, 250, 5, HALF),
     "heads of 256": lambda: test_attention.test_a_chain_is_torchs(2, 256, 250, 5, HALF),
     "nf4": lambda: product("nf4 32", 130, 160),

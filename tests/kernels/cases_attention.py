@@ -6,25 +6,36 @@ from dataclasses import replace
 from torch import bfloat16, empty, int32, int64
 
 from specchat.engine.kernels.attention import _partial, attend
+from specchat.engine.kernels.attention_rows import _attend_rows
 from specchat.engine.kernels.combine import _combine
+from specchat.engine.kernels.gpu_shapes import attention_splits
 from specchat.engine.kernels.workspace import keys_at_once, workspace
 from tests.kernels.compiled import Case, launched
 
-ROWS, HEADS, CAPACITY, HELD, WINDOW = 16, 32, 4096, 1088, 1000
+ROWS, MANY, HEADS, CAPACITY, HELD, WINDOW = 16, 64, 32, 4096, 1088, 1000
 POSITION = empty(1, dtype=int32)
 CAPPED = 2 * keys_at_once(256) * 256
 """Values of keys and values that a pass of the loop over heads of 256 reads."""
 
 
 def _attended(
-    group: int, dim: int, tree: bool, windowed: bool = False, further: bool = False, cap: float = 0.0
+    group: int,
+    dim: int,
+    tree: bool,
+    windowed: bool = False,
+    further: bool = False,
+    cap: float = 0.0,
+    rows: int = ROWS,
 ) -> Callable[[], None]:
     """A launch over a cache, or over a ring with a window; `further` with sinks and with gates, of 4 partial sums."""
-    query, out = empty(ROWS, HEADS, dim, dtype=bfloat16), empty(ROWS, HEADS * dim, dtype=bfloat16)
+    query, out = empty(rows, HEADS, dim, dtype=bfloat16), empty(rows, HEADS * dim, dtype=bfloat16)
     cache = empty(HEADS // group, HELD if windowed else CAPACITY, dim, dtype=bfloat16)
-    space, paths = workspace(ROWS, HEADS, dim, CAPACITY, "cpu"), empty(ROWS, dtype=int64) if tree else None
-    more = (empty(HEADS), empty(4, ROWS, 2 * HEADS * dim)) if further else (None, None)
-    rest = POSITION, paths, space, out, ROWS, POSITION, None, WINDOW if windowed else 0, *more, CAPACITY
+    space, paths = (
+        workspace(rows, HEADS, dim, attention_splits(CAPACITY), "cpu"),
+        empty(rows, dtype=int64) if tree else None,
+    )
+    more = (empty(HEADS), empty(4, rows, 2 * HEADS * dim)) if further else (None, None)
+    rest = POSITION, paths, space, out, rows, POSITION, None, WINDOW if windowed else 0, *more, CAPACITY
     return lambda: attend(query, cache, cache, *rest, cap=cap)
 
 
@@ -59,6 +70,16 @@ CASES = [
         for kind in ("chain", "tree")
     ),
 ]
+CASES += [
+    launched(
+        f"many rows, {dim} a head{', window' * windowed}",
+        _attend_rows,
+        _attended({128: 4, 256: 2, 512: 8}[dim], dim, False, windowed, rows=MANY),
+        2 * keys_at_once(dim) * dim,
+    )
+    for dim in (128, 256, 512)
+    for windowed in (False, True)
+]
 ALIKE = [
     case.name
     for case in CASES
@@ -68,6 +89,6 @@ ALIKE = [
 PLANTED = [
     replace(case, name=f"{case.name}: not fused", options={**case.options, "enable_fp_fusion": False})
     for case in CASES
-    if case.name in ("tree, 128 a head", "combine a tree")
+    if case.name == "tree, 128 a head"
 ]
-"""Programs that round otherwise than those beside them."""
+"""One that rounds otherwise than those beside it; the combination says itself what it fuses."""

@@ -3,8 +3,9 @@
 from torch import bfloat16, empty, int8, int32, int64
 
 from specchat.engine.kernels.attention import _partial, attend
+from specchat.engine.kernels.gpu_shapes import attention_splits
 from specchat.engine.kernels.kv_entries import Scales
-from specchat.engine.kernels.rope import _rope_and_write, rope_and_write
+from specchat.engine.kernels.rope import Turns, _rope_and_write, rope_and_write
 from specchat.engine.kernels.workspace import keys_at_once, workspace
 from tests.kernels.compiled import Case, launched
 
@@ -21,7 +22,7 @@ def _attended(kind: str, dim: int, group: int, window: int = 0) -> Case:
     query, out = empty(ROWS, HEADS, dim, dtype=bfloat16), empty(ROWS, HEADS * dim, dtype=bfloat16)
     cache, scales = _cache(HEADS // group, HELD if window else CAPACITY, dim)
     paths = empty(ROWS, dtype=int64) if kind == "tree" else None
-    space = workspace(ROWS, HEADS, dim, CAPACITY, "cpu")
+    space = workspace(ROWS, HEADS, dim, attention_splits(CAPACITY), "cpu")
     rest = FLAG, paths, space, out, ROWS, FLAG, None, window, None, None, CAPACITY
     return launched(
         f"{kind}, {dim} a head{', window' if window else ''}",
@@ -33,7 +34,7 @@ def _attended(kind: str, dim: int, group: int, window: int = 0) -> Case:
 
 def _rotated(dim: int, held: int = CAPACITY) -> Case:
     kv_heads = HEADS // 4
-    partials, table = empty(SPLITS, ROWS, (HEADS + 2 * kv_heads) * dim), empty(CAPACITY, dim)
+    partials, table = empty(SPLITS, ROWS, (HEADS + 2 * kv_heads) * dim), empty(CAPACITY, dim // 2)
     norm, query = (empty(dim, dtype=bfloat16), EPS), empty(ROWS, HEADS, dim, dtype=bfloat16)
     cache, scales = _cache(kv_heads, held, dim)
     offsets = empty(ROWS, dtype=int32)
@@ -41,7 +42,8 @@ def _rotated(dim: int, held: int = CAPACITY) -> Case:
         f"rope, {dim} a head{', a ring' if held < CAPACITY else ''}",
         _rope_and_write,
         lambda: rope_and_write(
-            *(partials, norm, norm, table, table, FLAG, offsets, query, cache, cache, ROWS, FLAG), scales=scales
+            *(partials, norm, norm, Turns(table, table, dim), FLAG, offsets, query, cache, cache, ROWS, FLAG),
+            scales=scales,
         ),
     )
 

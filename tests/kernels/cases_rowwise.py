@@ -39,14 +39,15 @@ def _rotated(
 ) -> Case:
     """Queries and keys with norms of so many heads together."""
     kv_heads, queries = heads // 4, heads * (1 + options.get("gated", False))
-    partials, table = empty(SPLITS, ROWS, (queries + 2 * kv_heads) * dim), empty(CAPACITY, width or dim)
+    partials, table = empty(SPLITS, ROWS, (queries + 2 * kv_heads) * dim), empty(CAPACITY, (width or dim) // 2)
     norms = [(_halves(count * dim), EPS) if normed else None for count in ((heads, kv_heads) if normed > 1 else (1, 1))]
     query, cache = _halves(ROWS, heads, dim), _halves(kv_heads, held, dim)
     return launched(
         name,
         rope._rope_and_write,
         lambda: rope.rope_and_write(
-            *(partials, *norms, table, table, FLAG, TOKENS, query, cache, cache, ROWS, FLAG), **options
+            *(partials, *norms, rope.Turns(table, table, width or dim), FLAG, TOKENS, query, cache, cache, ROWS, FLAG),
+            **options,
         ),
     )
 

@@ -40,6 +40,9 @@ BFLOAT16_MMA = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
 FLOAT = frozenset(("FADD", "FFMA", "FMUL", "HFMA2", "HMMA", "MUFU"))
 """Operations of SASS that round: in another number of them, two programs do not round alike."""
 
+CONSTANT = ", -RZ, RZ, "
+"""Operands by which one of these makes a constant."""
+
 INTEGERS = re.compile(
     "BMSK|F2FP|FMNMX|FSEL|FSETP|I2FP|IABS|IADD3?|IMNMX|ISETP|LEA|LOP3|PLOP3|PRMT|SEL|SGXT|SHF|VIADD|VIMNMX"
 )
@@ -195,7 +198,7 @@ def report(compiled: Compiled, listing: Listing) -> Report:
     """The figures that tests assert of a kernel."""
     case, asm, threads = compiled.case, compiled.made.asm, 32 * compiled.case.num_warps
     sass, inner = longest_loop(listing), ptx.loop(asm["ptx"], threads)
-    loop = len(sass)
+    loop, computing = len(sass), [line for line in sass if CONSTANT not in line]
     return Report(
         name=case.name,
         architecture=compiled.architecture,
@@ -209,7 +212,7 @@ def report(compiled: Compiled, listing: Listing) -> Report:
         instructions_a_weight=round(loop * threads / case.weights, 2) if case.weights else 0.0,
         tensor_cores=" ".join(sorted(set(re.findall(r"\b(?:wg|tcgen05\.)?mma\.\S+", asm["ptx"])))),
         operands=operands(asm["ttgir"]),
-        operations=dict(sorted(Counter(kind for line in sass if (kind := _kind(line)) in FLOAT).items())),
+        operations=dict(sorted(Counter(kind for line in computing if (kind := _kind(line)) in FLOAT).items())),
         exchanged=exchanged(listing),
         integers=sum(INTEGERS.fullmatch(_kind(line)) is not None for line in sass) * 2 * case.num_warps // SCHEDULERS,
         wavefronts=inner.wavefronts(),

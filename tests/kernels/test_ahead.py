@@ -14,7 +14,7 @@ from specchat.engine.kernels.ahead import NONE, SECTOR, Ahead, Memory, as_of, me
 from specchat.engine.kernels.gpu_shapes import AHEAD_PART, LEAST_AHEAD, ahead_parts
 from specchat.engine.kernels.mix import MixtureOutput, add_mixture
 from specchat.engine.kernels.norm import add_rms_norm
-from specchat.engine.kernels.rope import rope_and_write
+from specchat.engine.kernels.rope import Turns, rope_and_write
 from specchat.engine.model.rope import tables
 from tests.kernels.test_experts import pairs_of
 from tests.kernels.test_rope import rope
@@ -44,7 +44,9 @@ def turn(ahead: Ahead | None) -> tuple[Tensor, ...]:
     cos, sin = (one.to(DEVICE) for one in tables(rope(32), 32, 64))
     start, offsets = (torch.tensor(at, dtype=torch.int32, device=DEVICE) for at in ([2], [0, 1, 2]))
     sums = random(2, ROWS, 6 * 32)
-    rope_and_write(sums, None, None, cos, sin, start, offsets, query, keys, values, ROWS, None, ahead=ahead)
+    rope_and_write(
+        sums, None, None, Turns.of(cos, sin, 16), start, offsets, query, keys, values, ROWS, None, ahead=ahead
+    )
     return query, keys, values
 
 

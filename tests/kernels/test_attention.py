@@ -12,8 +12,8 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from specchat.engine.errors import ModelError
 from specchat.engine.kernels.attention import attend, reference_attend
-from specchat.engine.kernels.combine import CHUNK
-from specchat.engine.kernels.gpu_shapes import SPLIT
+from specchat.engine.kernels.combine import UNROLLED
+from specchat.engine.kernels.gpu_shapes import GROWS, SPLIT, attention_splits
 from specchat.engine.kernels.workspace import Workspace, workspace
 
 GPU = torch.cuda.is_available()
@@ -48,6 +48,7 @@ class Step:
     ) -> None:
         generator, rows = torch.Generator().manual_seed(group * 1000 + dim), 64
         self.heads, self.kv, self.capacity, self.window = group * kv, kv, capacity, window
+        self.split = SPLIT
         self.held = held
         """Entries of a ring, if the cache is one."""
         self.query = torch.randn(rows, self.heads, dim, generator=generator).to(DEVICE, dtype)
@@ -73,7 +74,8 @@ class Step:
         return out
 
     def space(self, rows: int) -> Workspace:
-        space = workspace(rows, self.heads, self.query.shape[2], self.capacity, DEVICE)
+        splits = attention_splits(self.capacity, self.window, rows, self.split)
+        space = workspace(rows, self.heads, self.query.shape[2], splits, DEVICE, self.split)
         for buffer in (space.best, space.total, space.mixed):
             buffer.fill_(torch.nan)
         return space
@@ -175,7 +177,7 @@ def test_a_layer_with_a_scale_and_fewer_heads_than_others(tree: list[int] | None
     """It has bit for bit what it has in a workspace of its own; a scale is one of the queries."""
     step, start, rows = Step(dtype, 3, 16), 300, 3
     alone, out = step.run(start, rows, tree), torch.full((2, rows, 96), torch.nan, device=DEVICE, dtype=dtype)
-    wide = workspace(rows + 2, 2 * step.heads, 64, step.capacity, DEVICE)
+    wide = workspace(rows + 2, 2 * step.heads, 64, attention_splits(step.capacity), DEVICE)
     query = step.query[:rows].contiguous()
     call(query, step.keys, step.values, start, tree, wide, out[0])
     assert torch.equal(out[0], alone)
@@ -188,9 +190,7 @@ def test_scores_are_capped(tree: list[int] | None, dtype: torch.dtype) -> None:
     step, start, rows = Step(dtype, 3, 16), 300, 3
     out = torch.full((rows, 96), torch.nan, device=DEVICE, dtype=dtype)
     query = step.query[:rows].contiguous()
-    call(
-        query, step.keys, step.values, start, tree, workspace(rows, step.heads, 16, step.capacity, DEVICE), out, cap=0.5
-    )
+    call(query, step.keys, step.values, start, tree, step.space(rows), out, cap=0.5)
     used = (query.double(), step.keys.double(), step.values.double())
     expected = reference_attend(*used, start, tree, cap=0.5)
     torch.testing.assert_close(out.double(), expected, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
@@ -204,7 +204,6 @@ def step_scaled(step: Step, factor: float) -> Step:
     return other
 
 
-@pytest.mark.cpu
 @pytest.mark.parametrize(
     ("group", "dim", "start", "counts"),
     [
@@ -225,7 +224,6 @@ def test_rows_of_a_chain_are_alone(
         assert torch.equal(step.run(start, rows), alone[:rows])
 
 
-@pytest.mark.cpu
 @pytest.mark.parametrize(
     ("group", "dim", "start", "rows"),
     [(1, 8, 230, 64), (4, 64, 250, 16), (5, 16, SPLIT, 9), (7, 80, 500, 17), (8, 512, 250, 7)],
@@ -243,13 +241,12 @@ def test_a_node_of_a_tree_is_the_end_of_its_path(
         assert torch.equal(together[[node]], chain.run(start + len(path) - 1, 1, first=node))
 
 
-@pytest.mark.cpu
 @pytest.mark.parametrize("split", [256, SPLIT, 64])
-def test_splits_of_other_lengths_keep_rows_and_nodes_alone(split: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_splits_of_other_lengths_keep_rows_and_nodes_alone(split: int) -> None:
     """What a constant is tuned to must change speed alone; 64 nodes of a tree lie in two splits of any length."""
     dtype = DTYPES[0]
     step = Step(dtype, 2, 16, kv=1)
-    monkeypatch.setattr(Step, "space", lambda _, rows: workspace(rows, 2, 16, CAPACITY, DEVICE, split))
+    step.split = split
     start, (tree, paths) = 250, random_tree(64, seed=3)
     torch.testing.assert_close(step.run(start, 20).double(), truth(step, start, 20), rtol=1e-2, atol=1e-2)
     together, chain = step.run(start, 64, tree), step.run(start, 16)
@@ -257,13 +254,14 @@ def test_splits_of_other_lengths_keep_rows_and_nodes_alone(split: int, monkeypat
         assert torch.equal(step.run(start + row, 1, first=row)[0], chain[row])
     for node in (1, 30, 63):
         moved = Step(dtype, 2, 16, kv=1)
+        moved.split = split
         for cache in (moved.keys, moved.values):
             cache[:, start : start + len(paths[node])] = cache[:, [start + j for j in paths[node]]]
         assert torch.equal(together[[node]], moved.run(start + len(paths[node]) - 1, 1, first=node))
 
 
 def test_a_long_cache_is_combined_in_chunks(dtype: torch.dtype) -> None:
-    start, rows = SPLIT * CHUNK - 2, 4
+    start, rows = SPLIT * UNROLLED - 2, 4
     step = Step(dtype, 2, 8, kv=1, capacity=start + SPLIT)
     # The last key of the cache is far ahead of all others, so that the second chunk shrinks what the first has summed.
     step.query += 2
@@ -271,6 +269,41 @@ def test_a_long_cache_is_combined_in_chunks(dtype: torch.dtype) -> None:
     ours = step.run(start, rows)
     torch.testing.assert_close(ours.double(), truth(step, start, rows), rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
     assert torch.equal(ours, torch.cat([step.run(start + r, 1, first=r) for r in range(rows)]))
+
+
+def splits_of(positions: int, split: int) -> list[int]:
+    """The length of each split of a text, by hand."""
+    made = list[int]()
+    while sum(made) < positions:
+        made.append(split << max(0, len(made) // GROWS - 1))
+    return made
+
+
+def test_splits_double_in_length_along_a_text() -> None:
+    for positions in (1, 128, 129, 16_384, 16_385, 16_640, 16_641, 32_768, 32_769, 131_072, 1 << 20):
+        assert attention_splits(positions) == len(splits_of(positions, SPLIT)), positions
+    assert attention_splits(1 << 20) == 512
+    assert attention_splits(1 << 20, window=1024) == 10
+    assert attention_splits(500, window=1024) == 4
+
+
+@pytest.mark.parametrize("start", [2 * GROWS * 64 - 7, 2 * GROWS * 64 + 400])
+def test_a_needle_in_a_long_text_is_found_by_rows_in_any_company(start: int, dtype: torch.dtype) -> None:
+    """A key far ahead of all others stands where the splits begin to be twice as long."""
+    rows, needle = 17, 2 * GROWS * 64 + (-9 if start < 2 * GROWS * 64 else 3)
+    step = Step(dtype, 1, 8, kv=1, capacity=start + 64)
+    step.split = 64
+    step.query += 2
+    step.keys[:, needle] = 3
+    together = step.run(start, rows)
+    torch.testing.assert_close(
+        together.double(), truth(step, start, rows), rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype]
+    )
+    assert torch.nn.functional.cosine_similarity(together.float(), step.values[0, needle].float()[None]).min() > 0.9
+    for row in (0, 16):
+        assert torch.equal(step.run(start + row, 1, first=row)[0], together[row])
+    tree = [2 ** (r + 1) - 1 for r in range(rows)]
+    assert torch.equal(step.run(start, rows, tree), together)
 
 
 def test_a_chain_written_as_a_tree(dtype: torch.dtype) -> None:
@@ -301,7 +334,7 @@ def test_rows_that_pad_a_step_beyond_the_cache(as_tree: bool, dtype: torch.dtype
 
 def test_what_does_not_fit_is_said() -> None:
     with pytest.raises(ModelError, match=r"1024 wide.*512 at most.*CPU"):
-        workspace(1, 8, 1024, 1024, DEVICE)
+        workspace(1, 8, 1024, 8, DEVICE)
     step = Step(DTYPES[0], 17, 8, kv=1)
     with pytest.raises(ModelError, match=r"17 query heads.*16 at most.*CPU"):
         step.run(0, 1)

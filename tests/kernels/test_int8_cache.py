@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from specchat.engine.kernels.attention import attend
+from specchat.engine.kernels.gpu_shapes import attention_splits
 from specchat.engine.kernels.kv_entries import Scales, dequantised
 from specchat.engine.kernels.rope import rope_and_write
 from specchat.engine.kernels.workspace import workspace
@@ -39,7 +40,7 @@ def written(call: Rotation, block: int, length: int, offsets: list[int], first: 
     places = (torch.tensor(of, dtype=torch.int32, device=DEVICE) for of in ([length], offsets))
     partials = call.partials[:, first : first + rows].contiguous()
     rope_and_write(
-        partials, *call.norms, call.cos, call.sin, *places, query, *entries, rows, None, scales=scales
+        partials, *call.norms, call.turns, *places, query, *entries, rows, None, scales=scales
     )  # fmt: skip
     return *entries, *scales
 
@@ -95,7 +96,7 @@ def test_attention_is_that_over_what_the_entries_say(
     expected = step.run(start, rows, tree)
     of_keys[:, start + rows :] = of_values[:, start + rows :] = torch.nan
     out = torch.empty_like(expected)
-    space = workspace(rows, step.heads, dim, step.capacity, DEVICE)
+    space = workspace(rows, step.heads, dim, attention_splits(step.capacity), DEVICE)
     length = torch.tensor([start], dtype=torch.int32, device=DEVICE)
     masks = None if tree is None else torch.tensor(tree, device=DEVICE)
     query, scales = step.query[:rows].contiguous(), Scales(of_keys, of_values)

@@ -125,7 +125,6 @@ def test_is_the_product_of_what_is_unpacked(name: str, dtype: torch.dtype, outpu
     assert (made[:, 5:] == 7).all(), "a row beyond the count was written"
 
 
-@pytest.mark.cpu
 @pytest.mark.parametrize("name", ["nf4 nested 64", "int4 with zeros 64", "int8", "dense", *ROW_TYPES])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_rows_are_alone(name: str, dtype: torch.dtype) -> None:
@@ -136,7 +135,6 @@ def test_rows_are_alone(name: str, dtype: torch.dtype) -> None:
         assert torch.equal(product(x, weight, rows)[:, :rows], alone[:, :rows]), rows
 
 
-@pytest.mark.cpu
 def test_rows_are_alone_on_a_gpu_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """How many splits there are may depend on the GPU, and what a row is among others may not."""
     weight, truth = FORMATS["nf4 nested 64"](64, 2048, DTYPES[0])
@@ -152,7 +150,6 @@ def test_rows_are_alone_on_a_gpu_of_any_size(monkeypatch: pytest.MonkeyPatch) ->
     assert len(seen) > 1, "every GPU splits it alike: nothing was shown"
 
 
-@pytest.mark.cpu
 @pytest.mark.parametrize("name", ["nf4 nested 64", "fp4 32"])
 def test_rows_are_alone_in_wide_programs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """On one multiprocessor, which all programs wait for, however wide."""
@@ -297,7 +294,6 @@ def test_the_product_of_gates_applies_their_activation(
     check_activation(name, activation, inner, inputs, dtype)
 
 
-@pytest.mark.cpu
 @pytest.mark.parametrize("name", ["nf4 nested 64", "int8", "dense"])
 def test_activated_rows_are_alone(name: str) -> None:
     weight, _ = FORMATS[name](160, 256, DTYPES[-1])

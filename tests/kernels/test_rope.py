@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
-from specchat.engine.kernels.rope import NormOf, reference_rope, rope_and_write
+from specchat.engine.kernels.rope import NormOf, Turns, reference_rope, rope_and_write
 from specchat.engine.model.rope import tables
 from specchat.engine.recipe import Rope
 from tests.kernels.test_rowwise import CLEAR, COUNTS, DEVICE, DTYPES, EPS, ON_DEVICE, SET, TOLERANCE, random
@@ -46,7 +46,12 @@ class Rotation:
         """A norm of values, and factors on queries."""
         if further:
             self.further = (1 + random(dim, seed=7) / 4, EPS), 1 + torch.arange(CAPACITY, device=DEVICE) / 7
-        self.cos, self.sin = (t.to(DEVICE) for t in tables(rope(width or dim), width or dim, CAPACITY))
+        self.turn(rope(width or dim))
+
+    def turn(self, by: Rope | None) -> None:
+        width = by.width if by else self.dim
+        self.cos, self.sin = (table.to(DEVICE) for table in tables(by, width, CAPACITY))
+        self.turns = Turns.of(self.cos, self.sin, by.turning if by else 1)
 
     def run(
         self, length: int, offsets: list[int], first: int = 0, skip: Tensor | None = None
@@ -58,8 +63,7 @@ class Rotation:
         rope_and_write(
             self.partials[:, first : first + rows].contiguous(),
             *self.norms,
-            self.cos,
-            self.sin,
+            self.turns,
             torch.tensor([length], dtype=torch.int32, device=DEVICE),
             torch.tensor(offsets, dtype=torch.int32, device=DEVICE),
             query,
@@ -152,7 +156,8 @@ class TestRope:
         heads, kv, length, offsets = 4, 2, 9, [0, 1, 1, 2, 2]
         call = Rotation(dtype, heads, kv, dim, 3, normed, together, width=width)
         still = Rotation(torch.float32, heads, kv, dim, 3, normed, together)
-        still.norms, still.cos, still.sin = call.norms, torch.ones_like(still.cos), torch.zeros_like(still.sin)
+        still.norms = call.norms
+        still.turn(None)
         positions, written = torch.tensor(offsets, device=DEVICE) + length, slice(length, length + 5)
 
         def results(call: Rotation) -> tuple[Tensor, Tensor]:
@@ -169,6 +174,20 @@ class TestRope:
             torch.testing.assert_close(made, truth, rtol=slack, atol=3 * slack)
             torch.testing.assert_close(by_reference, truth, rtol=1e-5, atol=1e-5)
             assert torch.equal(made[..., width:], unturned[..., width:].to(dtype).double())
+
+    def test_pairs_that_stay_need_no_table(self, dtype: torch.dtype) -> None:
+        """Of 16 pairs 4 turn; the tables of all say that the others do not."""
+        call, length, offsets = Rotation(dtype, 4, 2, 32, 2, True), 9, [0, 1, 2]
+        call.turn(Rope(10000.0, "proportional", 32, {"partial_rotary_factor": 0.25}))
+        assert (tuple(call.turns.cos.shape), tuple(call.cos.shape)) == ((CAPACITY, 4), (CAPACITY, 32))
+        query, keys, _ = call.run(length, offsets, skip=CLEAR)
+        positions = torch.tensor(offsets, device=DEVICE) + length
+        truth = reference_rope(call.partials[:, :3], *call.norms, call.cos, call.sin, positions, 4, 2)
+        slack = 3 * TOLERANCE[torch.float32] + TOLERANCE[dtype]
+        for ours, theirs in zip((query, keys[:, length : length + 3].transpose(0, 1)), truth, strict=False):
+            torch.testing.assert_close(ours.double(), theirs, rtol=slack, atol=3 * slack)
+        assert (call.sin[1:, 4:16] == 0).all()
+        assert (call.sin[1:, :4] < 0).any()
 
     @pytest.mark.parametrize(("normed", "together"), [(False, False), (True, False), (True, True)])
     def test_gates_between_queries_are_left_out(self, normed: bool, together: bool, dtype: torch.dtype) -> None:

@@ -10,7 +10,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from specchat.engine.kernels import attention
 from specchat.engine.kernels.attention import reference_attend
-from specchat.engine.kernels.combine import CHUNK
+from specchat.engine.kernels.combine import UNROLLED
 from specchat.engine.kernels.gpu_shapes import SPLIT
 from tests.kernels.test_attention import DEVICE, DTYPES, GPU, TOLERANCE, Step, random_tree
 
@@ -77,7 +77,6 @@ def test_a_tree_is_torchs(group: int, dim: int, start: int, rows: int, window: i
     torch.testing.assert_close(reference_attend(*used, start, tree, window=window), theirs)
 
 
-@pytest.mark.cpu
 @each_with_two(
     ("group", "dim", "start", "counts"), (1, 8, 230, (33, 64)), (4, 64, 500, (2, 5, 16)), (2, 256, 250, (3, 9))
 )
@@ -92,7 +91,6 @@ def test_rows_of_a_chain_are_alone(
         assert torch.equal(step.run(start, rows), alone[:rows])
 
 
-@pytest.mark.cpu
 @each_with_two(
     ("group", "dim", "start", "rows"),
     (1, 8, 230, 64),
@@ -123,7 +121,7 @@ def test_a_window_as_long_as_the_text_changes_no_bit(tree: bool, dtype: torch.dt
 
 def test_a_long_window_is_combined_in_chunks(dtype: torch.dtype) -> None:
     """A row's first chunk begins where its window does, in company too."""
-    start, rows, window = SPLIT * (CHUNK + 2) - 2, 4, SPLIT * CHUNK + 1
+    start, rows, window = SPLIT * (UNROLLED + 2) - 2, 4, SPLIT * UNROLLED + 1
     step = Step(dtype, 2, 8, kv=1, capacity=start + SPLIT, window=window)
     ours = step.run(start, rows)
     close(ours, truth(step, start, rows, window))

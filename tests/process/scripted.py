@@ -39,6 +39,7 @@ class ScriptedSession:
         self.info = info
         self.earlier = Earlier()
         self.cross_chat = CrossChatIndexer(self.earlier, encode)
+        self.takes_turns = True
 
     def save_read(self, stop: Callable[[], bool]) -> None:
         """There is nothing to save."""

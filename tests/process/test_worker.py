@@ -14,9 +14,9 @@ from specchat.engine.process import wire
 from specchat.engine.process import worker as process_worker
 from specchat.engine.process.client import EngineClient
 from specchat.engine.process.worker import Worker
-from specchat.engine.protocol.events import Failed, Finished, Loaded, Loading, Started
+from specchat.engine.protocol.events import Counted, Failed, Finished, Loaded, Loading, Started
 from specchat.engine.protocol.options import Message
-from specchat.engine.protocol.requests import Forget, ForgetRead, Generate, Load, Remember, Shutdown
+from specchat.engine.protocol.requests import Count, Forget, ForgetRead, Generate, Load, Remember, Shutdown
 from tests.process.conftest import PAIR, PATIENCE_S, SCRIPTED, ask, over, until
 
 COMMAND = [sys.executable, "-c", f"from specchat.engine.process.worker import main; main({SCRIPTED!r}, 'its log')"]
@@ -101,6 +101,18 @@ def test_nothing_is_remembered_before_a_pair_is_loaded(engine: EngineClient) -> 
     engine.send(Load(PAIR))
     seen = until(engine, lambda event: isinstance(event, Loaded | Failed))
     assert isinstance(seen[-1], Loaded)
+
+
+def test_a_count_waits_for_a_pair_and_for_no_reply(engine: EngineClient) -> None:
+    asked = (Message("user", "a fox"),)
+    engine.send(Load(PAIR))
+    engine.send(Count(7, asked))
+    seen = until(engine, lambda event: isinstance(event, Counted | Failed))
+    assert (seen[-1].id, isinstance(seen[-1], Counted)) == (7, True)
+    engine.send(ask("stuck"))
+    until(engine, lambda event: isinstance(event, Started))
+    engine.send(Count(8, asked))
+    assert until(engine, lambda event: isinstance(event, Counted | Finished | Failed))[-1] == Counted(8, 2, 1024)
 
 
 class Reader(Forgetful):

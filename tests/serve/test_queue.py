@@ -25,7 +25,7 @@ LONG = " ".join(f"word{number}" for number in range(400))
 
 
 async def test_clients_take_turns() -> None:
-    queue, order = FairQueue(), list[str]()
+    queue, order = FairQueue(at_once=1), list[str]()
 
     async def ask(client: str, number: int) -> None:
         async with queue.turn(client):
@@ -41,7 +41,7 @@ async def test_clients_take_turns() -> None:
 
 
 async def test_a_full_queue_refuses_and_one_that_leaves_makes_room() -> None:
-    queue, release = FairQueue(most=1), asyncio.Event()
+    queue, release = FairQueue(most=1, at_once=1), asyncio.Event()
 
     async def ask() -> None:
         async with queue.turn("a"):
@@ -63,7 +63,7 @@ async def test_a_full_queue_refuses_and_one_that_leaves_makes_room() -> None:
 
 
 async def test_a_turn_that_comes_as_its_client_leaves_goes_to_the_next() -> None:
-    queue, order, release = FairQueue(), list[str](), asyncio.Event()
+    queue, order, release = FairQueue(at_once=1), list[str](), asyncio.Event()
 
     async def ask(name: str) -> None:
         async with queue.turn(name):

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
 
     from specchat.engine.model.decoder import ChainParameters, Skip
     from specchat.engine.model.tree_layout import Layout
-    from specchat.engine.prefixes.model_shelf import ModelShelf
 
 
 CHECKPOINT_MARGIN = 16
@@ -113,6 +112,14 @@ class TakesCheckpoints(LossyCache, Protocol):
         ...
 
 
+class HoldsTexts(Protocol):
+    """A holder of what a cache held of other texts."""
+
+    def turn(self, wanted: Sequence[int]) -> None:
+        """Give the cache as much of the text `wanted` as is held, and take what it would lose."""
+        ...
+
+
 class DraftsBlocks(Protocol):
     """A model that drafts a block in one pass."""
 
@@ -134,7 +141,7 @@ class CachedModel(Generic[M]):
         self.read_again = 2
         """Tokens at the end of a text that its first pass over a draft reads, known or not."""
         self.tokens: list[int] = []
-        self.shelf: ModelShelf | None = None
+        self.shelf: HoldsTexts | None = None
         """Has what the cache held of other texts."""
         self._checkpoint_at = -1
         """Position at which a checkpoint is due; -1 for none."""

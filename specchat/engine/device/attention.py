@@ -9,6 +9,7 @@ from torch import Tensor
 from specchat.engine.kernels.gpu_shapes import held
 from specchat.engine.kernels.keep import keep
 from specchat.engine.kernels.kv_entries import Scales, dequantised
+from specchat.engine.kernels.rope import Turns
 from specchat.engine.kernels.verify_state import VerifyState
 from specchat.engine.model.rope import tables, tempers
 from specchat.engine.recipe import Attention, Delta, Recipe, Rope, ShortConv
@@ -80,9 +81,11 @@ class KvCaches:
                 if shape.block:
                     self.scales[index] = Scales(*next(scales[shape])) if share is None else self.scales[share]
         self.turns = {
-            one: [table.to(device) for table in tables(*one, capacity, context)] for one in set(map(turn, mixers))
+            (rope, width): Turns.of(cos.to(device), sin.to(device), rope.turning if rope else 1)
+            for rope, width in set(map(turn, mixers))
+            for cos, sin in [tables(rope, width, capacity, context)]
         }
-        """cos and sin of each rope, by the values of a head that it turns."""
+        """Tables of each rope, by the values of a head that it turns."""
         factors = {mixer.temper: tempers(mixer, capacity) for mixer in mixers}
         self.tempers = {temper: made.to(device) for temper, made in factors.items() if made is not None}
 
@@ -106,7 +109,7 @@ class KvCaches:
 
     def memory(self) -> int:
         """Bytes of caches and tables."""
-        tables = (table for pair in self.turns.values() for table in pair)
+        tables = (table for of in self.turns.values() for table in of[:2])
         entries = *self.by_shape.values(), *self._scales.values()
         return sum(t.nbytes for t in (*entries, *tables, *self.tempers.values()))
 

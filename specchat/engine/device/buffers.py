@@ -13,7 +13,7 @@ from specchat.engine.kernels.processors import processors
 from specchat.engine.kernels.products import splits
 from specchat.engine.kernels.stored import bits_of
 from specchat.engine.kernels.workspace import workspace
-from specchat.engine.memory.gpu_buffers import Cuts, Shape, shapes
+from specchat.engine.memory.gpu_buffers import Cuts, Shape, attention_sets, shapes
 from specchat.engine.program.ops import Half, Program
 from specchat.engine.recipe import Recipe
 
@@ -37,6 +37,7 @@ class Buffers:
         recipe: Recipe,
         program: Program,
         weights: ModelWeights,
+        context: int,
         capacity: int,
         device: torch.device,
         dtype: torch.dtype,
@@ -74,8 +75,7 @@ class Buffers:
         if weights.tokens is not None:
             self.whole = torch.full((VERIFY_ROWS, recipe.vocab), float("-inf"), device=device)
         self.offsets = torch.arange(PASS_ROWS, device=device, dtype=torch.int32)
-        heads = max((mixer.heads for mixer in recipe.attentions), default=0)
-        self.attention = workspace(PASS_ROWS, heads, recipe.deepest, capacity, device)
+        self.attention = workspace(*attention_sets(recipe, context, capacity), device)
         forms = {(of.count + more, of.top + more) for of in recipe.mixtures for more in [cuts.more(of)]}
         self.pairs: dict[tuple[int, int], Pairs] = {form: allocated(*form, device) for form in forms}
 

@@ -58,7 +58,7 @@ class DeviceDecoder:
         self.recurrent = Recurrent(recipe, weights, device) if recipe.recurrent else None
         scale, self._cap = GPU.run(self.program.head)
         self._norms = weights.norms if scale == 1 else weights.norms | {recipe.norm: weights.norms[recipe.norm] * scale}
-        self.buffers = Buffers(recipe, self.program, weights, self.capacity, device, dtype)
+        self.buffers = Buffers(recipe, self.program, weights, self.context, self.capacity, device, dtype)
         self.states: States | None = None
         """Recorded hidden states, if any."""
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from specchat.engine.kernels.attention import attend
-from specchat.engine.kernels.gpu_shapes import SHARING_HEADS, WIDEST_HEAD
+from specchat.engine.kernels.gpu_shapes import SHARING_HEADS, WIDEST_HEAD, attention_splits
 from specchat.engine.kernels.workspace import Workspace, workspace
 from specchat.engine.recipe import Attention
 from specchat.engine.reference.ops import Attended
@@ -66,15 +66,15 @@ class HeadAttention:
         rows = query.shape[1]
         asked = query.new_empty(rows, of.heads, of.head_dim, dtype=keys.dtype).copy_(query.transpose(0, 1))
         mixed = asked.new_empty(rows, of.heads * of.head_dim)
-        room = self._room(rows, of, keys.shape[1], query.device)
+        room = self._room(rows, of, attention_splits(keys.shape[1], window, rows), query.device)
         attend(asked, keys, values, known, path, room, mixed, rows, None, of.scale, window)
         return mixed.view(rows, of.heads, of.head_dim).transpose(0, 1).float()
 
-    def _room(self, rows: int, of: Attention, capacity: int, device: torch.device) -> Workspace:
+    def _room(self, rows: int, of: Attention, splits: int, device: torch.device) -> Workspace:
         """Buffers for a pass; its graph keeps them, so none is dropped."""
         for one in self._workspaces:
-            splits, most, heads, dim = one.mixed.shape
-            if splits * one.split >= capacity and most >= rows and heads >= of.heads and dim >= of.head_dim:
+            held, most, heads, dim = one.mixed.shape
+            if held >= splits and most >= rows and heads >= of.heads and dim >= of.head_dim:
                 return one
-        self._workspaces.append(workspace(rows, of.heads, of.head_dim, capacity, device))
+        self._workspaces.append(workspace(rows, of.heads, of.head_dim, splits, device))
         return self._workspaces[-1]

@@ -13,15 +13,15 @@ from specchat.engine.device.recurrent import reachable
 from specchat.engine.device.skips import SkipFlags
 from specchat.engine.formats.quantise import by_rows, dequantised
 from specchat.engine.kernels.gpu_shapes import PASS_ROWS, VERIFY_ROWS
+from specchat.engine.model.copies import CacheEntries, CopiedCache, Tail
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.norm import RMSNorm, unscaled
-from specchat.engine.prefixes.entries import Copies, Entries, Tail
 
 PADDED_ROWS = (1, 2, 4, 8, VERIFY_ROWS, PASS_ROWS)
 """Rows of passes, each captured and compiled for itself; rows after the tokens count for nothing."""
 
 
-class DeviceModel(Copies):
+class DeviceModel(CopiedCache):
     """Host side of a `DeviceDecoder`: tokens and positions go in through static buffers."""
 
     block = PASS_ROWS
@@ -139,9 +139,9 @@ class DeviceModel(Copies):
     def _unslid(self, length: int, furthest: int) -> int:
         return self.decoder.caches.reusable(length, furthest + 2 * PASS_ROWS)
 
-    def entries(self) -> Entries:
+    def entries(self) -> CacheEntries:
         states = self.decoder.states
-        return Entries([*self.decoder.caches.parts(rings=False), *([] if states is None else [states.entries])])
+        return CacheEntries([*self.decoder.caches.parts(rings=False), *([] if states is None else [states.entries])])
 
     def tail(self, held: int) -> Tail | None:
         rings, states = self.decoder.caches.parts(rings=True), self.decoder.recurrent

@@ -113,9 +113,8 @@ def attend(
     query_of, key_of, value_of = (
         None if one is None else _norm_of(run, one) for one in (query_norm, key_norm, value_norm)
     )
-    cos, sin = caches.turns[turn(of)]
     rope_and_write(
-        projected, query_of, key_of, cos, sin, at.start, at.offsets, query, keys, values, at.rows,
+        projected, query_of, key_of, caches.turns[turn(of)], at.start, at.offsets, query, keys, values, at.rows,
         run.skip, value_of, caches.tempers.get(temper), gated,
         ahead.of_weight(model.weights.products[of.out].weight, LAUNCHES), late_norms, scales,
     )  # fmt: skip

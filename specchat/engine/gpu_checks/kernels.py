@@ -8,22 +8,23 @@ from torch import Tensor
 from specchat.engine.decoding.acceptance import judge as host_judge
 from specchat.engine.decoding.draft import Draft
 from specchat.engine.decoding.sampler import History, Sampler
-from specchat.engine.device.page_locked import page_locked
 from specchat.engine.formats.layout import EightBit, Joined, Weight
 from specchat.engine.formats.quantise import dequantised
 from specchat.engine.gpu_checks import drafts, layers, place
 from specchat.engine.gpu_checks.drafts import PROMPT
 from specchat.engine.gpu_checks.notes import Notes
+from specchat.engine.hardware.page_locked import page_locked
 from specchat.engine.kernels import attention
 from specchat.engine.kernels.activation import Activation, Curve, gate_mul, reference_gate_mul
 from specchat.engine.kernels.choose import choose, judge
 from specchat.engine.kernels.commit import commit
 from specchat.engine.kernels.embed import embed, reference_embed
+from specchat.engine.kernels.gpu_shapes import attention_splits
 from specchat.engine.kernels.keep import keep
 from specchat.engine.kernels.layer_inputs import gate_input, make_inputs, reference_gate_input, reference_make_inputs
 from specchat.engine.kernels.norm import add_rms_norm, reference_add_rms_norm
 from specchat.engine.kernels.products import multiply, splits
-from specchat.engine.kernels.rope import reference_rope, rope_and_write
+from specchat.engine.kernels.rope import Turns, reference_rope, rope_and_write
 from specchat.engine.kernels.scores import process
 from specchat.engine.kernels.verify_state import Scored, VerifyState
 from specchat.engine.kernels.workspace import workspace
@@ -122,8 +123,11 @@ def _rotation(notes: Notes, dtype: torch.dtype, device: torch.device) -> None:
     partly = "queries rotated in part", "keys rotated in part", "values beside them"
     of_values, temper = (place.random(dim, seed=6), EPS), 1 + torch.arange(16, device=device) / 7
     for names, width, more in ((plain, dim, ()), (further, dim, (of_values, temper)), (partly, dim // 4, ())):
-        cos, sin = (table.to(device) for table in tables(Rope(1e4, "default", width, {}), width, 16))
-        rope_and_write(partials, *norms, cos, sin, first, offsets, query, keys, values, rows, None, *more)
+        rope = Rope(1e4, "default", width, {})
+        cos, sin = (table.to(device) for table in tables(rope, width, 16))
+        rope_and_write(
+            partials, *norms, Turns.of(cos, sin, rope.turning), first, offsets, query, keys, values, rows, None, *more
+        )
         truth = reference_rope(partials, *norms, cos, sin, start + offsets, heads, kv, *more)
         made = (query, *(entries[:, start : start + rows].transpose(0, 1) for entries in (keys, values)))
         for name, ours, theirs in zip(names, made, truth, strict=True):
@@ -221,7 +225,7 @@ def run_attention(
     """Attention by the kernels: [rows, heads * D]."""
     rows, heads, dim = query.shape
     out = torch.full((rows, heads * dim), torch.nan, device=query.device, dtype=query.dtype)
-    space = workspace(rows, heads, dim, positions or keys.shape[1], query.device)
+    space = workspace(rows, heads, dim, attention_splits(positions or keys.shape[1], window, rows), query.device)
     length = torch.tensor([start], dtype=torch.int32, device=query.device)
     tree = None if masks is None else torch.tensor(masks, device=query.device)
     further = None, window, sinks, gates, positions

@@ -1,11 +1,10 @@
-"""Attention of a step's rows over the cache: split-KV partials, then their combination.
+"""Attention of a pass's rows over the cache: split-KV partials, then their combination; of many rows in one launch.
 
 Flash-decoding (Dao et al. 2023) with a fixed split size. Query heads that share a key-value head are packed into the
 rows of one tile (GQA: Ainslie et al. 2023). Draft tokens form chains or trees (SpecInfer: Miao et al. 2024).
 """
 
 import math
-from typing import NamedTuple
 
 import torch
 import triton
@@ -14,51 +13,35 @@ from torch import Tensor
 
 from specchat.engine.errors import ModelError
 from specchat.engine.kernels import paths
+from specchat.engine.kernels.attention_block import (
+    TILE,
+    AttentionShape,
+    Operands,
+    ScoreSizes,
+    Sight,
+    add_keys,
+    load_queries,
+    of_kv_head,
+    of_ring,
+)
+from specchat.engine.kernels.attention_rows import attend_rows
 from specchat.engine.kernels.combine import Extras, combine
-from specchat.engine.kernels.gpu_shapes import SHARING_HEADS
-from specchat.engine.kernels.kv_entries import HeadBlocks, Scales, blocks_of, load_entries
+from specchat.engine.kernels.gpu_shapes import VERIFY_ROWS, attention_splits
+from specchat.engine.kernels.kv_entries import Scales, blocks_of
 from specchat.engine.kernels.partial_sums import partial_sums
 from specchat.engine.kernels.paths import RowPlaces
-from specchat.engine.kernels.workspace import Workspace, keys_at_once, padded, registers
+from specchat.engine.kernels.workspace import (
+    Workspace,
+    first_split,
+    keys_at_once,
+    of_split,
+    padded,
+    registers,
+    split_at,
+)
 
 LOG2_E = math.log2(math.e)
-TILE = SHARING_HEADS
-"""Packed rows of one program: more rows take more programs, never a larger tile."""
 _TILE = tl.constexpr(TILE)
-
-
-class Operands(NamedTuple):
-    """Queries, keys and values of `attend`, and scales of an int8 cache."""
-
-    query: Tensor
-    key: Tensor
-    value: Tensor
-    scales: Scales | None
-
-
-class ScoreSizes(NamedTuple):
-    """Numbers of a launch; `scale` and `cap` of scores are in powers of 2."""
-
-    heads: int
-    capacity: int
-    stride_split: int
-    scale: float
-    cap: float | None
-    ring: int | None
-
-
-class AttentionShape(NamedTuple):
-    """Constants of a program: query heads of a key-value head, columns of a head, keys of a pass and of a split.
-
-    `blocks` are those of a head in an int8 cache; None for another.
-    """
-
-    group: int
-    dim: int
-    padded: int
-    keys: int
-    split: int
-    blocks: HeadBlocks | None
 
 
 @triton.jit(do_not_specialize=["rows", "shared_tiles", "window"])  # type: ignore[untyped-decorator]
@@ -79,7 +62,8 @@ def _partial(
     start = tl.load(at.length)
     if at.tree is not None:
         program -= 2 * rows
-    tile, split = program % shared_tiles, program // shared_tiles
+    stored = first_split(start, window, shape.split)
+    tile, split = program % shared_tiles, stored + program // shared_tiles
     packed = tile * _TILE + tl.arange(0, _TILE)
     token, member = packed // shape.group, packed % shape.group
     nodes = None
@@ -91,7 +75,7 @@ def _partial(
         # token has its own tile, which gathers the keys of its path into the positions of a chain.
         alone = program < 0
         row = tl.program_id(0) // 2
-        whole = start // shape.split
+        whole = split_at(start, window, shape.split)
         if (split >= whole) & (program >= 0):
             return
         depth, nodes = paths.unpacked(tl.load(at.tree + row, mask=alone, other=0))
@@ -101,92 +85,40 @@ def _partial(
         end = start + depth
         seen = end + tl.zeros_like(token)
     end = tl.minimum(end, sizes.capacity)
-    first = split * shape.split
+    first, size = of_split(split, window, shape.split)
     if first >= end:
         return
+    since, lowest = None, None
     if window is not None:
-        # The first KV entry that each row sees, and the first that any of them sees.
         since = seen - window
         if at.tree is not None:
             since += tl.where(alone, 0, paths.depths(at.tree + token, token < rows))
         lowest = tl.min(tl.where(token < rows, since, end), 0)
-        if tl.minimum(first + shape.split, end) <= lowest:
+        if tl.minimum(first + size, end) <= lowest:
             return
     used = (token < rows) & (member < shape.group)
     head = kv * shape.group + member
-    d = tl.arange(0, shape.padded)
-    inside = d[None, :] < shape.dim
-    of_query = (token * sizes.heads + head)[:, None] * shape.dim + d[None, :]
-    q = tl.load(operands.query + of_query, mask=used[:, None] & inside, other=0.0)
-    held = sizes.capacity if sizes.ring is None else sizes.ring
-    k_base = operands.key + kv.to(tl.int64) * held * shape.dim
-    v_base = operands.value + kv.to(tl.int64) * held * shape.dim
-    k_scales, v_scales = None, None
-    if operands.scales is not None:
-        k_scales = operands.scales.of_keys + kv.to(tl.int64) * held * shape.blocks.of_head
-        v_scales = operands.scales.of_values + kv.to(tl.int64) * held * shape.blocks.of_head
+    q = load_queries(operands, token, head, used, sizes, shape)
+    operands = of_kv_head(operands, kv, sizes, shape)
     PADDED: tl.constexpr = shape.padded
     best = tl.full((_TILE,), float("-inf"), tl.float32)
     total = tl.zeros((_TILE,), tl.float32)
     mixed = tl.zeros((_TILE, PADDED), tl.float32)
-    for block in range(first, tl.minimum(first + shape.split, end), shape.keys):
+    for block in range(first, tl.minimum(first + size, end), shape.keys):
         position = block + tl.arange(0, shape.keys)
-        slot = _slots(position, start, nodes, first, sizes)
-        # Never read what no row sees: 0 * NaN would be NaN.
-        there = position < end
-        if window is not None:
-            there = (position - lowest).to(tl.uint32) < (end - lowest).to(tl.uint32)
-        scores = _scores(q, load_entries(k_base, k_scales, slot, there, q, shape), sizes)
-        visible = position[None, :] < seen[:, None]
-        if window is not None:
-            visible = (position[None, :] - since[:, None]).to(tl.uint32) < window
-        scores = tl.where(visible, scores, float("-inf"))
-        best, total, fade, p = _weights(best, total, scores)
-        v = load_entries(v_base, v_scales, slot, there, q, shape)
-        mixed = tl.dot(p.to(v.dtype), v, mixed * fade[:, None], input_precision="ieee")
-    of_sums = split * sizes.stride_split + token * sizes.heads + head
+        slot = position
+        if nodes is not None:
+            drafted = tl.gather(nodes, tl.minimum(tl.maximum(position - start, 0), 63), 0)
+            slot = tl.minimum(tl.where(position < start, position, start + drafted), sizes.capacity - 1)
+        slot, sight = of_ring(slot, first, sizes), Sight(end, seen, since, lowest)
+        best, total, mixed = add_keys(best, total, mixed, q, operands, position, slot, sight, sizes, window, shape)
+    of_sums = (split - stored) * sizes.stride_split + token * sizes.heads + head
     tl.store(sums.best + of_sums, best, mask=used)
     tl.store(sums.total + of_sums, total, mask=used)
     # Values of long texts are more numbers than 32 bits count.
     of_mixed = sums.mixed + of_sums.to(tl.int64)[:, None] * shape.dim
-    tl.store(of_mixed + d[None, :], mixed, mask=used[:, None] & inside)
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _slots(position: tl.tensor, start: tl.tensor, nodes: tl.tensor, first: tl.tensor, sizes: ScoreSizes) -> tl.tensor:
-    """Return the KV entries of positions of a split from `first` on, int32 [KEYS].
-
-    Positions from `start` on are those of a path, whose `nodes` int32 [64] are of a tree; None: of a chain.
-    """
-    slot = position
-    if nodes is not None:
-        drafted = tl.gather(nodes, tl.minimum(tl.maximum(position - start, 0), 63), 0)
-        slot = tl.minimum(tl.where(position < start, position, start + drafted), sizes.capacity - 1)
-    if sizes.ring is not None:
-        # Positions of a split and the nodes of a tree after them go round a ring once at most.
-        slot -= first // sizes.ring * sizes.ring
-        slot = tl.where(slot < sizes.ring, slot, slot - sizes.ring)
-    return slot
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _scores(q: tl.tensor, k: tl.tensor, sizes: ScoreSizes) -> tl.tensor:
-    """Return the scaled and capped scores of queries [TILE, D] and keys [KEYS, D], in powers of 2."""
-    scores = tl.dot(q, tl.trans(k), input_precision="ieee") * sizes.scale
-    if sizes.cap is not None:
-        scores = sizes.cap * (2 * tl.sigmoid(2 * scores) - 1)
-    return scores
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _weights(best: tl.tensor, total: tl.tensor, scores: tl.tensor) -> tuple[tl.tensor, tl.tensor, tl.tensor, tl.tensor]:
-    """Return `best` and `total` with more keys, of scores [TILE, KEYS], the factor on older sums, and the weights."""
-    new = tl.maximum(best, tl.max(scores, 1))
-    # A row without visible keys so far keeps -inf and sums zeros.
-    origin = tl.where(new == float("-inf"), 0.0, new)
-    p = tl.exp2(scores - origin[:, None])
-    fade = tl.exp2(best - origin)
-    return new, total * fade + tl.sum(p, 1), fade, p
+    d = tl.arange(0, PADDED)
+    tl.store(of_mixed + d[None, :], mixed, mask=used[:, None] & (d[None, :] < shape.dim))
 
 
 def attend(
@@ -241,24 +173,21 @@ def attend(
         raise ModelError(
             f"{group} query heads share a key-value head; the GPU kernels take {TILE} at most: run the model on the CPU"
         )
-    programs = triton.cdiv(rows * group, TILE) * triton.cdiv(capacity, workspace.split)
-    at, stride = RowPlaces(length, tree, skip), workspace.best.stride(0)
     factor, limit = (scale / cap, cap * LOG2_E) if cap else (scale * LOG2_E, None)
-    _partial[(programs + (0 if tree is None else 2 * rows), kv_heads)](
-        Operands(query, keys, values, scales),
-        at,
-        workspace,
-        rows,
-        triton.cdiv(rows * group, TILE),
-        ScoreSizes(heads, capacity, stride, factor, limit, None if held == capacity else held),
-        window or None,
-        AttentionShape(group, dim, padded(dim), keys_at_once(dim), workspace.split, blocks_of(dim, scales)),
-        num_warps=4,
-        num_stages=2,
-        maxnreg=registers(dim),
-        enable_fp_fusion=True,
-    )
+    operands, at = Operands(query, keys, values, scales), RowPlaces(length, tree, skip)
+    ring = None if held == capacity else held
+    sizes = ScoreSizes(heads, capacity, workspace.best.stride(0), factor, limit, ring)
+    blocks, written = blocks_of(dim, scales), out.shape[1] // heads
+    shape = AttentionShape(group, dim, written, padded(dim), keys_at_once(dim), workspace.split, blocks)
     extras = Extras(sinks, None if gates is None else partial_sums(gates))
+    if tree is None and rows > VERIFY_ROWS:
+        attend_rows(operands, at, extras, out, rows, sizes, window, shape)
+        return
+    splits, tiles = attention_splits(capacity, window, rows, workspace.split), triton.cdiv(rows * group, TILE)
+    _partial[(tiles * splits + (0 if tree is None else 2 * rows), kv_heads)](
+        operands, at, workspace, rows, tiles, sizes, window or None, shape,
+        num_warps=4, num_stages=2, maxnreg=registers(dim), enable_fp_fusion=True,
+    )  # fmt: skip
     combine(workspace, at, out, rows, (heads, dim), capacity, window, extras)
 
 

@@ -9,11 +9,11 @@ from torch import Tensor
 from specchat.engine.kernels import paths
 from specchat.engine.kernels.partial_sums import PartialSums, summed
 from specchat.engine.kernels.paths import RowPlaces
-from specchat.engine.kernels.workspace import Workspace, padded
+from specchat.engine.kernels.workspace import Workspace, first_split, padded, split_at
 
-CHUNK = 8
-"""Partial sums that are added at a time."""
-_CHUNK = tl.constexpr(CHUNK)
+UNROLLED = 8
+"""Partial sums whose loads are under way at a time."""
+_UNROLLED = tl.constexpr(UNROLLED)
 
 
 class Extras(NamedTuple):
@@ -40,6 +40,61 @@ class CombineShape(NamedTuple):
     split: int
 
 
+@triton.jit  # type: ignore[untyped-decorator]
+def before_all(head: tl.tensor, extras: Extras) -> tuple[tl.tensor, tl.tensor]:
+    """Return the largest score and the sum of weights of heads [N] before all keys: those of a sink, if any."""
+    best, total = tl.full(head.shape, float("-inf"), tl.float32), tl.zeros(head.shape, tl.float32)
+    if extras.sinks is not None:
+        # A value of zeros before all others, whose score is in powers of 2 as theirs are.
+        best, total = tl.load(extras.sinks + head) * 1.4426950408889634, total + 1.0
+    return best, total
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def folded(
+    best: tl.tensor,
+    total: tl.tensor,
+    mixed: tl.tensor,
+    of_best: tl.tensor,
+    of_total: tl.tensor,
+    of_mixed: tl.tensor,
+) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
+    """Add the partial sums of one more split, [N], [N] and [N, D], rounded alike wherever it stands.
+
+    A split in which nothing is seen changes no bit.
+    """
+    new = tl.maximum(best, of_best)
+    origin = tl.where(new == float("-inf"), 0.0, new)
+    fade, weight = tl.exp2(best - origin), tl.exp2(of_best - origin)
+    seen = of_best > float("-inf")
+    added = tl.fma(mixed, fade[:, None], of_mixed * weight[:, None])
+    total = tl.where(seen, tl.fma(total, fade, of_total * weight), total)
+    return new, total, tl.where(seen[:, None], added, mixed)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def write_outputs(
+    mixed: tl.tensor,
+    total: tl.tensor,
+    row: tl.tensor,
+    head: tl.tensor,
+    used: tl.tensor,
+    extras: Extras,
+    out: tl.tensor,
+    heads: tl.tensor,
+    shape: tl.constexpr,
+) -> None:
+    """Divide, apply gates if there are any, and write the heads of rows that are `used`, [N]."""
+    d = tl.arange(0, shape.padded)[None, :]
+    y = mixed / total[:, None]
+    if extras.gates is not None:
+        of_gate = row * extras.gates.row + (2 * head + 1) * shape.dim
+        gate = summed(extras.gates.first + of_gate[:, None] + d, used[:, None] & (d < shape.dim), extras.gates)
+        y = y * tl.sigmoid(gate)
+    of_out = ((row * heads + head) * shape.written)[:, None] + d
+    tl.store(out + of_out, y.to(out.dtype.element_ty), mask=used[:, None] & (d < shape.written))
+
+
 @triton.jit(do_not_specialize=["window"])  # type: ignore[untyped-decorator]
 def _combine(
     sums: Workspace,
@@ -55,47 +110,32 @@ def _combine(
             return
     row = tl.program_id(0)
     head = tl.program_id(1)
-    end = tl.load(at.length)
+    start = tl.load(at.length)
     if at.tree is None:
-        end += row + 1
+        end = start + row + 1
     else:
         depth, _ = paths.unpacked(tl.load(at.tree + row))
-        end += depth
-    splits = tl.cdiv(tl.minimum(end, sizes.capacity), shape.split)
-    first = 0
+        end = start + depth
+    last = split_at(tl.minimum(end, sizes.capacity) - 1, window, shape.split)
+    first, stored = tl.zeros_like(end), first_split(start, window, shape.split)
     if window is not None:
         first = tl.maximum(end - window, 0) // shape.split
     PADDED: tl.constexpr = shape.padded
-    d = tl.arange(0, PADDED)
-    if extras.sinks is not None:
-        # A value of zeros before all others, whose score is in powers of 2 as theirs are.
-        best = tl.load(extras.sinks + head) * 1.4426950408889634
-        total = tl.full((), 1.0, tl.float32)
-    else:
-        best = tl.full((), float("-inf"), tl.float32)
-        total = tl.full((), 0.0, tl.float32)
-    mixed = tl.zeros((PADDED,), tl.float32)
-    for chunk in range(first, splits, _CHUNK):
-        mine = chunk + tl.arange(0, _CHUNK) < splits
-        # Sums of long texts are more numbers than 32 bits count.
-        of_chunk = tl.cast(chunk, tl.int64) * sizes.stride_split
-        of_head = tl.arange(0, _CHUNK) * sizes.stride_split + row * sizes.heads + head
-        bests = tl.load(sums.best + of_chunk + of_head, mask=mine, other=float("-inf"))
-        new = tl.maximum(best, tl.max(bests, 0))
-        weight = tl.exp2(bests - new)
-        fade = tl.exp2(best - new)
-        totals = tl.load(sums.total + of_chunk + of_head, mask=mine, other=0.0)
-        where = sums.mixed + of_chunk * shape.dim + of_head[:, None] * shape.dim + d[None, :]
-        parts = tl.load(where, mask=mine[:, None] & (d[None, :] < shape.dim), other=0.0)
-        total = total * fade + tl.sum(totals * weight, 0)
-        mixed = mixed * fade + tl.sum(parts * weight[:, None], 0)
-        best = new
-    y = mixed / total
-    if extras.gates is not None:
-        of_gate = extras.gates.first + row * extras.gates.row + (2 * head + 1) * shape.dim
-        gate = summed(of_gate + d, d < shape.dim, extras.gates)
-        y = y * tl.sigmoid(gate)
-    tl.store(out + (row * sizes.heads + head) * shape.written + d, y.to(out.dtype.element_ty), mask=d < shape.written)
+    d = tl.arange(0, PADDED)[None, :]
+    one = tl.arange(0, 1)
+    best, total = before_all(head + one, extras)
+    mixed = tl.zeros((1, PADDED), tl.float32)
+    for chunk in range(first, last + 1, _UNROLLED):
+        for i in tl.static_range(_UNROLLED):
+            there = chunk + i <= last
+            # Sums of long texts are more numbers than 32 bits count.
+            of_set = tl.cast(chunk + i - stored, tl.int64) * sizes.stride_split + row * sizes.heads + head + one
+            of_best = tl.load(sums.best + of_set, mask=there, other=float("-inf"))
+            of_total = tl.load(sums.total + of_set, mask=there, other=0.0)
+            where = sums.mixed + of_set[:, None] * shape.dim + d
+            of_mixed = tl.load(where, mask=there & (d < shape.dim), other=0.0)
+            best, total, mixed = folded(best, total, mixed, of_best, of_total, of_mixed)
+    write_outputs(mixed, total, row + one, head + one, one == 0, extras, out, sizes.heads, shape)
 
 
 def combine(

@@ -39,6 +39,9 @@ SPLIT = 128
 Shorter splits occupy more of a GPU while the text is short, and leave more sums to combine when it is long:
 `python -m measure.gpu --part attention` times 64, 128 and 256.
 """
+GROWS = 64
+"""Splits after which a split has twice as many entries, from the second such number on: a split is never more than one
+part in so many of the text before it, and never longer than SPLIT in a layer with a window."""
 
 PROCESSORS = 128
 """Multiprocessors of a GPU that is not known: those of an RTX 4090."""
@@ -77,6 +80,18 @@ def held(window: int, context: int, capacity: int) -> int:
     if not 0 < window < context:
         return capacity
     return min(capacity, -(-(window + BACK + 2 * PASS_ROWS) // CACHE_BLOCK) * CACHE_BLOCK)
+
+
+def attention_splits(positions: int, window: int = 0, rows: int = VERIFY_ROWS, split: int = SPLIT) -> int:
+    """Partial sums of attention for each row and head of a pass over so many `positions` of the cache.
+
+    Of a window those that so many rows see together.
+    """
+    if window:
+        return min(-(-positions // split), -(-(window + rows) // split) + 1)
+    last = (positions - 1) // split
+    doubled = max(0, (last // GROWS).bit_length() - 1)
+    return doubled * GROWS + (last >> doubled) + 1
 
 
 def stages(tiles: int, chained: bool = False) -> int:

@@ -35,6 +35,20 @@ class HeadNorms(NamedTuple):
     of_value: HeadNorm | None
 
 
+class Turns(NamedTuple):
+    """Cosine and sine of the pairs of a head that turn, float32 [positions, pairs], of `width` values in all."""
+
+    cos: Tensor
+    sin: Tensor
+    width: int
+
+    @classmethod
+    def of(cls, cos: Tensor, sin: Tensor, pairs: int) -> "Turns":
+        """The same as tables of `model.rope`, of which the first `pairs` turn, in half of the memory or less."""
+        width = cos.shape[1]
+        return cls(cos[:, :pairs].contiguous(), sin[:, width // 2 :][:, :pairs].contiguous(), width)
+
+
 class Rotation(NamedTuple):
     """Tables of `rope_and_write`, and where the rows stand."""
 
@@ -67,6 +81,7 @@ class RopeShape(NamedTuple):
 
     Attributes:
         dim, padded, width: columns of a head, of a tile, and those that are rotated.
+        pairs: of them that turn, in the tables.
         step: heads from one query to the next, 2 with gates between them.
         late: norms come after the rotation.
         blocks: of heads in an int8 cache; None for another.
@@ -75,6 +90,7 @@ class RopeShape(NamedTuple):
     dim: int
     padded: int
     width: int
+    pairs: int
     step: int
     late: bool
     blocks: HeadBlocks | None
@@ -137,10 +153,13 @@ def _rope_and_write(
             if norms.key is not None:
                 x, swapped = _normed(x, swapped, first, head - heads, kv_heads, norms.key, partials, shape)
         angle = first_slot + tl.load(rotation.offsets + row)
-        known = turned & (angle < out.capacity)
+        first_half = d < shape.width // 2
+        pair = tl.where(first_half, d, d - shape.width // 2)
+        known = turned & (pair < shape.pairs) & (angle < out.capacity)
         # Values that are not turned are multiplied by 1, and 0 is added.
-        y = x * tl.load(rotation.cos + angle * shape.width + d, mask=known, other=1.0)
-        y += swapped * tl.load(rotation.sin + angle * shape.width + d, mask=known, other=0.0)
+        y = x * tl.load(rotation.cos + angle * shape.pairs + pair, mask=known, other=1.0)
+        swapped = tl.where(first_half, -swapped, swapped)
+        y += swapped * tl.load(rotation.sin + angle * shape.pairs + pair, mask=known, other=0.0)
         if head < heads:
             if rotation.temper is not None:
                 y = y * tl.load(rotation.temper + angle, mask=angle < out.capacity, other=0.0)
@@ -190,8 +209,7 @@ def rope_and_write(
     partials: Tensor,
     query_norm: NormOf | None,
     key_norm: NormOf | None,
-    cos: Tensor,
-    sin: Tensor,
+    turns: Turns,
     start: Tensor,
     offsets: Tensor,
     query: Tensor,
@@ -214,8 +232,7 @@ def rope_and_write(
         partials: float32 [splits, R, (heads + 2 * kv) * D], added in index order: queries, keys, values. With queries
             alone no KV entries are written.
         query_norm, key_norm: before the rotation, of each head or of all together.
-        cos, sin: float32 [capacity, W] from `model.rope.tables`: out = x * cos + roll(x, W / 2) * sin for the first W
-            values of each head, W at most D; the others stay.
+        turns: of all positions, for the first values of each head, as many as there are; the others stay.
         start: int32 [1], KV entry of the first row.
         offsets: int32 [R]: 0, 1, 2, ... for a chain; less, and below 0 too, for nodes of a tree.
         query: compute dtype [R, heads, D], written.
@@ -229,24 +246,24 @@ def rope_and_write(
         ahead: of the product after attention, to be asked for meanwhile.
         late_norms: norms of single heads come after the rotation, which keeps lengths: no `cos` has a factor.
     """
-    (_, held, dim), capacity = keys.shape, len(cos)
+    (_, held, dim), capacity = keys.shape, len(turns.cos)
     heads = query.shape[1]
     kv_heads = (partials.shape[2] // dim - heads * (1 + gated)) // 2
     step = 1 + gated
     steps = zip((query_norm, key_norm, value_norm), (step, 1, 1), strict=True)
     norms = [norm and HeadNorm(*norm, constant(norm[0].shape[0] != dim), constant(apart)) for norm, apart in steps]
     together = any(norm is not None and norm.together.value for norm in norms)
-    programs, parts = heads + 2 * kv_heads, ahead.parts if ahead else 0
+    programs, parts, blocks = heads + 2 * kv_heads, ahead.parts if ahead else 0, blocks_of(dim, scales)
     ring = None if held == capacity else held
     _rope_and_write[(rows + triton.cdiv(parts, programs), programs)](
         partial_sums(partials),
         HeadNorms(*norms),
-        Rotation(cos, sin, temper, start, offsets, skip),
+        Rotation(turns.cos, turns.sin, temper, start, offsets, skip),
         Outputs(query, keys, values, scales, heads, kv_heads, capacity, ring),
         ahead and ahead.start,
         rows,
         parts,
-        RopeShape(dim, triton.next_power_of_2(dim), cos.shape[1], step, late_norms, blocks_of(dim, scales)),
+        RopeShape(dim, triton.next_power_of_2(dim), turns.width, turns.cos.shape[1], step, late_norms, blocks),
         num_warps=warps(together),
         enable_fp_fusion=True,
     )

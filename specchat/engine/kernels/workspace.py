@@ -1,13 +1,14 @@
-"""Buffers between the two launches of attention."""
+"""Partial sums between the two launches of attention, and the splits of the text that they are of."""
 
 from typing import NamedTuple
 
 import torch
 import triton
+import triton.language as tl
 from torch import Tensor
 
 from specchat.engine.errors import ModelError
-from specchat.engine.kernels.gpu_shapes import SPLIT, WIDEST_HEAD
+from specchat.engine.kernels.gpu_shapes import GROWS, SPLIT, WIDEST_HEAD
 
 KEYS = 64
 """Keys of one pass of attention's inner loop at most."""
@@ -15,16 +16,20 @@ NUMBERS = 8192
 """Numbers of these keys at most, for there is little shared memory."""
 REGISTERS = 255
 """All that a thread can have: shared memory leaves room for two programs a multiprocessor, however few they use."""
+_GROWS = tl.constexpr(GROWS)
+_DOUBLINGS = tl.constexpr(16)
+"""More than a text of 2^31 positions has."""
 
 
 class Workspace(NamedTuple):
     """Partial sums between the two launches, shared by all layers: one set for each (split, row, head).
 
-    A layer of fewer or narrower heads uses the beginning of each.
+    A layer of fewer or narrower heads uses the beginning of each, and one with a window counts splits from the first
+    that a row of the pass sees.
 
     `best` float32 [splits, R, heads], the largest score times log2(e); `total` float32 [splits, R, heads], the sum of
     exp2(score - best); `mixed` float32 [splits, R, heads, D], the weighted values before division by `total`; `split`
-    is the number of KV entries of a split.
+    is the number of KV entries of the first splits.
     """
 
     best: Tensor
@@ -34,11 +39,9 @@ class Workspace(NamedTuple):
 
 
 def workspace(
-    rows: int, heads: int, dim: int, capacity: int, device: torch.device | str, split: int = SPLIT
+    rows: int, heads: int, dim: int, splits: int, device: torch.device | str, split: int = SPLIT
 ) -> Workspace:
-    """Allocate buffers for steps of up to `rows` rows over a cache of `capacity` positions; 4 * D + 8 bytes a set.
-
-    `split` is a multiple of 64.
+    """Allocate buffers for steps of up to `rows` rows; 4 * D + 8 bytes a set. `split` is a multiple of 64.
 
     Raises:
         ModelError: heads wider than WIDEST_HEAD.
@@ -47,9 +50,40 @@ def workspace(
         raise ModelError(
             f"the model's heads are {dim} wide; the GPU kernels take {WIDEST_HEAD} at most: run it on the CPU"
         )
-    sets = (triton.cdiv(capacity, split), rows, heads)
+    sets = (splits, rows, heads)
     best, total, mixed = (torch.empty(shape, device=device) for shape in (sets, sets, (*sets, dim)))
     return Workspace(best, total, mixed, split)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def split_at(position: tl.tensor, window: tl.tensor, SPLIT: tl.constexpr) -> tl.tensor:
+    """Return the number of the split that a position is in."""
+    split = position // SPLIT
+    if window is None:
+        doubled = tl.zeros_like(split)
+        for i in tl.static_range(_DOUBLINGS):
+            doubled += (split >> i >= 2 * _GROWS).to(tl.int32)
+        split = doubled * _GROWS + (split >> doubled)
+    return split
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def of_split(split: tl.tensor, window: tl.tensor, SPLIT: tl.constexpr) -> tuple[tl.tensor, tl.tensor]:
+    """Return the first position of a split, and the number of its positions."""
+    first, size = split * SPLIT, tl.zeros_like(split) + SPLIT
+    if window is None:
+        doubled = tl.maximum(split // _GROWS - 1, 0)
+        first, size = (split - doubled * _GROWS) * SPLIT << doubled, size << doubled
+    return first, size
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def first_split(start: tl.tensor, window: tl.tensor, SPLIT: tl.constexpr) -> tl.tensor:
+    """Return the split from which on partial sums are stored, of a pass whose rows follow `start` positions."""
+    first = tl.zeros_like(start)
+    if window is not None:
+        first = tl.maximum(start + 1 - window, 0) // SPLIT
+    return first
 
 
 def padded(dim: int) -> int:

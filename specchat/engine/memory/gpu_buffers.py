@@ -5,9 +5,16 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
 
-from specchat.engine.kernels.gpu_shapes import PASS_ROWS, activates, joined_scores, tiling
+from specchat.engine.kernels.gpu_shapes import (
+    PASS_ROWS,
+    VERIFY_ROWS,
+    activates,
+    attention_splits,
+    joined_scores,
+    tiling,
+)
 from specchat.engine.program.ops import Attend, Expand, GatedProduct, GateInput, MakeInputs, Mix, Multiply, Program
-from specchat.engine.recipe import Experts, Gated, Latent, Matrix
+from specchat.engine.recipe import Experts, Gated, Latent, Matrix, Recipe
 
 
 class Shape(NamedTuple):
@@ -102,6 +109,14 @@ def _of_shared(of: Gated, cuts: Cuts) -> Iterator[tuple[str, Shape]]:
     yield "gates and values", cuts.gates(of)
     yield "gated", Shape((PASS_ROWS, of.width), single=False)
     yield "shared", cuts.sums(of.down)
+
+
+def attention_sets(recipe: Recipe, context: int, capacity: int) -> tuple[int, int, int, int]:
+    """Rows, heads, values of a head and splits of attention's partial sums: wider passes have none in memory."""
+    mixers = recipe.attentions
+    windows = {mixer.window if mixer.window < context else 0 for mixer in mixers}
+    splits = max((attention_splits(capacity, window) for window in windows), default=0)
+    return VERIFY_ROWS, max((mixer.heads for mixer in mixers), default=0), recipe.deepest, splits
 
 
 def size_of(program: Program, cuts: Cuts) -> int:

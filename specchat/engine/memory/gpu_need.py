@@ -5,7 +5,7 @@ from math import prod
 
 from specchat.engine.kernels import gpu_shapes as shapes
 from specchat.engine.memory import gpu_states
-from specchat.engine.memory.gpu_buffers import Cuts, size_of
+from specchat.engine.memory.gpu_buffers import Cuts, attention_sets, size_of
 from specchat.engine.program.lower import lower
 from specchat.engine.program.ops import Program
 from specchat.engine.program.table import unsupported as lacking
@@ -64,18 +64,21 @@ def cache(config: ModelConfig, context: int, capacity: int) -> int:
     return sum(entries) + gpu_states.held(config.recipe)
 
 
-def workspace(program: Program, head: Matrix, of_head: int, cuts: Cuts, recipe: Recipe, capacity: int) -> int:
+def workspace(
+    program: Program, head: Matrix, of_head: int, cuts: Cuts, recipe: Recipe, context: int, capacity: int
+) -> int:
     """Bytes of the outputs of a pass, as `device.buffers` allocates them, and of the tables by position.
 
-    `head` has the rows of the draft vocabulary, if any, and `of_head` bits a value; the cache has `capacity` positions.
+    `head` has the rows of the draft vocabulary, if any, and `of_head` bits a value. The cache has `capacity` positions,
+    `context` of them with text.
     """
     mixers = recipe.attentions
-    heads = max((m.heads for m in mixers), default=0)
-    attention = 4 * prod((-(-capacity // shapes.SPLIT), shapes.PASS_ROWS, heads, recipe.deepest + 2))
+    rows, heads, dim, splits = attention_sets(recipe, context, capacity)
+    attention = 4 * prod((splits, rows, heads, dim + 2))
     outputs = sum(head.outputs)
     logits = 4 * shapes.VERIFY_ROWS * outputs * shapes.tiling(outputs, head.inputs, of_head, cuts.processors).splits
     whole = 4 * shapes.VERIFY_ROWS * recipe.vocab if head.outputs != recipe.head.outputs else 0
-    turns = 8 * capacity * sum(width for _, width in {(m.rope, m.rotary_dim) for m in mixers})
+    turns = 8 * capacity * sum(rope.turning if rope else 1 for rope, _ in {(m.rope, m.rotary_dim) for m in mixers})
     factors = 4 * capacity * len({m.temper for m in mixers if m.temper[0]})
     states = sum(map(gpu_states.buffers, recipe.recurrent[:1]))
     forms = {(of.count + cuts.more(of), of.top + cuts.more(of)) for of in recipe.mixtures}

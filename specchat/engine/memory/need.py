@@ -109,7 +109,9 @@ def need(model: Model, context: int, processors: int = PROCESSORS) -> Need:
     context = min(context, c.longest)
     capacity = -(-(context if on_cpu else context + PASS_ROWS) // CACHE_BLOCK) * CACHE_BLOCK
     if not on_cpu:
-        return Need(_weights(model), gpu_need.cache(c, context, capacity), _gpu_workspace(model, capacity, processors))
+        return Need(
+            _weights(model), gpu_need.cache(c, context, capacity), _gpu_workspace(model, context, capacity, processors)
+        )
     if not model.compiled:
         passing = reference_workspace(c, capacity)
         return Need(_weights(model), cache_bytes(c.recipe, capacity), passing, passing)
@@ -252,13 +254,13 @@ def gpu_bits(model: Model, matrix: Matrix) -> tuple[int, ...]:
     return tuple(layout.bits for _, layout in _storage(model, matrix))
 
 
-def _gpu_workspace(model: Model, capacity: int, processors: int) -> int:
+def _gpu_workspace(model: Model, context: int, capacity: int, processors: int) -> int:
     recipe = model.config.recipe
     forms = *(form for form, _ in recipe.forms), *([recipe.per_layer.project] if recipe.per_layer else [])
     bits = {matrix: gpu_bits(model, matrix) for matrix in forms}
     head, cuts = model.head_matrix, Cuts(bits, model.joined, processors)
     of_head = max(gpu_bits(replace(model, quant=model.head), head))
-    return gpu_need.workspace(lower(recipe), head, of_head, cuts, recipe, capacity)
+    return gpu_need.workspace(lower(recipe), head, of_head, cuts, recipe, context, capacity)
 
 
 def expert_price(model: Model, rate: float) -> tuple[float, float]:

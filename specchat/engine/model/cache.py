@@ -10,12 +10,12 @@ from specchat.engine.memory.host_need import CACHE_BLOCK
 from specchat.engine.memory.state_need import CHECKPOINTS
 from specchat.engine.memory.vectors import LANES
 from specchat.engine.model import kv_entries
+from specchat.engine.model.copies import Tail
 from specchat.engine.model.state_log import BASE, NOWHERE, StateCheckpoint, StateLog
-from specchat.engine.prefixes.entries import Tail
 from specchat.engine.recipe import Delta, Recipe
 
 
-class Marks(NamedTuple):
+class CacheMarks(NamedTuple):
     """First positions of what windows hold, by layer, and of recurrent states, and positions of their checkpoints."""
 
     bases: tuple[int, ...]
@@ -121,7 +121,7 @@ class KVCache:
 
         return put_back
 
-    def reusable(self, length: int, marks: Marks | None = None) -> int:
+    def reusable(self, length: int, marks: CacheMarks | None = None) -> int:
         """The most tokens, up to `length`, after which a text may go on from what the cache holds, or a tail."""
         bases, states, checkpoints = marks or self._marks()
         if any(length < base for base in states):
@@ -129,8 +129,10 @@ class KVCache:
         gone = any(bases[index] > max(0, length - window + 1) for index, window in self._windows.items())
         return 0 if gone else length
 
-    def _marks(self) -> Marks:
-        return Marks(tuple(self.bases), tuple(log.base for log in self._recurrent.values()), tuple(self._checkpoints))
+    def _marks(self) -> CacheMarks:
+        return CacheMarks(
+            tuple(self.bases), tuple(log.base for log in self._recurrent.values()), tuple(self._checkpoints)
+        )
 
     @property
     def entries(self) -> list[torch.Tensor]:
@@ -149,11 +151,11 @@ class KVCache:
         tensors = *self._sliding(held), *logs, *(part for one in taken for part in one)
         return Tail(tensors, (*bases, *states, *at))
 
-    def marks(self, tail: Tail) -> Marks:
+    def marks(self, tail: Tail) -> CacheMarks:
         """The marks of a tail."""
         layers, states = len(self.bases), len(self._recurrent)
         numbers = tail.numbers
-        return Marks(numbers[:layers], numbers[layers : layers + states], numbers[layers + states :])
+        return CacheMarks(numbers[:layers], numbers[layers : layers + states], numbers[layers + states :])
 
     def resume(self, held: int, tail: Tail) -> None:
         """Take over the tail of a text of `held` tokens."""

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from specchat.engine.memory.vectors import whole_vectors
 from specchat.engine.model.cache import KVCache
+from specchat.engine.model.copies import CacheEntries, CopiedCache, Tail
 from specchat.engine.model.rows import PREFILL_ROWS
 from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout
-from specchat.engine.prefixes.entries import Copies, Entries, Tail
 from specchat.engine.weights.config import ModelConfig
 
 
@@ -99,7 +99,7 @@ class PassRows(NamedTuple):
     layout: Layout | None = None
 
 
-class CachedDecoder(Copies):
+class CachedDecoder(CopiedCache):
     """A loaded model on the processor with its KV cache; subclasses run the passes."""
 
     config: ModelConfig
@@ -224,8 +224,8 @@ class CachedDecoder(Copies):
         """The most tokens, up to `length`, after which a text may go on from what the cache holds."""
         return self.cache.reusable(length)
 
-    def entries(self) -> Entries:
-        return Entries([*self.cache.entries, *([] if self.aux_states is None else [self.aux_states.positions])])
+    def entries(self) -> CacheEntries:
+        return CacheEntries([*self.cache.entries, *([] if self.aux_states is None else [self.aux_states.positions])])
 
     def tail(self, held: int) -> Tail | None:
         return self.cache.tail(held)

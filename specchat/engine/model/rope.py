@@ -78,8 +78,7 @@ def _frequencies(rope: Rope, length: int) -> tuple[Tensor, float]:
     if rope.kind == "llama3":
         return _llama3(inverse, rope.options), 1.0
     if rope.kind == "proportional":
-        turned = int(rope.options.get("partial_rotary_factor", 1.0) * dim // 2)
-        inverse[turned:] = 0.0
+        inverse[rope.turning :] = 0.0
         return inverse / float(rope.options.get("factor") or 1.0), 1.0
     if rope.kind == "yarn":
         return _yarn(rope.theta, inverse, dim, rope.options)

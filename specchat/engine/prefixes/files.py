@@ -21,8 +21,8 @@ import numpy as np
 import torch
 
 from specchat import private
-from specchat.engine.prefixes.entries import Packed, Shape, bytes_of
-from specchat.engine.prefixes.parts import Form, Part
+from specchat.engine.prefixes.entries import PackedCopies, Shape, bytes_of
+from specchat.engine.prefixes.parts import PartForm, TextPart
 
 MAGIC, SUFFIX = b"specchat read 1\n", ".read"
 DIGEST = 16
@@ -36,7 +36,7 @@ ABANDONED_S = 3600.0
 """Seconds after which a file that nobody has finished is removed."""
 
 
-class Unusable(Exception):
+class UnusableFile(Exception):
     """A file that is damaged, or not of this model."""
 
 
@@ -48,9 +48,9 @@ class PartFiles:
         self._folder, self.limit = folder, limit
         self._identity = sha256(identity.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
-    def found(self) -> list[Part]:
+    def found(self) -> list[TextPart]:
         """The parts that are there, the latest last, in files alone."""
-        parts = list[Part]()
+        parts = list[TextPart]()
         for path in sorted(_files(self._folder), key=_time):
             if path.name.startswith("."):
                 if time.time() - _time(path) > ABANDONED_S:
@@ -59,11 +59,11 @@ class PartFiles:
                 try:
                     with open(path, "rb") as file:
                         parts.append(self._described(file, path))
-                except (OSError, ValueError, Unusable) as error:
+                except (OSError, ValueError, UnusableFile) as error:
                     _remove(path, error)
         return parts
 
-    def load(self, part: Part) -> bool:
+    def load(self, part: TextPart) -> bool:
         """Read a part's entries and tail; False if it cannot be used, or memory ran out."""
         assert part.file is not None
         try:
@@ -71,19 +71,19 @@ class PartFiles:
                 hashed = blake2b(digest_size=DIGEST)
                 described = self._described(file, part.file, hashed)
                 if (described.token_ids, described.first) != (part.token_ids, part.first):
-                    raise Unusable("it has another text")
+                    raise UnusableFile("it has another text")
                 rows, ends = (_read(file, shapes, hashed) for shapes in (described.form.rows, described.form.ends))
                 if file.read(DIGEST + 1) != hashed.digest():
-                    raise Unusable("it is damaged")
+                    raise UnusableFile("it is damaged")
             os.utime(part.file)
-        except (OSError, ValueError, MemoryError, RuntimeError, Unusable) as error:
+        except (OSError, ValueError, MemoryError, RuntimeError, UnusableFile) as error:
             _remove(part.file, error)
             return False
         part.form, part.rows = described.form, rows
         part.ends = None if part.form.numbers is None else ends
         return True
 
-    def save(self, part: Part, stop: Callable[[], bool]) -> bool:
+    def save(self, part: TextPart, stop: Callable[[], bool]) -> bool:
         """Write a part; False if `stop` says so meanwhile, or the disk does not take it."""
         tokens = np.array(part.token_ids, "<i4").tobytes()
         assert part.rows is not None
@@ -120,31 +120,31 @@ class PartFiles:
                 Path(partial).unlink(missing_ok=True)
         return False
 
-    def _described(self, file: BufferedReader, path: Path, hashed: Any = None) -> Part:
+    def _described(self, file: BufferedReader, path: Path, hashed: Any = None) -> TextPart:
         """The part that a file begins with.
 
         Raises:
-            Unusable, ValueError: it is none of this model.
+            UnusableFile, ValueError: it is none of this model.
         """
         begin = file.read(len(MAGIC) + 8)
         length = int.from_bytes(begin[len(MAGIC) :], "little")
         if not begin.startswith(MAGIC) or length > MOST_HEADER:
-            raise Unusable("it is of another version")
+            raise UnusableFile("it is of another version")
         header = file.read(length)
         try:
             identity, count, first, *form = json.loads(header)
             rows, ends = (tuple((str(kind), tuple(map(int, sizes))) for kind, sizes in shapes) for shapes in form[:2])
             numbers = None if form[2] is None else tuple(map(int, form[2]))
-            form_of, sizes = Form(rows, ends, numbers), [size for _, sizes in (*rows, *ends) for size in sizes]
+            form_of, sizes = PartForm(rows, ends, numbers), [size for _, sizes in (*rows, *ends) for size in sizes]
             size = len(begin) + length + 4 * count + form_of.size + DIGEST
             if not 0 <= first <= count <= MOST_TOKENS or min(sizes, default=0) < 0:
-                raise Unusable("its numbers cannot be")
+                raise UnusableFile("its numbers cannot be")
         except (TypeError, IndexError, AttributeError, KeyError):
-            raise Unusable("its header cannot be read") from None
+            raise UnusableFile("its header cannot be read") from None
         tokens = file.read(4 * count)
-        described = Part(np.frombuffer(tokens, "<i4").tolist(), first, form_of, file=path)
+        described = TextPart(np.frombuffer(tokens, "<i4").tolist(), first, form_of, file=path)
         if identity != self._identity or os.fstat(file.fileno()).st_size != size:
-            raise Unusable("it is cut, or of another model")
+            raise UnusableFile("it is cut, or of another model")
         if hashed is not None:
             hashed.update(begin + header + tokens)
         return described
@@ -187,17 +187,17 @@ def _pieces(wholes: Sequence[torch.Tensor]) -> "Iterator[memoryview[int]]":
         yield from (view[first : first + PIECE] for first in range(0, len(view), PIECE))
 
 
-def _read(file: BufferedReader, shapes: Sequence[Shape], hashed: Any) -> Packed:
-    packed = Packed(torch.empty(bytes_of(shapes), dtype=torch.uint8), shapes)
+def _read(file: BufferedReader, shapes: Sequence[Shape], hashed: Any) -> PackedCopies:
+    packed = PackedCopies(torch.empty(bytes_of(shapes), dtype=torch.uint8), shapes)
     for piece in _pieces([packed.whole]):
         if file.readinto(piece) != len(piece):
-            raise Unusable("it is cut")
+            raise UnusableFile("it is cut")
         hashed.update(piece)
     return packed
 
 
 def _remove(path: Path, error: Exception) -> None:
-    if not isinstance(error, ValueError | Unusable):  # it may be good another time
+    if not isinstance(error, ValueError | UnusableFile):  # it may be good another time
         return
     logging.getLogger(__name__).warning("%s is removed: %s", path, error)
     with suppress(OSError):

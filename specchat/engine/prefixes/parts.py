@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from specchat.engine.model.copies import Tail
 from specchat.engine.model.tree_layout import shared_prefix
-from specchat.engine.prefixes.entries import Packed, Shape, Tail, bytes_of
+from specchat.engine.prefixes.entries import PackedCopies, Shape, bytes_of
 
 
-class Form(NamedTuple):
+class PartForm(NamedTuple):
     """Shapes of the entries and of the tail, and the tail's numbers; None without a tail."""
 
     rows: tuple[Shape, ...]
@@ -23,7 +24,7 @@ class Form(NamedTuple):
 
 
 @dataclass(eq=False)
-class Part:
+class TextPart:
     """Entries of the tokens from `first` on of a text that ends with the last of them, and its tail, if it has one.
 
     Attributes:
@@ -33,9 +34,9 @@ class Part:
 
     token_ids: list[int]
     first: int
-    form: Form
-    rows: Packed | None = None
-    ends: Packed | None = None
+    form: PartForm
+    rows: PackedCopies | None = None
+    ends: PackedCopies | None = None
     file: Path | None = None
     used: int = 0
 
@@ -53,27 +54,27 @@ class Part:
 
     def drop_tail(self) -> None:
         """Go without a tail from here on, but in the file."""
-        self.ends, self.form = None, Form(self.form.rows)
+        self.ends, self.form = None, PartForm(self.form.rows)
 
 
-class Run(NamedTuple):
+class PartRun(NamedTuple):
     """A part with the entries of tokens first, ..., last - 1 of another text."""
 
-    part: Part
+    part: TextPart
     first: int
     last: int
 
 
-def alike(parts: Sequence[Part], text: Sequence[int]) -> dict[Part, int]:
+def alike(parts: Sequence[TextPart], text: Sequence[int]) -> dict[TextPart, int]:
     """Tokens that each part's text shares with `text`."""
     return {part: shared_prefix(part.token_ids, text) for part in parts}
 
 
-def runs_from(first: int, shared: Mapping[Part, int]) -> list[Run]:
+def runs_from(first: int, shared: Mapping[TextPart, int]) -> list[PartRun]:
     """Parts with the entries of a text from `first` on, without a gap, by the tokens that they share with it."""
-    runs = list[Run]()
+    runs = list[PartRun]()
     while here := [part for part, alike in shared.items() if part.first <= first < alike]:
         longest = max(here, key=lambda part: (shared[part], part.rows is not None))
-        runs.append(Run(longest, first, shared[longest]))
+        runs.append(PartRun(longest, first, shared[longest]))
         first = shared[longest]
     return runs

@@ -12,10 +12,10 @@ from typing import Any
 
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.hardware.free_memory import free_memory
-from specchat.engine.prefixes.entries import Copies
+from specchat.engine.model.copies import CopiedCache
 from specchat.engine.prefixes.files import PartFiles, remove_all
 from specchat.engine.prefixes.model_shelf import ModelShelf
-from specchat.engine.prefixes.parts import Part
+from specchat.engine.prefixes.parts import TextPart
 from specchat.engine.protocol.pair import ReadTexts
 
 FREE = 0.5
@@ -37,7 +37,7 @@ class Shelf:
     def add(self, role: str, cached: CachedModel[Any]) -> None:
         """Let a model use the shelf, if its cache can be copied; others simply read again."""
         bounds = self._bounds
-        if bounds.memory and isinstance(cached.model, Copies):
+        if bounds.memory and isinstance(cached.model, CopiedCache):
             folder = Path(bounds.folder) if bounds.folder else None
             files = PartFiles(folder, f"{self._identity} {role}", bounds.disk) if folder else None
             cached.shelf = ModelShelf(self, cached.model, cached.tokens, files)
@@ -83,7 +83,7 @@ class Shelf:
         free = free_memory()
         return self._bounds.memory if free is None else min(self._bounds.memory, int(FREE * free))
 
-    def touch(self, parts: Sequence[Part]) -> None:
+    def touch(self, parts: Sequence[TextPart]) -> None:
         """Note that `parts` are used. Each goes on from those before it, which therefore stay longer."""
         for part in reversed(parts):
             part.used = next(self._clock)

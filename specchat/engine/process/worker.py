@@ -1,7 +1,8 @@
-"""The engine process: takes requests from standard input, runs them one by one, writes events to standard output.
+"""The engine process: takes requests from standard input, runs them, and writes events to standard output.
 
-Cancel and Change reach the running reply between steps. Everything else waits its turn, so a Count during a reply is
-answered after it. While no request waits, saved chats enter the cross-chat n-gram cache and read texts go to disk. When
+A few replies are written in turns (`turns.py`); further ones, and loads, wait until some or all have ended. Cancel and
+Change reach a reply between its steps. A Count needs the tokenizer alone: a thread answers it then, unless a pair is to
+be loaded first. While no request waits, saved chats enter the cross-chat n-gram cache and read texts go to disk. When
 the app goes away or sends Shutdown, the process ends at once, even during a step; an idle one writes read texts first.
 A GPU error leaves the process's CUDA context unusable, so it reports the error and ends. If that happens while a pair
 loads that may run elsewhere, the client lets a new process load it there.
@@ -31,6 +32,7 @@ from specchat.engine.fetch.file_state import file_state, state_once_loaded
 from specchat.engine.hardware import gpu_failure, out_of_memory
 from specchat.engine.hardware.gpu_record import FAILURES, GpuRecord
 from specchat.engine.process import wire
+from specchat.engine.process.turns import ReplyTurns
 from specchat.engine.protocol.events import Counted, Event, Failed, Finished, Loaded, Loading, Step
 from specchat.engine.protocol.pair import PairInfo, PairSpec
 from specchat.engine.protocol.requests import (
@@ -54,6 +56,8 @@ class WorkerSession(Protocol):
 
     info: PairInfo
     cross_chat: CrossChatIndexer
+    takes_turns: bool
+    """True if replies may take turns: what one loses to others is not read again each time."""
 
     def generate(self, request: Generate, control: Control) -> Iterator[Event]: ...
 
@@ -123,8 +127,12 @@ class Worker:
         self._loader = loader
         self._log = log
         self._inbox: SimpleQueue[Queued] = SimpleQueue()
+        self._turns = ReplyTurns()
+        self._counts: SimpleQueue[Count] = SimpleQueue()
         self._mailbox = Mailbox()
-        self._writing = Lock()
+        self._writing, self._counting = Lock(), Lock()
+        self._loads = 0
+        """Loads that have not ended."""
         self._session: WorkerSession | None = None
         self._pair: PairSpec | None = None
         self._files = ""
@@ -136,11 +144,25 @@ class Worker:
         """Serve until the requests end; does not return."""
         self._emit(Loading("starting the engine"))
         Thread(target=self._read, name="requests", daemon=True).start()
+        Thread(target=self._count, name="counts", daemon=True).start()
         compiled.share_compilation()  # needs no torch
         with contextlib.suppress(Exception):  # reported when a pair is loaded
             self._find_loader()
+        waiting = deque[Queued]()
         while True:
-            self._handle(self._next())
+            if not (self._turns or waiting):
+                waiting.append(self._next())
+                self._waiting = False
+            while not self._inbox.empty():
+                waiting.append(self._inbox.get())
+            while waiting and self._may_begin(waiting[0]):
+                request = waiting.popleft()
+                if isinstance(request, Generate):
+                    self._turns.add(request, self._reply(request))
+                else:
+                    self._handle(request)
+            if self._turns:
+                self._handle(self._turns.first)
 
     def _next(self) -> Queued:
         """Wait for the next request; meanwhile fill the cross-chat n-gram cache, then write read texts to disk.
@@ -159,6 +181,16 @@ class Worker:
             traceback.print_exc()
         return self._inbox.get()
 
+    def _may_begin(self, request: Queued) -> bool:
+        match request:
+            case Generate():
+                apart = self._session is None or not self._session.takes_turns
+                return not (self._turns and apart) and self._turns.may_begin(request)
+            case Load():
+                return not self._turns
+            case _:
+                return True
+
     def _read(self) -> None:
         for request in wire.read(self._requests):
             self._route(request)
@@ -173,8 +205,18 @@ class Worker:
             case Generate():
                 self._mailbox.open(request.id)
                 self._inbox.put(request)
-            case Load() | Count() | Remember() | Forget() | ForgetRead() | Shutdown():
+            case Load():
+                with self._counting:
+                    self._loads += 1
                 self._inbox.put(request)
+            case Count() if not self._loads:
+                self._counts.put(request)
+            case Count() | Remember() | Forget() | ForgetRead() | Shutdown():
+                self._inbox.put(request)
+
+    def _count(self) -> None:
+        while True:
+            self._handle(self._counts.get())
 
     def _emit(self, event: Event | gpu_failure.LoadAgain) -> None:
         """Send an event, also from downloading threads; exit if nobody reads."""
@@ -185,7 +227,7 @@ class Worker:
             _leave()
 
     def _handle(self, request: Queued) -> None:
-        self._waiting = False
+        """Run a request; of a reply one event."""
         if isinstance(request, Shutdown):
             self._save_read()
             _leave()
@@ -196,9 +238,14 @@ class Worker:
         try:
             match request:
                 case Load():
-                    self._load(request)
+                    try:
+                        self._load(request)
+                    finally:
+                        with self._counting:
+                            self._loads -= 1
                 case Generate():
-                    self._generate(request)
+                    if (event := self._turns.next()) is not None:
+                        self._emit(event)
                 case Count():
                     self._emit(self._loaded().count(request))
         except gpu_failure.GpuLost as error:
@@ -249,14 +296,13 @@ class Worker:
         self._session = self._pair = None
         gc.collect()
 
-    def _generate(self, request: Generate) -> None:
+    def _reply(self, request: Generate) -> Iterator[Event]:
         try:
             session = self._loaded()
             if self._mailbox.cancelled(request.id):
-                self._emit(Finished.unbegun(request))
+                yield Finished.unbegun(request)
                 return
-            for event in session.generate(request, ReplyControl(self._mailbox, request.id)):
-                self._emit(event)
+            yield from session.generate(request, ReplyControl(self._mailbox, request.id))
         finally:
             self._mailbox.close(request.id)
 

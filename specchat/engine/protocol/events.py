@@ -52,6 +52,7 @@ class Started:
         prefill: start of the reply, which no step repeats.
         dropped: messages left out by the context policy.
         prompt_ms: milliseconds of reading the prompt.
+        logprobs: of the prompt's tokens, if they were asked for.
     """
 
     id: int
@@ -62,6 +63,7 @@ class Started:
     prefill: str = ""
     dropped: int = 0
     prompt_ms: float = 0.0
+    logprobs: "tuple[TokenLogprob, ...]" = ()
 
 
 @dataclass(frozen=True)
@@ -88,11 +90,12 @@ class TokenLogprob:
 
     Attributes:
         text: its own text. Incomplete characters show as U+FFFD, special tokens by name.
+        logprob: None for the first token of a prompt.
         top: texts and log-probabilities of the likeliest tokens of its place, the likeliest first.
     """
 
     text: str
-    logprob: float
+    logprob: float | None
     top: tuple[tuple[str, float], ...] = ()
 
 
@@ -153,6 +156,16 @@ class Step(StepTimes):
     tool_calls: tuple[ToolCall, ...] = ()
     logprobs: tuple[TokenLogprob, ...] = ()
     call_deltas: tuple[CallDelta, ...] = ()
+
+
+@dataclass(frozen=True)
+class PromptProgress:
+    """A prompt is being read: `read` of its `tokens` are in the cache, `reused` were before."""
+
+    id: int
+    read: int
+    tokens: int
+    reused: int = 0
 
 
 @dataclass(frozen=True)
@@ -252,7 +265,7 @@ class Elsewhere:
 class Counted:
     """A prompt of `tokens`, after `dropped` messages were left out; it is refused if that reaches `context`.
 
-    `token_ids` are there if the request asked for them.
+    `token_ids`, and their `text` with special tokens by name, are there if the request asked for them.
     """
 
     id: int
@@ -260,6 +273,7 @@ class Counted:
     context: int
     dropped: int = 0
     token_ids: tuple[int, ...] = ()
+    text: str = ""
 
 
 @dataclass(frozen=True)
@@ -278,6 +292,7 @@ Event = (
     Loading
     | Loaded
     | Started
+    | PromptProgress
     | Step
     | Changed
     | Finished

@@ -57,6 +57,12 @@ class Rope:
     width: int
     options: Mapping[str, Any] = field(hash=False)
 
+    @property
+    def turning(self) -> int:
+        """Pairs of values that turn: the first ones, of others the angle is 0 everywhere."""
+        part = self.options.get("partial_rotary_factor", 1.0) if self.kind == "proportional" else 1.0
+        return int(part * self.width // 2)
+
 
 @dataclass(frozen=True)
 class Matrix:

@@ -1,0 +1,100 @@
+"""Attention of many rows in one launch: a program walks the text of its tile, and adds the splits as they end.
+
+It does what the programs of `attention` and `combine` do of each row, in their order. So it has their bits, and memory
+need not hold partial sums of many rows, but only as many programs as there are tiles run at a time.
+"""
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from specchat.engine.kernels.attention_block import (
+    TILE,
+    AttentionShape,
+    Operands,
+    ScoreSizes,
+    Sight,
+    add_keys,
+    load_queries,
+    of_kv_head,
+    of_ring,
+)
+from specchat.engine.kernels.combine import Extras, before_all, folded, write_outputs
+from specchat.engine.kernels.gpu_shapes import GROWS
+from specchat.engine.kernels.paths import RowPlaces
+from specchat.engine.kernels.workspace import registers
+
+_TILE = tl.constexpr(TILE)
+_GROWS = tl.constexpr(GROWS)
+
+
+@triton.jit(do_not_specialize=["rows", "window"])  # type: ignore[untyped-decorator]
+def _attend_rows(
+    operands: Operands,
+    at: RowPlaces,
+    extras: Extras,
+    out: tl.tensor,
+    rows: tl.tensor,
+    sizes: ScoreSizes,
+    window: tl.tensor,
+    shape: tl.constexpr,
+) -> None:
+    if at.skip is not None:  # noqa: SIM102
+        if tl.load(at.skip) != 0:
+            return
+    tile, kv = tl.program_id(0), tl.program_id(1)
+    start = tl.load(at.length)
+    packed = tile * _TILE + tl.arange(0, _TILE)
+    token, member = packed // shape.group, packed % shape.group
+    end = start + tl.minimum((tile * _TILE + _TILE - 1) // shape.group + 1, rows)
+    end = tl.minimum(end, sizes.capacity)
+    seen = start + token + 1
+    first, since, lowest = 0, None, None
+    if window is not None:
+        since = seen - window
+        lowest = tl.min(tl.where(token < rows, since, end), 0)
+        first = tl.maximum(lowest, 0) // shape.keys * shape.keys
+    used = token < rows
+    head = kv * shape.group + member
+    q = load_queries(operands, token, head, used, sizes, shape)
+    operands = of_kv_head(operands, kv, sizes, shape)
+    PADDED: tl.constexpr = shape.padded
+    best, total = before_all(head, extras)
+    mixed = tl.zeros((_TILE, PADDED), tl.float32)
+    of_best = tl.full((_TILE,), float("-inf"), tl.float32)
+    of_total = tl.zeros((_TILE,), tl.float32)
+    of_mixed = tl.zeros((_TILE, PADDED), tl.float32)
+    size = tl.zeros_like(end) + shape.split
+    for block in range(first, end, shape.keys):
+        position = block + tl.arange(0, shape.keys)
+        slot, sight = of_ring(position, block, sizes), Sight(end, seen, since, lowest)
+        of_best, of_total, of_mixed = add_keys(
+            of_best, of_total, of_mixed, q, operands, position, slot, sight, sizes, window, shape
+        )
+        after = block + shape.keys
+        if (after % size == 0) | (after >= end):
+            best, total, mixed = folded(best, total, mixed, of_best, of_total, of_mixed)
+            of_best = tl.full((_TILE,), float("-inf"), tl.float32)
+            of_total = tl.zeros((_TILE,), tl.float32)
+            of_mixed = tl.zeros((_TILE, PADDED), tl.float32)
+            if window is None:
+                size = tl.where(after == size * (2 * _GROWS), 2 * size, size)
+    write_outputs(mixed, total, token, head, used, extras, out, sizes.heads, shape)
+
+
+def attend_rows(
+    operands: Operands,
+    at: RowPlaces,
+    extras: Extras,
+    out: Tensor,
+    rows: int,
+    sizes: ScoreSizes,
+    window: int,
+    shape: AttentionShape,
+) -> None:
+    """Compute `attention.attend` of a chain, without partial sums in memory."""
+    kv_heads = operands.key.shape[0]
+    _attend_rows[(triton.cdiv(rows * shape.group, TILE), kv_heads)](
+        operands, at, extras, out, rows, sizes, window or None, shape,
+        num_warps=4, num_stages=2, maxnreg=registers(shape.dim), enable_fp_fusion=True,
+    )  # fmt: skip
