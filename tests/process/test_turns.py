@@ -16,7 +16,6 @@ from specchat.engine.protocol.requests import Cancel, Generate, Load
 from specchat.engine.protocol.stats import Stats
 from tests.process.conftest import PAIR, ask, until
 
-
 SECONDS = 1 / 16
 """Of an event."""
 
