@@ -161,6 +161,14 @@ def test_the_oldest_files_make_room(root: Path, folder: Path) -> None:
     assert [later.cached.begin(text(300, turn)) for turn in (0, 1, 3, 4)] == [0, 0, 299, 299]
 
 
+def test_what_is_larger_than_its_room_drives_out_nothing(root: Path, folder: Path) -> None:
+    path = written(root, folder, text(200, 0))
+    one = started(root, folder, disk=path.stat().st_size + 1000)
+    one.cached.begin(text(400, 1))
+    one.shelf.save(never)
+    assert list(folder.iterdir()) == [path]
+
+
 def test_a_request_or_a_full_disk_ends_the_writing(
     root: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -15,7 +15,7 @@ from specchat.engine.memory import host_need
 from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.prefixes import model_shelf
 from specchat.engine.prefixes.bounds import FOLDER, MEMORY, bounds, bytes_in
-from specchat.engine.prefixes.entries import TensorCopies
+from specchat.engine.prefixes.entries import PackedCopies
 from specchat.engine.prefixes.shelf import Shelf
 from specchat.engine.protocol.events import Finished, Step
 from specchat.engine.protocol.options import Limits, Message, Sampling, Speculation
@@ -163,12 +163,12 @@ def test_little_is_read_again_rather_than_copied(root: Path) -> None:
 
 
 def test_memory_that_runs_out_ends_no_reply(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def out(*_: object) -> TensorCopies:
+    def out(*_: object) -> PackedCopies:
         raise RuntimeError("can't allocate memory: you tried to allocate 9 bytes")
 
     cached, held = whole(root)
     with monkeypatch.context() as patch:
-        patch.setattr(TensorCopies, "of", out)
+        patch.setattr(PackedCopies, "of", out)
         cached.begin(text(100, 0))
         assert cached.begin(text(50, 1)) == 0
     assert held.size == 0

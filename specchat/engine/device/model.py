@@ -13,7 +13,7 @@ from specchat.engine.device.recurrent import reachable
 from specchat.engine.device.skips import SkipFlags
 from specchat.engine.formats.quantise import by_rows, dequantised
 from specchat.engine.kernels.gpu_shapes import PASS_ROWS, VERIFY_ROWS
-from specchat.engine.model.copies import CacheEntries, Tail
+from specchat.engine.model.copies import CacheEntries, CopiedCache, Tail
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.norm import RMSNorm, unscaled
 
@@ -21,7 +21,7 @@ PADDED_ROWS = (1, 2, 4, 8, VERIFY_ROWS, PASS_ROWS)
 """Rows of passes, each captured and compiled for itself; rows after the tokens count for nothing."""
 
 
-class DeviceModel:
+class DeviceModel(CopiedCache):
     """Host side of a `DeviceDecoder`: tokens and positions go in through static buffers."""
 
     block = PASS_ROWS
@@ -140,12 +140,10 @@ class DeviceModel:
         return self.decoder.caches.reusable(length, furthest + 2 * PASS_ROWS)
 
     def entries(self) -> CacheEntries:
-        """See `model.copies.CopiesCache`, with recorded hidden states."""
         states = self.decoder.states
         return CacheEntries([*self.decoder.caches.parts(rings=False), *([] if states is None else [states.entries])])
 
     def tail(self, held: int) -> Tail | None:
-        """See `model.copies.CopiesCache`: rings and states."""
         rings, states = self.decoder.caches.parts(rings=True), self.decoder.recurrent
         if not rings and states is None:
             return None
@@ -153,7 +151,6 @@ class DeviceModel:
         return Tail([*rings, *([] if states is None else states.tail())], (max(self._furthest, held), *numbers))
 
     def reach(self, length: int, held: int, tail: Tail | None) -> int:
-        """See `model.copies.CopiesCache`."""
         states = self.decoder.recurrent
         if tail is None:
             furthest, marks = max(self._furthest, held), () if states is None else (states.base, *states.checkpoints)
@@ -163,8 +160,6 @@ class DeviceModel:
         return reachable(found, marks[0], marks[1:]) if marks else found
 
     def resume(self, token_ids: Sequence[int], held: int, tail: Tail | None) -> None:
-        """See `model.copies.CopiesCache`."""
-        del token_ids, held
         if tail is None:
             return
         rings, states = self.decoder.caches.parts(rings=True), self.decoder.recurrent

@@ -14,7 +14,6 @@ from specchat.engine.errors import ModelError
 from specchat.engine.heads.files import FoundHeads
 from specchat.engine.heads.recipe import HeadRecipe
 from specchat.engine.heads.tensors import HeadTensors, draft_vocabulary, scatter
-from specchat.engine.model.copies import Tail
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.norm import capped
 from specchat.engine.model.rows import PREFILL_ROWS
@@ -111,18 +110,6 @@ class DraftHead(ABC):
         """True if every pass launches the same work, as a captured graph needs: experts only where they are stacked."""
         feeds = [layer.feed for layer in self.recipe.layers]
         return all(not isinstance(of, Experts) or self.tensors.stack(of.each.down) is not None for of in feeds)
-
-    def tail(self, _: int) -> Tail | None:
-        """See `model.copies.CopiesCache`, for heads that have `entries`: no tail."""
-        return None
-
-    def reach(self, length: int, *_: object) -> int:
-        """See `model.copies.CopiesCache`."""
-        return length
-
-    def resume(self, *_: object) -> None:
-        """See `model.copies.CopiesCache`: nothing beside the entries."""
-        return
 
     @abstractmethod
     def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, layout: Layout | None = None) -> Tensor:

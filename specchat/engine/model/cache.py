@@ -15,7 +15,7 @@ from specchat.engine.model.state_log import BASE, NOWHERE, StateCheckpoint, Stat
 from specchat.engine.recipe import Delta, Recipe
 
 
-class TailMarks(NamedTuple):
+class CacheMarks(NamedTuple):
     """First positions of what windows hold, by layer, and of recurrent states, and positions of their checkpoints."""
 
     bases: tuple[int, ...]
@@ -121,7 +121,7 @@ class KVCache:
 
         return put_back
 
-    def reusable(self, length: int, marks: TailMarks | None = None) -> int:
+    def reusable(self, length: int, marks: CacheMarks | None = None) -> int:
         """The most tokens, up to `length`, after which a text may go on from what the cache holds, or a tail."""
         bases, states, checkpoints = marks or self._marks()
         if any(length < base for base in states):
@@ -129,8 +129,8 @@ class KVCache:
         gone = any(bases[index] > max(0, length - window + 1) for index, window in self._windows.items())
         return 0 if gone else length
 
-    def _marks(self) -> TailMarks:
-        return TailMarks(
+    def _marks(self) -> CacheMarks:
+        return CacheMarks(
             tuple(self.bases), tuple(log.base for log in self._recurrent.values()), tuple(self._checkpoints)
         )
 
@@ -151,11 +151,11 @@ class KVCache:
         tensors = *self._sliding(held), *logs, *(part for one in taken for part in one)
         return Tail(tensors, (*bases, *states, *at))
 
-    def marks(self, tail: Tail) -> TailMarks:
+    def marks(self, tail: Tail) -> CacheMarks:
         """The marks of a tail."""
         layers, states = len(self.bases), len(self._recurrent)
         numbers = tail.numbers
-        return TailMarks(numbers[:layers], numbers[layers : layers + states], numbers[layers + states :])
+        return CacheMarks(numbers[:layers], numbers[layers : layers + states], numbers[layers + states :])
 
     def resume(self, held: int, tail: Tail) -> None:
         """Take over the tail of a text of `held` tokens."""

@@ -1,7 +1,8 @@
 """Entries and tails: the contents of a cache, as they are copied out of it and back."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -31,25 +32,23 @@ class Tail(NamedTuple):
     numbers: tuple[int, ...]
 
 
-@runtime_checkable
-class CopiesCache(Protocol):
+class CopiedCache(ABC):
     """A model whose cache can be copied out and back. One that is not simply reads again."""
 
+    @abstractmethod
     def entries(self) -> CacheEntries:
         """The cache's entries by position."""
-        ...
 
     def tail(self, held: int) -> Tail | None:
         """Return the tail of its text of `held` tokens, views; None for a model with entries by position alone."""
-        ...
+        return None
 
     def reach(self, length: int, held: int, tail: Tail | None) -> int:
         """The most tokens, up to `length`, after which a text may go on from `tail`, or None: from the cache as it is.
 
         The text had `held` tokens.
         """
-        ...
+        return length
 
-    def resume(self, token_ids: Sequence[int], held: int, tail: Tail | None) -> None:
+    def resume(self, token_ids: Sequence[int], held: int, tail: Tail | None) -> None:  # noqa: B027
         """Take over `tail`, of a text of `held` tokens, and that the entries are those of `token_ids`."""
-        ...

@@ -14,7 +14,7 @@ Shape = tuple[str, tuple[int, ...]]
 """Name of a dtype in torch, and sizes."""
 
 
-class TensorCopies:
+class PackedCopies:
     """Copies of tensors in one piece of main memory, uint8 `whole`."""
 
     def __init__(self, whole: Tensor, shapes: Sequence[Shape]) -> None:
@@ -27,7 +27,7 @@ class TensorCopies:
             first += -(-size // ALIGNMENT) * ALIGNMENT
 
     @classmethod
-    def of(cls, tensors: Sequence[Tensor]) -> "TensorCopies":
+    def of(cls, tensors: Sequence[Tensor]) -> "PackedCopies":
         """Copy `tensors`. Waits for their device."""
         shapes = [shape_of(tensor) for tensor in tensors]
         packed = cls(roomy(bytes_of(shapes), tensors[0].device if tensors else torch.device("cpu")), shapes)

@@ -21,9 +21,8 @@ import numpy as np
 import torch
 
 from specchat import private
-from specchat.engine.hardware.out_of_memory import ran_out
-from specchat.engine.prefixes.entries import Shape, TensorCopies, bytes_of
-from specchat.engine.prefixes.parts import TextForm, TextPart
+from specchat.engine.prefixes.entries import PackedCopies, Shape, bytes_of
+from specchat.engine.prefixes.parts import PartForm, TextPart
 
 MAGIC, SUFFIX = b"specchat read 1\n", ".read"
 DIGEST = 16
@@ -46,7 +45,7 @@ class PartFiles:
 
     def __init__(self, folder: Path, identity: str, limit: int) -> None:
         """`identity` stands for a model, its form and the program; `limit`: bytes of all files in `folder`."""
-        self._folder, self._limit = folder, limit
+        self._folder, self.limit = folder, limit
         self._identity = sha256(identity.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
     def found(self) -> list[TextPart]:
@@ -65,7 +64,7 @@ class PartFiles:
         return parts
 
     def load(self, part: TextPart) -> bool:
-        """Read a part's entries and tail; False if it cannot be used: then it is removed, or memory ran out."""
+        """Read a part's entries and tail; False if it cannot be used, or memory ran out."""
         assert part.file is not None
         try:
             with open(part.file, "rb") as file:
@@ -77,12 +76,8 @@ class PartFiles:
                 if file.read(DIGEST + 1) != hashed.digest():
                     raise UnusableFile("it is damaged")
             os.utime(part.file)
-        except (OSError, ValueError, UnusableFile) as error:
+        except (OSError, ValueError, MemoryError, RuntimeError, UnusableFile) as error:
             _remove(part.file, error)
-            return False
-        except (MemoryError, RuntimeError) as error:
-            if not ran_out(error):
-                raise
             return False
         part.form, part.rows = described.form, rows
         part.ends = None if part.form.numbers is None else ends
@@ -109,16 +104,15 @@ class PartFiles:
                 partial, hashed = file.name, blake2b(digest_size=DIGEST)
                 for piece in _pieces([torch.frombuffer(head, dtype=torch.uint8), *wholes]):
                     if stop():
-                        break
+                        return False
                     hashed.update(piece)
                     file.write(piece)
-                else:
-                    file.write(hashed.digest())
-                    file.flush()
-                    os.fsync(file.fileno())
-                    os.replace(partial, path)
-                    part.file, partial = path, ""
-                    return True
+                file.write(hashed.digest())
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(partial, path)
+            part.file, partial = path, ""
+            return True
         except OSError as error:
             logging.getLogger(__name__).warning("what was read is not written to %s: %s", self._folder, error)
         finally:
@@ -141,7 +135,7 @@ class PartFiles:
             identity, count, first, *form = json.loads(header)
             rows, ends = (tuple((str(kind), tuple(map(int, sizes))) for kind, sizes in shapes) for shapes in form[:2])
             numbers = None if form[2] is None else tuple(map(int, form[2]))
-            form_of, sizes = TextForm(rows, ends, numbers), [size for _, sizes in (*rows, *ends) for size in sizes]
+            form_of, sizes = PartForm(rows, ends, numbers), [size for _, sizes in (*rows, *ends) for size in sizes]
             size = len(begin) + length + 4 * count + form_of.size + DIGEST
             if not 0 <= first <= count <= MOST_TOKENS or min(sizes, default=0) < 0:
                 raise UnusableFile("its numbers cannot be")
@@ -158,7 +152,7 @@ class PartFiles:
     def _trim(self, size: int) -> None:
         """Remove the files that were used least recently, for `size` bytes more."""
         files = [(path, path.stat().st_size) for path in sorted(_files(self._folder), key=_time)]
-        over = sum(taken for _, taken in files) + size - self._limit
+        over = sum(taken for _, taken in files) + size - self.limit
         for path, taken in files:
             if over > 0:
                 path.unlink(missing_ok=True)
@@ -193,8 +187,8 @@ def _pieces(wholes: Sequence[torch.Tensor]) -> "Iterator[memoryview[int]]":
         yield from (view[first : first + PIECE] for first in range(0, len(view), PIECE))
 
 
-def _read(file: BufferedReader, shapes: Sequence[Shape], hashed: Any) -> TensorCopies:
-    packed = TensorCopies(torch.empty(bytes_of(shapes), dtype=torch.uint8), shapes)
+def _read(file: BufferedReader, shapes: Sequence[Shape], hashed: Any) -> PackedCopies:
+    packed = PackedCopies(torch.empty(bytes_of(shapes), dtype=torch.uint8), shapes)
     for piece in _pieces([packed.whole]):
         if file.readinto(piece) != len(piece):
             raise UnusableFile("it is cut")
@@ -203,7 +197,7 @@ def _read(file: BufferedReader, shapes: Sequence[Shape], hashed: Any) -> TensorC
 
 
 def _remove(path: Path, error: Exception) -> None:
-    if isinstance(error, FileNotFoundError):
+    if not isinstance(error, ValueError | UnusableFile):  # it may be good another time
         return
     logging.getLogger(__name__).warning("%s is removed: %s", path, error)
     with suppress(OSError):

@@ -2,49 +2,26 @@
 
 import logging
 from collections.abc import Callable, Collection, Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
 from specchat.engine.hardware.out_of_memory import ran_out
-from specchat.engine.model.copies import CacheEntries, CopiesCache, Tail
+from specchat.engine.model.copies import CacheEntries, CopiedCache, Tail
 from specchat.engine.model.tree_layout import shared_prefix
-from specchat.engine.prefixes.entries import ALIGNMENT, TensorCopies, shape_of
+from specchat.engine.prefixes.entries import ALIGNMENT, PackedCopies, shape_of
 from specchat.engine.prefixes.files import PartFiles
-from specchat.engine.prefixes.parts import PartRun, TextForm, TextPart, alike, runs_from
+from specchat.engine.prefixes.parts import PartForm, PartRun, TextPart, alike, runs_from
+
+if TYPE_CHECKING:
+    from specchat.engine.prefixes.shelf import Shelf
 
 LEAST, LEAST_WITH_TAIL = 32, 256
 """Tokens from which a copy is made: fewer are soon read again. Tails may take as long as hundreds of them."""
 
 
-class Room(Protocol):
-    """Main memory for the parts of all models."""
-
-    @property
-    def open(self) -> bool:
-        """False while nothing comes in or goes out."""
-        ...
-
-    @property
-    def largest(self) -> int:
-        """Most bytes of a part."""
-        ...
-
-    def touch(self, parts: Sequence[TextPart]) -> None:
-        """Note that `parts` are used, each of which goes on from those before it."""
-        ...
-
-    def make_room(self, size: int) -> None:
-        """Let go of parts, for `size` bytes more."""
-        ...
-
-    def clear(self) -> None:
-        """Let go of all parts."""
-        ...
-
-
-class CopySource(NamedTuple):
+class PartSource(NamedTuple):
     """A way to the first `length` tokens of a text: parts with their entries, and the one with the tail, if any.
 
     It may go on from `reach` of them.
@@ -65,7 +42,7 @@ class CopySource(NamedTuple):
 class ModelShelf:
     """The parts of one model."""
 
-    def __init__(self, room: Room, model: CopiesCache, token_ids: list[int], files: PartFiles | None) -> None:
+    def __init__(self, room: "Shelf", model: CopiedCache, token_ids: list[int], files: PartFiles | None) -> None:
         """`token_ids`: those that the cache holds, the same list at all times."""
         self._room, self._model, self._token_ids, self._files = room, model, token_ids, files
         self.parts = [] if files is None else [part for part in files.found() if self._fits(part)]
@@ -105,9 +82,9 @@ class ModelShelf:
 
     def save(self, least: int, stop: Callable[[], bool]) -> None:
         """Write the parts of texts of `least` tokens to files, until `stop` says so or one cannot be written."""
-        for part in [part for part in self.parts if part.file is None and len(part.token_ids) >= least]:
-            if self._files is None or not self._files.save(part, stop):
-                return
+        if (files := self._files) is not None:
+            long = [part for part in self.parts if part.file is None and len(part.token_ids) >= least]
+            all(files.save(part, stop) for part in long if part.size < files.limit)
 
     def let_go(self, part: TextPart) -> None:
         """Let go of what main memory has of a part."""
@@ -119,27 +96,27 @@ class ModelShelf:
         """Tokens, of the first `shared` ones, that the live cache lets a text go on from."""
         return self._model.reach(shared, len(self._token_ids), None)
 
-    def _source(self, text: Sequence[int], first: int) -> CopySource:
+    def _source(self, text: Sequence[int], first: int) -> PartSource:
         """The best way to as much of `text` as parts have, after the `first` tokens that the live cache has."""
         shared = alike(self.parts, text)
         runs = runs_from(first, shared)
         last = runs[-1].last if runs else first
         if self._model.tail(0) is None:
-            return CopySource(runs, last, last, None)
-        best = CopySource(runs, first, 0, None)
+            return PartSource(runs, last, last, None)
+        best = PartSource(runs, first, 0, None)
         for part, same in shared.items():
             length, tail = min(same, last), part.tail
             if tail and (reach := self._model.reach(length, len(part.token_ids), tail)) > best.reach:
-                best = CopySource(runs, length, reach, part)
+                best = PartSource(runs, length, reach, part)
         return best
 
     def _copied(self, text: list[int], first: int, tail: Tail | None, others: Collection[TextPart]) -> TextPart | None:
         """A part with the entries of `text` from `first` on, with `others` staying; None without room."""
         entries = self._model.entries()
 
-        def form() -> TextForm:
+        def form() -> PartForm:
             rows = _shapes(entries.of(first, len(text)))
-            return TextForm(rows) if tail is None else TextForm(rows, _shapes(tail.tensors), tail.numbers)
+            return PartForm(rows) if tail is None else PartForm(rows, _shapes(tail.tensors), tail.numbers)
 
         most = self._room.largest - sum(part.size for part in others)
         if (size := form().size) > most and tail is None:  # as much of its beginning as there is room for
@@ -150,8 +127,8 @@ class ModelShelf:
             return None
         self._room.make_room(new.form.size)
         try:
-            new.rows = TensorCopies.of(entries.of(first, len(text)))
-            new.ends = None if tail is None else TensorCopies.of(tail.tensors)
+            new.rows = PackedCopies.of(entries.of(first, len(text)))
+            new.ends = None if tail is None else PackedCopies.of(tail.tensors)
         except (MemoryError, RuntimeError) as error:
             if not ran_out(error):
                 raise
@@ -181,7 +158,7 @@ class ModelShelf:
                 return False
         return True
 
-    def _take(self, source: CopySource, wanted: Sequence[int]) -> None:
+    def _take(self, source: PartSource, wanted: Sequence[int]) -> None:
         """Copy entries and a tail to the live cache."""
         entries = self._model.entries()
         for part, first, last in source.runs:

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from specchat.engine.model.copies import Tail
 from specchat.engine.model.tree_layout import shared_prefix
-from specchat.engine.prefixes.entries import Shape, TensorCopies, bytes_of
+from specchat.engine.prefixes.entries import PackedCopies, Shape, bytes_of
 
 
-class TextForm(NamedTuple):
+class PartForm(NamedTuple):
     """Shapes of the entries and of the tail, and the tail's numbers; None without a tail."""
 
     rows: tuple[Shape, ...]
@@ -34,9 +34,9 @@ class TextPart:
 
     token_ids: list[int]
     first: int
-    form: TextForm
-    rows: TensorCopies | None = None
-    ends: TensorCopies | None = None
+    form: PartForm
+    rows: PackedCopies | None = None
+    ends: PackedCopies | None = None
     file: Path | None = None
     used: int = 0
 
@@ -54,7 +54,7 @@ class TextPart:
 
     def drop_tail(self) -> None:
         """Go without a tail from here on, but in the file."""
-        self.ends, self.form = None, TextForm(self.form.rows)
+        self.ends, self.form = None, PartForm(self.form.rows)
 
 
 class PartRun(NamedTuple):

@@ -2,7 +2,7 @@
 
 A cache that turns to another text copies what it would lose to the shelf, and takes back from there what it lacks. A
 part has the entries of a text from some token on; those before it are in other parts, or in the live cache, so texts
-with a common beginning have it once. CacheEntries are copied bit for bit: no text depends on the shelf.
+with a common beginning have it once. Entries are copied bit for bit: no text depends on the shelf.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ from typing import Any
 
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.hardware.free_memory import free_memory
-from specchat.engine.model.copies import CopiesCache
+from specchat.engine.model.copies import CopiedCache
 from specchat.engine.prefixes.files import PartFiles, remove_all
 from specchat.engine.prefixes.model_shelf import ModelShelf
 from specchat.engine.prefixes.parts import TextPart
@@ -37,7 +37,7 @@ class Shelf:
     def add(self, role: str, cached: CachedModel[Any]) -> None:
         """Let a model use the shelf, if its cache can be copied; others simply read again."""
         bounds = self._bounds
-        if bounds.memory and isinstance(cached.model, CopiesCache):
+        if bounds.memory and isinstance(cached.model, CopiedCache):
             folder = Path(bounds.folder) if bounds.folder else None
             files = PartFiles(folder, f"{self._identity} {role}", bounds.disk) if folder else None
             cached.shelf = ModelShelf(self, cached.model, cached.tokens, files)
