@@ -17,16 +17,19 @@ from specchat.engine.kernels.gpu_shapes import (
     LAUNCH_US,
     MOST_RATE,
     OVERHEAD,
+    PASS_ROWS,
+    PROMPT_ROWS,
     RESIDENT,
     TOGETHER,
     activates,
     ahead_parts,
+    expert_tiles,
     joined_scores,
     part_of,
     tiling,
     widened,
 )
-from specchat.engine.memory.need import Model, gpu_bits
+from specchat.engine.memory.need import Model, expert_bytes, gpu_bits
 from specchat.engine.recipe import Attention, Delta, Experts, Gated, Layer, Matrix, ShortConv
 from specchat.engine.weights.config import ModelConfig
 
@@ -46,6 +49,12 @@ A_PASS, PER_LAYER, CAP = 5, 2, 3
 HOST_MS = 0.15
 """Milliseconds between drafting steps: the report's copy to the host, and Python. Plain steps are scheduled ahead."""
 OF_BANDWIDTH = 0.95
+BUS = 25.0
+"""GB/s from main memory, where the link is not known."""
+FLOPS_A_CYCLE = 512
+"""Of a multiprocessor's tensor cores on cards for consumers: bfloat16, with float32 sums. Fewer rows hide it."""
+STATE_ROW_US = 0.9
+"""Microseconds of a recurrent layer between its products for each of 64 rows, as on the H200."""
 PASS_CYCLES = {
     ("nf4", 256): 726,
     ("nf4", 128): 432,
@@ -176,15 +185,23 @@ class Product:
         sums = self.outputs * (1 if whole else splits * SUM_BYTES)  # bfloat16 for every second output
         moved = hit * self.outputs * self.inputs * self.weight + rows * self.of_row * sums
         moved -= self.come(card) if ahead else 0
-        programs = -(-self.outputs // cut.outputs) * splits * round(hit)
+        # A row of a mixture's pass has experts that have room for it in one tile.
+        groups = -(-rows // PASS_ROWS) if self.count == 1 else 1
+        programs = -(-self.outputs // cut.outputs) * splits * round(hit) * groups
         waves, rest = divmod(-(-programs // card.processors), RESIDENT[self.bits])
         together = waves * RESIDENT[self.bits] + (max(TOGETHER, rest) if rest else 0)
         passes = together * (-(-self.inputs // cut.inputs // splits) + OVERHEAD[self.bits])
-        read_again = rows * self.of_row / hit * 2 * cut.inputs / (TIMED_ROWS_A_CYCLE if as_timed else ROWS_A_CYCLE)
+        read_again = (
+            rows / groups * self.of_row / hit * 2 * cut.inputs / (TIMED_ROWS_A_CYCLE if as_timed else ROWS_A_CYCLE)
+        )
         if self.count == 1 and not as_timed:
             wide = widened(replace(cut, splits=splits), self.outputs, self.bits, rows, card.processors)
             read_again *= cut.outputs / wide.outputs
-        computing = passes * (PASS_CYCLES[self.form, cut.inputs] / busy + read_again) / card.clock
+        multiplied = 0.0
+        if rows >= PASS_ROWS:
+            tile = PASS_ROWS if self.count == 1 else expert_tiles(rows, self.count, self.of_row)[0]
+            multiplied = 2 * tile * cut.outputs * cut.inputs / FLOPS_A_CYCLE
+        computing = passes * (PASS_CYCLES[self.form, cut.inputs] / busy + read_again + multiplied) / card.clock
         asking = ASKING_US / 1e3 if ahead and self.come(card) else 0.0
         return asking + max(moved / card.bandwidth / OF_BANDWIDTH / 1e6, computing / 1e6, LAUNCH_US / 1e3)
 
@@ -282,6 +299,19 @@ def step_ms(model: Model, card: Card, rows: int, busy: float, ahead: bool = True
     return multiplying + read + launches(model, card) * LAUNCH_US / 1e3 + host
 
 
+def prompt_ms(model: Model, card: Card, rows: int, bus: float = 0.0) -> float:
+    """A pass of a prompt over so many rows, without the head; with `bus` GB/s all experts lie in main memory."""
+    *of_layers, _ = products(model)
+    multiplying = sum(one.ms(card, rows, BUSY, ahead=False) for one in of_layers)
+    mixers = [layer.mixer for layer in model.config.recipe.layers]
+    states, attending = (sum(isinstance(one, kind) for one in mixers) for kind in (Delta, Attention))
+    # The combination of attention's sums, and what comes after the head, have no launch.
+    waiting = (launches(model, card) - attending - A_PASS + 2) * LAUNCH_US / 1e3
+    recurring = states * rows * STATE_ROW_US / 1e3
+    moved = sum(expert_bytes(model, one) * one.count for one in model.config.recipe.mixtures) if bus else 0
+    return multiplying + waiting + recurring + HOST_MS + moved / max(bus, 1.0) / 1e6
+
+
 def floor_bytes(model: Model) -> float:
     """The weights that a row reads, and the cache, once."""
     weights = sum(one.of_row * one.outputs * one.inputs * one.weight for one in products(model))
@@ -328,6 +358,19 @@ def of_families() -> str:
     return "\n".join(lines)
 
 
+def of_prompts() -> str:
+    """Markdown table of tokens a second of short prompts, read in passes of PASS_ROWS rows and of PROMPT_ROWS."""
+    columns = "model", "card", f"passes of {PASS_ROWS}", f"of {PROMPT_ROWS}", "gain"
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    coder = "Qwen3-Coder-30B-A3B"
+    wanted = ("Llama-3.1-8B", LLAMA, 0.0), *((name, family(name), 0.0) for name in (*WITH_OWN_LAYER, coder))
+    for name, model, bus in (*wanted, (f"{coder}, experts in main memory", family(coder), BUS)):
+        for card in CARDS[1:3]:
+            few, many = (1e3 * rows / prompt_ms(model, card, rows, bus) for rows in (PASS_ROWS, PROMPT_ROWS))
+            lines.append(f"| {name} | {card.name} | {few:,.0f} | {many:,.0f} | {many / few:.1f} |")
+    return "\n".join(lines)
+
+
 def drafted_bytes(config: ModelConfig, vocab: int | None = None) -> float:
     """Bytes that a token drafted by the target's own layer (MTP) reads: layer, join, head; bfloat16.
 
@@ -356,4 +399,4 @@ def of_own_layers() -> str:
 
 
 if __name__ == "__main__":
-    print(table(), of_gguf(), of_families(), of_own_layers(), sep="\n\n")
+    print(table(), of_gguf(), of_families(), of_prompts(), of_own_layers(), sep="\n\n")

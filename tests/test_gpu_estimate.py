@@ -30,6 +30,7 @@ from measure.gpu_estimate import (
     of_families,
     of_gguf,
     of_own_layers,
+    of_prompts,
     products,
     step_ms,
     table,
@@ -49,7 +50,7 @@ AFTER = 3
 """Launches after the head: scores, choose, commit."""
 
 
-@pytest.mark.parametrize("made", [table, of_gguf, of_families, of_own_layers])
+@pytest.mark.parametrize("made", [table, of_gguf, of_families, of_prompts, of_own_layers])
 def test_the_page_shows_the_tables(made: Callable[[], str]) -> None:
     assert made() in PAGE.read_text(), "run python -m measure.gpu_estimate"
 

@@ -9,7 +9,7 @@ import pytest
 from measure.gpu_estimate import family
 from specchat.engine.errors import EngineError
 from specchat.engine.hardware.gpu import Gpu
-from specchat.engine.kernels.gpu_shapes import PASS_ROWS
+from specchat.engine.kernels.gpu_shapes import PROMPT_ROWS
 from specchat.engine.memory.devices import Machine, Placement, place
 from specchat.engine.memory.need import Model, describe_experts, expert_price, main_expert_bytes
 from specchat.engine.memory.plan import GIB, SPARE, Plan, check_fits, fits, making_room, nearest, plan
@@ -56,7 +56,7 @@ def test_a_card_keeps_as_many_experts_as_it_has_room_for(name: str) -> None:
         before, after = whole.need("cuda"), chosen.need("cuda")
         assert before.weights - after.weights == moved + count * PADDING.get(name, 0)
         # A shared MLP has buffers of its own where it is none of the experts.
-        assert abs(before.total - after.total - moved) < 2**23
+        assert abs(before.total - after.total - moved) < 2**25
         assert chosen.need("cpu").total - whole.need("cpu").total == moved
         if count:
             fewer = replace(chosen, target=replace(chosen.target, experts_in_main=count - 1))
@@ -113,24 +113,24 @@ def test_the_price_is_the_bytes_by_the_bus() -> None:
     moved = replace(whole, experts_in_main=20)
     token, of_prompt = expert_price(moved, RATE)
     assert token == pytest.approx(20 * A_LAYER[name] * 8 / 128 / RATE * 1e3)
-    all_read = 20 * A_LAYER[name] / PASS_ROWS / RATE * 1e3
+    all_read = 20 * A_LAYER[name] / PROMPT_ROWS / RATE * 1e3
     assert of_prompt == pytest.approx(all_read, rel=0.03)
     assert expert_price(whole, RATE) == (0, 0)
 
 
-def test_a_prompt_reads_experts_of_many_rows_again() -> None:
-    """Those of gpt-oss have 8 rows of 64 on the average, which are a tile: four of ten have more."""
+def test_a_prompt_reads_hardly_an_expert_twice() -> None:
+    """Those of gpt-oss have 32 rows of 256 on the average, and a tile has 64."""
     _, of_prompt = expert_price(replace(family("gpt-oss-20b"), experts_in_main=1), RATE)
-    all_read = A_LAYER["gpt-oss-20b"] / PASS_ROWS / RATE * 1e3
-    assert 1.3 * all_read < of_prompt < 1.45 * all_read
+    all_read = A_LAYER["gpt-oss-20b"] / PROMPT_ROWS / RATE * 1e3
+    assert of_prompt == pytest.approx(all_read, rel=0.01)
 
 
 def test_the_price_is_said() -> None:
     whole = family("Qwen3-Coder-30B-A3B")
     assert describe_experts(whole, RATE) == ""
     assert describe_experts(replace(whole, experts_in_main=20), RATE) == (
-        "Experts of 20 of 48 layers lie in main memory: about 15 ms a token, and 4 ms a token of a prompt, at 25 GB/s. "
-        "With a shorter context more of them fit the GPU."
+        "Experts of 20 of 48 layers lie in main memory: about 15 ms a token, and 0.9 ms a token of a prompt, "
+        "at 25 GB/s. With a shorter context more of them fit the GPU."
     )
     dense = describe_experts(replace(whole, quant=None, experts_in_main=20), RATE)
     assert "about 60 ms a token" in dense

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from specchat.engine.decoding.draft import WIDTH
-from specchat.engine.kernels.gpu_shapes import PASS_ROWS, STATE_SLOTS, TILE_ROWS, VERIFY_ROWS
+from specchat.engine.kernels.gpu_shapes import PASS_ROWS, PROMPT_ROWS, STATE_SLOTS, TILE_ROWS, VERIFY_ROWS
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 from tests.gpu_net.runtime import Launch
 
@@ -14,7 +14,7 @@ LENGTHS = ("length", "start")
 LOGGING = ("_step", "_convolve", "_finish", "_keep_entries")
 """Kernels of logs of recurrent states."""
 FIXED = {
-    "offsets": PASS_ROWS - 1,
+    "offsets": PROMPT_ROWS - 1,
     "tree": (1 << 63) - 1,
     "paths": -1,
     "drafted": MAX_DRAFT_LENGTH,
@@ -24,7 +24,7 @@ FIXED = {
     "number": NODES,
     "places": NODES,
     "limit": MAX_DRAFT_LENGTH,
-    "last": PASS_ROWS - 1,
+    "last": PROMPT_ROWS - 1,
     "result": 1,
     "integers": 1,
     "eos": -1,

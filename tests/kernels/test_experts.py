@@ -16,7 +16,7 @@ from specchat.engine.gpu_checks import place
 from specchat.engine.kernels import expert_products, gpu_shapes
 from specchat.engine.kernels import route as choice
 from specchat.engine.kernels.activation import Activation, reference_gate_mul
-from specchat.engine.kernels.gpu_shapes import PASS_ROWS, expert_tiles, most_tiles
+from specchat.engine.kernels.gpu_shapes import PASS_ROWS, PROMPT_ROWS, expert_tiles, most_tiles
 from specchat.engine.kernels.mix import MixtureOutput, add_mixture, reference_mixture
 from specchat.engine.kernels.norm import reference_add_rms_norm, reference_norm
 from specchat.engine.kernels.pairs import Pairs, allocated
@@ -69,10 +69,10 @@ def chosen(pairs: Pairs, rows: int) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("name", RULES)
-@pytest.mark.parametrize("rows", [1, 2, 5, 16, 64])
+@pytest.mark.parametrize("rows", [1, 2, 5, 16, 64, 150])
 def test_the_choice_is_the_references(name: str, rows: int) -> None:
     count, top, rule = RULES[name]
-    scores = 2 * random(3, 64, count, seed=rows)
+    scores = 2 * random(3, max(64, rows), count, seed=rows)
     found = routed(scores, rule, rows, top)
     shares, experts = chosen(found, rows)
     expected, theirs = reference_route(scores.sum(0)[:rows].double(), rule, top)
@@ -84,11 +84,11 @@ def test_the_choice_is_the_references(name: str, rows: int) -> None:
         assert (one[int(found.used) :] == 77).all(), "a tile that nothing uses was written"
 
 
-@pytest.mark.parametrize("rows", COUNTS)
+@pytest.mark.parametrize("rows", [*COUNTS, 150])
 @pytest.mark.parametrize("name", ["softmax", "beside a gated one"])
 def test_pairs_are_sorted_by_expert_then_row_and_tiles_hold_them_all(name: str, rows: int) -> None:
     count, top, rule = RULES[name]
-    pairs = routed(random(1, 64, count, seed=3), rule, rows, top)
+    pairs = routed(random(1, max(64, rows), count, seed=3), rule, rows, top)
     many, used, (tile, most) = rows * top, int(pairs.used), expert_tiles(rows, count, top)
     assert used <= most <= most_tiles(count, top) <= len(pairs.experts)
     begins, ends, experts = (one[:used].tolist() for one in (pairs.begins, pairs.ends, pairs.experts))
@@ -179,9 +179,11 @@ def test_rows_after_the_last_that_counts_have_no_experts(last: int) -> None:
 
 
 def test_most_tiles_is_enough_for_any_number_of_rows() -> None:
-    for count in (1, 2, 5, 8, 32, 60, 128, 256):
+    for count in (1, 2, 4, 5, 8, 32, 60, 128, 256):
         for top in {1, min(2, count), min(8, count), count}:
-            assert max(expert_tiles(rows, count, top)[1] for rows in range(1, PASS_ROWS + 1)) <= most_tiles(count, top)
+            assert max(expert_tiles(rows, count, top)[1] for rows in range(1, PROMPT_ROWS + 1)) <= most_tiles(
+                count, top
+            )
 
 
 # Products
@@ -248,7 +250,7 @@ def product(
     skip: Tensor | None = None,
 ) -> Tensor:
     """The results of each pair, in the order of rows and their choice: [splits, rows, top, outputs]."""
-    outputs, many = weight.shape[0] // pairs.count, PASS_ROWS * pairs.top
+    outputs, many = weight.shape[0] // pairs.count, max(rows, PASS_ROWS) * pairs.top
     parts = expert_products.splits(weight, pairs.count, pairs.top, x.device)
     shape = (parts, many, outputs) if activation is None else (1, many, outputs // 2)
     out = torch.full(shape, 7.0, device=DEVICE, dtype=torch.float32 if activation is None else x.dtype)

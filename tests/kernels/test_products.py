@@ -16,7 +16,16 @@ from specchat.engine.formats.words import in_words
 from specchat.engine.gpu_checks import place
 from specchat.engine.kernels import products
 from specchat.engine.kernels.activation import Activation, reference_gate_mul
-from specchat.engine.kernels.gpu_shapes import MOST_SPLITS, RESIDENT, TILE_ROWS, activates, stages, tiling, widened
+from specchat.engine.kernels.gpu_shapes import (
+    MOST_SPLITS,
+    PASS_ROWS,
+    RESIDENT,
+    TILE_ROWS,
+    activates,
+    stages,
+    tiling,
+    widened,
+)
 from specchat.engine.kernels.products import multiply, splits
 from tests.kernels import compiled
 
@@ -103,8 +112,8 @@ FORMATS = {
 
 
 def product(x: Tensor, weight: Weight, rows: int, bias: Tensor | None = None, skip: Tensor | None = None) -> Tensor:
-    """All partial sums float32 [splits, 64, outputs]; rows that are not asked for stay 7."""
-    out = torch.full((splits(weight), 64, weight.shape[0]), 7.0, device=DEVICE)
+    """All partial sums float32 [splits, rows of x, outputs]; rows that are not asked for stay 7."""
+    out = torch.full((splits(weight), max(PASS_ROWS, len(x)), weight.shape[0]), 7.0, device=DEVICE)
     multiply(x, weight, bias, out, rows, skip)
     return out
 
@@ -133,6 +142,34 @@ def test_rows_are_alone(name: str, dtype: torch.dtype) -> None:
     alone = torch.cat([product(x[r:], weight, 1)[:, :1] for r in range(64)], 1)
     for rows in COUNTS:
         assert torch.equal(product(x, weight, rows)[:, :rows], alone[:, :rows]), rows
+
+
+@pytest.mark.parametrize("name", ["nf4 nested 64", "int8", "Q4_K"])
+def test_rows_of_a_prompt_are_alone_in_groups(name: str) -> None:
+    """With two splits; and groups after the last row that counts write nothing."""
+    weight, _ = FORMATS[name](130 if name != "Q4_K" else 160, 1024, DTYPES[-1])
+    rows, end = 2 * PASS_ROWS + 5, torch.tensor([PASS_ROWS + 3], dtype=torch.int32, device=DEVICE)
+    x, bias = drawn(rows, 1024, seed=3, dtype=DTYPES[-1]), drawn(weight.shape[0], seed=2)
+    together = product(x, weight, rows, bias)
+    assert len(together) > 1
+    for first in (0, PASS_ROWS):
+        group = product(x[first : first + PASS_ROWS], weight, PASS_ROWS, bias)
+        assert torch.equal(together[:, first : first + PASS_ROWS], group)
+    for row in (0, PASS_ROWS - 1, PASS_ROWS, 2 * PASS_ROWS, rows - 1):
+        assert torch.equal(together[:, row], product(x[row:], weight, 1, bias)[:, 0])
+    out = torch.full_like(together, 7.0)
+    multiply(x, weight, bias, out, rows, last=end)
+    assert torch.equal(out[:, : 2 * PASS_ROWS], together[:, : 2 * PASS_ROWS])
+    assert (out[:, 2 * PASS_ROWS :] == 7).all()
+
+
+def test_activated_rows_of_a_prompt_are_alone_in_groups() -> None:
+    weight, _ = FORMATS["nf4 nested 64"](256, 256, DTYPES[-1])
+    rows = 2 * PASS_ROWS + 5
+    x = drawn(rows, 256, seed=3, dtype=DTYPES[-1])
+    together = activated(x, weight, rows, "silu")
+    for row in (0, PASS_ROWS, rows - 1):
+        assert torch.equal(together[row], activated(x[row:], weight, 1, "silu")[0])
 
 
 def test_rows_are_alone_on_a_gpu_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,9 +274,9 @@ def test_many_tiles_of_rows_leave_shared_memory_for_a_second_program() -> None:
 def test_bad_shapes_are_refused() -> None:
     weight, _ = dense(64, 64, torch.float32)
     out = torch.zeros(splits(weight), 64, 64, device=DEVICE)
-    for rows in (0, 65):
-        with pytest.raises(ValueError, match="1 to 64"):
-            multiply(drawn(65, 64), weight, None, out, rows)
+    for rows in (0, 257):
+        with pytest.raises(ValueError, match="1 to 256"):
+            multiply(drawn(257, 64), weight, None, out, rows)
     with pytest.raises(ValueError, match="does not fit"):
         multiply(drawn(64, 32), weight, None, out, 1)
     packed = FourBit(
@@ -269,8 +306,8 @@ def test_qwen3_8b_on_the_device(name: str, outputs: int, inputs: int) -> None:
 def activated(
     x: Tensor, weight: Weight, rows: int, activation: Activation, bias: Tensor | None = None, skip: Tensor | None = None
 ) -> Tensor:
-    """[64, outputs / 2]; rows that are not asked for stay 7."""
-    out = torch.full((64, weight.shape[0] // 2), 7.0, device=DEVICE, dtype=x.dtype)
+    """[rows of x, outputs / 2]; rows that are not asked for stay 7."""
+    out = torch.full((max(PASS_ROWS, len(x)), weight.shape[0] // 2), 7.0, device=DEVICE, dtype=x.dtype)
     multiply(x, weight, bias, out, rows, skip, activation)
     return out
 

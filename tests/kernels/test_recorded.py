@@ -16,8 +16,8 @@ from tests.kernels import recorded
 from tests.kernels.compiled import SHARED_LIMIT
 from tests.kernels.recorded import COMMAND, Figures
 
-SPILLED = 68
-"""Bytes that a thread may spill: a product of 64 rows in NF4 with a bias does so on sm_120."""
+SPILLED = 120
+"""Bytes that a thread may spill: a product of groups of 64 rows in NF4 with a bias does so on sm_120, others 68."""
 ANEW = 6
 """Entries that are compiled anew in each run."""
 
@@ -65,7 +65,9 @@ def test_some_of_the_record_is_what_the_compiler_makes(found: dict[str, Any]) ->
     assert {name: Figures(*one) for name, one in found["anew"].items()} == {n: entries[n] for n in found["anew"]}
 
 
-@pytest.mark.parametrize("one", [Figures(64, 16, 131_072, 0, 0), Figures(255, 4, 0, 92, 88), Figures(168, 16, 0, 0, 0)])
+@pytest.mark.parametrize(
+    "one", [Figures(64, 16, 131_072, 0, 0), Figures(255, 4, 0, 124, 88), Figures(168, 16, 0, 0, 0)]
+)
 def test_what_does_not_fit_is_told(one: Figures) -> None:
     with pytest.raises(AssertionError, match="sm_89 _route"):
         check("sm_89 _route 0", one)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from specchat.engine.device.skips import FLAGS
 from specchat.engine.device.weights import ModelWeights
-from specchat.engine.kernels.gpu_shapes import PASS_ROWS, VERIFY_ROWS
+from specchat.engine.kernels.gpu_shapes import PROMPT_ROWS, VERIFY_ROWS
 from specchat.engine.kernels.pairs import Pairs, allocated
 from specchat.engine.kernels.processors import processors
 from specchat.engine.kernels.products import splits
@@ -25,8 +25,8 @@ class Buffers:
     """Activations of one model. Operations share memory through views in their own shapes.
 
     Attributes:
-        residual: the residual stream, float32 [PASS_ROWS, hidden].
-        x: the stream after a norm, compute dtype [PASS_ROWS, hidden].
+        residual: the residual stream, float32 [PROMPT_ROWS, hidden].
+        x: the stream after a norm, compute dtype [PROMPT_ROWS, hidden].
         before: views of operations before the layers.
         layers: views of the operations of a layer, by its index and their half; a half sees those before it.
         pairs: of mixtures, by number of experts and of those that a row has.
@@ -66,15 +66,15 @@ class Buffers:
         for layer in halves:
             seen: Views = {}
             self.layers.append({half: (seen := seen | views(own)) for half, own in layer.items()})
-        self.x = self._shared["inputs"].view(PASS_ROWS, recipe.hidden)
-        self.residual = torch.zeros(PASS_ROWS, recipe.hidden, device=device, dtype=torch.float32)
+        self.x = self._shared["inputs"].view(PROMPT_ROWS, recipe.hidden)
+        self.residual = torch.zeros(PROMPT_ROWS, recipe.hidden, device=device, dtype=torch.float32)
         head = weights.head
         self.logits = torch.zeros(splits(head), VERIFY_ROWS, head.shape[0], device=device, dtype=torch.float32)
         self.whole = None
         """With a draft vocabulary: logits of all tokens, float32 [VERIFY_ROWS, vocab], -inf for those outside it."""
         if weights.tokens is not None:
             self.whole = torch.full((VERIFY_ROWS, recipe.vocab), float("-inf"), device=device)
-        self.offsets = torch.arange(PASS_ROWS, device=device, dtype=torch.int32)
+        self.offsets = torch.arange(PROMPT_ROWS, device=device, dtype=torch.int32)
         self.attention = workspace(*attention_sets(recipe, context, capacity), device)
         forms = {(of.count + more, of.top + more) for of in recipe.mixtures for more in [cuts.more(of)]}
         self.pairs: dict[tuple[int, int], Pairs] = {form: allocated(*form, device) for form in forms}

@@ -18,7 +18,7 @@ from specchat.engine.device.recurrent import Recurrent
 from specchat.engine.device.skips import SkipFlags
 from specchat.engine.device.states import States
 from specchat.engine.device.weights import ModelWeights, held_bytes
-from specchat.engine.kernels.gpu_shapes import CACHE_BLOCK, PASS_ROWS, VERIFY_ROWS
+from specchat.engine.kernels.gpu_shapes import CACHE_BLOCK, PASS_ROWS, PROMPT_ROWS, VERIFY_ROWS
 from specchat.engine.kernels.products import multiply
 from specchat.engine.kernels.verify_state import VerifyState
 from specchat.engine.program.lower import lower
@@ -50,7 +50,7 @@ class DeviceDecoder:
         self.config, self.weights = config, weights
         self.device, self.dtype = device, dtype
         self.context = min(config.longest, context)
-        # A pass writes all its rows, also unused ones: the last one may stand at the end of the context.
+        # A pass but a prompt's writes all its rows, also unused ones: the last may stand at the end of the context.
         self.capacity = -(-(self.context + PASS_ROWS) // CACHE_BLOCK) * CACHE_BLOCK
         recipe = config.recipe
         self.program = lower(recipe)
@@ -65,7 +65,7 @@ class DeviceDecoder:
     def record_states(self, layers: Sequence[int]) -> None:
         """Record hidden states after these layer counts too, 0 being the embeddings; before any pass is captured."""
         kept = () if self.states is None else self.states.layers
-        self.states = States([*kept, *layers], self.config.hidden, self.capacity, PASS_ROWS, self.device, self.dtype)
+        self.states = States([*kept, *layers], self.config.hidden, self.capacity, PROMPT_ROWS, self.device, self.dtype)
 
     def forward(
         self,
@@ -81,14 +81,18 @@ class DeviceDecoder:
         Args:
             tokens: int32 [>= rows] on the device.
             start: int32 [1] on the device; a chain attends to all KV entries before it.
-            rows: 1..PASS_ROWS; row r is bit for bit the same as alone, at the end of its path as a chain.
-            last: int32 [1] on the device, the last row whose result counts; None: all do.
+            rows: 1..PROMPT_ROWS; row r is bit for bit the same as alone, at the end of its path as a chain.
+            last: int32 [1] on the device, the last row whose result counts; None: all do. More than PASS_ROWS rows,
+                of a chain, have one.
         """
         at = Placed(
             rows, start, *((tree.length, tree.offsets, tree.path) if tree else (start, self.buffers.offsets, None))
         )
         model = ModelParts(self.weights, self._norms, self.buffers, self.caches, self.recurrent, self.states)
         run = Launches(model, at, skip, last)
+        if self.recurrent is not None and rows > PASS_ROWS:
+            assert last is not None
+            self.recurrent.begin(start, last)
         GPU.run(self.program.embed, run, tokens)
         if self.program.inputs:
             GPU.run(self.program.inputs, run, tokens)

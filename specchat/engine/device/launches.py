@@ -17,10 +17,12 @@ from specchat.engine.device.states import States
 from specchat.engine.device.weights import ModelWeights
 from specchat.engine.formats.layout import Weight
 from specchat.engine.kernels import ahead
+from specchat.engine.kernels.gpu_shapes import PASS_ROWS
 from specchat.engine.kernels.mix import MixtureOutput, add_mixture
 from specchat.engine.kernels.norm import OtherNorm, add_rms_norm
+from specchat.engine.kernels.products import multiply
 from specchat.engine.program.ops import Half
-from specchat.engine.recipe import Norm
+from specchat.engine.recipe import Activation, Matrix, Norm
 
 
 class ModelParts(NamedTuple):
@@ -43,7 +45,7 @@ class StreamUpdate(NamedTuple):
     """An update of the residual stream.
 
     Attributes:
-        parts: float32 [splits, PASS_ROWS, hidden], the sums of a product, or those of a mixture.
+        parts: float32 [splits, PROMPT_ROWS, hidden], the sums of a product, or those of a mixture.
         post: norm of the update, if any.
         skip: int32 [1]; non-zero adds nothing.
         half: the half of the layer that made it.
@@ -87,6 +89,16 @@ class Launches:
         return self.model.buffers.layers[self.layer][self.half]
 
     @property
+    def ends(self) -> Tensor | None:
+        """`last` where rows after it may be many, and are left out; None elsewhere."""
+        return self.last if self.at.rows > PASS_ROWS else None
+
+    def multiply(self, matrix: Matrix, x: Tensor, out: Tensor, activation: Activation | None = None) -> None:
+        """Launch the product of the rows `x` with a matrix of the current half, or of none before the layers."""
+        skip = None if self.layer < 0 else self.skip
+        multiply(x, *self.model.weights.products[matrix], out, self.at.rows, skip, activation, self.ends)
+
+    @property
     def skip(self) -> Tensor | None:
         """Flag int32 [1] of the current half; non-zero skips its launches."""
         return None if self.skips is None else self.skips.of(self.layer, self.half)
@@ -108,7 +120,7 @@ class Launches:
         self._update = self._update._replace(scalar=scalar, earlier=earlier)
 
     def normalise(self, norm: Norm | None, out: Tensor) -> None:
-        """Write a norm of the residual stream to compute dtype [PASS_ROWS, hidden]; None copies it."""
+        """Write a norm of the residual stream to compute dtype [PROMPT_ROWS, hidden]; None copies it."""
         self._norms.append((norm, out))
 
     def flush(self, following: Weight | None = None) -> None:

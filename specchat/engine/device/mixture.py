@@ -8,7 +8,6 @@ from specchat.engine.device.launches import Launches
 from specchat.engine.kernels import expert_products
 from specchat.engine.kernels.activation import Curve, gate_mul
 from specchat.engine.kernels.mix import MixtureOutput
-from specchat.engine.kernels.products import multiply
 from specchat.engine.kernels.route import Rule, route
 from specchat.engine.program.ops import Mix
 from specchat.engine.recipe import Activation, Apart, Gated, Matrix
@@ -36,7 +35,7 @@ def mix(
     run.flush(None if shared is None or more else weights.products[shared.gate_up].weight)
     source, of_experts, of_shared = (views[one.name] for one in (op.source, op.of_experts, op.of_shared))
     pairs = model.buffers.pairs[of.count + more, of.top + more]
-    multiply(source, *weights.products[of.router], views["scores"], rows, skip)
+    run.multiply(of.router, source, views["scores"])
     added, multiples = (weights.vectors[name] if name else None for name in (correction, factors))
     joined: Literal["gated", "whole"] | None = ("gated" if shared_gate else "whole") if more else None
     rule = Rule(of.renormalised, sigmoid, groups, factor, added, multiples, joined, by_best)
@@ -55,9 +54,9 @@ def mix(
         return
     assert shared is not None
     if shared_gate:
-        multiply(source, *weights.products[shared_gate], views["shared gate"], rows, skip)
+        run.multiply(shared_gate, source, views["shared gate"])
     gated_mlp(run, shared.gate_up, of_shared, views["gated"], shared.activation)
-    multiply(views["gated"], *weights.products[shared.down], views["shared"], rows, skip)
+    run.multiply(shared.down, views["gated"], views["shared"])
     post = [(weights.norms[norm], norm.eps) for norm in (apart.post_experts, apart.post_shared)] if apart else []
     gate = views["shared gate"] if shared_gate else None
     run.values[op.out.name] = MixtureOutput(out, pairs, views["shared"], gate, run.last, *post)
@@ -66,10 +65,10 @@ def mix(
 def gated_mlp(
     run: Launches, gate_up: Matrix, source: Tensor, out: Tensor, activation: Activation, curve: Curve | None = None
 ) -> None:
-    """Launch the first half of an MLP: activation(gate) * up to compute dtype [PASS_ROWS, width]."""
-    sums, made, rows, skip = run.views["gates and values"], run.model.weights.products[gate_up], run.at.rows, run.skip
+    """Launch the first half of an MLP: activation(gate) * up to compute dtype [PROMPT_ROWS, width]."""
+    sums = run.views["gates and values"]
     if sums.numel():
-        multiply(source, *made, sums, rows, skip)
-        gate_mul(sums, out, rows, skip, activation, curve)
+        run.multiply(gate_up, source, sums)
+        gate_mul(sums, out, run.at.rows, run.skip, activation, curve)
     else:
-        multiply(source, *made, out, rows, skip, activation)
+        run.multiply(gate_up, source, out, activation)

@@ -12,7 +12,7 @@ from specchat.engine.device.graphs import Graphs, current
 from specchat.engine.device.recurrent import reachable
 from specchat.engine.device.skips import SkipFlags
 from specchat.engine.formats.quantise import by_rows, dequantised
-from specchat.engine.kernels.gpu_shapes import PASS_ROWS, VERIFY_ROWS
+from specchat.engine.kernels.gpu_shapes import PASS_ROWS, PROMPT_ROWS, VERIFY_ROWS
 from specchat.engine.model.copies import CacheEntries, CopiedCache, Tail
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.norm import RMSNorm, unscaled
@@ -24,7 +24,7 @@ PADDED_ROWS = (1, 2, 4, 8, VERIFY_ROWS, PASS_ROWS)
 class DeviceModel(CopiedCache):
     """Host side of a `DeviceDecoder`: tokens and positions go in through static buffers."""
 
-    block = PASS_ROWS
+    block = PROMPT_ROWS
     compiled = False
     embedding_product = None
 
@@ -38,7 +38,7 @@ class DeviceModel(CopiedCache):
         self._norm = RMSNorm.of(recipe.norm, decoder.weights.norms[recipe.norm])
         self._graphs = graphs
         self._flags = SkipFlags(recipe, device)
-        self._tokens = torch.zeros(PASS_ROWS, device=device, dtype=torch.int32)
+        self._tokens = torch.zeros(PROMPT_ROWS, device=device, dtype=torch.int32)
         self._start = torch.zeros(1, device=device, dtype=torch.int32)
         self._last = torch.zeros(1, device=device, dtype=torch.int32)
         """The last row of `_tokens` that counts."""
@@ -110,13 +110,21 @@ class DeviceModel(CopiedCache):
             return self.decoder.logits(0, rows)[:rows]
 
     def write(self, tokens: Sequence[int], start: int) -> None:
-        """Write the KV entries of up to PASS_ROWS tokens from position `start` on."""
+        """Write the KV entries of up to PROMPT_ROWS tokens from position `start` on."""
         self._place(tokens, start)
         self._began = start
-        rows = PASS_ROWS if self._graphs.captured else len(tokens)
+        width = PASS_ROWS if len(tokens) <= PASS_ROWS else PROMPT_ROWS
+        rows = width if self._graphs.captured else len(tokens)
         self._graphs.run(
-            ("prefill", self._name), lambda: self.decoder.forward(self._tokens, self._start, rows, last=self._last)
+            ("prefill", self._name, width),
+            lambda: self.decoder.forward(self._tokens, self._start, rows, last=self._last),
         )
+
+    def prepare(self) -> None:
+        """Launch the passes of prompts once, where they are captured."""
+        if self._graphs.captured:
+            for tokens in (PASS_ROWS + 1, 1):
+                self.write([0] * tokens, 0)
 
     @property
     def recurrent(self) -> bool:

@@ -13,7 +13,6 @@ from specchat.engine.kernels.latent import expand as expand_heads
 from specchat.engine.kernels.latent import norm_latent
 from specchat.engine.kernels.layer_inputs import gate_input as gate_rows
 from specchat.engine.kernels.layer_inputs import make_inputs
-from specchat.engine.kernels.products import multiply
 from specchat.engine.kernels.rope import NormOf, rope_and_write
 from specchat.engine.kernels.short_conv import short_conv
 from specchat.engine.program.ops import (
@@ -50,7 +49,7 @@ def token_inputs(run: Launches, tokens: Tensor, op: MakeInputs) -> None:
     assert model.weights.rows is not None
     run.normalise(None, model.buffers.x)
     run.flush()
-    multiply(model.buffers.x, *model.weights.products[of.project], sums, rows)
+    run.multiply(of.project, model.buffers.x, sums)
     make_inputs(tokens, model.weights.rows, sums, model.weights.norms[of.norm], of.norm.eps, of.scale, inputs, rows)
 
 
@@ -59,9 +58,8 @@ def normalise(run: Launches, op: Normalise) -> None:
 
 
 def product(run: Launches, op: Multiply) -> None:
-    weight, bias = run.model.weights.products[op.matrix]
-    run.flush(weight)
-    multiply(run.views[op.source.name], weight, bias, run.views[op.out.name], run.at.rows, run.skip)
+    run.flush(run.model.weights.products[op.matrix].weight)
+    run.multiply(op.matrix, run.views[op.source.name], run.views[op.out.name])
 
 
 def gated_product(run: Launches, op: GatedProduct, *, activation: Activation, curve: tuple[str, ...]) -> None:
@@ -71,16 +69,16 @@ def gated_product(run: Launches, op: GatedProduct, *, activation: Activation, cu
 
 
 def expand(run: Launches, op: Expand, *, interleaved: bool) -> None:
-    of, weights, rows, views = op.of, run.model.weights, run.at.rows, run.views
+    of, rows, views = op.of, run.at.rows, run.views
     first = views[op.source.name]
     rank, rotated = of.key_value.inputs, op.attention.rotary_dim
     queries, latent, shared = first.split([first.shape[2] - rank - rotated, rank, rotated], -1)
     if of.query and of.query_norm:
         norm_latent(queries, _norm_of(run, of.query_norm), views["latent of queries"], rows, run.skip)
         queries = views["queries of latents"]
-        multiply(views["latent of queries"], *weights.products[of.query], queries, rows, run.skip)
+        run.multiply(of.query, views["latent of queries"], queries)
     norm_latent(latent, _norm_of(run, of.key_value_norm), views["latent of keys"], rows, run.skip)
-    multiply(views["latent of keys"], *weights.products[of.key_value], views["parts of heads"], rows, run.skip)
+    run.multiply(of.key_value, views["latent of keys"], views["parts of heads"])
     heads, out = op.attention.heads, views[op.out.name]
     expand_heads(queries, shared, views["parts of heads"], out, heads, rows, interleaved, run.skip)
 
@@ -116,13 +114,13 @@ def attend(
     rope_and_write(
         projected, query_of, key_of, caches.turns[turn(of)], at.start, at.offsets, query, keys, values, at.rows,
         run.skip, value_of, caches.tempers.get(temper), gated,
-        ahead.of_weight(model.weights.products[of.out].weight, LAUNCHES), late_norms, scales,
+        ahead.of_weight(model.weights.products[of.out].weight, LAUNCHES), late_norms, scales, run.ends,
     )  # fmt: skip
     attend_rows(
         query, keys, values, at.length, at.path, model.buffers.attention, views[op.out.name], at.rows, run.skip,
         of.scale, window if window < caches.context else 0, sinks=model.weights.vectors[sinks] if sinks else None,
         gates=projected if gated else None, positions=caches.capacity, cap=score_cap,
-        scales=scales,
+        scales=scales, last=run.ends,
     )  # fmt: skip
 
 
@@ -130,7 +128,7 @@ def convolve(run: Launches, op: Convolve) -> None:
     model, at, views = run.model, run.at, run.views
     short_conv(
         views[op.source.name], model.weights.vectors[op.of.convolution], at.start, at.length, at.path,
-        *model.caches.entries[run.layer], views[op.out.name], at.rows, run.skip, model.caches.capacity,
+        *model.caches.entries[run.layer], views[op.out.name], at.rows, run.skip, model.caches.capacity, run.ends,
     )  # fmt: skip
 
 
@@ -146,7 +144,7 @@ def gate_input(run: Launches, op: GateInput) -> None:
     run.normalise(None, model.buffers.x)
     run.flush()
     sums = run.views["input gates"]
-    multiply(model.buffers.x, *model.weights.products[op.of.gate], sums, rows, run.skip)
+    run.multiply(op.of.gate, model.buffers.x, sums)
     inputs = model.buffers.before["token inputs"][:, run.layer]
     gate_rows(sums, inputs, run.views[op.out.name], rows, run.skip, op.activation)
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from specchat.engine.device.attention import Placed
+from specchat.engine.device.skips import ALIGNED
 from specchat.engine.device.weights import ModelWeights
 from specchat.engine.kernels.delta import step
 from specchat.engine.kernels.delta_outputs import finish
@@ -21,7 +22,7 @@ from specchat.engine.kernels.delta_state import (
     keep_entries,
     slices,
 )
-from specchat.engine.kernels.gpu_shapes import PASS_ROWS, STATE_SLOTS
+from specchat.engine.kernels.gpu_shapes import PASS_ROWS, PROMPT_ROWS, STATE_SLOTS
 from specchat.engine.kernels.verify_state import VerifyState
 from specchat.engine.memory.gpu_states import width
 from specchat.engine.memory.state_need import CHECKPOINTS, PLANES
@@ -73,12 +74,22 @@ class Recurrent:
         self._between = zeros(PASS_ROWS, *query), zeros(PASS_ROWS, *values), zeros(PASS_ROWS, *writes)
         """Queries, values and gates of writing."""
         self._chain, self._at = chain_paths(PASS_ROWS, device), zeros(1, dtype=torch.int32)
+        firsts = torch.arange(0, PROMPT_ROWS, PASS_ROWS, device=device, dtype=torch.int32)
+        self._firsts = firsts[:, None].expand(-1, ALIGNED).contiguous()
+        """First rows of the groups of a prompt's pass, which step the states one after another."""
+        self._starts, self._beyond = torch.zeros_like(self._firsts), torch.zeros_like(self._firsts)
+        """KV entries of these rows, and flags of those after the last row that counts."""
         self._checkpoints: dict[int, StatesCheckpoint] = {}
         """By position, in the order in which they were taken."""
 
     def _parts(self, entries: Tensor) -> LogEntries:
         of = self._of
         return LogEntries.of(entries, of.key_heads, of.key_dim, of.value_heads, of.value_dim)
+
+    def begin(self, start: Tensor, last: Tensor) -> None:
+        """Begin a pass of more than PASS_ROWS rows from KV entry `start` on; `last` is the last row that counts."""
+        torch.add(self._firsts, start, out=self._starts)
+        self._beyond.copy_(self._firsts > last)
 
     def advance(
         self,
@@ -96,8 +107,15 @@ class Recurrent:
         Args:
             kind: as in `recipe.Delta`.
             products, gates: partial sums of the products `mix` and `gates`, if there is one.
-            out: compute dtype [PASS_ROWS, inputs].
+            out: compute dtype [PROMPT_ROWS, inputs].
         """
+        if at.rows > PASS_ROWS:
+            for group, first in enumerate(range(0, at.rows, PASS_ROWS)):
+                start, some = self._starts[group, :1], slice(first, first + PASS_ROWS)
+                own = Placed(min(PASS_ROWS, at.rows - first), start, start, at.offsets, None)
+                of_group = products[:, some], None if gates is None else gates[:, some], out[some]
+                self.advance(index, of, kind, *of_group, own, self._beyond[group, :1])
+            return
         state, rows, vectors = self._layers[index], at.rows, self._weights.vectors
         paths = self._chain if at.path is None else at.path
         last = products[..., products.shape[2] - of.value_heads :] if gates is None else gates

@@ -26,7 +26,9 @@ class States:
         """Record the first rows of `residual` float32 [>= rows, hidden] as the states from `start` int32 [1] on."""
         if layer in self.layers:
             kept = self._kept[self.layers.index(layer)]
-            kept.index_copy_(0, start + self._offsets[:rows], residual[:rows].to(kept.dtype))
+            # Rows that pad a prompt's pass may lie beyond the end, where no text is.
+            slots = (start + self._offsets[:rows]).clamp_(max=len(kept) - 1)
+            kept.index_copy_(0, slots, residual[:rows].to(kept.dtype))
 
     def keep(self, state: VerifyState, rows: int) -> None:
         """After `commit`, move the states of the accepted nodes together, from node 0 on.

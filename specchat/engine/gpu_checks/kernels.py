@@ -41,6 +41,8 @@ PRODUCT = 4e-6
 ROWS = (1, 16, 17, 64)
 MASKS = [0b1, 0b11, 0b101, 0b1011, 0b10011]
 """A tree of a root, two children, and two children of the first of these."""
+KINDS = ("chain", None, 16), ("prompt", None, 17), ("tree", MASKS, len(MASKS))
+"""Names, masks and numbers of the rows of attention."""
 WINDOW = 100
 """Positions that attention looks back on. The window crosses a boundary between splits."""
 SAMPLINGS = {
@@ -160,7 +162,7 @@ def multiplied(notes: Notes, what: str, weight: Weight) -> None:
 
 def attend(notes: Notes, start: int = 300, heads: int = 4, kv: int = 2, dim: int = 64, window: int = 0) -> None:
     """Attention of a chain, and of a tree, against float64."""
-    for kind, masks, rows in (("chain", None, 17), ("tree", MASKS, len(MASKS))):
+    for kind, masks, rows in KINDS:
         query, keys, values = attended(rows, start, heads, kv, dim, window)
         out = run_attention(query, keys, values, start, masks, window)
         used = query.double(), keys.double(), values.double()
@@ -171,7 +173,7 @@ def attend(notes: Notes, start: int = 300, heads: int = 4, kv: int = 2, dim: int
 
 def gated(notes: Notes, start: int = 300, heads: int = 4, kv: int = 2, dim: int = 64) -> None:
     """Attention with sinks and gates of a chain, and of a tree, against float64."""
-    for kind, masks, rows in (("chain", None, 17), ("tree", MASKS, len(MASKS))):
+    for kind, masks, rows in KINDS:
         query, keys, values = attended(rows, start, heads, kv, dim)
         further = sinks_and_gates(rows, heads, dim)
         out = run_attention(query, keys, values, start, masks, 0, *further)

@@ -19,7 +19,9 @@ from specchat.engine.protocol.pair import QUANTS, Quant
 
 COMPANY = (2, 8, 16, 17, 33, 64)
 """Numbers of rows in a pass, on both sides of the tile boundaries."""
-PLACES = (0, 1, 7, 15, 16, 32, 63)
+IN_GROUPS = (*COMPANY, 150)
+"""The same, and a prompt's pass, whose rows make three groups in a product."""
+PLACES = (0, 1, 7, 15, 16, 32, 63, 64, 149)
 """Rows computed alone."""
 STARTS = (0, 200, 250, 300)
 """KV entries before a tree: its nodes lie before, across and after a boundary of attention's splits."""
@@ -41,7 +43,7 @@ def alone(notes: Notes) -> None:
         layers.company(notes, what)
 
 
-def products(notes: Notes, quant: Quant | str | None, company: tuple[int, ...] = COMPANY) -> None:
+def products(notes: Notes, quant: Quant | str | None, company: tuple[int, ...] = IN_GROUPS) -> None:
     """Rows of x @ weight^T in one format or type of GGUF, by two programs a multiprocessor, or a wide one of few rows.
 
     The interpreter computes as one multiprocessor.
@@ -71,7 +73,7 @@ def multiplied(notes: Notes, what: str, weight: Weight, company: tuple[int, ...]
         compare(notes, f"{what} with silu", run_gated, company)
 
 
-def chains(notes: Notes, company: tuple[int, ...] = COMPANY, window: int = 0) -> None:
+def chains(notes: Notes, company: tuple[int, ...] = IN_GROUPS, window: int = 0) -> None:
     """Rows of attention, each over the same KV entries."""
     query, keys, values = attended(max(company), 250, 4, 2, 64, window)
 

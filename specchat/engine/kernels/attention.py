@@ -138,6 +138,7 @@ def attend(
     positions: int | None = None,
     cap: float = 0.0,
     scales: Scales | None = None,
+    last: Tensor | None = None,
 ) -> None:
     """Compute attention of a chain or a tree of rows, softmax in float32.
 
@@ -160,6 +161,7 @@ def attend(
             each head. The sigmoid of the gate multiplies the head's output (Qiu et al. 2025).
         cap: scaled scores x are cap * tanh(x / cap) (Gemma team 2024); 0: as they are.
         positions: of the longest text, where `keys` and `values` are a ring of fewer: KV entry p modulo their number.
+        last: int32 [1], the last row that counts of a chain of more than VERIFY_ROWS; None: all do.
 
     Raises:
         ModelError: more than TILE query heads share a key-value head.
@@ -174,7 +176,7 @@ def attend(
             f"{group} query heads share a key-value head; the GPU kernels take {TILE} at most: run the model on the CPU"
         )
     factor, limit = (scale / cap, cap * LOG2_E) if cap else (scale * LOG2_E, None)
-    operands, at = Operands(query, keys, values, scales), RowPlaces(length, tree, skip)
+    operands, at = Operands(query, keys, values, scales), RowPlaces(length, tree, skip, last)
     ring = None if held == capacity else held
     sizes = ScoreSizes(heads, capacity, workspace.best.stride(0), factor, limit, ring)
     blocks, written = blocks_of(dim, scales), out.shape[1] // heads

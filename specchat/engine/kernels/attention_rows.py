@@ -45,6 +45,10 @@ def _attend_rows(
     tile, kv = tl.program_id(0), tl.program_id(1)
     start = tl.load(at.length)
     packed = tile * _TILE + tl.arange(0, _TILE)
+    if at.last is not None:
+        rows = tl.minimum(rows, tl.load(at.last) + 1)
+        if tile * _TILE // shape.group >= rows:
+            return
     token, member = packed // shape.group, packed % shape.group
     end = start + tl.minimum((tile * _TILE + _TILE - 1) // shape.group + 1, rows)
     end = tl.minimum(end, sizes.capacity)

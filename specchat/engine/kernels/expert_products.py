@@ -59,7 +59,7 @@ def multiply(
         cut = replace(cut, splits=1)
     tile, most = expert_tiles(rows, count, top)
     experts = ExpertTiles(pairs.used, pairs.experts, pairs.begins, pairs.ends, pairs.rows if gathered else None)
-    tiles, parts, end = RowTiles(tile, experts, most), parts_of(weight), 0
+    tiles, parts, end = RowTiles(tile, experts=experts, most=most), parts_of(weight), 0
     for part, bits in zip(parts, bits_of(weight), strict=True):
         begin, end = end, end + part.shape[0] // count
         tensors, form = stored(part, None, count)

@@ -23,7 +23,9 @@ MATRIX = 2**31 - 1
 """Values of a matrix: kernels count them in int32."""
 
 PASS_ROWS = 64
-"""Rows of the widest pass: prefill, or a tree."""
+"""Rows of the widest pass but a prompt's: nodes of a tree, and rows that a program of a product takes at most."""
+PROMPT_ROWS = 256
+"""Rows of the widest pass of a prompt: groups of PASS_ROWS, which read the same weights at about the same time."""
 VERIFY_ROWS = 16
 """Rows that get logits: a pending token and a chain of up to 15."""
 CACHE_BLOCK = 64
@@ -168,10 +170,11 @@ def _block(outputs: int, inputs: int, bits: int) -> tuple[int, int, int]:
 def expert_tiles(rows: int, count: int, top: int) -> tuple[int, int]:
     """Rows of a tile of one expert's, and the most tiles of a pass over `rows` rows that have `top` of `count` experts.
 
-    A tile has room for the rows of an average expert, so that most are read once. No bit depends on it.
+    A tile has room for the rows of an average expert, so that most are read once, and in a prompt's pass for those of
+    nearly all, where reading is what costs. No bit depends on it.
     """
     pairs, tile = rows * top, TILE_ROWS
-    while tile < min(rows, -(-pairs // count)):
+    while tile < min(rows, PASS_ROWS, (1 + (rows > PASS_ROWS)) * -(-pairs // count)):
         tile *= 2
     used = min(pairs, count)
     return tile, used + (pairs - used) // tile
@@ -183,8 +186,8 @@ def joined_scores(count: int) -> int:
 
 
 def most_tiles(count: int, top: int) -> int:
-    """Tiles of any pass, at most: those of `expert_tiles` that are full are no more than experts."""
-    return min(PASS_ROWS * top, 2 * count)
+    """Tiles of any pass, at most: of those of `expert_tiles` full ones are no more than experts, or of PASS_ROWS."""
+    return min(PROMPT_ROWS * top, 2 * count + PROMPT_ROWS * top // PASS_ROWS)
 
 
 def _slowest(outputs: int, inputs: int, bits: int, processors: int, splits: int, alike: int) -> int:

@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from specchat.engine.kernels.gpu_shapes import PASS_ROWS, most_tiles
+from specchat.engine.kernels.gpu_shapes import PROMPT_ROWS, most_tiles
 from specchat.engine.kernels.partial_sums import PartialSums, summed
 
 
@@ -211,7 +211,7 @@ def allocated(count: int, top: int, device: torch.device) -> Pairs:
     def integers(size: int) -> Tensor:
         return torch.zeros(size, dtype=torch.int32, device=device)
 
-    many, tiles = PASS_ROWS * top, most_tiles(count, top)
+    many, tiles = PROMPT_ROWS * top, most_tiles(count, top)
     shares = torch.zeros(many, device=device)
     chosen, places, rows = (integers(many) for _ in range(3))
     return Pairs(count, top, shares, chosen, places, rows, integers(1), *(integers(tiles) for _ in range(3)))

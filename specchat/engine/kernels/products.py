@@ -1,7 +1,7 @@
-"""Matrix products of up to 64 rows with dense or quantised weights: one kernel for any number of rows.
+"""Matrix products of the rows of a pass with dense or quantised weights: one kernel for any number of rows.
 
 Weights are the first operand, and rows go through the tensor cores in padded tiles of 8, so one row takes the same
-instructions in the same order as eight. More rows are more tiles against the same weights.
+instructions in the same order as eight. More rows are more tiles against the same weights, and beyond 64 more programs.
 """
 
 from dataclasses import replace
@@ -16,7 +16,17 @@ from specchat.engine.errors import ModelError
 from specchat.engine.formats.layout import Weight, values_of
 from specchat.engine.kernels import gpu_shapes, row_tiles, weight_tiles
 from specchat.engine.kernels.activation import Activation
-from specchat.engine.kernels.gpu_shapes import MATRIX, PASS_ROWS, TILE_ROWS, Tiling, part_of, stages, tiling, widened
+from specchat.engine.kernels.gpu_shapes import (
+    MATRIX,
+    PASS_ROWS,
+    PROMPT_ROWS,
+    TILE_ROWS,
+    Tiling,
+    part_of,
+    stages,
+    tiling,
+    widened,
+)
 from specchat.engine.kernels.processors import processors
 from specchat.engine.kernels.stored import Form, StoredWeight, WeightTensors, bits_of, parts_of, stored
 
@@ -60,6 +70,8 @@ def _multiply(
     tiles: ExpertTiles | None,
     out: tl.tensor,
     rows: tl.tensor,
+    groups: tl.tensor,
+    last: tl.tensor,
     weight: WeightTensors,
     stride_split: tl.tensor,
     width: tl.tensor,
@@ -72,6 +84,12 @@ def _multiply(
         # Never so, but after a branch fewer registers of 64 rows are spilled on sm_120.
         return
     outputs, inputs = weight.outputs, weight.inputs
+    # Groups of rows are neighbours, so that the second cache has the weights of one for the next.
+    block, group = tl.program_id(0) // groups, tl.program_id(0) % groups
+    first_row = group * (program.rows * program.tiles)
+    if last is not None:  # noqa: SIM102
+        if first_row > tl.load(last):
+            return
     source = None
     if tiles is not None:
         at = tl.program_id(2)
@@ -88,15 +106,15 @@ def _multiply(
     BN: tl.constexpr = program.outputs
     ROWS: tl.constexpr = program.rows
     TILES: tl.constexpr = program.tiles
-    n = _outputs(outputs, program)
+    n = _outputs(outputs, block, program)
     split = tl.program_id(1)
-    row = tl.arange(0, ROWS)
+    row = first_row + tl.arange(0, ROWS)
     first = split * program.span
     sums = (tl.zeros((BN, ROWS), tl.float32),) * TILES
     table = weight_tiles.table(weight, program)
     origins = ()
     for tile in tl.static_range(TILES):
-        origins += (row_tiles.origin(source, tile * ROWS, rows, ROWS),)  # type: ignore[assignment]
+        origins += (row_tiles.origin(source, row, tile * ROWS, rows),)  # type: ignore[assignment]
     for k in range(first, tl.minimum(first + program.span, inputs), program.inputs):
         w = weight_tiles.tile(weight, table, n, k, program, x.dtype.element_ty)
         before = sums
@@ -117,17 +135,17 @@ def _multiply(
         if program.activation is None:
             row_tiles.store(out, sums[tile], factor, offset, row + tile * ROWS, n, rows, outputs, width)
         else:
-            row_tiles.store_activated(out, sums[tile], factor, offset, row + tile * ROWS, rows, outputs, program)
+            row_tiles.store_activated(out, sums[tile], factor, offset, row + tile * ROWS, block, rows, outputs, program)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _outputs(outputs: tl.tensor, program: tl.constexpr) -> tl.tensor:
-    """Return the outputs of a program, int32 [BN]; one that there is not is `outputs` or more."""
+def _outputs(outputs: tl.tensor, block: tl.tensor, program: tl.constexpr) -> tl.tensor:
+    """Return the outputs of a block, int32 [BN]; one that there is not is `outputs` or more."""
     i = tl.arange(0, program.outputs)
-    n = tl.program_id(0) * program.outputs + i
+    n = block * program.outputs + i
     if program.activation is not None:
         # Eight gates, then the eight values that they are for: one thread of `mma` has the sums of both.
-        n = tl.program_id(0) * (program.outputs // 2) + i // 16 * 8 + i % 8
+        n = block * (program.outputs // 2) + i // 16 * 8 + i % 8
         # Beyond the last gate there is none, and no value.
         n = tl.where(n < outputs // 2, n + i // 8 % 2 * (outputs // 2), outputs)
     return n
@@ -153,6 +171,7 @@ def multiply(
     rows: int,
     skip: Tensor | None = None,
     activation: Activation | None = None,
+    last: Tensor | None = None,
 ) -> None:
     """Write out[s, r], the s-th partial sum of x[r] @ weight^T; their sum in index order is the product.
 
@@ -167,37 +186,44 @@ def multiply(
         bias: float [outputs], added to the first partial sum.
         out: float32 [splits(weight), >= rows, outputs], written; with `activation`, which `activates` must allow,
             compute dtype [>= rows, outputs / 2].
-        rows: 1 to 64.
+        rows: 1 to PROMPT_ROWS.
         skip: int32 [1]; non-zero skips the kernel.
+        last: int32 [1], the last row that counts; groups of PASS_ROWS after it are left out.
 
     Raises:
         ModelError: the inputs are not a multiple of the weight's block, or the matrix has more than MATRIX values.
-        ValueError: more than 64 rows, or shapes that do not fit each other.
+        ValueError: more than PROMPT_ROWS rows, or shapes that do not fit each other.
     """
     outputs, inputs = weight.shape
     cut = _tiling(weight)
     if activation is not None:
         cut = replace(cut, splits=1)
-    if not 1 <= rows <= PASS_ROWS:
-        raise ValueError(f"{rows} rows; a pass takes 1 to {PASS_ROWS}")
+    if not 1 <= rows <= PROMPT_ROWS:
+        raise ValueError(f"{rows} rows; a pass takes 1 to {PROMPT_ROWS}")
     if outputs * inputs > MATRIX:
         raise ModelError(
             f"a matrix of {outputs}x{inputs} has more values than the GPU kernels count: run the model on the CPU"
         )
     count, parts = processors(values_of(weight).device), parts_of(weight)
+    tiles = RowTiles(min(rows, PASS_ROWS), triton.cdiv(rows, PASS_ROWS), last)
     ends = list(accumulate(part.shape[0] for part in parts))
     for part, bits, end in zip(parts, bits_of(weight), ends, strict=True):
         begin = end - part.shape[0]
         of_part = widened(part_of(cut, end - begin, inputs, bits), end - begin, bits, rows, count)
         into = out if len(parts) == 1 else out[..., begin:end]
         found = stored(part, None if bias is None else bias[begin:end])
-        launch(x, found, into, rows, of_part, RowTiles(rows), skip, activation)
+        launch(x, found, into, rows, of_part, tiles, skip, activation)
 
 
 class RowTiles(NamedTuple):
-    """Tiles of rows of a launch: rows of a program, the tiles of experts if any, and their greatest number."""
+    """Tiles of rows of a launch: rows of a program, groups of so many, and the last row that counts; None: all do.
+
+    Instead of groups there may be tiles of experts, with their greatest number.
+    """
 
     rows: int
+    groups: int = 1
+    last: Tensor | None = None
     experts: ExpertTiles | None = None
     most: int = 1
 
@@ -222,12 +248,14 @@ def launch(
     # A program with an activation takes half a block of gates, and as many values.
     whole = outputs % cut.outputs == 0 and inputs % cut.inputs == 0
     count = triton.next_power_of_2(triton.cdiv(tiles.rows, TILE_ROWS))
-    _multiply[(triton.cdiv(outputs, cut.outputs), cut.splits, tiles.most)](
+    _multiply[(triton.cdiv(outputs, cut.outputs) * tiles.groups, cut.splits, tiles.most)](
         x,
         skip,
         tiles.experts,
         out,
         rows,
+        tiles.groups,
+        tiles.last,
         tensors,
         # Of one split there is no next.
         out.stride(0) if activation is None else 0,

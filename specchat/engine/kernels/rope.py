@@ -58,6 +58,7 @@ class Rotation(NamedTuple):
     start: Tensor
     offsets: Tensor
     skip: Tensor | None
+    last: Tensor | None
 
 
 class Outputs(NamedTuple):
@@ -128,6 +129,9 @@ def _rope_and_write(
     slot = first_slot + row
     # Rows that pad a step to its bucket may lie beyond the end of the cache.
     slot_fits = slot < out.capacity
+    if rotation.last is not None:
+        # Others would go round a ring, to entries that are still seen.
+        slot_fits = slot_fits & (row <= tl.load(rotation.last))
     written = inside & slot_fits
     held = out.capacity
     if out.ring is not None:
@@ -223,6 +227,7 @@ def rope_and_write(
     ahead: Ahead | None = None,
     late_norms: bool = False,
     scales: Scales | None = None,
+    last: Tensor | None = None,
 ) -> None:
     """Turn the fused product into rotated queries and KV entries (RoPE: Su et al. 2021).
 
@@ -245,6 +250,7 @@ def rope_and_write(
         gated: each query in `partials` is followed by a gate of D values, which is not read.
         ahead: of the product after attention, to be asked for meanwhile.
         late_norms: norms of single heads come after the rotation, which keeps lengths: no `cos` has a factor.
+        last: int32 [1], the last row whose entry is written; None: all are.
     """
     (_, held, dim), capacity = keys.shape, len(turns.cos)
     heads = query.shape[1]
@@ -258,7 +264,7 @@ def rope_and_write(
     _rope_and_write[(rows + triton.cdiv(parts, programs), programs)](
         partial_sums(partials),
         HeadNorms(*norms),
-        Rotation(turns.cos, turns.sin, temper, start, offsets, skip),
+        Rotation(turns.cos, turns.sin, temper, start, offsets, skip, last),
         Outputs(query, keys, values, scales, heads, kv_heads, capacity, ring),
         ahead and ahead.start,
         rows,

@@ -8,9 +8,8 @@ from specchat.engine.kernels.stored import WeightTensors
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def origin(source: tl.tensor, first: tl.tensor, rows: tl.tensor, ROWS: tl.constexpr) -> tl.tensor:
-    """Rows of x for the rows of a tile from `first` on: those in `source`, or by their place in the tile without it."""
-    row = tl.arange(0, ROWS)
+def origin(source: tl.tensor, row: tl.tensor, first: tl.tensor, rows: tl.tensor) -> tl.tensor:
+    """Rows of x for the rows of a tile, `first` + `row`: those in `source`; without it `row`, from `first` on."""
     if source is not None:
         # Loaded before the loop, in which they would delay what they lead to.
         row = tl.load(source + first + row, mask=first + row < rows, other=0)
@@ -74,6 +73,7 @@ def store_activated(
     factor: tl.tensor,
     offset: tl.tensor,
     row: tl.tensor,
+    block: tl.tensor,
     rows: tl.tensor,
     outputs: tl.tensor,
     program: tl.constexpr,
@@ -83,6 +83,6 @@ def store_activated(
     pairs = tl.reshape(acc * factor[:, None] + offset[:, None], (BN // 16, 2, 8, program.rows))
     gate, up = tl.split(tl.permute(pairs, (0, 2, 3, 1)))
     y = tl.reshape(gated(gate, up, program.activation), (BN // 2, program.rows))
-    n = tl.program_id(0) * (BN // 2) + tl.arange(0, BN // 2)
+    n = block * (BN // 2) + tl.arange(0, BN // 2)
     there = (row < rows)[None, :] & (n < outputs // 2)[:, None]
     tl.store(out + row[None, :] * (outputs // 2) + n[:, None], y.to(out.dtype.element_ty), mask=there)

@@ -62,6 +62,8 @@ def _short_conv(
     new = _given(partials.first + row * partials.row + channel, inside, channels, partials, entries)
     # Rows that pad a step to its bucket may lie beyond the end of the cache.
     written = inside & (first + row < cache.capacity)
+    if at.last is not None:
+        written = written & (row <= tl.load(at.last))
     tl.store(entries + (first + row) % held * half + column, new, mask=written)
     x = new * tl.load(taps + TAPS - 1, mask=inside, other=0.0)
     text = first
@@ -100,6 +102,7 @@ def short_conv(
     rows: int,
     skip: Tensor | None,
     capacity: int,
+    last: Tensor | None = None,
 ) -> None:
     """Compute C * convolution(B * z) of each row (`recipe.ShortConv`), and write B * z as its KV entry.
 
@@ -116,10 +119,11 @@ def short_conv(
         out: compute dtype [R, channels], written.
         skip: int32 [1]; non-zero skips the kernel.
         capacity: positions of the cache; entries beyond are not written.
+        last: int32 [1], the last row whose entry is written; None: all are.
     """
     _, held, half = keys.shape
     _short_conv[(rows, triton.cdiv(half, COLUMNS), 2)](
-        partial_sums(partials), weights, start, RowPlaces(length, tree, skip),
+        partial_sums(partials), weights, start, RowPlaces(length, tree, skip, last),
         ConvEntries(keys, values, half, capacity, held), out,
         TAPS=weights.shape[-1], COLUMNS=COLUMNS, num_warps=2, enable_fp_fusion=True,
     )  # fmt: skip

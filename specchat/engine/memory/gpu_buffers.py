@@ -6,7 +6,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from specchat.engine.kernels.gpu_shapes import (
-    PASS_ROWS,
+    PROMPT_ROWS,
     VERIFY_ROWS,
     activates,
     attention_splits,
@@ -38,13 +38,13 @@ class Cuts:
     joined: Mapping[Matrix, Matrix]
     processors: int
 
-    def sums(self, matrix: Matrix, rows: int = PASS_ROWS, alike: int = 1) -> Shape:
+    def sums(self, matrix: Matrix, rows: int = PROMPT_ROWS, alike: int = 1) -> Shape:
         """Partial sums of a product of `rows` rows: [splits, rows, outputs]; `alike` as in `gpu_shapes.tiling`."""
         outputs = self._outputs(matrix)
         splits = tiling(outputs, matrix.inputs, max(self.bits[matrix]), self.processors, alike).splits
         return Shape((splits, rows, outputs))
 
-    def gates(self, feed: Gated, rows: int = PASS_ROWS, alike: int = 1) -> Shape:
+    def gates(self, feed: Gated, rows: int = PROMPT_ROWS, alike: int = 1) -> Shape:
         """The sums before an activation; none where the product applies it, which products without gates do not."""
         matrix = feed.gate_up
         (bits, *others), outputs = self.bits[matrix], self._outputs(matrix)
@@ -69,32 +69,32 @@ def shapes(op: Any, cuts: Cuts) -> Iterator[tuple[str, Shape]]:
         yield from _of_mixture(op, op.of, cuts)
     elif isinstance(op, MakeInputs):
         yield "projected inputs", cuts.sums(op.of.project)
-        yield "token inputs", Shape((PASS_ROWS, op.of.width // op.of.norm.size, op.of.norm.size))
+        yield "token inputs", Shape((PROMPT_ROWS, op.of.width // op.of.norm.size, op.of.norm.size))
     elif isinstance(op, Expand):
         yield from _of_latents(op, op.of, cuts)
     elif hasattr(op, "out"):
-        yield op.out.name, Shape((PASS_ROWS, op.out.width), single=False)
+        yield op.out.name, Shape((PROMPT_ROWS, op.out.width), single=False)
     if isinstance(op, GatedProduct):
         yield "gates and values", cuts.gates(op.of)
     elif isinstance(op, GateInput):
         yield "input gates", cuts.sums(op.of.gate)
     elif isinstance(op, Attend):
-        yield "queries", Shape((PASS_ROWS, op.of.heads, op.of.head_dim), single=False)
+        yield "queries", Shape((PROMPT_ROWS, op.of.heads, op.of.head_dim), single=False)
 
 
 def _of_latents(op: Expand, of: Latent, cuts: Cuts) -> Iterator[tuple[str, Shape]]:
-    yield op.out.name, Shape((1, PASS_ROWS, op.out.width))
-    yield "latent of keys", Shape((PASS_ROWS, of.key_value.inputs), single=False)
+    yield op.out.name, Shape((1, PROMPT_ROWS, op.out.width))
+    yield "latent of keys", Shape((PROMPT_ROWS, of.key_value.inputs), single=False)
     yield "parts of heads", cuts.sums(of.key_value)
     if of.query:
-        yield "latent of queries", Shape((PASS_ROWS, of.query.inputs), single=False)
+        yield "latent of queries", Shape((PROMPT_ROWS, of.query.inputs), single=False)
         yield "queries of latents", cuts.sums(of.query)
 
 
 def _of_mixture(op: Mix, of: Experts, cuts: Cuts) -> Iterator[tuple[str, Shape]]:
     """A pair is a row with one of its experts."""
     top = of.top + cuts.more(of)
-    pairs = PASS_ROWS * top
+    pairs = PROMPT_ROWS * top
     yield "scores", cuts.sums(of.router)
     yield "gates and values of pairs", cuts.gates(of.each, pairs, top)
     yield "gated pairs", Shape((pairs, of.each.width), single=False)
@@ -107,7 +107,7 @@ def _of_mixture(op: Mix, of: Experts, cuts: Cuts) -> Iterator[tuple[str, Shape]]
 
 def _of_shared(of: Gated, cuts: Cuts) -> Iterator[tuple[str, Shape]]:
     yield "gates and values", cuts.gates(of)
-    yield "gated", Shape((PASS_ROWS, of.width), single=False)
+    yield "gated", Shape((PROMPT_ROWS, of.width), single=False)
     yield "shared", cuts.sums(of.down)
 
 

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 from specchat.engine.formats import by_quant
 from specchat.engine.formats.activations import HeldFormats
 from specchat.engine.formats.format import NESTED_BLOCK, Format, StorageLayout
-from specchat.engine.kernels.gpu_shapes import PASS_ROWS, PROCESSORS, expert_tiles, joined_scores
+from specchat.engine.kernels.gpu_shapes import PASS_ROWS, PROCESSORS, PROMPT_ROWS, expert_tiles, joined_scores
 from specchat.engine.memory import gpu_need
 from specchat.engine.memory.gpu_buffers import Cuts
 from specchat.engine.memory.host_need import CACHE_BLOCK, buffers, cache_bytes, packing_workspace, reference_workspace
@@ -273,13 +273,14 @@ def expert_price(model: Model, rate: float) -> tuple[float, float]:
         size = expert_bytes(model, one)
         of_token += one.top * size
         of_pass += one.count * size * _read(one)
-    return 1e3 * of_token / rate, 1e3 * of_pass / PASS_ROWS / rate
+    return 1e3 * of_token / rate, 1e3 * of_pass / PROMPT_ROWS / rate
 
 
 def _read(of: Experts) -> float:
-    """Times that a pass over PASS_ROWS rows reads an expert."""
-    chance, (tile, _) = of.top / of.count, expert_tiles(PASS_ROWS, of.count, of.top)
-    have = (comb(PASS_ROWS, n) * chance**n * (1 - chance) ** (PASS_ROWS - n) for n in range(PASS_ROWS + 1))
+    """Times that a pass over PROMPT_ROWS rows reads an expert."""
+    rows, chance = PROMPT_ROWS, of.top / of.count
+    tile, _ = expert_tiles(rows, of.count, of.top)
+    have = (comb(rows, n) * chance**n * (1 - chance) ** (rows - n) for n in range(rows + 1))
     return sum(likely * -(-n // tile) for n, likely in enumerate(have))
 
 

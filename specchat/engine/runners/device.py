@@ -82,6 +82,9 @@ def device_runner(
     def ready(notify: Callable[[str], None]) -> None:
         if device.type == "cuda":
             compile_ahead(target, draft, vocab, device, notify)
+        notify("the prompt's passes")
+        for one in cached.values():
+            one.model.prepare()
         prepare(executor, cached["target"], drafters, notify)
 
     def memory() -> int:
@@ -151,7 +154,6 @@ def prepare(
     `notify` receives each part in words. Compiled kernels stay on disk; graphs are captured at each load.
     """
     prompt = [0] * max(1, min(PROMPT, target.model.context // 2))
-    notify("the prompt's passes")
     target.begin(prompt)
     decoding = Decoding(executor, target, ReplyRules(Sampling()), prompt)
     notify("verifying")
