@@ -67,7 +67,7 @@ class Session:
             ),
         )
         self._prompts = Prompts(tokenizer, runner.context, runner.vocab)
-        self.takes_turns = self.target.shelf is not None
+        self.takes_turns, self.back_s = self.target.shelf is not None, 0.0
         self._grammars = Grammars(tokenizer)
         self._speed = PlainSpeed(runner.executor.costs)
         self._held: ReplyInProgress | None = None
@@ -174,15 +174,23 @@ class Session:
             auto.rank()
             self._learnt.keep(auto)
 
-    def _hold(self, reply: ReplyInProgress) -> bool:
-        """Let the models hold a reply's text; True if another's was in its place."""
-        if self._held is reply:
-            return False
+    def _hold(self, reply: ReplyInProgress) -> None:
+        """Let the models hold a reply's text from here on."""
         if self._held is not None and self._held.decoding is not None:
             self._held.decoding.close()
         self._held = reply
         self.runner.earlier.hidden = reply.request.cold
         self.shelf.open = not reply.request.cold
+
+    def _go_on(self, reply: ReplyInProgress, text: list[int], read: Callable[[], object]) -> bool:
+        """Have the models hold a reply's `text`, which `read` has the target do; True if they held another's."""
+        if self._held is reply:
+            return False
+        began = perf_counter()
+        self._hold(reply)
+        self._begin_drafts(reply, text)
+        read()
+        self.back_s = perf_counter() - began
         return True
 
     def _read(
@@ -207,16 +215,12 @@ class Session:
                         break
             if reading:
                 yield PromptProgress(reply.request.id, len(self.target.tokens), len(prompt), reused)
-            if self._hold(reply):
-                self.target.rewind(prompt)
-                self._begin_drafts(reply, prompt)
+            self._go_on(reply, prompt, lambda: self.target.rewind(prompt))
         return cancelled, changes
 
     def _write(self, reply: ReplyInProgress, control: Control) -> Iterator[Event]:
         request, prompt, speed = reply.request, reply.prompt, self._speed
-        if self._hold(reply):
-            self.target.begin(prompt)
-            self._begin_drafts(reply, prompt)
+        self._go_on(reply, prompt, lambda: self.target.begin(prompt))
         # A stepwise executor has a speed of its own, with which no reply is compared.
         compared = self.runner.executor_of(reply.constraint, request.logprobs) is self.runner.executor
         due, top, ends = speed.yardstick.due, request.logprobs, self._ends(request)
@@ -224,10 +228,8 @@ class Session:
         reply.decoding = decoding
 
         def again() -> bool:
-            if not self._hold(reply):
+            if not self._go_on(reply, decoding.committed, decoding.resume):
                 return False
-            self._begin_drafts(reply, decoding.committed)
-            decoding.resume()
             speed.begin(self.info.plain_speed(request.sampling) if compared else 0.0)
             return True
 

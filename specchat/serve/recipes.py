@@ -119,7 +119,7 @@ models:
         "llama.vim",
         "in vimrc; the model has to be able to fill in",
         """
-let g:llama_config = { 'endpoint_fim': '{root}/infill' }
+let g:llama_config = { 'endpoint_fim': '{root}/infill', 'endpoint_inst': '{root}/v1/chat/completions' }
 """,
     ),
     "llm": ClientRecipe(

@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from io import BytesIO
+from math import ceil
 
 import pytest
 
-from specchat.engine.process.turns import AT_ONCE, SHARE, TURN_S, ReplyTurns
+from specchat.engine.process.turns import AT_ONCE, FIRST_S, SHARE, TURN_S, ReplyTurns
 from specchat.engine.process.worker import Worker
 from specchat.engine.protocol.events import Changed, Event, Finished, Started, Step
 from specchat.engine.protocol.options import Speculation
@@ -14,6 +15,9 @@ from specchat.engine.protocol.port import EnginePort
 from specchat.engine.protocol.requests import Cancel, Generate, Load
 from specchat.engine.protocol.stats import Stats
 from tests.process.conftest import PAIR, ask, until
+
+SECONDS = 1 / 16
+"""Of an event."""
 
 
 class Clock:
@@ -30,14 +34,14 @@ def events(request: Generate, clock: Clock, seconds: float, back: float = 0.0) -
     """Events without an end, each after `seconds`, the first of a turn after `back` more."""
     last = 0.0
     while True:
-        clock.now += seconds + back * (clock.now > last)
+        clock.now += seconds + back * (clock.now > last > 0)
         last = clock.now
         yield Changed(request.id, Speculation(), 0)
 
 
-def turns_of(*requests: Generate, seconds: float = 0.05, back: float = 0.0) -> tuple[ReplyTurns, Clock]:
+def turns_of(*requests: Generate, seconds: float = SECONDS, back: float = 0.0) -> tuple[ReplyTurns, Clock]:
     clock = Clock()
-    turns = ReplyTurns(clock)
+    turns = ReplyTurns(lambda: back, clock)
     for request in requests:
         turns.add(request, events(request, clock, seconds, back))
     return turns, clock
@@ -53,29 +57,30 @@ def order(turns: ReplyTurns, count: int) -> list[int]:
 
 def test_replies_have_turns_of_the_same_time() -> None:
     turns, _ = turns_of(ask("a", 1), ask("b", 2))
-    a_turn = round(TURN_S / 0.05) + 1
+    first, a_turn = ceil(FIRST_S / SECONDS) + 1, ceil(TURN_S / SECONDS) + 1
+    assert order(turns, 2 * first) == [1] * first + [2] * first
     assert order(turns, 4 * a_turn) == [1] * a_turn + [2] * a_turn + [1] * a_turn + [2] * a_turn
 
 
 def test_an_apps_chat_has_twice_as_much() -> None:
-    turns, _ = turns_of(replace(ask("a", 1), chat="key"), ask("b", 2))
-    found = order(turns, 300)
+    turns, _ = turns_of(replace(ask("a", 1), chat="key"), ask("b", 2), seconds=1 / 64)
+    found = order(turns, 2000)
     assert found.count(1) == pytest.approx(2 * found.count(2), rel=0.2)
 
 
 def test_a_newcomer_is_next() -> None:
     turns, clock = turns_of(ask("a", 1), ask("b", 2), ask("c", 3))
-    order(turns, 18)
-    assert turns.first.id == 1
+    while {reply.turns for reply in turns._replies} != {1}:
+        order(turns, 1)
     for number in (4, 5):
-        turns.add(ask("d", number), events(ask("d", number), clock, 0.05))
-    assert list(dict.fromkeys(order(turns, 60))) == [1, 4, 5, 2, 3]
+        turns.add(ask("d", number), events(ask("d", number), clock, SECONDS))
+    assert list(dict.fromkeys(order(turns, 80))) == [1, 4, 5, 2, 3]
 
 
 def test_a_turn_lasts_longer_where_going_on_takes_long() -> None:
     """A reply has SHARE times of what going on with it took."""
-    turns, clock = turns_of(ask("a", 1), ask("b", 2), seconds=0.05, back=1.0)
-    order(turns, 12)
+    turns, clock = turns_of(ask("a", 1), ask("b", 2), back=1.0)
+    order(turns, 80)
     began, reply = clock.now, turns.first.id
     while turns.first.id == reply:
         turns.next()
@@ -92,7 +97,7 @@ def test_a_reply_whose_speed_is_compared_is_alone() -> None:
     assert not turns.may_begin(ask("b", 2))
     turns, _ = turns_of(*(ask("a", number) for number in range(AT_ONCE)))
     assert not turns.may_begin(ask("b", 9))
-    assert ReplyTurns().may_begin(replace(ask("b", 2), cold=True))
+    assert ReplyTurns(lambda: 0.0).may_begin(replace(ask("b", 2), cold=True))
 
 
 def test_a_reply_that_ends_or_fails_leaves_the_turn_to_the_next() -> None:
@@ -106,7 +111,7 @@ def test_a_reply_that_ends_or_fails_leaves_the_turn_to_the_next() -> None:
     turns.add(ask("a", 1), iter([end]))
     turns.add(ask("c", 3), failing())
     found = []
-    while len(found) < 30:
+    while len(found) < 60:
         try:
             found.append((turns.first.id, turns.next()))
         except ValueError:

@@ -10,8 +10,8 @@ from specchat.engine.protocol.requests import Generate
 
 AT_ONCE = 4
 """Most replies that are written in turns; others wait until one ends."""
-TURN_S = 0.2
-"""Seconds of a turn."""
+FIRST_S, TURN_S = 1.0, 0.2
+"""Seconds of a reply's first turn, in which many a short one ends, and of further ones."""
 SHARE = 4
 """Times of going on with a reply that a turn lasts at least: what the models lost of its text is read again first."""
 PREFERRED = 2
@@ -25,6 +25,13 @@ class OpenReply:
     request: Generate
     events: Iterator[Event]
     begun: bool = False
+    turns: int = 0
+    """Turns that it has had."""
+
+    @property
+    def turn_s(self) -> float:
+        """Least seconds of its turn."""
+        return TURN_S * (PREFERRED if self.request.chat else 1) if self.turns else FIRST_S
 
 
 def _alone(request: Generate) -> bool:
@@ -33,15 +40,16 @@ def _alone(request: Generate) -> bool:
 
 
 class ReplyTurns:
-    """Replies in the order of their turns. `clock` gives seconds."""
+    """Replies in the order of their turns."""
 
-    def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
-        self._clock = clock
+    def __init__(self, back_s: Callable[[], float], clock: Callable[[], float] = perf_counter) -> None:
+        """`back_s` gives the seconds that the models took for the text of the last reply that went on."""
+        self._of_back_s, self._clock = back_s, clock
         self._replies = deque[OpenReply]()
         self._since = 0.0
         """When the turn began; 0 before its first event."""
         self._back_s = 0.0
-        """Seconds that the last reply took to go on."""
+        """Seconds that the first reply took to go on."""
 
     def __bool__(self) -> bool:
         return bool(self._replies)
@@ -59,8 +67,9 @@ class ReplyTurns:
     @property
     def first(self) -> Generate:
         """The request whose turn it is; the next reply has the turn if this one has had its own."""
-        share = PREFERRED if self._replies[0].request.chat else 1
-        if self._since and self._clock() - self._since >= share * max(TURN_S, SHARE * self._back_s):
+        reply = self._replies[0]
+        if self._since and self._clock() - self._since >= max(reply.turn_s, SHARE * self._back_s):
+            reply.turns += 1
             self._replies.rotate(-1)
             self._since = 0.0
         return self._replies[0].request
@@ -72,7 +81,6 @@ class ReplyTurns:
             Exception: what ended the reply.
         """
         reply, event = self._replies[0], None
-        began = self._clock()
         try:
             event = next(reply.events, None)
         finally:
@@ -81,6 +89,6 @@ class ReplyTurns:
                 self._since = 0.0
         if event is not None and not self._since:
             self._since = self._clock()
-            self._back_s = self._since - began if reply.begun else 0.0
+            self._back_s = self._of_back_s() if reply.begun else 0.0
             reply.begun = True
         return event

@@ -58,6 +58,8 @@ class WorkerSession(Protocol):
     cross_chat: CrossChatIndexer
     takes_turns: bool
     """True if replies may take turns: what one loses to others is not read again each time."""
+    back_s: float
+    """Seconds that the models took to hold the text of the last reply that went on after another."""
 
     def generate(self, request: Generate, control: Control) -> Iterator[Event]: ...
 
@@ -127,7 +129,7 @@ class Worker:
         self._loader = loader
         self._log = log
         self._inbox: SimpleQueue[Queued] = SimpleQueue()
-        self._turns = ReplyTurns()
+        self._turns = ReplyTurns(lambda: self._session.back_s if self._session is not None else 0.0)
         self._counts: SimpleQueue[Count] = SimpleQueue()
         self._mailbox = Mailbox()
         self._writing, self._counting = Lock(), Lock()
