@@ -1,14 +1,13 @@
 """`specchat engine`: the engine that this user's windows and commands share."""
 
 import json
+from contextlib import suppress
 from typing import Any
 
 import click
 
 from specchat.clean import one_line
 from specchat.cli.output import Output, reports_errors
-
-GIB = 1 << 30
 
 
 @click.group()
@@ -35,6 +34,8 @@ def status(as_json: bool) -> None:
         Output().write("No engine is running.\n")
     else:
         Output().write("".join(line + "\n" for answer in found for line in _lines(answer)))
+    if not as_json:
+        Output().write(_on_disk())
 
 
 @engine.command()
@@ -54,7 +55,21 @@ def forget() -> None:
 
     _answers("forget")
     count, size = remove_all(user_paths().read)
-    Output().write(f"Removed {count} file{'s' * (count != 1)} ({size >> 20:,} MiB).\n")
+    Output().write(f"Removed {count} file{'s' * (count != 1)} ({_mib(size)}).\n")
+
+
+def _on_disk() -> str:
+    """A line on the files of read texts; empty without any."""
+    from specchat.config.paths import user_paths
+
+    folder, size = user_paths().read, 0
+    with suppress(OSError):  # an engine may remove some
+        size = sum(path.stat().st_size for path in folder.iterdir())
+    return f"Read texts on disk: {_mib(size)} in {folder}\n" if size else ""
+
+
+def _mib(size: float) -> str:
+    return f"{size / (1 << 20):,.0f} MiB"
 
 
 def _answers(want: str) -> list[dict[str, Any]]:
@@ -76,8 +91,8 @@ def _lines(answer: dict[str, Any]) -> list[str]:
             f"{one_line(text(client, 'name'), 20)} (process {number(client, 'pid'):.0f})"
             for client in _dicts(worker, "clients")
         ]
-        read, on_disk = (number(worker, name) for name in ("read_bytes", "read_on_disk"))
-        texts = f", {read / GIB:.1f} GiB of read texts and {on_disk / GIB:.1f} GiB on disk" if read or on_disk else ""
+        read = number(worker, "read_bytes")
+        texts = f", holds {_mib(read)} of read texts" if read else ""
         used = f"used by {', '.join(clients)}" if clients else f"unused, ends {_after(number(answer, 'linger_s'))}"
         lines.append(f"  {loaded}: {one_line(text(worker, 'state'), 20)}, {used}{texts}")
     return lines

@@ -20,6 +20,7 @@ from specchat.clean import one_line
 from specchat.engine.process import wire
 from specchat.engine.process.wire import Sealed
 from specchat.engine.protocol.events import Failed
+from specchat.engine.protocol.pair import ReadTexts
 from specchat.engine.protocol.requests import ForgetRead, Load, Shutdown, Watch
 from specchat.resident import handshake
 from specchat.resident.workers import Client, Restart, SharedWorker
@@ -87,6 +88,7 @@ class Broker:
                 case "forget":
                     for worker in self._workers:
                         worker.engine.send(ForgetRead())
+                        worker.read = ReadTexts()
                     await _answer(writer, pid=os.getpid())
                 case "stop":
                     await _answer(writer, pid=os.getpid())
@@ -217,7 +219,6 @@ class Broker:
                     "device": worker.info.load.device if worker.info else "",
                     "state": _state(worker),
                     "read_bytes": worker.read.memory,
-                    "read_on_disk": worker.read.disk,
                     "clients": [
                         {"name": client.name, "pid": client.pid, "waiting": len(client.waiting)}
                         for client in worker.clients

@@ -15,9 +15,8 @@ WORKER: dict[str, Any] = {"pair": "Demo", "device": "cpu", "state": "loaded", "c
 def test_the_status_tells_what_read_texts_take() -> None:
     answer = {"version": "1", "pid": 1, "linger_s": 300, "workers": [WORKER]}
     assert "read texts" not in _lines(answer)[1]
-    taking = WORKER | {"read_bytes": 3 << 29, "read_on_disk": 1 << 30}
-    (_, line) = _lines(answer | {"workers": [taking]})
-    assert line.endswith("1.5 GiB of read texts and 1.0 GiB on disk")
+    (_, line) = _lines(answer | {"workers": [WORKER | {"read_bytes": 3 << 29}]})
+    assert line.endswith(", holds 1,536 MiB of read texts")
 
 
 @pytest.mark.usefixtures("home")
@@ -26,9 +25,12 @@ def test_forget_removes_the_files_alone(run: Run) -> None:
     folder.mkdir(parents=True)
     (folder / f"a{SUFFIX}").write_bytes(b"x" * (2 << 20))
     (folder / "mine").write_text("x")
+    assert f"Read texts on disk: 2 MiB in {folder}\n" in run("engine", "status").output
     result = run("engine", "forget")
     assert (result.exit_code, result.output) == (0, "Removed 1 file (2 MiB).\n")
     assert [path.name for path in folder.iterdir()] == ["mine"]
+    (folder / "mine").unlink()
+    assert run("engine", "status").output == "No engine is running.\n"
     assert run("engine", "forget").output == "Removed 0 files (0 MiB).\n"
 
 

@@ -6,7 +6,7 @@ from time import perf_counter
 
 import pytest
 
-from specchat.engine.protocol.events import Finished, Step
+from specchat.engine.protocol.events import Finished, Started, Step
 from specchat.engine.protocol.options import Grammar, Limits, Message, Sampling, Speculation
 from specchat.engine.protocol.pair import ModelSource, PairSpec
 from specchat.engine.protocol.requests import Generate
@@ -73,3 +73,17 @@ def finished(session: Session, request: Generate) -> Finished:
     *_, last = session.generate(request)
     assert isinstance(last, Finished)
     return last
+
+
+def test_texts_that_come_back_from_the_shelf_go_on_as_if_read_anew(session: Session) -> None:
+    """Of target and draft, and drafted on the device."""
+    chats, reused = ["a" * 40, "b" * 40, "a" * 40 + "c"], list[int]()
+    for turn, which in enumerate((0, 1, 2)):
+        message = (Message("user", chats[which]),)
+        request = Generate(1, message, Sampling(seed=turn, temperature=0.8), Limits(3), Speculation("draft", 3))
+        first, *_, last = session.generate(request)
+        assert isinstance(first, Started)
+        assert isinstance(last, Finished)
+        reused.append(first.reused)
+        assert last.token_ids == finished(session, replace(request, cold=True)).token_ids
+    assert reused[1] < 10 < 40 < reused[2]
