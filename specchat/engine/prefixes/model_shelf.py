@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -13,9 +13,6 @@ from specchat.engine.model.tree_layout import shared_prefix
 from specchat.engine.prefixes.entries import ALIGNMENT, PackedCopies, shape_of
 from specchat.engine.prefixes.files import PartFiles
 from specchat.engine.prefixes.parts import PartForm, PartRun, TextPart, alike, runs_from
-
-if TYPE_CHECKING:
-    from specchat.engine.prefixes.shelf import Shelf
 
 LEAST, LEAST_WITH_TAIL = 32, 256
 """Tokens from which a copy is made: fewer are soon read again. Tails may take as long as hundreds of them."""
@@ -39,10 +36,36 @@ class PartSource(NamedTuple):
         return parts if self.end is None or self.end in parts else [*parts, self.end]
 
 
+class Room(Protocol):
+    """The main memory that the shelves of a pair's models share."""
+
+    @property
+    def open(self) -> bool:
+        """False while nothing comes in or goes out."""
+        ...
+
+    @property
+    def largest(self) -> int:
+        """Most bytes of a part."""
+        ...
+
+    def touch(self, parts: Sequence[TextPart]) -> None:
+        """Note that `parts` are used."""
+        ...
+
+    def make_room(self, size: int) -> None:
+        """Let go of parts, for `size` bytes more."""
+        ...
+
+    def clear(self) -> None:
+        """Let go of all parts."""
+        ...
+
+
 class ModelShelf:
     """The parts of one model."""
 
-    def __init__(self, room: "Shelf", model: CopiedCache, token_ids: list[int], files: PartFiles | None) -> None:
+    def __init__(self, room: Room, model: CopiedCache, token_ids: list[int], files: PartFiles | None) -> None:
         """`token_ids`: those that the cache holds, the same list at all times."""
         self._room, self._model, self._token_ids, self._files = room, model, token_ids, files
         self.parts = [] if files is None else [part for part in files.found() if self._fits(part)]
