@@ -8,8 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from specchat import attachments
-from specchat.attachments import Attachment, AttachmentError, read_attachment, with_attachments
+from specchat.attachments import files as attachments
+from specchat.attachments.files import Attachment, AttachmentError, read_attachment, with_attachments
 
 LINES = st.lists(
     st.one_of(st.text("` \t~ab>-", max_size=12), st.integers(1, 9).map("`".__mul__), st.text(max_size=5)), max_size=8

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from typing import Any, Literal, TypeVar, cast
 
-from specchat.attachments import Attachment
+from specchat.attachments.files import Attachment
 from specchat.chat.fork import new_key
 from specchat.chat.record import Mark, Record
 from specchat.chat.tool_results import ToolResult

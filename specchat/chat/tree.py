@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from specchat.attachments import Attachment
+from specchat.attachments.files import Attachment
 from specchat.chat.fork import Fork, new_key
 from specchat.chat.tool_results import NOT_MADE, ToolResult, unanswered
 from specchat.chat.turn import Reply, Turn

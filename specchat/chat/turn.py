@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from specchat.attachments import Attachment, with_attachments
+from specchat.attachments.files import Attachment, with_attachments
 from specchat.chat.fork import Fork, new_key
 from specchat.chat.record import Mark, Record
 from specchat.chat.tool_results import ToolResult

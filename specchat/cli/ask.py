@@ -11,7 +11,8 @@ from typing import Any
 
 import click
 
-from specchat.attachments import Attachment, read_attachment, with_newlines
+from specchat.attachments.files import Attachment, read_attachment, with_newlines
+from specchat.attachments.folders import read_folder
 from specchat.chat.store import Store
 from specchat.chat.turn import Reply
 from specchat.clean import clean, one_line
@@ -190,9 +191,13 @@ def _drop(text: str) -> None:
     del text
 
 
+def _attached(path: Path) -> list[Attachment]:
+    return read_folder(path) if path.is_dir() else [read_attachment(path)]
+
+
 def _question(text: tuple[str, ...], files: tuple[Path, ...]) -> tuple[str, tuple[Attachment, ...]]:
     """The question, and the files that go along."""
-    attached = tuple(read_attachment(path) for path in files)
+    attached = tuple(attachment for path in files for attachment in _attached(path))
     piped = ""
     if sys.stdin is not None and not sys.stdin.isatty():
         waiting = Timer(WAIT_S, click.echo, (WAITING,), {"err": True})

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
 
-from specchat.attachments import Attachment, with_attachments
+from specchat.attachments.files import Attachment, with_attachments
 from specchat.chat.reasoning import without_marks
 from specchat.chat.rows import INTERRUPTED
 from specchat.chat.store import Store

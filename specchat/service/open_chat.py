@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from specchat.attachments import Attachment
+from specchat.attachments.files import Attachment
 from specchat.chat.saving import Saving
 from specchat.chat.schema import in_words
 from specchat.chat.store import Store

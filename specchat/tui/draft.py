@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_hex
 
-from specchat.attachments import Attachment
+from specchat.attachments.files import Attachment
 from specchat.private import FOLDER, opener
 from specchat.reading import read_whole
 

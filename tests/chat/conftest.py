@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from specchat.attachments import Attachment
+from specchat.attachments.files import Attachment
 from specchat.chat.store import Store
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply, Turn

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specchat.attachments import Attachment
+from specchat.attachments.files import Attachment
 from specchat.chat.exporting import export
 from specchat.chat.files import ChatFileError, write_new
 from specchat.chat.importing import import_file, read_chats

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from specchat.attachments import Attachment
+from specchat.attachments.files import Attachment
 from specchat.chat import schema
 from specchat.chat.rows import INTERRUPTED
 from specchat.chat.store import Store

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from specchat.attachments import Attachment, with_attachments
+from specchat.attachments.files import Attachment, with_attachments
 from specchat.chat.rows import INTERRUPTED
 from specchat.chat.store import Store
 from specchat.chat.tree import Conversation

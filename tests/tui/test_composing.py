@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specchat.attachments import Attachment, AttachmentError
+from specchat.attachments.files import Attachment, AttachmentError
 from specchat.config.personas import Persona, persona_name
 from specchat.config.presets import Preset, apply, preset_name
 from specchat.engine.protocol.options import Sampling
@@ -235,7 +235,7 @@ def test_files_are_found_in_prompts(folder: Path) -> None:
         ("see @note.txt?", "there is no file note.txt: its name goes as text"),
         ('see @notes.txt and @"no such.md" there', "there is no file no such.md: its name goes as text"),
         ("see @lib/tool", "there is no file lib/tool: its name goes as text"),
-        ("see @src.", "src is a folder: name its files to attach them"),
+        ("see @src.", "src is a folder: write a / at its end to attach its text files"),
         ("ask @nobody of a@b.c, @3.5 and @", ""),
     ],
 )

@@ -8,7 +8,7 @@ from test_chat import LONG, being_answered, slow, status, until_shown
 from test_chat_rows import a_chat
 from textual.pilot import Pilot
 
-from specchat.attachments import Attachment
+from specchat.attachments.files import Attachment
 from specchat.chat.tree import Conversation
 from specchat.engine.protocol.options import Written
 from specchat.tui.app import SpecchatApp

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from specchat.attachments import Attachment, read_attachment
+from specchat.attachments.files import Attachment, read_attachment
+from specchat.attachments.folders import read_folder
 from specchat.clean import clean, one_line
 
 _MENTION = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|([^\s"]+))')
@@ -64,19 +65,19 @@ def unattached(prompt: str) -> str:
         name = name if quoted else name.rstrip(_AROUND)
         with suppress(ValueError):
             if os.path.isdir(os.path.expanduser(name)):
-                return f"{one_line(name, 60)} is a folder: name its files to attach them"
+                return f"{one_line(name, 60)} is a folder: write a / at its end to attach its text files"
         if _LIKE_A_PATH.match(name):
             return f"there is no file {one_line(name, 60)}: its name goes as text"
     return ""
 
 
 def _existing(name: str, *, quoted: bool) -> str | None:
-    """`name`, without what punctuation follows it, where that is there and no folder."""
+    """`name`, without what punctuation follows it, where that is there; a folder has a slash at its end."""
     while name:
         path = os.path.expanduser(name)
         try:
             if os.path.lexists(path):
-                return None if os.path.isdir(path) else name
+                return None if os.path.isdir(path) and not name.endswith("/") else name
         except ValueError:
             return None
         if quoted or name[-1] not in _AROUND:
@@ -108,7 +109,7 @@ class Attacher:
     """Reads the files that prompts name; one that did not change since is not read again."""
 
     def __init__(self) -> None:
-        self._read: dict[str, tuple[tuple[int, int], Attachment]] = {}
+        self._read: dict[str, tuple[tuple[int, int], list[Attachment]]] = {}
 
     def attachments(self, prompt: str) -> tuple[Attachment, ...]:
         """The files that `prompt` names, in its order. Waits for the disk.
@@ -118,9 +119,11 @@ class Attacher:
         """
         read = {path: self._attachment(path) for path in mentioned_paths(prompt)}
         self._read = read
-        return tuple(attachment for _, attachment in read.values())
+        return tuple(attachment for _, attachments in read.values() for attachment in attachments)
 
-    def _attachment(self, path: str) -> tuple[tuple[int, int], Attachment]:
+    def _attachment(self, path: str) -> tuple[tuple[int, int], list[Attachment]]:
+        if path.endswith("/"):  # what is in it may change without a sign of its own
+            return (0, -1), read_folder(Path(path))
         try:
             status = os.stat(os.path.expanduser(path))
             version = (status.st_mtime_ns, status.st_size)
@@ -129,7 +132,7 @@ class Attacher:
         known = self._read.get(path)
         if known is not None and known[0] == version:
             return known
-        return version, read_attachment(Path(path))
+        return version, [read_attachment(Path(path))]
 
 
 def pasted_path(pasted: str) -> str | None:

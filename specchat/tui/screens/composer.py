@@ -5,7 +5,7 @@ import asyncio
 from textual.timer import Timer
 
 from specchat import figures
-from specchat.attachments import Attachment, AttachmentError, with_attachments
+from specchat.attachments.files import Attachment, AttachmentError, with_attachments
 from specchat.tui.composing import slash
 from specchat.tui.composing.mentions import Attacher, carried, unattached
 from specchat.tui.pastes import FOLD_ABOVE

@@ -3,7 +3,7 @@
 With what is in the box they are kept in a file until they are sent.
 """
 
-from specchat.attachments import Attachment
+from specchat.attachments.files import Attachment
 from specchat.chat.tree import Conversation
 from specchat.tui.draft import QueuedPrompt, UnsentFile, UnsentText, joined
 from specchat.tui.screens.feed import Feed

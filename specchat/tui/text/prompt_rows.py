@@ -7,7 +7,7 @@ from textual.content import Content
 from textual.style import Style
 
 from specchat import figures
-from specchat.attachments import Attachment
+from specchat.attachments.files import Attachment
 from specchat.chat.turn import Turn
 from specchat.clean import clean, one_line
 from specchat.tui.text.lines import Section, TextLine, hang, styled

@@ -1,4 +1,4 @@
-"""Text files that go along with a message."""
+"""Text and PDF files that go along with a message."""
 
 import mimetypes
 import os
@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
-from specchat.clean import one_line
+from specchat.attachments import pdf
+from specchat.clean import clean, one_line
 from specchat.engine.errors import EngineError
 
 MAX_BYTES = 2_000_000
@@ -30,17 +31,17 @@ class Attachment:
 
 
 def read_attachment(path: Path) -> Attachment:
-    """The text of a file, a byte order mark taken off and line ends made "\\n".
+    """The text of a file, a byte order mark taken off and line ends made "\\n"; of a PDF that of its pages.
 
     Raises:
-        AttachmentError: it cannot be read, is no regular file, is over MAX_BYTES, or is not UTF-8 text.
+        AttachmentError: it cannot be read, is no regular file, is over MAX_BYTES, or is neither UTF-8 text nor a PDF.
     """
     name = one_line(str(path))
     try:
         place = os.path.expanduser(path)
         mode = os.stat(place).st_mode  # before opening, which would wait at a pipe
         if stat.S_ISDIR(mode):
-            raise AttachmentError(f"{name} is a folder. Attach the files in it one by one.")
+            raise AttachmentError(f"{name} is a folder. Write a / at its end to attach the text files in it.")
         if not stat.S_ISREG(mode):
             raise AttachmentError(f"{name} is not a regular file. Save what it holds to a file first.")
         with open(place, "rb") as file:
@@ -48,6 +49,8 @@ def read_attachment(path: Path) -> Attachment:
     except (OSError, ValueError) as error:
         reason = (isinstance(error, OSError) and error.strerror) or "no such name"
         raise AttachmentError(f"{name} cannot be read ({reason}). Check the path.") from None
+    if data.startswith(pdf.MAGIC):
+        return Attachment(name, _of_pdf(name, Path(place)))
     if len(data) > MAX_BYTES:
         raise AttachmentError(f"{name} is over {MAX_BYTES // 1_000_000} MB. Attach the part of it that matters.")
     if b"\0" in data:
@@ -60,6 +63,19 @@ def read_attachment(path: Path) -> Attachment:
             f"{name} is not UTF-8 text (byte {error.start}). Convert it first, for example with iconv."
         ) from None
     return Attachment(name, with_newlines(text))
+
+
+def _of_pdf(name: str, path: Path) -> str:
+    try:
+        if path.stat().st_size > pdf.MAX_BYTES:
+            raise AttachmentError(
+                f"{name} is over {pdf.MAX_BYTES // 1_000_000} MB. Attach the part of it that matters."
+            )
+        return clean(pdf.text_of(path, MAX_BYTES))
+    except pdf.PdfError as error:
+        raise AttachmentError(f"{name} {error}") from None
+    except OSError as error:
+        raise AttachmentError(f"{name} cannot be read ({error.strerror}). Check the path.") from None
 
 
 def with_newlines(text: str) -> str:
