@@ -24,7 +24,15 @@ DISAGREEMENT = 0.1
 
 
 def llama(
-    folder: Path, hidden: int, inner: int, layers: int, heads: int, seed: int, noise: float = 0.0, vocab: int = VOCAB
+    folder: Path,
+    hidden: int,
+    inner: int,
+    layers: int,
+    heads: int,
+    seed: int,
+    noise: float = 0.0,
+    vocab: int = VOCAB,
+    context: int = 1024,
 ) -> None:
     """Write an untied random Llama with the demo's tokenizer; `noise` makes a variant that often agrees.
 
@@ -54,7 +62,7 @@ def llama(
     settings = {
         "model_type": "llama", "hidden_size": hidden, "intermediate_size": inner, "num_hidden_layers": layers,
         "num_attention_heads": heads, "num_key_value_heads": heads, "vocab_size": vocab,
-        "max_position_embeddings": 1024, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "hidden_act": "silu",
+        "max_position_embeddings": context, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "hidden_act": "silu",
         "tie_word_embeddings": False, "eos_token_id": 1, "torch_dtype": "float32",
     }  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)

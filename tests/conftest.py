@@ -209,7 +209,7 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(autouse=True)
 def nothing_is_kept_from_test_to_test(monkeypatch: pytest.MonkeyPatch) -> None:
     """The commands name these files for the engines that they start, and so for all of their process."""
-    for name in ("SPECCHAT_GPU_FILE", "SPECCHAT_LEARNT_FILE"):
+    for name in ("SPECCHAT_GPU_FILE", "SPECCHAT_LEARNT_FILE", "SPECCHAT_READ_FOLDER"):
         monkeypatch.setenv(name, "")
 
 

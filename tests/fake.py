@@ -19,6 +19,7 @@ from specchat.engine.protocol.events import (
     FinishReason,
     Loaded,
     Loading,
+    PromptProgress,
     Started,
     Step,
 )
@@ -33,6 +34,7 @@ from specchat.engine.protocol.pair import (
     TargetFacts,
     TemplateFacts,
 )
+from specchat.engine.protocol.raw_prompt import text_of
 from specchat.engine.protocol.requests import Cancel, Change, Count, Generate, Load, Request, Shutdown
 from specchat.engine.protocol.stats import Stats
 from specchat.engine.reply.context_policy import fit
@@ -52,7 +54,7 @@ INFO = PairInfo(
     plain=PlainFacts(100.0),
     template=TemplateFacts(tools=True),
 )
-ReplyEvent = Started | Step | Changed | AwaitingClient | Finished | Failed
+ReplyEvent = PromptProgress | Started | Step | Changed | AwaitingClient | Finished | Failed
 LOOK_S = 0.005
 
 
@@ -87,7 +89,7 @@ class FakeEngine:
         self._load_failures: deque[tuple[ErrorKind, str]] = deque()
         self._ready: deque[Event] = deque()
         self._timed: deque[tuple[float, ReplyEvent]] = deque()
-        self._waiting: deque[Generate | Count] = deque()
+        self._waiting: deque[Generate] = deque()
         self._cancelled: set[int] = set()
         self._reply: Started | None = None
         self._beginning = Written()
@@ -154,9 +156,11 @@ class FakeEngine:
         match request:
             case Load():
                 self._load(request)
-            case Generate() | Count():
+            case Generate():
                 self._waiting.append(request)
                 self._begin()
+            case Count():
+                self._ready.append(self._counted(request))
             case Change() if self._running(request.id):
                 self._change(request)
             case Cancel() if self._running(request.id):
@@ -199,16 +203,13 @@ class FakeEngine:
         self._waiting.clear()
 
     def _begin(self) -> None:
-        """Start the next request: one reply at a time, and counts after the running reply."""
+        """Start the next reply: one at a time."""
         while self._waiting and self._reply is None:
-            match request := self._waiting.popleft():
-                case Generate() if request.id in self._cancelled:
-                    self._ready.append(Finished.unbegun(request))
-                case Generate():
-                    self._generate(request)
-                case Count():
-                    tokens, dropped = self._prompt(request)
-                    self._ready.append(Counted(request.id, tokens, self.info.context, dropped))
+            request = self._waiting.popleft()
+            if request.id in self._cancelled:
+                self._ready.append(Finished.unbegun(request))
+            else:
+                self._generate(request)
 
     def _running(self, reply: int) -> bool:
         return self._reply is not None and self._reply.id == reply
@@ -221,6 +222,17 @@ class FakeEngine:
             self._ready.append(Failed(None, *self._load_failures.popleft()))
         else:
             self._ready.append(Loaded(replace(self.info, id=request.pair.id, name=request.pair.name)))
+
+    def _counted(self, request: Count) -> Counted:
+        tokens, dropped = self._prompt(request)
+        counted = Counted(request.id, tokens, self.info.context, dropped)
+        if not request.tokens:
+            return counted
+        raw, shown = request.raw, "".join(f"<{message.role}>{message.content}" for message in request.messages)
+        if isinstance(raw, tuple):
+            return replace(counted, tokens=len(raw), token_ids=raw, text="".join(f" {token}" for token in raw))
+        tokens = count(raw) if isinstance(raw, str) and raw else tokens
+        return replace(counted, tokens=tokens, token_ids=tuple(range(tokens)), text=shown or text_of(raw))
 
     def _prompt(self, request: Generate | Count) -> tuple[int, int]:
         """Tokens of the prompt, and messages dropped; a prompt that is still too long is not refused."""

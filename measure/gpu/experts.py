@@ -15,8 +15,8 @@ from torch import Tensor
 from measure.gpu.checks import Check, command
 from measure.gpu.kernels import CYCLED, FORMATS, Rows, Timer, held, quantised, replayed, timed
 from specchat.bench.published import QWEN3_30B_A3B
-from specchat.engine.device.page_locked import values_in_main
 from specchat.engine.formats.layout import Weight
+from specchat.engine.hardware.page_locked import values_in_main
 from specchat.engine.kernels import expert_products
 from specchat.engine.kernels.activation import gate_mul
 from specchat.engine.kernels.gpu_shapes import PASS_ROWS

@@ -1,6 +1,6 @@
 """Saving of a chat: a prompt before it is answered, a reply twice a second while it is written and at its end."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from time import monotonic
 from typing import Any
 
@@ -39,12 +39,13 @@ class Saving:
     def begun(self, chat: Conversation, reply: Reply) -> None:
         self.store.save_reply(chat, reply)
 
-    def written(self, chat: Conversation, reply: Reply) -> None:
-        """More may be there of the reply that the engine writes, whatever begins in other chats."""
+    def written(self, replies: Iterable[tuple[Conversation, Reply]]) -> None:
+        """More may be there of the replies that the engine writes."""
         now = self._clock()
         if now - self._flushed >= FLUSH_S:
             self._flushed = now
-            self.store.save_reply(chat, reply)
+            for chat, reply in replies:
+                self.store.save_reply(chat, reply)
 
     def ended(self, chat: Conversation, reply: Reply) -> None:
         """A reply is complete, stopped or failed."""

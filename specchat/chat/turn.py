@@ -11,7 +11,7 @@ from specchat.chat.record import Mark, Record
 from specchat.chat.tool_results import ToolResult
 from specchat.chat.transcript_text import TranscriptText
 from specchat.clean import clean
-from specchat.engine.protocol.events import Changed, Failed, Finished, FinishReason, Started, Step
+from specchat.engine.protocol.events import Changed, Failed, Finished, FinishReason, PromptProgress, Started, Step
 from specchat.engine.protocol.options import NO_BEGINNING, Beginning, Message, Sampling, Speculation, ToolCall, Written
 from specchat.engine.protocol.stats import Speedup, Stats
 from specchat.engine.protocol.tally import Tally
@@ -33,7 +33,7 @@ class PromptRead:
     """The prompt as the engine read it, in tokens.
 
     Attributes:
-        reused: tokens that were in the cache.
+        reused: tokens that were in the cache; while it is read, those that are.
         dropped: messages of the chat that did not fit and were left out.
         ms: milliseconds of reading, while the reply is written.
     """
@@ -207,6 +207,10 @@ class Reply(TreeEntry):
         if self.state == "failed":
             return self.end.error
         return _REASONS[self.end.reason] if self.end.reason else ""
+
+    def read(self, event: PromptProgress) -> None:
+        self.state = "reading"
+        self.prompt = PromptRead(event.tokens, event.read)
 
     def started(self, event: Started) -> None:
         self.state = "writing"

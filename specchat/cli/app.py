@@ -125,6 +125,7 @@ def _launch(prepared: "Prepared", theme: str | None, keeps: bool, wishes: Wishes
     from specchat.config.paths import shipped
     from specchat.config.personas import load_personas
     from specchat.config.presets import load_presets
+    from specchat.config.saved_prompts import SavedPrompts
     from specchat.config.settings import save_setting
     from specchat.config.themes import load_themes, unknown_theme
     from specchat.service.state import ServiceOptions
@@ -174,6 +175,8 @@ def _launch(prepared: "Prepared", theme: str | None, keeps: bool, wishes: Wishes
             tools_file=paths.tools_file,
             live=LiveFiles(paths, models),
             remember=lambda key, value: save_setting(paths.settings_file, key, value),
+            notify=settings.notify or "auto",
+            prompts=SavedPrompts(paths.prompts),
             warnings=tuple(warnings),
         ),
         history=paths.prompt_history if keeps else None,

@@ -1,6 +1,7 @@
 """`specchat engine`: the engine that this user's windows and commands share."""
 
 import json
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -11,11 +12,13 @@ from specchat.cli.output import Output, reports_errors
 
 @click.group()
 def engine() -> None:
-    """See or stop the engine that windows and commands share.
+    """See or stop the engine that windows and commands share, or have it forget what it read.
 
     The first program that needs an engine starts it, others join. It stays loaded for a while after the last one
     ends: `engine_minutes` in config.toml or SPECCHAT_ENGINE_MINUTES, 5 unless told otherwise. While windows are open
-    it holds a GPU's memory until `gpu_minutes` or SPECCHAT_GPU_MINUTES, 15, have gone by without a request.
+    it holds a GPU's memory until `gpu_minutes` or SPECCHAT_GPU_MINUTES, 15, have gone by without a request. What
+    it has read stays in main memory, `keep_read` or SPECCHAT_KEEP_READ of it, and long texts on disk,
+    `keep_read_on_disk` or SPECCHAT_KEEP_READ_ON_DISK.
     """
 
 
@@ -31,6 +34,8 @@ def status(as_json: bool) -> None:
         Output().write("No engine is running.\n")
     else:
         Output().write("".join(line + "\n" for answer in found for line in _lines(answer)))
+    if not as_json:
+        Output().write(_on_disk())
 
 
 @engine.command()
@@ -39,6 +44,32 @@ def stop() -> None:
     """End it, with what it is writing. Open windows start it again when they need it."""
     stopped = len(_answers("stop"))
     Output().write("Stopped.\n" if stopped else "No engine is running.\n")
+
+
+@engine.command()
+@reports_errors
+def forget() -> None:
+    """Remove the texts that it holds of what it has read, from main memory and from disk."""
+    from specchat.config.paths import user_paths
+    from specchat.engine.prefixes.files import remove_all
+
+    _answers("forget")
+    count, size = remove_all(user_paths().read)
+    Output().write(f"Removed {count} file{'s' * (count != 1)} ({_mib(size)}).\n")
+
+
+def _on_disk() -> str:
+    """A line on the files of read texts; empty without any."""
+    from specchat.config.paths import user_paths
+
+    folder, size = user_paths().read, 0
+    with suppress(OSError):  # an engine may remove some
+        size = sum(path.stat().st_size for path in folder.iterdir())
+    return f"Read texts on disk: {_mib(size)} in {folder}\n" if size else ""
+
+
+def _mib(size: float) -> str:
+    return f"{size / (1 << 20):,.0f} MiB"
 
 
 def _answers(want: str) -> list[dict[str, Any]]:
@@ -60,8 +91,10 @@ def _lines(answer: dict[str, Any]) -> list[str]:
             f"{one_line(text(client, 'name'), 20)} (process {number(client, 'pid'):.0f})"
             for client in _dicts(worker, "clients")
         ]
+        read = number(worker, "read_bytes")
+        texts = f", holds {_mib(read)} of read texts" if read else ""
         used = f"used by {', '.join(clients)}" if clients else f"unused, ends {_after(number(answer, 'linger_s'))}"
-        lines.append(f"  {loaded}: {one_line(text(worker, 'state'), 20)}, {used}")
+        lines.append(f"  {loaded}: {one_line(text(worker, 'state'), 20)}, {used}{texts}")
     return lines
 
 

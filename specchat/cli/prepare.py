@@ -15,6 +15,7 @@ from specchat.config.errors import ConfigError
 from specchat.config.paths import Paths, private_folder
 from specchat.config.settings import UserSettings
 from specchat.engine.backends import declared
+from specchat.engine.prefixes.bounds import DISK, MEMORY, bytes_in
 from specchat.engine.protocol.options import Limits
 from specchat.engine.protocol.port import EnginePort
 from specchat.engine.protocol.ranges import SAMPLING
@@ -93,12 +94,23 @@ def _shared(prepared: Prepared, client: str) -> EnginePort:
     from specchat.resident.shared import open_engine
 
     settings = prepared.settings
+    for variable, size in ((MEMORY, settings.keep_read), (DISK, settings.keep_read_on_disk)):
+        _check_size(variable)
+        if size is not None:
+            os.environ.setdefault(variable, size)
     linger_s = _seconds("SPECCHAT_ENGINE_MINUTES", settings.engine_minutes, ENGINE_MINUTES)
     idle_s = _seconds("SPECCHAT_GPU_MINUTES", settings.gpu_minutes, GPU_MINUTES)
     log = prepared.paths.engine_log if keeps_state(prepared.paths) else None
     with suppress(ConfigError):
         private_folder(prepared.paths.runtime)
     return open_engine(prepared.paths.runtime, log, client, linger_s, idle_s)
+
+
+def _check_size(variable: str) -> None:
+    try:
+        bytes_in(os.environ.get(variable) or "0")
+    except ValueError as error:
+        raise click.UsageError(f"{variable} {error}") from None
 
 
 def _seconds(variable: str, setting: int | None, default: int) -> float:

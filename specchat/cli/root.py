@@ -126,6 +126,7 @@ def specchat(
         os.environ.setdefault("NUMBA_CACHE_DIR", str(user_paths().compiled))
         os.environ.setdefault("SPECCHAT_LEARNT_FILE", str(user_paths().learnt))
         os.environ.setdefault("SPECCHAT_GPU_FILE", str(user_paths().gpu))
+        os.environ.setdefault("SPECCHAT_READ_FOLDER", str(user_paths().read))
     if ctx.invoked_subcommand is not None:
         return
     if plain:

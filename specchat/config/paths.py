@@ -48,6 +48,11 @@ class Paths:
         return self.config / "mcp.json"
 
     @property
+    def prompts(self) -> Path:
+        """Saved prompts, a file each."""
+        return self.config / "prompts"
+
+    @property
     def themes(self) -> Path:
         return self.config / "themes"
 
@@ -69,6 +74,11 @@ class Paths:
     def compiled(self) -> Path:
         """Code that the engine compiled for this processor."""
         return self.cache / "compiled"
+
+    @property
+    def read(self) -> Path:
+        """Entries of long texts that pairs have read."""
+        return self.cache / "read"
 
     @property
     def learnt(self) -> Path:

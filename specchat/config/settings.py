@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specchat import private
+from specchat.attention import Notify
 from specchat.config.errors import ConfigError
 from specchat.config.files import read_tables
 from specchat.config.paths import made_folder
@@ -35,6 +36,12 @@ class UserSettings:
     """Minutes that the engine stays loaded after the last window is closed."""
     gpu_minutes: int | None = None
     """Minutes without a request after which the engine gives back a GPU's memory; 0: never."""
+    notify: Notify | None = None
+    """How the terminal tells of a reply that ends while one looks elsewhere."""
+    keep_read: str | None = None
+    """Main memory for what the engine has read, such as "2 GiB"."""
+    keep_read_on_disk: str | None = None
+    """Room on disk for long texts of that."""
     tools: bool | None = None
     """True if new chats use the tools of the servers in mcp.json."""
     tool_seconds: int | None = None

@@ -4,9 +4,11 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from specchat.attention import Notify
 from specchat.config.checks import Table, matching
 from specchat.config.kinds import NO_PERSONA, Kind
 from specchat.config.models_file import ModelsFile, Name, SamplingTable, Strategy
+from specchat.engine.prefixes.bounds import bytes_in
 from specchat.engine.protocol.options import Acceptance, ContextPolicy
 from specchat.engine.protocol.ranges import MAX_SEED
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
@@ -15,6 +17,14 @@ _ANSI = "ansi_(default|(bright_)?(black|red|green|yellow|blue|magenta|cyan|white
 Colour = Annotated[
     str, matching(f"#([0-9a-fA-F]{{3}}|[0-9a-fA-F]{{6}})|{_ANSI}", "a colour like #8ac or #88aacc, or ansi_cyan")
 ]
+
+
+def _known_size(size: str) -> str:
+    bytes_in(size)
+    return size
+
+
+Size = Annotated[str, AfterValidator(_known_size)]
 
 
 class SettingsTable(Table):
@@ -33,6 +43,9 @@ class SettingsTable(Table):
     keep_last_question: bool | None = None
     engine_minutes: Annotated[int, Field(ge=0, le=1440)] | None = None
     gpu_minutes: Annotated[int, Field(ge=0, le=1440)] | None = None
+    notify: Notify | None = None
+    keep_read: Size | None = None
+    keep_read_on_disk: Size | None = None
     tools: bool | None = None
     tool_seconds: Annotated[int, Field(ge=1, le=3600)] | None = None
     model_folders: list[Annotated[str, Field(min_length=1)]] | None = None

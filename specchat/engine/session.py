@@ -1,6 +1,6 @@
 """A loaded pair that answers chats: messages to tokens, steps to events, prefix reuse from turn to turn."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from time import perf_counter
@@ -11,9 +11,12 @@ from specchat.engine.decoding.step import draft_limit
 from specchat.engine.drafters.parts import backquotes
 from specchat.engine.errors import ContextError, EngineError
 from specchat.engine.grammar.compiler import Grammars
-from specchat.engine.protocol.events import Changed, Counted, Event, Finished, Started
+from specchat.engine.prefixes.bounds import bounds, identity
+from specchat.engine.prefixes.shelf import Shelf
+from specchat.engine.protocol.events import Changed, Counted, Event, Finished, PromptProgress, Started
 from specchat.engine.protocol.options import Speculation
 from specchat.engine.protocol.pair import LoadFacts, PairInfo, PairNotes, PairSpec, TemplateFacts
+from specchat.engine.protocol.raw_prompt import text_of
 from specchat.engine.protocol.requests import Count, Generate
 from specchat.engine.reply.context_policy import longest
 from specchat.engine.reply.control import UNCONTROLLED, Control
@@ -23,13 +26,17 @@ from specchat.engine.reply.plain_speed import PlainSpeed
 from specchat.engine.reply.prompts import Prompts
 from specchat.engine.reply.read_ahead import ReadAhead, reader
 from specchat.engine.reply.reply import ReplyInProgress, longest_draft
+from specchat.engine.reply.scoring import ScoringReader
 from specchat.engine.runners.runner import Runner
 from specchat.engine.text.habits import habits
 from specchat.engine.text.tokenizer import Tokenizer
 
+PART_S = 0.25
+"""Seconds of reading a prompt after which other replies may have their turn."""
+
 
 class Session:
-    """One pair, one chat at a time. Everything runs in the caller's thread."""
+    """One pair, whose replies may take turns between their events. Everything runs in the caller's thread."""
 
     def __init__(self, pair: PairSpec, tokenizer: Tokenizer, runner: Runner, started: float, note: str = "") -> None:
         """Measure and describe a loaded pair; `started` is the start of loading by `perf_counter`."""
@@ -40,6 +47,10 @@ class Session:
         self.cross_chat = CrossChatIndexer(runner.earlier, tokenizer.encode)
         runner.fences.know(backquotes(tokenizer.vocabulary))
         self.eos = runner.eos | tokenizer.eos
+        of_shelf = identity(pair, runner.device, runner.place, runner.exactness, str(runner.context))
+        self.shelf = Shelf(limits := bounds(), of_shelf)
+        for role, cached in runner.caches.items():
+            self.shelf.add(role, cached)
         chat = tokenizer.format
         self.info = PairInfo(
             id=pair.id,
@@ -49,15 +60,18 @@ class Session:
             target=runner.target_facts,
             draft=runner.draft_facts,
             strategies=runner.statuses,
-            load=LoadFacts(runner.device, runner.gpu, runner.memory()),
+            load=LoadFacts(runner.device, runner.gpu, runner.memory(), read=limits),
             notes=PairNotes(runner.exactness, note, _without_template(tokenizer)),
             template=TemplateFacts(
                 habits(tokenizer), chat.choices, system_role=chat.system, tools=chat.tools is not None
             ),
         )
         self._prompts = Prompts(tokenizer, runner.context, runner.vocab)
+        self.takes_turns, self.back_s = self.target.shelf is not None, 0.0
         self._grammars = Grammars(tokenizer)
         self._speed = PlainSpeed(runner.executor.costs)
+        self._held: ReplyInProgress | None = None
+        """The reply whose text the models hold."""
         self._learnt = Learnt.of(pair, runner.device)
         self._learnt.restore(self.drafters.get("auto"))
         self._measure()
@@ -99,13 +113,17 @@ class Session:
         if request.limits.context == "refuse":
             self._refuse_length(request)
         prompt = self._prompts.prompt(request)
-        ids = tuple(prompt.tokens) if request.tokens else ()
-        return Counted(request.id, len(prompt.tokens), self.info.context, prompt.dropped, ids)
+        counted = Counted(request.id, len(prompt.tokens), self.info.context, prompt.dropped)
+        if not request.tokens:
+            return counted
+        return replace(counted, token_ids=tuple(prompt.tokens), text=self.tokenizer.named(prompt.tokens))
 
     def generate(self, request: Generate, control: Control = UNCONTROLLED) -> Iterator[Event]:
         """Answer a chat: Started, then Step and Changed events, then Finished.
 
-        Closing the iterator stops the reply; the caches then hold what was committed.
+        Closing the iterator stops the reply; the caches then hold what was committed. A long prompt is read in parts,
+        with a PromptProgress event after each. Between two events other replies may go on: the models then read again
+        what they lost of this one, whose text is the same.
 
         Raises:
             ContextError: the chat does not fit the context.
@@ -122,19 +140,20 @@ class Session:
         if len(prompt) >= self.info.context:
             what = f"Even without {dropped} of its messages this chat" if dropped else "This chat"
             raise self._too_long(what, f"{len(prompt):,}", request)
-        held, eos = self._prompts.held(request), self._ends(request)
-        if held is not None and request.limits.ignore_eos:
+        grammar, eos = self._prompts.held(request), self._ends(request)
+        if grammar is not None and request.limits.ignore_eos:
             words = "A reply that goes on behind its end can be held to no grammar: leave out ignore_eos."
             raise EngineError("request", words)
-        if held is not None and held.opener is not None and self.runner.stepwise is not None:
-            held = None  # all of the reply would be written pass by pass, for calls that it may not make
-        constraint = self._grammars.constraint(request, held, self._prompts.spans(request, built), eos)
-        self.runner.earlier.hidden = request.cold
+        if grammar is not None and grammar.opener is not None and self.runner.stepwise is not None:
+            grammar = None  # all of the reply would be written pass by pass, for calls that it may not make
+        constraint = self._grammars.constraint(request, grammar, self._prompts.spans(request, built), eos)
+        reply = ReplyInProgress(request, self.runner, self.tokenizer, eos, text, built, started, constraint)
+        self._hold(reply)
         if request.cold:
             self.forget()
-        reused = self.target.rewind(prompt)
-        reply = ReplyInProgress(request, self.runner, self.tokenizer, eos, text, built, reused, started, constraint)
-        cancelled, changes = self._read(reply, control)
+        scoring = ScoringReader(self.runner, request.logprobs or 0) if request.scored else None
+        reused = reply.meter.reused_tokens = self.target.rewind(prompt) if scoring is None else 0
+        cancelled, changes = yield from self._read(reply, control, scoring)
         yield Started(
             request.id,
             len(prompt),
@@ -144,6 +163,7 @@ class Session:
             request.prefill,
             dropped,
             1e3 * (perf_counter() - started),
+            scoring.logprobs(prompt, self.tokenizer) if scoring is not None else (),
         )
         if cancelled:
             yield reply.finished("cancelled")
@@ -154,38 +174,79 @@ class Session:
             auto.rank()
             self._learnt.keep(auto)
 
-    def _read(self, reply: ReplyInProgress, control: Control) -> tuple[bool, list[Changed]]:
-        """Read the prompt: True if the reply was cancelled meanwhile, and its changes."""
+    def _hold(self, reply: ReplyInProgress) -> None:
+        """Let the models hold a reply's text from here on."""
+        if self._held is not None and self._held.decoding is not None:
+            self._held.decoding.close()
+        self._held = reply
+        self.runner.earlier.hidden = reply.request.cold
+        self.shelf.open = not reply.request.cold
+
+    def _go_on(self, reply: ReplyInProgress, text: list[int], read: Callable[[], object]) -> bool:
+        """Have the models hold a reply's `text`, which `read` has the target do; True if they held another's."""
+        if self._held is reply:
+            return False
+        began = perf_counter()
+        self._hold(reply)
+        self._begin_drafts(reply, text)
+        read()
+        self.back_s = perf_counter() - began
+        return True
+
+    def _read(
+        self, reply: ReplyInProgress, control: Control, scoring: ScoringReader | None
+    ) -> Generator[Event, None, tuple[bool, list[Changed]]]:
+        """Read the prompt, in parts; return True if the reply was cancelled meanwhile, and its changes."""
         prompt, free_cores, changes = reply.prompt, self.runner.free_cores, list[Changed]()
-        for drafter in self.drafters.values():
-            drafter.begin(prompt, self._ends(reply.request))
+        self._begin_drafts(reply, prompt)
         room, most = self.info.context - len(prompt), reply.request.limits.max_tokens
         limit = draft_limit(self.runner.executor, longest_draft(reply.speculation), room, most)
-        cancelled = False
         draft = reader(self.drafters, reply.speculation.strategy, prompt, limit, free_cores)
-        with ReadAhead(draft, prompt, free_cores) as ahead:
-            # After a change the new drafter reads what it needs.
-            while not cancelled and (self.target.fill(prompt) or (not changes and ahead.fill())):
-                cancelled, more = reply.listen(control)
-                changes += more
+        fill = self.target.fill if scoring is None else scoring.fill
+        reading, cancelled, reused = True, False, reply.meter.reused_tokens
+        while reading:
+            until = perf_counter() + PART_S
+            with ReadAhead(draft, prompt, free_cores) as ahead:
+                # After a change the new drafter reads what it needs.
+                while reading := not cancelled and (fill(prompt) or (not changes and ahead.fill())):
+                    cancelled, more = reply.listen(control)
+                    changes += more
+                    if perf_counter() > until:
+                        break
+            if reading:
+                yield PromptProgress(reply.request.id, len(self.target.tokens), len(prompt), reused)
+            self._go_on(reply, prompt, lambda: self.target.rewind(prompt))
         return cancelled, changes
 
     def _write(self, reply: ReplyInProgress, control: Control) -> Iterator[Event]:
         request, prompt, speed = reply.request, reply.prompt, self._speed
+        self._go_on(reply, prompt, lambda: self.target.begin(prompt))
         # A stepwise executor has a speed of its own, with which no reply is compared.
         compared = self.runner.executor_of(reply.constraint, request.logprobs) is self.runner.executor
-        speed.begin(self.info.plain_speed(request.sampling) if compared else 0.0)
         due, top, ends = speed.yardstick.due, request.logprobs, self._ends(request)
         decoding = self.runner.reply(request.sampling, prompt, ends, due, reply.constraint, top, reply.begun)
+        reply.decoding = decoding
+
+        def again() -> bool:
+            if not self._go_on(reply, decoding.committed, decoding.resume):
+                return False
+            speed.begin(self.info.plain_speed(request.sampling) if compared else 0.0)
+            return True
+
+        speed.begin(self.info.plain_speed(request.sampling) if compared else 0.0)
         try:
-            for event in reply.steps(decoding, speed.yardstick, control):
+            for event in reply.steps(decoding, speed.yardstick, control, again):
                 if isinstance(event, Finished) and compared:
                     speed.observe(reply.meter.tally, request.sampling)
                     self.info = speed.described(self.info)
-                yield event
+                yield replace(event, read=self.shelf.taken) if isinstance(event, Finished) else event
         finally:
             decoding.close()
             self.runner.earlier.add(request.chat, decoding.committed[len(prompt) :])
+
+    def _begin_drafts(self, reply: ReplyInProgress, text: list[int]) -> None:
+        for drafter in self.drafters.values():
+            drafter.begin(text, self._ends(reply.request))
 
     def forget(self) -> None:
         """Empty every cache and reset the drafters; the cross-chat n-gram cache stays."""
@@ -193,10 +254,19 @@ class Session:
         for drafter in self.drafters.values():
             drafter.forget()
 
+    def save_read(self, stop: Callable[[], bool]) -> None:
+        """Write long texts that were read to disk, until `stop` says so."""
+        self.shelf.save(stop)
+
+    def forget_read(self) -> None:
+        """Remove all that was read, also from disk."""
+        self.forget()
+        self.shelf.remove()
+
     def _refuse_length(self, request: Generate | Count) -> None:
         """Raises ContextError for a text that cannot fit, before it is split into tokens: megabytes take seconds."""
         sent = request.messages if request.limits.context == "refuse" else request.messages[-1:]
-        characters = len(request.raw) + sum(len(message.content) for message in sent)
+        characters = len(text_of(request.raw)) + sum(len(message.content) for message in sent)
         least = characters // self.tokenizer.longest if self.tokenizer.longest else 0
         if least >= self.info.context:
             raise self._too_long("This chat", f"at least {least:,}", request)
@@ -208,7 +278,7 @@ class Session:
         )
 
     def _ends(self, request: Generate) -> frozenset[int]:
-        return frozenset() if request.limits.ignore_eos else self.eos
+        return frozenset() if request.limits.ignore_eos else self.eos | self._prompts.ends(request)
 
     def _check(self, speculation: Speculation) -> None:
         status = next((s for s in self.info.strategies if s.name == speculation.strategy), None)

@@ -42,3 +42,10 @@ def reply_words(stats: Stats, seed: int) -> list[str]:
         f"{figures.duration(stats.ttft_ms)} to first",
     ]
     return list(filter(None, parts))
+
+
+def reading(reply: Reply) -> str:
+    """How far the prompt of a reply is read; empty once it is."""
+    prompt = reply.prompt
+    far = f", {figures.count(prompt.reused)} of {figures.of(prompt.tokens, 'token')}" if prompt.tokens else ""
+    return f"reading the prompt{far}" if reply.state == "reading" else ""

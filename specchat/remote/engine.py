@@ -90,6 +90,8 @@ class _Worker:
         self._requests: asyncio.Queue[Load | Generate | Count] = asyncio.Queue()
         self._cancelled: set[int] = set()
         self._running: tuple[Load | Generate | Count, asyncio.Task[None]] | None = None
+        self._counts: set[asyncio.Task[None]] = set()
+        """Counts during a reply, which wait for none."""
         self._main: asyncio.Task[None] | None = None
         self._pair: PairSpec | None = None
         self._link: FoundServer | None = None
@@ -127,6 +129,9 @@ class _Worker:
 
     def _take(self, request: Request) -> None:
         match request:
+            case Count() if self._running is not None and isinstance(self._running[0], Generate):
+                self._counts.add(count := self._loop.create_task(self._answer(request)))
+                count.add_done_callback(self._counts.discard)
             case Load() | Generate() | Count():
                 if isinstance(request, Load) and self._running is not None:
                     self._running[1].cancel()
@@ -149,10 +154,10 @@ class _Worker:
                 if task.cancelled():
                     self._stopped(request)
         finally:
-            if self._running is not None:
-                self._running[1].cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await self._running[1]
+            left = [*self._counts, *([self._running[1]] if self._running is not None else [])]
+            for task in left:
+                task.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
             await self._close()
 
     async def _answer(self, request: Load | Generate | Count) -> None:
@@ -195,6 +200,7 @@ class _Worker:
         self._link = self._undrafted = None
 
     async def _generate(self, request: Generate) -> None:
+        _refuse_raw(request)
         if request.id in self._cancelled:
             self._cancelled.discard(request.id)
             self._put(Finished.unbegun(request))
@@ -203,8 +209,11 @@ class _Worker:
         await RemoteReply(link.connection, link.found, request, self._put).write()
 
     async def _count(self, request: Count) -> None:
+        _refuse_raw(request)
         link = self._there()
-        link.connection.waiting, found = lambda _: None, link.found
+        found = link.found
+        if self._running is not None and self._running[0] is request:
+            link.connection.waiting = lambda _: None
         tokens = await found.dialect.count(link.connection, found.model, request)
         if tokens is None or not found.known.context:
             raise ServerError("This server does not count tokens.", "request")
@@ -229,6 +238,13 @@ class _Worker:
             root = self._undrafted.connection.root
             raise ServerError(f"{root}, which plain names, drafts too. Start it without drafting.", "request")
         return self._undrafted
+
+
+def _refuse_raw(request: Generate | Count) -> None:
+    if request.raw:
+        raise ServerError(
+            "A pair on a server elsewhere answers chats alone. Send messages instead of a prompt.", "request"
+        )
 
 
 def _info(pair: PairSpec, link: FoundServer, seconds: float) -> PairInfo:

@@ -20,7 +20,8 @@ from specchat.clean import one_line
 from specchat.engine.process import wire
 from specchat.engine.process.wire import Sealed
 from specchat.engine.protocol.events import Failed
-from specchat.engine.protocol.requests import Load, Shutdown, Watch
+from specchat.engine.protocol.pair import ReadTexts
+from specchat.engine.protocol.requests import ForgetRead, Load, Shutdown, Watch
 from specchat.resident import handshake
 from specchat.resident.workers import Client, Restart, SharedWorker
 
@@ -84,6 +85,11 @@ class Broker:
                     await self._serve_client(found, reader, writer)
                 case "status":
                     await _answer(writer, **self._status())
+                case "forget":
+                    for worker in self._workers:
+                        worker.engine.send(ForgetRead())
+                        worker.read = ReadTexts()
+                    await _answer(writer, pid=os.getpid())
                 case "stop":
                     await _answer(writer, pid=os.getpid())
                     self._over.set()
@@ -212,6 +218,7 @@ class Broker:
                     "pair": worker.pair.name if worker.pair else "",
                     "device": worker.info.load.device if worker.info else "",
                     "state": _state(worker),
+                    "read_bytes": worker.read.memory,
                     "clients": [
                         {"name": client.name, "pid": client.pid, "waiting": len(client.waiting)}
                         for client in worker.clients

@@ -10,7 +10,7 @@ from specchat.resident.shared import ANSWER_S, connected
 
 
 def engines(folder: Path, want: str) -> Iterator[dict[str, Any]]:
-    """The answers of all resident engines with sockets in `folder`, of whatever version, to "status" or "stop"."""
+    """Answers of all resident engines with sockets in `folder`, of any version, to "status", "stop" or "forget"."""
     for path in sorted(folder.glob("*.sock")):
         link = connected(path)
         if link is None:

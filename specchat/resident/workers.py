@@ -21,7 +21,8 @@ from specchat.engine.protocol.events import (
     OtherClient,
     Started,
 )
-from specchat.engine.protocol.pair import PairInfo, PairSpec
+from specchat.engine.protocol.pair import PairInfo, PairSpec, ReadTexts
+from specchat.engine.protocol.raw_prompt import text_of
 from specchat.engine.protocol.requests import Cancel, Count, Generate, Load, Request, Watch
 
 MAX_WAITING = 64
@@ -64,38 +65,27 @@ class Client:
     """Events of others' replies that it subscribes to."""
 
     def watch(self, request: Watch) -> None:
-        """Tell it of others' replies, from the beginning of the one that is written."""
+        """Tell it of others' replies, from the beginning of those that are written."""
         self.watched = request
-        if self.worker is not None:
-            self.worker.current.tell(self)
+        for reply in self.worker.current.values() if self.worker is not None else ():
+            reply.tell(self)
 
 
 class CurrentReply:
-    """The reply that a worker writes, as it is told to others than its client."""
+    """A reply that a worker writes, as it is told to others than its client."""
 
-    def __init__(self) -> None:
-        self.id: int | None = None
-        self.owner: Client | None = None
-        self._head: tuple[Event, ...] = ()
+    def __init__(self, owner: Client, prompt: str, event: Started) -> None:
+        self.owner = owner
+        self.about = OtherClient(event.id, owner.name, owner.pid, prompt)
+        self._head = (self.about, event)
         self._steps: list[Sealed] = []
         self._bytes = 0
-
-    def begin(self, owner: Client, prompt: str, event: Started) -> OtherClient:
-        """Begin with a reply."""
-        self.end()
-        self.id, self.owner = event.id, owner
-        about = OtherClient(event.id, owner.name, owner.pid, prompt)
-        self._head = (about, event)
-        return about
 
     def add(self, step: Sealed) -> None:
         """Keep a step for those who come later, as far as there is room."""
         self._bytes += len(step.frame)
         if self._bytes <= MAX_KEPT_BYTES:
             self._steps.append(step)
-
-    def end(self) -> None:
-        self.id, self.owner, self._head, self._steps, self._bytes = None, None, (), [], 0
 
     def tell(self, client: Client) -> None:
         """Tell a client all so far, if it is another's reply."""
@@ -115,13 +105,16 @@ class SharedWorker:
         self._files = ""
         """The state of the pair's files as it was loaded."""
         self.info: PairInfo | None = None
+        self.read = ReadTexts()
+        """Bytes that read texts took after the last reply."""
         self.clients: list[Client] = []
         self.generation = 0
         """How often it was started again."""
         self.dead = False
         self.resting = False
         """True after `rest`, until a request comes."""
-        self.current = CurrentReply()
+        self.current: dict[int, CurrentReply] = {}
+        """The replies that it writes, by their numbers."""
         self._prompts: dict[int, str] = {}
         """Last messages of replies that have not begun, shortened."""
         self._loads: deque[list[Client]] = deque()
@@ -140,7 +133,8 @@ class SharedWorker:
         known = self.has(pair)
         if known and self.info is not None:
             client.send(Loaded(self.info))
-            self.current.tell(client)
+            for reply in self.current.values():
+                reply.tell(client)
             return
         self.resting = False
         self.engine.start()
@@ -230,7 +224,7 @@ class SharedWorker:
         match event:
             case Failed(kind="died"):
                 self.dead, self.info = True, None
-                self.current.end()
+                self.current.clear()
                 self._prompts.clear()
                 self._loads.clear()
                 for client in self.clients:
@@ -243,9 +237,9 @@ class SharedWorker:
             case Sealed():
                 if owner := self._owner(event.reply):
                     yield owner, event
-                if event.reply == self.current.id:
-                    self.current.add(event)
-                    yield from self._watching(event)
+                if (current := self.current.get(event.reply)) is not None:
+                    current.add(event)
+                    yield from self._watching(current, event)
             case Started() | Finished() | Counted() | Failed():
                 yield from self._edge(event)
             case _:
@@ -256,22 +250,25 @@ class SharedWorker:
         """The begin or the end of a request."""
         assert event.id is not None
         prompt, owner = self._prompts.pop(event.id, ""), self._owner(event.id)
+        if isinstance(event, Finished):
+            self.read = event.read
         if owner is not None:
             if not isinstance(event, Started):
                 del owner.waiting[event.id]
             elif not owner.background:
-                yield from self._watching(self.current.begin(owner, prompt, event))
+                self.current[event.id] = current = CurrentReply(owner, prompt, event)
+                yield from self._watching(current, current.about)
             yield owner, event
-        if event.id == self.current.id:
-            yield from self._watching(event)
+        if event.id in self.current:
+            yield from self._watching(self.current[event.id], event)
             if not isinstance(event, Started):
-                self.current.end()
+                del self.current[event.id]
 
-    def _watching(self, event: Event | Sealed) -> Iterator[tuple[Client, Event | Sealed]]:
-        """An event of the current reply, for each client that watches it."""
+    def _watching(self, reply: CurrentReply, event: Event | Sealed) -> Iterator[tuple[Client, Event | Sealed]]:
+        """An event of a reply, for each client that watches it."""
         for client in self.clients:
             wanted = client.watched
-            if client is not self.current.owner and wanted and (wanted.steps or not isinstance(event, Sealed)):
+            if client is not reply.owner and wanted and (wanted.steps or not isinstance(event, Sealed)):
                 yield client, event
 
     def _loaded(self, event: Loaded | Failed) -> None:
@@ -298,5 +295,5 @@ class SharedWorker:
 
 
 def _shortened(request: Generate) -> str:
-    text = request.messages[-1].content if request.messages else request.raw
+    text = request.messages[-1].content if request.messages else text_of(request.raw)
     return one_line(text[: 4 * MAX_PROMPT_CHARS], MAX_PROMPT_CHARS)

@@ -16,7 +16,7 @@ from specchat.serve import sse
 from specchat.serve.api_writer import respond
 from specchat.serve.call_parts import CallParts
 from specchat.serve.errors import ApiError
-from specchat.serve.fields import Chat, ContentPart, ReplyFields, system_text, text_of
+from specchat.serve.fields import Chat, ContentPart, ReplyFields, last_asked, system_text, text_of
 from specchat.serve.generation import Served
 from specchat.serve.lenient import Lenient
 from specchat.serve.reasoning import OutputEffort
@@ -74,8 +74,9 @@ class MessagesRequest(ReplyFields):
         use = of_anthropic(self.tools, self.tool_choice)
         system = system_text(self.system, "system")
         messages = [Message("system", system)] if system else []
+        last = last_asked([message.role for message in self.messages])
         for number, message in enumerate(self.messages):
-            messages += _messages(message, f"messages.{number}")
+            messages += _messages(message, f"messages.{number}", number < last)
         return Chat.of(messages, use)
 
 
@@ -83,15 +84,15 @@ class CountRequest(MessagesRequest):
     max_tokens: int = 1
 
 
-def _messages(message: AnthropicMessage, where: str) -> list[Message]:
+def _messages(message: AnthropicMessage, where: str, earlier: bool) -> list[Message]:
     """The engine's messages in one of Anthropic's: results stand apart there."""
     blocks = message.content if isinstance(message.content, list) else [ContentBlock(type="text", text=message.content)]
     where = f"{where}.content"
     if message.role == "user":
         results = [block for block in blocks if block.type == "tool_result"]
-        found = [Message("tool", text_of(b.content, where), tool_call_id=b.tool_use_id) for b in results]
+        found = [Message("tool", text_of(b.content, where, earlier=True), tool_call_id=b.tool_use_id) for b in results]
         texts = [block for block in blocks if block.type != "tool_result"]
-        return [*found, *([Message("user", text_of(texts, where))] if texts or not found else [])]
+        return [*found, *([Message("user", text_of(texts, where, earlier=earlier))] if texts or not found else [])]
     if message.role == "system":
         return [Message("system", system_text(blocks, where))]
     if message.role != "assistant":
@@ -119,8 +120,9 @@ async def messages(served: Served, client: str, request: Request, body: Any) -> 
     return await respond(request, writer, served.reply(client, make), chat.use, stream=wanted.stream)
 
 
-async def count_tokens(served: Served, body: Any) -> Response:
+async def count_tokens(served: Served, client: str, request: Request, body: Any) -> Response:
     """The tokens of a prompt; raises as `messages` does."""
+    del client, request
     refuse_unsupported(body)
     wanted = CountRequest.model_validate(body)
     counted = await served.count(wanted, wanted.chat())
@@ -131,6 +133,8 @@ class MessageWriter:
     """Writes a reply of `/v1/messages`."""
 
     alive: ClassVar[str] = sse.event({"type": "ping"}, "ping")
+    media: ClassVar[str] = sse.MEDIA
+    replies = 1
 
     def __init__(self, model: str, chat: Chat) -> None:
         self._model = model

@@ -2,12 +2,12 @@
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import aclosing
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from specchat.engine.protocol.events import Finished, Started, Step
+from specchat.engine.protocol.events import Finished, PromptProgress, Started, Step
 from specchat.serve import sse
 from specchat.serve.errors import ApiError
 from specchat.serve.generation import ReplyEvent, ReplyEvents
@@ -17,10 +17,22 @@ LEFT_OUT = "x-specchat-left-out-tools"
 
 
 class ApiWriter(Protocol):
-    """Writes one reply in an API's words: server-sent events as it grows, and its body once it has ended."""
+    """Writes replies in an API's words: parts of a stream as they grow, and their body once all have ended."""
 
-    alive: ClassVar[str]
-    """Keeps a client waiting that gets nothing else."""
+    @property
+    def alive(self) -> str:
+        """A part that keeps a client waiting which gets nothing else."""
+        ...
+
+    @property
+    def media(self) -> str:
+        """The type of a stream."""
+        ...
+
+    @property
+    def replies(self) -> int:
+        """Replies to one request, one after the other."""
+        ...
 
     def begin(self, event: Started) -> str: ...
     def step(self, event: Step) -> str: ...
@@ -28,8 +40,15 @@ class ApiWriter(Protocol):
     def failed(self, error: ApiError) -> str: ...
 
     def body(self, event: Finished) -> dict[str, Any]:
-        """The whole reply, after `end`."""
+        """All replies, after the `end` of the last one."""
         ...
+
+
+@runtime_checkable
+class ShowsProgress(Protocol):
+    """A writer that tells how far a prompt is read."""
+
+    def progress(self, event: PromptProgress) -> str: ...
 
 
 async def respond(
@@ -47,25 +66,27 @@ async def respond(
         return JSONResponse(await sse.while_connected(request, whole(writer, events)), headers=headers)
     first = await sse.while_connected(request, anext(events))
     headers |= sse.HEADERS
-    return StreamingResponse(chunks(writer, first, events), media_type="text/event-stream", headers=headers)
+    return StreamingResponse(chunks(writer, first, events), media_type=writer.media, headers=headers)
 
 
 async def whole(writer: ApiWriter, events: ReplyEvents) -> dict[str, Any]:
-    """The body of a reply.
+    """The body of all replies.
 
     Raises:
         ApiError: the engine failed or ended.
     """
     async with aclosing(events):
+        ended = 0
         async for some in events:
             _written(writer, some)
-            if some and isinstance(last := some[-1], Finished):
+            ended += sum(isinstance(event, Finished) for event in some)
+            if ended == writer.replies and isinstance(last := some[-1], Finished):
                 return writer.body(last)
     raise ApiError(503, "The engine ended.")
 
 
 async def chunks(writer: ApiWriter, first: list[ReplyEvent], events: ReplyEvents) -> AsyncIterator[str]:
-    """The reply as server-sent events; those that come together are sent together."""
+    """The replies as a stream; events that come together are sent together."""
     async with aclosing(events):
         try:
             yield _written(writer, first) or writer.alive
@@ -79,6 +100,8 @@ def _written(writer: ApiWriter, events: Iterable[ReplyEvent]) -> str:
     parts = []
     for event in events:
         match event:
+            case PromptProgress() if isinstance(writer, ShowsProgress):
+                parts.append(writer.progress(event))
             case Started():
                 parts.append(writer.begin(event))
             case Step():

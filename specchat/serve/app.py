@@ -1,8 +1,6 @@
 """The routes of `specchat serve`."""
 
-import contextlib
-import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from pydantic import ValidationError
@@ -13,17 +11,46 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from specchat import __version__
-from specchat.serve import anthropic, guard, openai_chat, openai_responses, openai_text
+from specchat.serve import (
+    anthropic,
+    compaction,
+    guard,
+    llamacpp,
+    model_card,
+    ollama,
+    openai_chat,
+    openai_responses,
+    openai_text,
+)
 from specchat.serve.errors import ApiError
 from specchat.serve.generation import Served
-from specchat.serve.kept_responses import KeptResponses
 
 Answer = Callable[[Served, str, Request, Any], Awaitable[Response]]
+"""Answers a request of a client with a body."""
+Lookup = Callable[[Served, str, Request], Awaitable[Response]]
+"""Answers one without."""
+
+POSTS: Mapping[str, Answer] = {
+    "/v1/chat/completions": openai_chat.chat_completions,
+    "/v1/completions": openai_text.completions,
+    "/v1/responses": openai_responses.responses,
+    "/v1/responses/compact": compaction.compact,
+    "/v1/responses/input_tokens": openai_responses.input_tokens,
+    "/v1/messages": anthropic.messages,
+    "/v1/messages/count_tokens": anthropic.count_tokens,
+    **llamacpp.POSTS,
+    **ollama.POSTS,
+}
+PAGES: Mapping[str, Callable[[Served], Any]] = {
+    "/v1/models": model_card.models,
+    "/version": lambda _: {"version": __version__},
+    **llamacpp.PAGES,
+    **ollama.PAGES,
+}
 
 
 def make_app(served: Served, guarded: guard.AccessCheck) -> Starlette:
     """The app that answers with `served`, for requests that pass `guarded`."""
-    begun = int(time.time())
 
     def posted(answer: Answer) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
@@ -32,32 +59,23 @@ def make_app(served: Served, guarded: guard.AccessCheck) -> Starlette:
 
         return endpoint
 
-    async def count(served: Served, name: str, request: Request, body: Any) -> Response:
-        del name, request
-        return await anthropic.count_tokens(served, body)
+    def looked_up(answer: Lookup) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            guarded.check(request)
+            return await answer(served, guard.client(request), request)
 
-    kept = KeptResponses()
+        return endpoint
 
-    async def respond(served: Served, name: str, request: Request, body: Any) -> Response:
-        return await openai_responses.responses(served, kept, name, request, body)
+    def page(content: Callable[[Served], Any]) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            guarded.check(request)
+            return JSONResponse(content(served))
 
-    def card() -> dict[str, Any]:
-        found = {"id": served.pair.id, "object": "model", "created": begun, "owned_by": "specchat"}
-        with contextlib.suppress(ApiError):
-            found["max_model_len"] = served.loaded().context
-        return found
+        return endpoint
 
-    async def models(request: Request) -> Response:
-        guarded.check(request)
-        return JSONResponse({"object": "list", "data": [card()], "has_more": False})
-
-    async def model(request: Request) -> Response:
-        guarded.check(request)
-        name = request.path_params["name"]
-        if name not in (served.pair.id, *served.pair.aliases):
-            words = f"There is no model {name} here; {served.pair.id} is served."
-            raise ApiError(404, words, "model", "model_not_found")
-        return JSONResponse(card())
+    async def model(served: Served, client: str, request: Request) -> Response:
+        del client
+        return JSONResponse(model_card.model(served, request.path_params["name"]))
 
     async def health(request: Request) -> Response:
         del request
@@ -68,22 +86,15 @@ def make_app(served: Served, guarded: guard.AccessCheck) -> Starlette:
         guarded.check(request)
         return Response(served.metrics.page(), media_type="text/plain; version=1.0.0; charset=utf-8")
 
-    async def version(request: Request) -> Response:
-        guarded.check(request)
-        return JSONResponse({"version": __version__})
-
+    response = looked_up(openai_responses.kept_response)
     routes = [
-        Route("/v1/chat/completions", posted(openai_chat.chat_completions), methods=["POST"]),
-        Route("/v1/completions", posted(openai_text.completions), methods=["POST"]),
-        Route("/v1/responses", posted(respond), methods=["POST"]),
-        Route("/tokenize", posted(openai_text.tokenize), methods=["POST"]),
-        Route("/v1/messages", posted(anthropic.messages), methods=["POST"]),
-        Route("/v1/messages/count_tokens", posted(count), methods=["POST"]),
-        Route("/v1/models", models),
-        Route("/v1/models/{name}", model),
+        *(Route(path, posted(answer), methods=["POST"]) for path, answer in POSTS.items()),
+        *(Route(path, page(content)) for path, content in PAGES.items()),
+        Route("/v1/models/{name}", looked_up(model)),
+        Route("/v1/responses/{name}", response, methods=["GET", "DELETE"]),
+        Route("/v1/responses/{name}/input_items", looked_up(openai_responses.input_items)),
         Route("/health", health),
         Route("/metrics", metrics),
-        Route("/version", version),
     ]
     refusals: dict[Any, Any] = {
         ApiError: lambda request, error: _refused(request, error),
@@ -106,5 +117,6 @@ def _of_route(request: Request, error: HTTPException) -> ApiError:
 
 
 def _refused(request: Request, error: ApiError) -> Response:
-    body = error.anthropic() if request.url.path.startswith("/v1/messages") else error.openai()
-    return JSONResponse(body, error.status, error.headers)
+    forms = {"/v1/messages": error.anthropic, "/api/": error.ollama}
+    form = next((form for path, form in forms.items() if request.url.path.startswith(path)), error.openai)
+    return JSONResponse(form(), error.status, error.headers)

@@ -82,6 +82,10 @@ class ApiError(Exception):
         found = {"message": self.message, "type": self.kind, "param": self.param or None, "code": self.code or None}
         return {"error": found}
 
+    def ollama(self) -> dict[str, object]:
+        """The body that Ollama's clients expect."""
+        return {"error": self.message}
+
     def anthropic(self) -> dict[str, object]:
         """The body that Anthropic's clients expect; by its words on length they shorten a chat."""
         found: dict[str, object] = {"type": self.kind, "message": self.message}

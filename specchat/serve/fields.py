@@ -31,24 +31,40 @@ class ContentPart(Lenient):
     text: str = ""
 
 
-def text_of(content: str | Sequence[ContentPart] | None, where: str) -> str:
-    """The text of a content.
+TEXTS = ("text", "input_text", "output_text")
+MEDIA = ("image", "image_url", "input_image", "document", "file", "input_file", "input_audio", "audio_url", "video_url")
+LEFT_OUT = "[{kind} left out: this model reads text alone]"
+"""Stands for a part that the model cannot read."""
+
+
+def text_of(content: str | Sequence[ContentPart] | None, where: str, *, earlier: bool = False) -> str:
+    """The text of a content; pictures and the like of `earlier` messages, and of results, are named in it instead.
+
+    So agents and chats go on after one.
 
     Raises:
         ApiError: a part is no text.
     """
     if content is None or isinstance(content, str):
         return content or ""
+    texts = []
     for part in content:
-        if part.type not in ("text", "input_text", "output_text"):
+        if part.type not in TEXTS and not (earlier and part.type in MEDIA):
             raise ApiError(400, f"{where}: parts of type {part.type} cannot be read: the model takes text.", where)
-    return "\n".join(part.text for part in content)
+        texts.append(part.text if part.type in TEXTS else LEFT_OUT.format(kind=part.type))
+    return "\n".join(texts)
+
+
+def last_asked(roles: Sequence[str]) -> int:
+    """The number of the user's last message; -1 if there is none."""
+    return max((number for number, role in enumerate(roles) if role == "user"), default=-1)
 
 
 OTHER_NAMES = {
     "max_completion_tokens": "max_tokens",
     "max_output_tokens": "max_tokens",
     "n_predict": "max_tokens",
+    "num_predict": "max_tokens",
     "repeat_penalty": "repetition_penalty",
     "stop_sequences": "stop",
 }

@@ -1,9 +1,11 @@
 """A reply's figures as other servers name them."""
 
-from dataclasses import dataclass
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from specchat.engine.protocol.events import Finished, Started, Step
+from specchat.engine.protocol.events import Finished, PromptProgress, Started, Step
 from specchat.engine.protocol.stats import Stats
 
 
@@ -19,6 +21,14 @@ def usage(stats: Stats) -> dict[str, Any]:
             "accepted_prediction_tokens": stats.num_accepted_draft_tokens,
             "rejected_prediction_tokens": stats.num_draft_tokens - stats.num_accepted_draft_tokens,
         },
+    }
+
+
+def added(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """The sums of two usages."""
+    return {
+        name: added(value, other[name]) if isinstance(value, dict) else value + other[name]
+        for name, value in one.items()
     }
 
 
@@ -51,7 +61,7 @@ def metrics(event: Finished) -> dict[str, Any]:
 
 @dataclass
 class Timings:
-    """llama.cpp's `timings` of a reply so far."""
+    """llama.cpp's `timings` of replies so far."""
 
     cached: int = 0
     prompt: int = 0
@@ -60,17 +70,24 @@ class Timings:
     predicted_ms: float = 0.0
     drafted: int = 0
     accepted: int = 0
+    begun: float = field(default_factory=time.monotonic)
 
     def add(self, event: Started | Step | Finished) -> None:
-        """Count an event of the reply."""
+        """Count an event of a reply."""
         if isinstance(event, Started):
-            self.cached, self.prompt_ms = event.reused, event.prompt_ms
-            self.prompt = event.prompt_tokens - event.reused
+            self.cached += event.reused
+            self.prompt_ms += event.prompt_ms
+            self.prompt += event.prompt_tokens - event.reused
         elif isinstance(event, Step):
             self.predicted += event.emitted
             self.predicted_ms += event.milliseconds
             self.drafted += event.drafted
             self.accepted += event.accepted
+
+    def progress(self, event: PromptProgress) -> dict[str, Any]:
+        """llama.cpp's `prompt_progress`."""
+        milliseconds = 1e3 * (time.monotonic() - self.begun)
+        return {"total": event.tokens, "cache": event.reused, "processed": event.read, "time_ms": milliseconds}
 
     def data(self) -> dict[str, Any]:
         found = {

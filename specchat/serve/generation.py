@@ -1,28 +1,45 @@
-"""The pair that is served: replies of one engine, one at a time, as async streams of events."""
+"""The pair that is served: replies of one engine, a few at once, as async streams of events."""
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from functools import partial
 
 from specchat.config.catalog import Pair
-from specchat.engine.protocol.events import Counted, Event, Failed, Finished, Started, Step
+from specchat.engine.protocol.events import Counted, Event, Failed, Finished, PromptProgress, Started, Step
 from specchat.engine.protocol.options import Grammar, Limits
 from specchat.engine.protocol.pair import PairInfo
+from specchat.engine.protocol.raw_prompt import RawPrompt
 from specchat.engine.protocol.requests import Cancel, Count, Generate
 from specchat.serve.errors import ApiError, without_folders
 from specchat.serve.fields import Chat, ReplyFields
+from specchat.serve.kept_responses import KeptResponses
 from specchat.serve.metrics import Metrics
 from specchat.serve.queue import FairQueue
 from specchat.service.chat_service import ChatService
 
-ReplyEvent = Started | Step | Finished
+ReplyEvent = PromptProgress | Started | Step | Finished
 ReplyEvents = AsyncGenerator[list[ReplyEvent], None]
 Make = Callable[[int], Generate]
 NO_CHAT = Chat(())
+MAX_REPLIES = 128
+"""Replies to one request."""
 QUIET_S = 10.0
 """Seconds after which a client that waits hears that its request is alive: many give up at five minutes of silence."""
+
+
+def several(make: partial[Generate], number: int) -> list[Make]:
+    """Requests for a `number` of replies to one prompt; each has the seed after that of the one before.
+
+    Raises:
+        ApiError: they are too many.
+    """
+    if number > MAX_REPLIES:
+        raise ApiError(400, f"n: at most {MAX_REPLIES} replies can be asked for.", "n")
+    drawn = make.keywords["sampling"]
+    return [partial(make, sampling=replace(drawn, seed=(drawn.seed + each) % 2**63)) for each in range(number)]
 
 
 class Served:
@@ -30,10 +47,13 @@ class Served:
 
     def __init__(self, service: ChatService, pair: Pair) -> None:
         self.pair = pair
+        self.begun = int(time.time())
+        """The start, in seconds since 1970."""
         self.usual = service.preferences.settings(pair)
         """Settings of requests that leave them open."""
         self.queue = FairQueue()
         self.metrics = Metrics(pair.id, self.queue)
+        self.responses = KeptResponses()
         self._service = service
 
     def loaded(self) -> PairInfo:
@@ -48,24 +68,40 @@ class Served:
             raise ApiError(503, words)
         return pair.info
 
-    async def run(self) -> None:
-        """Load the pair, and deliver the engine's events until cancelled."""
-        self._service.load(self.pair, self.usual)
-        async for _ in self._service.updates():
-            pass
+    async def run(self, show: Callable[[PairInfo | str], object] = lambda _: None) -> None:
+        """Load the pair, and deliver the engine's events until cancelled.
 
-    async def reply(self, client: str, make: Make) -> ReplyEvents:
+        `show` gets what is loaded, or why it cannot be, whenever that changes.
+        """
+        self._service.load(self.pair, self.usual)
+        shown: PairInfo | str = ""
+        async for _ in self._service.updates():
+            pair = self._service.loaded
+            if (known := pair.info or pair.error) != shown:
+                shown = known
+                show(known)
+
+    async def reply(self, client: str, make: Make, progress: bool = False) -> ReplyEvents:
         """The events of a reply from Started to Finished, those that came together in a list.
 
-        The list is empty after `QUIET_S` without any. Leaving the iterator cancels the reply, whose turn ends with its
-        last event: a slow reader holds nobody. `make` gets the id.
+        With `progress` those of reading the prompt come before. The list is empty after `QUIET_S` without any. Leaving
+        the iterator cancels the reply, whose turn ends with its last event: a slow reader holds nobody. `make` gets the
+        id.
 
         Raises:
             ApiError: the queue is full, or the engine fails.
         """
         self.loaded()
         arrived: asyncio.Queue[list[ReplyEvent] | Exception | None] = asyncio.Queue()
-        answering = asyncio.create_task(self._answer(client, make, arrived.put_nowait))
+        kinds = (PromptProgress, Started, Step, Finished) if progress else (Started, Step, Finished)
+
+        def deliver(some: list[Event] | Exception | None) -> None:
+            if not isinstance(some, list):
+                arrived.put_nowait(some)
+            elif known := [event for event in some if isinstance(event, kinds)]:
+                arrived.put_nowait(known)
+
+        answering = asyncio.create_task(self._answer(client, make, deliver))
         try:
             while True:
                 try:
@@ -81,9 +117,14 @@ class Served:
             answering.cancel()
             await asyncio.wait([answering])
 
-    async def _answer(
-        self, client: str, make: Make, deliver: Callable[[list[ReplyEvent] | Exception | None], None]
-    ) -> None:
+    async def replies(self, client: str, makes: Sequence[Make], progress: bool = False) -> ReplyEvents:
+        """The events of several replies, one after the other; raises as `reply` does."""
+        for make in makes:
+            async with aclosing(self.reply(client, make, progress)) as events:
+                async for some in events:
+                    yield some
+
+    async def _answer(self, client: str, make: Make, deliver: Callable[[list[Event] | Exception | None], None]) -> None:
         """Deliver the events of a reply, and then None or what went wrong."""
         begun = time.monotonic()
         try:
@@ -93,8 +134,7 @@ class Served:
                     last = some[-1]
                     if isinstance(last, Finished):
                         self.metrics.finished(last, queued)
-                    if known := [event for event in some if isinstance(event, Started | Step | Finished)]:
-                        deliver(known)
+                    deliver(some)
                     if isinstance(last, Failed):
                         self.metrics.failed()
                         raise ApiError.of(last)
@@ -106,11 +146,12 @@ class Served:
         self,
         wanted: ReplyFields,
         chat: Chat = NO_CHAT,
-        raw: str = "",
+        raw: RawPrompt = "",
         grammar: Grammar | None = None,
         logprobs: int | None = None,
-    ) -> Make:
-        """A request for a reply to a chat, or to a `raw` prompt.
+        scored: bool = False,
+    ) -> partial[Generate]:
+        """A request for a reply to a chat, or to a `raw` prompt; `scored` see `Generate`.
 
         Raises:
             ApiError: a field cannot be used.
@@ -128,9 +169,10 @@ class Served:
             tools=chat.use.tools,
             tool_choice=chat.use.choice,
             logprobs=logprobs,
+            scored=scored,
         )
 
-    async def count(self, wanted: ReplyFields, chat: Chat = NO_CHAT, raw: str = "") -> Counted:
+    async def count(self, wanted: ReplyFields, chat: Chat = NO_CHAT, raw: RawPrompt = "") -> Counted:
         """The prompt of a chat, or a `raw` one, as tokens.
 
         Raises:

@@ -20,7 +20,7 @@ LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 LOCAL_PAGES = Middleware(
     CORSMiddleware,
     allow_origin_regex=r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?",
-    allow_methods=("GET", "POST"),
+    allow_methods=("GET", "POST", "DELETE"),
     allow_headers=("*",),
 )
 """Lets the browser give answers to pages that this machine serves, such as a web interface on another port."""

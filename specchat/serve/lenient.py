@@ -29,3 +29,7 @@ TokenLimit = Annotated[int | None, Field(ge=1), _or(None)]
 """The longest reply; -1 is no limit, as in llama.cpp and LM Studio."""
 TopK = Annotated[int | None, _or(0)]
 """-1 is off, as in vLLM and SGLang."""
+ReadLimit = Annotated[int | None, Field(ge=0), _or(None)]
+"""The longest reply; with 0 the prompt is read, and nothing is written."""
+Tokens = list[Annotated[int, Field(ge=0, lt=2**31)]]
+"""A text as token ids."""

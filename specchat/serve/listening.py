@@ -11,6 +11,7 @@ import uvicorn
 from starlette.applications import Starlette
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from specchat.engine.protocol.pair import PairInfo
 from specchat.serve.app import make_app
 from specchat.serve.generation import Served
 from specchat.serve.guard import AccessCheck
@@ -113,8 +114,17 @@ def url(listening: socket.socket) -> str:
     return f"http://{f'[{address}]' if ':' in address else address}:{port}"
 
 
-async def serve(served: Served, guard: AccessCheck, listening: socket.socket, ready: Callable[[], None]) -> int:
-    """Answer requests until a signal comes, and return its number; `ready` is called once clients can connect."""
+async def serve(
+    served: Served,
+    guard: AccessCheck,
+    listening: socket.socket,
+    ready: Callable[[], None],
+    show: Callable[[PairInfo | str], object],
+) -> int:
+    """Answer requests until a signal comes, and return its number.
+
+    `ready` is called once clients can connect, `show` as `Served.run` calls it.
+    """
     server, loop, stopped = _Server(config(make_app(served, guard))), asyncio.get_running_loop(), 0
 
     def stop(number: int) -> None:
@@ -124,7 +134,7 @@ async def serve(served: Served, guard: AccessCheck, listening: socket.socket, re
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop, number)
-    events = asyncio.create_task(served.run())
+    events = asyncio.create_task(served.run(show))
     serving = asyncio.create_task(server.serve([listening]))
     serving.add_done_callback(lambda _: events.cancel())
     while not server.started and not serving.done():

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Any
 
-from specchat.engine.protocol.events import Step, TokenLogprob
+from specchat.engine.protocol.events import Started, Step, TokenLogprob
 
 MAX_TOP = 20
 """Tokens of a place that a request may ask for, as with OpenAI and vLLM."""
@@ -18,9 +18,9 @@ class LogprobList(ABC):
         self._tokens: list[TokenLogprob] = []
         self._taken = self._offset = 0
 
-    def add(self, step: Step) -> None:
-        """Append the tokens of a step."""
-        self._tokens += step.logprobs
+    def add(self, event: Started | Step) -> None:
+        """Append the tokens of a prompt or of a step."""
+        self._tokens += event.logprobs
 
     def take(self) -> dict[str, Any] | None:
         """The tokens since the last call; None if there are none."""
@@ -56,7 +56,7 @@ class TextLogprobs(LogprobList):
         return {
             "tokens": [token.text for token in tokens],
             "token_logprobs": [token.logprob for token in tokens],
-            "top_logprobs": [_by_text(token.top) for token in tokens],
+            "top_logprobs": [None if token.logprob is None else _by_text(token.top) for token in tokens],
             "text_offset": list(accumulate((len(token.text) for token in tokens[:-1]), initial=offset)),
         }
 
@@ -73,6 +73,6 @@ def _entry(token: TokenLogprob) -> dict[str, Any]:
     return {**_one(token.text, token.logprob), "top_logprobs": [_one(text, value) for text, value in token.top]}
 
 
-def _one(text: str, logprob: float) -> dict[str, Any]:
+def _one(text: str, logprob: float | None) -> dict[str, Any]:
     """`bytes` are unknown for a part of a character."""
     return {"token": text, "logprob": logprob, "bytes": None if "\ufffd" in text else list(text.encode())}

@@ -47,6 +47,10 @@ class Metrics:
         self._decode = histogram("request_decode_time_seconds", "Seconds of writing.")
         gauge("num_requests_running", "Requests being answered.").set_function(lambda: queue.running)
         gauge("num_requests_waiting", "Requests in the queue.").set_function(lambda: queue.waiting)
+        self._read = {
+            "memory": gauge("read_texts_bytes", "Main memory of texts that were read."),
+            "disk": gauge("read_texts_disk_bytes", "Room on disk of texts that were read."),
+        }
 
     def finished(self, event: Finished, queued_s: float) -> None:
         """Count a reply that ended."""
@@ -56,6 +60,8 @@ class Metrics:
         for position in range(max(stats.per_step_accepted, default=0)):
             reached = sum(accepted > position for accepted in stats.per_step_accepted)
             self._at.labels(self._model, str(position)).inc(reached)
+        for name, of_place in self._read.items():
+            of_place.set(getattr(event.read, name))
         reason = {"context": "length", "cancelled": "abort"}.get(event.reason, event.reason)
         self._ended.labels(self._model, reason).inc()
         self._ttft.observe(stats.ttft_ms / 1e3)

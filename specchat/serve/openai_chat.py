@@ -2,21 +2,23 @@
 
 import time
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from specchat.engine.protocol.events import Finished, Started, Step
+from specchat.engine.protocol.events import Finished, PromptProgress, Started, Step
 from specchat.engine.protocol.options import Message, Role, ToolCall
 from specchat.serve import figures, sse
 from specchat.serve.api_writer import respond
 from specchat.serve.call_parts import CallParts
 from specchat.serve.errors import ApiError
-from specchat.serve.fields import Chat, ContentPart, ReplyFields, system_text, text_of
-from specchat.serve.generation import Served
+from specchat.serve.fields import Chat, ContentPart, ReplyFields, last_asked, system_text, text_of
+from specchat.serve.generation import Served, several
 from specchat.serve.lenient import Lenient
 from specchat.serve.logprobs import MAX_TOP, ChatLogprobs, LogprobList
 from specchat.serve.runs import Runs
@@ -64,8 +66,10 @@ class ChatRequest(ReplyFields):
     messages: list[ChatMessage]
     stream_options: StreamOptions = StreamOptions()
     timings_per_token: bool = False
+    return_progress: bool = False
     logprobs: bool = False
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP)] = 0
+    n: Annotated[int, Field(ge=1)] = 1
     tools: list[dict[str, Any]] | None = None
     tool_choice: Any = None
     parallel_tool_calls: bool | None = None
@@ -77,7 +81,9 @@ class ChatRequest(ReplyFields):
             ApiError: a message has a role or a content that no template takes, or a tool cannot be used.
         """
         use = of_chat(self.tools, self.tool_choice, self.parallel_tool_calls)
-        return Chat.of([_message(message, f"messages.{number}") for number, message in enumerate(self.messages)], use)
+        last = last_asked([message.role for message in self.messages])
+        found = [_message(message, f"messages.{n}", n < last) for n, message in enumerate(self.messages)]
+        return Chat.of(found, use)
 
     @property
     def top(self) -> int | None:
@@ -91,12 +97,16 @@ class ChatRequest(ReplyFields):
         return self.top_logprobs if self.logprobs else None
 
 
-def _message(message: ChatMessage, where: str) -> Message:
+def _message(message: ChatMessage, where: str, earlier: bool) -> Message:
     if message.role not in ROLES:
         raise ApiError(400, f"{where}.role: {message.role} is not supported; {', '.join(ROLES)} are.", f"{where}.role")
     reasoning = message.reasoning_content or message.reasoning or ""
     role = ROLES[message.role]
-    content = (system_text if role == "system" else text_of)(message.content, f"{where}.content")
+    where = f"{where}.content"
+    if role == "system":
+        content = system_text(message.content, where)
+    else:
+        content = text_of(message.content, where, earlier=earlier or role == "tool")
     if role == "tool":
         return Message(role, content, tool_call_id=message.tool_call_id, tool_name=message.name)
     calls = [ToolCall(c.id, c.function.name, c.function.arguments or "{}") for c in message.tool_calls or ()]
@@ -110,30 +120,71 @@ async def chat_completions(served: Served, client: str, request: Request, body: 
         ApiError: it cannot be answered.
         ValidationError: its fields cannot be used.
     """
-    refuse_unsupported(body)
+    refuse_unsupported(body, has=("n",))
     wanted = ChatRequest.model_validate(body)
     chat = wanted.chat()
     make = served.request(wanted, chat, grammar=await wanted.checked_grammar(), logprobs=wanted.top)
     writer = ChatWriter(wanted, served.pair.id, chat)
-    return await respond(request, writer, served.reply(client, make), chat.use, stream=wanted.stream)
+    events = served.replies(client, several(make, wanted.n), wanted.return_progress and wanted.stream)
+    return await respond(request, writer, events, chat.use, stream=wanted.stream)
 
 
-class OpenAIWriter:
+class OpenAIWriter(ABC):
     """The part of OpenAI's replies that chats and plain prompts share."""
 
+    _empty: ClassVar[dict[str, Any]]
+    """A choice without text."""
     alive: ClassVar[str] = sse.ALIVE
+    media: ClassVar[str] = sse.MEDIA
 
-    def __init__(self, id: str, kind: str, model: str, options: StreamOptions, logprobs: LogprobList) -> None:
-        """Write the reply `id` as chunks of `kind`."""
+    def __init__(
+        self, id: str, kinds: tuple[str, str], model: str, options: StreamOptions, logprobs: type[LogprobList], n: int
+    ) -> None:
+        """Write replies as `id`; `kinds` name the whole and its chunks, `n` is the number of replies to a prompt."""
         self._head: dict[str, Any] = {"id": f"{id}-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
-        self._kind = kind
-        self._usage = options.include_usage
+        self._kinds = kinds
+        self._with_usage = options.include_usage
         self._timings = figures.Timings()
-        self._logprobs = logprobs
+        self._list, self._n = logprobs, n
+        self._logprobs = logprobs()
+        self._choices: list[dict[str, Any]] = []
+        """Choices that have ended."""
+        self._usage: dict[str, Any] = {}
+
+    @property
+    def replies(self) -> int:
+        return self._n
 
     def begin(self, event: Started) -> str:
         self._timings.add(event)
+        self._logprobs = self._list()
+        self._logprobs.add(event)
         return ""
+
+    def progress(self, event: PromptProgress) -> str:
+        return self._event([self._empty], {"prompt_progress": self._timings.progress(event)})
+
+    def end(self, event: Finished) -> str:
+        chunk = self._closed(event)
+        # Several replies to one prompt count it once.
+        repeated = len(self._choices) % self._n
+        used = figures.usage(replace(event.stats, prompt_tokens=0, reused_tokens=0) if repeated else event.stats)
+        self._usage = figures.added(self._usage, used) if self._usage else used
+        self._choices.append(self._choice(event))
+        if len(self._choices) < self.replies:
+            return chunk
+        return chunk + (self._event([], self._figures(event)) if self._with_usage else "") + sse.DONE
+
+    def body(self, event: Finished) -> dict[str, Any]:
+        return {**self._head, "object": self._kinds[0], "choices": self._choices, **self._figures(event)}
+
+    @abstractmethod
+    def _closed(self, event: Finished) -> str:
+        """The last chunk of a reply."""
+
+    @abstractmethod
+    def _choice(self, event: Finished) -> dict[str, Any]:
+        """A whole reply."""
 
     def failed(self, error: ApiError) -> str:
         return sse.event(error.openai()) + sse.DONE
@@ -142,23 +193,24 @@ class OpenAIWriter:
         self._timings.add(event)
         self._logprobs.add(event)
 
-    def _last(self, event: Finished) -> str:
-        """The end of a stream."""
-        return (self._event([], self._figures(event)) if self._usage else "") + sse.DONE
-
     def _figures(self, event: Finished) -> dict[str, Any]:
-        found = {"usage": figures.usage(event.stats), "timings": self._timings.data()}
-        return {**found, "metrics": figures.metrics(event)}
+        """The figures of all replies; `metrics` are those of a single one."""
+        found = {"usage": self._usage, "timings": self._timings.data()}
+        return {**found, "metrics": figures.metrics(event) if self.replies == 1 else None}
 
     def _event(self, choices: list[dict[str, Any]], more: dict[str, Any]) -> str:
-        return sse.event({**self._head, "object": self._kind, "choices": choices, **more})
+        placed = [{"index": len(self._choices), **choice} for choice in choices]
+        return sse.event({**self._head, "object": self._kinds[1], "choices": placed, **more})
 
 
 class ChatWriter(OpenAIWriter):
     """Writes a reply of `/v1/chat/completions`."""
 
+    _empty: ClassVar[dict[str, Any]] = {"delta": {"role": "assistant", "content": None}, "finish_reason": None}
+
     def __init__(self, wanted: ChatRequest, model: str, chat: Chat) -> None:
-        super().__init__("chatcmpl", "chat.completion.chunk", model, wanted.stream_options, ChatLogprobs())
+        kinds = ("chat.completion", "chat.completion.chunk")
+        super().__init__("chatcmpl", kinds, model, wanted.stream_options, ChatLogprobs, wanted.n)
         self._timed = wanted.timings_per_token
         self._prefilled = len(chat.prefill)
         """Characters that were in the request."""
@@ -168,7 +220,8 @@ class ChatWriter(OpenAIWriter):
 
     def begin(self, event: Started) -> str:
         super().begin(event)
-        self._head["seed"] = event.seed
+        self._calls, self._runs = CallParts(self._use), Runs()
+        self._head.setdefault("seed", event.seed)
         return self._chunk({"role": "assistant", "content": ""})
 
     def step(self, event: Step) -> str:
@@ -177,20 +230,15 @@ class ChatWriter(OpenAIWriter):
         chunks = [self._chunk({_NAMES[reasoning]: text}, None, timings) for reasoning, text in self._runs.of(event)]
         return "".join(chunks + [self._chunk({"tool_calls": [delta]}, None, timings) for delta in self._called(event)])
 
-    def end(self, event: Finished) -> str:
+    def _closed(self, event: Finished) -> str:
         rest = self._calls.calls(whole=False)[1] if event.reason != "stop" else ""
-        timings = {} if self._usage else {"timings": self._timings.data()}
-        return (
-            (self._chunk({"content": rest}) if rest else "")
-            + self._chunk({}, finish_reason(event), timings)
-            + self._last(event)
-        )
+        timings = {} if self._with_usage else {"timings": self._timings.data()}
+        return (self._chunk({"content": rest}) if rest else "") + self._chunk({}, finish_reason(event), timings)
 
-    def body(self, event: Finished) -> dict[str, Any]:
+    def _choice(self, event: Finished) -> dict[str, Any]:
         message = {"role": "assistant", **self._content(event)}
-        choice = {"index": 0, "message": message, "logprobs": self._logprobs.whole()}
-        choices = [{**choice, "finish_reason": finish_reason(event)}]
-        return {**self._head, "object": "chat.completion", "choices": choices, **self._figures(event)}
+        choice = {"index": len(self._choices), "message": message, "logprobs": self._logprobs.whole()}
+        return {**choice, "finish_reason": finish_reason(event)}
 
     def _called(self, event: Step) -> Iterator[dict[str, Any]]:
         """A step's calls as deltas: the name, then arguments in parts."""
@@ -218,7 +266,7 @@ class ChatWriter(OpenAIWriter):
         return found
 
     def _chunk(self, delta: dict[str, Any], reason: str | None = None, more: dict[str, Any] | None = None) -> str:
-        choice = {"index": 0, "delta": delta, "logprobs": self._logprobs.take(), "finish_reason": reason}
+        choice = {"delta": delta, "logprobs": self._logprobs.take(), "finish_reason": reason}
         return self._event([choice], more or {})
 
 

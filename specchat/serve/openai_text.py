@@ -1,19 +1,21 @@
-"""OpenAI's `/v1/completions`, and `/tokenize` as llama.cpp and vLLM have it: prompts without a chat template."""
+"""OpenAI's `/v1/completions`: prompts without a chat template."""
 
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
-from specchat.engine.protocol.events import Finished, Step
+from specchat.engine.protocol.events import Finished, Started, Step
+from specchat.engine.protocol.raw_prompt import FillIn, RawPrompt, text_of
 from specchat.serve.api_writer import respond
 from specchat.serve.errors import ApiError
 from specchat.serve.fields import ReplyFields
-from specchat.serve.generation import Served
-from specchat.serve.lenient import TokenLimit
+from specchat.serve.generation import MAX_REPLIES, Served, several
+from specchat.serve.lenient import ReadLimit, Tokens
 from specchat.serve.logprobs import MAX_TOP, TextLogprobs
-from specchat.serve.openai_chat import ChatMessage, ChatRequest, OpenAIWriter, StreamOptions, finish_reason
+from specchat.serve.openai_chat import OpenAIWriter, StreamOptions, finish_reason
 from specchat.serve.unsupported import refuse_unsupported
 
 USUAL_TOKENS = 16
@@ -21,28 +23,34 @@ USUAL_TOKENS = 16
 
 
 class TextRequest(ReplyFields):
-    prompt: str | list[str]
-    max_tokens: TokenLimit = USUAL_TOKENS
+    """A prompt is a text or its tokens; several make a list. `suffix` has the model fill in what is between."""
+
+    prompt: str | Tokens | list[str] | list[Tokens]
+    suffix: str = ""
+    echo: bool = False
+    n: Annotated[int, Field(ge=1)] = 1
+    max_tokens: ReadLimit = USUAL_TOKENS
     stream_options: StreamOptions = StreamOptions()
+    return_progress: bool = False
     logprobs: Annotated[int, Field(ge=0, le=MAX_TOP)] | None = None
 
-    @property
-    def text(self) -> str:
-        """The only prompt.
+    def prompts(self) -> list[RawPrompt]:
+        """The prompts.
 
         Raises:
-            ApiError: there is none or several.
+            ApiError: one is empty, they are too many, or they cannot be had with a suffix.
         """
-        prompts = [self.prompt] if isinstance(self.prompt, str) else self.prompt
-        if len(prompts) != 1 or not prompts[0]:
-            raise ApiError(400, "prompt: one text has to be given.", "prompt")
-        return prompts[0]
-
-
-class TokenizeRequest(ReplyFields):
-    content: str = ""
-    prompt: str = ""
-    messages: list[ChatMessage] | None = None
+        one = isinstance(self.prompt, str) or bool(self.prompt and isinstance(self.prompt[0], int))
+        found: list[Any] = [self.prompt] if one else list(self.prompt)
+        if not found or not all(found):
+            raise ApiError(400, "prompt: a text or its tokens have to be given.", "prompt")
+        if len(found) * self.n > MAX_REPLIES:
+            raise ApiError(400, f"prompt: at most {MAX_REPLIES} replies can be asked for at once.", "prompt")
+        if not self.suffix:
+            return [text if isinstance(text, str) else tuple(text) for text in found]
+        if self.echo or not all(isinstance(text, str) for text in found):
+            raise ApiError(400, "suffix: the prompt has to be a text, without echo.", "suffix")
+        return [FillIn(text, self.suffix) for text in found]
 
 
 async def completions(served: Served, client: str, request: Request, body: Any) -> Response:
@@ -52,47 +60,56 @@ async def completions(served: Served, client: str, request: Request, body: Any) 
         ApiError: it cannot be answered.
         ValidationError: its fields cannot be used.
     """
-    refuse_unsupported(body)
+    refuse_unsupported(body, has=("n", "echo", "suffix"))
     wanted = TextRequest.model_validate(body)
-    grammar = await wanted.checked_grammar()
-    make = served.request(wanted, raw=wanted.text, grammar=grammar, logprobs=wanted.logprobs)
-    writer = TextWriter(wanted, served.pair.id)
-    return await respond(request, writer, served.reply(client, make), stream=wanted.stream)
-
-
-async def tokenize(served: Served, client: str, request: Request, body: Any) -> Response:
-    """The tokens of a text (`content`, `prompt`) or of a chat (`messages`); raises as `completions` does."""
-    del client, request
-    wanted = TokenizeRequest.model_validate(body)
-    text = wanted.content or wanted.prompt
-    if wanted.messages is not None:
-        counted = await served.count(wanted, ChatRequest(messages=wanted.messages).chat())
-    elif text:
-        counted = await served.count(wanted, raw=text)
-    else:
-        return JSONResponse({"tokens": [], "count": 0, "max_model_len": served.loaded().context})
-    found = {"tokens": counted.token_ids, "count": counted.tokens, "max_model_len": counted.context}
-    return JSONResponse(found)
+    grammar, top, prompts = await wanted.checked_grammar(), wanted.logprobs, wanted.prompts()
+    scored = wanted.echo and top is not None
+    makes = [served.request(wanted, raw=raw, grammar=grammar, logprobs=top, scored=scored) for raw in prompts]
+    echoed = []
+    if wanted.echo:
+        echoed = [text_of(raw) or (await served.count(wanted, raw=raw)).text for raw in prompts]
+    writer = TextWriter(wanted, served.pair.id, len(prompts), echoed)
+    every = [each for make in makes for each in several(make, wanted.n)]
+    events = served.replies(client, every, wanted.return_progress and wanted.stream)
+    return await respond(request, writer, events, stream=wanted.stream)
 
 
 class TextWriter(OpenAIWriter):
-    """Writes a reply of `/v1/completions`."""
+    """Writes replies of `/v1/completions`."""
 
-    def __init__(self, wanted: TextRequest, model: str) -> None:
-        super().__init__("cmpl", "text_completion", model, wanted.stream_options, TextLogprobs())
+    _empty: ClassVar[dict[str, Any]] = {"text": "", "finish_reason": None}
+
+    def __init__(self, wanted: TextRequest, model: str, prompts: int, echoed: Sequence[str]) -> None:
+        """Write the replies to a number of `prompts`; `echoed` are their texts where replies repeat them."""
+        kinds = ("text_completion", "text_completion")
+        super().__init__("cmpl", kinds, model, wanted.stream_options, TextLogprobs, wanted.n)
+        self._prompts, self._echoed = prompts, echoed
+
+    @property
+    def replies(self) -> int:
+        return self._n * self._prompts
+
+    def begin(self, event: Started) -> str:
+        super().begin(event)
+        return self._event([_choice(self._echo, None, self._logprobs.take())], {}) if self._echoed else ""
 
     def step(self, event: Step) -> str:
         self._add(event)
         text = "".join(piece.text for piece in event.pieces)
         return self._event([_choice(text, None, self._logprobs.take())], {})
 
-    def end(self, event: Finished) -> str:
-        return self._event([_choice("", finish_reason(event))], {}) + self._last(event)
+    @property
+    def _echo(self) -> str:
+        """The prompt that the reply repeats."""
+        return self._echoed[len(self._choices) // self._n] if self._echoed else ""
 
-    def body(self, event: Finished) -> dict[str, Any]:
-        choice = _choice(event.text, finish_reason(event), self._logprobs.whole())
-        return {**self._head, "object": self._kind, "choices": [choice], **self._figures(event)}
+    def _closed(self, event: Finished) -> str:
+        return self._event([_choice("", finish_reason(event))], {})
+
+    def _choice(self, event: Finished) -> dict[str, Any]:
+        choice = _choice(self._echo + event.text, finish_reason(event), self._logprobs.whole())
+        return {"index": len(self._choices), **choice}
 
 
 def _choice(text: str, reason: str | None, logprobs: dict[str, Any] | None = None) -> dict[str, Any]:
-    return {"index": 0, "text": text, "logprobs": logprobs, "finish_reason": reason}
+    return {"text": text, "logprobs": logprobs, "finish_reason": reason}

@@ -5,30 +5,29 @@ from collections import OrderedDict, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from specchat.engine.process.turns import AT_ONCE
 from specchat.serve.errors import ApiError
 
 MAX_WAITING = 64
+RUNNING = AT_ONCE - 1
+"""Requests that run at once: with one of the app's chats no more than the engine writes in turns."""
 
 
 class FairQueue:
-    """One request runs at a time; clients with waiting requests take turns.
+    """A few requests run at once; clients with waiting requests take turns.
 
     All methods are for one event loop.
     """
 
-    def __init__(self, most: int = MAX_WAITING) -> None:
-        self._most = most
-        self._running = False
+    def __init__(self, most: int = MAX_WAITING, at_once: int = RUNNING) -> None:
+        self._most, self._at_once = most, at_once
+        self.running = 0
         self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
         """Futures of waiting requests by client, the client whose turn is next first."""
 
     @property
     def waiting(self) -> int:
         return sum(map(len, self._waiting.values()))
-
-    @property
-    def running(self) -> int:
-        return int(self._running)
 
     @asynccontextmanager
     async def turn(self, client: str) -> AsyncIterator[None]:
@@ -37,13 +36,13 @@ class FairQueue:
         Raises:
             ApiError: 429, the queue is full.
         """
-        if self._running:
+        if self.running < self._at_once:
+            self.running += 1
+        else:
             await self._wait(client)
-        self._running = True
         try:
             yield
         finally:
-            self._running = False
             self._next()
 
     async def _wait(self, client: str) -> None:
@@ -55,22 +54,22 @@ class FairQueue:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():  # its turn came as its client left
-                self._running = False
                 self._next()
             else:
                 self._forget(client, turn)
             raise
 
     def _next(self) -> None:
-        """Give the turn to the next client's first request that was not given up."""
-        while self._waiting and not self._running:
+        """End a turn: the next client's first request that was not given up has it then."""
+        while self._waiting:
             client, turns = self._waiting.popitem(last=False)
             turn = turns.popleft()
             if turns:
                 self._waiting[client] = turns
             if not turn.done():
-                self._running = True
                 turn.set_result(None)
+                return
+        self.running -= 1
 
     def _forget(self, client: str, turn: "asyncio.Future[None]") -> None:
         turns = self._waiting.get(client, deque())

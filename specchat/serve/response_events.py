@@ -17,8 +17,8 @@ from specchat.serve.fields import Chat
 from specchat.serve.logprobs import ChatLogprobs
 from specchat.serve.runs import Runs
 
-Keep = Callable[[str, Message], None]
-"""Keeps a reply under the id of its response."""
+Keep = Callable[[dict[str, Any], Message], None]
+"""Keeps a response and its reply."""
 _ECHOED: Mapping[str, Any] = {
     "instructions": None,
     "max_output_tokens": None,
@@ -61,6 +61,8 @@ class ResponseWriter:
     """Writes a reply as a response: reasoning, a message and calls are its output items."""
 
     alive: ClassVar[str] = sse.ALIVE
+    media: ClassVar[str] = sse.MEDIA
+    replies = 1
 
     def __init__(self, body: Mapping[str, Any], chat: Chat, keep: Keep) -> None:
         """`body` is the request's; `keep` gets the reply once it has ended.
@@ -103,8 +105,8 @@ class ResponseWriter:
         if not self._output:
             self._output.append(_text_item("answer", "completed", [_part("answer", "")]))
         calls = self._chat.use.passed_on(event.written.tool_calls)
-        self._keep(self._head["id"], replace(event.written.message, tool_calls=calls))
         body = self.body(event)
+        self._keep(body, replace(event.written.message, tool_calls=calls))
         return "".join([*parts, self._event(f"response.{body['status']}", response=body)])
 
     def failed(self, error: ApiError) -> str:
@@ -115,7 +117,7 @@ class ResponseWriter:
         response = self._response("completed" if event.reason == "stop" else "incomplete")
         if event.reason != "stop":
             response["incomplete_details"] = {"reason": "max_output_tokens"}
-        return {**response, "timings": self._timings.data(), "metrics": figures.metrics(event), **_usage(event.stats)}
+        return {**response, "timings": self._timings.data(), "metrics": figures.metrics(event), **usage(event.stats)}
 
     def _of_step(self, step: Step) -> Iterator[str]:
         self._logprobs.add(step)
@@ -176,7 +178,7 @@ class ResponseWriter:
     def _begin_call(self, part: CallPart) -> Iterator[str]:
         """Begin an item of a call."""
         self._open = OpenItem(part.id)
-        item = {"id": _id("fc"), "type": "function_call", "call_id": part.id, **self._chat.use.named(part.name)}
+        item = {"id": item_id("fc"), "type": "function_call", "call_id": part.id, **self._chat.use.named(part.name)}
         self._output.append({**item, "arguments": "", "status": "in_progress"})
         yield self._event("response.output_item.added", output_index=self._index, item=self._output[-1])
 
@@ -207,7 +209,8 @@ class ResponseWriter:
         return sse.event({"type": kind, "sequence_number": self._number, **fields}, kind)
 
 
-def _id(kind: str) -> str:
+def item_id(kind: str) -> str:
+    """A new id of an item or a response."""
     return f"{kind}_{uuid.uuid4().hex}"
 
 
@@ -222,8 +225,8 @@ def _part_event(kind: str) -> str:
 
 def _text_item(kind: str, status: str, content: list[dict[str, Any]]) -> dict[str, Any]:
     if kind == "answer":
-        return {"id": _id("msg"), "type": "message", "role": "assistant", "content": content, "status": status}
-    return {"id": _id("rs"), "type": "reasoning", "summary": [], "content": content, "status": status}
+        return {"id": item_id("msg"), "type": "message", "role": "assistant", "content": content, "status": status}
+    return {"id": item_id("rs"), "type": "reasoning", "summary": [], "content": content, "status": status}
 
 
 def _part(kind: str, text: str, logprobs: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
@@ -231,13 +234,15 @@ def _part(kind: str, text: str, logprobs: Sequence[dict[str, Any]] = ()) -> dict
     return {"type": _PARTS[kind][1], "text": text, **more}
 
 
-def _usage(stats: Stats) -> dict[str, Any]:
+def usage(stats: Stats) -> dict[str, Any]:
+    """The `usage` of a response."""
     return {
         "usage": {
             "input_tokens": stats.prompt_tokens,
             "input_tokens_details": {"cached_tokens": stats.reused_tokens, "cache_write_tokens": 0},
             "output_tokens": stats.completion_tokens,
-            "output_tokens_details": figures.reasoning(stats),
+            # Codex reads no response without the number, which servers elsewhere do not tell.
+            "output_tokens_details": {"reasoning_tokens": stats.reasoning_tokens or 0},
             "total_tokens": stats.prompt_tokens + stats.completion_tokens,
         }
     }

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from specchat.serve.errors import ApiError
 
 HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+MEDIA = "text/event-stream"
 DONE = "data: [DONE]\n\n"
 ALIVE = ":\n\n"
 """A comment, so that no client gives up while a long call is written."""

@@ -91,7 +91,7 @@ def of_chat(tools: Sequence[Any] | None, choice: Any, parallel: bool | None) -> 
     """
     own, left_out = _own(tools, "function")
     found = [_function(tool.get("function"), where) for where, tool in own]
-    use = _use(found, _choice(choice, lambda given: given.get("function")), parallel is not False)
+    use = _chosen(found, choice, lambda given: given.get("function"), parallel)
     return replace(use, left_out=left_out)
 
 
@@ -112,7 +112,7 @@ def of_responses(tools: Sequence[Any] | None, choice: Any, parallel: bool | None
             shown = full_name(namespace.name, function.name)
             namespaces[shown] = namespace.name, function.name
             found.append(replace(function, name=shown))
-    use = _use(found, _choice(choice, lambda given: given), parallel is not False)
+    use = _chosen(found, choice, lambda given: given, parallel)
     return replace(use, namespaces=namespaces, left_out=left_out)
 
 
@@ -183,13 +183,25 @@ def _validated(kind: Any, given: Any, where: str) -> Any:
         raise ApiError(400, f"{name}: {first['msg']}", name) from None
 
 
+def _chosen(tools: list[Tool], choice: Any, function: Any, parallel: bool | None) -> ToolUse:
+    """The use of tools by a choice in OpenAI's form; of `allowed_tools` the model sees these alone."""
+    if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
+        nested = choice.get("allowed_tools")
+        allowed = nested if isinstance(nested, dict) else choice
+        names = [_choice(one, function) for one in allowed.get("tools") or ()]
+        if unknown := set(names) - {tool.name for tool in tools}:
+            raise ApiError(400, f"tool_choice: there is no tool {min(unknown)}.", "tool_choice")
+        tools, choice = [tool for tool in tools if tool.name in names], allowed.get("mode")
+    return _use(tools, _choice(choice, function), parallel is not False)
+
+
 def _choice(choice: Any, function: Any) -> ToolChoice:
     """A choice in OpenAI's form; `function` gets the part that names one."""
     if choice is None or (isinstance(choice, str) and choice in CHOICES):
         return choice or "auto"
     named = function(choice) if isinstance(choice, dict) and choice.get("type") == "function" else None
     if not isinstance(named, dict) or not isinstance(named.get("name"), str):
-        words = f"tool_choice: {', '.join(CHOICES)} or one function can be chosen."
+        words = f"tool_choice: {', '.join(CHOICES)}, one function or allowed_tools can be chosen."
         raise ApiError(400, words, "tool_choice")
     return full_name(str(named.get("namespace") or ""), str(named["name"]))
 

@@ -1,6 +1,6 @@
 """Fields that would change a reply, and that specchat does not have: refused by name rather than ignored."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from specchat.serve.errors import ApiError
@@ -29,8 +29,9 @@ INSTEAD = {"functions": ": give them as tools."}
 """Advice beside leaving the field out, by field."""
 
 
-def refuse_unsupported(body: Mapping[str, Any], *own: str) -> None:
-    """Refuse a request for what specchat does not have; `own` are fields that this endpoint alone knows.
+def refuse_unsupported(body: Mapping[str, Any], *own: str, has: Collection[str] = ()) -> None:
+    """Refuse a request for what an endpoint does not have; `own` are such fields of it alone, and those that it `has`
+    are taken.
 
     Raises:
         ApiError: the first such field.
@@ -38,6 +39,6 @@ def refuse_unsupported(body: Mapping[str, Any], *own: str) -> None:
     for name, value in body.items():
         known = name in _FIELDS or name in NEUTRAL or name in own
         empty = value is None or (not value and name not in ("web_search_options", "skip_special_tokens"))
-        if known and not empty and value != NEUTRAL.get(name):
+        if known and name not in has and not empty and value != NEUTRAL.get(name):
             words = f"{name} is not supported by specchat serve{INSTEAD.get(name, '. Leave it out.')}"
             raise ApiError(400, words, name, CODES.get(name, ""))

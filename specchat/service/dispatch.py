@@ -17,6 +17,7 @@ from specchat.engine.protocol.events import (
     Finished,
     Loaded,
     Loading,
+    PromptProgress,
     Started,
     Step,
 )
@@ -88,10 +89,10 @@ class Dispatch:
                 yield Update("notice", clean(event.why), event=event)
             case Failed():
                 yield from self._failed(event)
-            case Started() | Step() | Changed() | Finished():
+            case PromptProgress() | Started() | Step() | Changed() | Finished():
                 yield from self._reply_event(event)
 
-    def _reply_event(self, event: Started | Step | Changed | Finished) -> Iterator[Update]:
+    def _reply_event(self, event: PromptProgress | Started | Step | Changed | Finished) -> Iterator[Update]:
         if isinstance(event, Started):
             self._state.loaded.answers()
         running = self._state.replies.take(event)

@@ -27,13 +27,15 @@ class OtherReplies:
         self._engine = engine
         self._wanted = wanted
         self._watched = False
+        self._running: dict[int, OtherReply] = {}
+        """The replies that are written, by their numbers."""
         self.last: OtherReply | None = None
-        """The one that is written, or the last one."""
+        """The one that is written, of several the first that began, or the last one."""
 
     @property
     def now(self) -> OtherReply | None:
         """The one that is written."""
-        return self.last if self.last is not None and not self.last.reply.ended else None
+        return self.last if self._running else None
 
     def loaded(self) -> None:
         """A pair was loaded: hear of the replies of those who share it."""
@@ -47,17 +49,21 @@ class OtherReplies:
 
     def lost(self) -> None:
         """The engine is gone, or its pair."""
-        if (now := self.now) is not None:
-            now.reply.failed(Failed(now.reply.id, "died", "The engine has ended."))
+        for one in self._running.values():
+            one.reply.failed(Failed(one.reply.id, "died", "The engine has ended."))
+        self._running.clear()
 
     def take(self, told: Elsewhere) -> bool:
         """Apply an event; True if a reply begins or ends with it."""
-        event, known = told.event, self.last
+        event = told.event
         if isinstance(event, OtherClient):
             made = Reply(event.id, "", Sampling(), Speculation())
-            self.last = OtherReply(one_line(event.client, 20), event.pid, one_line(event.prompt), made)
+            one = OtherReply(one_line(event.client, 20), event.pid, one_line(event.prompt), made)
+            self.last = one if self.now is None else self.last
+            self._running[event.id] = one
             return True
-        if known is None or known.reply.id != event.id or known.reply.ended:
+        known = self._running.get(event.id) if event.id is not None else None
+        if known is None:
             return False
         match event:
             case Started():
@@ -70,4 +76,7 @@ class OtherReplies:
                 known.reply.finished(event)
             case Failed():
                 known.reply.failed(event)
+        if isinstance(event, Finished | Failed):
+            del self._running[known.reply.id]
+            self.last = next(iter(self._running.values()), known)
         return not isinstance(event, Step | Changed)

@@ -1,4 +1,4 @@
-"""The replies that have not ended, at most one a chat. The engine writes them in turn."""
+"""The replies that have not ended, at most one a chat. The engine writes a few of them in turns."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from specchat.chat.saving import Saving
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply, Turn
-from specchat.engine.protocol.events import Changed, Failed, Finished, Started, Step
+from specchat.engine.protocol.events import Changed, Failed, Finished, PromptProgress, Started, Step
 from specchat.engine.protocol.options import Arguments, Grammar, Speculation, Tool
 from specchat.engine.protocol.port import EnginePort
 from specchat.engine.protocol.requests import Cancel, Generate
@@ -51,7 +51,7 @@ class Replies:
 
     @property
     def all(self) -> tuple[Running, ...]:
-        """All of them in order: the engine writes the first."""
+        """All of them, in the order in which the engine begins them."""
         return tuple(self._running)
 
     def of(self, chat: str) -> Running | None:
@@ -89,12 +89,14 @@ class Replies:
             )
         )
 
-    def take(self, event: Started | Step | Changed | Finished) -> Running | None:
+    def take(self, event: PromptProgress | Started | Step | Changed | Finished) -> Running | None:
         """Apply an event to its reply; None where that is none of these."""
         running = self._by_id(event.id)
         if running is None:
             return None
         match event:
+            case PromptProgress():
+                running.reply.read(event)
             case Started():
                 running.reply.started(event)
             case Step():
@@ -119,7 +121,7 @@ class Replies:
 
     def stop(self, running: Running) -> None:
         """End a reply at its next step, or at once where the engine has not begun it."""
-        waits = not running.reply.requested or running is not self._running[0]
+        waits = not running.reply.requested or running.reply.state == "waiting"
         if running.reply.requested:
             self._engine.send(Cancel(running.reply.id))
         if waits:
@@ -143,8 +145,8 @@ class Replies:
 
     def save(self) -> None:
         """Save the text so far, twice a second."""
-        if self._running:
-            self._saving.written(self._running[0].chat, self._running[0].reply)
+        if writing := [(each.chat, each.reply) for each in self._running if each.reply.state == "writing"]:
+            self._saving.written(writing)
 
     def _by_id(self, reply: int | None) -> Running | None:
         return next((running for running in self._running if running.reply.id == reply), None)

@@ -14,6 +14,7 @@ from textual.binding import BindingType
 from textual.driver import Driver
 from textual.screen import Screen
 
+from specchat.attention import codes
 from specchat.clean import clean
 from specchat.config.catalog import Catalog
 from specchat.engine.protocol.port import EnginePort
@@ -153,6 +154,10 @@ class SpecchatApp(App[None]):
     def _write_codes(self, codes: str) -> None:
         if self._driver is not None:
             self._driver.write(codes)
+
+    @on(ChatScreen.Unseen)
+    def _tell(self, event: ChatScreen.Unseen) -> None:
+        self._write_codes(codes(event.words, self.launch.config.notify))
 
     def action_help_quit(self) -> None:
         """The answer to ctrl+c where nothing is selected."""

@@ -5,10 +5,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from specchat.attention import Notify
 from specchat.chat.store import Store
 from specchat.config.catalog import Pair
 from specchat.config.live import LiveFiles
 from specchat.config.presets import Preset
+from specchat.config.saved_prompts import SavedPrompts
 from specchat.config.themes import Theme
 from specchat.service.settings import Preferences
 from specchat.service.state import ServiceOptions
@@ -36,6 +38,9 @@ class UserConfig:
     """Files that are read again when they change."""
     remember: Callable[[str, str | bool], None] | None = None
     """Saves a setting by key and value for the next start; raises an exception with a sentence where it cannot."""
+    notify: Notify = "auto"
+    """How the terminal tells of a reply that ends while one looks elsewhere."""
+    prompts: SavedPrompts = field(default_factory=SavedPrompts)
     warnings: tuple[str, ...] = ()
     """Sentences to show once the window is up, such as a theme file that could not be read."""
 

@@ -11,6 +11,7 @@ from specchat.chat.turn import Reply
 from specchat.clean import one_line
 from specchat.config.personas import persona_name
 from specchat.engine.protocol.events import Loading
+from specchat.insight.footer import reading
 from specchat.service.calls import CallRound
 from specchat.tui.composing import slash
 from specchat.tui.keys import Keys
@@ -21,7 +22,6 @@ from specchat.tui.text.lines import EMPTY, styled
 _RUNNING = {
     "queued": "waiting for the model",
     "preparing": "starting the servers of the tools",
-    "reading": "reading the prompt",
     "writing": "writing",
 }
 
@@ -107,11 +107,12 @@ def _running(session: AppSession, reply: Reply, stop: str) -> str:
     before = session.elsewhere
     if before is not None and reply.state == "waiting":
         return f"waits for {_title(before)} to be answered; {stop} stops"
-    if reply.state == "reading" and (other := session.others.now) is not None:
-        return f"waits for {other.client} to be answered, which /watch shows; {stop} stops"
+    sharing = f", in turn with {other.client}, which /watch shows" if (other := session.others.now) is not None else ""
+    if state := reading(reply):
+        return f"{state}{sharing}; {stop} stops"
     if session.running is not None and session.running.repeats:
         return f"the reply repeats itself; {stop} stops it"
-    return _RUNNING.get(reply.state, "") + f"; {stop} stops" * (reply.state == "writing")
+    return _RUNNING.get(reply.state, "") + f"{sharing}; {stop} stops" * (reply.state == "writing")
 
 
 def _calling(calling: CallRound, stop: str) -> str:

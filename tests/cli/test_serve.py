@@ -10,14 +10,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import click
 import httpx2
 import pytest
 from tokenizers import Tokenizer
 
 from specchat.cli.exit_codes import ExitCode
+from specchat.cli.serve import ContextLength, described, with_context
+from specchat.config.catalog import Pair
 from specchat.config.paths import demo_model
+from specchat.engine.protocol.pair import ModelSource, PairSpec, Server
 from specchat.installing import install_command
+from specchat.serve.recipes import RECIPES
 from tests.cli.conftest import Run
+from tests.fake import INFO
+from tests.parts import changed
 
 ROOT = Path(__file__).parents[2]
 
@@ -50,6 +57,32 @@ def test_a_port_that_is_taken_is_said(run: Run) -> None:
         result = run("serve", "--port", str(taken.getsockname()[1]))
     assert result.exit_code == ExitCode.USAGE
     assert "Nothing can listen at 127.0.0.1" in result.stderr
+
+
+@pytest.mark.parametrize(("wanted", "expected"), [(None, (None, False)), (512, (512, False)), (0, (None, True))])
+def test_a_context_is_that_of_the_command_line(wanted: int | None, expected: tuple[int | None, bool]) -> None:
+    here = ModelSource(path="/nowhere")
+    spec = with_context(Pair(PairSpec("p", "P", here)), wanted).spec
+    assert (spec.context, spec.long_context) == expected
+    elsewhere = PairSpec("p", "P", ModelSource(server=Server("http://127.0.0.1:1")), backend="remote")
+    if wanted is not None:
+        with pytest.raises(click.UsageError, match="--context-length"):
+            with_context(Pair(elsewhere), wanted)
+
+
+def test_a_context_is_a_number_or_auto() -> None:
+    assert [ContextLength().convert(value, None, None) for value in ("auto", "4096")] == [0, 4096]
+    for wrong in ("many", "7"):
+        with pytest.raises(click.BadParameter):
+            ContextLength().convert(wrong, None, None)
+
+
+def test_what_is_loaded_is_described_with_the_lines_of_a_client() -> None:
+    shown = described(changed(INFO, warning="Slow."), "demo", "http://127.0.0.1:1", RECIPES["codex"])
+    assert shown.startswith("It is loaded, with a context of 1,024 tokens.\nSlow.\n\n# Codex: in ~/.codex")
+    assert 'base_url = "http://127.0.0.1:1/v1"' in shown
+    assert "model_context_window = 1024" in shown
+    assert described("It is broken.", "demo", "", None) == "demo cannot be loaded: It is broken.\n"
 
 
 def test_missing_packages_are_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 """Products of rows in 8 bits: the sums they should be, whatever the rows beside them and the instructions."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -51,6 +51,14 @@ WEIGHTS: dict[str, Callable[[], EightBit | FourBit | Blocks]] = {
     "int4 of 64 with zeros": lambda: with_zeros(64),
     "MXFP4": lambda: replace(by_powers(32), code=torch.tensor(MXFP4_CODE)),
 } | {kind: (lambda kind=kind: in_file(kind)) for kind in TYPES}  # type: ignore[misc]
+UNLIKE = ("Q4_0", "Q4_1", "Q8_0", "Q2_K", "Q5_K", "Q6_K", "IQ4_XS", "IQ2_S")
+"""Types of GGUF of which each unpacks in another way."""
+
+
+def mostly(names: Iterable[str]) -> list[Any]:
+    """Names of weights as parameters; types of GGUF that unpack as another does are slow."""
+    alike = TYPES.keys() - set(UNLIKE)
+    return [pytest.param(name, marks=pytest.mark.slow if name in alike else ()) for name in names]
 
 
 def rows_of(count: int, inputs: int) -> NDArray[np.float32]:
@@ -67,7 +75,7 @@ def packed_of(name: str) -> tuple[Packed, EightBit | FourBit | Blocks]:
     return packed, weight
 
 
-@pytest.mark.parametrize("name", WEIGHTS)
+@pytest.mark.parametrize("name", mostly(WEIGHTS))
 def test_a_product_is_that_of_rounded_rows_and_a_row_what_it_is_alone(name: str) -> None:
     packed, weight = packed_of(name)
     x = rows_of(37, weight.shape[1])
@@ -85,7 +93,7 @@ def test_a_product_is_that_of_rounded_rows_and_a_row_what_it_is_alone(name: str)
 
 
 @pytest.mark.parametrize("octet", [0, 255])
-@pytest.mark.parametrize("kind", [kind for kind in TYPES if not kind.startswith("IQ3")])
+@pytest.mark.parametrize("kind", mostly(kind for kind in TYPES if not kind.startswith("IQ3")))
 def test_sums_of_the_largest_numbers_are_held(kind: str, octet: int) -> None:
     """All numbers of the weights are the first or the last one, and all of a row the largest, of either sign."""
     weight = in_file(kind)
@@ -99,7 +107,7 @@ def test_sums_of_the_largest_numbers_are_held(kind: str, octet: int) -> None:
     np.testing.assert_allclose(product(packed, x)[:, :OUTPUTS], x @ dense.T, rtol=1e-5, atol=1e-3)
 
 
-@pytest.mark.parametrize("name", WEIGHTS)
+@pytest.mark.parametrize("name", mostly(WEIGHTS))
 def test_a_row_of_the_table_is_read_as_it_is(name: str) -> None:
     packed, weight = packed_of(name)
     np.testing.assert_array_equal(look_up(packed.table, range(OUTPUTS)), dequantised(weight, torch.float32).numpy())

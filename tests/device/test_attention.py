@@ -70,7 +70,6 @@ def test_logits_are_those_of_the_reference(found: Checkpoint) -> None:
         assert (last(decoder(replace(found, config=wrong))) - theirs).abs().max() > 5 * SLACK
 
 
-@pytest.mark.cpu
 def test_rows_and_nodes_are_alone(found: Checkpoint) -> None:
     model, tokens = decoder(found), ids(FIRST + ROWS)
     alone = torch.cat([run(model, [t], i) for i, t in enumerate(tokens)])

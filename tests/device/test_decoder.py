@@ -57,7 +57,6 @@ def test_an_activation_may_be_apart_from_its_product(folders: Folders, monkeypat
     torch.testing.assert_close(run(within, tokens, 0), run(apart, tokens, 0), atol=SLACK, rtol=SLACK)
 
 
-@pytest.mark.cpu
 def test_a_row_does_not_depend_on_its_company(folders: Folders) -> None:
     model = decoder(folders.target)
     tokens = ids(20)
@@ -88,7 +87,6 @@ def numbers(*values: int, dtype: torch.dtype = torch.int32) -> torch.Tensor:
     return torch.tensor(values, dtype=dtype, device=DEVICE)
 
 
-@pytest.mark.cpu
 @pytest.mark.parametrize("start", [5, 59])
 def test_a_node_of_a_tree_is_the_end_of_its_path(folders: Folders, start: int) -> None:
     """Also across a block of keys; in one pass, and where the tree grows by one level a pass."""

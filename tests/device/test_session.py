@@ -1,12 +1,13 @@
 """Whole replies over the device's runner: where they end, and that nothing more is told than was asked for."""
 
 from dataclasses import replace
+from random import Random
 from time import perf_counter
 
 import pytest
 
-from specchat.engine.protocol.events import Finished, Step
-from specchat.engine.protocol.options import Limits, Message, Sampling, Speculation
+from specchat.engine.protocol.events import Finished, Started, Step
+from specchat.engine.protocol.options import Grammar, Limits, Message, Sampling, Speculation
 from specchat.engine.protocol.pair import ModelSource, PairSpec
 from specchat.engine.protocol.requests import Generate
 from specchat.engine.reply import measure
@@ -14,6 +15,8 @@ from specchat.engine.runners.runner import Runner
 from specchat.engine.session import Session
 from specchat.engine.text.tokenizer import Tokenizer
 from tests.device.conftest import Folders
+from tests.engine.test_lossless import finished as finished_of
+from tests.engine.test_turns import same, woven
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +56,34 @@ def test_a_reply_that_goes_on_is_penalised_for_all_of_its_tokens(session: Sessio
     assert (*cut.token_ids, *rest.token_ids) == whole.token_ids
 
 
+def test_replies_that_take_turns_write_what_they_write_alone(session: Session) -> None:
+    """With a step of each under way, which is dropped, and one that is written pass by pass."""
+    speculations = (Speculation("draft", 3), Speculation(), Speculation("draft", 2))
+    requests = [
+        Generate(number, (Message("user", "ab" * (number + 1)),), Sampling(seed=number), Limits(6), speculation)
+        for number, speculation in enumerate(speculations)
+    ]
+    requests[2] = replace(requests[2], grammar=Grammar("regex", "[a-z]+"))
+    found = woven(session, requests, Random(1))
+    for request in requests:
+        assert same(finished_of(found[request.id]), finished(session, request))
+
+
 def finished(session: Session, request: Generate) -> Finished:
     *_, last = session.generate(request)
     assert isinstance(last, Finished)
     return last
+
+
+def test_texts_that_come_back_from_the_shelf_go_on_as_if_read_anew(session: Session) -> None:
+    """Of target and draft, and drafted on the device."""
+    chats, reused = ["a" * 40, "b" * 40, "a" * 40 + "c"], list[int]()
+    for turn, which in enumerate((0, 1, 2)):
+        message = (Message("user", chats[which]),)
+        request = Generate(1, message, Sampling(seed=turn, temperature=0.8), Limits(3), Speculation("draft", 3))
+        first, *_, last = session.generate(request)
+        assert isinstance(first, Started)
+        assert isinstance(last, Finished)
+        reused.append(first.reused)
+        assert last.token_ids == finished(session, replace(request, cold=True)).token_ids
+    assert reused[1] < 10 < 40 < reused[2]

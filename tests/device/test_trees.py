@@ -102,7 +102,6 @@ def assert_caches_hold(runner: Runner, reply: Decoding) -> None:
         assert torch.equal(mine, cache[..., :length, :])
 
 
-@pytest.mark.cpu
 @pytest.mark.parametrize("name", ["greedy", pytest.param("penalised", marks=pytest.mark.slow)])
 def test_trees_and_chains_in_turn_write_what_plain_writes(runner: Runner, name: str) -> None:
     """From before a boundary of attention's blocks, with the cache that plain leaves."""
@@ -233,7 +232,6 @@ def test_an_unlikely_tree_ends_early(runner: Runner, shallow: Folders, monkeypat
     assert depth < passes <= depth + 2
 
 
-@pytest.mark.cpu
 def test_a_draft_model_goes_on_from_the_path_that_stays(twins: Runner) -> None:
     """What it drafts of a text that its cache holds right is what the target, its twin, likes."""
     reply = started(twins, PROMPT, SAMPLINGS["sampled"])

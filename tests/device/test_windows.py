@@ -97,7 +97,6 @@ def test_a_wrong_detail_shows(wrong: str, folder: Path, theirs: Tensor) -> None:
     assert (last(decoder(opened(folder, WRONG[wrong]))) - theirs).abs().max() > 5 * SLACK
 
 
-@pytest.mark.cpu
 def test_rows_and_nodes_are_alone(folder: Path) -> None:
     model, tokens = decoder(opened(folder)), ids(BEFORE + ROWS)
     alone = torch.cat([run(model, [t], i) for i, t in enumerate(tokens)])

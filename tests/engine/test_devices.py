@@ -13,8 +13,9 @@ from specchat.engine.hardware import free_memory as memory
 from specchat.engine.hardware.free_memory import free_memory
 from specchat.engine.hardware.gpu import Gpu
 from specchat.engine.memory import devices, plan
-from specchat.engine.memory.devices import Machine, Placement, place, this_machine
+from specchat.engine.memory.devices import Machine, Placement, longest_context, place, this_machine
 from specchat.engine.memory.gpu_need import unsupported
+from specchat.engine.memory.need import Place
 from specchat.engine.memory.plan import GIB, SPARE
 from specchat.engine.protocol.pair import QUANTS, Device, ModelSource, PairSpec, Quant, Wanted
 from specchat.engine.recipe import Layer, Norm, Rope
@@ -301,3 +302,24 @@ def test_a_draft_that_is_stored_quantised_stays_so(tmp_path: Path, monkeypatch: 
     draft = Tiny(folder, folder).place(BIG, draft="auto").plan.draft
     assert draft is not None
     assert (draft.quant, draft.head, draft.fixed) == ("nf4", None, True)
+
+
+@pytest.mark.parametrize("machine", [BIG, NO_GPU])
+def test_a_context_is_as_long_as_fits(machine: Machine, tmp_path: Path) -> None:
+    """On the device of the default context, up to the model's own, with a part of the memory left."""
+    pair = PairSpec("p", "P", ModelSource(path=str(tmp_path)), long_context=True)
+    target = Checkpoint.open(checkpoint(tmp_path, max_position_embeddings=32768))
+    assert longest_context(pair, target, None, machine) == 32768
+
+    def needed(context: int) -> int:
+        return place(pair, target, None, context, machine).plan.need(device).total
+
+    device: Place = "cpu" if machine is NO_GPU else "cuda"
+    free = int(needed(20_480) / (1 - SPARE) / (1 - devices.HELD_BACK)) + 1000
+    small = replace(machine, free=free) if device == "cpu" else replace(machine, gpu=Gpu("RTX 3060", free))
+    assert longest_context(pair, target, None, small) == 20_480
+    least = int(needed(8192) / (1 - SPARE)) + 1000
+    tight = replace(machine, free=least) if device == "cpu" else replace(machine, gpu=Gpu("RTX 3060", least))
+    assert longest_context(pair, target, None, tight) == 8192
+    with pytest.raises(EngineError, match="needs"):
+        longest_context(pair, target, None, Machine("no GPU", 1000))

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from specchat.engine.device import page_locked
 from specchat.engine.errors import EngineError, PageLockRefused
+from specchat.engine.hardware import page_locked
 from specchat.engine.hardware.gpu import CHOSEN, Gpu
 from specchat.engine.hardware.gpu_failure import GpuLost
 from specchat.engine.loading import load, native, placing

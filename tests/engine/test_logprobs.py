@@ -8,7 +8,7 @@ from transformers import AutoModelForCausalLM
 
 from specchat.config.paths import demo_model
 from specchat.engine.decoding.host import logprobs
-from specchat.engine.protocol.events import Finished, Step, TokenLogprob
+from specchat.engine.protocol.events import Finished, Started, Step, TokenLogprob
 from specchat.engine.protocol.options import Limits, Message, Sampling, Speculation
 from specchat.engine.protocol.requests import Generate
 from specchat.engine.session import Session
@@ -74,3 +74,36 @@ def test_more_than_there_are_is_all_there_are() -> None:
     found = logprobs(torch.zeros(2, 4), [1], [2], 20)
     assert len(found[0].top) == 4
     assert found[0].value == pytest.approx(-torch.log(torch.tensor(4.0)).item())
+
+
+@pytest.mark.parametrize("length", [2, 40])
+def test_a_prompts_tokens_have_those_of_the_network(demo: Session, network: torch.nn.Module, length: int) -> None:
+    """In parts of a pass; and what follows is as after a prompt that was read alone."""
+    ids = tuple(demo.tokenizer.as_it_stands("Once there was a fox who kept a lamp. " * 4)[:length])
+    asked = Generate(1, (), Sampling(), Limits(6), Speculation.of("draft"), raw=ids, logprobs=2, scored=True)
+    started, *_, last = demo.generate(asked)
+    assert isinstance(started, Started)
+    assert isinstance(last, Finished)
+    with torch.inference_mode():
+        scores = network(torch.tensor([ids])).logits[0].double().log_softmax(-1)
+    first, *others = started.logprobs
+    assert (first.text, first.logprob, started.reused) == (demo.tokenizer.text_of(ids[0]), None, 0)
+    assert [one.text for one in others] == [demo.tokenizer.text_of(token) for token in ids[1:]]
+    for token, one, row in zip(ids[1:], others, scores[:-1], strict=True):
+        assert one.logprob == pytest.approx(float(row[token]), abs=1e-3)
+        assert [value for _, value in one.top] == pytest.approx(row.topk(2).values.tolist(), abs=1e-3)
+    demo.forget()
+    plain = list(demo.generate(replace(asked, scored=False, logprobs=None, speculation=Speculation())))[-1]
+    assert isinstance(plain, Finished)
+    assert plain.token_ids == last.token_ids
+    scored_only = list(demo.generate(replace(asked, limits=Limits(0))))
+    assert [type(event) for event in scored_only] == [Started, Finished]
+    assert scored_only[0].logprobs == started.logprobs  # type: ignore[union-attr]
+
+
+def test_the_end_of_a_reply_has_one_beside_the_prompts(session: Session) -> None:
+    """Programs that score count it as the one token that they ask for."""
+    request = Generate(1, ASKED, Sampling(logit_bias=dict.fromkeys(session.eos, 99.0)), Limits(9), logprobs=1)
+    assert told(session, request)[0] == []
+    (end,) = told(session, replace(request, scored=True))[0]
+    assert end.text in {session.tokenizer.text_of(token) for token in session.eos}

@@ -290,19 +290,19 @@ def test_cancelling_stops_at_the_next_step_and_keeps_the_text(session: Session) 
 
 
 def test_cancelling_while_the_prompt_is_read_ends_there(session: Session) -> None:
-    session.target.keep(0)
+    forget(session)
     request = Generate(7, (Message("user", "ab" * 110),), Sampling(), Limits(20), Speculation.of("draft"))
     events = list(session.generate(request, Script({1: Cancel(7)})))
     assert [type(e) for e in events] == [Started, Finished]
     assert finished(events).reason == "cancelled"
     assert 0 < len(session.target.tokens) < 200
     plain = finished(list(session.generate(replace(request, speculation=Speculation()))))
-    session.target.keep(0)
+    forget(session)
     assert finished(list(session.generate(request))).token_ids == plain.token_ids
 
 
 def test_changing_while_the_prompt_is_read_counts_from_the_start(session: Session) -> None:
-    session.target.keep(0)
+    forget(session)
     request = Generate(7, (Message("user", "ab" * 110),), Sampling(), Limits(9))
     events = list(session.generate(request, Script({1: Change(7, Speculation("swift", 2))})))
     assert {e.strategy for e in events if isinstance(e, Step)} == {"swift"}
@@ -346,6 +346,12 @@ def test_a_failing_drafter_leaves_the_target_as_it_was(session: Session, monkeyp
         assert last.token_ids == free.token_ids[:16]
 
 
+def forget(session: Session) -> None:
+    """Let the target read its next text from the start."""
+    session.target.keep(0)
+    session.shelf.clear()
+
+
 def reuse_the_prefix(session: Session, least: int) -> None:
     """The next turn reads more than `least` tokens of the chat no more, and changes nothing."""
     first = Message("user", "hello there")
@@ -353,7 +359,7 @@ def reuse_the_prefix(session: Session, least: int) -> None:
     chat = (first, Message("assistant", answer.text), Message("user", "and then?"))
     request = Generate(8, chat, Sampling(seed=3, temperature=0.8), Limits(30), Speculation.of("draft"))
     warm = list(session.generate(request))
-    session.target.keep(0)
+    forget(session)
     cold = list(session.generate(request))
     assert isinstance(warm[0], Started)
     assert isinstance(cold[0], Started)

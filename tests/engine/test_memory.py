@@ -4,9 +4,11 @@ import gc
 import tracemalloc
 from pathlib import Path
 
+import pytest
 import torch
 
 from specchat.engine.loading import load
+from specchat.engine.prefixes.bounds import MEMORY
 from specchat.engine.protocol.events import Finished
 from specchat.engine.protocol.options import Limits, Message, Sampling, Speculation
 from specchat.engine.protocol.pair import PairSpec
@@ -52,7 +54,8 @@ def turn(session: Session, chat: list[Message], index: int) -> int:
     return len(finished.token_ids)
 
 
-def test_thousands_of_tokens_leave_nothing_behind(tmp_path: Path) -> None:
+def test_thousands_of_tokens_leave_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(MEMORY, "0")  # entries of read texts have bounds of their own
     target = checkpoint(tmp_path / "t", max_position_embeddings=8192, num_key_value_heads=2, eos_token_id=None)
     draft = perturbed(tmp_path / "d", target, 0.05)
     pair = PairSpec("t", "T", on_cpu(target), on_cpu(draft))

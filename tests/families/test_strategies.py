@@ -1,5 +1,7 @@
 """With a target of any family every strategy writes what plain decoding does, which is what transformers writes."""
 
+from random import Random
+
 import pytest
 import torch
 
@@ -13,6 +15,8 @@ from specchat.engine.strategies import STRATEGIES
 from tests.engine.causal import AutoModelForCausalLM
 from tests.engine.conftest import HEADS, heads
 from tests.engine.repeated_steps import always_repeated, chat, outcome
+from tests.engine.test_lossless import finished
+from tests.engine.test_turns import alone, asked, same, woven
 from tests.engine.tiny import FAMILIES, MORE, checkpoint, mostly, on_cpu, perturbed
 
 PROMPT = "abcabcabcabc"
@@ -73,6 +77,14 @@ def test_every_strategy_writes_what_plain_writes(session: Session, request: pyte
             assert found.token_ids == expected[at % 2], status.name
             accepted[status.name] = found.stats.num_accepted_draft_tokens
     assert accepted["draft"] > 0
+
+
+def test_replies_that_take_turns_write_what_they_write_alone(session: Session) -> None:
+    some = [status.name for status in session.info.strategies if status.available][::3]
+    requests = asked(some, Random(1))
+    found = woven(session, requests, Random(2))
+    for request in requests:
+        assert same(finished(found[request.id]), alone(session, request)), request.speculation.strategy
 
 
 def test_steps_repeated_after_a_reply_leave_its_cache_as_it_was(

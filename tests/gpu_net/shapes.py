@@ -9,10 +9,10 @@ from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.executor import DeviceExecutor
 from specchat.engine.device.model import DeviceModel
-from specchat.engine.device.page_locked import PORTABLE_AND_MAPPED
 from specchat.engine.device.weights import ModelWeights, Product, RandomTensors
 from specchat.engine.formats.format import BLOCK, NESTED_BLOCK
 from specchat.engine.formats.layout import EightBit, FourBit, Nested, Weight
+from specchat.engine.hardware.page_locked import PORTABLE_AND_MAPPED
 from specchat.engine.kernels.gpu_shapes import VERIFY_ROWS, joined_scores
 from specchat.engine.protocol.pair import Quant
 from specchat.engine.recipe import Matrix

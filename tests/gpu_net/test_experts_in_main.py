@@ -8,10 +8,10 @@ from torch import Tensor
 
 from specchat.bench.published import PUBLISHED
 from specchat.engine.device.decoder import DeviceDecoder
-from specchat.engine.device.page_locked import values_in_main
 from specchat.engine.device.weights import Product, load
 from specchat.engine.errors import PageLockRefused
 from specchat.engine.formats.layout import EightBit, FourBit, Weight
+from specchat.engine.hardware.page_locked import values_in_main
 from specchat.engine.kernels.processors import as_with
 from specchat.engine.protocol.pair import QUANTS, Quant
 from specchat.engine.runners.device import device_runner

@@ -13,18 +13,19 @@ from torch import Tensor
 
 from specchat.bench.published import PUBLISHED
 from specchat.engine.device import clock as clock_module
-from specchat.engine.device import drafting, page_locked
+from specchat.engine.device import drafting
 from specchat.engine.device.clock import SPIN_S, Clock, PassEnd, SpinWait
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.executor import DeviceExecutor
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.model import DeviceModel
-from specchat.engine.device.page_locked import lockable
 from specchat.engine.device.weights import load
 from specchat.engine.errors import ModelError
+from specchat.engine.hardware import page_locked
 from specchat.engine.hardware.gpu import CHOSEN
 from specchat.engine.hardware.gpu_failure import is_gpu_failure
 from specchat.engine.hardware.out_of_memory import ran_out
+from specchat.engine.hardware.page_locked import lockable
 from specchat.engine.kernels.embed import embed
 from specchat.engine.kernels.transfer import send
 from specchat.engine.memory.need import Model

@@ -204,7 +204,6 @@ def step_scaled(step: Step, factor: float) -> Step:
     return other
 
 
-@pytest.mark.cpu
 @pytest.mark.parametrize(
     ("group", "dim", "start", "counts"),
     [
@@ -225,7 +224,6 @@ def test_rows_of_a_chain_are_alone(
         assert torch.equal(step.run(start, rows), alone[:rows])
 
 
-@pytest.mark.cpu
 @pytest.mark.parametrize(
     ("group", "dim", "start", "rows"),
     [(1, 8, 230, 64), (4, 64, 250, 16), (5, 16, SPLIT, 9), (7, 80, 500, 17), (8, 512, 250, 7)],
@@ -243,7 +241,6 @@ def test_a_node_of_a_tree_is_the_end_of_its_path(
         assert torch.equal(together[[node]], chain.run(start + len(path) - 1, 1, first=node))
 
 
-@pytest.mark.cpu
 @pytest.mark.parametrize("split", [256, SPLIT, 64])
 def test_splits_of_other_lengths_keep_rows_and_nodes_alone(split: int) -> None:
     """What a constant is tuned to must change speed alone; 64 nodes of a tree lie in two splits of any length."""

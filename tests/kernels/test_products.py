@@ -134,7 +134,6 @@ def test_is_the_product_of_what_is_unpacked(name: str, dtype: torch.dtype, outpu
     assert (made[:, 5:] == 7).all(), "a row beyond the count was written"
 
 
-@pytest.mark.cpu
 @pytest.mark.parametrize("name", ["nf4 nested 64", "int4 with zeros 64", "int8", "dense", *ROW_TYPES])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_rows_are_alone(name: str, dtype: torch.dtype) -> None:
@@ -145,7 +144,6 @@ def test_rows_are_alone(name: str, dtype: torch.dtype) -> None:
         assert torch.equal(product(x, weight, rows)[:, :rows], alone[:, :rows]), rows
 
 
-@pytest.mark.cpu
 @pytest.mark.parametrize("name", ["nf4 nested 64", "int8", "Q4_K"])
 def test_rows_of_a_prompt_are_alone_in_groups(name: str) -> None:
     """With two splits; and groups after the last row that counts write nothing."""
@@ -165,7 +163,6 @@ def test_rows_of_a_prompt_are_alone_in_groups(name: str) -> None:
     assert (out[:, 2 * PASS_ROWS :] == 7).all()
 
 
-@pytest.mark.cpu
 def test_activated_rows_of_a_prompt_are_alone_in_groups() -> None:
     weight, _ = FORMATS["nf4 nested 64"](256, 256, DTYPES[-1])
     rows = 2 * PASS_ROWS + 5
@@ -175,7 +172,6 @@ def test_activated_rows_of_a_prompt_are_alone_in_groups() -> None:
         assert torch.equal(together[row], activated(x[row:], weight, 1, "silu")[0])
 
 
-@pytest.mark.cpu
 def test_rows_are_alone_on_a_gpu_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """How many splits there are may depend on the GPU, and what a row is among others may not."""
     weight, truth = FORMATS["nf4 nested 64"](64, 2048, DTYPES[0])
@@ -191,7 +187,6 @@ def test_rows_are_alone_on_a_gpu_of_any_size(monkeypatch: pytest.MonkeyPatch) ->
     assert len(seen) > 1, "every GPU splits it alike: nothing was shown"
 
 
-@pytest.mark.cpu
 @pytest.mark.parametrize("name", ["nf4 nested 64", "fp4 32"])
 def test_rows_are_alone_in_wide_programs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """On one multiprocessor, which all programs wait for, however wide."""
@@ -336,7 +331,6 @@ def test_the_product_of_gates_applies_their_activation(
     check_activation(name, activation, inner, inputs, dtype)
 
 
-@pytest.mark.cpu
 @pytest.mark.parametrize("name", ["nf4 nested 64", "int8", "dense"])
 def test_activated_rows_are_alone(name: str) -> None:
     weight, _ = FORMATS[name](160, 256, DTYPES[-1])

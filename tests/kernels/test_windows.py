@@ -77,7 +77,6 @@ def test_a_tree_is_torchs(group: int, dim: int, start: int, rows: int, window: i
     torch.testing.assert_close(reference_attend(*used, start, tree, window=window), theirs)
 
 
-@pytest.mark.cpu
 @each_with_two(
     ("group", "dim", "start", "counts"), (1, 8, 230, (33, 64)), (4, 64, 500, (2, 5, 16)), (2, 256, 250, (3, 9))
 )
@@ -92,7 +91,6 @@ def test_rows_of_a_chain_are_alone(
         assert torch.equal(step.run(start, rows), alone[:rows])
 
 
-@pytest.mark.cpu
 @each_with_two(
     ("group", "dim", "start", "rows"),
     (1, 8, 230, 64),

@@ -39,6 +39,13 @@ class ScriptedSession:
         self.info = info
         self.earlier = Earlier()
         self.cross_chat = CrossChatIndexer(self.earlier, encode)
+        self.takes_turns, self.back_s = True, 0.0
+
+    def save_read(self, stop: Callable[[], bool]) -> None:
+        """There is nothing to save."""
+
+    def forget_read(self) -> None:
+        """There is nothing to forget."""
 
     def count(self, request: Count) -> Counted:
         return Counted(request.id, words(request.messages), self.info.context)

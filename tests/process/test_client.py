@@ -10,11 +10,11 @@ import pytest
 from specchat.engine.hardware.gpu_failure import AGAIN, ONCE_MORE
 from specchat.engine.hardware.gpu_record import FAILURES, VARIABLE, GpuRecord
 from specchat.engine.process.client import EngineClient
-from specchat.engine.protocol.events import Changed, Counted, Event, Failed, Finished, Loaded, Loading, Started, Step
+from specchat.engine.protocol.events import Changed, Event, Failed, Finished, Loaded, Loading, Started, Step
 from specchat.engine.protocol.options import Message, Speculation
 from specchat.engine.protocol.pair import PairSpec
 from specchat.engine.protocol.port import EnginePort
-from specchat.engine.protocol.requests import Cancel, Change, Count, Generate, Load, Shutdown
+from specchat.engine.protocol.requests import Cancel, Change, Generate, Load, Shutdown
 from tests.process.conftest import PAIR, PATIENCE_S, SCRIPTED, ask, gone, over, pid_of, until
 
 
@@ -92,14 +92,6 @@ def test_change_reaches_the_running_reply(loaded: EnginePort) -> None:
     until(loaded, over)
 
 
-def test_a_count_during_a_reply_is_answered_after_it(loaded: EnginePort) -> None:
-    loaded.send(ask("hello"))
-    loaded.send(Count(9, (Message("user", "one two three"),)))
-    *before, counted = until(loaded, lambda event: isinstance(event, Counted))
-    assert any(isinstance(event, Finished) for event in before)
-    assert counted == Counted(9, 3, 1024)
-
-
 @pytest.mark.parametrize(
     ("said", "kind", "words"),
     [
@@ -154,7 +146,6 @@ def test_memory_that_runs_out_at_load_leaves_the_engine_usable(engine: EnginePor
 def test_a_gpu_that_fails_is_told_once_and_a_fresh_engine_loads_the_pair_again(loaded: EnginePort, log: Path) -> None:
     first = pid_of(loaded)
     loaded.send(ask("gpu later", 3))
-    loaded.send(Count(9, (Message("user", "one"),)))
     started, *steps, failed = list(loaded.events(PATIENCE_S))
     assert isinstance(started, Started)
     assert "".join(piece.text for step in steps if isinstance(step, Step) for piece in step.pieces).startswith("Once")

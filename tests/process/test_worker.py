@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 from threading import Timer
@@ -10,11 +11,12 @@ from time import monotonic
 import pytest
 
 from specchat.engine.process import wire
+from specchat.engine.process import worker as process_worker
 from specchat.engine.process.client import EngineClient
 from specchat.engine.process.worker import Worker
-from specchat.engine.protocol.events import Failed, Finished, Loaded, Loading, Started
+from specchat.engine.protocol.events import Counted, Failed, Finished, Loaded, Loading, Started
 from specchat.engine.protocol.options import Message
-from specchat.engine.protocol.requests import Forget, Generate, Load, Remember, Shutdown
+from specchat.engine.protocol.requests import Count, Forget, ForgetRead, Generate, Load, Remember, Shutdown
 from tests.process.conftest import PAIR, PATIENCE_S, SCRIPTED, ask, over, until
 
 COMMAND = [sys.executable, "-c", f"from specchat.engine.process.worker import main; main({SCRIPTED!r}, 'its log')"]
@@ -99,3 +101,84 @@ def test_nothing_is_remembered_before_a_pair_is_loaded(engine: EngineClient) -> 
     engine.send(Load(PAIR))
     seen = until(engine, lambda event: isinstance(event, Loaded | Failed))
     assert isinstance(seen[-1], Loaded)
+
+
+def test_a_count_waits_for_a_pair_and_for_no_reply(engine: EngineClient) -> None:
+    asked = (Message("user", "a fox"),)
+    engine.send(Load(PAIR))
+    engine.send(Count(7, asked))
+    seen = until(engine, lambda event: isinstance(event, Counted | Failed))
+    assert (seen[-1].id, isinstance(seen[-1], Counted)) == (7, True)
+    engine.send(ask("stuck"))
+    until(engine, lambda event: isinstance(event, Started))
+    engine.send(Count(8, asked))
+    assert until(engine, lambda event: isinstance(event, Counted | Finished | Failed))[-1] == Counted(8, 2, 1024)
+
+
+class Reader(Forgetful):
+    """A session that has read texts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.saved = list[bool]()
+        self.forgotten = 0
+
+    def digest(self) -> bool:
+        return False
+
+    def forget(self, _: Forget) -> None: ...
+
+    def save_read(self, stop: Callable[[], bool]) -> None:
+        """Tell whether it had to stop."""
+        self.saved.append(stop())
+
+    def forget_read(self) -> None:
+        self.forgotten += 1
+
+
+@pytest.fixture
+def reader(monkeypatch: pytest.MonkeyPatch) -> tuple[Worker, Reader]:
+    monkeypatch.setattr(process_worker, "REST_S", 0.05)
+    worker = Worker(BytesIO(), BytesIO(), "", "")
+    worker._session = session = Reader()  # type: ignore[assignment]
+    return worker, session
+
+
+def test_read_texts_are_written_where_nothing_is_asked_for_a_while(reader: tuple[Worker, Reader]) -> None:
+    worker, session = reader
+    worker._inbox.put(ask("well"))
+    assert worker._next() == ask("well")
+    assert session.saved == []
+    Timer(0.3, lambda: worker._inbox.put(ask("then"))).start()
+    assert worker._next() == ask("then")
+    assert session.saved == [False]
+
+
+def test_read_texts_are_written_before_another_pair_comes_and_at_the_end(
+    reader: tuple[Worker, Reader], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker, session = reader
+
+    def left() -> None:
+        raise SystemExit
+
+    monkeypatch.setattr(process_worker, "_leave", left)
+    with pytest.raises(SystemExit):
+        worker._route(Shutdown())  # in the middle of a reply
+    worker._waiting = True
+    worker._route(Shutdown())
+    assert session.saved == []
+    with pytest.raises(SystemExit):
+        worker._handle(worker._next())
+    assert session.saved == [False]
+    worker._make_room()
+    assert session.saved == [False, False]
+
+
+def test_a_deleted_chat_leaves_nothing_that_was_read(reader: tuple[Worker, Reader]) -> None:
+    worker, session = reader
+    worker._handle(Forget(None))
+    assert session.forgotten == 0
+    worker._handle(Forget("deleted"))
+    worker._handle(ForgetRead())
+    assert session.forgotten == 2

@@ -171,8 +171,8 @@ def test_a_reply_that_does_not_end_in_time_is_ended(monkeypatch: pytest.MonkeyPa
     routed.start()
     routed.send(Load(LOCAL))
     routed.send(Generate(7, QUESTION))
-    routed.send(Count(8, QUESTION))
     monkeypatch.setattr(engine, "send", lambda _: None)
+    routed.send(Count(8, QUESTION))
     monkeypatch.setattr(engine, "events", lambda _: iter(()))
     with serving() as one:
         routed.send(Load(spec(one.url)))

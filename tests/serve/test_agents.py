@@ -147,7 +147,11 @@ KINDS = {PATHS[0]: (openai, openai_turn), PATHS[1]: (anthropic, anthropic_turn),
 PICTURE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
 SHOWN = [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "x", "content": [PICTURE]}]}]
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
-    (PATHS[1], {**anthropic([]), "messages": SHOWN}, "image"),
+    (
+        PATHS[1],
+        {**anthropic([]), "messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]},
+        "image",
+    ),
     (PATHS[1], {**anthropic([]), "tools": [{"type": "bash_20250124", "name": "bash"}]}, "bash_20250124"),
     (PATHS[0], {**openai([]), "messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "image_url"),
     (PATHS[0], {**openai([]), "tools": openai([])["tools"] * 300}, "2,000"),

@@ -2,15 +2,18 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 import httpx2
 import pytest
 
 from specchat.engine.protocol.events import Finished, Started
 from specchat.engine.protocol.options import Message
+from specchat.engine.protocol.pair import ReadTexts
 from specchat.engine.protocol.requests import Cancel, Generate
 from specchat.serve.errors import ApiError
 from specchat.serve.fields import Chat
+from specchat.serve.metrics import Metrics
 from specchat.serve.openai_chat import ChatRequest
 from specchat.serve.queue import FairQueue
 from tests.fake import FakeEngine
@@ -22,7 +25,7 @@ LONG = " ".join(f"word{number}" for number in range(400))
 
 
 async def test_clients_take_turns() -> None:
-    queue, order = FairQueue(), list[str]()
+    queue, order = FairQueue(at_once=1), list[str]()
 
     async def ask(client: str, number: int) -> None:
         async with queue.turn(client):
@@ -38,7 +41,7 @@ async def test_clients_take_turns() -> None:
 
 
 async def test_a_full_queue_refuses_and_one_that_leaves_makes_room() -> None:
-    queue, release = FairQueue(most=1), asyncio.Event()
+    queue, release = FairQueue(most=1, at_once=1), asyncio.Event()
 
     async def ask() -> None:
         async with queue.turn("a"):
@@ -60,7 +63,7 @@ async def test_a_full_queue_refuses_and_one_that_leaves_makes_room() -> None:
 
 
 async def test_a_turn_that_comes_as_its_client_leaves_goes_to_the_next() -> None:
-    queue, order, release = FairQueue(), list[str](), asyncio.Event()
+    queue, order, release = FairQueue(at_once=1), list[str](), asyncio.Event()
 
     async def ask(name: str) -> None:
         async with queue.turn(name):
@@ -135,3 +138,12 @@ async def test_the_counters_are_those_of_the_replies() -> None:
     at = [float(value) for name, value in counters.items() if "per_pos_total" in name]
     assert sum(at) == sum(each["num_accepted_draft_tokens"] for each in stats)
     assert at == sorted(at, reverse=True)
+
+
+def test_the_page_tells_what_read_texts_take() -> None:
+    metrics = Metrics("demo", FairQueue())
+    for read in (ReadTexts(1000, 500), ReadTexts(300, 70)):
+        metrics.finished(replace(Finished.unbegun(Generate(1, ())), read=read), 0.0)
+    page = metrics.page().decode()
+    for name, size in (("bytes", 300), ("disk_bytes", 70)):
+        assert f'vllm:read_texts_{name}{{model_name="demo"}} {size:.1f}' in page

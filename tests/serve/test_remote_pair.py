@@ -2,9 +2,9 @@
 
 import asyncio
 
-from specchat.engine.protocol.events import Finished, Step
+from specchat.engine.protocol.events import Counted, Failed, Finished, Started, Step
 from specchat.engine.protocol.options import Message, Sampling
-from specchat.engine.protocol.requests import Generate
+from specchat.engine.protocol.requests import Count, Generate
 from specchat.remote.engine import RemoteEngine
 from specchat.remote.server_replies import ServerReplies
 from tests.fake import FakeEngine
@@ -41,6 +41,23 @@ async def test_drafts_are_those_of_the_engine(engine: FakeEngine) -> None:
     assert accepted in page
     assert last.stats.num_accepted_draft_tokens > 0
     assert sum(event.accepted for event in events if isinstance(event, Step)) == last.stats.num_accepted_draft_tokens
+
+
+async def test_a_count_waits_for_no_reply() -> None:
+    remote = RemoteEngine()
+    remote.start()
+    chatting = Chatting(remote)
+    async with serving(FakeEngine((TEXT,), tokens_per_second=5)) as server:
+        await asyncio.to_thread(chatting.load, server.url)
+        chatting.send()
+        await asyncio.to_thread(chatting.until, Started, Failed)
+        remote.send(Count(5, (Message("user", "hi"),)))
+        events = await asyncio.to_thread(chatting.until, Counted, Finished, Failed)
+        assert (type(events[-1]), events[-1].id) == (Counted, 5), events[-1]
+        remote.send(Count(6, (), raw="Once"))
+        events = await asyncio.to_thread(chatting.until, Counted, Finished, Failed)
+        assert (type(events[-1]), events[-1].id) == (Failed, 6), events[-1]
+        remote.close()
 
 
 def test_a_pair_that_is_found_while_the_server_loads_has_its_context() -> None:

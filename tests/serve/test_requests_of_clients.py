@@ -283,11 +283,13 @@ async def test_tokens_of_reasoning_are_counted_and_a_summary_is_the_reasoning() 
                 "use_beam_search": True,
                 "best_of": 2,
                 "echo": True,
+                "suffix": "x",
                 "typical_p": 0.5,
                 "modalities": ["text", "audio"],
             }.items()
         ),
         ("responses", {"prompt": {"id": "x"}}),
+        ("messages", {"n": 2}),
     ],
     ids=str,
 )
@@ -342,3 +344,62 @@ async def test_a_client_that_waits_hears_that_its_request_is_alive(
         if path == "messages":
             assert seen.index("event: ping") < seen.index("message_start") < seen.index("Hello")
         await holding
+
+
+PICTURE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "x"}}
+NAMED = "[image left out: this model reads text alone]"
+
+
+async def test_a_chat_goes_on_after_a_picture_and_one_that_is_asked_about_is_refused(engine: FakeEngine) -> None:
+    """Agents read pictures by tools, and send all of a chat again."""
+    said = {"role": "assistant", "content": "I cannot."}
+    use = {"type": "tool_use", "id": "1", "name": "look", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "1", "content": [{"type": "text", "text": "a.png"}, PICTURE]}
+    chat = [{"role": "user", "content": [PICTURE, {"type": "text", "text": "What is it?"}]}, said, *HI]
+    agent = [*HI, {"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
+    url = {"type": "image_url", "image_url": {"url": "data:x"}}
+    call = {"id": "1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    openai_agent = [
+        *HI,
+        {"role": "assistant", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "1", "content": [url]},
+    ]
+    openai_chat = [{"role": "user", "content": [url]}, said, *HI]
+    item = {"type": "function_call", "call_id": "1", "name": "look", "arguments": "{}"}
+    seen = {"type": "function_call_output", "call_id": "1", "output": [{"type": "input_image", "image_url": "x"}]}
+    async with serving(engine) as server:
+        for messages, where, text in (
+            (chat, 0, f"{NAMED}\nWhat is it?"),
+            (agent, 2, f"a.png\n{NAMED}"),
+        ):
+            body = {"messages": messages, "max_tokens": 9, "tools": ANTHROPIC}
+            assert (await post(server, "messages", body)).status_code == 200
+            assert requested(engine).messages[where].content == text
+        for messages, where in ((openai_chat, 0), (openai_agent, 2)):
+            found = await post(server, "chat/completions", {"messages": messages, "tools": OPENAI})
+            assert (found.status_code, requested(engine).messages[where].content) == (
+                200,
+                NAMED.replace("image", "image_url"),
+            )
+        assert (await post(server, "responses", {"input": [*HI, item, seen]})).status_code == 200
+        assert requested(engine).messages[2].content == NAMED.replace("image", "input_image")
+        for path, messages in (("messages", chat[:1]), ("chat/completions", openai_chat[:1])):
+            found = await post(server, path, {"messages": messages, "max_tokens": 9})
+            assert (found.status_code, "type image" in found.text) == (400, True)
+
+
+async def test_of_allowed_tools_the_model_sees_these_alone(engine: FakeEngine) -> None:
+    other = {**FUNCTION, "name": "write"}
+    allowed = {"mode": "required", "tools": [{"type": "function", "name": "look"}]}
+    nested = {"mode": "auto", "tools": [{"type": "function", "function": {"name": "look"}}]}
+    async with serving(engine) as server:
+        tools: list[Any] = [{"type": "function", **FUNCTION}, {"type": "function", **other}]
+        choice = {"type": "allowed_tools", **allowed}
+        assert (await post(server, "responses", on("responses", tools=tools, tool_choice=choice))).status_code == 200
+        assert [tool.name for tool in requested(engine).tools] == ["look"]
+        assert requested(engine).tool_choice == "required"
+        tools = [*OPENAI, {"type": "function", "function": other}]
+        body = on("chat", tools=tools, tool_choice={"type": "allowed_tools", "allowed_tools": nested})
+        assert (await post(server, "chat/completions", body)).status_code == 200
+        assert [tool.name for tool in requested(engine).tools] == ["look"]
+        assert requested(engine).tool_choice == "auto"

@@ -8,8 +8,10 @@ import openai
 import pytest
 
 from specchat.engine.protocol.options import Grammar, Message, Written
+from specchat.serve.compaction import ASK
 from specchat.serve.errors import ApiError
-from specchat.serve.kept_responses import KeptResponses
+from specchat.serve.kept_responses import KeptResponse, KeptResponses
+from specchat.serve.openai_responses import SUMMARY
 from tests.fake import FakeEngine
 from tests.serve.conftest import serving
 from tests.serve.test_clients import TEXT, requested
@@ -119,14 +121,74 @@ async def test_what_cannot_be_had_is_named(engine: FakeEngine, changes: Any, wor
         assert words in found.json()["error"]["message"]
 
 
+async def test_kept_responses_can_be_read_and_dropped(engine: FakeEngine) -> None:
+    async with serving(engine) as server, openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="x") as client:
+        asked: list[Any] = [{"role": "user", "content": "hi"}, {"type": "message", "role": "user", "content": "there"}]
+        made = await client.responses.create(model="demo", input=asked)
+        again = await client.responses.retrieve(made.id)
+        assert (again.output_text, again.usage, again.id) == (made.output_text, made.usage, made.id)
+        items = [item async for item in client.responses.input_items.list(made.id)]
+        assert [item.content[0].text for item in items] == ["there", "hi"]
+        assert len({item.id for item in items}) == 2
+        in_order = [item async for item in client.responses.input_items.list(made.id, order="asc")]
+        assert in_order == items[::-1]
+        async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="other") as stranger:
+            with pytest.raises(openai.NotFoundError, match="not kept"):
+                await stranger.responses.retrieve(made.id)
+        with pytest.raises(openai.BadRequestError, match="stream"):
+            await client.responses.retrieve(made.id, stream=True)
+        await client.responses.delete(made.id)
+        for gone in (client.responses.retrieve(made.id), client.responses.delete(made.id)):
+            with pytest.raises(openai.NotFoundError, match="not kept"):
+                await gone
+        text = await client.responses.create(model="demo", input="hi")
+        assert [item.content[0].text async for item in client.responses.input_items.list(text.id)] == ["hi"]
+        counted = await client.responses.input_tokens.count(model="demo", input="hi there", instructions="Be brief.")
+        assert (counted.object, counted.input_tokens) == ("response.input_tokens", 5)
+
+
+def kept_one(name: str, text: str) -> KeptResponse:
+    return KeptResponse((Message("user", text),), {"id": name}, [])
+
+
 def test_the_oldest_chats_go_first_and_a_client_has_its_own() -> None:
     kept = KeptResponses(most=2, characters=1000)
     for name in ("a", "b", "c"):
-        kept.keep("me", name, (Message("user", name),))
-    assert [message.content for message in kept.get("me", "b")] == ["b"]
+        kept.keep("me", kept_one(name, name))
+    assert [message.content for message in kept.get("me", "b").messages] == ["b"]
     for client, name in (("me", "a"), ("you", "b")):
         with pytest.raises(ApiError):
             kept.get(client, name)
-    kept.keep("me", "long", (Message("user", "x" * 2000),))
+    kept.keep("me", kept_one("long", "x" * 2000))
     with pytest.raises(ApiError):
         kept.get("me", "b")
+
+
+async def test_a_chat_is_compacted_to_a_summary_that_stands_for_it() -> None:
+    engine = FakeEngine((Written.of([("Hm.", True), ("They look for ä.", False)]), "Found."))
+    chat: list[Any] = [
+        {"role": "user", "content": "Look."},
+        {"type": "function_call", "call_id": "1", "name": "look", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "1", "output": "nothing"},
+        {"role": "assistant", "content": "Nothing."},
+    ]
+    async with serving(engine) as server, openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="x") as client:
+        compacted = await client.responses.compact(model="demo", input=chat, instructions="Be brief.")
+        request = requested(engine)
+        assert (request.messages[0], request.messages[-2]) == (
+            Message("system", "Be brief."),
+            Message("assistant", "Nothing."),
+        )
+        assert (request.messages[-1].content, request.tools) == (ASK, ())
+        kept, item = compacted.output
+        assert (compacted.object, item.type, kept.content[0].text) == ("response.compaction", "compaction", "Look.")
+        assert compacted.usage.output_tokens > 0
+        again: list[Any] = [
+            *(one.model_dump(exclude_none=True, warnings=False) for one in compacted.output),
+            {"role": "user", "content": "Go on."},
+        ]
+        await client.responses.create(model="demo", input=again)
+        said = [message.content for message in requested(engine).messages]
+        assert said == ["Look.", f"{SUMMARY}They look for ä.", "Go on."]
+        with pytest.raises(openai.BadRequestError, match="not one of specchat"):
+            await client.responses.create(model="demo", input=[{"type": "compaction", "encrypted_content": "gAAA!"}])

@@ -235,8 +235,7 @@ async def test_calls_that_cannot_be_followed_come_whole() -> None:
         ({"tools": [{"description": "x"}]}, "tools.0.name"),
         ({"tool_choice": {"type": "tool", "name": "other"}, "tools": ANTHROPIC}, "no tool other"),
         ({"tool_choice": {"type": "sometimes"}}, "tool_choice.type"),
-        ({"messages": [{"role": "user", "content": [
-            {"type": "tool_result", "tool_use_id": "1", "content": [{"type": "image", "source": {}}]}]}]}, "image"),
+        ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, "image"),
         ({"messages": [{"role": "user", "content": [{"type": "document"}]}]}, "document"),
     ],
 )  # fmt: skip

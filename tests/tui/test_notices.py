@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from conftest import CATALOG, LAUNCH, ask, loaded, make_app, screen_text, wait_until
 from test_chat import LONG, being_answered, status
+from textual.events import AppBlur
 from textual.widgets._toast import Toast
 
 from specchat.engine.protocol.events import AwaitingClient
@@ -12,6 +13,7 @@ from specchat.engine.protocol.pair import DraftFacts
 from specchat.service.settings import Preferences
 from specchat.tui import notice
 from specchat.tui.actions.models import use_pair
+from specchat.tui.app import SpecchatApp
 from tests.fake import INFO, FakeEngine
 from tests.parts import changed
 
@@ -131,3 +133,24 @@ async def test_a_draft_that_is_too_short_for_a_chat_is_told_once() -> None:
         app.chat.say("")
         await ask(app, pilot, "more")
         assert "the draft model holds" not in status(app)
+
+
+@pytest.mark.parametrize("away", [True, False])
+async def test_a_reply_that_ends_is_told_outside_where_one_looks_elsewhere(
+    away: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = list[str]()
+    monkeypatch.setattr(SpecchatApp, "_write_codes", lambda _, codes: told.append(codes))
+    launch = changed(LAUNCH, config=changed(LAUNCH.config, notify="bell"))
+    async with being_answered(LONG, (100, 24), 30, "word20", launch) as (app, pilot, clock):
+        if away:
+            app.post_message(AppBlur())
+            await wait_until(pilot, lambda: not app.app_focus)
+        assert told == []
+        clock.now = 9999
+        await wait_until(pilot, lambda: app.session.reply is None)
+        if away:
+            await wait_until(pilot, lambda: told == ["\a"])
+        else:
+            await pilot.pause()
+            assert told == []

@@ -9,7 +9,7 @@ from conftest import CATALOG, LAUNCH
 from specchat.chat.store import Store
 from specchat.engine.protocol.events import Finished, FinishReason, Started
 from specchat.engine.protocol.options import ContextPolicy, Limits, Speculation
-from specchat.engine.protocol.pair import DraftFacts, PairServer, StrategyStatus
+from specchat.engine.protocol.pair import DraftFacts, PairServer, ReadTexts, StrategyStatus
 from specchat.engine.protocol.stats import Stats
 from specchat.service.dispatch import Update
 from specchat.tui.actions.table import ACTIONS
@@ -43,6 +43,19 @@ def test_what_a_pair_does_not_get_is_said_when_it_is_loaded() -> None:
     assert ("draft", "1.0 M parameters, proposes 512 of 3,072 tokens") in about(
         replace(INFO, draft=DraftFacts(1_000_000, tokens=512))
     )
+
+
+@pytest.mark.parametrize(
+    ("read", "words"),
+    [
+        (ReadTexts(), ["keep_read is 0"]),
+        (ReadTexts(2 << 30), ["up to 2.0 GiB of main memory", "none are on disk"]),
+        (ReadTexts(2 << 30, 4 << 30, "/there"), ["up to 4.0 GiB in /there, with the words of chats", "engine forget"]),
+    ],
+)
+def test_where_read_texts_are_is_said(read: ReadTexts, words: list[str]) -> None:
+    told = dict(about(replace(INFO, load=replace(INFO.load, read=read))))["read texts"]
+    assert all(word in told for word in words)
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from specchat.engine.cpu.threads.tuning import ByRows
 from specchat.engine.hardware.threads import CORES
 from specchat.engine.memory.vectors import brief, filled, head_places, workers
 from specchat.engine.model.cache import KVCache
+from specchat.engine.model.copies import Tail
 from specchat.engine.model.decoder import NOTHING, AuxHiddenStates, CachedDecoder, ChainParameters, PassRows, Skip
 from specchat.engine.model.norm import RMSNorm, capped
 from specchat.engine.model.rope import turned
@@ -180,6 +181,11 @@ class CpuDecoder(CachedDecoder):
         """Hold positions start, ..., end - 1 in `layers`, and what they go on from."""
         if self.cache.slide(start, end, layers.start, layers.stop):
             self._layers.begin_at(self.cache.bases)
+
+    def resume(self, token_ids: Sequence[int], held: int, tail: Tail | None) -> None:
+        super().resume(token_ids, held, tail)
+        self._space.keep_tokens(token_ids, 0, None)
+        self._layers.begin_at(self.cache.bases)
 
     def run_and_record(self, x: Tensor, layers: range, rows: PassRows, skip: Skip = NOTHING) -> Tensor:
         # One pass keeps hidden states on its way.

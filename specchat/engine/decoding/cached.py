@@ -112,6 +112,14 @@ class TakesCheckpoints(LossyCache, Protocol):
         ...
 
 
+class HoldsTexts(Protocol):
+    """A holder of what a cache held of other texts."""
+
+    def turn(self, wanted: Sequence[int]) -> None:
+        """Give the cache as much of the text `wanted` as is held, and take what it would lose."""
+        ...
+
+
 class DraftsBlocks(Protocol):
     """A model that drafts a block in one pass."""
 
@@ -133,6 +141,8 @@ class CachedModel(Generic[M]):
         self.read_again = 2
         """Tokens at the end of a text that its first pass over a draft reads, known or not."""
         self.tokens: list[int] = []
+        self.shelf: HoldsTexts | None = None
+        """Has what the cache held of other texts."""
         self._checkpoint_at = -1
         """Position at which a checkpoint is due; -1 for none."""
 
@@ -144,7 +154,9 @@ class CachedModel(Generic[M]):
         return reused
 
     def rewind(self, prompt: Sequence[int]) -> int:
-        """Roll back to the prefix shared with `prompt`, if the cache can; return the number of tokens it holds."""
+        """Go back to the longest prefix of `prompt` that the cache or the shelf has; return its tokens."""
+        if self.shelf is not None:
+            self.shelf.turn(prompt[:-1])
         shared = shared_prefix(self.tokens, prompt[:-1])
         if (model := self._lossy) is not None:
             recurrent = isinstance(model, TakesCheckpoints) and model.recurrent

@@ -79,11 +79,11 @@ class HostExecutor:
         self, models: Mapping[Role, CachedModel[HostModel]], guard: Guard | None = None, trees: bool = True
     ) -> None:
         """Create an executor; `guard` is for a target with size-dependent logits, `trees` if it supports trees."""
-        self._target = models["target"].model
+        self.target = models["target"].model
         self._guard, self._trees = guard, trees
         self.costs = StepCosts(Waiting().clock)
         self.policies = LengthPolicies(self.costs)
-        self.loops = HostLoops(models, self._target.vocab, self.policies)
+        self.loops = HostLoops(models, self.target.vocab, self.policies)
         self._top: int | None = None
         """Tokens of a place whose log-probabilities are wanted; None for none at all."""
 
@@ -128,7 +128,7 @@ class HostExecutor:
         rows = logits.numpy().argmax(-1).tolist() if likeliest else ()
         judged = judge(logits, draft, position, loops.sampler, loops.history, loops.acceptance)
         if branched:
-            self._target.keep(judged.path, position)
+            self.target.keep(judged.path, position)
         tokens = [*(draft.tokens[node - 1] for node in judged.path), judged.token]
         end = next((i for i, token in enumerate(tokens) if token in loops.ends), len(tokens))
         tokens = tokens[: end + 1]
@@ -156,7 +156,7 @@ class HostExecutor:
 
     def _logits(self, fed: Sequence[int], layout: Layout | None, drafting: HostDraft) -> Tensor:
         """Return logits float32 [len(fed), vocab] of the pending token and the draft."""
-        start, begun, target = len(self.loops.token_ids) - 1, len(drafting.early), self._target
+        start, begun, target = len(self.loops.token_ids) - 1, len(drafting.early), self.target
         if not isinstance(target, CachedDecoder):
             return target.logits(target.forward(fed, start, layout=layout))
         if not begun:

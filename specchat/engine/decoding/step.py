@@ -48,6 +48,7 @@ class Decoding:
         self.committed = list(prompt)
         self._executor = executor
         self._target = target
+        self._rules, self._prompt = rules, len(prompt)
         self._eos = frozenset(rules.eos)
         self._under_way: StepPlan | None = None
         self._probe, self._greedy, self._constraint = probe, rules.sampling.greedy, rules.constraint
@@ -116,6 +117,13 @@ class Decoding:
             self._under_way = None
             self._executor.outcome()
             self._executor.rewind(self.committed)
+
+    def resume(self) -> None:
+        """Go on after another reply used the models: read what their caches lost of this one's text."""
+        self._target.begin(self.committed)
+        written = len(self.committed) - self._prompt
+        self._executor.begin(self._rules._replace(begun=self._rules.begun + written), self.committed)
+        self._executor.costs.begin()
 
     def _start(self, plan: StepPlan) -> None:
         self._executor.start(plan.acceptance)

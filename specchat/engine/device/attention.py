@@ -97,6 +97,11 @@ class KvCaches:
         gone = any(furthest - entries > max(0, length + 1 - window) for entries, window in self._rings)
         return 0 if gone else length
 
+    def parts(self, rings: bool) -> list[Tensor]:
+        """Entries of `rings`, or those of layers that have all positions: views [any, held, values], scales too."""
+        held = (*self.by_shape.items(), *self._scales.items())
+        return [part.flatten(0, 2) for shape, part in held if (shape.held < self.capacity) == rings]
+
     def keep(self, state: VerifyState, places: Tensor | None) -> None:
         """After `commit`, move the KV entries of the accepted nodes together (`kernels.keep`)."""
         for keys, values in (*self.by_shape.values(), *self._scales.values()):

@@ -9,9 +9,11 @@ from torch.nn.functional import embedding
 
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.graphs import Graphs, current
+from specchat.engine.device.recurrent import reachable
 from specchat.engine.device.skips import SkipFlags
 from specchat.engine.formats.quantise import by_rows, dequantised
 from specchat.engine.kernels.gpu_shapes import PASS_ROWS, PROMPT_ROWS, VERIFY_ROWS
+from specchat.engine.model.copies import CacheEntries, CopiedCache, Tail
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.norm import RMSNorm, unscaled
 
@@ -19,7 +21,7 @@ PADDED_ROWS = (1, 2, 4, 8, VERIFY_ROWS, PASS_ROWS)
 """Rows of passes, each captured and compiled for itself; rows after the tokens count for nothing."""
 
 
-class DeviceModel:
+class DeviceModel(CopiedCache):
     """Host side of a `DeviceDecoder`: tokens and positions go in through static buffers."""
 
     block = PROMPT_ROWS
@@ -137,10 +139,43 @@ class DeviceModel:
         """
         self._furthest = max(self._furthest, held)
         states = self.decoder.recurrent
-        found = self.decoder.caches.reusable(length, self._furthest + 2 * PASS_ROWS)
+        found = self._unslid(length, self._furthest)
         found = found if states is None else states.set_back(found)
         self._furthest = self._furthest if found else 0
         return found
+
+    def _unslid(self, length: int, furthest: int) -> int:
+        return self.decoder.caches.reusable(length, furthest + 2 * PASS_ROWS)
+
+    def entries(self) -> CacheEntries:
+        states = self.decoder.states
+        return CacheEntries([*self.decoder.caches.parts(rings=False), *([] if states is None else [states.entries])])
+
+    def tail(self, held: int) -> Tail | None:
+        rings, states = self.decoder.caches.parts(rings=True), self.decoder.recurrent
+        if not rings and states is None:
+            return None
+        numbers = () if states is None else (states.base, *states.checkpoints[-1:])
+        return Tail([*rings, *([] if states is None else states.tail())], (max(self._furthest, held), *numbers))
+
+    def reach(self, length: int, held: int, tail: Tail | None) -> int:
+        states = self.decoder.recurrent
+        if tail is None:
+            furthest, marks = max(self._furthest, held), () if states is None else (states.base, *states.checkpoints)
+        else:
+            furthest, marks = tail.numbers[0], tail.numbers[1:]
+        found = self._unslid(length, furthest)
+        return reachable(found, marks[0], marks[1:]) if marks else found
+
+    def resume(self, token_ids: Sequence[int], held: int, tail: Tail | None) -> None:
+        if tail is None:
+            return
+        rings, states = self.decoder.caches.parts(rings=True), self.decoder.recurrent
+        self._furthest = tail.numbers[0]
+        for ring, part in zip(rings, tail.tensors, strict=False):
+            ring.copy_(part)
+        if states is not None:
+            states.resume(tail.tensors[len(rings) :], tail.numbers[2:])
 
     def checkpoint(self) -> None:
         """Let texts go on from where the last `write` began, even if they are rolled back there much later."""

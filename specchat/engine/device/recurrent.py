@@ -1,5 +1,6 @@
 """Recurrent states of a model on the device, in static buffers, and their checkpoints in main memory."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -33,6 +34,11 @@ class StatesCheckpoint(NamedTuple):
 
     states: Tensor
     inputs: Tensor
+
+
+def reachable(length: int, base: int, checkpoints: Sequence[int]) -> int:
+    """The most tokens, up to `length`, that states from position `base` on or at `checkpoints` allow."""
+    return length if length >= base else max((at for at in checkpoints if at <= length), default=0)
 
 
 class Recurrent:
@@ -128,17 +134,39 @@ class Recurrent:
         """After `commit`, move the entries of the accepted nodes together, as `DeviceDecoder.keep`."""
         keep_entries(self.entries, state, places)
 
+    @property
+    def base(self) -> int:
+        """The first position that a text can go on from without a checkpoint. Waits for the device."""
+        return int(self.positions.select(-1, BASE).max())
+
+    @property
+    def checkpoints(self) -> tuple[int, ...]:
+        """Positions of the checkpoints."""
+        return tuple(self._checkpoints)
+
     def set_back(self, length: int) -> int:
         """Go on from the first `length` tokens, or from as many fewer as the states allow; return how many.
 
         Waits for the device.
         """
-        if length < max(self.positions.select(-1, BASE).flatten().tolist()):
-            length = max((at for at in self._checkpoints if at <= length), default=0)
+        if length < (base := self.base):
+            length = reachable(length, base, self.checkpoints)
             if length:
                 self._restore(length, self._checkpoints[length])
         self._checkpoints = {at: one for at, one in self._checkpoints.items() if at <= length}
         return length
+
+    def tail(self) -> list[Tensor]:
+        """States, their positions, the log and the newest checkpoint, views."""
+        newest = list(self._checkpoints.values())[-1:]
+        return [self.states[:, BASE], self.positions, self.entries, *(part for one in newest for part in one)]
+
+    def resume(self, tail: Sequence[Tensor], checkpoints: Sequence[int]) -> None:
+        """Take over such a tail, with the positions of its checkpoints."""
+        for into, part in zip((self.states[:, BASE], self.positions, self.entries), tail, strict=False):
+            into.copy_(part)
+        self.positions.select(-1, TIP).fill_(NOWHERE)
+        self._checkpoints = {at: StatesCheckpoint(tail[3].clone(), tail[4].clone()) for at in checkpoints}
 
     def _restore(self, at: int, checkpoint: StatesCheckpoint) -> None:
         self.states[:, BASE].copy_(checkpoint.states)

@@ -40,6 +40,11 @@ class States:
         nodes = torch.where(state.kept[:rows] < 0, places, state.kept[:rows])
         self._kept.index_copy_(1, start + places, self._kept.index_select(1, start + nodes))
 
+    @property
+    def entries(self) -> Tensor:
+        """All states, by position in the second place."""
+        return self._kept
+
     def at(self, layer: int, first: int, last: int) -> Tensor:
         """Return the states float32 [last - first, hidden] at first, ..., last - 1; later passes may change them."""
         return self._kept[self.layers.index(layer), first:last].float()

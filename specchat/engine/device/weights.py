@@ -8,10 +8,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from specchat.engine.device.page_locked import page_locked, values_in_main
 from specchat.engine.formats.layout import Blocks, Joined, Plain, Weight, WordBlocks, mapped, tensors_of, values_of
 from specchat.engine.formats.quantise import by_experts, by_exponents, by_rows, quantise
 from specchat.engine.formats.words import in_words
+from specchat.engine.hardware.page_locked import page_locked, values_in_main
 from specchat.engine.kernels.gpu_shapes import joined_scores
 from specchat.engine.protocol.pair import Quant
 from specchat.engine.recipe import Layer, Matrix, Norm, Recipe

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from specchat.engine.device.decoder import DeviceDecoder
-from specchat.engine.device.page_locked import page_locked
 from specchat.engine.device.weights import load
 from specchat.engine.formats.layout import values_of
 from specchat.engine.gpu_checks import place
 from specchat.engine.gpu_checks.notes import Notes
+from specchat.engine.hardware.page_locked import page_locked
 from specchat.engine.heads.files import FoundHeads, HeadFiles
 from specchat.engine.protocol.options import Acceptance, Sampling
 from specchat.engine.protocol.pair import Quant

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from specchat.engine.device.head_experts import mixed
-from specchat.engine.device.page_locked import values_in_main
 from specchat.engine.formats.gguf import TYPES
 from specchat.engine.formats.layout import Joined, Weight
 from specchat.engine.formats.quantise import dequantised
@@ -15,6 +14,7 @@ from specchat.engine.gpu_checks import place
 from specchat.engine.gpu_checks.kernels import ROUNDING
 from specchat.engine.gpu_checks.notes import Notes
 from specchat.engine.gpu_checks.rows import COMPANY, compare
+from specchat.engine.hardware.page_locked import values_in_main
 from specchat.engine.kernels.activation import reference_gate_mul
 from specchat.engine.kernels.pairs import allocated
 from specchat.engine.kernels.products import multiply, splits

@@ -8,12 +8,12 @@ from torch import Tensor
 from specchat.engine.decoding.acceptance import judge as host_judge
 from specchat.engine.decoding.draft import Draft
 from specchat.engine.decoding.sampler import History, Sampler
-from specchat.engine.device.page_locked import page_locked
 from specchat.engine.formats.layout import EightBit, Joined, Weight
 from specchat.engine.formats.quantise import dequantised
 from specchat.engine.gpu_checks import drafts, layers, place
 from specchat.engine.gpu_checks.drafts import PROMPT
 from specchat.engine.gpu_checks.notes import Notes
+from specchat.engine.hardware.page_locked import page_locked
 from specchat.engine.kernels import attention
 from specchat.engine.kernels.activation import Activation, Curve, gate_mul, reference_gate_mul
 from specchat.engine.kernels.choose import choose, judge

@@ -23,6 +23,7 @@ from specchat.engine.heads.layer import BlockLayer
 from specchat.engine.heads.rows import HeadRows, chain
 from specchat.engine.heads.target import DraftHead, Embedding, Scores, Target
 from specchat.engine.heads.tensors import fits_target
+from specchat.engine.model.copies import CacheEntries, CopiedCache
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.tree_layout import Layout
 from specchat.engine.recipe import Matrix, Norm
@@ -38,7 +39,7 @@ ENCODER = "encoder.fc", "encoder.output_norm_enc"
 """transformers' names of the first product and the norm after it (Muse's assistant)."""
 
 
-class DFlashHead(DraftHead):
+class DFlashHead(DraftHead, CopiedCache):
     """DFlash head. Keys: "fc.weight", "hidden_norm.weight", "layers.i.*", "norm.weight", and "embed_tokens.weight" and
     "lm_head.weight" unless they are the target's; with "lm_head.weight" optionally "d2t" and "t2d" as in EAGLE-3."""
 
@@ -162,6 +163,9 @@ class DFlashHead(DraftHead):
         self._base = self._keep("base", self._scores(self._rows[:wanted]))
         """Their logits before any correction, float32 [wanted, vocab]."""
         return block
+
+    def entries(self) -> CacheEntries:
+        return CacheEntries([part for layer in self._layers for part in layer.entries])
 
     def memory(self) -> int:
         return super().memory() + sum(layer.memory() for layer in self._layers)

@@ -16,13 +16,14 @@ from specchat.engine.heads.recipe import HeadRecipe
 from specchat.engine.heads.rows import HeadRows, chain, nodes
 from specchat.engine.heads.target import DraftHead, Embedding, Target
 from specchat.engine.memory.vectors import LANES
+from specchat.engine.model.copies import CacheEntries, CopiedCache
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout
 from specchat.engine.recipe import Layer
 from specchat.engine.weights.weights import Weights
 
 
-class FeatureHead(DraftHead):
+class FeatureHead(DraftHead, CopiedCache):
     """A head that feeds features and tokens to its layers."""
 
     _embedding: Embedding | None = None
@@ -115,6 +116,9 @@ class FeatureHead(DraftHead):
         hidden, after = self.run(tokens, torch.stack(before), at)
         self._nodes += after
         return hidden
+
+    def entries(self) -> CacheEntries:
+        return CacheEntries([part for layer in self._layers for part in layer.entries], shift=1)
 
     def memory(self) -> int:
         return super().memory() + sum(layer.memory() for layer in self._layers) + self._made.nbytes

@@ -85,6 +85,11 @@ class HeadLayer:
         context = Context(rows.rotation(self._rotations), entries, attend=rows.attend)
         return LayerRows(x, self._tensors, context, mix=rows.mix)
 
+    @property
+    def entries(self) -> tuple[Tensor, Tensor]:
+        """The cache's keys and values, [kv_heads, slots, head_dim]."""
+        return self._cache
+
     def memory(self) -> int:
         """Bytes of the cache and of weights copied for the compiled function."""
         return sum(one.nbytes for one in self._cache) + (0 if self.compiled is None else self.compiled.memory())

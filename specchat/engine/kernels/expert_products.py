@@ -3,7 +3,7 @@
 Parts of unlike storage are such a matrix each.
 
 A tile is some rows of one expert, which meet its weights as the rows of a pass meet any matrix (`products.py`). Values
-of the weights may lie in main memory that the device reads (`device.page_locked`); scales and biases do not.
+of the weights may lie in main memory that the device reads (`hardware.page_locked`); scales and biases do not.
 """
 
 from dataclasses import replace

@@ -7,9 +7,9 @@ from dataclasses import replace
 import torch
 
 from specchat.engine.cpu import compiled
-from specchat.engine.device import page_locked
 from specchat.engine.errors import EngineError
 from specchat.engine.gpu_checks import card
+from specchat.engine.hardware import page_locked
 from specchat.engine.hardware.accelerator import Accelerator, find_accelerator
 from specchat.engine.hardware.gpu import CHOSEN, Gpu
 from specchat.engine.hardware.gpu_failure import REPORT, UNTIL, GpuLost, first_line
@@ -34,10 +34,13 @@ def placed(pair: PairSpec, target: Checkpoint, draft: Checkpoint | None, bar: Ba
         KernelsUnsupported: the kernels do not run on the GPU, and torch does.
         GpuLost: the GPU failed.
     """
-    context = context_of(target.config, pair.context)
     threads = CORES if compiled.likely_available() else 0
     machine = devices.this_machine(pair)
     _check_gpu_runs(pair, machine, target.config)
+    if pair.long_context:
+        context = devices.longest_context(pair, target, draft, machine, threads)
+    else:
+        context = context_of(target.config, pair.context)
     placement = place(pair, target, draft, context, machine, threads)
     if placement.plan.target.place == "cuda" and torch.cuda.is_available():
         _check_kernels(pair, bar)

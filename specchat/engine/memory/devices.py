@@ -1,5 +1,6 @@
 """Placement of a pair's models on devices, decided before anything is loaded."""
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -12,10 +13,13 @@ from specchat.engine.hardware.gpu import Gpu, find_gpu
 from specchat.engine.kernels.gpu_shapes import PROCESSORS
 from specchat.engine.memory.gpu_need import unsupported
 from specchat.engine.memory.need import Model, Place, quantised
-from specchat.engine.memory.plan import Plan, check_fits, drafting, fits, making_room, plan
+from specchat.engine.memory.plan import LEAST_CONTEXT, Plan, check_fits, context_of, drafting, fits, making_room, plan
 from specchat.engine.protocol.pair import Device, ModelSource, PairSpec
 from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.engine.weights.weights import left_dense
+
+HELD_BACK = 0.1
+"""Fraction of the free memory that a context as long as possible leaves to trained heads and other programs."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,11 @@ class Machine:
     @property
     def available(self) -> Mapping[Place, int | None]:
         return {"cuda": self.gpu.free if isinstance(self.gpu, Gpu) else 0, "cpu": self.free}
+
+    def less(self, fraction: float) -> "Machine":
+        """The machine without a fraction of what is free."""
+        gpu = self.gpu if isinstance(self.gpu, str) else replace(self.gpu, free=int((1 - fraction) * self.gpu.free))
+        return replace(self, gpu=gpu, free=None if self.free is None else int((1 - fraction) * self.free))
 
 
 @dataclass(frozen=True)
@@ -118,6 +127,28 @@ def place(
         note = machine.gpu.note
     fallback = laid_out("cpu") if wanted == "auto" and chosen.target.place == "cuda" and not requested else None
     return Placement(chosen, note, fallback if fallback and fits(fallback, machine.available) else None)
+
+
+def longest_context(
+    pair: PairSpec, target: Checkpoint, draft: Checkpoint | None, machine: Machine, threads: int = 0
+) -> int:
+    """The longest context, up to the model's own, with which a pair fits where it runs with the default one.
+
+    Raises:
+        EngineError: it does not fit with the default either.
+    """
+    usual = place(pair, target, draft, context_of(target.config, None), machine, threads).plan
+    contexts = range(usual.context, target.config.context + 1, LEAST_CONTEXT)
+    machine = machine.less(HELD_BACK)
+
+    def too_long(context: int) -> bool:
+        try:
+            found = place(pair, target, draft, context, machine, threads).plan
+        except EngineError:
+            return True
+        return (found.on_gpu, found.target.experts_in_main) != (usual.on_gpu, usual.target.experts_in_main)
+
+    return contexts[max(0, bisect_left(contexts, True, key=too_long) - 1)]
 
 
 def _placed(device: Device, otherwise: Place) -> Place:

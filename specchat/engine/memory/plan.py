@@ -60,6 +60,11 @@ class Plan:
     def models(self) -> tuple[Model, ...]:
         return (self.target, self.draft) if self.draft else (self.target,)
 
+    @property
+    def on_gpu(self) -> int:
+        """Models on a GPU."""
+        return sum(model.place == "cuda" for model in self.models)
+
     def need(self, place: Place) -> Need:
         """Memory of all models on `place`."""
         needs = [need(model, self.context, self.processors) for model in self.models if model.place == place]

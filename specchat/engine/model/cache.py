@@ -1,6 +1,7 @@
 """Caches of all layers: static buffers; the writer tracks which entries are valid."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 
@@ -9,8 +10,17 @@ from specchat.engine.memory.host_need import CACHE_BLOCK
 from specchat.engine.memory.state_need import CHECKPOINTS
 from specchat.engine.memory.vectors import LANES
 from specchat.engine.model import kv_entries
-from specchat.engine.model.state_log import NOWHERE, StateCheckpoint, StateLog
+from specchat.engine.model.copies import Tail
+from specchat.engine.model.state_log import BASE, NOWHERE, StateCheckpoint, StateLog
 from specchat.engine.recipe import Delta, Recipe
+
+
+class CacheMarks(NamedTuple):
+    """First positions of what windows hold, by layer, and of recurrent states, and positions of their checkpoints."""
+
+    bases: tuple[int, ...]
+    states: tuple[int, ...]
+    checkpoints: tuple[int, ...]
 
 
 class KVCache:
@@ -111,12 +121,59 @@ class KVCache:
 
         return put_back
 
-    def reusable(self, length: int) -> int:
-        """The most tokens, up to `length`, after which a text may go on from what the cache holds."""
-        if any(length < log.base for log in self._recurrent.values()):
-            length = max((at for at in self._checkpoints if at <= length), default=0)
-        gone = any(self.bases[index] > max(0, length - window + 1) for index, window in self._windows.items())
+    def reusable(self, length: int, marks: CacheMarks | None = None) -> int:
+        """The most tokens, up to `length`, after which a text may go on from what the cache holds, or a tail."""
+        bases, states, checkpoints = marks or self._marks()
+        if any(length < base for base in states):
+            length = max((at for at in checkpoints if at <= length), default=0)
+        gone = any(bases[index] > max(0, length - window + 1) for index, window in self._windows.items())
         return 0 if gone else length
+
+    def _marks(self) -> CacheMarks:
+        return CacheMarks(
+            tuple(self.bases), tuple(log.base for log in self._recurrent.values()), tuple(self._checkpoints)
+        )
+
+    @property
+    def entries(self) -> list[torch.Tensor]:
+        """Keys and values of the layers that have those of all positions, [kv_heads, positions, row]."""
+        of_layers = [i for i in range(len(self.keys)) if self._owns(i) and i not in {*self._windows, *self._recurrent}]
+        return [part[index] for index in of_layers for part in (self.keys, self.values)]
+
+    def tail(self, held: int) -> Tail | None:
+        """Windows, states and the newest checkpoint, for a text of `held` tokens; None for a model without."""
+        if not self._windows and not self._recurrent:
+            return None
+        bases, states, checkpoints = self._marks()
+        at = checkpoints[-1:]
+        taken = [self._checkpoints[one][index] for one in at for index in self._recurrent]
+        logs = [part for log in self._recurrent.values() for part in (log.states[BASE], log.entries)]
+        tensors = *self._sliding(held), *logs, *(part for one in taken for part in one)
+        return Tail(tensors, (*bases, *states, *at))
+
+    def marks(self, tail: Tail) -> CacheMarks:
+        """The marks of a tail."""
+        layers, states = len(self.bases), len(self._recurrent)
+        numbers = tail.numbers
+        return CacheMarks(numbers[:layers], numbers[layers : layers + states], numbers[layers + states :])
+
+    def resume(self, held: int, tail: Tail) -> None:
+        """Take over the tail of a text of `held` tokens."""
+        bases, states, checkpoints = self.marks(tail)
+        self.bases[:], tensors = bases, iter(tail.tensors)
+        for part in self._sliding(held):
+            part.copy_(next(tensors))
+        for log, base in zip(self._recurrent.values(), states, strict=True):
+            log.resume(base, next(tensors), next(tensors))
+        self._checkpoints = {
+            at: {index: StateCheckpoint(next(tensors).clone(), next(tensors).clone()) for index in self._recurrent}
+            for at in checkpoints
+        }
+
+    def _sliding(self, held: int) -> list[torch.Tensor]:
+        """Keys and values that layers with windows hold of a text of `held` tokens, views."""
+        own = [(index, max(0, held - self.bases[index])) for index in self._windows if self._owns(index)]
+        return [part[index][:, :last] for index, last in own for part in (self.keys, self.values)]
 
     def memory(self) -> int:
         """Bytes held."""

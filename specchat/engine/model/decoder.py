@@ -1,6 +1,6 @@
 """The base of the native decoders on the processor: compiled, and the reference."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from specchat.engine.memory.vectors import whole_vectors
 from specchat.engine.model.cache import KVCache
+from specchat.engine.model.copies import CacheEntries, CopiedCache, Tail
 from specchat.engine.model.rows import PREFILL_ROWS
 from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout
 from specchat.engine.weights.config import ModelConfig
@@ -98,7 +99,7 @@ class PassRows(NamedTuple):
     layout: Layout | None = None
 
 
-class CachedDecoder(ABC):
+class CachedDecoder(CopiedCache):
     """A loaded model on the processor with its KV cache; subclasses run the passes."""
 
     config: ModelConfig
@@ -222,6 +223,19 @@ class CachedDecoder(ABC):
     def reusable(self, length: int, _: int) -> int:
         """The most tokens, up to `length`, after which a text may go on from what the cache holds."""
         return self.cache.reusable(length)
+
+    def entries(self) -> CacheEntries:
+        return CacheEntries([*self.cache.entries, *([] if self.aux_states is None else [self.aux_states.positions])])
+
+    def tail(self, held: int) -> Tail | None:
+        return self.cache.tail(held)
+
+    def reach(self, length: int, held: int, tail: Tail | None) -> int:
+        return self.cache.reusable(length, None if tail is None else self.cache.marks(tail))
+
+    def resume(self, token_ids: Sequence[int], held: int, tail: Tail | None) -> None:
+        if tail is not None:
+            self.cache.resume(held, tail)
 
     @property
     def recurrent(self) -> bool:

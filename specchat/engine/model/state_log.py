@@ -124,3 +124,8 @@ class StateLog:
         """Copy the states before the last pass."""
         before = self.slots(max(0, self.at - self.of.taps + 1), self.at)
         return StateCheckpoint(self.states[TIP].clone(), self.entries[before])
+
+    def resume(self, base: int, states: Tensor, entries: Tensor) -> None:
+        """Take over states before position `base`, and the log from there on."""
+        self.states[BASE], self.entries[:] = states, entries
+        self.positions[:] = base, NOWHERE, base

@@ -63,7 +63,17 @@ class Levels:
         return layout
 
 
+COMPARED = 256
+"""Tokens that are compared at a time."""
+
+
 def shared_prefix(a: Sequence[int], b: Sequence[int]) -> int:
     """Length of the longest common prefix of two token sequences."""
     limit = min(len(a), len(b))
-    return next((i for i in range(limit) if a[i] != b[i]), limit)
+    for first in range(0, limit, COMPARED):
+        last = min(first + COMPARED, limit)
+        if a[first:last] != b[first:last]:
+            differs = next((i for i in range(first, last) if a[i] != b[i]), None)
+            if differs is not None:  # a list and a tuple are never equal
+                return differs
+    return limit

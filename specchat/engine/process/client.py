@@ -18,8 +18,8 @@ from specchat.engine.protocol.requests import Generate, Load, Request, Shutdown
 from specchat.private import opener
 
 LOADER = "specchat.engine.loading:load"
-GRACE_S = 0.5
-"""Seconds that `close` waits for the worker before it kills it."""
+GRACE_S = 1.5
+"""Seconds that `close` waits for the worker, which may write read texts to disk, before it kills it."""
 _SIGNS = {
     "SIGKILL": ", often a sign that memory ran out",
     "SIGBUS": ", a sign that a file of the model was changed or cut while it was read: load the model again",

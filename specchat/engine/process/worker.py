@@ -1,10 +1,11 @@
-"""The engine process: takes requests from standard input, runs them one by one, writes events to standard output.
+"""The engine process: takes requests from standard input, runs them, and writes events to standard output.
 
-Cancel and Change reach the running reply between steps. Everything else waits its turn, so a Count during a reply is
-answered after it. Saved chats enter the cross-chat n-gram cache while no request waits. When the app goes away or sends
-Shutdown, the process ends at once, even during a step: it holds nothing to save. A GPU error leaves the process's
-CUDA context unusable, so it reports the error and ends. If that happens while a pair loads that may run elsewhere, the
-client lets a new process load it there.
+A few replies are written in turns (`turns.py`); further ones, and loads, wait until some or all have ended. Cancel and
+Change reach a reply between its steps. A Count needs the tokenizer alone: a thread answers it then, unless a pair is to
+be loaded first. While no request waits, saved chats enter the cross-chat n-gram cache and read texts go to disk. When
+the app goes away or sends Shutdown, the process ends at once, even during a step; an idle one writes read texts first.
+A GPU error leaves the process's CUDA context unusable, so it reports the error and ends. If that happens while a pair
+loads that may run elsewhere, the client lets a new process load it there.
 """
 
 import contextlib
@@ -20,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from io import TextIOWrapper
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import BinaryIO, NoReturn, Protocol
 
@@ -31,9 +32,21 @@ from specchat.engine.fetch.file_state import file_state, state_once_loaded
 from specchat.engine.hardware import gpu_failure, out_of_memory
 from specchat.engine.hardware.gpu_record import FAILURES, GpuRecord
 from specchat.engine.process import wire
+from specchat.engine.process.turns import ReplyTurns
 from specchat.engine.protocol.events import Counted, Event, Failed, Finished, Loaded, Loading, Step
 from specchat.engine.protocol.pair import PairInfo, PairSpec
-from specchat.engine.protocol.requests import Cancel, Change, Count, Forget, Generate, Load, Remember, Request, Shutdown
+from specchat.engine.protocol.requests import (
+    Cancel,
+    Change,
+    Count,
+    Forget,
+    ForgetRead,
+    Generate,
+    Load,
+    Remember,
+    Request,
+    Shutdown,
+)
 from specchat.engine.reply.control import Control
 from specchat.engine.reply.cross_chat import CrossChatIndexer
 
@@ -43,12 +56,24 @@ class WorkerSession(Protocol):
 
     info: PairInfo
     cross_chat: CrossChatIndexer
+    takes_turns: bool
+    """True if replies may take turns: what one loses to others is not read again each time."""
+    back_s: float
+    """Seconds that the models took to hold the text of the last reply that went on after another."""
 
     def generate(self, request: Generate, control: Control) -> Iterator[Event]: ...
 
     def count(self, request: Count) -> Counted: ...
 
+    def save_read(self, stop: Callable[[], bool]) -> None: ...
 
+    def forget_read(self) -> None: ...
+
+
+Queued = Load | Generate | Count | Remember | Forget | ForgetRead | Shutdown
+"""Requests that wait their turn."""
+REST_S = 1.0
+"""Seconds without a request after which read texts are written to disk."""
 Loader = Callable[[PairSpec, Callable[[Loading], None], Callable[[], None]], WorkerSession]
 """Loads a pair: reports progress to the second argument, and calls the third before it allocates memory."""
 
@@ -103,35 +128,70 @@ class Worker:
         self._events = events
         self._loader = loader
         self._log = log
-        self._inbox: SimpleQueue[Load | Generate | Count | Remember | Forget] = SimpleQueue()
+        self._inbox: SimpleQueue[Queued] = SimpleQueue()
+        self._turns = ReplyTurns(lambda: self._session.back_s if self._session is not None else 0.0)
+        self._counts: SimpleQueue[Count] = SimpleQueue()
         self._mailbox = Mailbox()
-        self._writing = Lock()
+        self._writing, self._counting = Lock(), Lock()
+        self._loads = 0
+        """Loads that have not ended."""
         self._session: WorkerSession | None = None
         self._pair: PairSpec | None = None
         self._files = ""
         """The state of its files."""
+        self._waiting = False
+        """True while there is no request to work on."""
 
     def run(self) -> None:
         """Serve until the requests end; does not return."""
         self._emit(Loading("starting the engine"))
         Thread(target=self._read, name="requests", daemon=True).start()
+        Thread(target=self._count, name="counts", daemon=True).start()
         compiled.share_compilation()  # needs no torch
         with contextlib.suppress(Exception):  # reported when a pair is loaded
             self._find_loader()
+        waiting = deque[Queued]()
         while True:
-            self._handle(self._next())
+            if not (self._turns or waiting):
+                waiting.append(self._next())
+                self._waiting = False
+            while not self._inbox.empty():
+                waiting.append(self._inbox.get())
+            while waiting and self._may_begin(waiting[0]):
+                request = waiting.popleft()
+                if isinstance(request, Generate):
+                    self._turns.add(request, self._reply(request))
+                else:
+                    self._handle(request)
+            if self._turns:
+                self._handle(self._turns.first)
 
-    def _next(self) -> Load | Generate | Count | Remember | Forget:
-        """Wait for the next request, and meanwhile fill the cross-chat n-gram cache.
+    def _next(self) -> Queued:
+        """Wait for the next request; meanwhile fill the cross-chat n-gram cache, then write read texts to disk.
 
-        The cache only helps to draft: after an error it continues once a request has been served.
+        Both only save time: after an error they continue once a request has been served.
         """
+        self._waiting = True
         try:
             while self._inbox.empty() and self._session is not None and self._session.cross_chat.digest():
                 pass
+            if self._session is not None:
+                with contextlib.suppress(Empty):
+                    return self._inbox.get(timeout=REST_S)
+                self._session.save_read(lambda: not self._inbox.empty())
         except Exception:
             traceback.print_exc()
         return self._inbox.get()
+
+    def _may_begin(self, request: Queued) -> bool:
+        match request:
+            case Generate():
+                apart = self._session is None or not self._session.takes_turns
+                return not (self._turns and apart) and self._turns.may_begin(request)
+            case Load():
+                return not self._turns
+            case _:
+                return True
 
     def _read(self) -> None:
         for request in wire.read(self._requests):
@@ -142,13 +202,23 @@ class Worker:
         match request:
             case Cancel() | Change():
                 self._mailbox.put(request)
-            case Shutdown():
+            case Shutdown() if not self._waiting:
                 _leave()
             case Generate():
                 self._mailbox.open(request.id)
                 self._inbox.put(request)
-            case Load() | Count() | Remember() | Forget():
+            case Load():
+                with self._counting:
+                    self._loads += 1
                 self._inbox.put(request)
+            case Count() if not self._loads:
+                self._counts.put(request)
+            case Count() | Remember() | Forget() | ForgetRead() | Shutdown():
+                self._inbox.put(request)
+
+    def _count(self) -> None:
+        while True:
+            self._handle(self._counts.get())
 
     def _emit(self, event: Event | gpu_failure.LoadAgain) -> None:
         """Send an event, also from downloading threads; exit if nobody reads."""
@@ -158,17 +228,26 @@ class Worker:
         except OSError:
             _leave()
 
-    def _handle(self, request: Load | Generate | Count | Remember | Forget) -> None:
-        if isinstance(request, Remember | Forget):
+    def _handle(self, request: Queued) -> None:
+        """Run a request; of a reply one event."""
+        if isinstance(request, Shutdown):
+            self._save_read()
+            _leave()
+        if isinstance(request, Remember | Forget | ForgetRead):
             self._remember(request)
             return
         reply = None if isinstance(request, Load) else request.id
         try:
             match request:
                 case Load():
-                    self._load(request)
+                    try:
+                        self._load(request)
+                    finally:
+                        with self._counting:
+                            self._loads -= 1
                 case Generate():
-                    self._generate(request)
+                    if (event := self._turns.next()) is not None:
+                        self._emit(event)
                 case Count():
                     self._emit(self._loaded().count(request))
         except gpu_failure.GpuLost as error:
@@ -206,29 +285,40 @@ class Worker:
             self._session, self._pair, self._files = session, pair, state_once_loaded(pair, files)
         self._emit(Loaded(self._session.info))
 
+    def _save_read(self) -> None:
+        """Write read texts to disk before they are gone."""
+        try:
+            if self._session is not None:
+                self._session.save_read(lambda: False)
+        except Exception:
+            traceback.print_exc()
+
     def _make_room(self) -> None:
+        self._save_read()
         self._session = self._pair = None
         gc.collect()
 
-    def _generate(self, request: Generate) -> None:
+    def _reply(self, request: Generate) -> Iterator[Event]:
         try:
             session = self._loaded()
             if self._mailbox.cancelled(request.id):
-                self._emit(Finished.unbegun(request))
+                yield Finished.unbegun(request)
                 return
-            for event in session.generate(request, ReplyControl(self._mailbox, request.id)):
-                self._emit(event)
+            yield from session.generate(request, ReplyControl(self._mailbox, request.id))
         finally:
             self._mailbox.close(request.id)
 
-    def _remember(self, request: Remember | Forget) -> None:
-        """Update the cross-chat n-gram cache, if a pair is loaded."""
+    def _remember(self, request: Remember | Forget | ForgetRead) -> None:
+        """Update what is known of other texts, if a pair is loaded."""
         if self._session is None:
             return
         if isinstance(request, Remember):
             self._session.cross_chat.remember(request)
-        else:
+            return
+        if isinstance(request, Forget):
             self._session.cross_chat.forget(request)
+        if isinstance(request, ForgetRead) or request.chat is not None:
+            self._session.forget_read()
 
     def _loaded(self) -> WorkerSession:
         if self._session is None:

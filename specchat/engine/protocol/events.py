@@ -5,7 +5,7 @@ from typing import Literal
 
 from specchat.engine.errors import ErrorKind
 from specchat.engine.protocol.options import CallDelta, Ranges, Speculation, ToolCall, Written
-from specchat.engine.protocol.pair import PairInfo
+from specchat.engine.protocol.pair import PairInfo, ReadTexts
 from specchat.engine.protocol.requests import Generate
 from specchat.engine.protocol.stats import Stats, StepTimes
 
@@ -52,6 +52,7 @@ class Started:
         prefill: start of the reply, which no step repeats.
         dropped: messages left out by the context policy.
         prompt_ms: milliseconds of reading the prompt.
+        logprobs: of the prompt's tokens, if they were asked for.
     """
 
     id: int
@@ -62,6 +63,7 @@ class Started:
     prefill: str = ""
     dropped: int = 0
     prompt_ms: float = 0.0
+    logprobs: "tuple[TokenLogprob, ...]" = ()
 
 
 @dataclass(frozen=True)
@@ -88,11 +90,12 @@ class TokenLogprob:
 
     Attributes:
         text: its own text. Incomplete characters show as U+FFFD, special tokens by name.
+        logprob: None for the first token of a prompt.
         top: texts and log-probabilities of the likeliest tokens of its place, the likeliest first.
     """
 
     text: str
-    logprob: float
+    logprob: float | None
     top: tuple[tuple[str, float], ...] = ()
 
 
@@ -156,6 +159,16 @@ class Step(StepTimes):
 
 
 @dataclass(frozen=True)
+class PromptProgress:
+    """A prompt is being read: `read` of its `tokens` are in the cache, `reused` were before."""
+
+    id: int
+    read: int
+    tokens: int
+    reused: int = 0
+
+
+@dataclass(frozen=True)
 class Changed:
     """A change of speculation took effect after `tokens` reply tokens."""
 
@@ -176,6 +189,7 @@ class Finished:
         tool_calls: the calls that the reply makes; `reason` is then "stop".
         unreadable_calls: calls that could not be read, and that are text of the answer.
         stopped_by: the stop string of the request that ended the reply, if one did.
+        read: bytes that read texts take.
     """
 
     id: int
@@ -188,6 +202,7 @@ class Finished:
     tool_calls: tuple[ToolCall, ...] = ()
     unreadable_calls: int = 0
     stopped_by: str = ""
+    read: ReadTexts = ReadTexts()
 
     @classmethod
     def unbegun(cls, request: Generate) -> "Finished":
@@ -250,7 +265,7 @@ class Elsewhere:
 class Counted:
     """A prompt of `tokens`, after `dropped` messages were left out; it is refused if that reaches `context`.
 
-    `token_ids` are there if the request asked for them.
+    `token_ids`, and their `text` with special tokens by name, are there if the request asked for them.
     """
 
     id: int
@@ -258,6 +273,7 @@ class Counted:
     context: int
     dropped: int = 0
     token_ids: tuple[int, ...] = ()
+    text: str = ""
 
 
 @dataclass(frozen=True)
@@ -276,6 +292,7 @@ Event = (
     Loading
     | Loaded
     | Started
+    | PromptProgress
     | Step
     | Changed
     | Finished

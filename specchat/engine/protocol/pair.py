@@ -116,6 +116,7 @@ class PairSpec:
         heads: trained heads for the target, by family.
         draft_vocabulary: path of a file with the tokens that the draft may propose (text/draft_vocabulary.py).
         template: arguments of the target's chat template, such as enable_thinking.
+        context: most tokens of a chat with its reply; None: the default, or with `long_context` as many as fit.
         cache: form of the KV entries of target and draft; None: full precision.
         activations, head: of models whose source states none; None: the model's default (`formats/activations.py`).
         exit_layer: number of the target's first layers that draft by `early-exit`; None to search for it.
@@ -130,6 +131,7 @@ class PairSpec:
     draft: ModelSource | None = None
     backend: str = DEFAULT_BACKEND
     context: int | None = None
+    long_context: bool = False
     cache: KvCache | None = None
     activations: Activations | None = None
     head: QuantisedHead | None = None
@@ -223,6 +225,15 @@ class TemplateFacts:
 
 
 @dataclass(frozen=True)
+class ReadTexts:
+    """Bytes that entries of read texts take, or may take: in main memory, and on disk in `folder`."""
+
+    memory: int = 0
+    disk: int = 0
+    folder: str = ""
+
+
+@dataclass(frozen=True)
 class LoadFacts:
     """Device and cost of a loaded pair.
 
@@ -231,6 +242,7 @@ class LoadFacts:
         gpu: NVML's UUID of the target's GPU; empty on the CPU.
         memory: bytes.
         seconds: duration of the load.
+        read: most that read texts take.
         forms: forms of rows that the target's matrices take on a CPU, the one in use first; else empty.
     """
 
@@ -238,6 +250,7 @@ class LoadFacts:
     gpu: str = ""
     memory: int = 0
     seconds: float = 0.0
+    read: ReadTexts = ReadTexts()
     forms: tuple[Activations, ...] = ()
 
 

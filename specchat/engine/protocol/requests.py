@@ -15,6 +15,7 @@ from specchat.engine.protocol.options import (
     Written,
 )
 from specchat.engine.protocol.pair import PairSpec
+from specchat.engine.protocol.raw_prompt import RawPrompt
 
 
 @dataclass(frozen=True)
@@ -41,11 +42,12 @@ class Generate:
             cross-chat n-gram cache.
         chat: key of the chat in that cache.
         template: arguments of the chat template, before those of the pair; those that it does not take are left out.
-        raw: a prompt as it stands, in place of `messages`: without the chat template, with its special tokens.
+        raw: a prompt in place of `messages`, without the chat template.
         tools: functions that the reply may call, as `tool_choice` says.
         grammar: holds the answer; None leaves it free.
         undrafted: of a pair on a server, write the reply without drafting, see `PlainFacts.server`.
         logprobs: has steps tell log-probabilities of their tokens, and of as many of the likeliest ones of each place.
+        scored: has `Started` tell them of the prompt's tokens too, and the last step that of the token that ends it.
     """
 
     id: int
@@ -58,12 +60,13 @@ class Generate:
     cold: bool = False
     chat: str = ""
     template: Arguments = ()
-    raw: str = ""
+    raw: RawPrompt = ""
     tools: tuple[Tool, ...] = ()
     tool_choice: ToolChoice = "auto"
     grammar: Grammar | None = None
     undrafted: bool = False
     logprobs: int | None = None
+    scored: bool = False
 
     @property
     def beginning(self) -> Written:
@@ -90,7 +93,7 @@ class Cancel:
 class Count:
     """Count the prompt tokens of a `Generate` with the same fields, and the messages that it would drop.
 
-    `tokens` asks for the tokens themselves.
+    `tokens` asks for the tokens themselves, and for their text.
     """
 
     id: int
@@ -98,7 +101,7 @@ class Count:
     limits: Limits = Limits()
     prefill: str = ""
     template: Arguments = ()
-    raw: str = ""
+    raw: RawPrompt = ""
     tokens: bool = False
     tools: tuple[Tool, ...] = ()
     tool_choice: ToolChoice = "auto"
@@ -123,6 +126,11 @@ class Forget:
 
 
 @dataclass(frozen=True)
+class ForgetRead:
+    """Remove what was read of all texts, from main memory and disk. No event answers."""
+
+
+@dataclass(frozen=True)
 class Watch:
     """Have the replies of other clients told: their starts and ends, with `steps` all of them. An engine that is not
     shared has none.
@@ -136,4 +144,4 @@ class Shutdown:
     """End the worker."""
 
 
-Request = Load | Generate | Change | Cancel | Count | Remember | Forget | Watch | Shutdown
+Request = Load | Generate | Change | Cancel | Count | Remember | Forget | ForgetRead | Watch | Shutdown

@@ -6,11 +6,13 @@ from itertools import count as count_up
 
 from specchat.engine.errors import EngineError
 from specchat.engine.grammar.source import HeldTo, rule_body
-from specchat.engine.protocol.options import NOTHING_WRITTEN, Arguments, Grammar, Message, Tool, Written
+from specchat.engine.protocol.options import NOTHING_WRITTEN, Arguments, Grammar, Limits, Message, Tool, Written
 from specchat.engine.protocol.pair import NO_TOOLS
+from specchat.engine.protocol.raw_prompt import FillIn, RawPrompt
 from specchat.engine.protocol.requests import Count, Generate
-from specchat.engine.reply.context_policy import fit
+from specchat.engine.reply.context_policy import fit, reserve
 from specchat.engine.reply.pieces import ReplyText
+from specchat.engine.text import fill_in
 from specchat.engine.text.spans import Begun, ReplySpans, read
 from specchat.engine.text.text_stream import TextStream
 from specchat.engine.text.tokenizer import Tokenizer
@@ -51,7 +53,7 @@ class Prompts:
         """
         tokenizer = self._with(request.template)
         if request.raw:
-            return PromptTokens(tokenizer.as_it_stands(request.raw), 0)
+            return PromptTokens(self._raw(request.raw, request.limits, tokenizer), 0)
         tools = self._tools(request, tokenizer)
         begun = request.begun if isinstance(request, Generate) else NOTHING_WRITTEN
         tokens = begun.token_ids if self._decodes(begun, tokenizer, tools) else ()
@@ -63,6 +65,15 @@ class Prompts:
         kept = fit(request.messages, request.limits, self._context, count)
         prompt = tokenizer.prompt(kept.messages, request.prefill, rest, tools)
         return PromptTokens([*prompt, *tokens], kept.dropped, tokens)
+
+    def _raw(self, raw: RawPrompt, limits: Limits, tokenizer: Tokenizer) -> list[int]:
+        if isinstance(raw, FillIn):
+            return fill_in.prompt(tokenizer, raw, self._context - reserve(limits, self._context))
+        return tokenizer.as_it_stands(raw) if isinstance(raw, str) else list(raw)
+
+    def ends(self, request: Generate) -> frozenset[int]:
+        """Tokens that end the reply to a raw prompt, beside those that end every reply."""
+        return fill_in.ends(self._with(())) if isinstance(request.raw, FillIn) else frozenset()
 
     def text(self, request: Generate, prompt: PromptTokens) -> ReplyText:
         """The collector of the reply to a prompt."""

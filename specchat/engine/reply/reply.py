@@ -1,6 +1,6 @@
 """One reply: the steps of a decoding as events, until the text ends."""
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from time import perf_counter
@@ -19,6 +19,7 @@ from specchat.engine.protocol.tally import Tally
 from specchat.engine.reply.control import Control
 from specchat.engine.reply.pieces import ReplyText
 from specchat.engine.reply.prompts import PromptTokens, written
+from specchat.engine.reply.scoring import token_logprob
 from specchat.engine.runners.runner import Runner
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 from specchat.engine.text.tokenizer import Tokenizer
@@ -29,7 +30,8 @@ class Meter:
     """Statistics since the request of a reply. All times in milliseconds."""
 
     prompt_tokens: int
-    reused_tokens: int
+    reused_tokens: int = 0
+    """Prompt tokens that were cached."""
     ttft_ms: float = 0.0
     tally: Tally = field(default_factory=Tally)
 
@@ -60,7 +62,6 @@ class ReplyInProgress:
         ends: Set[int],
         text: ReplyText,
         prompt: PromptTokens,
-        reused: int,
         started: float,
         constraint: HeldReply | None = None,
     ) -> None:
@@ -68,21 +69,26 @@ class ReplyInProgress:
 
         Args:
             ends: tokens that end the reply.
-            reused: prompt tokens that were cached.
             started: when it was asked for, by `perf_counter`.
             constraint: of its tokens, at the end of the prompt.
         """
         self.request, self.prompt, self.begun = request, prompt.tokens, len(prompt.begun)
         self.speculation = request.speculation
-        self.meter = Meter(len(self.prompt), reused)
+        self.meter = Meter(len(self.prompt))
+        self.decoding: Decoding | None = None
+        """None while the prompt is read."""
         self._runner, self._tokenizer, self._text = runner, tokenizer, text
         self._ends = ends
         self._started = started
         self.constraint = constraint
         self._tokens: list[int] = []
 
-    def steps(self, decoding: Decoding, yardstick: Yardstick, control: Control) -> Iterator[Event]:
+    def steps(
+        self, decoding: Decoding, yardstick: Yardstick, control: Control, again: Callable[[], bool]
+    ) -> Iterator[Event]:
         """Decode to the end: Step and Changed events, then Finished.
+
+        `again` is called after each event: True if other replies had their turn, whose time does not count.
 
         Raises:
             EngineError: "request": no token goes on with the grammar.
@@ -151,6 +157,8 @@ class ReplyInProgress:
             sent_ms = 1e3 * (clock() - sent)
             if reason is None:
                 yield from changes
+                if again():
+                    begun, ran, sent_ms = begun + perf_counter() - now, ran + clock() - sent, 0.0
         yield self.finished(reason)
 
     def finished(self, reason: FinishReason) -> Finished:
@@ -193,12 +201,11 @@ class ReplyInProgress:
         return tuple(replace(drafts[node - 1], parent=place[outcome.parents[node - 1]]) for node in order)
 
     def _logprobs(self, outcome: StepOutcome, taken: int) -> tuple[TokenLogprob, ...]:
-        """Log-probabilities of the first `taken` tokens, without an end-of-text token."""
-        text_of = self._tokenizer.text_of
+        """Log-probabilities of the first `taken` tokens; an end-of-text token has one where the prompt has."""
         return tuple(
-            TokenLogprob(text_of(token), value, tuple((text_of(other), logprob) for other, logprob in top))
-            for token, value, top in outcome.logprobs[:taken]
-            if token not in self._ends
+            token_logprob(one, self._tokenizer.text_of)
+            for one in outcome.logprobs[:taken]
+            if self.request.scored or one.token not in self._ends
         )
 
     def _repeated(self) -> int:

@@ -108,6 +108,7 @@ def device_runner(
         exactness="row-invariant kernels" + (", captured graphs" if executor.graphs.captured else ""),
         memory=memory,
         prepare=ready,
+        caches={**cached, **beside, **heads},
         stepwise=StepwiseExecutor(cached, beside, vocab),
     )
 

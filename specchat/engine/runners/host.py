@@ -144,4 +144,5 @@ def assembled(target: HostModel, draft: HostModel | None, info: TargetInfo, foun
         exactness=info.exactness,
         memory=lambda: sum(one.model.memory() for one in cached.values()),
         prepare=lambda _: None,
+        caches=cached,
     )

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from specchat.engine.decoding.cached import CachedModel, Decoder
-from specchat.engine.decoding.draft import Drafter
+from specchat.engine.decoding.draft import Drafter, Role
 from specchat.engine.decoding.executor import Executor
 from specchat.engine.decoding.reply_rules import Constraint, ReplyRules
 from specchat.engine.decoding.step import Decoding
@@ -32,6 +33,7 @@ class Runner:
         gpu: as in `PairInfo`.
         exactness: reason why the text equals that of plain decoding, in words.
         memory: bytes held on the device: weights, cache, buffers.
+        caches: all models that have one, by role.
         stepwise: the executor of replies under a constraint, and of those with log-probabilities; None where `executor`
             runs them too.
         prepare: does in advance the work that would delay the first reply, and reports each part in words.
@@ -53,6 +55,7 @@ class Runner:
     exactness: str
     memory: Callable[[], int]
     prepare: Callable[[Callable[[str], None]], None]
+    caches: Mapping[Role, CachedModel[Any]]
     stepwise: Executor | None = None
 
     @property

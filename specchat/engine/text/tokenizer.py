@@ -247,6 +247,11 @@ class Tokenizer:
         with working(self.file, "cannot put tokens together to a text"):
             return str(self.backend.decode(list(tokens)))
 
+    def named(self, tokens: Sequence[int]) -> str:
+        """The text of `tokens`, special ones by name."""
+        with working(self.file, "cannot put tokens together to a text"):
+            return str(self.backend.decode(list(tokens), skip_special_tokens=False))
+
     def text_of(self, token: int) -> str:
         """The text of `token` inside a text: incomplete characters show as U+FFFD, special tokens by name."""
         return self.text_after([token], skip_special_tokens=False)

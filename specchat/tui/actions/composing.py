@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from specchat.clean import clean, one_line
+from specchat.config.errors import ConfigError
 from specchat.config.kinds import NO_PERSONA
 from specchat.config.presets import apply, preset_words
 from specchat.tui.action import Action
@@ -155,6 +156,24 @@ def _personas(chat: ChatScreen) -> Sequence[tuple[str, str]]:
     return [(NO_PERSONA, "no system prompt"), *known]
 
 
+def _save_prompt(chat: ChatScreen, argument: str) -> None:
+    """Keep a text under a name: what follows the name, or else the chat's last prompt."""
+    name, _, text = argument.partition(" ") if " " in argument.split("\n")[0] else argument.partition("\n")
+    turns = chat.session.conversation.turns
+    text = text.strip() or (turns[-1].prompt if turns else "")
+    if not name or not text:
+        _ask(chat, "save-prompt", "write a name, and the text; {words in braces} are blanks to fill in", f"{name} ")
+        return
+    try:
+        if name in chat.keys.by_slash:
+            raise ConfigError(f"/{name} is a command. Choose another name.")
+        chat.session.launch.config.prompts.save(name, text)
+    except ConfigError as error:
+        _refuse(chat, "save-prompt", argument, error.message)
+    else:
+        _done(chat, f"/{name} brings this prompt from here on" + ("; tab goes through its blanks" * ("{" in text)))
+
+
 COMPOSING: tuple[Action[ChatScreen], ...] = (
     Action("persona", "Persona", "Give the chat another system prompt by its name.", _persona, slash="persona",
            argument="name", values=_personas),
@@ -181,6 +200,8 @@ COMPOSING: tuple[Action[ChatScreen], ...] = (
            values=_themes),
     Action("search-prompts", "Search prompts", "Search earlier prompts and put one into the box.", _search_prompts,
            ("ctrl+r", "ctrl+s"), slash="history"),
+    Action("save-prompt", "Save a prompt", "Keep a prompt under a name, which then is its command.", _save_prompt,
+           slash="save-prompt", argument="name and text"),
     Action("undo", "Undo", "Take back the last change of the prompt.", lambda chat, _: chat.prompt.action_undo(),
            ("ctrl+underscore",), where="prompt"),
     Action("unfold-paste", "Unfold paste", "Put a folded paste at the cursor into the box, to edit it.", _unfold,

@@ -5,7 +5,7 @@ from importlib.metadata import version
 from textual.content import Content
 
 from specchat import figures
-from specchat.engine.protocol.pair import PairInfo
+from specchat.engine.protocol.pair import PairInfo, ReadTexts
 from specchat.tui.screens.text_dialog import TextDialog
 from specchat.tui.text.lines import named
 
@@ -53,6 +53,7 @@ def about(info: PairInfo | None, loading: str = "", choose: str = "", sampling: 
         ("context", f"{figures.count(info.context)} tokens"),
         *([("sampling", sampling)] if sampling else []),
         ("memory", f"{figures.count(info.load.memory >> 20)} MiB"),
+        ("read texts", _read(info.load.read)),
         ("plain speed", f"{figures.per_second(plain)} tok/s, measured here at load" if plain else "not measured"),
         ("drafting", ", ".join(usable) or "no drafting for this pair"),
         *info.template.habits,
@@ -73,6 +74,22 @@ def _remote(info: PairInfo) -> list[tuple[str, str]]:
         ("drafting", "the server drafts by itself, as it was started"),
         ("exactness", info.notes.exactness),
     ]
+
+
+def _read(most: ReadTexts) -> str:
+    if not most.memory:
+        return "read again where another text came between: keep_read is 0"
+    memory = f"up to {_gib(most.memory)} of main memory, so that no chat is read again where another came between"
+    if not most.folder:
+        return f"{memory}; none are on disk"
+    return (
+        f"{memory}; long ones also on disk, up to {_gib(most.disk)} in {most.folder}, with the words of chats. "
+        '"specchat engine forget" removes them, keep_read_on_disk = "0" in config.toml writes none.'
+    )
+
+
+def _gib(size: int) -> str:
+    return f"{size / (1 << 30):.1f} GiB"
 
 
 def _plain_speed(info: PairInfo) -> str:

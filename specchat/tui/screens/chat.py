@@ -6,9 +6,11 @@ from typing import Any
 from textual import events, on
 from textual.binding import BindingsMap
 from textual.content import Content
+from textual.message import Message
 from textual.timer import Timer
 from textual.widgets import TextArea
 
+from specchat.clean import one_line
 from specchat.config.catalog import Catalog
 from specchat.engine.protocol.events import AwaitingClient
 from specchat.service.dispatch import Update, UpdateKind
@@ -37,6 +39,13 @@ from specchat.tui.widgets.welcome import Welcome
 class ChatScreen(ChatWindow):
     """Chats with the session. Its keys are those of all actions, in each place those that work there."""
 
+    class Unseen(Message):
+        """Something has ended while the terminal is not looked at; `words` say what."""
+
+        def __init__(self, words: str) -> None:
+            super().__init__()
+            self.words = words
+
     def __init__(self, session: AppSession, catalog: Catalog, history: PromptHistory, keys: Keys) -> None:
         super().__init__(session, catalog, history, keys)
         self._bindings = BindingsMap.merge([self._bindings, BindingsMap(keys.bindings())])
@@ -52,7 +61,7 @@ class ChatScreen(ChatWindow):
         self.tune_timer: Timer | None = None
         """Looks at the tune that runs beside the chat."""
         self._completer = Completer(
-            self.prompt, self.completions, keys.by_slash, self._values, lambda: self.status_row.region.y
+            self.prompt, self.completions, lambda: self.commands, self._values, lambda: self.status_row.region.y
         )
 
     def on_mount(self) -> None:
@@ -87,9 +96,20 @@ class ChatScreen(ChatWindow):
                 self.chats.load_wanted()
             if update.kind in ("ended", "answered", "called"):
                 self.draw_chats()
+            self._tell_outside(update)
         self.session.make_way()
         self.queue.look()
         self.redraw()
+
+    def _tell_outside(self, update: Update) -> None:
+        """Have the terminal say that a reply has ended, or asks for a call, to someone who looks elsewhere."""
+        calling = self.session.calling
+        asks = update.kind == "called" and calling is not None and calling.asked is not None
+        if self.app.app_focus or not (asks or update.kind in ("ended", "answered")):
+            return
+        title = f"“{one_line(self.session.conversation.title, 40)}”"
+        words = update.message or (f"{title} asks for a call of a tool" if asks else f"{title} is answered")
+        self.post_message(self.Unseen(words))
 
     def redraw(self) -> None:
         super().redraw()
@@ -116,7 +136,7 @@ class ChatScreen(ChatWindow):
 
     async def _enter(self, text: str) -> None:
         if text.strip() and (command := await self._entered(text)) is not None:
-            await self.do(command.action.id, command.argument)
+            await self._run(command.action, command.argument)
 
     async def _entered(self, text: str) -> Command | None:
         """Send what was entered once the chat's own pair is there, or give the command it is."""
@@ -184,8 +204,10 @@ class ChatScreen(ChatWindow):
 
     async def do(self, action: str, argument: str = "") -> None:
         """Run one of the actions."""
-        run = self.keys.by_id[action].run
-        if run is not None and (waiting := run(self, argument)) is not None:
+        await self._run(self.keys.by_id[action], argument)
+
+    async def _run(self, action: Action[Any], argument: str) -> None:
+        if action.run is not None and (waiting := action.run(self, argument)) is not None:
             await waiting
 
     def _values(self, action: Action[Any]) -> Sequence[tuple[str, str]]:

@@ -21,7 +21,7 @@ _ROWS_ABOVE = 2
 class Completer:
     """Fills and moves `choices`, the list above `prompt`. Commands are looked up at once, files in a thread.
 
-    `commands` are the actions by slash command, `values` gives the arguments known for one, `bottom` the row that the
+    `commands` gives the actions by slash command, `values` gives the arguments known for one, `bottom` the row that the
     list stands on.
     """
 
@@ -29,7 +29,7 @@ class Completer:
         self,
         prompt: Prompt,
         choices: Completions,
-        commands: Mapping[str, Action[Any]],
+        commands: Callable[[], Mapping[str, Action[Any]]],
         values: slash.Values,
         bottom: Callable[[], int],
     ) -> None:
@@ -55,7 +55,7 @@ class Completer:
             self._show(None)
             return
         self._closed_at = None
-        if first and (found := slash.complete(line, column, self._commands, self._values)) is not None:
+        if first and (found := slash.complete(line, column, self._commands(), self._values)) is not None:
             self._show(found)
             return
         typed = typed_mention(line, column)

@@ -32,7 +32,7 @@ class Composer:
     async def enter(self, prompt: str) -> slash.Command | None:
         """Send `prompt`, or give the command it is; where neither can be, it is said and the prompt stays."""
         window = self._window
-        parsed = slash.parse(prompt, window.keys.by_slash)
+        parsed = slash.parse(prompt, window.commands)
         if isinstance(parsed, slash.Mistake):
             window.say(parsed.sentence, bad=True)
         elif isinstance(parsed, slash.Command):
@@ -97,7 +97,7 @@ class Composer:
         """Ask the engine how many tokens the prompt has, and look how large its files are."""
         window = self._window
         prompt = window.prompt.prompt
-        parsed = slash.parse(prompt, window.keys.by_slash)
+        parsed = slash.parse(prompt, window.commands)
         if not prompt.strip() or not isinstance(parsed, str):
             window.files = ""
             return

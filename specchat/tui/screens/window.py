@@ -1,5 +1,8 @@
 """The window of a chat: its widgets, and how the session is drawn in them."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
@@ -8,7 +11,8 @@ from textual.screen import Screen
 from specchat.config.catalog import Catalog
 from specchat.insight.gauges import gauges
 from specchat.service.dispatch import UpdateKind
-from specchat.tui.action import When, Where
+from specchat.tui.action import Action, When, Where
+from specchat.tui.composing.saved import saved_commands
 from specchat.tui.history import PromptHistory
 from specchat.tui.keys import Keys
 from specchat.tui.notice import Notice
@@ -91,6 +95,11 @@ class ChatWindow(Screen[None]):
         if self.sidebar.has_focus_within:
             return "chats"
         return "transcript" if self.transcript.has_focus else "prompt"
+
+    @property
+    def commands(self) -> Mapping[str, Action[Any]]:
+        """Actions by what is written after a slash; the user's saved prompts are among them."""
+        return saved_commands(self.session.launch.config.prompts) | self.keys.by_slash
 
     @property
     def lists_chats(self) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 from specchat.chat.fork import Fork
 from specchat.chat.reasoning import Reasoning
 from specchat.chat.turn import Reply, Turn
-from specchat.insight.footer import footer, whole_footer
+from specchat.insight.footer import footer, reading, whole_footer
 from specchat.tui.text.blocks import BlockSplitter, TextBlock
 from specchat.tui.text.calls import CallsView
 from specchat.tui.text.code import SLICE_S, Highlighting, OpenCode, box, language_of
@@ -24,7 +24,6 @@ _WAITING = {
     "queued": "waiting for the model",
     "preparing": "waiting for the servers of the tools",
     "waiting": "waiting for another chat to be answered",
-    "reading": "reading the prompt",
 }
 
 
@@ -195,7 +194,7 @@ class FootView:
 
     def update(self, reply: Reply) -> list[Section]:
         if not reply.ended:
-            words = _WAITING.get(reply.state, "")
+            words = reading(reply) or _WAITING.get(reply.state, "")
             key: tuple[str, ...] = (words,)
             sections = [_ornament(words, ".hint")] if words and self._key != key else self._sections
         else:

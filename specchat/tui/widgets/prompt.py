@@ -9,9 +9,10 @@ from textual.binding import Binding, BindingType
 from textual.geometry import Offset
 from textual.message import Message
 from textual.widgets import TextArea
-from textual.widgets.text_area import EditResult, Location
+from textual.widgets.text_area import EditResult, Location, Selection
 
 from specchat.clean import clean
+from specchat.config.saved_prompts import BLANK
 from specchat.tui.composing.mentions import mention, pasted_path
 from specchat.tui.draft import UnsentText
 from specchat.tui.history import PromptHistory
@@ -70,6 +71,8 @@ class Prompt(TextArea):
         self._taken = ("", UnsentText())
         """The prompt sent last, and the box as it was then."""
         self._deleted = self._killed = ""
+        self._blanks = False
+        """True while there may be blanks to fill in."""
         self._after_kill: tuple[str, Location] | None = None
         """The text and the cursor after the last kill: another one there adds to it."""
         self.aside = UnsentText()
@@ -117,6 +120,25 @@ class Prompt(TextArea):
         self._filled = self.text
         self.move_cursor(self.document.end)
 
+    def fill_in(self, text: str) -> None:
+        """Put a text into the box whose blanks tab goes through."""
+        self.fill(text)
+        self._blanks = True
+        self.move_cursor((0, 0))
+        if not self._next_blank():
+            self.move_cursor(self.document.end)
+
+    def _next_blank(self) -> bool:
+        """Select the next blank, from the first again after the last; False if there is none."""
+        lines = self.text.split("\n") if self._blanks else []
+        blanks = [(row, blank.span()) for row, line in enumerate(lines) for blank in BLANK.finditer(line)]
+        places = [((row, first), (row, last)) for row, (first, last) in blanks]
+        self._blanks = bool(places)
+        if places:
+            at = max(self.selection.start, self.selection.end)
+            self.selection = Selection(*next((place for place in places if place[0] >= at), places[0]))
+        return bool(places)
+
     def set_aside(self, prompt: str) -> None:
         """Put an earlier prompt into the box; what is being typed comes back with `bring_back`."""
         self.aside = self.draft
@@ -160,6 +182,8 @@ class Prompt(TextArea):
             self.screen.post_message(self.Sent(self.prompt))  # itself it would get it after the next key
         elif event.key in ("ctrl+j", "shift+enter", "alt+enter"):
             self.action_newline()
+        elif event.key == "tab" and self._next_blank():
+            pass
         else:
             return
         event.stop()

@@ -38,6 +38,16 @@ def page_locked(tensor: Tensor, dtype: torch.dtype, device: torch.device) -> Ten
     return made
 
 
+def roomy(size: int, device: torch.device) -> Tensor:
+    """Main memory uint8 [size] for copies from and to `device`, locked until it is released where the system does."""
+    if device.type == "cuda":
+        with suppress(PageLockRefused):
+            memory, unlock = _locked(size, device)
+            weakref.finalize(memory, unlock).atexit = False
+            return memory
+    return torch.empty(size, dtype=torch.uint8)
+
+
 def lockable(size: int, device: torch.device) -> int:
     """Bytes of main memory, of `size` that are wanted, which the system locks now, tried by halves.
 

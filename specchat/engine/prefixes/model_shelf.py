@@ -1,0 +1,200 @@
+"""The shelf of one model: copies between its live cache and parts."""
+
+import logging
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from specchat.engine.hardware.out_of_memory import ran_out
+from specchat.engine.model.copies import CacheEntries, CopiedCache, Tail
+from specchat.engine.model.tree_layout import shared_prefix
+from specchat.engine.prefixes.entries import ALIGNMENT, PackedCopies, shape_of
+from specchat.engine.prefixes.files import PartFiles
+from specchat.engine.prefixes.parts import PartForm, PartRun, TextPart, alike, runs_from
+
+LEAST, LEAST_WITH_TAIL = 32, 256
+"""Tokens from which a copy is made: fewer are soon read again. Tails may take as long as hundreds of them."""
+
+
+class PartSource(NamedTuple):
+    """A way to the first `length` tokens of a text: parts with their entries, and the one with the tail, if any.
+
+    It may go on from `reach` of them.
+    """
+
+    runs: Sequence[PartRun]
+    length: int
+    reach: int
+    end: TextPart | None
+
+    @property
+    def parts(self) -> list[TextPart]:
+        """All parts, each once."""
+        parts = [run.part for run in self.runs if run.first < self.length]
+        return parts if self.end is None or self.end in parts else [*parts, self.end]
+
+
+class Room(Protocol):
+    """The main memory that the shelves of a pair's models share."""
+
+    @property
+    def open(self) -> bool:
+        """False while nothing comes in or goes out."""
+        ...
+
+    @property
+    def largest(self) -> int:
+        """Most bytes of a part."""
+        ...
+
+    def touch(self, parts: Sequence[TextPart]) -> None:
+        """Note that `parts` are used."""
+        ...
+
+    def make_room(self, size: int) -> None:
+        """Let go of parts, for `size` bytes more."""
+        ...
+
+    def clear(self) -> None:
+        """Let go of all parts."""
+        ...
+
+
+class ModelShelf:
+    """The parts of one model."""
+
+    def __init__(self, room: Room, model: CopiedCache, token_ids: list[int], files: PartFiles | None) -> None:
+        """`token_ids`: those that the cache holds, the same list at all times."""
+        self._room, self._model, self._token_ids, self._files = room, model, token_ids, files
+        self.parts = [] if files is None else [part for part in files.found() if self._fits(part)]
+
+    def _fits(self, part: TextPart) -> bool:
+        return part.form.rows == _shapes(self._model.entries().of(part.first, len(part.token_ids)))
+
+    @torch.inference_mode()
+    def turn(self, wanted: Sequence[int]) -> None:
+        """Turn the cache to as much of the text `wanted` as it and the parts have."""
+        if not self._room.open:
+            return
+        shared = shared_prefix(self._token_ids, wanted)
+        wanted_parts = self._source(wanted, shared).parts
+        self._room.touch(wanted_parts)
+        self.put(shared, wanted_parts)
+        while (source := self._source(wanted, shared)).reach > self._held(shared):
+            if self._loaded(source.parts):
+                self._take(source, wanted)
+                return
+
+    @torch.inference_mode()
+    def put(self, since: int = 0, wanted: Collection[TextPart] = ()) -> None:
+        """Copy what the cache holds from token `since` on, unless it is little or parts have it; `wanted` ones stay."""
+        text, tail = self._token_ids.copy(), self._model.tail(len(self._token_ids))
+        known = self._source(text, since)
+        least = LEAST if tail is None else LEAST_WITH_TAIL
+        before = [run.part for run in runs_from(0, alike(self.parts, text))]
+        if len(text) - max(since, known.reach) >= least:
+            self._room.touch(before)
+            first = known.runs[-1].last if known.runs else since
+            if (new := self._copied(text, first, tail, {*wanted, *before})) is not None:
+                self._replace_tails(new)
+                self.parts.append(new)
+                before.append(new)
+        self._room.touch(before)
+
+    def save(self, least: int, stop: Callable[[], bool]) -> None:
+        """Write the parts of texts of `least` tokens to files, until `stop` says so or one cannot be written."""
+        if (files := self._files) is not None:
+            long = [part for part in self.parts if part.file is None and len(part.token_ids) >= least]
+            all(files.save(part, stop) for part in long if part.size < files.limit)
+
+    def let_go(self, part: TextPart) -> None:
+        """Let go of what main memory has of a part."""
+        part.rows = part.ends = None
+        if part.file is None:
+            self.parts.remove(part)
+
+    def _held(self, shared: int) -> int:
+        """Tokens, of the first `shared` ones, that the live cache lets a text go on from."""
+        return self._model.reach(shared, len(self._token_ids), None)
+
+    def _source(self, text: Sequence[int], first: int) -> PartSource:
+        """The best way to as much of `text` as parts have, after the `first` tokens that the live cache has."""
+        shared = alike(self.parts, text)
+        runs = runs_from(first, shared)
+        last = runs[-1].last if runs else first
+        if self._model.tail(0) is None:
+            return PartSource(runs, last, last, None)
+        best = PartSource(runs, first, 0, None)
+        for part, same in shared.items():
+            length, tail = min(same, last), part.tail
+            if tail and (reach := self._model.reach(length, len(part.token_ids), tail)) > best.reach:
+                best = PartSource(runs, length, reach, part)
+        return best
+
+    def _copied(self, text: list[int], first: int, tail: Tail | None, others: Collection[TextPart]) -> TextPart | None:
+        """A part with the entries of `text` from `first` on, with `others` staying; None without room."""
+        entries = self._model.entries()
+
+        def form() -> PartForm:
+            rows = _shapes(entries.of(first, len(text)))
+            return PartForm(rows) if tail is None else PartForm(rows, _shapes(tail.tensors), tail.numbers)
+
+        most = self._room.largest - sum(part.size for part in others)
+        if (size := form().size) > most and tail is None:  # as much of its beginning as there is room for
+            most = max(0, most - ALIGNMENT * len(entries.tensors))
+            del text[first + (len(text) - first) * most // size :]
+        new = TextPart(text, first, form())
+        if new.form.size > most or (tail is None and len(text) - first < LEAST):
+            return None
+        self._room.make_room(new.form.size)
+        try:
+            new.rows = PackedCopies.of(entries.of(first, len(text)))
+            new.ends = None if tail is None else PackedCopies.of(tail.tensors)
+        except (MemoryError, RuntimeError) as error:
+            if not ran_out(error):
+                raise
+            logging.getLogger(__name__).warning("no memory for what was read: it is read again", exc_info=True)
+            self._room.clear()
+            return None
+        return new
+
+    def _replace_tails(self, new: TextPart) -> None:
+        """Drop tails of texts that `new` goes on from: tails take the more memory, and its own reaches back some."""
+        if new.form.numbers is None:
+            return
+        for part, shared in alike(self.parts, new.token_ids).items():
+            if shared == len(part.token_ids):
+                part.drop_tail()
+        self.parts[:] = [part for part in self.parts if part.tail or part.first < len(part.token_ids)]
+
+    def _loaded(self, parts: Sequence[TextPart]) -> bool:
+        """True once main memory has all of `parts`; else one that cannot be had is gone."""
+        self._room.touch(parts)
+        for part in [part for part in parts if part.rows is None]:
+            fits = part.form.size <= self._room.largest - sum(other.size for other in parts)
+            if fits:
+                self._room.make_room(part.form.size)
+            if not fits or self._files is None or not self._files.load(part):
+                self.parts.remove(part)
+                return False
+        return True
+
+    def _take(self, source: PartSource, wanted: Sequence[int]) -> None:
+        """Copy entries and a tail to the live cache."""
+        entries = self._model.entries()
+        for part, first, last in source.runs:
+            if first < source.length:
+                assert part.rows is not None
+                stored = CacheEntries(part.rows.tensors, entries.shift + max(0, part.first - entries.shift))
+                upto = min(last, source.length)
+                for into, copied in zip(entries.of(first, upto), stored.of(first, upto), strict=True):
+                    into.copy_(copied)
+        self._token_ids[:] = wanted[: source.length]
+        held, tail = (source.length, None) if source.end is None else (len(source.end.token_ids), source.end.tail)
+        self._model.resume(self._token_ids, held, tail)
+
+
+def _shapes(tensors: Sequence[Tensor]) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    return tuple(shape_of(tensor) for tensor in tensors)

@@ -1,0 +1,80 @@
+"""Parts: entries of some tokens of a text, in main memory, on disk, or in both."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from specchat.engine.model.copies import Tail
+from specchat.engine.model.tree_layout import shared_prefix
+from specchat.engine.prefixes.entries import PackedCopies, Shape, bytes_of
+
+
+class PartForm(NamedTuple):
+    """Shapes of the entries and of the tail, and the tail's numbers; None without a tail."""
+
+    rows: tuple[Shape, ...]
+    ends: tuple[Shape, ...] = ()
+    numbers: tuple[int, ...] | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of all tensors."""
+        return bytes_of(self.rows) + bytes_of(self.ends)
+
+
+@dataclass(eq=False)
+class TextPart:
+    """Entries of the tokens from `first` on of a text that ends with the last of them, and its tail, if it has one.
+
+    Attributes:
+        rows, ends: copies of entries and tail; None where the `file` alone has them.
+        used: time of the last use.
+    """
+
+    token_ids: list[int]
+    first: int
+    form: PartForm
+    rows: PackedCopies | None = None
+    ends: PackedCopies | None = None
+    file: Path | None = None
+    used: int = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of main memory."""
+        return sum(packed.whole.nbytes for packed in (self.rows, self.ends) if packed is not None)
+
+    @property
+    def tail(self) -> Tail | None:
+        """The tail, without tensors where the file alone has them; None for none."""
+        if self.form.numbers is None:
+            return None
+        return Tail(() if self.ends is None else self.ends.tensors, self.form.numbers)
+
+    def drop_tail(self) -> None:
+        """Go without a tail from here on, but in the file."""
+        self.ends, self.form = None, PartForm(self.form.rows)
+
+
+class PartRun(NamedTuple):
+    """A part with the entries of tokens first, ..., last - 1 of another text."""
+
+    part: TextPart
+    first: int
+    last: int
+
+
+def alike(parts: Sequence[TextPart], text: Sequence[int]) -> dict[TextPart, int]:
+    """Tokens that each part's text shares with `text`."""
+    return {part: shared_prefix(part.token_ids, text) for part in parts}
+
+
+def runs_from(first: int, shared: Mapping[TextPart, int]) -> list[PartRun]:
+    """Parts with the entries of a text from `first` on, without a gap, by the tokens that they share with it."""
+    runs = list[PartRun]()
+    while here := [part for part, alike in shared.items() if part.first <= first < alike]:
+        longest = max(here, key=lambda part: (shared[part], part.rows is not None))
+        runs.append(PartRun(longest, first, shared[longest]))
+        first = shared[longest]
+    return runs

@@ -1,0 +1,137 @@
+"""Endpoints of llama.cpp's server, by the fields of its own recorded answers."""
+
+import asyncio
+import json
+from typing import Any
+
+import httpx2
+
+from specchat.engine.protocol.events import PromptProgress
+from specchat.engine.protocol.options import Message
+from specchat.engine.protocol.raw_prompt import FillIn
+from specchat.serve.queue import RUNNING
+from tests.fake import INFO, FakeEngine
+from tests.serve.conftest import SOON_S, Server, serving
+from tests.serve.test_clients import TEXT, requested
+from tests.serve.test_logprobs import STARTED, recorded
+from tests.service.made import Clock
+
+LAST = ("id_slot", "model", "tokens_predicted", "tokens_evaluated", "stop_type", "timings")
+
+
+async def post(server: Server, path: str, **body: Any) -> httpx2.Response:
+    async with httpx2.AsyncClient(timeout=SOON_S) as client:
+        return await client.post(f"{server.url}/{path}", json=body)
+
+
+async def page(server: Server, path: str) -> Any:
+    async with httpx2.AsyncClient(timeout=SOON_S) as client:
+        return (await client.get(f"{server.url}/{path}")).json()
+
+
+async def test_a_prompt_is_completed_whole_and_as_a_stream(engine: FakeEngine) -> None:
+    body = {"prompt": "Once", "n_predict": 40, "temperature": 0.5, "stop": ["fin"], "cache_prompt": True, "n_probs": 0}
+    async with serving(engine) as server:
+        whole = (await post(server, "completion", **body, return_tokens=True)).json()
+        request = requested(engine)
+        assert (request.raw, request.limits.max_tokens, request.limits.stop) == ("Once", 40, ("fin",))
+        streamed = await post(server, "completion", **body, stream=True, timings_per_token=True)
+        assert (await post(server, "completion", prompt=[5, 6], n_predict=0)).status_code == 200
+        assert (requested(engine).raw, requested(engine).limits.max_tokens) == ((5, 6), 0)
+        await post(server, "completion", prompt="Once")
+        assert requested(engine).limits.max_tokens is None
+        for wrong in ({"prompt": ""}, {**body, "n_probs": 3}, {**body, "stream": True, "return_tokens": True}):
+            assert (await post(server, "completion", **wrong)).status_code == 400
+    assert (whole["content"], whole["stop"], whole["stop_type"]) == (TEXT, True, "eos")
+    assert all(name in whole for name in LAST)
+    assert len(whole["tokens"]) == whole["tokens_predicted"] == whole["timings"]["predicted_n"]
+    *chunks, last = [json.loads(line[6:]) for line in streamed.text.splitlines() if line]
+    assert "".join(chunk["content"] for chunk in chunks) == TEXT
+    assert [chunk["stop"] for chunk in (*chunks[:1], last)] == [False, True]
+    assert chunks[-1]["tokens_predicted"] == last["tokens_predicted"] == whole["tokens_predicted"]
+    assert "timings" in chunks[0]
+    assert last["content"] == ""
+
+
+async def test_code_is_filled_in_as_editors_ask(engine: FakeEngine) -> None:
+    body = {
+        "id_slot": 0,
+        "input_prefix": "def f(\n",
+        "input_suffix": ")\n",
+        "input_extra": [{"text": "A = 1", "filename": "a.py", "time": 17}, {"text": "B"}],
+        "prompt": "    x",
+        "n_predict": 128,
+        "top_k": 40,
+        "samplers": ["top_k", "infill"],
+        "t_max_predict_ms": 500,
+        "response_fields": ["content"],
+    }
+    async with serving(engine) as server:
+        found = await post(server, "infill", **body)
+        assert (found.status_code, found.json()["content"]) == (200, TEXT)
+        assert requested(engine).raw == FillIn("def f(\n    x", ")\n", (("a.py", "A = 1"), ("tmp", "B")))
+        for wrong in ({"input_prefix": "", "input_suffix": ""}, {"input_prefix": "a"}):
+            assert (await post(server, "infill", **wrong)).status_code == 400
+
+
+async def test_a_reply_ends_after_the_editors_time_once_it_has_a_line() -> None:
+    clock = Clock()
+    text = "one two\nthree four five six seven eight nine ten eleven twelve"
+    engine = FakeEngine((text,), tokens_per_second=1, clock=clock)
+    body = {"input_prefix": "a", "input_suffix": "b", "t_max_predict_ms": 0.001}
+
+    async def passing() -> None:
+        while True:
+            clock.now += 4.0
+            await asyncio.sleep(0.02)
+
+    async with serving(engine) as server:
+        passes = asyncio.create_task(passing())
+        whole = (await post(server, "infill", **body)).json()
+        assert (whole["stop_type"], text.startswith(whole["content"])) == ("limit", True)
+        assert len(whole["content"]) < len(text)
+        assert "\n" in whole["content"]
+        unlimited = (await post(server, "infill", **{**body, "t_max_predict_ms": -1})).json()
+        assert (unlimited["stop_type"], unlimited["content"]) == ("eos", text)
+        passes.cancel()
+
+
+async def test_tokens_and_templates_are_told(engine: FakeEngine) -> None:
+    chat = [{"role": "user", "content": "one two"}]
+    async with serving(engine) as server:
+        assert (await post(server, "tokenize", content="one two")).json()["tokens"] == [0, 1]
+        assert (await post(server, "tokenize", messages=chat)).json()["count"] == 2
+        assert (await post(server, "tokenize", content="")).json()["tokens"] == []
+        assert (await post(server, "tokenize", content="x", with_pieces=True)).status_code == 400
+        assert (await post(server, "detokenize", tokens=[4, 5])).json()["content"] == " 4 5"
+        assert (await post(server, "detokenize", tokens=[])).json()["content"] == ""
+        assert (await post(server, "apply-template", messages=chat)).json() == {"prompt": "<user>one two"}
+        assert engine.requests[-1].messages == (Message("user", "one two"),)  # type: ignore[union-attr]
+
+
+async def test_the_server_tells_its_properties(engine: FakeEngine) -> None:
+    async with serving(engine) as server:
+        props = await page(server, "props")
+        assert props["default_generation_settings"]["n_ctx"] == INFO.context
+        assert (props["modalities"]["vision"], props["total_slots"]) == (False, RUNNING)
+        slots = await page(server, "slots")
+        assert [slot["id"] for slot in slots] == list(range(RUNNING))
+        assert slots[0] == {"id": 0, "n_ctx": INFO.context, "speculative": True, "is_processing": False}
+
+
+async def test_a_client_hears_how_far_its_prompt_is_read() -> None:
+    reply = [PromptProgress(1, 50, 100, 20), PromptProgress(1, 90, 100, 20), STARTED, *recorded()[1:]]
+    chat = {"messages": [{"role": "user", "content": "hi"}], "stream": True}
+    async with serving(FakeEngine((reply,))) as server:
+        for path, body in (
+            ("v1/chat/completions", chat),
+            ("v1/completions", {"prompt": "Once", "stream": True}),
+            ("completion", {"prompt": "Once", "stream": True}),
+        ):
+            for wanted in (True, False):
+                text = (await post(server, path, **body, return_progress=wanted)).text
+                data = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
+                told = [chunk["prompt_progress"] for chunk in data if "prompt_progress" in chunk]
+                read = [(one["cache"], one["processed"], one["total"]) for one in told]
+                assert read == ([(20, 50, 100), (20, 90, 100)] if wanted else [])
+                assert "Once" in text

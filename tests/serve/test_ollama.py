@@ -1,0 +1,138 @@
+"""Ollama's API, as its clients read it."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import httpx2
+
+from specchat.engine.protocol.events import Finished, TokenLogprob
+from specchat.engine.protocol.options import Grammar, Message, ToolCall, Written
+from specchat.engine.protocol.pair import TemplateFacts
+from specchat.engine.protocol.raw_prompt import FillIn
+from specchat.engine.protocol.stats import Stats
+from tests.fake import INFO, FakeEngine
+from tests.fake_steps import steps
+from tests.serve.conftest import serving
+from tests.serve.test_clients import TEXT, requested
+from tests.serve.test_llamacpp import page, post
+from tests.serve.test_requests_of_clients import CHOICES, SCHEMA, STARTED, cut
+from tests.serve.test_tools import OPENAI
+
+HI = [{"role": "user", "content": "hi"}]
+
+
+def lines(found: httpx2.Response) -> list[dict[str, Any]]:
+    assert found.headers["content-type"].startswith("application/x-ndjson")
+    return [json.loads(line) for line in found.text.splitlines()]
+
+
+async def test_chats_come_as_lines_and_whole() -> None:
+    thought = Written.of([("hm\n", True), ("\n\nYes.", False)])
+    async with serving(engine := FakeEngine((thought,))) as server:
+        options = {"temperature": 0.5, "num_predict": 9, "stop": ["fin"], "seed": 3, "num_ctx": 4096}
+        *parts, last = lines(await post(server, "api/chat", model="m", messages=HI, options=options))
+        request = requested(engine)
+        assert (request.limits.max_tokens, request.limits.stop, request.sampling.seed) == (9, ("fin",), 3)
+        assert "".join(part["message"].get("thinking", "") for part in parts).strip() == "hm"
+        assert "".join(part["message"]["content"] for part in parts) == "Yes."
+        assert (last["done"], last["done_reason"], last["message"]) == (
+            True,
+            "stop",
+            {"role": "assistant", "content": ""},
+        )
+        whole = (await post(server, "api/chat", messages=HI, stream=False, options={"num_predict": -2})).json()
+        assert (requested(engine).limits.max_tokens, whole["message"]["content"]) == (None, "Yes.")
+        assert whole["message"]["thinking"] == "hm"
+        assert (whole["eval_count"], whole["prompt_eval_count"]) == (last["eval_count"], last["prompt_eval_count"])
+        assert whole["total_duration"] >= whole["eval_duration"] > 0
+        assert (await post(server, "api/chat", messages=[])).json()["done_reason"] == "load"
+
+
+async def test_calls_and_their_results_belong_together() -> None:
+    call = ToolCall("abcdefgh1", "look", '{"path": "a"}')
+    engine = FakeEngine((Written("Well.", tool_calls=(call,)),))
+    said = {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [{"function": {"name": "look", "arguments": {"path": "b"}}}],
+    }
+    chat = [*HI, said, {"role": "tool", "content": "ok", "tool_name": "look"}]
+    async with serving(engine) as server:
+        *parts, _ = lines(await post(server, "api/chat", messages=chat, tools=OPENAI))
+        called = [one for part in parts for one in part["message"].get("tool_calls", ())]
+        assert called == [{"function": {"name": "look", "arguments": {"path": "a"}}}]
+        _, second, third = requested(engine).messages
+        assert second.tool_calls == (ToolCall(third.tool_call_id, "look", '{"path": "b"}'),)
+        assert (third.content, third.tool_name) == ("ok", "look")
+        whole = (await post(server, "api/chat", messages=chat, tools=OPENAI, stream=False)).json()
+        assert whole["message"]["tool_calls"] == called
+    async with serving(FakeEngine((cut("<call>look: {", '{"pa'),))) as server:
+        for stream in (False, True):
+            found = await post(server, "api/chat", messages=HI, tools=OPENAI, stream=stream)
+            said = lines(found) if stream else [found.json()]
+            assert "".join(part["message"]["content"] for part in said) == "Well<call>look: {"
+            assert said[-1]["done_reason"] == "length"
+
+
+async def test_thinking_formats_and_log_probabilities() -> None:
+    engine = FakeEngine(info=replace(INFO, template=TemplateFacts(choices=CHOICES)))
+    async with serving(engine) as server:
+        for think, expected in ((False, {"enable_thinking": False, "reasoning_effort": "low"}),
+                                (True, {"enable_thinking": True}),
+                                ("high", {"enable_thinking": True, "reasoning_effort": "high"})):  # fmt: skip
+            assert (await post(server, "api/chat", messages=HI, think=think)).status_code == 200
+            assert dict(requested(engine).template) == expected
+        assert (await post(server, "api/chat", messages=HI, think="enormous")).status_code == 400
+        for form, grammar in (("json", Grammar("json_object")), (SCHEMA, Grammar("json_schema", json.dumps(SCHEMA)))):
+            assert (await post(server, "api/generate", prompt="hi", format=form)).status_code == 200
+            assert requested(engine).grammar == grammar
+        shown = (await post(server, "api/show", model="demo")).json()
+        assert shown["capabilities"] == ["completion", "thinking"]
+        assert shown["model_info"]["specchat.context_length"] == INFO.context
+    told = [replace(step, logprobs=(TokenLogprob("Hi", -0.5),)) for step in steps("Hi", (0,))]
+    ended = Finished(1, "stop", "Hi", (1,), Stats(3, 0, 1))
+    async with serving(engine := FakeEngine(((STARTED, *told, ended),))) as server:
+        for stream in (False, True):
+            found = await post(server, "api/chat", messages=HI, logprobs=True, top_logprobs=2, stream=stream)
+            assert requested(engine).logprobs == 2
+            logprobs = [one for line in found.text.splitlines() for one in json.loads(line).get("logprobs", ())]
+            assert [(one["token"], one["logprob"]) for one in logprobs] == [("Hi", -0.5)]
+
+
+async def test_prompts_are_answered_filled_in_or_taken_as_they_are(engine: FakeEngine) -> None:
+    async with serving(engine) as server:
+        *parts, last = lines(await post(server, "api/generate", prompt="hi", system="Be brief."))
+        assert ("".join(part["response"] for part in parts), last["response"]) == (TEXT, "")
+        assert requested(engine).messages == (Message("system", "Be brief."), Message("user", "hi"))
+        whole = (await post(server, "api/generate", prompt="hi", raw=True, stream=False)).json()
+        assert (whole["response"], whole["done"], requested(engine).raw) == (TEXT, True, "hi")
+        await post(server, "api/generate", prompt="def f(", suffix=")")
+        assert requested(engine).raw == FillIn("def f(", ")")
+        assert (await post(server, "api/generate")).json()["done_reason"] == "load"
+        for wrong in ({"images": ["x"]}, {"template": "x"}, {"context": [1]}, {"options": {"mirostat": 1}}):
+            found = await post(server, "api/generate", **{"prompt": "hi", **wrong})
+            assert (found.status_code, list(found.json())) == (400, ["error"])
+
+
+async def test_pictures_are_named_where_a_chat_goes_on(engine: FakeEngine) -> None:
+    shown = {"role": "user", "content": "This?", "images": ["x"]}
+    async with serving(engine) as server:
+        assert (await post(server, "api/chat", messages=[shown])).status_code == 400
+        assert (
+            await post(server, "api/chat", messages=[shown, {"role": "assistant", "content": "No."}, *HI])
+        ).is_success
+        assert requested(engine).messages[0].content == "This?\n[image left out: this model reads text alone]"
+
+
+async def test_a_failure_is_the_last_line(engine: FakeEngine) -> None:
+    async with serving(engine) as server:
+        engine.fail_reply("memory", "out of memory")
+        assert lines(await post(server, "api/chat", messages=HI))[-1] == {"error": "out of memory"}
+
+
+async def test_the_pair_is_listed(engine: FakeEngine) -> None:
+    async with serving(engine) as server:
+        assert [model["name"] for model in (await page(server, "api/tags"))["models"]] == ["demo"]
+        assert [model["model"] for model in (await page(server, "api/ps"))["models"]] == ["demo"]
+        assert "version" in await page(server, "api/version")
