@@ -106,7 +106,7 @@ def test_a_model_of_another_program_answers_after_three_keys_and_comes_back(stra
     shell.until(f"{name} · auto")
     ask(shell, "Hello there", name)
     shell.press("/about", "Enter")
-    assert "llama.cpp" not in shell.until("device +cpu, (up to|1 thread)", "exactness")
+    assert "llama.cpp" not in shell.until("device +cpu, (up to|1 thread)", "template")
     shell.press("Escape")
     stopped(shell)
     assert re.search(f"{name} .* CPU, ", shell.specchat("models"))
