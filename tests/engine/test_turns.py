@@ -125,3 +125,32 @@ def test_the_time_of_others_does_not_count(session: Session) -> None:
             of_others += perf_counter() - left
     assert of_others > 0
     assert counted <= 1e3 * (perf_counter() - began - of_others)
+
+
+def chats_of(clients: int, replies: int, random: Random, strategies: Sequence[str]) -> list[Generate]:
+    """Requests of some clients, each of which goes on with a chat of its own, or begins another."""
+    texts, requests = dict[int, str](), list[Generate]()
+    for number in range(replies):
+        client = random.randrange(clients)
+        more = " ".join(random.choices(("fox", "lamp", "crab", "sea", "old", "said"), k=random.randint(1, 9)))
+        chat = texts.get(client, "") if random.random() < 0.8 else ""
+        texts[client] = f"{chat or RULES[:60]} {more}"[:200]
+        sampling = replace(random.choice(list(SAMPLINGS.values())), seed=number)
+        speculation = Speculation.of(random.choice(strategies))
+        requests.append(Generate(number, (Message("user", texts[client]),), sampling, Limits(12), speculation))
+    return requests
+
+
+@pytest.mark.parametrize("replies", [60, pytest.param(2000, marks=pytest.mark.slow)])
+def test_replies_of_six_clients_are_those_of_empty_caches(session: Session, replies: int) -> None:
+    """Texts come from the live cache, from the shelf and anew, whoever had a turn before."""
+    random = Random(replies)
+    strategies = [status.name for status in session.info.strategies if status.available]
+    requests = chats_of(6, replies, random, strategies)
+    found = woven(session, requests, random)
+    reused = 0
+    for request in requests:
+        events = found.pop(request.id)
+        assert same(finished(events), alone(session, replace(request, cold=True))), request
+        reused += next(event.reused for event in events if isinstance(event, Started)) > 40
+    assert reused > replies / 3

@@ -81,7 +81,7 @@ class KvCaches:
                 if shape.block:
                     self.scales[index] = Scales(*next(scales[shape])) if share is None else self.scales[share]
         self.turns = {
-            (rope, width): Turns.of(cos.to(device), sin.to(device), rope.turning if rope else 1)
+            (rope, width): Turns.of(cos, sin, rope.turning if rope else 1).on(device)
             for rope, width in set(map(turn, mixers))
             for cos, sin in [tables(rope, width, capacity, context)]
         }

@@ -48,6 +48,10 @@ class Turns(NamedTuple):
         width = cos.shape[1]
         return cls(cos[:, :pairs].contiguous(), sin[:, width // 2 :][:, :pairs].contiguous(), width)
 
+    def on(self, device: torch.device) -> "Turns":
+        """The same on a device."""
+        return Turns(self.cos.to(device), self.sin.to(device), self.width)
+
 
 class Rotation(NamedTuple):
     """Tables of `rope_and_write`, and where the rows stand."""
