@@ -246,6 +246,7 @@ def in_blocks(session: Session, draft: DraftModelDrafter, monkeypatch: pytest.Mo
     monkeypatch.setattr(session, "runner", replace(session.runner, free_cores=0))
     monkeypatch.setattr(type(draft.draft.model), "block", 16)
     session.forget()
+    session.shelf.clear()
     return draft
 
 
