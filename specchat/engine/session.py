@@ -213,7 +213,7 @@ class Session:
                     changes += more
                     if perf_counter() > until:
                         break
-            if reading:
+            if reading and len(self.target.tokens) < len(prompt) - 1:
                 yield PromptProgress(reply.request.id, len(self.target.tokens), len(prompt), reused)
             self._go_on(reply, prompt, lambda: self.target.rewind(prompt))
         return cancelled, changes

@@ -141,10 +141,9 @@ def test_ten_thousand_messages_are_cut_by_looking_at_few(policy: ContextPolicy) 
 
 
 def run(demo: Session, limits: Limits, messages: tuple[Message, ...]) -> tuple[Started, Finished]:
-    first, *_, last = list[Event](demo.generate(Generate(1, messages, limits=limits)))
-    assert isinstance(first, Started)
-    assert isinstance(last, Finished)
-    return first, last
+    events = list[Event](demo.generate(Generate(1, messages, limits=limits)))
+    assert isinstance(events[-1], Finished)
+    return next(event for event in events if isinstance(event, Started)), events[-1]
 
 
 def test_a_chat_that_outgrew_the_context_is_refused_or_answered_in_part(demo: Session) -> None:

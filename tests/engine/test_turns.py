@@ -141,7 +141,7 @@ def chats_of(clients: int, replies: int, random: Random, strategies: Sequence[st
     return requests
 
 
-@pytest.mark.parametrize("replies", [60, pytest.param(2000, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
+@pytest.mark.parametrize("replies", [24, pytest.param(2000, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
 def test_replies_of_six_clients_are_those_of_empty_caches(session: Session, replies: int) -> None:
     """Texts come from the live cache, from the shelf and anew, whoever had a turn before."""
     random = Random(replies)
