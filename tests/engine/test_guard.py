@@ -67,7 +67,7 @@ def test_close_choices_are_those_of_one_row(session: Session, monkeypatch: pytes
         sampling = replace(SAMPLINGS[name], seed=seed)
         plain = finished(reply(session, "abcab", sampling, Limits(60), Speculation()))
         with monkeypatch.context() as patch:
-            patch.setattr(executor, "_target", apart)
+            patch.setattr(executor, "target", apart)
             loose = finished(reply(session, "abcab", sampling, Limits(60), Speculation("draft", 8)))
             patch.setattr(executor, "_guard", Guard(apart, OFF))  # type: ignore[arg-type]
             last = finished(reply(session, "abcab", sampling, Limits(60), Speculation("draft", 8)))
@@ -102,7 +102,7 @@ def test_close_choices_after_lone_rows_are_those_of_several(
         exact = finished(reply(session, "abcab", sampling, Limits(60), Speculation()))
         lone = Lone(model)
         with monkeypatch.context() as patch:
-            patch.setattr(executor, "_target", lone)
+            patch.setattr(executor, "target", lone)
             loose = finished(reply(session, "abcab", sampling, Limits(60), Speculation()))
             strayed += loose.token_ids != exact.token_ids
             patch.setattr(executor, "_guard", RoughGuard(lone, OFF))  # type: ignore[arg-type]

@@ -27,6 +27,8 @@ NAMED = {
     "engine/text/marks.py": "the words before and after a mark",
     "engine/tool_calls/tags.py": "the words before and after a tag",
     "chat/sources.py": "keys of colours in themes",
+    "serve/ollama.py": "the field for the text behind a gap",
+    "serve/openai_text.py": "the same",
     "serve_command": "methods of other engines that do the same",
     "tune": "heads that can be trained",
 }
