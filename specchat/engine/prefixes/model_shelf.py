@@ -68,16 +68,24 @@ class ModelShelf:
     def __init__(self, room: Room, model: CopiedCache, token_ids: list[int], files: PartFiles | None) -> None:
         """`token_ids`: those that the cache holds, the same list at all times."""
         self._room, self._model, self._token_ids, self._files = room, model, token_ids, files
+        self._shapes = _shapes(model.entries().tensors)
         self.parts = [] if files is None else [part for part in files.found() if self._fits(part)]
 
     def _fits(self, part: TextPart) -> bool:
         return part.form.rows == _shapes(self._model.entries().of(part.first, len(part.token_ids)))
+
+    def _look(self) -> None:
+        """Drop the parts that have other entries than the cache: training records states of more layers."""
+        if (shapes := _shapes(self._model.entries().tensors)) != self._shapes:
+            self._shapes = shapes
+            self.parts[:] = [part for part in self.parts if self._fits(part)]
 
     @torch.inference_mode()
     def turn(self, wanted: Sequence[int]) -> None:
         """Turn the cache to as much of the text `wanted` as it and the parts have."""
         if not self._room.open:
             return
+        self._look()
         shared = shared_prefix(self._token_ids, wanted)
         wanted_parts = self._source(wanted, shared).parts
         self._room.touch(wanted_parts)
@@ -90,6 +98,7 @@ class ModelShelf:
     @torch.inference_mode()
     def put(self, since: int = 0, wanted: Collection[TextPart] = ()) -> None:
         """Copy what the cache holds from token `since` on, unless it is little or parts have it; `wanted` ones stay."""
+        self._look()
         text, tail = self._token_ids.copy(), self._model.tail(len(self._token_ids))
         known = self._source(text, since)
         least = LEAST if tail is None else LEAST_WITH_TAIL
