@@ -12,7 +12,7 @@ from specchat.engine.decoding.length_policy import LengthPolicy
 from specchat.engine.device import drafting as steps
 from specchat.engine.device import ops
 from specchat.engine.device.executor import DeviceExecutor
-from specchat.engine.kernels import expert_products
+from specchat.engine.device.launches import Launches
 from specchat.engine.protocol.options import Sampling
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.runner import Runner
@@ -64,14 +64,14 @@ def not_activated(multiply: Callable[..., None]) -> Callable[..., None]:
     """Products, but those of gates."""
 
     def some(*arguments: Any) -> None:
-        if arguments[-1] is None or len(arguments) < 9:
+        if arguments[-1] is None or len(arguments) < 5:
             multiply(*arguments)
 
     return some
 
 
 STALE: dict[str, tuple[Any, str, Any]] = {
-    "activations": (expert_products, "multiply", not_activated(expert_products.multiply)),
+    "activations": (Launches, "multiply", not_activated(Launches.multiply)),
     "partial sums": (ops, "rope_and_write", left_out),
     "later positions of the cache": (ops, "attend_rows", one_too_many(ops.attend_rows)),
     "scores of a draft": (steps, "process", left_out),
