@@ -147,3 +147,25 @@ def test_the_page_tells_what_read_texts_take() -> None:
     page = metrics.page().decode()
     for name, size in (("bytes", 300), ("disk_bytes", 70)):
         assert f'vllm:read_texts_{name}{{model_name="demo"}} {size:.1f}' in page
+
+
+async def test_some_run_at_once_and_the_next_begins_where_one_ends() -> None:
+    queue, order = FairQueue(at_once=2), list[str]()
+    ends = {name: asyncio.Event() for name in "abc"}
+
+    async def ask(name: str) -> None:
+        async with queue.turn(name):
+            order.append(name)
+            await ends[name].wait()
+
+    tasks = [asyncio.create_task(ask(name)) for name in "abc"]
+    await asyncio.sleep(0)
+    assert (order, queue.running, queue.waiting) == (["a", "b"], 2, 1)
+    ends["b"].set()
+    await tasks[1]
+    await asyncio.sleep(0)
+    assert (order, queue.running, queue.waiting) == (["a", "b", "c"], 2, 0)
+    for end in ends.values():
+        end.set()
+    await asyncio.wait(tasks)
+    assert queue.running == 0

@@ -15,7 +15,7 @@ FIRST_S, TURN_S = 1.0, 0.2
 SHARE = 4
 """Times of going on with a reply that a turn lasts at least: what the models lost of its text is read again first."""
 PREFERRED = 2
-"""ReplyTurns of an app's chat for each one of a reply to other programs."""
+"""Turns of an app's chat for each one of a reply to other programs."""
 
 
 @dataclass(eq=False)

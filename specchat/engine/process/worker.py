@@ -32,6 +32,7 @@ from specchat.engine.fetch.file_state import file_state, state_once_loaded
 from specchat.engine.hardware import gpu_failure, out_of_memory
 from specchat.engine.hardware.gpu_record import FAILURES, GpuRecord
 from specchat.engine.process import wire
+from specchat.engine.process.mailbox import Mailbox, ReplyControl
 from specchat.engine.process.turns import ReplyTurns
 from specchat.engine.protocol.events import Counted, Event, Failed, Finished, Loaded, Loading, Step
 from specchat.engine.protocol.pair import PairInfo, PairSpec
@@ -76,48 +77,6 @@ REST_S = 1.0
 """Seconds without a request after which read texts are written to disk."""
 Loader = Callable[[PairSpec, Callable[[Loading], None], Callable[[], None]], WorkerSession]
 """Loads a pair: reports progress to the second argument, and calls the third before it allocates memory."""
-
-
-class Mailbox:
-    """Control messages of waiting and running replies, from the reader thread to the main thread."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._messages: dict[int, deque[Cancel | Change]] = {}
-
-    def open(self, reply: int) -> None:
-        with self._lock:
-            self._messages[reply] = deque()
-
-    def put(self, message: Cancel | Change) -> None:
-        """Store a message for its reply; drop it if the reply has ended."""
-        with self._lock:
-            if message.id in self._messages:
-                self._messages[message.id].append(message)
-
-    def take(self, reply: int) -> Cancel | Change | None:
-        with self._lock:
-            waiting = self._messages.get(reply)
-            return waiting.popleft() if waiting else None
-
-    def cancelled(self, reply: int) -> bool:
-        with self._lock:
-            return any(isinstance(message, Cancel) for message in self._messages.get(reply, ()))
-
-    def close(self, reply: int) -> None:
-        with self._lock:
-            self._messages.pop(reply, None)
-
-
-class ReplyControl:
-    """One reply's view of the mailbox."""
-
-    def __init__(self, mailbox: Mailbox, reply: int) -> None:
-        self._mailbox = mailbox
-        self._reply = reply
-
-    def poll(self) -> Cancel | Change | None:
-        return self._mailbox.take(self._reply)
 
 
 class Worker:
