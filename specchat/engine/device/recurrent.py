@@ -74,8 +74,8 @@ class Recurrent:
         self._between = zeros(PASS_ROWS, *query), zeros(PASS_ROWS, *values), zeros(PASS_ROWS, *writes)
         """Queries, values and gates of writing."""
         self._chain, self._at = chain_paths(PASS_ROWS, device), zeros(1, dtype=torch.int32)
-        firsts = torch.arange(0, PROMPT_ROWS, PASS_ROWS, device=device, dtype=torch.int32)
-        self._firsts = firsts[:, None].expand(-1, ALIGNED).contiguous()
+        firsts = torch.arange(0, PROMPT_ROWS, PASS_ROWS, dtype=torch.int32)
+        self._firsts = firsts[:, None].repeat(1, ALIGNED).to(device)
         """First rows of the groups of a prompt's pass, which step the states one after another."""
         self._starts, self._beyond = torch.zeros_like(self._firsts), torch.zeros_like(self._firsts)
         """KV entries of these rows, and flags of those after the last row that counts."""
@@ -137,7 +137,7 @@ class Recurrent:
     @property
     def base(self) -> int:
         """The first position that a text can go on from without a checkpoint. Waits for the device."""
-        return int(self.positions.select(-1, BASE).max())
+        return int(max(self.positions.select(-1, BASE).flatten().tolist()))
 
     @property
     def checkpoints(self) -> tuple[int, ...]:
