@@ -72,7 +72,7 @@ def load_runner(
 
     def model(checkpoint: Checkpoint, chosen: Model) -> DeviceDecoder:
         weights = load(
-            checkpoint, chosen.quant, device, COMPUTED, chosen.head, chosen.experts_in_main, chosen.table_on_gpu
+            checkpoint, chosen.quant, device, COMPUTED, chosen.head, chosen.experts_in_main, chosen.tables_on_gpu
         )
         return DeviceDecoder(chosen.config, weights, plan.context, device, COMPUTED)
 
