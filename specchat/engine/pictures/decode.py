@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 MOST_BYTES = 20 << 20
-MOST_PIXELS = 64 << 20
+MOST_PIXELS = 64_000_000
 FORMATS = "PNG", "JPEG", "WEBP", "GIF", "BMP"
 OTHER_FILE = f"Send it as a {', '.join(FORMATS[:-1])} or {FORMATS[-1]} file."
 
