@@ -147,7 +147,8 @@ def _stats(chat: PlainChat, value: str) -> None:
 
 
 def _regenerate(chat: PlainChat, value: str) -> None:
-    del value
+    if value:
+        _model(chat, value)
     chat.regenerate()
 
 
@@ -180,7 +181,7 @@ COMMANDS: dict[str, PlainCommand] = {
     "temperature": PlainCommand("X", "0 takes the likeliest token.", _temperature),
     "model": PlainCommand("ID", "Load another pair; without ID say which there are.", _model),
     "stats": PlainCommand("", "Say how replies are made, and the figures of the last one.", _stats),
-    "again": PlainCommand("", "Answer the last message again, with a new seed.", _regenerate),
+    "again": PlainCommand("ID", "Answer the last message again, with a new seed, or by another pair.", _regenerate),
     "quit": PlainCommand("", "Leave.", _quit),
 }
 FORMER_NAMES = {"regenerate": "again"}

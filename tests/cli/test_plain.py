@@ -121,6 +121,14 @@ def test_another_pair_can_be_loaded(run: Run, home: Path, engine: FakeEngine) ->
     assert len(asked(engine)[1].messages) == 3
 
 
+def test_the_last_message_is_answered_again_by_another_pair(run: Run, home: Path, engine: FakeEngine) -> None:
+    configure(home, models='schema = 1\n[[pair]]\nid = "mine"\ntarget.path = "/t"\n')
+    assert run("--plain", input="a\n/again mine\nb\n").stdout == "One.\nTwo ␛[2Jtwo.\nThree.\n"
+    assert [request.pair.id for request in engine.requests if isinstance(request, Load)] == ["demo", "mine"]
+    assert prompts(engine) == ["a", "a", "b"]
+    assert asked(engine)[2].messages[1] == Message("assistant", "Two \x1b[2Jtwo.")
+
+
 def test_commands_are_called_as_in_the_app() -> None:
     assert COMMANDS.keys() - {action.slash for action in ACTIONS} == {"stats"}, "the app shows figures all the time"
 
