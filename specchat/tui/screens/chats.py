@@ -35,10 +35,10 @@ class Chats:
         self._show()
         self._sidebar.to_list()
 
-    def search(self) -> None:
-        """Show the list with the search box in focus."""
+    def search(self, words: str = "") -> None:
+        """Show the list with the search box in focus, and what is found for `words` if there are any."""
         self._show()
-        self._sidebar.to_search()
+        self._sidebar.to_search(words)
 
     def leave(self) -> bool:
         """Hide the list; False when it was hidden. The prompt has the focus again."""
