@@ -43,24 +43,24 @@ class TwoReplies:
         if not self.refusal:
             self._second = self._turn.reply
 
-    def keep(self, number: int) -> None:
+    def keep(self, number: int) -> bool:
         """Go on with the first reply (0) and the pair of before, or with the second (1) and its pair.
 
-        What is being written of the other one ends.
+        What is being written of the other one ends. False where there is no such reply.
         """
         service, second = self._service, self._second
         chosen = self._first if number == 0 else second
         if chosen is None or not any(chosen is reply for reply in self._turn.replies):
-            return
-        running = service.running
+            return False
         if number == 0 and second is not None:
-            if running is not None or service.calling is not None:
+            if service.at_work:
                 service.stop()
             service.give_up_loading()
             service.bind(self._before)
             service.settings = self._settings
         self.chat.show(chosen)
         service.chat.saving.looked(self.chat)
+        return True
 
 
 def _end(reply: Reply) -> Reply:

@@ -147,6 +147,8 @@ async def test_a_second_model_that_cannot_be_loaded_leaves_the_first_reply() -> 
         engine.fail_load("memory", "no room for it")
         await run(app, pilot, "/compare big")
         await wait_until(pilot, lambda: "no room for it" in screen_text(app))
+        await pilot.press("2")  # there is none
+        assert isinstance(app.screen, CompareScreen)
         await pilot.press("1")
         await wait_until(pilot, lambda: app.session.loaded.info is not None and isinstance(app.screen, ChatScreen))
         assert (app.session.loaded.id, app.session.wanted) == ("demo", "")

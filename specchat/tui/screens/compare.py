@@ -120,6 +120,5 @@ class CompareScreen(Board):
             self.action_unfold()
 
     def action_keep(self, number: int) -> None:
-        if number < len(self._comparison.replies):
-            self._comparison.keep(number)
+        if self._comparison.keep(number):
             self.dismiss()
