@@ -196,6 +196,7 @@ def test_a_pair_at_real_shapes_is_captured_without_fault() -> None:
             "others but views"
         )
         assert verify.operations["zero_"] == 1
+        assert len(cast(Graph, executor.graphs._graphs["early-exit", 1, 1]).launches) == 9 + 5, "of one layer"
 
 
 @pytest.fixture(scope="module")

@@ -39,7 +39,12 @@ REPLIES: dict[str, tuple[str, Drafting, Sampling, Acceptance]] = {
         GREEDY,
         "coupled",
     ),
-    "sampled": ("headed_pair", [("draft-tree", 3), ("draft", 3), ("eagle3", 2), ("swift", 2)], SAMPLED, "coupled"),
+    "sampled": (
+        "headed_pair",
+        [("draft-tree", 3), ("draft", 3), ("eagle3", 2), ("swift", 2), ("early-exit", 2)],
+        SAMPLED,
+        "coupled",
+    ),
     "filters and penalties": ("small_pair", [("draft", 2), ("draft-tree", 3)], FILTERED, "coupled"),
     "windows": ("windowed_pair", [("draft", 3), ("draft-tree", 3), ("plain", 0), ("draft", 2)], SAMPLED, "coupled"),
     "inputs of layers": ("sharing_pair", [("draft", 3), ("draft-tree", 3), ("swift", 2)], SAMPLED, "coupled"),

@@ -84,4 +84,13 @@ def load_runner(
         small = model(draft, drafting)
     else:
         small = on_host(vocab)
-    return device_runner(on_gpu, small, vocab, device, found=heads, skip=pair.skip)
+    return device_runner(
+        on_gpu,
+        small,
+        vocab,
+        device,
+        found=heads,
+        skip=pair.skip,
+        exit_layer=pair.exit_layer,
+        exit_folder=pair.exit,
+    )
