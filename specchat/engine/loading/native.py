@@ -23,11 +23,11 @@ from specchat.engine.heads.files import FoundHeads
 from specchat.engine.loading import heads
 from specchat.engine.loading.drafting import noted, on_the_host, unrestricted, vocabulary_map_of, words_of
 from specchat.engine.loading.next_best import KernelsUnsupported
+from specchat.engine.loading.pictures import opened_album
 from specchat.engine.loading.placing import placed, smaller
 from specchat.engine.loading.progress import Bar, Progress
 from specchat.engine.memory.need import Model, describe_experts
 from specchat.engine.memory.plan import Plan, shortened
-from specchat.engine.pictures.opening import opened_album
 from specchat.engine.protocol.pair import ModelSource, PairSpec
 from specchat.engine.runners.host import NativeModel
 from specchat.engine.runners.load import load_runner
