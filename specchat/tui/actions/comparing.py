@@ -58,8 +58,8 @@ async def _begun(chat: ChatScreen, name: str, prompt: str) -> bool:
 
 
 COMPARING: tuple[Action[ChatScreen], ...] = (
-    Action("regenerate", "Regenerate", "Answer again with a new seed, as a branch; by another model if one is named.",
+    Action("regenerate", "Regenerate", "Answer again, by another model if you name one, as a branch.",
            again, ("alt+r",), hint="again", slash="again", argument="pair", values=model_values, when="answered"),
-    Action("compare", "Compare", "Answer the last prompt, or a given one, by another model too, and keep one reply.",
+    Action("compare", "Compare", "Have another model answer too, and keep one reply.",
            _compare, slash="compare", argument="pair", values=model_values),
 )  # fmt: skip
