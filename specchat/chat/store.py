@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import Any
 
 from specchat.chat import rows, sql
 from specchat.chat.rows import ChatRow, MessageRow
@@ -16,9 +17,6 @@ from specchat.chat.trace import columns, pack
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply, Turn
 from specchat.chat.writer import Writer
-
-if TYPE_CHECKING:
-    pass
 
 FORGET_AFTER_S = 24 * 3600.0
 """Time for which deleted chats can be restored; after it they are removed from the file."""
@@ -102,11 +100,16 @@ class Store(StoredChats):
         A chat that another copy deleted meanwhile comes back with it, also where it was removed since.
         """
         chat_row = rows.chat_row(chat, time.time(), view)
-        messages = [rows.turn_row(turn)] if turn.parent is None or self._has(chat.key) else rows.message_rows(chat)
+        new = [turn] if turn.parent is None or self._has(chat.key) else list(chat.every_turn())
+        messages = [rows.turn_row(turn)] if new == [turn] else rows.message_rows(chat)
+        pictures = [one.picture for each in new for one in each.attachments if one.picture is not None]
+        loaded = [(picture.digest, data) for picture in pictures if (data := picture.load()) is not None]
 
         def change(db: sqlite3.Connection) -> None:
             sql.put_chat(db, chat_row)
             sql.delete(db, chat_row.key, None)
+            for picture in loaded:
+                sql.put_picture(db, *picture)
             for message in messages:
                 sql.put_message(db, chat_row.key, message)
 
@@ -159,7 +162,13 @@ class Store(StoredChats):
         """Remove all scratch chats except `but`."""
         return self._writer.put(lambda db: sql.drop_scratch(db, but))
 
-    def insert(self, chat: ChatRow, messages: Iterable[MessageRow], traces: Mapping[str, bytes]) -> tuple[str, Event]:
+    def insert(
+        self,
+        chat: ChatRow,
+        messages: Iterable[MessageRow],
+        traces: Mapping[str, bytes],
+        pictures: Mapping[str, bytes] = MappingProxyType({}),
+    ) -> tuple[str, Event]:
         """A whole chat from elsewhere. Where its keys are taken it gets new ones; gives its key.
 
         Nobody allowed anything to tools in it yet.
@@ -175,6 +184,8 @@ class Store(StoredChats):
                 sql.put_message(db, chat.key, message)
             for key, blob in traces.items():
                 sql.put_trace(db, key, blob)
+            for picture in pictures.items():
+                sql.put_picture(db, *picture)
 
         return chat.key, self._writer.put(change)
 
