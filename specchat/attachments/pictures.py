@@ -16,11 +16,11 @@ def read_picture(path: Path) -> Picture:
     Raises:
         AttachmentError: it cannot be read, is no regular file, or is over MOST_BYTES.
     """
-    name, place = one_line(str(path)), os.path.expanduser(path)
+    name, expanded = one_line(str(path)), os.path.expanduser(path)
     try:
-        if not stat.S_ISREG(os.stat(place).st_mode):  # before opening, which would wait at a pipe
+        if not stat.S_ISREG(os.stat(expanded).st_mode):  # before opening, which would wait at a pipe
             raise AttachmentError(f"{name} is no regular file. Give the file of a picture.")
-        with open(place, "rb") as file:
+        with open(expanded, "rb") as file:
             data = file.read(MOST_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = (isinstance(error, OSError) and error.strerror) or "no such name"

@@ -60,7 +60,7 @@ def test_pictures_go_along(run: Run, engines: list[FakeEngine], tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("none", "cannot be read"), (".", "not a regular file"), ("large", "over")]
+    ("name", "words"), [("none", "cannot be read"), (".", "no regular file"), ("large", "over")]
 )
 def test_a_picture_that_cannot_be_sent(
     name: str, words: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
