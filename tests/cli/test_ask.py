@@ -59,9 +59,7 @@ def test_pictures_go_along(run: Run, engines: list[FakeEngine], tmp_path: Path) 
     assert asked(engines).messages == (Message("user", "What?", pictures=(Picture(b"one"), Picture(b"two"))),)
 
 
-@pytest.mark.parametrize(
-    ("name", "words"), [("none", "cannot be read"), (".", "no regular file"), ("large", "over")]
-)
+@pytest.mark.parametrize(("name", "words"), [("none", "cannot be read"), (".", "no regular file"), ("large", "over")])
 def test_a_picture_that_cannot_be_sent(
     name: str, words: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

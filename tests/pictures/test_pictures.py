@@ -11,13 +11,13 @@ import torch
 
 from specchat.engine.decoding.host_loops import HostDraft, HostLoops
 from specchat.engine.pictures.album import Album
-from specchat.engine.pictures.ids import FIRST, of_text
 from specchat.engine.pictures.tower import Tower
 from specchat.engine.prefixes import model_shelf, shelf
 from specchat.engine.prefixes.bounds import FOLDER
 from specchat.engine.protocol.events import Finished, Started
 from specchat.engine.protocol.options import PLACE, Limits, Message, Sampling, Speculation
 from specchat.engine.protocol.pair import PairSpec
+from specchat.engine.protocol.picture_ids import FIRST, of_text
 from specchat.engine.protocol.requests import Count, Generate
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.session import Session

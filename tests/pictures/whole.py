@@ -87,13 +87,20 @@ PROCESSORS: dict[str, dict[str, Any]] = {
 }
 
 
-def saved(kind: str, folder: Path, seed: int = 4) -> Path:
-    """A model of `kind` with random weights, norms and biases, as transformers saves it, with all other files."""
+def saved(kind: str, folder: Path, **changes: Any) -> Path:
+    """A model of `kind` with random weights, norms and biases, as transformers saves it, with all other files.
+
+    `changes` are those of its settings of text.
+    """
     of_config, of_model, text, vision = KINDS[kind]
     config = of_config(
-        text_config=TEXT | text, vision_config=vision, tie_word_embeddings=False, image_token_id=MARK, video_token_id=1
+        text_config=TEXT | text | changes,
+        vision_config=vision,
+        tie_word_embeddings=False,
+        image_token_id=MARK,
+        video_token_id=1,
     )
-    torch.manual_seed(seed)
+    torch.manual_seed(4)
     made = of_model(config)
     for name, weight in (*made.named_parameters(), *made.named_buffers()):
         if "inv_freq" in name:

@@ -8,28 +8,33 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from threading import Lock
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 from weakref import WeakValueDictionary
 
 from torch import Tensor
 
 from specchat.engine.errors import EngineError
 from specchat.engine.pictures.blind import Blind
-from specchat.engine.pictures.ids import FIRST
 from specchat.engine.pictures.kinds import Grid
 from specchat.engine.pictures.positions import positions
 from specchat.engine.pictures.tower import Processed, Tower
 from specchat.engine.protocol.options import Message, Picture
+from specchat.engine.protocol.picture_ids import FIRST
 from specchat.engine.recipe import Rope
 
 WAITING = 4
 """Pictures that were counted and not looked at whose pixels are held."""
 
 
+@runtime_checkable
 class TakesRows(Protocol):
     """A target that takes rows in place of embeddings."""
 
-    context: int
+    @property
+    def context(self) -> int:
+        """Capacity of the cache in tokens."""
+        ...
+
     pictures: Callable[[Tensor, Sequence[int] | Tensor], Tensor] | None
 
     def turn(self, first: int, places: Tensor) -> None:
