@@ -280,6 +280,7 @@ class Session:
         """Remove all that was read, also from disk."""
         self.forget()
         self.shelf.remove()
+        self.album.forget()
 
     def _refuse_length(self, request: Generate | Count) -> None:
         """Raises ContextError for a text that cannot fit, before it is split into tokens: megabytes take seconds."""

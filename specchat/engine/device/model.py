@@ -1,6 +1,6 @@
 """Decoder on a device as a model with a cache: captured prefill, skip sets, hidden states for heads."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from specchat.engine.kernels.gpu_shapes import PASS_ROWS, PROMPT_ROWS, VERIFY_RO
 from specchat.engine.model.copies import CacheEntries, CopiedCache, Tail
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.norm import RMSNorm
+from specchat.engine.pictures.rows import PictureRows
 from specchat.engine.protocol.picture_ids import FIRST
 
 PADDED_ROWS = (1, 2, 4, 8, VERIFY_ROWS, PASS_ROWS)
@@ -48,8 +49,8 @@ class DeviceModel(CopiedCache):
         self._guessed = torch.zeros(PASS_ROWS, device=device, dtype=torch.int64)
         self._full = False
         """True once a pass with logits could not be captured for want of memory."""
-        self.pictures: Callable[[Tensor, Sequence[int] | Tensor], Tensor] | None = None
-        """As of `CachedDecoder`, for rows in main memory."""
+        self.pictures: PictureRows | None = None
+        """See `CachedDecoder`; the rows are in main memory."""
 
     @property
     def context(self) -> int:
@@ -239,7 +240,7 @@ class DeviceModel(CopiedCache):
     def _place(self, tokens: Sequence[int], start: int) -> None:
         self._tokens[: len(tokens)].copy_(torch.tensor(tokens, dtype=torch.int32))
         if self.pictures is not None and self.decoder.buffers.pictures is not None and max(tokens) >= FIRST:
-            rows = self.pictures(torch.zeros(len(tokens), self.config.hidden), tokens)
+            rows = self.pictures.put(torch.zeros(len(tokens), self.config.hidden), tokens)
             self.decoder.buffers.pictures[: len(tokens)].copy_(rows)
         self._start.fill_(start)
         self._last.fill_(len(tokens) - 1)
