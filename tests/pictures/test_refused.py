@@ -150,7 +150,11 @@ def test_memory_that_does_not_suffice(folder: Path, monkeypatch: pytest.MonkeyPa
     weights = load_file(folder / "model.safetensors")
     of_tower = [one for name, one in weights.items() if "vision" in name or "projector" in name]
     rows = session.count(Count(1, ASKED, tokens=True)).token_ids.count(257)
-    assert session.album.memory() == 4 * (sum(one.numel() for one in of_tower) + 64 * rows)
+    weighed = 4 * sum(one.numel() for one in of_tower)
+    assert session.album.memory() == weighed + 4 * 64 * rows
+    session.forget_read()
+    assert session.album.memory() == weighed
+    list(session.generate(Generate(1, ASKED, limits=Limits(2))))
 
 
 def test_a_picture_too_thin_for_its_tower(tmp_path: Path) -> None:
