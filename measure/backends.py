@@ -6,8 +6,7 @@ from specchat.engine.strategies import HEADS, STRATEGIES
 
 SENTENCES = {
     DEFAULT_BACKEND: "specchat's own decoder takes safetensors and GGUF files of {families} and costs nothing to "
-    'install; weights are as stored, or dense ones in 4 or 8 bits (`quant = "nf4"`), which saves memory and time; '
-    "on a GPU it lacks `early-exit`.",
+    'install; weights are as stored, or dense ones in 4 or 8 bits (`quant = "nf4"`), which saves memory and time.',
     GGUF_BACKEND: "llama.cpp takes other GGUF files and costs `pip install 'specchat[gguf]'`, which compiles for "
     "minutes, and some of plain decoding's speed on most processors; a model with a running state has `plain` alone "
     "([gguf.md](gguf.md)).",

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
+from specchat.engine.formats.layout import values_of
 from specchat.engine.formats.quantise import by_rows, dequantised
 from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.model.norm import RMSNorm, capped
@@ -90,8 +91,9 @@ class DeviceTarget(FrozenTarget):
         self._norm = RMSNorm.of(self._recipe.norm, weights.norms[self._recipe.norm])
 
     def embed(self, tokens: Tensor) -> Tensor:
-        rows = by_rows(self._embed, itemgetter(tokens.to(self.device)))
-        return self._recipe.embed_scale * dequantised(rows, torch.float32)
+        # The table may lie in main memory.
+        rows = by_rows(self._embed, itemgetter(tokens.to(values_of(self._embed).device)))
+        return self._recipe.embed_scale * dequantised(rows, torch.float32).to(self.device)
 
     @torch.no_grad()
     def final_norm(self, states: Tensor) -> Tensor:

@@ -145,7 +145,7 @@ def test_models_says_the_default_and_what_each_is(run: Run, home: Path) -> None:
     assert pairs["mine"]["target"] == "/t"
     assert pairs["mine"]["reason"] == "There is no folder /t."
     assert (pairs["qwen3-8b"]["target_quant"], pairs["qwen3-8b"]["draft_quant"]) == ("nf4", None)
-    needs = {"vram_gib": 9.4, "ram_gib": 11.9, "disk_gib": 16.4, "experts_gib": None, "step_gib": None}
+    needs = {"vram_gib": 7.9, "ram_gib": 11.9, "disk_gib": 16.4, "experts_gib": None, "step_gib": None}
     assert pairs["qwen3-8b"]["requires"] == needs
     assert (pairs["qwen3-8b"]["sampling"]["temperature"], pairs["qwen3-8b"]["sampling_from"]) == (0.6, "models.toml")
 

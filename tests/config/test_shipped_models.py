@@ -74,7 +74,7 @@ class Shape:
 
     def on_gpu(self, context: int, quantised: bool) -> float:
         kept = self.embedding * (1 if self.tied else 2)
-        weights = (self.parameters - kept) * (NF4_GPU_BYTES if quantised else 2) + kept * 2
+        weights = (self.parameters - kept) * (NF4_GPU_BYTES if quantised else 2) + self.embedding * 2
         return weights + self.cache(self.positions(context, 640), 2)
 
     def in_awq(self, context: int) -> tuple[float, float, float]:
@@ -83,12 +83,12 @@ class Shape:
         layers, dense = self.parameters - kept, 2 * kept
         gpu, cpu = self.cache(self.positions(context, 640), 2), self.cache(self.positions(context, 1024), 4)
         held = layers * AWQ_BYTES + dense
-        return held + gpu, held + cpu, layers * AWQ_STORED_BYTES + dense
+        return held - 2 * (kept - self.embedding) + gpu, held + cpu, layers * AWQ_STORED_BYTES + dense
 
     def drafting_on_gpu(self, context: int) -> float:
-        """In int8 with its head, beside an embedding of 16 bits."""
+        """In int8 with its head; its embedding lies in main memory."""
         layers = self.parameters - self.embedding * (1 if self.tied else 2)
-        return layers + 3 * self.embedding + self.cache(self.positions(context, 640), 2)
+        return layers + self.embedding + self.cache(self.positions(context, 640), 2)
 
     def on_cpu(self, context: int, quantised: bool) -> float:
         kept = self.embedding * (1 if self.tied else 2)
@@ -102,6 +102,7 @@ class Recurrent:
 
     parameters: int
     kept: int
+    in_main: int
     cached: int
     states_on_gpu: int
     states_on_cpu: int
@@ -109,7 +110,7 @@ class Recurrent:
 
     def on_gpu(self, context: int, quantised: bool) -> float:
         layers = self.parameters - self.kept
-        weights = layers * (NF4_GPU_BYTES if quantised else 2) + self.kept * 2
+        weights = layers * (NF4_GPU_BYTES if quantised else 2) + (self.kept - self.in_main) * 2
         return weights + self.cached * context * 2 + self.states_on_gpu
 
     def on_cpu(self, context: int, quantised: bool) -> float:
@@ -124,6 +125,7 @@ class InMxfp4:
 
     parameters: int
     of_experts: int
+    in_main: int
     cached: int
     windows_on_gpu: int
     windows_on_cpu: int
@@ -132,6 +134,9 @@ class InMxfp4:
     def held(self, context: int, bytes_a_weight: float, bytes_a_value: int, windows: int) -> float:
         weights = 2 * (self.parameters - self.of_experts) + bytes_a_weight * self.of_experts
         return weights + self.cached * context * bytes_a_value + windows
+
+    def on_gpu(self, context: int) -> float:
+        return self.held(context, MXFP4_BYTES, 2, self.windows_on_gpu) - 2 * self.in_main
 
 
 @dataclass(frozen=True)
@@ -177,8 +182,8 @@ def _shapes() -> dict[str, Shape]:
 
 
 SHAPES = _shapes()
-RECURRENT = {cells[0]: Recurrent(*map(_number, cells[1:])) for cells in _rows(7)}
-IN_MXFP4 = {cells[0]: InMxfp4(*map(_number, cells[1:7])) for cells in _rows(8)}
+RECURRENT = {cells[0]: Recurrent(*map(_number, cells[1:])) for cells in _rows(8)}
+IN_MXFP4 = {cells[0]: InMxfp4(*map(_number, cells[1:8])) for cells in _rows(9)}
 FILES = {cells[0]: GgufFile(_number(cells[1]), float(cells[2]), cells[3]) for cells in _rows(4)}
 REAL = [pair for pair in CATALOG.pairs if pair.id != "demo"]
 
@@ -211,8 +216,7 @@ def _needs(source: Mapping[str, Any], context: int, drafts: bool = False) -> tup
         return model.on_gpu(context, quantised), model.on_cpu(context, quantised), 2 * (model.parameters + model.beside)
     if repo in IN_MXFP4:
         stored = IN_MXFP4[repo]
-        gpu = stored.held(context, MXFP4_BYTES, 2, stored.windows_on_gpu)
-        return gpu, stored.held(context, MXFP4_BYTES, 4, stored.windows_on_cpu), stored.bytes
+        return stored.on_gpu(context), stored.held(context, MXFP4_BYTES, 4, stored.windows_on_cpu), stored.bytes
     shape = SHAPES[repo.removesuffix("-AWQ")]
     if repo.endswith("-AWQ"):
         return shape.in_awq(context)

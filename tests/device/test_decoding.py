@@ -1,13 +1,17 @@
 """Replies written on the device: the same tokens whatever drafts, and the host's where arithmetic cannot differ."""
 
+import json
 from collections.abc import Callable, Hashable
+from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import Tensor
 
 from specchat.engine.decoding.length_policy import LengthPolicy
 from specchat.engine.decoding.step import Decoding
+from specchat.engine.device.decoder import Exit
 from specchat.engine.device.drafting import CapturedDrafts
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.model import DeviceModel
@@ -21,8 +25,9 @@ from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.host import host_runner
 from specchat.engine.runners.runner import Runner
 from specchat.engine.weights.checkpoint import Checkpoint
-from tests.device.conftest import DEVICE, Folders, decoder
-from tests.engine.tiny import VOCAB
+from specchat.engine.weights.exit_adapter import KIND
+from tests.device.conftest import DEVICE, SHAPE, Folders, decoder
+from tests.engine.tiny import VOCAB, checkpoint
 
 PROMPT = [72, 101, 108, 108, 111, 32, 72, 101, 108]
 TOKENS = 9
@@ -105,9 +110,49 @@ def test_repeated_steps_leave_the_text_as_it_was(
         assert write(runner, strategy, 3, SAMPLINGS[name], repeats=repeats) == plain_texts[name]
 
 
-def test_a_pass_that_begins_between_layers_is_refused(deep: Runner) -> None:
-    told = {status.name: status.reason for status in deep.statuses}
-    assert told["early-exit"] == "on a GPU a pass runs from the first layer on"
+@pytest.mark.parametrize("adapted", [False, True])
+def test_an_early_exit_drafts_what_the_hosts_does(adapted: bool, tmp_path: Path) -> None:
+    """By the first two of four layers, and an adapter after them; the text is plain's."""
+    folder, extra = checkpoint(tmp_path / "m", **SHAPE | {"num_hidden_layers": 4}), tmp_path / "exit"
+    if adapted:
+        extra.mkdir()
+        size, generator = Checkpoint.open(folder).config.hidden, torch.Generator().manual_seed(1)
+        tensors = {name: torch.randn(size, size, generator=generator) for name in ("down", "up")}
+        save_file(tensors, extra / "model.safetensors")
+        settings = {"model_type": KIND, "exit_layer": 2, "hidden_size": size}
+        (extra / "config.json").write_text(json.dumps(settings))
+    options = {"exit_layer": None if adapted else 2, "exit_folder": str(extra) if adapted else None}
+    device = device_runner(decoder(folder), None, VOCAB, DEVICE, **options)  # type: ignore[arg-type]
+    host = host_runner(ReferenceDecoder(Checkpoint.open(folder)), None, **options)  # type: ignore[arg-type]
+    sampling, steps = SAMPLINGS["sampled"], []
+    for pair in (device, host):
+        pair.target.begin(PROMPT)
+        reply = pair.reply(sampling, list(PROMPT), ())
+        steps.append([reply.step(pair.drafters["early-exit"], 3, "coupled") for _ in range(2)])
+        reply.close()
+    ours, theirs = steps
+    assert [(step.drafts, step.tokens) for step in ours] == [(step.drafts, step.tokens) for step in theirs]
+    sure = [[one for step in made for one in step.confidence] for made in steps]
+    assert sure[0] == pytest.approx(sure[1], rel=1e-3)
+    assert write(device, "early-exit", 3, sampling, tokens=6) == write(device, "plain", 0, sampling, tokens=6)
+
+
+def test_an_exit_is_the_whole_pass_cut(deep: Runner) -> None:
+    """After all layers its logits are a whole pass's, bit for bit; it writes the entries of its own layers alone."""
+    model = deep.target.model
+    assert isinstance(model, DeviceModel)
+    device, token, start = model.decoder, torch.tensor([7], dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
+    device.forward(token, start, 1)
+    whole, entries = device.logits(0, 1)[0].clone(), [keys.clone() for keys, _ in device.entries]
+    device.forward(token, start, 1, early=Exit(device.config.layers))
+    assert torch.equal(device.logits(0, 1)[0], whole)
+    for keys, _ in device.entries:
+        keys[:, 0] = 0
+    device.forward(token, start, 1, early=Exit(1))
+    assert not torch.equal(device.logits(0, 1)[0], whole)
+    assert [torch.equal(keys, before) for (keys, _), before in zip(device.entries, entries, strict=True)] == [
+        layer < 1 for layer in range(device.config.layers)
+    ]
 
 
 def test_swift_writes_what_plain_writes(deep: Runner) -> None:

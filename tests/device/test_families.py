@@ -18,7 +18,7 @@ from specchat.engine.device.skips import SkipFlags
 from specchat.engine.device.weights import held_bytes, load
 from specchat.engine.errors import ModelError
 from specchat.engine.formats import by_quant
-from specchat.engine.formats.layout import FourBit
+from specchat.engine.formats.layout import FourBit, values_of
 from specchat.engine.heads.target import Embedding
 from specchat.engine.heads.tensors import HeadTensors
 from specchat.engine.kernels import gpu_shapes
@@ -414,8 +414,8 @@ def test_all_that_a_family_holds_is_planned(family: str, forms: int, tmp_path: P
     config, weights = opened.config, load(opened, None, DEVICE, torch.float16)
     model = DeviceDecoder(config, weights, CONTEXT, DEVICE, torch.float16)
     both = plan(Model(config, "cuda"), None, CONTEXT, processors(DEVICE))
-    planned, in_main_memory = both.need("cuda"), 0 if weights.rows is None else weights.rows.nbytes
-    assert both.need("cpu").total == in_main_memory
+    planned, tables = both.need("cuda"), [weights.rows, None if config.tied else values_of(weights.embed)]
+    assert both.need("cpu").total == sum(one.nbytes for one in tables if one is not None)
     ones = [norm for layer in config.recipe.layers for norm in layer.norms if not norm.name]
     shared = 4 * (sum(norm.size for norm in ones) - sum(norm.size for norm in set(ones)))
     taken = model.memory() - model.buffers.offsets.nbytes + GPU_RUNTIME + verifying(config)

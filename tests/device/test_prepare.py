@@ -33,7 +33,14 @@ def test_replies_capture_nothing_more(
     assert pair.target.tokens == []
     assert {f"drafting by {strategy}" for strategy in pair.drafters} <= set(parts)
     prepared = set(keys)
-    for strategy, length in (("plain", 0), ("lookup", 3), ("draft", 4), ("draft-tree", 3), ("swift", 2)):
+    for strategy, length in (
+        ("plain", 0),
+        ("lookup", 3),
+        ("draft", 4),
+        ("draft-tree", 3),
+        ("swift", 2),
+        ("early-exit", 2),
+    ):
         if strategy in pair.drafters:
             write(pair, strategy, length, SAMPLINGS["sampled"], tokens=3)
     if name == "runner":

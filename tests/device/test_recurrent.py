@@ -16,6 +16,7 @@ from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.rehearsal import blank
 from specchat.engine.device.skips import SkipFlags
 from specchat.engine.device.weights import load
+from specchat.engine.formats.layout import values_of
 from specchat.engine.kernels.gpu_shapes import PASS_ROWS, STATE_BACK, STATE_SLOTS
 from specchat.engine.kernels.processors import processors
 from specchat.engine.memory.gpu_need import unsupported, verifying
@@ -217,8 +218,9 @@ def test_all_that_it_holds_is_planned(folder: Path) -> None:
     planned = plan(Model(model.config, "cuda"), None, CONTEXT, processors(DEVICE)).need("cuda")
     taken = model.memory() - model.buffers.offsets.nbytes + GPU_RUNTIME + verifying(model.config)
     assert planned.total == taken
-    in_main_memory = plan(Model(model.config, "cuda"), None, CONTEXT).need("cpu")
-    assert in_main_memory.total == in_main_memory.cache == checkpoints(model.config.recipe)
+    in_main_memory, apart = plan(Model(model.config, "cuda"), None, CONTEXT).need("cpu"), not model.config.tied
+    assert in_main_memory.weights == apart * values_of(model.weights.embed).nbytes
+    assert in_main_memory.total - in_main_memory.weights == checkpoints(model.config.recipe)
     assert [type(one.mixer) for one in blank(model).config.recipe.layers] == [
         type(one.mixer) for one in model.config.recipe.layers
     ]

@@ -97,7 +97,7 @@ def test_main_memory_that_does_not_hold_the_experts_is_told() -> None:
         check_fits(tight, free(8, 6), "Coder")
     assert caught.value.kind == "memory"
     assert (
-        "GiB of memory for experts that the GPU has no room for with context 8192 (weights 9.8," in caught.value.message
+        "GiB of memory for experts that the GPU has no room for with context 8192 (weights 9.9," in caught.value.message
     )
 
 

@@ -140,7 +140,7 @@ def test_what_the_system_does_not_lock_goes_to_the_gpu_where_it_fits(
     monkeypatch.setattr(devices, "this_machine", lambda _: Machine(Gpu("RTX 4060", free), 64 * GIB))
     info = load(PairSpec("p", "P", ModelSource(path=str(folder))), lambda _: None).info
     (made,) = read
-    assert (made.target.place, made.target.table_on_gpu) == (("cuda", True) if roomy else ("cpu", False))
+    assert (made.target.place, made.target.tables_on_gpu) == (("cuda", True) if roomy else ("cpu", False))
     assert info.notes.note.endswith(
         "the GPU was to read 0.0 GiB of main memory, and the system locks some 0.0 for it (WSL 1 in all, 0.5 in "
         f"Docker), so {'the rest lies on the GPU' if roomy else 'the pair runs on the CPU'}"

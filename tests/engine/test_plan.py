@@ -20,7 +20,7 @@ from specchat.engine.formats.layout import EightBit, FourBit, Weight
 from specchat.engine.formats.mxfp4 import Mxfp4
 from specchat.engine.formats.quantise import fused, owned, quantise
 from specchat.engine.memory.devices import half_on_cpu
-from specchat.engine.memory.need import Model, Need, Place, main_expert_bytes, need, quantised
+from specchat.engine.memory.need import Model, Need, Place, locked_bytes, main_expert_bytes, need, quantised
 from specchat.engine.memory.plan import (
     GIB,
     GPU_RUNTIME,
@@ -29,6 +29,8 @@ from specchat.engine.memory.plan import (
     Plan,
     check_fits,
     drafting,
+    fits,
+    making_room,
     nearest,
     plan,
 )
@@ -241,23 +243,43 @@ def refusal(planned: Plan, **available: int | None) -> str:
 
 def test_what_fits_and_what_is_not_known_passes(shape: Callable[..., ModelConfig]) -> None:
     planned = pair_of(shape, "cuda")
-    check_fits(planned, {"cuda": 24 * GIB, "cpu": 1}, "Llama")
+    tight: dict[Place, int | None] = {"cuda": 24 * GIB, "cpu": 1}
+    check_fits(making_room(planned, tight), tight, "Llama")
     check_fits(planned, {"cuda": None, "cpu": None}, "Llama")
 
 
 def test_the_numbers_and_a_smaller_context_are_told(shape: Callable[..., ModelConfig]) -> None:
     planned = pair_of(shape, "cuda", context=65536)
-    message = refusal(planned, cuda=20 * GIB)
+    message = refusal(planned, cuda=19 * GIB)
     total = planned.need("cuda")
     assert f"Llama needs {total.total / GIB:.1f} GiB of GPU memory with context 65536" in message
-    assert "weights 15.0, cache 8.0, workspace" in message
-    assert "; 19.0 of the 20.0 GiB that are free can be used. It fits with context = " in message
+    assert "weights 14.0, cache 8.0, workspace" in message
+    assert "; 18.0 of the 19.0 GiB that are free can be used. It fits with context = " in message
     advice = re.search(r'It fits with context = (\d+), or with cache = "int8" and context = (\d+)\.$', message)
     assert advice
     for context, changed in zip(map(int, advice.groups()), (planned, planned.with_int8_cache()), strict=True):
-        check_fits(replace(changed, context=context), {"cuda": 20 * GIB}, "Llama")
+        check_fits(replace(changed, context=context), {"cuda": 19 * GIB}, "Llama")
         with pytest.raises(EngineError):
-            check_fits(replace(changed, context=context + 256), {"cuda": 20 * GIB}, "Llama")
+            check_fits(replace(changed, context=context + 256), {"cuda": 19 * GIB}, "Llama")
+
+
+@pytest.mark.parametrize(
+    ("repo", "card"),
+    [("meta-llama/Llama-3.1-8B-Instruct", 8), ("Qwen/Qwen3-8B", 8), ("Qwen/Qwen3.5-9B", 8), ("Qwen/Qwen3-14B", 12)],
+)
+def test_a_card_holds_what_its_embeddings_do_not_take(repo: str, card: int) -> None:
+    """In 4 bits with 8,192 tokens, on a card most of which is free; main memory may be too small or not lockable."""
+    c = UNLIKE[repo] if repo in UNLIKE else of(SHAPES[repo])
+    whole, table = plan(Model(c, "cuda", "nf4"), None, 8192), 2 * c.vocab * c.hidden
+
+    def on(main: int, lockable: int | None) -> Plan:
+        return making_room(replace(whole, lockable=lockable), {"cuda": int(0.94 * card * GIB), "cpu": main})
+
+    chosen, unlocked, tight = on(8 * GIB, None), on(8 * GIB, GIB // 2), on(GIB // 2, None)
+    assert fits(chosen, {"cuda": int(0.94 * card * GIB), "cpu": 8 * GIB})
+    assert chosen.need("cpu").weights == chosen.locked == table
+    for other in (unlocked, tight):
+        assert (other.locked, other.need("cuda").total) == (0, chosen.need("cuda").total + table)
 
 
 def test_keys_and_values_in_8_bits_are_advised_where_they_hold_the_context(shape: Callable[..., ModelConfig]) -> None:
@@ -274,7 +296,7 @@ def test_keys_and_values_in_8_bits_are_advised_where_they_hold_the_context(shape
         (None, 13, 64, 'It fits with quant = "int8" for the target.'),
         (None, 8, 64, 'It fits with quant = "nf4" for the target.'),
         ("int8", 8, 64, 'It fits with quant = "nf4" for the target.'),
-        (None, 6.5, 64, 'It fits with quant = "nf4" for the target and context = 1024.'),
+        (None, 5.4, 64, 'It fits with quant = "nf4" for the target and context = 1024.'),
         ("nf4", 4, 64, 'It fits with device = "cpu".'),
         (None, 4, 16, 'It fits with device = "cpu" and quant = "int8" for the target.'),
         (None, 4, 4, "No setting makes it fit: choose a smaller pair"),
@@ -311,7 +333,8 @@ def test_the_draft_counts_where_it_is(shape: Callable[..., ModelConfig]) -> None
     both = together.need("cuda")
     assert both.total == alone.total + need(replace(apart.draft, place="cuda"), 4096).total
     assert together.on("cpu").need("cpu").workspace == need(replace(together.target, place="cpu"), 4096).workspace
-    assert plan(together.target, None, 4096).need("cpu") == Need(0, 0, 0)
+    table = 2 * together.target.config.vocab * together.target.config.hidden
+    assert plan(together.target, None, 4096).need("cpu") == Need(table, 0, 0)
 
 
 def test_graphs_and_modules_have_room_on_a_gpu(shape: Callable[..., ModelConfig]) -> None:
@@ -379,9 +402,13 @@ def test_a_quantised_head_counts_beside_its_embedding(shape: Callable[..., Model
     assert wanted is not None
     table = wanted.config.vocab * wanted.config.hidden
     body = need(replace(wanted, quant="int8"), 64).weights
-    assert need(quantised(wanted, "int8"), 64).weights == body + table + 4 * wanted.config.vocab
+    small = quantised(wanted, "int8")
+    in_main = body + table + 4 * wanted.config.vocab - 2 * table
+    assert (need(small, 64).weights, locked_bytes(small)) == (in_main, 2 * table)
+    assert need(replace(small, tables_on_gpu=True), 64).weights == in_main + 2 * table
     untied = replace(wanted, config=untied_config(wanted.config))
-    assert need(untied, 64).weights == need(wanted, 64).weights + 2 * table
+    assert need(untied, 64).weights == need(wanted, 64).weights
+    assert need(replace(untied, tables_on_gpu=True), 64).weights == need(wanted, 64).weights + 2 * table
     on_cpu = replace(wanted, place="cpu")
     assert need(quantised(on_cpu, "int8"), 64) == need(replace(on_cpu, quant="int8"), 64)
 

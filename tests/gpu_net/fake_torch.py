@@ -28,7 +28,11 @@ ON_HOST: dict[Any, Callable[..., Any]] = {
 }
 """Operations that torch has on GPUs alone, and what computes them here."""
 PROCESSORS = 128
-IN_MAIN_MEMORY = {("_multiply", "packed"), ("_make_inputs", "table")}
+IN_MAIN_MEMORY = {
+    ("_multiply", "packed"),
+    ("_make_inputs", "table"),
+    *(("_embed", name) for name in ("packed", "high", "scales", "minimums", "supers", "code")),
+}
 """Kernels, and what they may be given of locked main memory."""
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from specchat.engine.decoding.draft import Chain, Tree
 from specchat.engine.decoding.length_policy import LengthPolicy
-from specchat.engine.device.decoder import Branches, DeviceDecoder
+from specchat.engine.device.decoder import Branches, DeviceDecoder, Exit
 from specchat.engine.device.drafting import CapturedDrafts
 from specchat.engine.device.executor import DeviceExecutor
 from specchat.engine.device.graphs import Graphs
@@ -185,6 +185,7 @@ def poisoned() -> Iterator[Counter[str]]:
         skip: SkipFlags | None = None,
         tree: Branches | None = None,
         last: Tensor | None = None,
+        early: Exit | None = None,
     ) -> None:
         counts["passes"] += 1
         spoil_but(model.buffers, PASS_KEEPS)
@@ -194,7 +195,7 @@ def poisoned() -> Iterator[Counter[str]]:
             kept[..., places(kept, int(first), int(first) + rows), :] = torch.nan
         spoil_states(model, int(first))
         with outside_windows(model, int(first if tree is None else tree.length)):
-            forward(model, tokens, first, rows, skip, tree, last)
+            forward(model, tokens, first, rows, skip, tree, last, early)
 
     def poisoned_step(executor: DeviceExecutor, acceptance: Acceptance) -> None:
         counts["steps"] += 1

@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 import triton
 from torch import Tensor
+from triton.language.semantic import TritonSemantic
 from triton.runtime import interpreter
 from triton.runtime.interpreter import GridExecutor, InterpreterBuilder, TensorHandle
 
@@ -149,6 +150,7 @@ def sanitised(seed: int = 0, rarely: bool = False) -> Iterator[Findings]:
     findings, rng, kinds = Findings(), random.Random(seed), Counter[object]()
     launches: list[Launch] = []
     call, convert = GridExecutor.__call__, interpreter._implicit_cvt
+    asked, otherwise = TritonSemantic.load, list[bool]()
     set_dim, set_idx = InterpreterBuilder.set_grid_dim, InterpreterBuilder.set_grid_idx
 
     def launch(executor: Any, *arguments: Any, **options: Any) -> None:
@@ -185,11 +187,18 @@ def sanitised(seed: int = 0, rarely: bool = False) -> Iterator[Findings]:
     def set_grid_idx(builder: Any, *_: int) -> None:
         set_idx(builder, *launches[-1].next_program())
 
+    def ask(semantic: Any, pointers: Any, mask: Any, other: Any, *options: Any) -> Any:
+        otherwise.append(other is not None)
+        found = asked(semantic, pointers, mask, other, *options)
+        otherwise.pop()
+        return found
+
     def load(_: Any, pointers: Any, mask: Any, other: Any, *__: Any) -> Any:
         kind = pointers.get_element_ty()
-        found = launches[-1].load(
-            pointers.data, mask.data, None if other is None else other.data, np.dtype(interpreter._get_np_dtype(kind))
-        )
+        # An `other` that is the lone number 0 is taken for none on the way.
+        zero = np.zeros(1) if otherwise and otherwise[-1] else None
+        instead = zero if other is None else other.data
+        found = launches[-1].load(pointers.data, mask.data, instead, np.dtype(interpreter._get_np_dtype(kind)))
         return TensorHandle(found, kind)
 
     def store(_: Any, pointers: Any, value: Any, mask: Any, *__: Any) -> None:
@@ -206,6 +215,7 @@ def sanitised(seed: int = 0, rarely: bool = False) -> Iterator[Findings]:
         (interpreter, "_implicit_cvt", implicit_cvt),
         (InterpreterBuilder, "set_grid_dim", set_grid_dim),
         (InterpreterBuilder, "set_grid_idx", set_grid_idx),
+        (TritonSemantic, "load", ask),
         (InterpreterBuilder, "create_masked_load", load),
         (InterpreterBuilder, "create_masked_store", store),
         (InterpreterBuilder, "create_barrier", barrier),

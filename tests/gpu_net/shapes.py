@@ -11,7 +11,7 @@ from specchat.engine.device.executor import DeviceExecutor
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.weights import ModelWeights, Product, RandomTensors
 from specchat.engine.formats.format import BLOCK, NESTED_BLOCK
-from specchat.engine.formats.layout import EightBit, FourBit, Nested, Weight
+from specchat.engine.formats.layout import EightBit, FourBit, Nested, Weight, values_of
 from specchat.engine.hardware.page_locked import PORTABLE_AND_MAPPED
 from specchat.engine.kernels.gpu_shapes import VERIFY_ROWS, joined_scores
 from specchat.engine.protocol.pair import Quant
@@ -46,9 +46,9 @@ def weights(
     c: ModelConfig, quant: Quant | None, device: torch.device, head: Quant | None = None, packed: bool = False
 ) -> ModelWeights:
     """Those of a whole model; with `packed` experts have 4 bits whatever `quant` says."""
-    embed = torch.empty(c.vocab, c.hidden, dtype=DTYPE, device=device)
     own_head = not c.tied or head is not None
-    of_head = quantised(c.vocab, c.hidden, head, device) if own_head else embed
+    of_head = quantised(c.vocab, c.hidden, head, device)
+    embed = locked(device, c.vocab, c.hidden) if own_head else values_of(of_head)
     joined = {} if packed else c.recipe.joined()
     routers = {one.router for one in c.recipe.mixtures}
 
@@ -63,15 +63,17 @@ def weights(
         )
 
     walked = walk(c.recipe, RandomTensors(torch.device("cpu"), DTYPE), product, lambda one: one.to(device), joined)
-    return ModelWeights(embed, *walked, of_head, rows=of_inputs(c), joined=joined)
+    of = c.recipe.per_layer
+    return ModelWeights(
+        embed, *walked, of_head, rows=locked(*of.table.outputs, of.width) if of else None, joined=joined
+    )
 
 
-def of_inputs(c: ModelConfig) -> torch.Tensor | None:
-    """The table of inputs of layers, if any; the system gives no memory to what nobody writes to."""
-    if c.recipe.per_layer is None:
-        return None
-    made = torch.empty(*c.recipe.per_layer.table.outputs, c.recipe.per_layer.width, dtype=DTYPE)
-    torch.cuda.cudart().cudaHostRegister(made.data_ptr(), made.nbytes, PORTABLE_AND_MAPPED)
+def locked(device: torch.device, *shape: int) -> torch.Tensor:
+    """A table in main memory that `device` reads; the system gives none to what nobody writes to."""
+    made = torch.empty(shape, dtype=DTYPE)
+    if device.type == "cuda":
+        torch.cuda.cudart().cudaHostRegister(made.data_ptr(), made.nbytes, PORTABLE_AND_MAPPED)
     return made
 
 

@@ -10,7 +10,7 @@ from specchat.bench.published import PUBLISHED
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.weights import Product, load
 from specchat.engine.errors import PageLockRefused
-from specchat.engine.formats.layout import EightBit, FourBit, Weight
+from specchat.engine.formats.layout import EightBit, FourBit, Weight, values_of
 from specchat.engine.hardware.page_locked import values_in_main
 from specchat.engine.kernels.processors import as_with
 from specchat.engine.protocol.pair import QUANTS, Quant
@@ -79,7 +79,7 @@ def test_a_gpu_reads_them_in_main_memory(name: str, request: pytest.FixtureReque
         moved, kept = of_experts(there)[:2], of_experts(there)[2:]
         assert {one.device.type for one in moved} == {"cpu"}
         assert {one.device for one in kept} == {GPU}
-        assert sorted(fake.locked) == sorted(one.data_ptr() for one in moved)
+        assert sorted(fake.locked) == sorted(one.data_ptr() for one in (*moved, values_of(there.weights.embed)))
         assert decoder(place, None, GPU, 0).memory() - there.memory() == sum(one.nbytes for one in moved)
         del there, moved
         assert not fake.locked

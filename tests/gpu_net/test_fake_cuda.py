@@ -38,6 +38,7 @@ from specchat.engine.weights.checkpoint import Checkpoint
 from tests.device.conftest import CONTEXT, ON_GPU, SHAPE
 from tests.device.test_decoding import SAMPLINGS, write
 from tests.device.test_families import changes
+from tests.device.test_gguf import FILES, written
 from tests.device.test_recurrent import changes as recurrent
 from tests.device.test_recurrent import made
 from tests.engine.tiny import VOCAB, checkpoint, perturbed
@@ -195,6 +196,7 @@ def test_a_pair_at_real_shapes_is_captured_without_fault() -> None:
             "others but views"
         )
         assert verify.operations["zero_"] == 1
+        assert len(cast(Graph, executor.graphs._graphs["early-exit", 1, 1]).launches) == 9 + 5, "of one layer"
 
 
 @pytest.fixture(scope="module")
@@ -355,7 +357,7 @@ def test_passes_that_cannot_be_captured_for_want_of_memory_run_eagerly(
 
 def test_a_table_of_inputs_is_read_in_main_memory(tmp_path: Path) -> None:
     """In captures too; its memory is unlocked when it is released, and a system that does not lock it says so."""
-    folder = checkpoint(tmp_path / "target", **changes("gemma4_e"))
+    folder = checkpoint(tmp_path / "target", **changes("gemma4_e") | {"tie_word_embeddings": True})
 
     def text(device: torch.device) -> list[int]:
         runner = device_runner(tiny_decoder(folder, device), None, VOCAB, device)
@@ -378,11 +380,21 @@ def test_a_table_of_inputs_is_read_in_main_memory(tmp_path: Path) -> None:
             tiny_decoder(folder, SECOND)
 
 
-def test_a_table_that_the_system_does_not_lock_lies_on_the_gpu(tmp_path: Path) -> None:
+TABLES: dict[str, Callable[[Path], Path]] = {
+    "inputs of layers": lambda path: checkpoint(path / "m", **changes("gemma4_e")),
+    "embeddings": lambda path: checkpoint(path / "m", **SHAPE | {"tie_word_embeddings": False}),
+    "embeddings in blocks": lambda path: written(path / "m.gguf", *FILES["dense"]),
+}
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(one, marks=[pytest.mark.needs_gguf] * ("blocks" in one)) for one in TABLES]
+)
+def test_a_table_that_the_system_does_not_lock_lies_on_the_gpu(kind: str, tmp_path: Path) -> None:
     """With the same text, and as many bytes as are planned."""
-    opened = Checkpoint.open(checkpoint(tmp_path / "target", **changes("gemma4_e")))
-    planned = plan(Model(opened.config, "cuda"), None, CONTEXT)
-    moved = planned.changed(lambda model: replace(model, table_on_gpu=True))
+    opened = Checkpoint.open(TABLES[kind](tmp_path))
+    planned = plan(Model(opened.config, "cuda", opened.quant, opened.format), None, CONTEXT)
+    moved = planned.changed(lambda model: replace(model, tables_on_gpu=True))
 
     def text(model: DeviceDecoder) -> list[int]:
         return write(device_runner(model, None, VOCAB, FIRST), "plain", 0, SAMPLINGS["greedy"], tokens=2)

@@ -4,8 +4,9 @@ A pass is a fixed sequence of launches over static buffers, those of the recipe'
 positions and skip flags on the device, so that one captured graph serves every position and every skip set.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,6 +24,16 @@ from specchat.engine.kernels.products import multiply
 from specchat.engine.kernels.verify_state import VerifyState
 from specchat.engine.program.lower import lower
 from specchat.engine.weights.config import ModelConfig
+
+
+class Exit(NamedTuple):
+    """A pass that ends after the first `layers` layers.
+
+    `adapt` makes of the hidden states float32 [rows, hidden] what the last norm and the head read; None: nothing else.
+    """
+
+    layers: int
+    adapt: Callable[[Tensor], Tensor] | None = None
 
 
 @dataclass(frozen=True)
@@ -75,6 +86,7 @@ class DeviceDecoder:
         skip: SkipFlags | None = None,
         tree: Branches | None = None,
         last: Tensor | None = None,
+        early: Exit | None = None,
     ) -> None:
         """Write `rows` tokens to the cache from position `start` on; leaves the head's input in `buffers.x`.
 
@@ -84,6 +96,7 @@ class DeviceDecoder:
             rows: 1..PROMPT_ROWS; row r is bit for bit the same as alone, at the end of its path as a chain.
             last: int32 [1] on the device, the last row whose result counts; None: all do. More than PASS_ROWS rows,
                 of a chain, have one.
+            early: where the pass ends early, if it does.
         """
         at = Placed(
             rows, start, *((tree.length, tree.offsets, tree.path) if tree else (start, self.buffers.offsets, None))
@@ -96,12 +109,17 @@ class DeviceDecoder:
         GPU.run(self.program.embed, run, tokens)
         if self.program.inputs:
             GPU.run(self.program.inputs, run, tokens)
-        for index, ops in enumerate(self.program.layers):
+        layers = self.program.layers if early is None else self.program.layers[: early.layers]
+        for index, ops in enumerate(layers):
             run.begin(index)
             for op in ops:
                 run.half = op.half
                 GPU.run(op.kind, run)
-        run.begin(len(self.program.layers))
+        run.begin(len(layers))
+        if early is not None and early.adapt is not None:
+            run.flush()
+            hidden = self.buffers.residual[:rows]
+            hidden.copy_(early.adapt(hidden))
         run.normalise(self.program.head.norm, self.buffers.x)
         run.flush(self.weights.head)
 

@@ -10,7 +10,7 @@ from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.decoding.draft import WIDTH, Chain, Role, Tree
 from specchat.engine.decoding.length_policy import LengthPolicy
 from specchat.engine.device.clock import SpinWait
-from specchat.engine.device.decoder import DeviceDecoder
+from specchat.engine.device.decoder import DeviceDecoder, Exit
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.heads import CapturedHead, captured_head
 from specchat.engine.device.model import DeviceModel
@@ -30,8 +30,8 @@ class CapturedDrafts:
     """Drafter of one chain or tree at a time, with passes still to come.
 
     Two passes are launched at once. The host decides on further ones when the first is done and it has no other work.
-    There are two graphs a strategy, as later passes differ only in the device's node count, and one for each level
-    where levels have heads of their own.
+    There are two graphs a strategy, as later passes differ only in the device's node count, two for each number of
+    layers that drafted by early exit, and one for each level where levels have heads of their own.
     """
 
     def __init__(
@@ -125,7 +125,8 @@ class CapturedDrafts:
         """Draft one more token or level."""
         head = self._heads.get(self._proposal.model)
         number = min(self._done, FIRST - 1 if head is None else head.passes - 1)
-        self._graphs.run((self._proposal.strategy, number), partial(self._pass, self._proposal, number))
+        form = self._proposal.strategy, getattr(self._proposal, "layers", 0)
+        self._graphs.run((*form, number), partial(self._pass, self._proposal, number))
         if (event := self._passed[self._done]) is not None:
             event.record(torch.cuda.current_stream(self._state.fed.device))
         self._done += 1
@@ -141,8 +142,7 @@ class CapturedDrafts:
             self._level(proposal, node, columns)
             self._sure[:MAX_DRAFT_LENGTH].copy_(self.trees.values, non_blocking=True)
             return
-        skip = self._flags if proposal.skip is not None else None
-        process(self._logits(proposal.model, node, skip), self._state, 0, self._drawn, 1, columns)
+        process(self._logits(proposal, node), self._state, 0, self._drawn, 1, columns)
         choose(self._drawn, self._state, 0, 1, self._state.fed[1:])
         if head is not None and (chance := head.chance) is not None:
             self._state.sure.index_copy_(0, self._state.node.long(), chance)
@@ -152,7 +152,7 @@ class CapturedDrafts:
     def _level(self, tree: Tree, level: int, columns: int) -> None:
         if not level:
             self.trees.begin()
-            self.trees.branch(self._logits(tree.model, 0, None), 1, columns)
+            self.trees.branch(self._logits(tree, 0), 1, columns)
         elif (head := self._heads.get(tree.model)) is not None:
             self.trees.branch(head.level(self.trees.growth, level), WIDTH, columns)
         else:
@@ -160,17 +160,21 @@ class CapturedDrafts:
             self.trees.run(model, None)
             self.trees.branch(model.logits(0, WIDTH), WIDTH, columns)
 
-    def _logits(self, role: Role, node: int, flags: SkipFlags | None) -> Tensor:
+    def _logits(self, proposal: Chain | Tree, node: int) -> Tensor:
         """Run a model or a head on a node of a chain; return logits float32 [1, >= vocab] after it."""
-        if (head := self._heads.get(role)) is not None:
+        if (head := self._heads.get(proposal.model)) is not None:
             return head.node(node)
-        model, state = self._models[role], self._state
-        if role == "draft" and node == 0:
+        model, state = self._models[proposal.model], self._state
+        if proposal.model == "draft" and node == 0:
             # Over the last two tokens of the text, so that the draft model's cache never lags behind.
             torch.sub(state.length, 1, out=self._slot)
-            model.forward(self._tail, self._slot, 2, flags)
+            model.forward(self._tail, self._slot, 2)
             return model.logits(1, 1)
+        flags, early = None, None
+        if isinstance(proposal, Chain):
+            flags = None if proposal.skip is None else self._flags
+            early = Exit(proposal.layers, proposal.adapt) if proposal.layers else None
         torch.index_select(state.fed, 0, state.node, out=self._token)
         torch.add(state.length, state.node, out=self._slot)
-        model.forward(self._token, self._slot, 1, flags)
+        model.forward(self._token, self._slot, 1, flags, early=early)
         return model.logits(0, 1)

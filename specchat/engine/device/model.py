@@ -1,21 +1,19 @@
 """Decoder on a device as a model with a cache: captured prefill, skip sets, hidden states for heads."""
 
 from collections.abc import Sequence
-from operator import itemgetter
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding
 
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.graphs import Graphs, current
 from specchat.engine.device.recurrent import reachable
 from specchat.engine.device.skips import SkipFlags
-from specchat.engine.formats.quantise import by_rows, dequantised
+from specchat.engine.kernels.embed import embed
 from specchat.engine.kernels.gpu_shapes import PASS_ROWS, PROMPT_ROWS, VERIFY_ROWS
 from specchat.engine.model.copies import CacheEntries, CopiedCache, Tail
 from specchat.engine.model.decoder import NOTHING, Skip
-from specchat.engine.model.norm import RMSNorm, unscaled
+from specchat.engine.model.norm import RMSNorm
 
 PADDED_ROWS = (1, 2, 4, 8, VERIFY_ROWS, PASS_ROWS)
 """Rows of passes, each captured and compiled for itself; rows after the tokens count for nothing."""
@@ -78,13 +76,12 @@ class DeviceModel(CopiedCache):
 
     def embed(self, tokens: Sequence[int] | Tensor, normed: bool = True) -> Tensor:
         """Input of the first layer: float32 [len(tokens), hidden]; without `normed` before any norm of embeddings."""
-        table, rows = self.decoder.weights.embed, torch.as_tensor(tokens, device=self.device)
-        if isinstance(table, Tensor):
-            found = embedding(rows, table).float()
-        else:
-            found = dequantised(by_rows(table, itemgetter(rows)), self.decoder.dtype).float()
-        found = found if self._recipe.embed_scale == 1 else found * self._recipe.embed_scale
-        return unscaled(found, self._recipe.embed_eps if normed else None)
+        rows = torch.as_tensor(tokens, device=self.device).int()
+        found = torch.empty(len(rows), self.config.hidden, device=self.device)
+        of, eps = self._recipe, self._recipe.embed_eps if normed else None
+        with current(self.device):
+            embed(rows, self.decoder.weights.embed, found, len(rows), of.embed_scale, eps, self.decoder.dtype)
+        return found
 
     def kv_entries(self, layer: int, first: int, last: int) -> tuple[Tensor, Tensor]:
         """Keys and values of a layer at positions first, ..., last - 1: float32 [kv_heads, last - first, head_dim]."""

@@ -80,7 +80,7 @@ class StepwiseExecutor(HostExecutor):
         super().__init__(models, trees=False)
 
     def supports(self, proposal: Proposal) -> bool:
-        """True for known chains, and for chains of models; heads and trees run on a device alone."""
+        """True for known chains, and for chains of whole models; heads, trees and exits run on a device alone."""
         if isinstance(proposal, Copy):
             return not proposal.likeliest
-        return isinstance(proposal, Chain) and proposal.model in self._roles
+        return isinstance(proposal, Chain) and proposal.model in self._roles and not proposal.layers

@@ -8,7 +8,17 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from specchat.engine.formats.layout import Blocks, Joined, Plain, Weight, WordBlocks, mapped, tensors_of, values_of
+from specchat.engine.formats.layout import (
+    Blocks,
+    Joined,
+    Plain,
+    Table,
+    Weight,
+    WordBlocks,
+    mapped,
+    tensors_of,
+    values_of,
+)
 from specchat.engine.formats.quantise import by_experts, by_exponents, by_rows, quantise
 from specchat.engine.formats.words import in_words
 from specchat.engine.hardware.page_locked import page_locked, values_in_main
@@ -33,7 +43,7 @@ class ModelWeights:
     """The tensors of a recipe.
 
     Attributes:
-        embed: embeddings, in the compute dtype or in blocks.
+        embed: embeddings, in the compute dtype or in blocks; on the device, or in main memory that it reads.
         products: matrices of the layers, those of experts by their form (`recipe.Layer.forms`). The values of experts
             may lie in main memory that the device reads.
         joined: matrices by those that they follow in `products`, as rows of one (`recipe.Experts.joined`).
@@ -63,15 +73,15 @@ def load(
     dtype: torch.dtype,
     head: Quant | None = None,
     experts_in_main: int = 0,
-    table_on_gpu: bool = False,
+    tables_on_gpu: bool = False,
 ) -> ModelWeights:
     """Read a checkpoint layer by layer, so that main memory holds at most one unquantised layer.
 
-    `experts_in_main` and `table_on_gpu` as in `memory.need.Model`.
+    `experts_in_main` and `tables_on_gpu` as in `memory.need.Model`.
 
     Raises:
         ModelError: weights missing, damaged, of other shapes, or quantised in an unknown format.
-        PageLockRefused: the system does not lock main memory for experts or a table of inputs.
+        PageLockRefused: the system does not lock main memory for experts or tables.
     """
     with Weights(checkpoint) as weights:
         recipe, fixed = checkpoint.config.recipe, checkpoint.quant is not None
@@ -79,7 +89,7 @@ def load(
         # Matrices that bitsandbytes left dense stay dense.
         packer = _DevicePacker(weights, recipe, None if fixed else quant, device, dtype, experts_in_main)
         joined = {} if fixed else recipe.joined(experts_in_main)
-        return packer.weights(joined, head, checkpoint.drafts, table_on_gpu)
+        return packer.weights(joined, head, checkpoint.drafts, tables_on_gpu)
 
 
 def random(
@@ -138,33 +148,38 @@ class _DevicePacker:
         joined: Mapping[Matrix, Matrix],
         of_head: Quant | None,
         drafts: Sequence[int] | None = None,
-        table_on_gpu: bool = False,
+        tables_on_gpu: bool = False,
     ) -> ModelWeights:
         recipe, tokens = self._recipe, None if drafts is None else torch.tensor(drafts)
-        embed = self._table(recipe.embed)
-        head = embed if recipe.tied and tokens is None else self._table(recipe.head, tokens)
+        source, in_main = self._source, not tables_on_gpu
+        of_rows = read_table(source, recipe.embed)
+        of_scores = of_rows if recipe.tied else read_table(source, recipe.head)
+        scores = self._table(of_scores if tokens is None else by_rows(of_scores, itemgetter(tokens)))
+        head = quantise(scores, of_head) if of_head and isinstance(scores, Tensor) else scores
+        embed = scores if recipe.tied and tokens is None and head is scores else self._table(of_rows, in_main)
         products, norms, vectors = walk(recipe, self._source, self._product, self._vector, joined)
-        rows = read_dense_table(self._source, recipe.per_layer.table) if recipe.per_layer else None
-        if rows is not None:
-            rows = rows.to(self._device, self._dtype) if table_on_gpu else page_locked(rows, self._dtype, self._device)
+        inputs = read_dense_table(source, recipe.per_layer.table) if recipe.per_layer else None
         return ModelWeights(
             embed,
             products,
             norms,
             vectors,
-            quantise(head, of_head) if of_head and isinstance(head, Tensor) else head,
+            head,
             None if tokens is None else tokens.to(self._device),
-            rows,
+            None if inputs is None else self._dense(inputs, in_main),
             joined,
         )
 
-    def _table(self, matrix: Matrix, rows: Tensor | None = None) -> Tensor | WordBlocks:
-        table = read_table(self._source, matrix)
-        if rows is not None:
-            table = by_rows(table, itemgetter(rows))
+    def _table(self, table: Table, in_main: bool = False) -> Tensor | WordBlocks:
+        """A table on the device, or in main memory that the device reads."""
         if isinstance(table, Tensor):
-            return table.to(self._device, self._dtype)
+            return self._dense(table, in_main)
+        if in_main:
+            return mapped(in_words(table), lambda tensor: page_locked(tensor, tensor.dtype, self._device))
         return in_words(mapped(table, lambda tensor: tensor.to(self._device)))
+
+    def _dense(self, table: Tensor, in_main: bool) -> Tensor:
+        return page_locked(table, self._dtype, self._device) if in_main else table.to(self._device, self._dtype)
 
     def _pack(self, matrix: Matrix, weight: Weight) -> Weight:
         if isinstance(weight, Tensor):
@@ -199,12 +214,11 @@ def _part_for_kernels(part: Plain) -> Plain:
 
 def held_bytes(weights: ModelWeights) -> int:
     """Bytes on the device, a tied table counted once, and nothing that lies in main memory."""
-    rows = weights.rows if weights.rows is not None and weights.rows.is_cuda else None
-    others = weights.tokens, rows, *weights.norms.values(), *weights.vectors.values()
-    tensors: list[Tensor | None] = [*tensors_of(weights.embed), *others]
-    if weights.head is not weights.embed:
-        tensors += tensors_of(weights.head)
+    apart = [] if weights.embed is weights.head else tensors_of(weights.embed)
+    tables = [one for one in (*apart, weights.rows) if one is not None and one.is_cuda]
+    tensors: list[Tensor | None] = [*tensors_of(weights.head), weights.tokens, *tables]
+    tensors += [*weights.norms.values(), *weights.vectors.values()]
     for product in weights.products.values():
         tensors += [*tensors_of(product.weight), product.bias]
-    device = values_of(weights.embed).device
+    device = values_of(weights.head).device
     return sum(t.nbytes for t in tensors if t is not None and t.device == device)

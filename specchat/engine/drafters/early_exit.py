@@ -1,8 +1,8 @@
 """Early exit (LayerSkip, Elhoushi et al. 2024): the target's first layers and its head draft, the others verify.
 
-Drafting writes the same KV entries of the first layers as verification would, so they are kept. Verification continues
-from the draft tokens' hidden states after these layers. A step of n draft tokens costs n passes of the first layers,
-and one of the others over n + 1 rows.
+Drafting writes the same KV entries of the first layers as verification would, so they are kept. On the CPU verification
+continues from the draft tokens' hidden states after these layers: a step of n draft tokens costs n passes of the first
+layers, and one of the others over n + 1 rows. A captured pass of a GPU runs from the first layer on.
 
 A target trained for it gives useful predictions after any layer. The first layers of other targets predict little
 unless an adapter was trained (`weights/exit_adapter.py`).
@@ -90,6 +90,11 @@ class EarlyExitDrafter(Drafter):
         self._prompt = 0
         self.forget()
 
+    @property
+    def instant(self) -> bool:
+        """False before a trial, which takes the host as long as several steps."""
+        return self.search.done or (self._steps + 1) % SEARCH_EVERY != 0
+
     def begin(self, prompt: Sequence[int], ends: Collection[int] = ()) -> None:
         self._prompt = len(prompt)
 
@@ -104,6 +109,9 @@ class EarlyExitDrafter(Drafter):
         if self._steps % SEARCH_EVERY == 0 and not self.search.done and len(token_ids) - self._prompt > WINDOW:
             self._try(token_ids, self.search.next)
         return Chain(self.name, "target", limit, layers=self.search.best, adapt=self._adapt)
+
+    def warm(self, prompt: Sequence[int]) -> None:
+        self._target.model.likeliest(prompt[:WINDOW], 0, skip_of((), ()))
 
     def _try(self, token_ids: Sequence[int], layers: int) -> None:
         later = range(layers, self._exits[0])
@@ -125,7 +133,7 @@ STRATEGY = Strategy(
     title="Early exit",
     summary="The target's first layers draft, and its other layers verify (LayerSkip).",
     draft_length=6,
-    notes="""Verifying goes on from the hidden states that drafting made (LayerSkip, Elhoushi et al. 2024):
+    notes="""On the CPU verifying goes on from the hidden states that drafting made (LayerSkip, Elhoushi et al. 2024):
 [early-exit.md](early-exit.md). *Parameters*: `exit_layer`, or `exit`, an adapter that
 `specchat tune exit` trains ([tune.md](tune.md#early-exit)). *Pays* with targets that were trained for early exit, or
 with an adapter.""",

@@ -15,7 +15,7 @@ from specchat.engine.memory.host_need import CACHE_BLOCK, buffers, cache_bytes, 
 from specchat.engine.memory.vectors import LANES, filled, panels_for, unsupported
 from specchat.engine.program.lower import lower
 from specchat.engine.protocol.pair import Quant
-from specchat.engine.recipe import Experts, Matrix, PerLayer
+from specchat.engine.recipe import Experts, Matrix
 from specchat.engine.weights.config import ModelConfig
 
 Place = Literal["cpu", "cuda"]
@@ -34,8 +34,8 @@ class Model:
     `int8_head` means that a CPU holds a dense head as `HEAD`, beside the embedding where these are tied.
     `chosen` marks a default `quant`, for a GPU alone. `head_rows` are the rows of a head with a draft vocabulary.
     `threads` are those of a compiled pass on the CPU; 0 without one. `experts_in_main` are the layers, from the first
-    that has experts, whose experts a GPU reads in main memory; `table_on_gpu` means that it has there the table of
-    `recipe.PerLayer`, which it reads in main memory too by default.
+    that has experts, whose experts a GPU reads in main memory; `tables_on_gpu` means that it has the tables of
+    `table_bytes` itself, of which it reads rows in main memory by default.
     """
 
     config: ModelConfig
@@ -51,7 +51,7 @@ class Model:
     left: frozenset[tuple[str, ...]] = frozenset()
     int8_head: bool = False
     narrowed: bool = False
-    table_on_gpu: bool = False
+    tables_on_gpu: bool = False
 
     @property
     def held(self) -> HeldFormats:
@@ -159,7 +159,7 @@ def _format(model: Model, matrix: Matrix) -> Format | None:
 
 
 def _weights(model: Model) -> int:
-    c, on_cpu = model.config, model.place == "cpu"
+    c = model.config
     # A shared MLP that is one more expert is stored as the others.
     more = {one: also for one, also in model.joined.items() if _of_expert(one)}
     moved = frozenset(more.values())
@@ -170,30 +170,29 @@ def _weights(model: Model) -> int:
     layers = sum(n * (_matrix(model, m) + (4 * _outputs(model, m) if m.bias else 0)) for m, n in forms)
     vectors = sum(prod(shape) for layer in c.recipe.layers for shape in layer.vectors.values())
     norms = 4 * (c.recipe.norm.values + sum(norm.values for layer in c.recipe.layers for norm in layer.norms) + vectors)
-    of_head = (HEAD if model.int8_head else None) if on_cpu else model.head
+    of_head = _of_head(model)
     head = _matrix(replace(model, quant=of_head, stored=None if of_head else model.stored), model.head_matrix)
-    shared = c.tied and model.head_rows is None and of_head is None
-    table = 0 if shared else _bytes_of(replace(model, quant=None, narrowed=False), c.recipe.embed)
-    inputs = _inputs(model, c.recipe.per_layer) if c.recipe.per_layer else 0
-    return layers + norms + table + head + inputs - main_expert_bytes(model)
+    of_inputs = c.recipe.per_layer
+    inputs = _matrix(model, of_inputs.project) + 4 * of_inputs.norm.size if of_inputs else 0
+    return layers + norms + head + inputs + table_bytes(model) - locked_bytes(model)
 
 
-def _inputs(model: Model, of: PerLayer) -> int:
-    """Weights that make the inputs of layers, on the model's device."""
-    here = model.place == "cpu" or model.table_on_gpu
-    return (table_bytes(model) if here else 0) + _matrix(model, of.project) + 4 * of.norm.size
+def _of_head(model: Model) -> Quant | None:
+    return (HEAD if model.int8_head else None) if model.place == "cpu" else model.head
 
 
 def table_bytes(model: Model) -> int:
-    """Rows of tokens, as stored in main memory or in 16 bits for a GPU."""
-    of = model.config.recipe.per_layer
-    return (2 if model.half or model.place == "cuda" else 4) * of.table.parameters if of else 0
+    """Bytes of the tables that passes read by rows: embeddings that are not the head too, and inputs of layers."""
+    c, of = model.config, model.config.recipe.per_layer
+    shared = c.tied and model.head_rows is None and _of_head(model) is None
+    embed = 0 if shared else _bytes_of(replace(model, quant=None, narrowed=False), c.recipe.embed)
+    return embed + ((2 if model.half or model.place == "cuda" else 4) * of.table.parameters if of else 0)
 
 
 def locked_bytes(model: Model) -> int:
     """Bytes of main memory that a GPU reads."""
-    table = 0 if model.place == "cpu" or model.table_on_gpu else table_bytes(model)
-    return table + main_expert_bytes(model)
+    tables = 0 if model.place == "cpu" or model.tables_on_gpu else table_bytes(model)
+    return tables + main_expert_bytes(model)
 
 
 def main_expert_bytes(model: Model) -> int:

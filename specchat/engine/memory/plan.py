@@ -72,7 +72,7 @@ class Plan:
         own, shared = sum(n.workspace - n.shared for n in needs), max([0, *(n.shared for n in needs)])
         weights += self.besides if self.target.place == place else 0
         if place == "cpu":
-            # A GPU reads tables of inputs, and some experts, where they are; checkpoints of its states are held here.
+            # A GPU reads tables, and some experts, where they are; checkpoints of its states are held here.
             on_gpu = [model for model in self.models if model.place == "cuda"]
             weights += self.locked
             cache += sum(checkpoints(model.config.recipe) for model in on_gpu)
@@ -121,14 +121,14 @@ def fits(plan: Plan, available: Mapping[Place, int | None]) -> bool:
 def making_room(plan: Plan, available: Mapping[Place, int | None]) -> Plan:
     """`plan` with the target's experts in main memory, of as few layers as the GPU needs; without, if that is in vain.
 
-    Tables of inputs go to the GPU where the system does not lock them. The cache stays on the GPU: every token reads
-    all of it, and but some experts.
+    Tables go to the GPU where the system does not lock them, or main memory has no room. The cache stays on the GPU:
+    every token reads all of it, and but some experts.
     """
     target, free = plan.target, available.get("cuda")
     if target.place == "cpu" or free is None:
         return plan
-    if plan.lockable is not None and plan.locked > plan.lockable:
-        plan = plan.changed(lambda model: replace(model, table_on_gpu=True))
+    if (plan.lockable is not None and plan.locked > plan.lockable) or "cpu" in _lacking(plan, available):
+        plan = plan.changed(lambda model: replace(model, tables_on_gpu=True))
     room = inf if plan.lockable is None else plan.lockable - plan.locked
     lacking = plan.need("cuda").total - (1 - SPARE) * free
     for layers, one in enumerate([None, *target.config.recipe.mixtures]):

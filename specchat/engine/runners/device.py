@@ -30,7 +30,8 @@ from specchat.engine.kernels.processors import as_with, processors
 from specchat.engine.protocol.options import Sampling
 from specchat.engine.runners.host import NO_HEADS
 from specchat.engine.runners.runner import Runner, drafters_for
-from specchat.engine.strategy import SkippedLayers
+from specchat.engine.strategy import Feature, SkippedLayers
+from specchat.engine.weights.exit_adapter import read_adapter
 
 
 def device_runner(
@@ -42,10 +43,12 @@ def device_runner(
     graphs: type[Graphs] = Graphs,
     found: FoundHeads = NO_HEADS,
     skip: SkippedLayers | None = None,
+    exit_layer: int | None = None,
+    exit_folder: str | None = None,
 ) -> Runner:
     """Make a runner. `vocab`: tokens that may be chosen; `captured`: see `Graphs`. A draft may run on the host.
 
-    `skip`: sub-layers that drafting leaves out.
+    `skip`: sub-layers that drafting leaves out. An adapter in `exit_folder` knows its layer.
 
     The heads in `found` run on the target's device in plain torch.
     """
@@ -68,15 +71,19 @@ def device_runner(
     for role, head in heads.items():
         if not executor.drafts.add_head(role, head, cached["target"].model):
             executor.beside[role] = loops
+    adapter, unfit = read_adapter(exit_folder, target.config, device)
+    exit_layer = exit_layer if adapter is None else adapter.layer
+    layers = TargetLayers(target.config.layers, target.config.head_layers, exit_layer, adapter, skip)
     parts = Parts(
         target=cached["target"],
-        layers=TargetLayers(target.config.layers, skip=skip),
+        layers=layers,
         joins=executor.joins,
         costs=executor.costs,
         draft=small,
         heads=heads,
     )
-    unsupported = {**missing_features(draft), "exits": "on a GPU a pass runs from the first layer on"}
+    exits: dict[Feature, str] = {"exits": unfit} if unfit else {}
+    unsupported = {**missing_features(draft), **exits}
     drafters, statuses = drafters_for(parts, unsupported, found.facts)
 
     def ready(notify: Callable[[str], None]) -> None:
@@ -89,7 +96,8 @@ def device_runner(
 
     def memory() -> int:
         beside = sum(one.model.memory() for one in heads.values())
-        return executor.memory() + target.memory() + beside + (draft.memory() if draft is not None else 0)
+        of_adapter = 0 if adapter is None else adapter.memory()
+        return executor.memory() + target.memory() + beside + of_adapter + (draft.memory() if draft is not None else 0)
 
     return Runner(
         target=cached["target"],

@@ -72,7 +72,7 @@ def load_runner(
 
     def model(checkpoint: Checkpoint, chosen: Model) -> DeviceDecoder:
         weights = load(
-            checkpoint, chosen.quant, device, COMPUTED, chosen.head, chosen.experts_in_main, chosen.table_on_gpu
+            checkpoint, chosen.quant, device, COMPUTED, chosen.head, chosen.experts_in_main, chosen.tables_on_gpu
         )
         return DeviceDecoder(chosen.config, weights, plan.context, device, COMPUTED)
 
@@ -84,4 +84,13 @@ def load_runner(
         small = model(draft, drafting)
     else:
         small = on_host(vocab)
-    return device_runner(on_gpu, small, vocab, device, found=heads, skip=pair.skip)
+    return device_runner(
+        on_gpu,
+        small,
+        vocab,
+        device,
+        found=heads,
+        skip=pair.skip,
+        exit_layer=pair.exit_layer,
+        exit_folder=pair.exit,
+    )

@@ -5,7 +5,7 @@ only the path to the exit has it; as in Medusa (Cai et al. 2024) the block sees 
 never runs it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -59,6 +59,10 @@ class ExitAdapter:
             down, up = (weights.get(name, target.hidden, target.hidden).float() for name in ("down", "up"))
         return cls(layer, down, up)
 
+    def memory(self) -> int:
+        """Bytes held."""
+        return self.down.nbytes + self.up.nbytes
+
     def __call__(self, hidden: Tensor) -> Tensor:
         """Return float32 [rows, hidden] that the final norm and the head read."""
         return adapted(hidden, self.down, self.up)
@@ -70,12 +74,15 @@ def adapted(hidden: Tensor, down: Tensor, up: Tensor) -> Tensor:
     return torch.addcmul(hidden, size, linear(silu(linear(hidden / size, down)), up))
 
 
-def read_adapter(folder: str | None, target: ModelConfig) -> tuple[ExitAdapter | None, str]:
-    """The adapter in a folder, if any, or the reason why it cannot be used."""
+def read_adapter(
+    folder: str | None, target: ModelConfig, device: torch.device | str = "cpu"
+) -> tuple[ExitAdapter | None, str]:
+    """The adapter in a folder, if any, on `device`, or the reason why it cannot be used."""
     if folder is None:
         return None, ""
     try:
         with torch.no_grad():
-            return ExitAdapter.open(Path(folder), target), ""
+            found = ExitAdapter.open(Path(folder), target)
+            return replace(found, down=found.down.to(device), up=found.up.to(device)), ""
     except ModelError as error:
         return None, str(error).rstrip(".")
