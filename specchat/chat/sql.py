@@ -86,6 +86,15 @@ def put_chat(db: sqlite3.Connection, row: ChatRow) -> None:
     )
 
 
+def put_head(db: sqlite3.Connection, row: ChatRow, *, whole: bool) -> None:
+    """The date of a chat where it is later, and the `whole` of title, pin and tags."""
+    db.execute("UPDATE chat SET updated = max(updated, ?) WHERE key = ?", (row.updated, row.key))
+    if whole:
+        db.execute("UPDATE chat SET name = ?, title = ? WHERE key = ?", (row.name, row.title, row.key))
+        pin(db, row.key, row.pinned)
+        tag(db, row.key, row.tags)
+
+
 def put_view(db: sqlite3.Connection, key: str, system: str, view: Mapping[str, Any]) -> None:
     db.execute("UPDATE chat SET system = ?, view = ? WHERE key = ?", (system, json.dumps(view), key))
 

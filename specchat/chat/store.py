@@ -174,7 +174,7 @@ class Store(StoredChats):
         Nobody allowed anything to tools in it yet.
         """
         listed = list(messages)
-        chat = replace(chat, view={name: value for name, value in chat.view.items() if name != "tools"})
+        chat = _without_tools(chat)
         if sql.has_chat(self._reader, chat.key) or self._known(message.key for message in listed):
             chat, listed, traces = rows.renamed(chat, listed, traces)
 
@@ -189,6 +189,25 @@ class Store(StoredChats):
 
         return chat.key, self._writer.put(change)
 
+    def take(self, chat: ChatRow, messages: Iterable[MessageRow], traces: Mapping[str, bytes], *, head: bool) -> Event:
+        """Messages of a chat elsewhere that are not here; with its title, pin and tags if `head`."""
+        listed = list(messages)
+        chat = _without_tools(chat)
+
+        def change(db: sqlite3.Connection) -> None:
+            if not sql.has_chat(db, chat.key):
+                sql.put_chat(db, chat)
+            sql.put_head(db, chat, whole=head)
+            writing = {row.key for row in sql.messages(db, chat.key) if row.state == "writing"}
+            for message in listed:
+                finished = message.key in writing and message.state != "writing"
+                if finished or not sql.has_message(db, message.key):
+                    sql.put_message(db, chat.key, message)
+                    if message.key in traces:
+                        sql.put_trace(db, message.key, traces[message.key])
+
+        return self._writer.put(change)
+
     def duplicate(self, key: str) -> tuple[str, Event]:
         """A copy of a saved chat; gives its key.
 
@@ -199,3 +218,8 @@ class Store(StoredChats):
         name = f"{row.title} (copy)"
         copy = replace(row, name=name, title=name, pinned=False, updated=time.time())
         return self.insert(copy, self.messages(key), self.traces(key))
+
+
+def _without_tools(chat: ChatRow) -> ChatRow:
+    """A chat from elsewhere, in which nobody allowed anything to tools here."""
+    return replace(chat, view={name: value for name, value in chat.view.items() if name != "tools"})
