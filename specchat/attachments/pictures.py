@@ -49,7 +49,6 @@ def attached(data: bytes) -> AttachedPicture:
     Raises:
         EngineError: "request": it is too large, broken, or of another format.
     """
-<<<<<<< HEAD
     with opened(data) as image:
         lies = image.getexif().get(ORIENTATION, 1) >= LYING
         format, (width, height) = str(image.format), image.size[::-1] if lies else image.size
@@ -58,17 +57,3 @@ def attached(data: bytes) -> AttachedPicture:
         small.thumbnail((SMALL, SMALL))
         small.save(written, "JPEG", quality=85)
     return AttachedPicture(Picture(data).digest, format, width, height, written.getvalue(), lambda: data)
-=======
-    name, expanded = one_line(str(path)), os.path.expanduser(path)
-    try:
-        if not stat.S_ISREG(os.stat(expanded).st_mode):  # before opening, which would wait at a pipe
-            raise AttachmentError(f"{name} is no regular file. Give the file of a picture.")
-        with open(expanded, "rb") as file:
-            data = file.read(MOST_BYTES + 1)
-    except (OSError, ValueError) as error:
-        reason = (isinstance(error, OSError) and error.strerror) or "no such name"
-        raise AttachmentError(f"{name} cannot be read ({reason}). Check the path.") from None
-    if len(data) > MOST_BYTES:
-        raise AttachmentError(f"{name} has over {MOST_BYTES >> 20} MiB. Give a smaller copy of it.")
-    return Picture(data)
->>>>>>> h2

@@ -64,21 +64,12 @@ def test_pictures_go_along(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert asked([engine]).messages == (Message("user", "What?", pictures=tuple(map(Picture, data))),)
 
 
-<<<<<<< HEAD
 @pytest.mark.parametrize(
     ("name", "words"), [("none", "cannot be read"), (".", "is a folder"), ("text", "is no picture"), ("cut", "read (")]
 )
 def test_a_picture_that_cannot_be_sent(name: str, words: str, run: Run, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("a fox")
     (tmp_path / "cut").write_bytes(drawn("PNG")[:60])
-=======
-@pytest.mark.parametrize(("name", "words"), [("none", "cannot be read"), (".", "no regular file"), ("large", "over")])
-def test_a_picture_that_cannot_be_sent(
-    name: str, words: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pictures, "MOST_BYTES", 8)
-    (tmp_path / "large").write_bytes(bytes(9))
->>>>>>> h2
     result = run("ask", "--image", str(tmp_path / name), "What?")
     assert (result.exit_code, words in result.stderr, result.stdout) == (ExitCode.USAGE, True, "")
 
