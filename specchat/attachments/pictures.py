@@ -32,7 +32,7 @@ class AttachedPicture:
 
     @property
     def picture(self) -> Picture | None:
-        """As the engine gets it."""
+        """The file for the engine; None where it is lost."""
         data = self.load()
         return None if data is None else Picture(data)
 

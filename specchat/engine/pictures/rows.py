@@ -1,4 +1,4 @@
-"""What models and the pictures of a session know of each other."""
+"""Interfaces between models and the pictures of a session."""
 
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
