@@ -1,4 +1,4 @@
-"""Chats as JSON, without loss: `{"format": "specchat", "version": 1, "chats": [...]}`. docs/chats.md describes it."""
+"""Chats as JSON, without loss: `{"format": "specchat", "version": 2, "chats": [...]}`. docs/chats.md describes it."""
 
 import json
 import re
@@ -11,11 +11,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from specchat.chat.files import ChatFileError
 from specchat.chat.rows import ChatRow, MessageRow, WholeChat, check_meta
 from specchat.chat.sql import LATEST
+from specchat.chat.tags import tags_in
 from specchat.chat.trace import record_of
 from specchat.clean import one_line
 
 FORMAT = "specchat"
-VERSION = 1
+VERSION = 2
+"""Version 1 has no tags."""
 _DEEPEST = 100
 """Levels of data whose form is not known here; more of them could not be written again."""
 
@@ -47,6 +49,7 @@ class _Chat(_Strict):
     title: Title
     system: Text
     pinned: bool
+    tags: list[Title] = []
     created: Time
     updated: Time
     view: dict[str, Any]
@@ -97,8 +100,10 @@ def from_json(data: object, name: str) -> list[WholeChat]:
         raise ChatFileError(
             f"{name} was written by a newer specchat (version {version} of the format). Update specchat."
         )
-    if version != VERSION:
-        raise ChatFileError(f"{name}: version is {one_line(repr(version), 40)}; this specchat reads version {VERSION}.")
+    if version not in (1, VERSION):
+        raise ChatFileError(
+            f"{name}: version is {one_line(repr(version), 40)}; this specchat reads versions 1 to {VERSION}."
+        )
     try:
         file = _ChatFile.model_validate(data)
     except ValidationError as error:
@@ -145,7 +150,7 @@ def _whole(chat: _Chat, place: str) -> WholeChat:
             raise ChatFileError(f"{place}.traces.{key}: {_reason(error)}.") from None
     if _too_deep(chat.view, _DEEPEST):
         raise ChatFileError(f"{place}.view: it is nested too deeply.")
-    row = ChatRow(**chat.model_dump(exclude={"messages", "traces"}))
+    row = ChatRow(**chat.model_dump(exclude={"messages", "traces", "tags"}), tags=tags_in(" ".join(chat.tags)))
     return WholeChat(row, tuple(messages), chat.traces)
 
 

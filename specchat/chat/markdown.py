@@ -166,7 +166,9 @@ def from_markdown(text: str, name: str, now: float) -> WholeChat:
             messages.append(MessageRow(key, parent, "assistant", block.text, created, "finished", meta))
     prompts = [block.text for block in said if block.kind == "user"]
     title = title or make_title(next((text for text in prompts if not is_greeting(text)), said[0].text), said[-1].text)
-    row = ChatRow(digest[:24], "", title, system, False, began, messages[-1].created, {"leaf": messages[-1].key})
+    row = ChatRow(
+        digest[:24], "", title, system, created=began, updated=messages[-1].created, view={"leaf": messages[-1].key}
+    )
     return WholeChat(row, tuple(messages))
 
 

@@ -45,6 +45,7 @@ class ChatEntry:
     updated: float
     messages: int
     preview: str = ""
+    tags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ class ChatRow:
     title: str = ""
     system: str = ""
     pinned: bool = False
+    tags: tuple[str, ...] = ()
     created: float = 0.0
     updated: float = 0.0
     view: Mapping[str, Any] = field(default_factory=dict)
@@ -119,8 +121,9 @@ Meta = TypeVar("Meta", Sent, Answered)
 
 
 def chat_row(chat: Conversation, updated: float, view: Mapping[str, Any]) -> ChatRow:
-    """A chat as it is now; it is pinned by `Store.pin` alone."""
-    return ChatRow(chat.key, chat.name, chat.title, chat.system, False, chat.created, updated, with_leaf(view, chat))
+    """A chat as it is now; pins and tags are for `Store.pin` and `Store.tag` alone."""
+    leaf = with_leaf(view, chat)
+    return ChatRow(chat.key, chat.name, chat.title, chat.system, created=chat.created, updated=updated, view=leaf)
 
 
 def with_leaf(view: Mapping[str, Any], chat: Conversation) -> dict[str, Any]:

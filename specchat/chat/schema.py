@@ -77,6 +77,7 @@ MIGRATIONS = (
         INSERT INTO message_words (rowid, text) VALUES (new.id, new.text);
     END;
     """,
+    "ALTER TABLE chat ADD COLUMN tags TEXT NOT NULL DEFAULT ''",
 )
 """Script number n brings a database of schema n to n + 1. Words of a reply are indexed once it has ended."""
 

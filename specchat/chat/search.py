@@ -1,12 +1,14 @@
 """Full-text search over titles and messages."""
 
+import json
 import re
 import sqlite3
 import unicodedata
 from dataclasses import dataclass
 from typing import Literal
 
-from specchat.chat.sql import LISTED, as_text, as_time
+from specchat.chat.sql import LISTED, as_text, as_time, tagged
+from specchat.chat.tags import asked_for
 from specchat.clean import clean, one_line
 
 _OPEN, _CLOSE = "\x02", "\x03"
@@ -39,45 +41,56 @@ class Hit:
 
 _CHAT = f"{as_text('chat.key')}, ifnull({as_text('chat.title')}, ''), {as_time('chat.updated')}"
 _MESSAGE = f"{_CHAT}, {as_text('message.key')}, {as_text('role')}"
+_FOUND = f"{LISTED} AND (? IS NULL OR chat.key IN (SELECT value FROM json_each(?)))"
+"""Condition for the chats that are searched: all, or those whose keys are in a JSON array, which stands twice."""
 _TITLES = f"""
     SELECT {_CHAT}, NULL, 'title', highlight(chat_words, 0, ?, ?)
     FROM chat_words JOIN chat ON chat.id = chat_words.rowid
-    WHERE chat_words MATCH ? AND {LISTED} ORDER BY rank LIMIT ?
+    WHERE chat_words MATCH ? AND {_FOUND} ORDER BY rank LIMIT ?
 """
 _MESSAGES = f"""
     SELECT {_MESSAGE}, snippet(message_words, 0, ?, ?, '…', 14)
     FROM message_words JOIN message ON message.id = message_words.rowid JOIN chat ON chat.key = message.chat
-    WHERE message_words MATCH ? AND {LISTED} ORDER BY rank * (CASE role WHEN 'user' THEN 2 ELSE 1 END) LIMIT ?
+    WHERE message_words MATCH ? AND {_FOUND} ORDER BY rank * (CASE role WHEN 'user' THEN 2 ELSE 1 END) LIMIT ?
 """
 _PLAIN_TITLES = f"""
     SELECT {_CHAT}, NULL, 'title', ifnull({as_text("title")}, '') FROM chat
-    WHERE title LIKE ? ESCAPE '\\' AND {LISTED} ORDER BY updated DESC LIMIT ?
+    WHERE title LIKE ? ESCAPE '\\' AND {_FOUND} ORDER BY updated DESC LIMIT ?
 """
 _PLAIN = f"""
     SELECT {_MESSAGE},
         substr({as_text("text")}, max(instr(lower(text), lower(?)) - 30, 1), 120)
     FROM message JOIN chat ON chat.key = message.chat
-    WHERE text LIKE ? ESCAPE '\\' AND {LISTED} ORDER BY message.id DESC LIMIT ?
+    WHERE text LIKE ? ESCAPE '\\' AND {_FOUND} ORDER BY message.id DESC LIMIT ?
+"""
+_TAGGED = f"""
+    SELECT {_CHAT}, NULL, 'title', ifnull({as_text("title")}, '') FROM chat
+    WHERE {_FOUND} ORDER BY updated DESC LIMIT ?
 """
 
 
 def find(db: sqlite3.Connection, text: str, limit: int) -> list[Hit]:
     """Titles first, then messages by rank, prompts above replies. The last word may be unfinished.
 
-    Scripts without spaces are also found as they are written, and so is what has no words or none that are found.
+    Scripts without spaces are also found as they are written, and so is what has no words or none that are found. Words
+    such as `#work` are tags that the chats must have.
     """
+    wanted, text = asked_for(text)
+    within = json.dumps(tagged(db, wanted)) if wanted else None
+    if wanted and not text.strip():
+        return [_hit(*row) for row in db.execute(_TAGGED, (within, within, limit))]
     text = unicodedata.normalize("NFC", _UNFIT.sub(" ", text))
     query, written = match_expression(text), text.strip()
     hits: list[Hit] = []
     if query:
         for statement in (_TITLES, _MESSAGES):
-            rows = db.execute(statement, (_OPEN, _CLOSE, query, limit)).fetchall()
+            rows = db.execute(statement, (_OPEN, _CLOSE, query, within, within, limit)).fetchall()
             hits += [_hit(*row) for row in rows]
     if written and len(written) <= _LONGEST and (not hits or _SPACELESS.search(written)):
         known = {(hit.chat, hit.message) for hit in hits}
         pattern = "%" + re.sub(r"([\\%_])", r"\\\1", written) + "%"
-        rows = db.execute(_PLAIN_TITLES, (pattern, limit)).fetchall()
-        rows += db.execute(_PLAIN, (written, pattern, limit)).fetchall()
+        rows = db.execute(_PLAIN_TITLES, (pattern, within, within, limit)).fetchall()
+        rows += db.execute(_PLAIN, (written, pattern, within, within, limit)).fetchall()
         hits += [hit for hit in (_hit(*row) for row in rows) if (hit.chat, hit.message) not in known]
         hits.sort(key=lambda hit: hit.message is not None)
     return hits[:limit]

@@ -4,11 +4,12 @@ import json
 import re
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from specchat.chat.preview import preview
 from specchat.chat.rows import ChatEntry, ChatRow, MessageRow
-from specchat.clean import one_line
+from specchat.chat.tags import has_all, tags_in
 
 _LONE = re.compile("[\ud800-\udfff]")
 """Halves of characters, which UTF-8 cannot hold: from arguments and file names of other encodings."""
@@ -33,11 +34,12 @@ _ENTRIES = f"""
     SELECT {as_text("key")}, ifnull({as_text("title")}, ''), pinned, {as_time("updated")},
         (SELECT count(*) FROM message WHERE message.chat = chat.key),
         ifnull((SELECT substr({as_text("text")}, 1, 200) FROM message WHERE message.chat = chat.key
-            ORDER BY id DESC LIMIT 1), '')
+            ORDER BY id DESC LIMIT 1), ''),
+        ifnull({as_text("tags")}, '')
     FROM chat
 """
 _CHAT = f"""
-    SELECT {", ".join(f"ifnull({as_text(column)}, '')" for column in ("name", "title", "system", "view"))},
+    SELECT {", ".join(f"ifnull({as_text(column)}, '')" for column in ("name", "title", "system", "view", "tags"))},
         pinned, {as_time("created")}, {as_time("updated")}
     FROM chat WHERE key = ? AND deleted IS NULL
 """
@@ -58,9 +60,10 @@ ABANDONED_S = 10.0
 
 
 def put_chat(db: sqlite3.Connection, row: ChatRow) -> None:
-    """Add or change a chat. What `pin` and `rename` change stays: another copy may have done that meanwhile."""
+    """Add or change a chat. What `pin`, `tag` and `rename` change stays: another copy may have done that meanwhile."""
     db.execute(
-        "INSERT INTO chat (key, name, title, system, pinned, created, updated, view) VALUES (?, ?, ?, ?, ?, ?, ?, ?) "
+        "INSERT INTO chat (key, name, title, system, pinned, created, updated, view, tags) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) "
         "ON CONFLICT (key) DO UPDATE SET system = excluded.system, updated = excluded.updated, view = excluded.view, "
         "title = CASE WHEN name = '' THEN excluded.title ELSE title END",
         (
@@ -72,6 +75,7 @@ def put_chat(db: sqlite3.Connection, row: ChatRow) -> None:
             row.created,
             row.updated,
             json.dumps(dict(row.view)),
+            " ".join(row.tags),
         ),
     )
 
@@ -114,6 +118,10 @@ def pin(db: sqlite3.Connection, key: str, pinned: bool) -> None:
     db.execute("UPDATE chat SET pinned = ? WHERE key = ?", (pinned, key))
 
 
+def tag(db: sqlite3.Connection, key: str, tags: Iterable[str]) -> None:
+    db.execute("UPDATE chat SET tags = ? WHERE key = ?", (whole(" ".join(tags)), key))
+
+
 def delete(db: sqlite3.Connection, key: str, at: float | None) -> None:
     db.execute("UPDATE chat SET deleted = ? WHERE key = ?", (at, key))
 
@@ -134,6 +142,13 @@ def chats(db: sqlite3.Connection) -> list[ChatEntry]:
     return _entries(db, f"{LISTED} ORDER BY pinned DESC, updated DESC")
 
 
+def tagged(db: sqlite3.Connection, wanted: Iterable[str]) -> list[str]:
+    """The keys of chats that have all tags `wanted`."""
+    rows = db.execute(f"SELECT {as_text('key')}, ifnull({as_text('tags')}, '') FROM chat WHERE tags != '' AND {LISTED}")
+    wanted = tuple(wanted)
+    return [key for key, tags in rows if has_all(tags_in(tags), wanted)]
+
+
 def scratch(db: sqlite3.Connection) -> list[ChatEntry]:
     """Scratch chats, the latest first."""
     return _entries(db, f"deleted IS NULL AND {_SCRATCH} ORDER BY updated DESC")
@@ -150,8 +165,8 @@ def deleted(db: sqlite3.Connection) -> list[ChatEntry]:
 
 def _entries(db: sqlite3.Connection, which: str) -> list[ChatEntry]:
     return [
-        ChatEntry(key, title, bool(pinned), updated, count, one_line(text, 120))
-        for key, title, pinned, updated, count, text in db.execute(f"{_ENTRIES} WHERE {which}")
+        ChatEntry(key, title, bool(pinned), updated, count, preview(text), tags_in(tags))
+        for key, title, pinned, updated, count, text, tags in db.execute(f"{_ENTRIES} WHERE {which}")
     ]
 
 
@@ -164,12 +179,13 @@ def chat(db: sqlite3.Connection, key: str) -> ChatRow | None:
     found = db.execute(_CHAT, (key,)).fetchone()
     if found is None:
         return None
-    name, title, system, view, pinned, created, updated = found
+    name, title, system, view, tags, pinned, created, updated = found
     try:
         data = json.loads(view)
     except ValueError:
         data = {}
-    return ChatRow(key, name, title, system, bool(pinned), created, updated, data if isinstance(data, dict) else {})
+    data = data if isinstance(data, dict) else {}
+    return ChatRow(key, name, title, system, bool(pinned), tags_in(tags), created, updated, data)
 
 
 def messages(db: sqlite3.Connection, key: str) -> list[MessageRow]:

@@ -142,6 +142,11 @@ class Store(StoredChats):
     def pin(self, key: str, pinned: bool) -> Event:
         return self._writer.put(lambda db: sql.pin(db, key, pinned))
 
+    def tag(self, key: str, tags: Iterable[str]) -> Event:
+        """Give a chat these tags and no others."""
+        chosen = tuple(tags)
+        return self._writer.put(lambda db: sql.tag(db, key, chosen))
+
     def delete(self, key: str) -> Event:
         """Hide a chat; `restore` shows it again, for a day."""
         now = time.time()

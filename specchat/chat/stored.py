@@ -48,6 +48,10 @@ class StoredChats:
         """Pinned ones first, then the latest."""
         return sql.chats(self._reader)
 
+    def tags(self) -> list[str]:
+        """The tags that chats have, in the order of the alphabet."""
+        return sorted({tag for entry in self.chats() for tag in entry.tags}, key=str.casefold)
+
     def scratch(self) -> ChatEntry | None:
         """The latest scratch chat, which no list shows; None without one."""
         return next(iter(sql.scratch(self._reader)), None)
@@ -116,7 +120,7 @@ class StoredChats:
         return tuple(sql.replies_of(self._reader, key))
 
     def search(self, text: str, limit: int = 50) -> list["Hit"]:
-        """Chats whose title or messages hold the words of `text`, best first."""
+        """Chats whose title or messages hold the words of `text`, best first; with the tags it names (`#work`)."""
         from specchat.chat.search import find
 
         return find(self._reader, text, limit)

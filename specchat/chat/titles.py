@@ -15,8 +15,25 @@ _MENTION = re.compile(r'(?:^|\s)@(?:"([^"]+)"|(\S+))')
 _LEAD = re.compile(
     r"^(?:(?:hi|hello|hey|please|ok|okay|so|well|now|and|thanks)\b[\s,.!]*"
     r"|(?:can|could|would|will) you\s+"
-    r"|(?:i (?:want|need|would like|'d like) (?:you )?to)\s+"
+    r"|(?:i (?:want|need|would like|'d like|am trying) (?:you )?to|i['’](?:m trying|d like you) to)\s+"
     r"|(?:tell me|show me|give me|help me(?: to)?|let me know)\s+(?:about\s+)?)+",
+    re.IGNORECASE,
+)
+_HOW = re.compile(r"^how (?:do|can|should|could|would) (?:i|you|we|one) ", re.IGNORECASE)
+_ASKED_FOR = re.compile(
+    r"^(?:explain|describe|write|compose|draft|create|generate|make|what(?:['’]s| is| are| was| were))"
+    r"(?: (?:to )?(?:me|us))? "
+    r"(?!(?:in|on|at|for|with|from|to|of|by|as|if|its?|this|that|these|those|there|you|we|they|s?he|wrong|going|sure"
+    r"|happening|about|down|out|up|so|not)\b)",
+    re.IGNORECASE,
+)
+"""Words before what is asked for, which a title needs no more than a heading does."""
+_HANGING = re.compile(r" (?:for|about|like|of|doing|called)(?:[,?]|$)", re.IGNORECASE)
+"""Ends of a question that would lack its beginning: "the lamp for?"."""
+_FOR_ME = re.compile(r" (?:to|for) me\b|,? please\b", re.IGNORECASE)
+_QUESTION = re.compile(
+    r"(?:what|how|why|who|whom|whose|when|where|which|is|are|am|was|were|do|does|did|can|could|should|will|would|has|have"
+    r")\b",
     re.IGNORECASE,
 )
 _GREETING = re.compile(
@@ -55,6 +72,14 @@ def _first_sentence(text: str) -> str:
     return one_line(sentence, 400).strip(" .,:;!-")
 
 
+def _heading(sentence: str) -> str:
+    """The subject of a sentence."""
+    subject = _FOR_ME.sub("", _HOW.sub("how to ", sentence))
+    if not _HANGING.search(subject):
+        subject = _ASKED_FOR.sub("", subject)
+    return subject if subject == sentence and _QUESTION.match(sentence) else subject.rstrip(" ?")
+
+
 def _file(mention: re.Match[str]) -> str:
     """A file that is mentioned, without its folders."""
     return f" {PurePath(mention[1] or mention[2]).name}"
@@ -62,7 +87,7 @@ def _file(mention: re.Match[str]) -> str:
 
 def _short(text: str, least: int) -> str:
     text = _MARKUP.sub("", _MENTION.sub(_file, _FENCE.sub(" ", text[:4000])))
-    line = _first_sentence(_LEAD.sub("", text.strip()))
+    line = _heading(_first_sentence(_LEAD.sub("", text.strip())))
     if len(line) < least:
         line = _first_sentence(text)
     if len(line) > LONGEST:

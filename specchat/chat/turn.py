@@ -12,7 +12,16 @@ from specchat.chat.tool_results import ToolResult
 from specchat.chat.transcript_text import TranscriptText
 from specchat.clean import clean
 from specchat.engine.protocol.events import Changed, Failed, Finished, FinishReason, PromptProgress, Started, Step
-from specchat.engine.protocol.options import NO_BEGINNING, Beginning, Message, Sampling, Speculation, ToolCall, Written
+from specchat.engine.protocol.options import (
+    NO_BEGINNING,
+    Beginning,
+    Message,
+    Picture,
+    Sampling,
+    Speculation,
+    ToolCall,
+    Written,
+)
 from specchat.engine.protocol.stats import Speedup, Stats
 from specchat.engine.protocol.tally import Tally
 
@@ -266,6 +275,8 @@ class Turn(TreeEntry):
     parent: Reply | None = None
     results: tuple[ToolResult, ...] = ()
     replies: Fork[Reply] = field(default_factory=Fork)
+    pictures: tuple[Picture, ...] = ()
+    """Sent with the prompt, and not saved."""
 
     @property
     def reply(self) -> Reply | None:
@@ -288,7 +299,7 @@ class Turn(TreeEntry):
     @property
     def messages(self) -> tuple[Message, ...]:
         """The turn as the model gets it."""
-        return tuple(each.message for each in self.results) or (Message("user", self.content),)
+        return tuple(each.message for each in self.results) or (Message("user", self.content, pictures=self.pictures),)
 
     @property
     def answered(self) -> bool:

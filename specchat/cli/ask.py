@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import asdict
 from pathlib import Path
@@ -13,6 +14,7 @@ import click
 
 from specchat.attachments.files import Attachment, read_attachment, with_newlines
 from specchat.attachments.folders import read_folder
+from specchat.attachments.pictures import read_picture
 from specchat.chat.store import Store
 from specchat.chat.turn import Reply
 from specchat.clean import clean, one_line
@@ -56,6 +58,14 @@ MAX_SCHEMA_BYTES = 4 * MAX_CHARACTERS
     help="Send this text file along; may be given again.",
 )
 @click.option(
+    "--image",
+    "images",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    multiple=True,
+    help="Send this picture along to a model that reads them; may be given again.",
+)
+@click.option(
     "--schema",
     type=click.Path(path_type=Path),
     metavar="FILE",
@@ -72,6 +82,7 @@ MAX_SCHEMA_BYTES = 4 * MAX_CHARACTERS
 def ask(
     text: tuple[str, ...],
     files: tuple[Path, ...],
+    images: tuple[Path, ...],
     schema: Path | None,
     as_json: bool,
     save: bool | None,
@@ -94,6 +105,7 @@ def ask(
     goes_on = continued or chat is not None
     if save is False and goes_on:
         raise click.UsageError("--no-save does not go with a chat that goes on. Leave one of them out.")
+    pictures = tuple(map(read_picture, images))
     question, attached = _question(text, files)
     grammar = None if schema is None else _schema(schema)
     wishes = Wishes.of(options)
@@ -113,7 +125,7 @@ def ask(
         service = ChatService(engine, store, prepared.preferences, ServiceOptions(used=used))
         going_on.open(service)
         service.chat.scratch = not save and (service.chat.scratch or not goes_on)
-        _answer(service, pair, question, attached, grammar, as_json)
+        _answer(service, pair, lambda: service.send(question, attached, grammar, pictures), grammar, as_json)
 
 
 def _passing_store(stack: ExitStack, prepared: Prepared) -> Store:
@@ -128,18 +140,17 @@ def _passing_store(stack: ExitStack, prepared: Prepared) -> Store:
 def _answer(
     service: ChatService,
     pair: Pair,
-    question: str,
-    attached: tuple[Attachment, ...],
+    send: Callable[[], str],
     grammar: Grammar | None,
     as_json: bool,
 ) -> None:
-    """Load the pair, and put out the answer."""
+    """Load the pair, ask by `send`, and put out the answer."""
     out, progress = Output(), ProgressLine()
     with Interrupt() as interrupt:
         try:
             info = load(service, pair, progress.show, interrupt)
             progress.clear()
-            refusal = service.send(question, attached, grammar)
+            refusal = send()
             for warning in filter(None, (info.notes.warning, service.warning, refusal)):
                 click.echo(clean(warning), err=True)
             plain = grammar is not None or not out.is_terminal or os.environ.get("TERM") == "dumb"

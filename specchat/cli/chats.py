@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from specchat.chat.tags import shown_tags
 from specchat.clean import one_line
 from specchat.cli.chat_store import find_chat, opened_store
-from specchat.cli.chats_changes import delete, rename, restore
+from specchat.cli.chats_changes import delete, rename, restore, tag
 from specchat.cli.chats_files import export, import_
 from specchat.cli.completion import complete_chats
 from specchat.cli.output import Output, reports_errors
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def chats() -> None:
-    """List, show, search, export, import, rename and delete saved chats.
+    """List, show, search, export, import, rename, tag and delete saved chats.
 
     CHAT is a key, a number of the list, how the title begins, or "last".
     """
@@ -62,7 +63,7 @@ def show(chat: str, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 @reports_errors
 def search(words: tuple[str, ...], as_json: bool) -> None:
-    """Find chats whose title or messages hold all WORDS; the last may be unfinished."""
+    """Find chats whose title or messages hold all WORDS; the last may be unfinished. #work is a tag they have."""
     with opened_store() as store:
         hits = store.search(" ".join(words))
         Output().write(_as_json(hits) if as_json else _finds(hits))
@@ -78,7 +79,8 @@ def _table(entries: "Sequence[ChatEntry]") -> str:
     lines = []
     for number, entry in enumerate(entries, 1):
         date = datetime.fromtimestamp(entry.updated)
-        lines.append(f"{number:>4}  {date:%Y-%m-%d %H:%M} {'*' if entry.pinned else ' '} {one_line(entry.title, 80)}\n")
+        line = f"{number:>4}  {date:%Y-%m-%d %H:%M} {'*' if entry.pinned else ' '} {one_line(entry.title, 80)}"
+        lines.append(f"{line}{'  ' * bool(entry.tags)}{shown_tags(entry.tags)}\n")
     return "".join(lines)
 
 
@@ -115,5 +117,5 @@ def _finds(hits: "Sequence[Hit]") -> str:
     return "".join(line for found in lines.values() for line in found)
 
 
-for command in (export, import_, delete, restore, rename):
+for command in (export, import_, delete, restore, rename, tag):
     chats.add_command(command)

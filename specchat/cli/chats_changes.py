@@ -1,10 +1,11 @@
-"""`specchat chats delete`, `restore` and `rename`."""
+"""`specchat chats delete`, `restore`, `rename` and `tag`."""
 
 import sys
 from collections.abc import Sequence
 
 import click
 
+from specchat.chat.tags import changed, shown_tags
 from specchat.clean import one_line
 from specchat.cli.chat_store import by_title, find_chat, opened_store, saved
 from specchat.cli.completion import complete_chats, complete_deleted
@@ -60,3 +61,16 @@ def rename(chat: str, title: Sequence[str]) -> None:
         raise click.UsageError("The title is empty.")
     with opened_store() as store:
         saved(store, store.rename(find_chat(store, chat).key, name))
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.argument("chat", shell_complete=complete_chats)
+@click.argument("tags", nargs=-1, required=True)
+@reports_errors
+def tag(chat: str, tags: Sequence[str]) -> None:
+    """Give CHAT these TAGS too, such as work/reports; one with a minus before it is taken away."""
+    with opened_store() as store:
+        entry = find_chat(store, chat)
+        now = changed(entry.tags, " ".join(tags))
+        saved(store, store.tag(entry.key, now))
+        Output().write(f'"{one_line(entry.title, 80)}" has {shown_tags(now) or "no tags"}.\n')

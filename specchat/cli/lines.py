@@ -57,6 +57,10 @@ class Lines:
                 yield TypedLine(text, is_cut=self._is_cut)
             self._is_cut, self._read = False, 0
 
+    def answer(self) -> str:
+        """The next line, which answers a question; empty at the end."""
+        return (self._line() or "").strip()
+
     def _continued(self, line: str) -> str:
         lines = [line]
         while lines[-1].endswith("\\"):

@@ -147,8 +147,27 @@ def _stats(chat: PlainChat, value: str) -> None:
 
 
 def _regenerate(chat: PlainChat, value: str) -> None:
-    del value
+    if value:
+        _model(chat, value)
     chat.regenerate()
+
+
+def _compare(chat: PlainChat, value: str) -> None:
+    name, _, prompt = value.partition(" ")
+    if not name:
+        raise click.UsageError("/compare needs the id of a pair.")
+    if prompt.strip():
+        chat.ask(prompt.strip())
+    first, before = chat.service.last_reply, (chat.wishes, chat.prepared)
+    if first is None:
+        raise click.UsageError("There is no reply to compare with yet.")
+    _model(chat, name)
+    chat.regenerate()
+    chat.say(f"1 is the reply of {first.name}, 2 that of {chat.prepared.pair.name}. Type 1 or 2 to keep one.")
+    if chat.lines.answer() == "1":
+        chat.service.conversation.show(first)
+        chat.wishes, chat.prepared = before
+        chat.load()
 
 
 def _quit(chat: PlainChat, value: str) -> None:
@@ -180,7 +199,10 @@ COMMANDS: dict[str, PlainCommand] = {
     "temperature": PlainCommand("X", "0 takes the likeliest token.", _temperature),
     "model": PlainCommand("ID", "Load another pair; without ID say which there are.", _model),
     "stats": PlainCommand("", "Say how replies are made, and the figures of the last one.", _stats),
-    "again": PlainCommand("", "Answer the last message again, with a new seed.", _regenerate),
+    "again": PlainCommand("ID", "Answer the last message again, with a new seed, or by another pair.", _regenerate),
+    "compare": PlainCommand(
+        "ID [TEXT]", "Have another pair answer the last message, or TEXT, too; keep one.", _compare
+    ),
     "quit": PlainCommand("", "Leave.", _quit),
 }
 FORMER_NAMES = {"regenerate": "again"}

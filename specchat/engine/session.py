@@ -11,6 +11,8 @@ from specchat.engine.decoding.step import draft_limit
 from specchat.engine.drafters.parts import backquotes
 from specchat.engine.errors import ContextError, EngineError
 from specchat.engine.grammar.compiler import Grammars
+from specchat.engine.pictures.blind import Blind
+from specchat.engine.pictures.ids import of_text
 from specchat.engine.prefixes.bounds import bounds, identity
 from specchat.engine.prefixes.shelf import Shelf
 from specchat.engine.protocol.events import Changed, Counted, Event, Finished, PromptProgress, Started
@@ -38,8 +40,19 @@ PART_S = 0.25
 class Session:
     """One pair, whose replies may take turns between their events. Everything runs in the caller's thread."""
 
-    def __init__(self, pair: PairSpec, tokenizer: Tokenizer, runner: Runner, started: float, note: str = "") -> None:
-        """Measure and describe a loaded pair; `started` is the start of loading by `perf_counter`."""
+    def __init__(
+        self,
+        pair: PairSpec,
+        tokenizer: Tokenizer,
+        runner: Runner,
+        started: float,
+        note: str = "",
+        album: Blind | None = None,
+    ) -> None:
+        """Measure and describe a loaded pair; `started` is the start of loading by `perf_counter`.
+
+        `album` has the pictures of a target that reads them.
+        """
         self.tokenizer = tokenizer
         self.runner = runner
         self.target = runner.target
@@ -66,7 +79,9 @@ class Session:
                 habits(tokenizer), chat.choices, system_role=chat.system, tools=chat.tools is not None
             ),
         )
-        self._prompts = Prompts(tokenizer, runner.context, runner.vocab)
+        self.album = album or Blind(f"{pair.name} reads text alone here")
+        self.info = replace(self.info, sees=self.album.sees)
+        self._prompts = Prompts(tokenizer, runner.context, runner.vocab, self.album)
         self.takes_turns, self.back_s = self.target.shelf is not None, 0.0
         self._grammars = Grammars(tokenizer)
         self._speed = PlainSpeed(runner.executor.costs)
@@ -116,7 +131,8 @@ class Session:
         counted = Counted(request.id, len(prompt.tokens), self.info.context, prompt.dropped)
         if not request.tokens:
             return counted
-        return replace(counted, token_ids=tuple(prompt.tokens), text=self.tokenizer.named(prompt.tokens))
+        shown = self.album.shown(prompt.tokens)
+        return replace(counted, token_ids=tuple(shown), text=self.tokenizer.named(shown))
 
     def generate(self, request: Generate, control: Control = UNCONTROLLED) -> Iterator[Event]:
         """Answer a chat: Started, then Step and Changed events, then Finished.
@@ -136,7 +152,7 @@ class Session:
         prompt, dropped, text = built.tokens, built.dropped, self._prompts.text(request, built)
         if not prompt:
             raise EngineError("request", "There is nothing to answer: the chat is empty.")
-        self.tokenizer.check(prompt)
+        self.tokenizer.check(of_text(prompt))
         if len(prompt) >= self.info.context:
             what = f"Even without {dropped} of its messages this chat" if dropped else "This chat"
             raise self._too_long(what, f"{len(prompt):,}", request)
@@ -148,6 +164,7 @@ class Session:
             grammar = None  # all of the reply would be written pass by pass, for calls that it may not make
         constraint = self._grammars.constraint(request, grammar, self._prompts.spans(request, built), eos)
         reply = ReplyInProgress(request, self.runner, self.tokenizer, eos, text, built, started, constraint)
+        reply.seen = self.album.look(built.pictures)
         self._hold(reply)
         if request.cold:
             self.forget()
@@ -179,6 +196,7 @@ class Session:
         if self._held is not None and self._held.decoding is not None:
             self._held.decoding.close()
         self._held = reply
+        self.album.hold(reply.prompt)
         self.runner.earlier.hidden = reply.request.cold
         self.shelf.open = not reply.request.cold
 

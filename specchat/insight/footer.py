@@ -6,11 +6,16 @@ from specchat.engine.protocol.stats import Stats
 
 
 def footer(reply: Reply) -> str:
-    """`Qwen3-1.7B · 142 tok/s · 1.9x`, as far as it is known."""
+    """`Qwen3-1.7B · draft · 142 tok/s · 1.9x`, as far as it is known."""
     stats = reply.end.stats
     if stats is None or not stats.completion_tokens:
         return f"{reply.name} · seed {reply.seed}" if reply.tally.tokens else reply.name if reply.ended else ""
-    return " · ".join(filter(None, (reply.name, *_speed(stats))))
+    return " · ".join(filter(None, (_maker(reply), *_speed(stats))))
+
+
+def _maker(reply: Reply) -> str:
+    """The models that wrote a reply, and how they did."""
+    return f"{reply.name} · {reply.speculation.strategy}"
 
 
 def _speed(stats: Stats, of: str = "") -> list[str]:
@@ -28,7 +33,7 @@ def whole_footer(reply: Reply) -> str:
     stats = reply.end.stats
     if stats is None or not stats.completion_tokens:
         return footer(reply)
-    return " · ".join(filter(None, (*reply_words(stats, reply.seed), reply.name)))
+    return " · ".join(filter(None, (*reply_words(stats, reply.seed), _maker(reply))))
 
 
 def reply_words(stats: Stats, seed: int) -> list[str]:

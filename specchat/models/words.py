@@ -9,7 +9,7 @@ from specchat.engine.fetch.download import Progress
 from specchat.engine.memory.plan import GIB
 from specchat.engine.protocol.pair import Server
 from specchat.engine.strategies import STRATEGIES
-from specchat.figures import duration
+from specchat.figures import duration, of
 from specchat.models import measured, sampling
 from specchat.models.fit import PLACES
 from specchat.models.offers import Offer
@@ -53,6 +53,7 @@ def order(what: Order, lack: str = "") -> list[str]:
     begun = f" ({size(what.size)} in all; the rest is here)" if what.missing < what.size else ""
     sentences = [
         f"{repos}: {size(what.missing)} to download{begun}.",
+        f"{_files(what)}.",
         f"It goes to {what.hub.cache}, where {size(what.free)} are free.",
         f"Licence: {one_line(what.licences, 80)}.",
     ]
@@ -64,6 +65,18 @@ def order(what: Order, lack: str = "") -> list[str]:
     if lack:
         sentences.append(f"Before it can be loaded, it {lack}.")
     return sentences
+
+
+_NAMED = 3
+"""Files of a download that are named, the largest ones."""
+
+
+def _files(what: Order) -> str:
+    """`7 files: model.safetensors 4.1 GB, tokenizer.json 11 MB, vocab.json 2.8 MB and 4 smaller`."""
+    files = sorted((file for part in what.parts for file in part.files), key=lambda file: -file.size)
+    names = ", ".join(f"{one_line(file.name, 60)} {size(file.size)}" for file in files[:_NAMED])
+    rest = f" and {len(files) - _NAMED} smaller" if len(files) > _NAMED else ""
+    return f"{of(len(files), 'file')}: {names}{rest}"
 
 
 def amount(offer: Offer) -> str:

@@ -1,16 +1,19 @@
 """An engine port that sends each pair to where it runs: an engine of this machine, or a server elsewhere."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from time import monotonic
 from typing import Any
 
 from specchat.engine.protocol.events import Counted, Event, Failed, Finished
+from specchat.engine.protocol.options import Message
 from specchat.engine.protocol.pair import PairSpec
 from specchat.engine.protocol.port import EnginePort
 from specchat.engine.protocol.requests import Cancel, Count, Generate, Load, Request
 
 END_S = 0.5
 """Seconds that the replies of the engine before have to end when a pair goes to the other one."""
+MOST_PICTURES = 128 << 20
+"""Bytes of a request's pictures; messages between processes have twice as many at most."""
 
 
 class RoutingEngine:
@@ -49,8 +52,21 @@ class RoutingEngine:
             self._elsewhere = _elsewhere(request.pair)
             self.start()
         if isinstance(request, Generate | Count):
+            if refusal := self._refusal(request.messages):
+                self._left.append(failed := Failed(request.id, "request", refusal))
+                self._listener(failed)
+                return
             self._open[request.id] = request
         self._port.send(request)
+
+    def _refusal(self, messages: Sequence[Message]) -> str:
+        """The reason why the pictures of messages cannot be sent; empty if they can."""
+        size = sum(len(picture.data) for message in messages for picture in message.pictures)
+        if size and self._elsewhere:
+            return "Pairs on a server elsewhere take no pictures. Leave them out, or choose a model of this machine."
+        if size > MOST_PICTURES:
+            return f"The pictures of this chat have over {MOST_PICTURES >> 20} MiB. Start a new chat, or send fewer."
+        return ""
 
     def poll(self) -> list[Event]:
         left, self._left = self._left, []

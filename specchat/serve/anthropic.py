@@ -19,6 +19,7 @@ from specchat.serve.errors import ApiError
 from specchat.serve.fields import Chat, ContentPart, ReplyFields, last_asked, system_text, text_of
 from specchat.serve.generation import Served
 from specchat.serve.lenient import Lenient
+from specchat.serve.pictures import asked
 from specchat.serve.reasoning import OutputEffort
 from specchat.serve.runs import Runs
 from specchat.serve.tools import AnthropicChoice, of_anthropic
@@ -69,14 +70,14 @@ class MessagesRequest(ReplyFields):
         schemas = {name: form.json_schema for name, form in formats.items() if form is not None}
         return super().grammars() | {name: Grammar("json_schema", json.dumps(form)) for name, form in schemas.items()}
 
-    def chat(self) -> Chat:
-        """The messages, with the system prompt first."""
+    def chat(self, sees: bool = False) -> Chat:
+        """The messages, with the system prompt first, and pictures where the model `sees`."""
         use = of_anthropic(self.tools, self.tool_choice)
         system = system_text(self.system, "system")
         messages = [Message("system", system)] if system else []
         last = last_asked([message.role for message in self.messages])
         for number, message in enumerate(self.messages):
-            messages += _messages(message, f"messages.{number}", number < last)
+            messages += _messages(message, f"messages.{number}", number < last, sees)
         return Chat.of(messages, use)
 
 
@@ -84,7 +85,7 @@ class CountRequest(MessagesRequest):
     max_tokens: int = 1
 
 
-def _messages(message: AnthropicMessage, where: str, earlier: bool) -> list[Message]:
+def _messages(message: AnthropicMessage, where: str, earlier: bool, sees: bool) -> list[Message]:
     """The engine's messages in one of Anthropic's: results stand apart there."""
     blocks = message.content if isinstance(message.content, list) else [ContentBlock(type="text", text=message.content)]
     where = f"{where}.content"
@@ -92,7 +93,7 @@ def _messages(message: AnthropicMessage, where: str, earlier: bool) -> list[Mess
         results = [block for block in blocks if block.type == "tool_result"]
         found = [Message("tool", text_of(b.content, where, earlier=True), tool_call_id=b.tool_use_id) for b in results]
         texts = [block for block in blocks if block.type != "tool_result"]
-        return [*found, *([Message("user", text_of(texts, where, earlier=earlier))] if texts or not found else [])]
+        return [*found, *([asked(texts, where, earlier=earlier, sees=sees)] if texts or not found else [])]
     if message.role == "system":
         return [Message("system", system_text(blocks, where))]
     if message.role != "assistant":
@@ -114,7 +115,7 @@ async def messages(served: Served, client: str, request: Request, body: Any) -> 
     """
     refuse_unsupported(body)
     wanted = MessagesRequest.model_validate(body)
-    chat = wanted.chat()
+    chat = wanted.chat(served.loaded().sees)
     make = served.request(wanted, chat, grammar=await wanted.checked_grammar())
     writer = MessageWriter(served.pair.id, chat)
     return await respond(request, writer, served.reply(client, make), chat.use, stream=wanted.stream)
@@ -125,7 +126,7 @@ async def count_tokens(served: Served, client: str, request: Request, body: Any)
     del client, request
     refuse_unsupported(body)
     wanted = CountRequest.model_validate(body)
-    counted = await served.count(wanted, wanted.chat())
+    counted = await served.count(wanted, wanted.chat(served.loaded().sees))
     return JSONResponse({"input_tokens": counted.tokens})
 
 

@@ -29,6 +29,8 @@ class ContentPart(Lenient):
 
     type: str
     text: str = ""
+    image_url: Any = None
+    source: Any = None
 
 
 TEXTS = ("text", "input_text", "output_text")

@@ -168,7 +168,7 @@ def props(served: Served) -> dict[str, Any]:
         "total_slots": RUNNING,
         "model_alias": served.pair.id,
         "model_path": served.pair.id,
-        "modalities": {"vision": False, "audio": False, "video": False},
+        "modalities": {"vision": info.sees, "audio": False, "video": False},
         "chat_template_caps": {
             "supports_tools": info.template.tools,
             "supports_tool_calls": info.template.tools,

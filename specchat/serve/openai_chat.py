@@ -21,6 +21,7 @@ from specchat.serve.fields import Chat, ContentPart, ReplyFields, last_asked, sy
 from specchat.serve.generation import Served, several
 from specchat.serve.lenient import Lenient
 from specchat.serve.logprobs import MAX_TOP, ChatLogprobs, LogprobList
+from specchat.serve.pictures import asked
 from specchat.serve.runs import Runs
 from specchat.serve.tools import of_chat
 from specchat.serve.unsupported import refuse_unsupported
@@ -74,15 +75,15 @@ class ChatRequest(ReplyFields):
     tool_choice: Any = None
     parallel_tool_calls: bool | None = None
 
-    def chat(self) -> Chat:
-        """The messages.
+    def chat(self, sees: bool = False) -> Chat:
+        """The messages, with pictures where the model `sees`.
 
         Raises:
             ApiError: a message has a role or a content that no template takes, or a tool cannot be used.
         """
         use = of_chat(self.tools, self.tool_choice, self.parallel_tool_calls)
         last = last_asked([message.role for message in self.messages])
-        found = [_message(message, f"messages.{n}", n < last) for n, message in enumerate(self.messages)]
+        found = [_message(message, f"messages.{n}", n < last, sees) for n, message in enumerate(self.messages)]
         return Chat.of(found, use)
 
     @property
@@ -97,12 +98,14 @@ class ChatRequest(ReplyFields):
         return self.top_logprobs if self.logprobs else None
 
 
-def _message(message: ChatMessage, where: str, earlier: bool) -> Message:
+def _message(message: ChatMessage, where: str, earlier: bool, sees: bool) -> Message:
     if message.role not in ROLES:
         raise ApiError(400, f"{where}.role: {message.role} is not supported; {', '.join(ROLES)} are.", f"{where}.role")
     reasoning = message.reasoning_content or message.reasoning or ""
     role = ROLES[message.role]
     where = f"{where}.content"
+    if role == "user":
+        return asked(message.content, where, earlier=earlier, sees=sees)
     if role == "system":
         content = system_text(message.content, where)
     else:
@@ -122,7 +125,7 @@ async def chat_completions(served: Served, client: str, request: Request, body: 
     """
     refuse_unsupported(body, has=("n",))
     wanted = ChatRequest.model_validate(body)
-    chat = wanted.chat()
+    chat = wanted.chat(served.loaded().sees)
     make = served.request(wanted, chat, grammar=await wanted.checked_grammar(), logprobs=wanted.top)
     writer = ChatWriter(wanted, served.pair.id, chat)
     events = served.replies(client, several(make, wanted.n), wanted.return_progress and wanted.stream)

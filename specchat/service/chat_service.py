@@ -12,7 +12,7 @@ from specchat.chat.store import Store
 from specchat.chat.turn import Reply, Turn
 from specchat.config.catalog import Pair
 from specchat.engine.protocol.events import Failed, Finished
-from specchat.engine.protocol.options import NOTHING_WRITTEN, Beginning, Grammar, Written
+from specchat.engine.protocol.options import NOTHING_WRITTEN, Beginning, Grammar, Picture, Written
 from specchat.engine.protocol.port import EnginePort
 from specchat.engine.protocol.requests import Count, Generate
 from specchat.engine.protocol.stats import Stats
@@ -97,7 +97,13 @@ class ChatService(ServiceState):
             )
         return ""
 
-    def send(self, text: str, attachments: tuple[Attachment, ...] = (), grammar: Grammar | None = None) -> str:
+    def send(
+        self,
+        text: str,
+        attachments: tuple[Attachment, ...] = (),
+        grammar: Grammar | None = None,
+        pictures: tuple[Picture, ...] = (),
+    ) -> str:
         """Request a reply to `text`, in the place of the prompt that is edited if one is; returns a refusal.
 
         A `grammar` holds the reply's answer.
@@ -105,6 +111,7 @@ class ChatService(ServiceState):
         if refusal := self.refusal(with_attachments(text, attachments)):
             return refusal
         turn, self.warning = self.chat.ask(text, attachments)
+        turn.pictures = pictures
         self._answer(turn, grammar=grammar)
         return ""
 

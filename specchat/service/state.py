@@ -100,6 +100,11 @@ class ServiceState:
         """The same pair's name for people, on one line."""
         return one_line(self._chat_pair_name or self.wanted, 40) if self.wanted else ""
 
+    @property
+    def pair_view(self) -> dict[str, str]:
+        """The pair that answers in the open chat, as views keep it."""
+        return {"pair": self.wanted or self.loaded.id, "pair_name": self.wanted_name or self.loaded.name}
+
     def bind(self, view: Mapping[str, Any]) -> None:
         """Have the pair that a chat was kept with answer in it, which is open now."""
         self.chat_pair, name = str(view.get("pair") or ""), view.get("pair_name")
@@ -252,8 +257,7 @@ class ServiceState:
         return ". /new starts a new chat; /context drop-oldest leaves out the oldest turns"
 
     def _view(self) -> dict[str, Any]:
-        view: dict[str, Any] = {"pair": self.wanted or self.loaded.id}
-        view["pair_name"] = self.wanted_name or self.loaded.name
+        view: dict[str, Any] = {**self.pair_view}
         if self._options.saves_settings:
             view["settings"] = as_data(self.settings)
         if (choices := self.tools.of(self.conversation.key)) != self.tools.usual:

@@ -9,6 +9,7 @@ from rich.cells import cell_len, set_cell_size
 from textual.content import Content, Span
 
 from specchat.chat.rows import ChatEntry
+from specchat.chat.tags import shown_tags
 from specchat.clean import one_line
 
 if TYPE_CHECKING:
@@ -41,10 +42,11 @@ def by_date(
             yield ListRow(Content.styled(group, QUIET))
         mark = "● " if entry.key == shown else "… " if entry.key in running else "  "
         head = _headed(mark, one_line(entry.title, 80), entry.updated, now, width)
-        if not entry.preview:
+        below = " · ".join(filter(None, (shown_tags(entry.tags), entry.preview)))
+        if not below:
             yield ListRow(head, entry.key)
             continue
-        preview = fitted(f"  {entry.preview}", width)
+        preview = fitted(f"  {below}", width)
         at = len(head.plain) + 1
         yield ListRow(Content(f"{head.plain}\n{preview}", [*head.spans, Span(at, at + len(preview), QUIET)]), entry.key)
 

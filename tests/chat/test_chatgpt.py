@@ -259,7 +259,7 @@ def test_an_untitled_chat_gets_a_title_also_when_it_is_here(store: Store, tmp_pa
     key, done = store.insert(known.row, known.messages, {})  # as it was imported before
     assert store.saved(done)
     assert import_file(store, tmp_path / "c.json").known == 1
-    assert [(entry.key, entry.title) for entry in store.chats()] == [(key, "Explain tides to me?")]
+    assert [(entry.key, entry.title) for entry in store.chats()] == [(key, "Tides")]
     assert [hit.chat for hit in store.search("tides")] == [key, key]
 
 

@@ -51,15 +51,27 @@ def test_a_chat_comes_back_identical(store: Store, other: Store, tmp_path: Path)
     save(store, chat)
     store.pin(chat.key, True)
     store.rename(chat.key, "foxes")
+    store.tag(chat.key, ("animals/foxes", "Later"))
     flush(store)
     path = written(tmp_path / "chats.json", exported(store, chat.key))
     imported = import_file(other, path)
     assert imported.keys == [chat.key]
     assert other.whole(chat.key) == store.whole(chat.key)
     assert other.row(chat.key) == store.row(chat.key)
+    assert other.tags() == ["animals/foxes", "Later"]
     assert other.load(chat.key)[0].turns[1].reply is not None
     assert exported(other, chat.key) == path.read_bytes().decode()
     assert len(other.search("fox")) >= 2
+
+
+def test_files_of_the_first_version_have_no_tags(store: Store, other: Store, tmp_path: Path) -> None:
+    chat = a_chat()
+    save(store, chat)
+    flush(store)
+    data = json.loads(exported(store, chat.key))
+    assert (data["version"], data["chats"][0].pop("tags")) == (2, [])
+    imported = import_file(other, written(tmp_path / "chats.json", json.dumps(data | {"version": 1})))
+    assert imported.keys == [chat.key]
 
 
 def test_what_is_there_already_is_left_alone(store: Store, other: Store, tmp_path: Path) -> None:
@@ -121,7 +133,7 @@ MESSAGE = {"key": "x", "parent": "y", "role": "user", "text": "", "created": 0, 
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (change("version", to=2), r"newer specchat \(version 2"),
+        (change("version", to=3), r"newer specchat \(version 3"),
         (change("version", to="1"), r"version is '1'"),
         (change("format", to="other"), 'its "format" is not "specchat"'),
         (change("more", to=1), r"more: Extra inputs"),

@@ -265,11 +265,30 @@ def test_an_older_schema_is_brought_up_to_date_and_backed_up(tmp_path: Path, mon
     assert len(store.chats()) == 1
     store.close()
     with closing(sqlite3.connect(path)) as db:
-        assert db.execute("PRAGMA user_version").fetchone() == (2,)
+        assert db.execute("PRAGMA user_version").fetchone() == (len(schema.MIGRATIONS),)
         assert "mood" in {row[1] for row in db.execute("PRAGMA table_info(chat)")}
-    with closing(sqlite3.connect(tmp_path / "chats.db.v1")) as db:
+    copy = tmp_path / f"chats.db.v{len(schema.MIGRATIONS) - 1}"
+    with closing(sqlite3.connect(copy)) as db:
         assert db.execute("SELECT count(*) FROM chat").fetchone() == (1,)
-    assert (tmp_path / "chats.db.v1").stat().st_mode & 0o777 == 0o600
+    assert copy.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_file_of_the_first_schema_opens_with_all_that_is_in_it(tmp_path: Path) -> None:
+    path = tmp_path / "chats.db"
+    with closing(sqlite3.connect(path)) as db:
+        db.executescript(schema.MIGRATIONS[0])
+        db.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
+        db.execute("PRAGMA user_version = 1")
+        db.execute("INSERT INTO chat VALUES (1, 'k', '', 'Foxes', '', 1, 5.0, 6.0, NULL, '{}')")
+        db.execute("INSERT INTO message VALUES (1, 'm', 'k', NULL, 'user', 'a fox', 5.0, 'sent', 5.0, '{}')")
+        db.commit()
+    store = Store(path)
+    (entry,) = store.chats()
+    assert (entry.key, entry.title, entry.pinned, entry.preview, entry.tags) == ("k", "Foxes", True, "a fox", ())
+    store.tag("k", ("work/reports",)).wait(60)
+    assert store.chats()[0].tags == ("work/reports",)
+    assert [hit.message for hit in store.search("fox #work")] == [None, "m"]
+    store.close()
 
 
 def test_a_file_that_others_may_read_becomes_private(tmp_path: Path) -> None:

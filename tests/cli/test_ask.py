@@ -7,11 +7,12 @@ from typing import get_args
 
 import pytest
 
+from specchat.attachments import pictures
 from specchat.cli.exit_codes import BY_KIND, ExitCode
 from specchat.config.catalog import folder_source, local_pair
 from specchat.engine.errors import ErrorKind
 from specchat.engine.protocol.events import Event, Finished, FinishReason, Started
-from specchat.engine.protocol.options import Grammar, Message, Sampling, Speculation
+from specchat.engine.protocol.options import Grammar, Message, Picture, Sampling, Speculation
 from specchat.engine.protocol.pair import PairServer
 from specchat.engine.protocol.requests import Generate, Load
 from tests import fake
@@ -48,6 +49,26 @@ def test_what_is_piped_in_is_added(run: Run, engines: list[FakeEngine]) -> None:
 def test_a_byte_order_mark_is_not_asked(run: Run, engines: list[FakeEngine]) -> None:
     run("ask", input="\ufeffone\n")
     assert asked(engines).messages[-1].content == "one"
+
+
+def test_pictures_go_along(run: Run, engines: list[FakeEngine], tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(b"one")
+    (tmp_path / "b.png").write_bytes(b"two")
+    images = [word for name in ("a.png", "b.png") for word in ("--image", str(tmp_path / name))]
+    assert run("ask", *images, "What?").exit_code == 0
+    assert asked(engines).messages == (Message("user", "What?", pictures=(Picture(b"one"), Picture(b"two"))),)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("none", "cannot be read"), (".", "not a regular file"), ("large", "over")]
+)
+def test_a_picture_that_cannot_be_sent(
+    name: str, words: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pictures, "MOST_BYTES", 8)
+    (tmp_path / "large").write_bytes(bytes(9))
+    result = run("ask", "--image", str(tmp_path / name), "What?")
+    assert (result.exit_code, words in result.stderr, result.stdout) == (ExitCode.USAGE, True, "")
 
 
 def test_files_are_added_in_order(run: Run, engines: list[FakeEngine], tmp_path: Path) -> None:

@@ -190,6 +190,15 @@ def test_renaming(run: Run, store: Store) -> None:
     assert "The title is empty" in run("chats", "rename", "last", " ").stderr
 
 
+def test_tagging(run: Run, store: Store) -> None:
+    chat_about(store, "Owls")
+    assert run("chats", "tag", "last", "animals/birds", "night").stdout == '"Owls" has #animals/birds #night.\n'
+    assert run("chats", "list").stdout.endswith("   Owls  #animals/birds #night\n")
+    assert run("chats", "search", "#animals", "owl").stdout.count("Owls") == 2
+    assert run("chats", "search", "#plants", "owl").stdout == ""
+    assert run("chats", "tag", "last", "-animals/birds", "-night").stdout == '"Owls" has no tags.\n'
+
+
 def test_a_database_that_cannot_be_used_is_told(run: Run, home: Path) -> None:
     (home / "data").mkdir(parents=True)
     (home / "data" / "chats.db").write_bytes(b"no database" * 1000)

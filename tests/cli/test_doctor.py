@@ -92,7 +92,7 @@ def test_the_chats_are_looked_at(run: Run, home: Path) -> None:
     assert run("ask", "--save", "hello").exit_code == 0
     finding = findings(run)["chats"]
     assert finding["status"] == "ok"
-    assert "chats.db: 1 chat, 2 messages, 0.1 MiB, schema 1" in finding["text"]
+    assert "chats.db: 1 chat, 2 messages, 0.1 MiB, schema 2" in finding["text"]
     (database,) = home.rglob("chats.db")
     database.write_bytes(b"no database" * 500)
     finding = findings(run)["chats"]

@@ -121,6 +121,27 @@ def test_another_pair_can_be_loaded(run: Run, home: Path, engine: FakeEngine) ->
     assert len(asked(engine)[1].messages) == 3
 
 
+def test_the_last_message_is_answered_again_by_another_pair(run: Run, home: Path, engine: FakeEngine) -> None:
+    configure(home, models='schema = 1\n[[pair]]\nid = "mine"\ntarget.path = "/t"\n')
+    assert run("--plain", input="a\n/again mine\nb\n").stdout == "One.\nTwo ␛[2Jtwo.\nThree.\n"
+    assert [request.pair.id for request in engine.requests if isinstance(request, Load)] == ["demo", "mine"]
+    assert prompts(engine) == ["a", "a", "b"]
+    assert asked(engine)[2].messages[1] == Message("assistant", "Two \x1b[2Jtwo.")
+
+
+@pytest.mark.parametrize(("kept", "pairs"), [("1", ["demo", "mine", "demo"]), ("2", ["demo", "mine"])])
+def test_two_pairs_answer_and_one_reply_is_kept(
+    run: Run, home: Path, engine: FakeEngine, kept: str, pairs: list[str]
+) -> None:
+    configure(home, models='schema = 1\n[[pair]]\nid = "mine"\ntarget.path = "/t"\n')
+    result = run("--plain", input=f"/compare mine a\n{kept}\nb\n")
+    assert result.stdout == "One.\nTwo ␛[2Jtwo.\nThree.\n"
+    assert "1 is the reply of demo, 2 that of mine" in result.stderr
+    assert [request.pair.id for request in engine.requests if isinstance(request, Load)] == pairs
+    assert prompts(engine) == ["a", "a", "b"]
+    assert asked(engine)[2].messages[1].content == ("One." if kept == "1" else "Two \x1b[2Jtwo.")
+
+
 def test_commands_are_called_as_in_the_app() -> None:
     assert COMMANDS.keys() - {action.slash for action in ACTIONS} == {"stats"}, "the app shows figures all the time"
 
@@ -145,6 +166,8 @@ def test_help_and_figures_go_to_standard_error(run: Run) -> None:
         ("/temperature nan", 2, "/temperature needs a number from 0 to 10, not nan."),
         ("/strategy lokup", 2, 'Did you mean "lookup"?'),
         ("/regenerate", 2, "no reply to make again"),
+        ("/compare", 2, "/compare needs the id of a pair"),
+        ("/compare mine", 2, "no reply to compare with"),
         ("/model dmo", 3, 'Did you mean "demo"?'),
     ],
 )

@@ -6,6 +6,7 @@ from specchat.engine.drafters import earlier as earlier_module
 from specchat.engine.drafters.earlier import Earlier
 from specchat.engine.drafters.ngram import NgramDrafter
 from specchat.engine.drafters.occurrences import MOST, NgramPool, key_of
+from specchat.engine.pictures.ids import FIRST
 
 
 def drafter(earlier: Earlier | None = None) -> NgramDrafter:
@@ -52,6 +53,12 @@ def test_nothing_is_known_of_an_empty_table() -> None:
 
 def test_large_tokens_fit() -> None:
     assert pool([0, 1, (1 << 24) - 1]).after(key_of((0, 1)), 1) == (1 << 24) - 1
+
+
+def test_no_token_of_a_picture_is_learnt() -> None:
+    pools = [pool([0, before, FIRST + 5, 7]) for before in range(8)]
+    assert {one.after(key_of((0, before)), 1) for before, one in enumerate(pools)} == {None}
+    assert pools[1].after(key_of((1, FIRST + 5)), 1) == 7
 
 
 def test_a_piece_is_learnt_with_what_stands_before_it() -> None:

@@ -124,6 +124,8 @@ async def test_a_download_is_asked_about_and_not_begun_unasked(hub: LoopbackHub,
         await shown(pilot, f"{REPO}: {sum(map(len, hub.repos[REPO].values())) / 1e3:.0f} kB to download.")
         text = screen_text(app)
         assert "It goes to" in text
+        largest = max(hub.repos[REPO], key=lambda name: len(hub.repos[REPO][name]))
+        assert f"files: {largest} " in text
         assert "Licence: apache-2.0." in text
         await pilot.press("escape")
         await pilot.pause(0.2)

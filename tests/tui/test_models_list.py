@@ -130,6 +130,20 @@ async def test_no_column_is_cut_once_the_list_is_longer_than_its_room(tmp_path: 
         assert not [row for row in rows if "…" in row]
 
 
+async def test_the_marked_row_stays_where_it_is_when_the_list_is_filled_anew(tmp_path: Path) -> None:
+    places = ModelPlaces(Hub("http://127.0.0.1:1", tmp_path / "cache"))
+    app = make_app(FakeEngine(), changed(LAUNCH, places=lambda: places), load_catalog(None))
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = await mark(app, pilot, "demo")
+        await pilot.press(*["pagedown"] * 2, *["up"] * 3)
+        options = screen.query_one(OptionList)
+        before = options.highlighted, options.scroll_y
+        assert before[1]
+        screen._list_again()
+        await pilot.pause()
+        assert (options.highlighted, options.scroll_y) == before
+
+
 async def test_a_gguf_file_is_written_for_its_backend(
     start: Callable[[], SpecchatApp], paths: Paths, tmp_path: Path
 ) -> None:

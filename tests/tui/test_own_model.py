@@ -38,7 +38,7 @@ def ask(shell: Terminal, text: str, model: str = REPO) -> None:
     """Ask once the window is there, and wait for the reply, which names its model."""
     shell.until("ask something")
     shell.press(text, "Enter")
-    shell.until(f"▌ {text}(?s:.*) {model} · [0-9,]+ tok/s")
+    shell.until(f"▌ {text}(?s:.*) {model} · auto · [0-9,]+ tok/s")
 
 
 def stopped(shell: Terminal) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_text import a_reply, answered, shown, step, styles_at
+from test_text import a_reply, answered, shown
 
 from specchat.chat.reasoning import Reasoning, thoughts_in
 from specchat.chat.turn import Reply
@@ -13,8 +13,6 @@ from specchat.engine.protocol.events import Finished, Piece, Step
 from specchat.engine.protocol.options import Sampling, Span, Speculation, Written
 from specchat.engine.protocol.stats import Stats
 from specchat.engine.text.marks import MARKS, Marks
-from specchat.tui.text.blocks import BlockSplitter, split
-from specchat.tui.text.markdown import block_lines, parse
 from specchat.tui.text.turn import TurnView
 
 RUNS = ["\n", "\n\n", "a word ", "x", "</think>", "```\n", " ", "- a\n", "[THINK]"]
@@ -154,62 +152,3 @@ def test_reasoning_that_was_cut_off_is_no_answer() -> None:
     rows = shown(TurnView(answered("p", reply), first=True, token_view=False))
     assert "▸ thinking was cut off after 3 words · enter/click unfolds" in rows
     assert Reasoning(reply).answer == ""
-
-
-# Formulas
-
-
-def reply_rows(text: str) -> list[str]:
-    """The rows of a reply, without the prompt, the names and what it cost."""
-    reply = a_reply(step((text, "draft")))
-    reply.finished(Finished(1, "stop", text, (), Stats()))
-    return shown(TurnView(answered("p", reply), first=True, token_view=False), 200)[2:-2]
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "so $a_i * b_i * c$ holds",
-        "so $$\\sum_{i} *x* _y_$$ holds",
-        r"so \(a_1 + \alpha_2\) and \[x_1 \\ y_2\] hold",
-        "$$\na_1\n+ b_2\n= c_3\n$$",
-        "\\[\nx_1 * y\n- z * w\n\\]",
-    ],
-)
-def test_formulas_are_kept_literally(source: str) -> None:
-    assert reply_rows(source) == source.split("\n")
-
-
-def test_formulas_have_a_style_of_their_own() -> None:
-    (line,) = block_lines(parse("*so* $x_1$ ok"), 40)
-    assert styles_at(line, "$x_1$") == {".md-math"}
-    assert styles_at(line, "so") == {".md-em"}
-
-
-@pytest.mark.parametrize(
-    ("source", "shown_as"),
-    [
-        ("from $5 to $10 and *more*", "from $5 to $10 and more"),
-        ("a $ b $ *c*", "a $ b $ c"),
-        ("`$x` and $ *y*", "$x and $ y"),
-        ("\\$5 *and* $6", "$5 and $6"),
-        ("$$ *open*\n\nmore", "$$ open\n\nmore"),
-        ("$$\n*open*\n\nmore", "$$\nopen\n\nmore"),
-    ],
-)
-def test_dollars_are_not_always_formulas(source: str, shown_as: str) -> None:
-    assert [row for row in reply_rows(source) if row] == [row for row in shown_as.split("\n") if row]
-
-
-@settings(max_examples=300)
-@given(
-    st.lists(st.sampled_from(["$$\n", "x_1\n", "\\[\n", "\\]\n", "\n", "- a\n", "```\n", "# h\n", "$$", "y "])),
-    st.data(),
-)
-def test_any_split_of_formulas_gives_the_same_blocks(pieces: list[str], data: st.DataObject) -> None:
-    text = "".join(pieces)
-    cut = data.draw(st.integers(0, len(text)))
-    splitter = BlockSplitter()
-    blocks = splitter.feed(text[:cut]) + splitter.feed(text[cut:]) + splitter.close()
-    assert blocks == split(text)
-    assert "".join(block.source for block in blocks).split() == text.split()

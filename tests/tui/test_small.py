@@ -311,11 +311,11 @@ def test_the_footer() -> None:
         "mean_acceptance_length": 3.4,
     }
     reply.end = replace(reply.end, stats=replace(reply.end.stats, **figures, ttft_ms=120))
-    assert footer(reply) == "demo · 142 tok/s · 1.9x"
-    whole = "142 tok/s · 1.9x plain · 214 tokens · seed 42 · 3.4 a step · 0.12 s to first · demo"
+    assert footer(reply) == "demo · draft · 142 tok/s · 1.9x"
+    whole = "142 tok/s · 1.9x plain · 214 tokens · seed 42 · 3.4 a step · 0.12 s to first · demo · draft"
     assert whole_footer(reply) == whole
     reply.end = replace(reply.end, stats=replace(reply.end.stats, num_repeated_tokens=200))
-    assert footer(reply) == "demo · 142 tok/s · 1.9x · copied from an earlier reply"
+    assert footer(reply) == "demo · draft · 142 tok/s · 1.9x · copied from an earlier reply"
     assert whole_footer(reply) == whole.replace(" plain", " plain · copied from an earlier reply")
 
 

@@ -109,6 +109,16 @@ def test_code_is_boxed_and_highlighted() -> None:
     assert [line.text for line in lines if line.copied] == ["def f():", "    return 1"]
 
 
+def test_the_source_of_a_diagram_is_named() -> None:
+    assert code_lines("graph TD", "mermaid", 60)[0].content.plain.startswith("╭─ mermaid, source of a diagram ─")
+    assert code_lines("graph TD", "python", 60)[0].content.plain.startswith("╭─ python ─")
+
+
+def test_tasks_of_a_list_have_boxes() -> None:
+    source = "- [x] done\n- [ ] to *do*\n  - [X] below\n- [y] none\n- `[x] code`\n\n[x] no list"
+    assert rows(source, 40) == ["☑ done", "☐ to do", "  ☑ below", "• [y] none", "• [x] code", "[x] no list"]
+
+
 def test_lines_of_a_diff_have_colours_of_their_own() -> None:
     lines = code_lines("-before\n+after\n", "diff", 30)
     assert ".code-removed" in styles_at(lines[1], "before")

@@ -79,12 +79,12 @@ class CpuDecoder(CachedDecoder):
         if c.recipe.per_layer is not None and weights.layer_rows is not None:
             product, norm = weights.table[-2:].ctypes.data, weights.norms[c.recipe.per_layer.norm]
             self._inputs = LayerInputs(c.recipe.per_layer, whole.hidden, weights.layer_rows, product, norm)
-        rotations, logs = turned(c.recipe, self.cache.capacity), self.cache.logs
+        self._rotations, logs = turned(c.recipe, self.cache.capacity), self.cache.logs
         arrays = Arrays(
             product_addresses(c.recipe.layers, weights.table),
             weights.norms,
             self._entries,
-            rotations,
+            self._rotations,
             self._space.wide.shape[1],
             weights.vectors,
             logs,
@@ -144,8 +144,14 @@ class CpuDecoder(CachedDecoder):
             self._count = 0
         threads.took(rows, self._clock() - started)
 
-    def embed(self, tokens: Sequence[int] | Tensor, normed: bool = True) -> Tensor:
+    def _embed(self, tokens: Sequence[int] | Tensor, normed: bool) -> Tensor:
         return self._parameters.embed(tokens, normed)
+
+    def turn(self, first: int, places: Tensor) -> None:
+        new = turned(self.config.recipe, len(places), self.cache.capacity, places)
+        for held, tables in zip(self._rotations, new, strict=True):
+            for into, table in zip(held, tables, strict=True):
+                into[first : first + len(places)] = table
 
     def run_layers(self, x: Tensor, layers: range, rows: PassRows, skip: Skip = NOTHING) -> Tensor:
         return self._run(x, layers, rows, skip, self._arguments.kept_states(None, layers))

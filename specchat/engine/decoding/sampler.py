@@ -20,6 +20,7 @@ from specchat.engine.cpu import compiled
 from specchat.engine.decoding import noise
 from specchat.engine.decoding.reply_rules import Allowed, Constraint
 from specchat.engine.errors import ModelError
+from specchat.engine.pictures.ids import of_text
 from specchat.engine.protocol.options import Sampling
 
 GROUPED = 64
@@ -30,7 +31,7 @@ class History:
     """State of a reply that scores depend on: tokens of the prompt, counts of generated ones, and a constraint."""
 
     def __init__(self, prompt: Sequence[int], constraint: Constraint | None = None, begun: int = 0) -> None:
-        self.prompt = frozenset(prompt)
+        self.prompt = frozenset(of_text(prompt))
         self.prompt_ids = torch.tensor(list(self.prompt), dtype=torch.int64)
         """The same, in any order, int64."""
         self.generated = Counter(prompt[len(prompt) - begun :])

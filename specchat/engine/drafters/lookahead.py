@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from specchat.engine.decoding.draft import Copier, Copy
 from specchat.engine.decoding.outcome import StepOutcome
+from specchat.engine.pictures.ids import of_text
 from specchat.engine.strategy import Strategy
 
 N = 3
@@ -118,7 +119,7 @@ class LookaheadDrafter(Copier):
         if limit <= 0:
             return Copy(strategy=self.name)
         if self._pool is None:
-            self._pool = Pool(token_ids[-SEED:])
+            self._pool = Pool(of_text(token_ids[-SEED:]))
         tree = PrefixTree(limit)
         last = self._look_ahead(tree, token_ids, window_columns(limit))
         for gram in self._pool.after(token_ids[-1]):
@@ -141,7 +142,7 @@ class LookaheadDrafter(Copier):
         if not columns:
             return []
         if not self._window or len(self._window[0]) < columns:
-            self._window = _first_window(token_ids, columns)
+            self._window = _first_window(of_text(token_ids[-SEED:]), columns)
         self._window = [level[:columns] for level in self._window]
         self._window[0][0] = token_ids[-1]
         nodes = [0]

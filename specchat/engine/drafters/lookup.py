@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 
 from specchat.engine.decoding.draft import Copier, Copy
 from specchat.engine.drafters.occurrences import KEY, Occurrences
+from specchat.engine.pictures.ids import FIRST
 from specchat.engine.strategy import Strategy
 
 LONGEST = 32
@@ -46,8 +47,11 @@ class LookupDrafter(Copier):
         tokens = list(drafted)
         for i in range(source, source + limit):
             # A match that reaches the end of the text continues in the draft itself: repetition repeats.
-            tokens.append(token_ids[i] if i < len(token_ids) else tokens[i - len(token_ids)])
-            if tokens[-1] in self._ends:
+            token = token_ids[i] if i < len(token_ids) else tokens[i - len(token_ids)]
+            if token >= FIRST:
+                break
+            tokens.append(token)
+            if token in self._ends:
                 break
         return Copy(tokens[len(drafted) :], strategy=self.name, matched=matched)
 

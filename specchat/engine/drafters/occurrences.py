@@ -4,6 +4,8 @@ from array import array
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+from specchat.engine.pictures.ids import FIRST
+
 KEY = 2
 """Shortest match in tokens: one alone predicts little."""
 BLOCK = 16
@@ -96,6 +98,8 @@ class NgramPool:
         size = len(slots)
         for at in range(max(first, LENGTHS[-1]), len(token_ids)):
             before, token = tuple(token_ids[max(0, at - LONGEST) : at]), token_ids[at] << 8
+            if token_ids[at] >= FIRST:
+                continue
             for length in LENGTHS:
                 if length > at:
                     continue

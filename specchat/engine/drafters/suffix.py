@@ -14,6 +14,7 @@ from typing import NamedTuple
 from specchat.engine.decoding.draft import Copier, Copy
 from specchat.engine.drafters.earlier import END, Earlier
 from specchat.engine.drafters.occurrences import Occurrences
+from specchat.engine.pictures.ids import FIRST
 from specchat.engine.strategy import Strategy
 
 SUFFIX = "suffix"
@@ -61,7 +62,8 @@ def _follow(token_ids: Sequence[int], places: tuple[int, ...], depth: int, limit
     """Follow all `places` at once, along the `limit` likeliest paths of at most `depth` tokens."""
     alike = _after(token_ids, places[0], depth)
     if all(_after(token_ids, at, depth) == alike for at in places[1:]):
-        stop = next((i + (token != END) for i, token in enumerate(alike) if token == END or token in ends), depth)
+        ending = (i for i, token in enumerate(alike) if _never(token) or token in ends)
+        stop = next((i + (not _never(alike[i])) for i in ending), depth)
         sure = alike[:stop]
         share = [1.0] * len(sure)
         return Copy(sure, list(range(len(sure))), confidence=share, strategy=SUFFIX, score=float(len(sure)))
@@ -91,6 +93,11 @@ def _follow(token_ids: Sequence[int], places: tuple[int, ...], depth: int, limit
     return copy
 
 
+def _never(token: int) -> bool:
+    """True for what is never drafted: the end of an earlier reply, and pictures."""
+    return token == END or token >= FIRST
+
+
 def _after(token_ids: Sequence[int], at: int, depth: int) -> list[int]:
     """Return the `depth` tokens from position `at` on; beyond the text's end they repeat themselves."""
     tokens = list(token_ids[at : at + depth])
@@ -112,7 +119,7 @@ def _branches(token_ids: Sequence[int], branch: Branch) -> Iterator[Branch]:
         following.setdefault(token_at(at), []).append(at)
     for token, places in sorted(following.items(), key=lambda item: -len(item[1])):
         share = len(places) / len(branch.places)
-        if token == END or branch.probability * share < LEAST:
+        if _never(token) or branch.probability * share < LEAST:
             continue
         yield Branch((*path, token), tuple(places), share, branch.probability * share)
 

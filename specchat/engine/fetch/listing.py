@@ -18,7 +18,8 @@ from specchat.engine.files import LONGEST_NAME
 from specchat.engine.foreign import Foreign, checked, parsed
 
 SETTINGS = re.compile(
-    r"(config|generation_config|tokenizer|tokenizer_config|special_tokens_map|added_tokens|vocab|chat_template)\.json"
+    r"(config|generation_config|tokenizer|tokenizer_config|special_tokens_map|added_tokens|vocab|chat_template"
+    r"|preprocessor_config|processor_config)\.json"
     r"|model\.safetensors\.index\.json|merges\.txt|tokenizer\.model|[\w.-]+\.jinja"
 )
 """Configuration, tokenizer and template files; none of them is code."""

@@ -185,7 +185,8 @@ class Embedding:
             if isinstance(tokens, Tensor) and tokens.device.type == "cpu":
                 tokens = tokens.tolist()
             return self._target.embed(tokens, normed=False)
-        return embedding(torch.as_tensor(tokens, device=self.own.device), self.own).float()
+        known = torch.as_tensor(tokens, device=self.own.device).clamp(max=len(self.own) - 1)  # pictures have no row
+        return embedding(known, self.own).float()
 
 
 class FrequentScores:

@@ -23,6 +23,7 @@ from specchat.engine.heads.files import FoundHeads
 from specchat.engine.loading import heads
 from specchat.engine.loading.drafting import noted, on_the_host, unrestricted, vocabulary_map_of, words_of
 from specchat.engine.loading.next_best import KernelsUnsupported
+from specchat.engine.loading.pictures import opened_album
 from specchat.engine.loading.placing import placed, smaller
 from specchat.engine.loading.progress import Bar, Progress
 from specchat.engine.memory.need import Model, describe_experts
@@ -184,8 +185,9 @@ def _read(files: _Files, plan: Plan, note: str, bar: Bar, shared: NativeModel | 
     runner = replace(runner, exactness=noted(runner.exactness, _rounded_words(target)))
     runner.prepare(lambda part: bar.show(f"preparing the GPU: {part}", 0.8))
     bar.show("measuring plain speed", 0.9)
-    note = noted(note, words_of(files.vocabulary_map), TEXT_ALONE * target.also_sees)
-    session = Session(pair, files.tokenizer, runner, started, note)
+    album = opened_album(pair, target, runner, files.tokenizer)
+    note = noted(note, words_of(files.vocabulary_map), TEXT_ALONE * (target.also_sees and not album.sees))
+    session = Session(pair, files.tokenizer, runner, started, note, album)
     forms = sorted(plan.target.held.forms(target.head), key=lambda form: form != target.activations)
     session.info = replace(session.info, load=replace(session.info.load, forms=tuple(forms)))
     if files.frequent and (draft is not None or heads.own_layer_drafts(runner.statuses)):

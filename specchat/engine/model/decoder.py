@@ -1,7 +1,7 @@
 """The base of the native decoders on the processor: compiled, and the reference."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -110,10 +110,21 @@ class CachedDecoder(CopiedCache):
     device: ClassVar[torch.device] = torch.device("cpu")
     aux_states: AuxHiddenStates | None = None
     """Recorded auxiliary hidden states; None before `record_states`."""
+    pictures: Callable[[Tensor, Sequence[int] | Tensor], Tensor] | None = None
+    """Puts the rows of pictures among embeddings (`pictures/album.py`); without it they are those of the last token."""
 
-    @abstractmethod
     def embed(self, tokens: Sequence[int] | Tensor, normed: bool = True) -> Tensor:
         """Input of the first layer: float32 [len(tokens), hidden]; without `normed` before any norm of embeddings."""
+        embedded = self._embed(tokens, normed)
+        return embedded if self.pictures is None else self.pictures(embedded, tokens)
+
+    @abstractmethod
+    def _embed(self, tokens: Sequence[int] | Tensor, normed: bool) -> Tensor:
+        """`embed` without pictures."""
+
+    @abstractmethod
+    def turn(self, first: int, places: Tensor) -> None:
+        """Let the entries from `first` on turn by `places`, float32 [entries, width / 2], one for each rotation."""
 
     @abstractmethod
     def run_layers(self, x: Tensor, layers: range, rows: PassRows, skip: Skip = NOTHING) -> Tensor:

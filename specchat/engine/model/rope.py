@@ -14,10 +14,13 @@ from specchat.engine.memory.vectors import head_places, whole_vectors
 from specchat.engine.recipe import Attention, Recipe, Rope
 
 
-def tables(rope: Rope | None, width: int, length: int, context: int | None = None) -> tuple[Tensor, Tensor]:
+def tables(
+    rope: Rope | None, width: int, length: int, context: int | None = None, places: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Cosine and signed sine for every position; without a `rope` those of the identity.
 
-    Texts have `context` tokens at most, `length` if None.
+    Texts have `context` tokens at most, `length` if None. `places` float32 [length, width / 2] are positions by
+    rotation, where they are not 0, 1, ... for all.
 
     Returns:
         cos, sin: float32 [length, width]. The rotation of x is `x * cos + swap(x) * sin`, `swap` exchanging the
@@ -26,12 +29,14 @@ def tables(rope: Rope | None, width: int, length: int, context: int | None = Non
     if rope is None:
         return torch.ones(length, width), torch.zeros(length, width)
     inverse, factor = _frequencies(rope, length if context is None else context)
-    angles = torch.outer(torch.arange(length, dtype=torch.float32), inverse)
+    angles = torch.outer(torch.arange(length, dtype=torch.float32), inverse) if places is None else places * inverse
     cos, sin = angles.cos() * factor, angles.sin() * factor
     return torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)
 
 
-def turned(recipe: Recipe, length: int) -> list[tuple[NDArray[np.float32], NDArray[np.float32]]]:
+def turned(
+    recipe: Recipe, length: int, context: int | None = None, places: Tensor | None = None
+) -> list[tuple[NDArray[np.float32], NDArray[np.float32]]]:
     """The `tables` of each layer for the rotated values of a head in whole vectors (see `vectors.head_places`).
 
     Layers with the same rotation share them, and those without attention have none.
@@ -42,8 +47,8 @@ def turned(recipe: Recipe, length: int) -> list[tuple[NDArray[np.float32], NDArr
         if isinstance(mixer, Attention):
             rope, width = mixer.rope, mixer.rotary_dim
             if (rope, width) not in computed:
-                places = head_places(mixer)[: width // 2 * 2]
-                cos, sin = (_placed(table.numpy(), places) for table in tables(rope, width, length))
+                columns = head_places(mixer)[: width // 2 * 2]
+                cos, sin = (_placed(table.numpy(), columns) for table in tables(rope, width, length, context, places))
                 computed[rope, width] = cos, sin
             found.append(computed[rope, width])
         else:

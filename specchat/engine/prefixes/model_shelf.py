@@ -10,6 +10,7 @@ from torch import Tensor
 from specchat.engine.hardware.out_of_memory import ran_out
 from specchat.engine.model.copies import CacheEntries, CopiedCache, Tail
 from specchat.engine.model.tree_layout import shared_prefix
+from specchat.engine.pictures.ids import FIRST
 from specchat.engine.prefixes.entries import ALIGNMENT, PackedCopies, shape_of
 from specchat.engine.prefixes.files import PartFiles
 from specchat.engine.prefixes.parts import PartForm, PartRun, TextPart, alike, runs_from
@@ -116,6 +117,7 @@ class ModelShelf:
         """Write the parts of texts of `least` tokens to files, until `stop` says so or one cannot be written."""
         if (files := self._files) is not None:
             long = [part for part in self.parts if part.file is None and len(part.token_ids) >= least]
+            long = [part for part in long if max(part.token_ids) < FIRST]  # ids of pictures end with the session
             all(files.save(part, stop) for part in long if part.size < files.limit)
 
     def let_go(self, part: TextPart) -> None:

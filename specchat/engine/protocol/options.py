@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from hashlib import blake2b
 from itertools import pairwise
 from typing import Literal
 
@@ -52,6 +54,22 @@ class CallDelta:
     arguments: str
 
 
+PLACE = "\ufffc"
+"""Marks the place of a picture in a message's text."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture of a message: the bytes of its file."""
+
+    data: bytes = field(repr=False)
+
+    @cached_property
+    def digest(self) -> str:
+        """Stands for the bytes."""
+        return blake2b(self.data, digest_size=16).hexdigest()
+
+
 @dataclass(frozen=True)
 class Message:
     """A message of a chat.
@@ -60,6 +78,7 @@ class Message:
         reasoning: an assistant's, before its `content`.
         tool_calls: an assistant's, after its `content`.
         tool_call_id: the call that a message of role "tool" answers; `tool_name` is its function.
+        pictures: a user's, before its `content` unless that has a PLACE for each.
     """
 
     role: Role
@@ -68,12 +87,14 @@ class Message:
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str = ""
     tool_name: str = ""
+    pictures: tuple[Picture, ...] = ()
 
     def joined(self, other: "Message") -> "Message":
         """This message and the next one of the same role as one."""
         content = "\n\n".join(filter(None, (self.content, other.content)))
         thoughts = "\n".join(filter(None, (self.reasoning, other.reasoning)))
-        return Message(self.role, content, thoughts, self.tool_calls + other.tool_calls)
+        pictures = self.pictures + other.pictures
+        return Message(self.role, content, thoughts, self.tool_calls + other.tool_calls, pictures=pictures)
 
 
 ToolChoice = str

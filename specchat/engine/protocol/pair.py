@@ -284,7 +284,7 @@ class PairServer:
 
 @dataclass(frozen=True)
 class PairInfo:
-    """The loaded pair."""
+    """The loaded pair; one that `sees` takes messages with pictures."""
 
     id: str
     name: str
@@ -298,6 +298,7 @@ class PairInfo:
     plain: PlainFacts = PlainFacts()
     template: TemplateFacts = TemplateFacts()
     server: PairServer = PairServer()
+    sees: bool = False
 
     def plain_speed(self, sampling: Sampling) -> float:
         """The plain speed with these options, in tokens per second."""

@@ -57,7 +57,13 @@ class ReferenceDecoder(CachedDecoder):
         self._tempers = {mixer: tempers(mixer, self.context) for mixer in c.recipe.attentions}
         self._rotations = {rope: tables(rope, rope.width, self.context) for rope in c.recipe.ropes if rope}
 
-    def embed(self, tokens: Sequence[int] | Tensor, normed: bool = True) -> Tensor:
+    def turn(self, first: int, places: Tensor) -> None:
+        for rope, held in self._rotations.items():
+            new = tables(rope, rope.width, len(places), self.context, places)
+            for into, table in zip(held, new, strict=True):
+                into[first : first + len(places)] = table
+
+    def _embed(self, tokens: Sequence[int] | Tensor, normed: bool) -> Tensor:
         # A target may choose a padding token without an embedding in the draft.
         known = [min(token, self._recipe.vocab - 1) for token in tokens]
         op = self._program.embed if normed else replace(self._program.embed, eps=None)

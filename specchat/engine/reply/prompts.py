@@ -6,7 +6,18 @@ from itertools import count as count_up
 
 from specchat.engine.errors import EngineError
 from specchat.engine.grammar.source import HeldTo, rule_body
-from specchat.engine.protocol.options import NOTHING_WRITTEN, Arguments, Grammar, Limits, Message, Tool, Written
+from specchat.engine.pictures.blind import Blind
+from specchat.engine.pictures.ids import of_text
+from specchat.engine.protocol.options import (
+    NOTHING_WRITTEN,
+    Arguments,
+    Grammar,
+    Limits,
+    Message,
+    Picture,
+    Tool,
+    Written,
+)
 from specchat.engine.protocol.pair import NO_TOOLS
 from specchat.engine.protocol.raw_prompt import FillIn, RawPrompt
 from specchat.engine.protocol.requests import Count, Generate
@@ -23,21 +34,26 @@ from specchat.engine.tool_calls.reader import CallReader
 
 @dataclass(frozen=True)
 class PromptTokens:
-    """Tokens of a chat after `dropped` messages were left out; the last `begun` are those of a reply to continue."""
+    """Tokens of a chat after `dropped` messages were left out; the last `begun` are those of a reply to continue.
+
+    `pictures` are those of the other messages.
+    """
 
     tokens: list[int]
     dropped: int
     begun: tuple[int, ...] = ()
+    pictures: tuple[Picture, ...] = ()
 
 
 class Prompts:
     """Builds prompts for a model with a context of `context` tokens and `vocab` embeddings."""
 
-    def __init__(self, tokenizer: Tokenizer, context: int, vocab: int) -> None:
+    def __init__(self, tokenizer: Tokenizer, context: int, vocab: int, album: Blind) -> None:
         self._given: dict[Arguments, Tokenizer] = {(): tokenizer}
         """The tokenizer by arguments of its chat template."""
         self._context = context
         self._vocab = vocab
+        self._album = album
 
     def _with(self, template: Arguments) -> Tokenizer:
         if template not in self._given:
@@ -49,8 +65,9 @@ class Prompts:
 
         Raises:
             ModelError: the chat template refuses these messages.
-            EngineError: "request": it takes no tools.
+            EngineError: "request": it takes no tools, or the model no pictures.
         """
+        self._album.check(request.messages)
         tokenizer = self._with(request.template)
         if request.raw:
             return PromptTokens(self._raw(request.raw, request.limits, tokenizer), 0)
@@ -59,12 +76,12 @@ class Prompts:
         tokens = begun.token_ids if self._decodes(begun, tokenizer, tools) else ()
         rest = NOTHING_WRITTEN if tokens else begun
 
-        def count(some: Sequence[Message]) -> int:
-            return len(tokenizer.prompt(some, request.prefill, rest, tools)) + len(tokens)
+        def prompt(some: Sequence[Message]) -> list[int]:
+            written = tokenizer.prompt(some, request.prefill, rest, tools)
+            return [*self._album.placed(written, _pictures(some)), *tokens]
 
-        kept = fit(request.messages, request.limits, self._context, count)
-        prompt = tokenizer.prompt(kept.messages, request.prefill, rest, tools)
-        return PromptTokens([*prompt, *tokens], kept.dropped, tokens)
+        kept = fit(request.messages, request.limits, self._context, lambda some: len(prompt(some)))
+        return PromptTokens(prompt(kept.messages), kept.dropped, tokens, _pictures(kept.messages))
 
     def _raw(self, raw: RawPrompt, limits: Limits, tokenizer: Tokenizer) -> list[int]:
         if isinstance(raw, FillIn):
@@ -96,7 +113,7 @@ class Prompts:
         part: Begun = "thinking" if before.thinking else "answer" if before.text or request.raw else ""
         reader = None
         if calls and not request.raw:
-            ids = _ids(prompt.tokens[: len(prompt.tokens) - len(prompt.begun)])
+            ids = _ids(prompt)
             reader = _reader(tokenizer, self._tools(request, tokenizer), ids)
         return _spans("" if prompt.begun else part, tokenizer, reader)
 
@@ -176,9 +193,14 @@ def _reader(tokenizer: Tokenizer, tools: Sequence[Tool], ids: Iterator[str]) -> 
     return CallReader(form.call, tools, ids, frozenset(tokenizer.reply_marks.calls.values()))
 
 
-def _ids(prompt: Sequence[int]) -> Iterator[str]:
+def _pictures(messages: Sequence[Message]) -> tuple[Picture, ...]:
+    return tuple(picture for message in messages for picture in message.pictures)
+
+
+def _ids(prompt: PromptTokens) -> Iterator[str]:
     """Names of calls: the same for the same prompt, and others for every other."""
-    seed = repr(list(prompt))
+    tokens = of_text(prompt.tokens[: len(prompt.tokens) - len(prompt.begun)])
+    seed = repr(tokens) + "".join(picture.digest for picture in prompt.pictures)
     return (short_id(f"{number} {seed}") for number in count_up())
 
 

@@ -183,7 +183,7 @@ class Tokenizer:
         """A message without marks in any of its texts."""
         calls = tuple(ToolCall(call.id, *map(self._inert, (call.name, call.arguments))) for call in message.tool_calls)
         content, reasoning, name = map(self._inert, (message.content, message.reasoning, message.tool_name))
-        return Message(message.role, content, reasoning, calls, message.tool_call_id, name)
+        return Message(message.role, content, reasoning, calls, message.tool_call_id, name, message.pictures)
 
     def _begun(self, prefill: str, begun: Written) -> str:
         """The beginning of a reply, with the model's marks around its parts."""

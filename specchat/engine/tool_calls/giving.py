@@ -126,7 +126,7 @@ def as_users(messages: Sequence[Message]) -> list[Message]:
             continue
         text = f"Result of {message.tool_name or 'the call'}:\n{message.content}"
         if joined:
-            made[-1] = Message("user", f"{made[-1].content}\n\n{text}")
+            made[-1] = made[-1].joined(Message("user", text))
         else:
             made.append(Message("user", text))
         joined = True

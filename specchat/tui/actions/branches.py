@@ -1,6 +1,7 @@
 """Editing earlier prompts, and moving between the versions of prompts and replies."""
 
 from specchat.tui.action import Action
+from specchat.tui.actions.comparing import again
 from specchat.tui.screens.chat import ChatScreen
 
 
@@ -26,7 +27,7 @@ BRANCHES: tuple[Action[ChatScreen], ...] = (
     Action("edit-here", "Edit here", "Edit the prompt under the cursor, as a branch.", _edit, ("e",), hint="edit",
            where="transcript"),
     Action("regenerate-here", "Regenerate here", "Answer the prompt under the cursor again, as a branch.",
-           lambda chat, _: chat.chats.regenerate(), ("r",), hint="again", where="transcript"),
+           lambda chat, _: again(chat, ""), ("r",), hint="again", where="transcript"),
     Action("previous-version-here", "Previous version here", "Show the version before of the message under the cursor.",
            _previous, ("<",), hint="version before", where="transcript", when="on versions"),
     Action("next-version-here", "Next version here", "Show the version after it of the message under the cursor.",

@@ -78,8 +78,6 @@ CHAT: tuple[Action[ChatScreen], ...] = (
            argument="pair", values=model_values),
     Action("strategy", "Strategy", "Draft in another way from the next step on.", _strategy, slash="strategy",
            argument="name", values=lambda _: [(known.name, known.summary) for known in STRATEGIES.values()]),
-    Action("regenerate", "Regenerate", "Answer again with a new seed, as a branch.",
-           lambda chat, _: chat.chats.regenerate(), ("alt+r",), hint="again", slash="again", when="answered"),
     Action("continue", "Continue", "Go on with a reply that was stopped or cut off, as a version.",
            lambda chat, _: chat.chats.go_on(), slash="continue"),
     Action("copy-reply", "Copy reply", "Copy the last reply's text.", lambda chat, _: copy_reply(chat), ("alt+c",),

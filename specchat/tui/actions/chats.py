@@ -3,6 +3,7 @@
 import sqlite3
 
 from specchat.chat.schema import in_words
+from specchat.chat.tags import changed, shown_tags, tags_in
 from specchat.clean import one_line
 from specchat.tui.action import Action
 from specchat.tui.screens.chat import ChatScreen
@@ -48,6 +49,40 @@ def _pin(chat: ChatScreen, _: str) -> None:
         store.pin(key, pinned).wait(1)
         chat.draw_chats()
         chat.say("pinned" if pinned else "not pinned any more")
+
+
+def _tag(chat: ChatScreen, words: str) -> None:
+    from specchat.tui.screens.ask import AskScreen
+
+    store, key = chat.session.chat.saving.store, _target(chat)
+    if key is None:
+        return
+    row = store.row(key)
+    before = row.tags if row is not None else ()
+
+    def tagged(tags: tuple[str, ...]) -> None:
+        store.tag(key, tags).wait(1)
+        chat.draw_chats()
+        chat.say(f"tags: {shown_tags(tags)}" if tags else "no tags")
+
+    def named(text: str | None) -> None:
+        if text is not None:
+            tagged(tags_in(text))
+
+    if words:
+        tagged(changed(before, words))
+    else:
+        chat.app.push_screen(AskScreen("tags of the chat, such as work/reports", " ".join(before)), named)
+
+
+def _with_tag(chat: ChatScreen, _: str) -> None:
+    """List the chats that have the first tag of the marked one."""
+    row = chat.session.chat.saving.store.row(chat.sidebar.marked or "")
+    chat.chats.search(f"#{row.tags[0]}" if row is not None and row.tags else "#")
+
+
+def _tags(chat: ChatScreen, before: str) -> list[tuple[str, str]]:
+    return [(f"{before}{tag}", "") for tag in chat.session.chat.saving.store.tags()]
 
 
 def _duplicate(chat: ChatScreen, _: str) -> None:
@@ -99,8 +134,9 @@ CHATS: tuple[Action[ChatScreen], ...] = (
            slash="new", when="begun"),
     Action("chats", "Chats", "Show or hide the list of chats.", lambda chat, _: chat.chats.toggle(), ("ctrl+b",),
            hint="chats", slash="chats"),
-    Action("search-chats", "Search chats", "Search titles and messages of all chats.",
-           lambda chat, _: chat.chats.search(), ("f9",), slash="search"),
+    Action("search-chats", "Search chats", "Search all chats, or those with a tag: #work fox.",
+           lambda chat, words: chat.chats.search(words), ("f9",), slash="search", argument="words",
+           values=lambda chat: _tags(chat, "#")),
     Action("open-chat", "Open", "Open the chat.", lambda chat, _: chat.sidebar.list.action_select(), ("enter",),
            hint="open", where="chats", fixed=True),
     Action("find-in-list", "Search", "Go to the search box.", lambda chat, _: chat.chats.search(), ("/",),
@@ -108,6 +144,10 @@ CHATS: tuple[Action[ChatScreen], ...] = (
     Action("rename-chat", "Rename chat", "Give the chat another title.", _rename, ("r",), hint="rename", slash="rename",
            argument="title", where="chats"),
     Action("pin-chat", "Pin chat", "Keep the chat at the top, or no longer.", _pin, ("p",), hint="pin", slash="pin",
+           where="chats"),
+    Action("tag-chat", "Tags", "Give the chat tags, as work/reports; -old takes one away.",
+           _tag, ("t",), hint="tags", slash="tag", argument="tags", where="chats", values=lambda chat: _tags(chat, "")),
+    Action("with-tag", "With this tag", "List the chats that have the first tag of this one.", _with_tag, ("f",),
            where="chats"),
     Action("duplicate-chat", "Duplicate chat", "Copy the chat and open the copy.", _duplicate, ("c",), hint="copy",
            slash="duplicate", where="chats"),

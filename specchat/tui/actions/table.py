@@ -4,6 +4,7 @@ from specchat.tui.action import PLACES, Action, key_name
 from specchat.tui.actions.branches import BRANCHES
 from specchat.tui.actions.chat import CHAT
 from specchat.tui.actions.chats import CHATS
+from specchat.tui.actions.comparing import COMPARING
 from specchat.tui.actions.composing import COMPOSING
 from specchat.tui.actions.files import FILES
 from specchat.tui.actions.reading import READING
@@ -13,7 +14,7 @@ from specchat.tui.actions.tuning import TUNING
 from specchat.tui.screens.chat import ChatScreen
 
 ACTIONS: tuple[Action[ChatScreen], ...] = (
-    *CHAT, *READING, *SPECULATION, *BRANCHES, *CHATS, *FILES, *COMPOSING, *TOOLS, *TUNING,
+    *CHAT, *COMPARING, *READING, *SPECULATION, *BRANCHES, *CHATS, *FILES, *COMPOSING, *TOOLS, *TUNING,
 )  # fmt: skip
 
 

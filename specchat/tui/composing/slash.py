@@ -14,7 +14,7 @@ Values = Callable[[Action[Any]], Sequence[tuple[str, str]]]
 """The arguments known for an action, each with a word about it."""
 
 _NAME = re.compile(r"/([A-Za-z][\w-]*)?(?=\s|$)")
-_LONGEST = 50
+_LONGEST = 100
 """Choices that are offered at most."""
 
 

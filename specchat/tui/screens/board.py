@@ -8,7 +8,7 @@ from textual.content import Content
 from textual.timer import Timer
 
 from specchat.tui.screens.dialog import Dialog
-from specchat.tui.widgets.plain import SOURCES, Plain
+from specchat.tui.widgets.plain import SOURCES, TEXT, Plain
 
 _HZ = 12
 
@@ -19,7 +19,7 @@ class Canvas(Plain):
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "title", "value", "label", "key", "big", "slow", "good", "bad", "spark", "track", "box", "mark",
         "split-draft", "split-verify", "split-other",
-        *SOURCES,
+        *TEXT, *SOURCES,
     }  # fmt: skip
 
 

@@ -3,6 +3,8 @@
 import asyncio
 
 from specchat.chat.turn import Reply, Turn
+from specchat.clean import one_line
+from specchat.config.catalog import Pair
 from specchat.config.errors import ConfigError, UnknownPair
 from specchat.tui.screens.composer import Composer
 from specchat.tui.screens.queue import Queue
@@ -33,10 +35,10 @@ class Chats:
         self._show()
         self._sidebar.to_list()
 
-    def search(self) -> None:
-        """Show the list with the search box in focus."""
+    def search(self, words: str = "") -> None:
+        """Show the list with the search box in focus, and what is found for `words` if there are any."""
         self._show()
-        self._sidebar.to_search()
+        self._sidebar.to_search(words)
 
     def leave(self) -> bool:
         """Hide the list; False when it was hidden. The prompt has the focus again."""
@@ -154,26 +156,37 @@ class Chats:
         window, session = self._window, self._window.session
         wanted, settings, chat = session.wanted, session.settings, session.conversation
         self._tried = wanted
-        pair, reason = None, ""
-        try:
-            pair = await asyncio.to_thread(session.find, wanted, window.catalog)
-            lacking = await asyncio.to_thread(session.fetching.lacks, pair)
-            reason = pair.unsupported
-            if lacking:
-                reason = f"{lacking[0].label} is not here; {window.keys.named('models')} downloads it"
-        except ConfigError as error:
-            unknown = isinstance(error, UnknownPair)
-            reason = "no models.toml has it, nor this machine a model of that name" if unknown else error.message
-            reason = f"{reason.removesuffix('.')}; {window.keys.named('models')} chooses another"
+        pair = await self._found(wanted)
         if session.conversation is not chat or not self._waits:
             return True
-        if pair is None or reason:
-            window.say(f"this chat's pair {session.wanted_name} is not loaded: {reason}", bad=True)
+        if isinstance(pair, str):
+            window.say(f"this chat's pair {session.wanted_name} is not loaded: {pair}", bad=True)
             return False
         session.load(pair, settings)
         window.say("")
         window.redraw()
         return True
+
+    async def usable(self, name: str) -> Pair | None:
+        """The pair of that name if it can be loaded, else None, which is said."""
+        pair = await self._found(name)
+        if isinstance(pair, Pair):
+            return pair
+        self._window.say(f"{one_line(name, 40)} cannot answer: {pair}", bad=True)
+        return None
+
+    async def _found(self, name: str) -> Pair | str:
+        """The pair of that name, or why it cannot be loaded. The disk is read in a thread."""
+        window, fetching = self._window, self._window.session.fetching
+        models = window.keys.named("models")
+        try:
+            pair = await asyncio.to_thread(window.session.find, name, window.catalog)
+            lacking = await asyncio.to_thread(fetching.lacks, pair)
+        except ConfigError as error:
+            unknown = isinstance(error, UnknownPair)
+            reason = "no models.toml has it, nor this machine a model of that name" if unknown else error.message
+            return f"{reason.removesuffix('.')}; {models} chooses another"
+        return f"{lacking[0].label} is not here; {models} downloads it" if lacking else pair.unsupported or pair
 
     # Branches
 
@@ -209,11 +222,24 @@ class Chats:
         self._window.say("not edited")
         return True
 
-    async def regenerate(self) -> None:
-        """Another reply to the prompt under the cursor, or to the last one."""
+    async def regenerate(self, name: str = "") -> bool:
+        """Another reply to the prompt under the cursor, or to the last one, by the pair `name` if one is given.
+
+        False where that pair cannot be had, which is said.
+        """
+        session, turn = self._window.session, self._turn
         self._window.say("")
-        if await self.own_pair():
-            self._answered(self._window.session.regenerate(self._turn))
+        if not name:
+            if await self.own_pair():
+                self._answered(session.regenerate(turn))
+            return True
+        pair = await self.usable(name)
+        if pair is None:
+            return False
+        if turn is not None and not (session.replies or session.calls):
+            session.load(pair)
+        self._answered(session.regenerate(turn))
+        return True
 
     async def go_on(self) -> None:
         """Continue the last reply."""

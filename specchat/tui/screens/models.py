@@ -202,14 +202,13 @@ class ModelsScreen(Dialog[Pair | str | None]):
             self._list(self.query_one(OptionList).highlighted or 0)
 
     def _list(self, highlighted: int) -> None:
-        options = self.query_one(OptionList)
+        options = self.query_one(Options)
         looks = ModelRows(max(options.scrollable_content_region.width, 20))
         self.query_one("#columns", Plain).show(looks.head)
         shown = [Option(looks.row(offer, *self._state(offer.pair))) for offer in self.rows]
         if self._listed.sentence:
             shown.append(Option(Content.styled(self._listed.sentence, "$quiet"), disabled=True))
-        options.set_options(shown)
-        options.highlighted = min(highlighted, len(self.rows) - 1) if self.rows else None
+        options.refill(shown, min(highlighted, len(self.rows) - 1) if self.rows else None)
         self._describe()
 
     def _state(self, pair: Pair) -> tuple[str, str]:

@@ -20,7 +20,7 @@ _RULE = re.compile(r" {0,3}(?:(?:-[ \t]*){3,}|(?:_[ \t]*){3,}|(?:\*[ \t]*){3,})$
 class TextBlock:
     """Lines `source[start:end]` of the whole text.
 
-    `code` is a fence, whose language is `info`; `math` a formula, shown as it was written.
+    `code` is a fence, whose language is `info`; `math` a formula.
     """
 
     source: str

@@ -36,6 +36,8 @@ _CLASSES = {
     "Generic.Heading": ".code-name",
 }
 
+_DIAGRAMS = ("mermaid", "plantuml", "dot", "graphviz", "d2")
+
 
 class _Lexer(Protocol):
     def get_tokens(self, text: str) -> Iterable[tuple[object, str]]: ...
@@ -111,6 +113,7 @@ def language_of(info: str) -> str:
 
 def _top(code: Code, width: int) -> TextLine:
     inner, language = max(width - 4, 4), code.language
+    language += ", source of a diagram" if language in _DIAGRAMS else ""
     title = f" {Content(language).truncate(inner - 8).plain} " if language and inner > 16 else ""
     button = " copy " if inner > 12 else ""
     rule = "─" * max(width - 4 - cell_len(title) - len(button), 0)

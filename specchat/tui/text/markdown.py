@@ -10,8 +10,9 @@ from textual.style import Style
 
 from specchat.clean import clean
 from specchat.tui.text.code import code_lines, language_of
+from specchat.tui.text.latex import in_rows
 from specchat.tui.text.lines import BLANK, EMPTY, TextLine, hang, styled
-from specchat.tui.text.math import add_math
+from specchat.tui.text.math import add_math, inside, is_displayed, shown_formula
 from specchat.tui.text.table import table_lines
 
 if TYPE_CHECKING:
@@ -23,6 +24,12 @@ _MAX_NESTING = 12
 """Quotes and lists nested deeper are shown at this depth."""
 _PARSED_NESTING = 16
 """Token levels beyond which a block is shown as it was written: the parser drops what is nested deeper than 20."""
+
+_MARGIN = "  "
+"""Before a formula that stands alone."""
+_BULLETS = "•◦▪"
+_TASKS = {"[ ] ": "☐ ", "[x] ": "☑ ", "[X] ": "☑ "}
+"""The boxes of tasks in lists."""
 
 
 @lru_cache(maxsize=1)
@@ -50,7 +57,7 @@ class _Indent:
 
 @dataclass(frozen=True)
 class MarkdownPart:
-    """Something below which the nesting stops: a paragraph, a heading, code, a table or a rule."""
+    """Something below which the nesting stops: a paragraph, a heading, code, a table, a formula or a rule."""
 
     kind: str
     first: Content = EMPTY
@@ -65,6 +72,8 @@ class MarkdownPart:
         room = max(width - self.rest.cell_length, 8)
         if self.kind == "text":
             return hang(self.text, width, self.first, self.rest)
+        if self.kind == "math":
+            return self._formula(width, room)
         if self.kind == "rule":
             return [TextLine(self.first + styled("─" * min(room, 24), ".box"), copied=False)]
         inner: Sequence[TextLine] = (
@@ -74,6 +83,19 @@ class MarkdownPart:
         )
         prefixes = [self.first] + [self.rest] * (len(inner) - 1)
         return [_prefixed(prefix, line) for prefix, line in zip(prefixes, inner, strict=True)]
+
+    def _formula(self, width: int, room: int) -> list[TextLine]:
+        """Rows of a formula that stands alone; as it was written where it has no other form."""
+        written = self.text.plain
+        rows = in_rows(inside(written), room - len(_MARGIN))
+        if rows is None or len(rows) == 1:
+            words = styled(written if rows is None else _MARGIN + rows[0], ".md-math")
+            return hang(words, width, self.first, self.rest)
+        prefixes = [self.first] + [self.rest] * (len(rows) - 1)
+        return [
+            _prefixed(prefix, TextLine(styled(_MARGIN + row, ".md-math")))
+            for prefix, row in zip(prefixes, rows, strict=True)
+        ]
 
 
 def _prefixed(prefix: Content, line: TextLine) -> TextLine:
@@ -138,20 +160,33 @@ class _Walker:
             self._add("table", rows=tuple(map(tuple, self.rows)), aligns=tuple(self.aligns))
             self.rows, self.aligns = [], []
         elif kind == "inline":
-            content = inline(token.children or [])
+            pieces = token.children or []
+            if len(pieces) == 1 and pieces[0].type == "math" and is_displayed(pieces[0].content) and not self.rows:
+                self._add("math", text=styled(pieces[0].content))
+                return
+            content = inline(pieces)
             if self.rows:
                 self.rows[-1].append(content)
             else:
+                content = self._task(content) if pieces and pieces[0].type == "text" else content
                 self._add("text", text=content.stylize_before(self.heading) if self.heading else content)
 
     def _open_item(self) -> None:
         number = self.numbers[-1]
         if number is None:
-            bullet = "•◦▪"[(len(self.numbers) - 1) % 3] + " "
+            bullet = _BULLETS[(len(self.numbers) - 1) % 3] + " "
         else:
             bullet = f"{number}. "
             self.numbers[-1] = number + 1
         self.indents.append(_Indent(styled(bullet, ".md-bullet"), Content(" " * len(bullet))))
+
+    def _task(self, content: Content) -> Content:
+        """The words of a list's item, its box in the bullet's place where it is a task."""
+        box, indent = _TASKS.get(content.plain[:4]), self.indents[-1] if self.indents else None
+        if box is None or indent is None or indent.used or indent.first.plain.strip() not in _BULLETS:
+            return content
+        indent.first = styled(box, ".md-bullet")
+        return content[4:]
 
     def _add(
         self,
@@ -190,7 +225,7 @@ def inline(tokens: "Sequence[Token]") -> Content:
         if token.type == "code_inline":
             add(token.content, ".md-code")
         elif token.type == "math":
-            add(token.content, ".md-math")
+            add(shown_formula(token.content), ".md-math")
         elif token.type in ("softbreak", "hardbreak"):
             add("\n")
         elif token.type == "image":

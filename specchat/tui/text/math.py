@@ -1,6 +1,8 @@
-"""Formulas stay as they were written: no emphasis, escapes or links inside them."""
+"""Formulas in Markdown: no emphasis, escapes or links inside them. They are shown as characters where they can be."""
 
 from typing import TYPE_CHECKING
+
+from specchat.tui.text.latex import on_a_line
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -11,6 +13,27 @@ PAIRS = (("$$", "$$"), ("\\[", "\\]"), ("\\(", "\\)"), ("$", "$"))
 
 DISPLAYED = {"$$": "$$", "\\[": "\\]"}
 """Delimiters that may stand on lines of their own."""
+
+
+def shown_formula(written: str) -> str:
+    """A formula with its marks, on one line of characters; as it was written where it has no such form."""
+    line = on_a_line(inside(written))
+    return written if line is None else line
+
+
+def inside(written: str) -> str:
+    """A formula without its marks; as it was written where one of them is missing."""
+    written = written.strip()
+    for opening, closing in PAIRS:
+        if written.startswith(opening):
+            whole = written.endswith(closing) and len(written) > len(opening) + len(closing) - 1
+            return written[len(opening) : -len(closing)] if whole else written
+    return written
+
+
+def is_displayed(written: str) -> bool:
+    """True if a formula wants rows for itself."""
+    return written.lstrip()[:2] in DISPLAYED
 
 
 def formula_end(text: str, start: int) -> int:

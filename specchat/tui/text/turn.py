@@ -12,7 +12,7 @@ from specchat.tui.text.blocks import BlockSplitter, TextBlock
 from specchat.tui.text.calls import CallsView
 from specchat.tui.text.code import SLICE_S, Highlighting, OpenCode, box, language_of
 from specchat.tui.text.lines import BLANK, Section, TextLine, hang, styled, tagged
-from specchat.tui.text.markdown import block_lines, parse
+from specchat.tui.text.markdown import MarkdownPart, block_lines, parse
 from specchat.tui.text.prompt_rows import prompt_sections
 from specchat.tui.text.thoughts import ThoughtView
 from specchat.tui.text.tokens import TokenView
@@ -160,8 +160,11 @@ def _code_section(block: TextBlock, reply: Reply, job: Highlighting) -> Section:
 
 def _block_section(block: TextBlock, reply: Reply, *, parsed: bool = True) -> Section:
     """Any block but code."""
-    if block.math or not parsed:
-        text = styled(block.source.rstrip("\n"), ".md-math" if block.math else "")
+    if block.math:
+        formula = MarkdownPart("math", text=styled(block.source.strip()))
+        return Section(lambda width: _spaced(block, formula.lines(width)), block.start, block.end, reply)
+    if not parsed:
+        text = styled(block.source.rstrip("\n"))
         return Section(lambda width: _spaced(block, hang(text, width)), block.start, block.end, reply)
 
     def layout(width: int) -> list[TextLine]:

@@ -16,7 +16,7 @@ from specchat.tui.text.chat_rows import ChatRows
 from specchat.tui.text.heat import Stretch
 from specchat.tui.text.lines import TextLine, joined, without_tabs
 from specchat.tui.text.window import Place
-from specchat.tui.widgets.plain import SOURCES
+from specchat.tui.widgets.plain import SOURCES, TEXT
 from specchat.tui.widgets.row_painter import RowPainter
 
 WIDEST = 100
@@ -30,11 +30,8 @@ class ChatView(ScrollView, can_focus=False):
 
     ALLOW_SELECT = True
     COMPONENT_CLASSES: ClassVar[set[str]] = {
-        "role-you", "role-model", "band", "band-bar", "hint", "thought", "failed", "footer", "mark", "heat", "heat-low",
-        "box", "box-title", "box-button",
-        "code-comment", "code-keyword", "code-string", "code-number", "code-name", "code-builtin", "code-removed",
-        "md-strong", "md-em", "md-strike", "md-link", "md-url", "md-code", "md-math", "md-h1", "md-h3", "md-bullet",
-        "md-quote-bar", *SOURCES, "cursor", "cursor-mark", "found", "found-current", "label", "token-cursor",
+        "role-you", "role-model", "band", "band-bar", "mark", "heat", "heat-low", *TEXT, *SOURCES,
+        "cursor", "cursor-mark", "found", "found-current", "label", "token-cursor",
     }  # fmt: skip
 
     virtual_size: Reactive[Size] = Reactive(Size(0, 0), layout=False)

@@ -1,11 +1,13 @@
 """Lists to choose from."""
 
+from collections.abc import Iterable
 from typing import ClassVar, Literal
 
 from textual.binding import Binding, BindingType
 from textual.geometry import Region
 from textual.widget import Widget
 from textual.widgets import OptionList
+from textual.widgets.option_list import Option
 
 
 class Options(OptionList):
@@ -16,6 +18,14 @@ class Options(OptionList):
     def _move_page(self, direction: Literal[-1, 1]) -> None:
         if self.scrollable_content_region:
             super()._move_page(direction)
+
+    def refill(self, options: Iterable[Option], highlighted: int | None) -> None:
+        """List other options with the rows in view where they are, as far as the marked one is among them."""
+        top = self.scroll_y
+        self.set_options(options)
+        self.highlighted = highlighted
+        self.scroll_to(y=top, animate=False, force=True, immediate=True)
+        self.scroll_to_highlight()
 
     def scroll_to_highlight(self, top: bool = False) -> None:
         """Also scroll the dialog that the list is in, where that has no room for all of it."""

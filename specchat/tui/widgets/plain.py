@@ -11,6 +11,14 @@ from specchat.clean import clean
 SOURCES = frozenset(source.style.removeprefix(".") for source in LEGEND)
 """Component classes of widgets that show where tokens came from; screens/chat.tcss has their looks."""
 
+TEXT = {
+    "box", "box-title", "box-button", "hint", "thought", "failed", "footer",
+    "code-comment", "code-keyword", "code-string", "code-number", "code-name", "code-builtin", "code-removed",
+    "md-strong", "md-em", "md-strike", "md-link", "md-url", "md-code", "md-math", "md-h1", "md-h3", "md-bullet",
+    "md-quote-bar",
+}  # fmt: skip
+"""Component classes of widgets that show the text of replies; screens/chat.tcss has their looks."""
+
 
 class Plain(Static):
     """A Static for text from anywhere: strings are cleaned and shown literally."""

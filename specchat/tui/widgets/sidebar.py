@@ -15,6 +15,7 @@ from textual.widgets.option_list import Option
 from specchat.chat.rows import ChatEntry
 from specchat.chat.schema import in_words
 from specchat.chat.store import Store
+from specchat.chat.tags import asked_for, has_all
 from specchat.chat.tree import Conversation
 from specchat.tui.chat_list import ListRow, by_date, of_hits
 from specchat.tui.text.lines import styled
@@ -80,7 +81,7 @@ class Sidebar(Vertical):
             self.reload()
 
     def compose(self) -> ComposeResult:
-        yield Search(placeholder="search chats", id="chat-search")
+        yield Search(placeholder="search chats, #tag", id="chat-search")
         yield self.list
 
     @property
@@ -96,12 +97,14 @@ class Sidebar(Vertical):
         at = self.list.highlighted
         marked = self._rows[at] if at is not None and at < len(self._rows) else None
         text, now = self.query_one(Search).value, datetime.now()
+        tags, rest = asked_for(text)
         self._width = self.list.scrollable_content_region.width
         try:
+            listed = [] if rest.strip() else [chat for chat in self._chats() if has_all(chat.tags, tags)]
             found = (
                 of_hits(self._store.search(text, _HITS), now, self._width)
-                if text.strip()
-                else by_date(self._chats(), now, self._width, self._shown, self._answered)
+                if text.strip() and not listed
+                else by_date(listed, now, self._width, self._shown, self._answered)
             )
             self._rows = list(found)
         except sqlite3.Error as error:
@@ -132,8 +135,12 @@ class Sidebar(Vertical):
             self.list.highlighted = self.list.highlighted if shown is None else shown
         self.screen.set_focus(self.list)
 
-    def to_search(self) -> None:
-        self.screen.set_focus(self.query_one(Search))
+    def to_search(self, words: str = "") -> None:
+        """Put the focus on the search box, to look for `words` if there are any."""
+        box = self.query_one(Search)
+        if words:
+            box.value = words
+        self.screen.set_focus(box)
 
     def forget_search(self) -> None:
         """Empty the search box: next time all chats are listed."""

@@ -1,0 +1,28 @@
+"""Finds out whether a pair reads pictures, and the reason why one does not."""
+
+from functools import partial
+
+from specchat.engine import families
+from specchat.engine.model.decoder import CachedDecoder
+from specchat.engine.pictures.album import Album
+from specchat.engine.pictures.blind import Blind
+from specchat.engine.pictures.kinds import KINDS
+from specchat.engine.pictures.tower import Tower
+from specchat.engine.protocol.pair import PairSpec
+from specchat.engine.runners.runner import Runner
+from specchat.engine.text.tokenizer import Tokenizer
+from specchat.engine.weights.checkpoint import Checkpoint
+
+
+def opened_album(pair: PairSpec, checkpoint: Checkpoint, runner: Runner, tokenizer: Tokenizer) -> Blind:
+    """The album of a pair that our own decoder runs, with the tower of its target `checkpoint`."""
+    model, kind = runner.target.model, checkpoint.settings.get("model_type")
+    if not checkpoint.also_sees or checkpoint.gguf is not None:
+        return Blind(f"{pair.name} has no part that reads pictures")
+    if kind not in KINDS:
+        name = families.known()[checkpoint.config.family].name
+        return Blind(f"{pair.name} reads text alone here, as specchat does not read pictures by {name} yet")
+    if not isinstance(model, CachedDecoder):
+        return Blind(f'{pair.name} reads pictures with device = "cpu" alone')
+    rope = next(iter(checkpoint.config.recipe.ropes)) if KINDS[kind].sections else None
+    return Album(partial(Tower, checkpoint), model, rope, tokenizer.vocabulary)

@@ -1,0 +1,156 @@
+"""The pictures of a session: their token ids, and the rows that stand for these in place of embeddings.
+
+A picture's ids are its own as long as the session lives, by the digest of its file. So caches of texts, trees and
+rollback know nothing of pictures: equal ids have equal rows.
+"""
+
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from threading import Lock
+from typing import Protocol
+from weakref import WeakValueDictionary
+
+from torch import Tensor
+
+from specchat.engine.errors import EngineError
+from specchat.engine.pictures.blind import Blind
+from specchat.engine.pictures.ids import FIRST
+from specchat.engine.pictures.kinds import Grid
+from specchat.engine.pictures.positions import positions
+from specchat.engine.pictures.tower import Processed, Tower
+from specchat.engine.protocol.options import Message, Picture
+from specchat.engine.recipe import Rope
+
+WAITING = 4
+"""Pictures that were counted and not looked at whose pixels are held."""
+
+
+class TakesRows(Protocol):
+    """A target that takes rows in place of embeddings."""
+
+    context: int
+    pictures: Callable[[Tensor, Sequence[int] | Tensor], Tensor] | None
+
+    def turn(self, first: int, places: Tensor) -> None:
+        """Let the entries from `first` on turn by `places`, float32 [entries, width / 2], one for each rotation."""
+        ...
+
+
+class Album(Blind):
+    """The pictures that a target has seen."""
+
+    sees = True
+
+    def __init__(
+        self, open_tower: Callable[[], Tower], model: TakesRows, rope: Rope | None, vocabulary: Mapping[str, int]
+    ) -> None:
+        """`open_tower` is called when the first picture comes; `vocabulary` has the ids of breaks between rows."""
+        self._open, self._model, self._rope, self._vocabulary = open_tower, model, rope, vocabulary
+        self._tower: Tower | None = None
+        self._lock = Lock()
+        self._firsts: dict[str, int] = {}
+        """The first id of each picture, by its digest."""
+        self._grids: dict[int, Grid] = {}
+        """By first ids, which ascend."""
+        self._end = FIRST
+        self._processed: OrderedDict[str, Processed] = OrderedDict()
+        self._rows: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
+        self._recent: OrderedDict[int, Tensor] = OrderedDict()
+        self._turned = 0
+        """Entry from which on the model's rotations are those of a text with pictures; 0 for none."""
+        model.pictures = self.put
+
+    def check(self, messages: Iterable[Message]) -> None:
+        """Pass: this model reads them."""
+
+    def placed(self, tokens: list[int], pictures: Sequence[Picture]) -> list[int]:
+        """See `Blind`.
+
+        Raises:
+            EngineError: a picture cannot be read, or the template has no place for each.
+        """
+        if not pictures:
+            return tokens
+        with self._lock:
+            left, mark = iter([self._first(picture) for picture in pictures]), self._tower_now().mark
+            if tokens.count(mark) != len(pictures):
+                raise EngineError(
+                    "request",
+                    f"The chat template has {tokens.count(mark)} places for {len(pictures)} pictures. Send the message "
+                    "without them, or take a checkpoint with the template of its makers.",
+                )
+            return [one for token in tokens for one in (self._ids(next(left)) if token == mark else (token,))]
+
+    def look(self, pictures: Sequence[Picture]) -> list[Tensor]:
+        """See `Blind`; the latest rows stay for longer.
+
+        Raises:
+            EngineError: memory does not suffice, or the tower cannot be used.
+        """
+        looked_at = []
+        with self._lock:
+            for picture in pictures:
+                first, tower = self._first(picture), self._tower_now()
+                if (rows := self._rows.get(first)) is None:
+                    processed = self._processed.pop(picture.digest, None) or tower.processed(picture.data)
+                    rows = self._rows[first] = tower.rows(processed)
+                self._recent[first] = rows
+                self._recent.move_to_end(first)
+                looked_at.append(rows)
+            while sum(map(len, self._recent.values())) > self._model.context:
+                self._recent.popitem(last=False)
+        return looked_at
+
+    def hold(self, tokens: Sequence[int]) -> None:
+        if self._rope is None or not self._grids:
+            return
+        found = [(at, self._grids[token]) for at, token in enumerate(tokens) if token in self._grids]
+        first = min((at for at, _ in found), default=0)
+        if begin := min(filter(None, (self._turned, first)), default=0):
+            places = positions(found, self._model.context)[:, begin:].float()
+            self._model.turn(begin, places[self._tower_now().kind.axes(self._rope)].t())
+        self._turned = first
+
+    def put(self, embedded: Tensor, tokens: Sequence[int] | Tensor) -> Tensor:
+        """Embeddings float32 [rows, hidden] of `tokens` with the rows of pictures among them."""
+        listed: Sequence[int] = tokens.tolist() if isinstance(tokens, Tensor) else tokens
+        if max(listed, default=0) < FIRST:
+            return embedded
+        firsts = list(self._grids)
+        for at, token in enumerate(listed):
+            if token >= FIRST:
+                first = firsts[bisect_right(firsts, token) - 1]
+                embedded[at] = self._rows[first][token - first]
+        return embedded
+
+    def shown(self, tokens: Iterable[int]) -> list[int]:
+        return [self._tower_now().mark if token >= FIRST else token for token in tokens]
+
+    def memory(self) -> int:
+        tower = 0 if self._tower is None else self._tower.memory()
+        return tower + sum(rows.nbytes for rows in self._recent.values())
+
+    def _tower_now(self) -> Tower:
+        if self._tower is None:
+            self._tower = self._open()
+        return self._tower
+
+    def _first(self, picture: Picture) -> int:
+        if (known := self._firsts.get(picture.digest)) is not None:
+            return known
+        processed = self._tower_now().processed(picture.data)
+        self._processed[picture.digest] = processed
+        if len(self._processed) > WAITING:
+            self._processed.popitem(last=False)
+        first, self._end = self._end, self._end + processed.grid.cells
+        self._firsts[picture.digest], self._grids[first] = first, processed.grid
+        return first
+
+    def _ids(self, first: int) -> Iterator[int]:
+        (between, last), grid = self._tower_now().kind.breaks, self._grids[first]
+        for row in range(grid.rows):
+            begin = first + row * grid.columns
+            yield from range(begin, begin + grid.columns)
+            if between:
+                yield self._vocabulary[between if row + 1 < grid.rows else last]

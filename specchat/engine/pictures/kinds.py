@@ -1,0 +1,81 @@
+"""Ways in which families read pictures. A further family is a line of `KINDS`, where it reads them in such a way."""
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from specchat.engine.recipe import Rope
+
+
+class Grid(NamedTuple):
+    """Rows of a picture's features, and features of a row; each is a token."""
+
+    rows: int
+    columns: int
+
+    @property
+    def cells(self) -> int:
+        """Number of features."""
+        return self.rows * self.columns
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A way to read pictures.
+
+    Attributes:
+        processor: transformers' class that makes a tower's inputs of pixels, computed by Pillow and numpy.
+        tower: beginnings of the names of the tower's and the projector's tensors in transformers' model.
+        sizes: the input with the size of a picture: in pixels, or time, height and width in patches.
+        breaks: tokens after each row of features, and after the last one.
+        sections: rotations by time, height and width where config.json names none; empty: one position for all.
+        interleaved: the sections take turns, and do not follow one another.
+    """
+
+    processor: str
+    tower: tuple[str, ...]
+    sizes: str
+    breaks: tuple[str, str] = ("", "")
+    sections: tuple[int, ...] = ()
+    interleaved: bool = False
+
+    def grid(self, inputs: Any, vision: Any, merge: int) -> Grid:
+        """The grid of the one picture of a processor's `inputs`, by the settings of a tower that merges cells."""
+        height, width = inputs[self.sizes][0].tolist()[-2:]
+        cell = merge if self.sizes == "image_grid_thw" else merge * vision.patch_size
+        return Grid(height // cell, width // cell)
+
+    def axes(self, rope: Rope) -> Tensor:
+        """For each rotation of `rope` the position that it turns by: 0 time, 1 height, 2 width; int64 [width / 2]."""
+        sections = rope.options.get("mrope_section") or self.sections
+        if not self.interleaved:
+            return torch.arange(3).repeat_interleave(torch.tensor(sections))
+        axes = torch.zeros(rope.width // 2, dtype=torch.int64)
+        for axis in (1, 2):
+            axes[axis : 3 * sections[axis] : 3] = axis
+        return axes
+
+
+PIXTRAL = Kind(
+    "pixtral.image_processing_pil_pixtral.PixtralImageProcessorPil",
+    ("vision_tower.", "multi_modal_projector."),
+    "image_sizes",
+    ("[IMG_BREAK]", "[IMG_END]"),
+)
+QWEN = Kind(
+    "qwen2_vl.image_processing_pil_qwen2_vl.Qwen2VLImageProcessorPil",
+    ("visual.",),
+    "image_grid_thw",
+    sections=(16, 24, 24),
+)
+INTERLEAVED = replace(QWEN, sections=(11, 11, 10), interleaved=True)
+KINDS = {
+    "mistral3": PIXTRAL,
+    "qwen2_vl": QWEN,
+    "qwen2_5_vl": QWEN,
+    "qwen3_5": INTERLEAVED,
+    "qwen3_5_moe": INTERLEAVED,
+}
+"""By the model_type of a checkpoint."""

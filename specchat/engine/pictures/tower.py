@@ -1,0 +1,141 @@
+"""The tower of a checkpoint that reads pictures, with its projector: of transformers' classes and its own tensors."""
+
+from copy import deepcopy
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+from specchat.clean import one_line
+from specchat.engine.errors import EngineError, ModelError
+from specchat.engine.hardware.free_memory import free_memory
+from specchat.engine.memory.plan import GIB, SPARE
+from specchat.engine.pictures.decode import decoded
+from specchat.engine.pictures.kinds import KINDS, Grid
+from specchat.engine.weights.checkpoint import Checkpoint
+
+DENSE = (torch.float32, torch.float16, torch.bfloat16)
+NONE_OF_TEXT = {"num_hidden_layers": 0, "layer_types": [], "vocab_size": 1, "pad_token_id": None}
+"""Settings of a model of text without layers, which transformers builds beside a tower."""
+
+
+class Processed(NamedTuple):
+    """A picture as a tower takes it, and the grid of its features."""
+
+    inputs: Any
+    grid: Grid
+
+
+class Tower:
+    """A tower in float32 on the processor; its weights are read when the first picture is looked at."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        """Read the settings.
+
+        Raises:
+            ModelError: a file is missing, or its values cannot be used.
+        """
+        from transformers import CONFIG_MAPPING
+
+        settings, self._checkpoint = checkpoint.settings, checkpoint
+        self.kind = KINDS[settings["model_type"]]
+        module, _, name = self.kind.processor.rpartition(".")
+        try:
+            whole = {key: value for key, value in settings.items() if key != "quantization_config"}
+            self._config = CONFIG_MAPPING[settings["model_type"]].from_dict(whole)
+            of_class = getattr(import_module(f"transformers.models.{module}"), name)
+            self._processor = of_class.from_pretrained(checkpoint.folder, local_files_only=True)
+        except Exception as error:  # transformers checks these files in its own ways
+            words = one_line(str(error), 200) or type(error).__name__
+            raise ModelError(
+                f"{checkpoint.folder}: pictures cannot be read ({words.rstrip('.')}). config.json or "
+                "preprocessor_config.json is missing or damaged: download the checkpoint again."
+            ) from None
+        vision = self._config.vision_config
+        self._merge = getattr(self._config, "spatial_merge_size", None) or vision.spatial_merge_size
+        self.mark = int(self._config.image_token_id)
+        """Token that a chat template writes in the place of a picture."""
+        self._model: Any = None
+
+    def processed(self, data: bytes) -> Processed:
+        """A picture's pixels as the tower takes them.
+
+        Raises:
+            EngineError: "request": it cannot be read.
+        """
+        image, more = decoded(data), {}
+        if self.kind.sizes == "image_sizes":
+            cell = self._merge * self._config.vision_config.patch_size
+            more = {"patch_size": {"height": cell, "width": cell}}
+        try:
+            inputs = self._processor(image, return_tensors="pt", **more)
+        except ValueError as error:
+            raise EngineError("request", f"A picture cannot be read ({one_line(str(error), 100)}).") from None
+        return Processed(inputs, self.kind.grid(inputs, self._config.vision_config, self._merge))
+
+    @torch.inference_mode()
+    def rows(self, picture: Processed) -> Tensor:
+        """A picture's features, float32 [grid.cells, hidden]; each picture is looked at alone.
+
+        Raises:
+            EngineError: memory does not suffice, or the tower's weights cannot be used.
+        """
+        if self._model is None:
+            self._model = self._read(picture)
+        features: Tensor = self._model.get_image_features(**picture.inputs, return_dict=True).pooler_output[0]
+        return features.float()
+
+    def memory(self) -> int:
+        """Bytes of weights; 0 before the first picture."""
+        return 0 if self._model is None else sum(one.nbytes for one in self._model.parameters())
+
+    def _read(self, picture: Processed) -> Any:
+        from transformers import AutoModel
+        from transformers.initialization import no_init_weights
+
+        tensors = self._tensors()
+        self._check_fits(sum(4 * one.numel() for one in tensors.values()), picture)
+        config = deepcopy(self._config)
+        for key, value in NONE_OF_TEXT.items():
+            setattr(config.get_text_config(), key, value)
+        with no_init_weights():
+            model: Any = AutoModel.from_config(config, dtype=torch.float32)  # type: ignore[no-untyped-call]
+        del model.language_model
+        try:
+            model.load_state_dict({name: one.float() for name, one in tensors.items()}, assign=True)
+        except RuntimeError as error:
+            raise self._unfit(one_line(str(error), 200)) from None
+        return model.eval().requires_grad_(False)
+
+    def _tensors(self) -> dict[str, Tensor]:
+        """The stored tensors by their names in transformers' model."""
+        found: dict[str, Tensor] = {}
+        for shard in self._checkpoint.shards:
+            with safe_open(shard, framework="pt") as file:
+                for stored in file.keys():  # noqa: SIM118 (a handle, not a dict)
+                    if (name := stored.removeprefix("model.")).startswith(self.kind.tower):
+                        found[name] = file.get_tensor(stored)
+        if other := next((name for name, one in found.items() if one.dtype not in DENSE), None):
+            raise self._unfit(f"tensor {other} is quantised")
+        return found
+
+    def _unfit(self, words: str) -> ModelError:
+        return ModelError(
+            f"{self._checkpoint.folder}: the tower that reads pictures cannot be used ({words}). Take a checkpoint "
+            "whose tower is stored in 16 or 32 bits, or leave the pictures out."
+        )
+
+    def _check_fits(self, weights: int, picture: Processed) -> None:
+        """Check that main memory has room for the weights, and for what looking at a picture takes."""
+        vision, free = self._config.vision_config, free_memory()
+        patches = picture.grid.cells * self._merge**2
+        # Scores of one head and their mask, and rows between products.
+        working = 4 * patches * (2 * patches + 8 * vision.hidden_size + 4 * vision.intermediate_size)
+        if free is not None and weights + working > (1 - SPARE) * free:
+            raise EngineError(
+                "memory",
+                f"Looking at this picture takes {(weights + working) / GIB:.1f} GiB of memory ({weights / GIB:.1f} for "
+                f"the model's tower), and {free / GIB:.1f} GiB are free. Close other programs, or send a smaller copy.",
+            )
