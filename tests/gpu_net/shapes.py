@@ -65,7 +65,7 @@ def weights(
     walked = walk(c.recipe, RandomTensors(torch.device("cpu"), DTYPE), product, lambda one: one.to(device), joined)
     of = c.recipe.per_layer
     return ModelWeights(
-        embed, *walked, of_head, rows=locked(*of.table.outputs, of.width) if of else None, joined=joined
+        embed, *walked, of_head, rows=locked(device, *of.table.outputs, of.width) if of else None, joined=joined
     )
 
 
