@@ -12,12 +12,12 @@ from specchat.engine.drafters.parts import backquotes
 from specchat.engine.errors import ContextError, EngineError
 from specchat.engine.grammar.compiler import Grammars
 from specchat.engine.pictures.blind import Blind
-from specchat.engine.pictures.ids import of_text
 from specchat.engine.prefixes.bounds import bounds, identity
 from specchat.engine.prefixes.shelf import Shelf
 from specchat.engine.protocol.events import Changed, Counted, Event, Finished, PromptProgress, Started
 from specchat.engine.protocol.options import Speculation
 from specchat.engine.protocol.pair import LoadFacts, PairInfo, PairNotes, PairSpec, TemplateFacts
+from specchat.engine.protocol.picture_ids import of_text
 from specchat.engine.protocol.raw_prompt import text_of
 from specchat.engine.protocol.requests import Count, Generate
 from specchat.engine.reply.context_policy import longest
@@ -280,6 +280,7 @@ class Session:
         """Remove all that was read, also from disk."""
         self.forget()
         self.shelf.remove()
+        self.album.forget()
 
     def _refuse_length(self, request: Generate | Count) -> None:
         """Raises ContextError for a text that cannot fit, before it is split into tokens: megabytes take seconds."""

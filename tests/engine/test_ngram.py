@@ -6,7 +6,7 @@ from specchat.engine.drafters import earlier as earlier_module
 from specchat.engine.drafters.earlier import Earlier
 from specchat.engine.drafters.ngram import NgramDrafter
 from specchat.engine.drafters.occurrences import MOST, NgramPool, key_of
-from specchat.engine.pictures.ids import FIRST
+from specchat.engine.protocol.picture_ids import FIRST
 
 
 def drafter(earlier: Earlier | None = None) -> NgramDrafter:

@@ -8,6 +8,7 @@ from transformers.models.llama.modeling_llama import LlamaRMSNorm
 from specchat.engine.errors import ModelError
 from specchat.engine.kernels.embed import embed, reference_embed
 from specchat.engine.kernels.norm import OtherNorm, add_rms_norm, reference_add_rms_norm, reference_norm
+from specchat.engine.protocol.picture_ids import FIRST
 from tests.kernels import compiled
 
 GPU = torch.cuda.is_available()
@@ -61,6 +62,14 @@ class TestEmbed:
         truth = torch.nn.functional.rms_norm(0.5 * table[tokens.long()].double(), (1100,), eps=1e-2)
         torch.testing.assert_close(residual.double(), truth, atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(residual, reference_embed(tokens, table, 0.5, 1e-2))
+
+    def test_an_id_of_a_picture_takes_the_row_of_its_pass(self) -> None:
+        """Neither scale nor norm applies to it; what was there for other rows has no part."""
+        table, pictures, residual = random(50, 1100), random(4, 1100, seed=1), torch.zeros(4, 1100, device=DEVICE)
+        tokens = torch.tensor([3, FIRST, 49, FIRST + 900], dtype=torch.int32, device=DEVICE)
+        embed(tokens, table, residual, 4, 0.5, 1e-2, pictures=pictures)
+        assert torch.equal(residual[1::2], pictures[1::2])
+        torch.testing.assert_close(residual[::2], reference_embed(tokens[::2], table, 0.5, 1e-2))
 
     def test_an_id_outside_the_table(self) -> None:
         table, residual = random(50, 64), torch.ones(2, 64, device=DEVICE)

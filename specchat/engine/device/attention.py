@@ -89,6 +89,14 @@ class KvCaches:
         factors = {mixer.temper: tempers(mixer, capacity) for mixer in mixers}
         self.tempers = {temper: made.to(device) for temper, made in factors.items() if made is not None}
 
+    def turn(self, first: int, places: Tensor, context: int) -> None:
+        """Let the entries from `first` on turn by `places`, float32 [entries, width / 2], one for each rotation."""
+        for (rope, width), into in self.turns.items():
+            if rope is not None:
+                new = Turns.of(*tables(rope, width, len(places), context, places), into.cos.shape[1])
+                into.cos[first : first + len(places)].copy_(new.cos)
+                into.sin[first : first + len(places)].copy_(new.sin)
+
     def reusable(self, length: int, furthest: int) -> int:
         """Return the most tokens, up to `length`, after which a text may go on; `furthest` positions have been written.
 

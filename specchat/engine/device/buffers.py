@@ -26,6 +26,7 @@ class Buffers:
 
     Attributes:
         residual: the residual stream, float32 [PROMPT_ROWS, hidden].
+        pictures: of a model that reads them, the rows that stand for their tokens in a pass, likewise.
         x: the stream after a norm, compute dtype [PROMPT_ROWS, hidden].
         before: views of operations before the layers.
         layers: views of the operations of a layer, by its index and their half; a half sees those before it.
@@ -41,6 +42,7 @@ class Buffers:
         capacity: int,
         device: torch.device,
         dtype: torch.dtype,
+        sees: bool = False,
     ) -> None:
         bits = {matrix: bits_of(product.weight) for matrix, product in weights.products.items()}
         self.cuts = cuts = Cuts(bits, weights.joined, processors(device))
@@ -68,6 +70,7 @@ class Buffers:
             self.layers.append({half: (seen := seen | views(own)) for half, own in layer.items()})
         self.x = self._shared["inputs"].view(PROMPT_ROWS, recipe.hidden)
         self.residual = torch.zeros(PROMPT_ROWS, recipe.hidden, device=device, dtype=torch.float32)
+        self.pictures = torch.zeros_like(self.residual) if sees else None
         head = weights.head
         self.logits = torch.zeros(splits(head), VERIFY_ROWS, head.shape[0], device=device, dtype=torch.float32)
         self.whole = None
@@ -81,7 +84,7 @@ class Buffers:
 
     def memory(self) -> int:
         """Bytes held."""
-        own = self.residual, self.logits, self.whole, self.offsets
+        own = self.residual, self.pictures, self.logits, self.whole, self.offsets
         of_pairs = (one for pairs in self.pairs.values() for one in vars(pairs).values())
         held = (*own, *self._shared.values(), *self.attention, *of_pairs)
         return sum(one.nbytes for one in held if isinstance(one, Tensor))

@@ -69,7 +69,8 @@ class DeviceDecoder:
         self.recurrent = Recurrent(recipe, weights, device) if recipe.recurrent else None
         scale, self._cap = GPU.run(self.program.head)
         self._norms = weights.norms if scale == 1 else weights.norms | {recipe.norm: weights.norms[recipe.norm] * scale}
-        self.buffers = Buffers(recipe, self.program, weights, self.context, self.capacity, device, dtype)
+        sizes = self.context, self.capacity
+        self.buffers = Buffers(recipe, self.program, weights, *sizes, device, dtype, config.sees)
         self.states: States | None = None
         """Recorded hidden states, if any."""
 

@@ -14,6 +14,8 @@ from specchat.engine.kernels.gpu_shapes import PASS_ROWS, PROMPT_ROWS, VERIFY_RO
 from specchat.engine.model.copies import CacheEntries, CopiedCache, Tail
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.norm import RMSNorm
+from specchat.engine.pictures.rows import PictureRows
+from specchat.engine.protocol.picture_ids import FIRST
 
 Done = Callable[[], bool]
 PADDED_ROWS = (1, 2, 4, 8, VERIFY_ROWS, PASS_ROWS)
@@ -50,6 +52,8 @@ class DeviceModel(CopiedCache):
         """Pinned main memory for logits, once any are read."""
         self._full = False
         """True once a pass with logits could not be captured for want of memory."""
+        self.pictures: PictureRows | None = None
+        """See `CachedDecoder`; the rows are in main memory."""
 
     @property
     def context(self) -> int:
@@ -78,7 +82,10 @@ class DeviceModel(CopiedCache):
         return self.decoder.states.picked(layer, positions)
 
     def embed(self, tokens: Sequence[int] | Tensor, normed: bool = True) -> Tensor:
-        """Input of the first layer: float32 [len(tokens), hidden]; without `normed` before any norm of embeddings."""
+        """Input of the first layer: float32 [len(tokens), hidden]; without `normed` before any norm of embeddings.
+
+        The rows of pictures are zeros.
+        """
         rows = torch.as_tensor(tokens, device=self.device).int()
         found = torch.empty(len(rows), self.config.hidden, device=self.device)
         of, eps = self._recipe, self._recipe.embed_eps if normed else None
@@ -119,6 +126,10 @@ class DeviceModel(CopiedCache):
             ("prefill", self._name, width),
             lambda: self.decoder.forward(self._tokens, self._start, rows, last=self._last),
         )
+
+    def turn(self, first: int, places: Tensor) -> None:
+        """Let entries turn by other positions, as `CachedDecoder.turn`."""
+        self.decoder.caches.turn(first, places, self.decoder.context)
 
     def prepare(self) -> None:
         """Launch the passes of prompts once, where they are captured."""
@@ -251,6 +262,9 @@ class DeviceModel(CopiedCache):
 
     def _place(self, tokens: Sequence[int], start: int) -> None:
         self._tokens[: len(tokens)].copy_(torch.tensor(tokens, dtype=torch.int32))
+        if self.pictures is not None and self.decoder.buffers.pictures is not None and max(tokens) >= FIRST:
+            rows = self.pictures.put(torch.zeros(len(tokens), self.config.hidden), tokens)
+            self.decoder.buffers.pictures[: len(tokens)].copy_(rows)
         self._start.fill_(start)
         self._last.fill_(len(tokens) - 1)
 

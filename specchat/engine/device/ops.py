@@ -39,8 +39,8 @@ LAUNCHES = 3
 
 
 def embed(run: Launches, tokens: Tensor, _: Embed, *, scale: float, eps: float | None) -> None:
-    model = run.model
-    embed_rows(tokens, model.weights.embed, model.buffers.residual, run.at.rows, scale, eps, model.buffers.x.dtype)
+    table, buffers = run.model.weights.embed, run.model.buffers
+    embed_rows(tokens, table, buffers.residual, run.at.rows, scale, eps, buffers.x.dtype, buffers.pictures)
 
 
 def token_inputs(run: Launches, tokens: Tensor, op: MakeInputs) -> None:

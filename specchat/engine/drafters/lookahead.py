@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from specchat.engine.decoding.draft import Copier, Copy
 from specchat.engine.decoding.outcome import StepOutcome
-from specchat.engine.pictures.ids import of_text
+from specchat.engine.protocol.picture_ids import of_text
 from specchat.engine.strategy import Strategy
 
 N = 3

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 from specchat.engine.decoding.draft import Copier, Copy
 from specchat.engine.drafters.occurrences import KEY, Occurrences
-from specchat.engine.pictures.ids import FIRST
+from specchat.engine.protocol.picture_ids import FIRST
 from specchat.engine.strategy import Strategy
 
 LONGEST = 32

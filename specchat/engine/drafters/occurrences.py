@@ -4,7 +4,7 @@ from array import array
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from specchat.engine.pictures.ids import FIRST
+from specchat.engine.protocol.picture_ids import FIRST
 
 KEY = 2
 """Shortest match in tokens: one alone predicts little."""

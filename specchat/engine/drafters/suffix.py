@@ -14,7 +14,7 @@ from typing import NamedTuple
 from specchat.engine.decoding.draft import Copier, Copy
 from specchat.engine.drafters.earlier import END, Earlier
 from specchat.engine.drafters.occurrences import Occurrences
-from specchat.engine.pictures.ids import FIRST
+from specchat.engine.protocol.picture_ids import FIRST
 from specchat.engine.strategy import Strategy
 
 SUFFIX = "suffix"

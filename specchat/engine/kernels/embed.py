@@ -11,6 +11,7 @@ from specchat.engine.formats.layout import WordBlocks
 from specchat.engine.kernels import unpack_blocks
 from specchat.engine.kernels.norm import warps
 from specchat.engine.kernels.stored import Form, WeightTensors, stored
+from specchat.engine.protocol.picture_ids import FIRST
 
 COLUMNS = 1024
 """Columns of one program."""
@@ -31,10 +32,12 @@ def _embed(
     tokens: tl.tensor,
     weight: WeightTensors,
     residual: tl.tensor,
+    pictures: tl.tensor,
     scale: tl.tensor,
     eps: tl.tensor,
     program: tl.constexpr,
     TYPE: tl.constexpr,
+    FIRST: tl.constexpr,
 ) -> None:
     COLUMNS: tl.constexpr = program.inputs
     vocab, hidden = weight.outputs, weight.inputs
@@ -54,6 +57,9 @@ def _embed(
         x = x * scale
     if eps is not None:
         x = x * tl.rsqrt(tl.sum(x * x, 0) / hidden + eps)
+    if pictures is not None:
+        seen = tl.load(pictures + row * hidden + column, mask=(token >= FIRST) & (column < hidden), other=0.0)
+        x = tl.where(token >= FIRST, seen, x)
     tl.store(residual + row * hidden + column, x, mask=column < hidden)
 
 
@@ -65,22 +71,24 @@ def embed(
     scale: float = 1.0,
     eps: float | None = None,
     dtype: torch.dtype = torch.float32,
+    pictures: Tensor | None = None,
 ) -> None:
     """Write residual[r] = scale * table[tokens[r]] for r < rows; an id outside the table gives zeros.
 
-    With an `eps` each row then goes through a norm without a weight.
+    With an `eps` each row then goes through a norm without a weight. With `pictures` an id of one gives pictures[r].
 
     Args:
         tokens: int32 [R].
         table: any float dtype [vocab, hidden]; or blocks, which are rounded to `dtype`.
         residual: float32 [R, hidden], written.
+        pictures: float32 [R, hidden].
     """
     weight, form = stored(table, None)
     hidden = weight.inputs
     columns = COLUMNS if eps is None else triton.next_power_of_2(hidden)
     program = Columns(form, 1, columns, False)
     _embed[(rows, triton.cdiv(hidden, columns))](
-        tokens, weight, residual, None if scale == 1 else scale, eps, program, TYPES[dtype],
+        tokens, weight, residual, pictures, None if scale == 1 else scale, eps, program, TYPES[dtype], FIRST,
         num_warps=4 if eps is None else warps(columns), enable_fp_fusion=True,
     )  # fmt: skip
 

@@ -15,6 +15,7 @@ from specchat.engine.errors import ModelError
 from specchat.engine.kernels.gpu_shapes import END_TOKENS
 from specchat.engine.kernels.transfer import send
 from specchat.engine.protocol.options import Acceptance, Sampling
+from specchat.engine.protocol.picture_ids import of_text
 
 BLOCK = 4096
 """Tokens of the vocabulary for one program of `scores.process`, and for one loop iteration in `choose`."""
@@ -249,7 +250,7 @@ class VerifyState(NamedTuple):
             )
         self.eos.copy_(torch.tensor([*ends, *[-1] * (END_TOKENS - len(ends))], dtype=torch.int32))
         seen = torch.zeros(self.vocab, dtype=torch.uint8)
-        seen[torch.tensor(prompt, dtype=torch.int64)] = 1
+        seen[torch.tensor(of_text(prompt), dtype=torch.int64)] = 1
         self.in_prompt.copy_(seen)
         self.place(prompt, len(prompt) if before is None else before)
 

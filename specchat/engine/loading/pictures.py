@@ -3,10 +3,10 @@
 from functools import partial
 
 from specchat.engine import families
-from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.pictures.album import Album
 from specchat.engine.pictures.blind import Blind
 from specchat.engine.pictures.kinds import KINDS
+from specchat.engine.pictures.rows import TakesRows
 from specchat.engine.pictures.tower import Tower
 from specchat.engine.protocol.pair import PairSpec
 from specchat.engine.runners.runner import Runner
@@ -22,7 +22,8 @@ def opened_album(pair: PairSpec, checkpoint: Checkpoint, runner: Runner, tokeniz
     if kind not in KINDS:
         name = families.known()[checkpoint.config.family].name
         return Blind(f"{pair.name} reads text alone here, as specchat does not read pictures by {name} yet")
-    if not isinstance(model, CachedDecoder):
+    if KINDS[kind].deep and runner.place == "cuda":
         return Blind(f'{pair.name} reads pictures with device = "cpu" alone')
+    assert isinstance(model, TakesRows)
     rope = next(iter(checkpoint.config.recipe.ropes)) if KINDS[kind].sections else None
     return Album(partial(Tower, checkpoint), model, rope, tokenizer.vocabulary)

@@ -1,7 +1,7 @@
 """The base of the native decoders on the processor: compiled, and the reference."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -15,6 +15,8 @@ from specchat.engine.model.cache import KVCache
 from specchat.engine.model.copies import CacheEntries, CopiedCache, Tail
 from specchat.engine.model.rows import PREFILL_ROWS
 from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout
+from specchat.engine.pictures.rows import PictureRows
+from specchat.engine.protocol.picture_ids import FIRST
 from specchat.engine.weights.config import ModelConfig
 
 
@@ -110,13 +112,13 @@ class CachedDecoder(CopiedCache):
     device: ClassVar[torch.device] = torch.device("cpu")
     aux_states: AuxHiddenStates | None = None
     """Recorded auxiliary hidden states; None before `record_states`."""
-    pictures: Callable[[Tensor, Sequence[int] | Tensor], Tensor] | None = None
-    """Puts the rows of pictures among embeddings (`pictures/album.py`); without it they are those of the last token."""
+    pictures: PictureRows | None = None
+    """Those of a model that reads pictures; without, their tokens have the embedding of the last token."""
 
     def embed(self, tokens: Sequence[int] | Tensor, normed: bool = True) -> Tensor:
         """Input of the first layer: float32 [len(tokens), hidden]; without `normed` before any norm of embeddings."""
         embedded = self._embed(tokens, normed)
-        return embedded if self.pictures is None else self.pictures(embedded, tokens)
+        return embedded if self.pictures is None else self.pictures.put(embedded, tokens)
 
     @abstractmethod
     def _embed(self, tokens: Sequence[int] | Tensor, normed: bool) -> Tensor:
@@ -152,13 +154,22 @@ class CachedDecoder(CopiedCache):
 
     def run_and_record(self, x: Tensor, layers: range, rows: PassRows, skip: Skip = NOTHING) -> Tensor:
         """Run `run_layers`, and record the auxiliary hidden states on the way, `x` included."""
-        done = layers.start
-        if self.aux_states is not None and skip == NOTHING:
-            for layer in self.aux_states.layers:
-                if layers.start <= layer <= layers.stop:
-                    x, done = self.run_layers(x, range(done, layer), rows), layer
-                    self.aux_states.put(layer, x, rows.start, rows.layout)
+        done, recorded = layers.start, () if self.aux_states is None or skip != NOTHING else self.aux_states.layers
+        deep = self._deep(rows.tokens)
+        for layer in sorted({*recorded, *range(1, deep + 1)}):
+            if not layers.start <= layer <= layers.stop:
+                continue
+            x = self.run_layers(x, range(done, layer), rows, skip)
+            if layers.start < layer <= deep and self.pictures is not None:
+                x = self.pictures.add(x, rows.tokens, layer)
+            done = layer
+            if self.aux_states is not None and layer in recorded:
+                self.aux_states.put(layer, x, rows.start, rows.layout)
         return self.run_layers(x, range(done, layers.stop), rows, skip)
+
+    def _deep(self, tokens: Sequence[int]) -> int:
+        """Number of first layers after which pictures among `tokens` add rows."""
+        return self.pictures.deep if self.pictures is not None and max(tokens) >= FIRST else 0
 
     def record_states(self, layers: Sequence[int]) -> AuxHiddenStates:
         """Record the hidden states after these numbers of layers for all later tokens; 0: the embeddings."""

@@ -8,33 +8,22 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from threading import Lock
-from typing import Protocol
 from weakref import WeakValueDictionary
 
 from torch import Tensor
 
 from specchat.engine.errors import EngineError
 from specchat.engine.pictures.blind import Blind
-from specchat.engine.pictures.ids import FIRST
 from specchat.engine.pictures.kinds import Grid
 from specchat.engine.pictures.positions import positions
+from specchat.engine.pictures.rows import TakesRows
 from specchat.engine.pictures.tower import Processed, Tower
 from specchat.engine.protocol.options import Message, Picture
+from specchat.engine.protocol.picture_ids import FIRST
 from specchat.engine.recipe import Rope
 
 WAITING = 4
 """Pictures that were counted and not looked at whose pixels are held."""
-
-
-class TakesRows(Protocol):
-    """A target that takes rows in place of embeddings."""
-
-    context: int
-    pictures: Callable[[Tensor, Sequence[int] | Tensor], Tensor] | None
-
-    def turn(self, first: int, places: Tensor) -> None:
-        """Let the entries from `first` on turn by `places`, float32 [entries, width / 2], one for each rotation."""
-        ...
 
 
 class Album(Blind):
@@ -59,7 +48,7 @@ class Album(Blind):
         self._recent: OrderedDict[int, Tensor] = OrderedDict()
         self._turned = 0
         """Entry from which on the model's rotations are those of a text with pictures; 0 for none."""
-        model.pictures = self.put
+        model.pictures = self
 
     def check(self, messages: Iterable[Message]) -> None:
         """Pass: this model reads them."""
@@ -112,20 +101,40 @@ class Album(Blind):
             self._model.turn(begin, places[self._tower_now().kind.axes(self._rope)].t())
         self._turned = first
 
+    @property
+    def deep(self) -> int:
+        """See `PictureRows`."""
+        return 0 if self._tower is None else self._tower.deep
+
     def put(self, embedded: Tensor, tokens: Sequence[int] | Tensor) -> Tensor:
-        """Embeddings float32 [rows, hidden] of `tokens` with the rows of pictures among them."""
+        """See `PictureRows`."""
+        for at, row in self._found(tokens, embedded.shape[1]):
+            embedded[at] = row[0]
+        return embedded
+
+    def add(self, x: Tensor, tokens: Sequence[int], layer: int) -> Tensor:
+        """See `PictureRows`."""
+        x = x.clone()
+        for at, row in self._found(tokens, x.shape[1]):
+            x[at] += row[layer]
+        return x
+
+    def _found(self, tokens: Sequence[int] | Tensor, hidden: int) -> Iterator[tuple[int, Tensor]]:
+        """The pictures' tokens among `tokens`, with their rows [1 + deep, hidden]."""
         listed: Sequence[int] = tokens.tolist() if isinstance(tokens, Tensor) else tokens
-        if max(listed, default=0) < FIRST:
-            return embedded
-        firsts = list(self._grids)
-        for at, token in enumerate(listed):
+        firsts = list(self._grids) if max(listed, default=0) >= FIRST else []
+        for at, token in enumerate(listed if firsts else ()):
             if token >= FIRST:
                 first = firsts[bisect_right(firsts, token) - 1]
-                embedded[at] = self._rows[first][token - first]
-        return embedded
+                yield at, self._rows[first][token - first].view(-1, hidden)
 
     def shown(self, tokens: Iterable[int]) -> list[int]:
         return [self._tower_now().mark if token >= FIRST else token for token in tokens]
+
+    def forget(self) -> None:
+        with self._lock:
+            self._recent.clear()
+            self._processed.clear()
 
     def memory(self) -> int:
         tower = 0 if self._tower is None else self._tower.memory()

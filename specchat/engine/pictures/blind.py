@@ -43,6 +43,9 @@ class Blind:
         """`tokens` with the template's mark in the places of pictures, as other programs count them."""
         return list(tokens)
 
+    def forget(self) -> None:
+        """Let go of what was seen; ids stay."""
+
     def memory(self) -> int:
         """Bytes held."""
         return 0

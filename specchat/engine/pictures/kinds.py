@@ -32,6 +32,7 @@ class Kind:
         breaks: tokens after each row of features, and after the last one.
         sections: rotations by time, height and width where config.json names none; empty: one position for all.
         interleaved: the sections take turns, and do not follow one another.
+        deep: rows are added after the first layers, too (DeepStack).
     """
 
     processor: str
@@ -40,6 +41,7 @@ class Kind:
     breaks: tuple[str, str] = ("", "")
     sections: tuple[int, ...] = ()
     interleaved: bool = False
+    deep: bool = False
 
     def grid(self, inputs: Any, vision: Any, merge: int) -> Grid:
         """The grid of the one picture of a processor's `inputs`, by the settings of a tower that merges cells."""
@@ -71,10 +73,13 @@ QWEN = Kind(
     sections=(16, 24, 24),
 )
 INTERLEAVED = replace(QWEN, sections=(11, 11, 10), interleaved=True)
+DEEP = replace(INTERLEAVED, sections=(24, 20, 20), deep=True)
 KINDS = {
     "mistral3": PIXTRAL,
     "qwen2_vl": QWEN,
     "qwen2_5_vl": QWEN,
+    "qwen3_vl": DEEP,
+    "qwen3_vl_moe": DEEP,
     "qwen3_5": INTERLEAVED,
     "qwen3_5_moe": INTERLEAVED,
 }

@@ -57,6 +57,8 @@ class Tower:
         self._merge = getattr(self._config, "spatial_merge_size", None) or vision.spatial_merge_size
         self.mark = int(self._config.image_token_id)
         """Token that a chat template writes in the place of a picture."""
+        self.deep = len(vision.deepstack_visual_indexes) if self.kind.deep else 0
+        """Layers of the text after which a picture's rows are added to."""
         self._model: Any = None
 
     def processed(self, data: bytes) -> Processed:
@@ -77,15 +79,16 @@ class Tower:
 
     @torch.inference_mode()
     def rows(self, picture: Processed) -> Tensor:
-        """A picture's features, float32 [grid.cells, hidden]; each picture is looked at alone.
+        """A picture's features, float32 [grid.cells, hidden], with those for further layers; it is looked at alone.
 
         Raises:
             EngineError: memory does not suffice, or the tower's weights cannot be used.
         """
         if self._model is None:
             self._model = self._read(picture)
-        features: Tensor = self._model.get_image_features(**picture.inputs, return_dict=True).pooler_output[0]
-        return features.float()
+        found = self._model.get_image_features(**picture.inputs, return_dict=True)
+        further = found.deepstack_features if self.deep else ()
+        return torch.cat([found.pooler_output[0], *(of_layer[0] for of_layer in further)], -1).float()
 
     def memory(self) -> int:
         """Bytes of weights; 0 before the first picture."""

@@ -10,10 +10,10 @@ from torch import Tensor
 from specchat.engine.hardware.out_of_memory import ran_out
 from specchat.engine.model.copies import CacheEntries, CopiedCache, Tail
 from specchat.engine.model.tree_layout import shared_prefix
-from specchat.engine.pictures.ids import FIRST
 from specchat.engine.prefixes.entries import ALIGNMENT, PackedCopies, shape_of
 from specchat.engine.prefixes.files import PartFiles
 from specchat.engine.prefixes.parts import PartForm, PartRun, TextPart, alike, runs_from
+from specchat.engine.protocol.picture_ids import FIRST
 
 LEAST, LEAST_WITH_TAIL = 32, 256
 """Tokens from which a copy is made: fewer are soon read again. Tails may take as long as hundreds of them."""

@@ -7,7 +7,6 @@ from itertools import count as count_up
 from specchat.engine.errors import EngineError
 from specchat.engine.grammar.source import HeldTo, rule_body
 from specchat.engine.pictures.blind import Blind
-from specchat.engine.pictures.ids import of_text
 from specchat.engine.protocol.options import (
     NOTHING_WRITTEN,
     Arguments,
@@ -19,6 +18,7 @@ from specchat.engine.protocol.options import (
     Written,
 )
 from specchat.engine.protocol.pair import NO_TOOLS
+from specchat.engine.protocol.picture_ids import of_text
 from specchat.engine.protocol.raw_prompt import FillIn, RawPrompt
 from specchat.engine.protocol.requests import Count, Generate
 from specchat.engine.reply.context_policy import fit, reserve

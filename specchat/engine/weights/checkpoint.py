@@ -118,7 +118,7 @@ class Checkpoint:
     @property
     def also_sees(self) -> bool:
         """True where the checkpoint reads images too, of which the model here is the text part."""
-        return self.settings.get("model_type") != self.config.family
+        return self.config.sees
 
     def tokenizer(self) -> Tokenizer:
         """The tokenizer beside the weights, or in the GGUF file.

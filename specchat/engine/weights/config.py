@@ -36,6 +36,7 @@ class ModelConfig:
         context: default limit of a sequence, in tokens.
         eos: tokens that end a reply.
         stretched: limit that position scaling allows on request, in tokens; 0: no more than `context`.
+        sees: the model is the text part of one that reads images too.
     """
 
     family: str
@@ -43,6 +44,7 @@ class ModelConfig:
     context: int
     eos: frozenset[int]
     stretched: int = 0
+    sees: bool = False
 
     @property
     def longest(self) -> int:
@@ -111,7 +113,7 @@ def parsed_settings(path: Path, raw: dict[str, Any]) -> ModelConfig:
     whole = with_text(raw)
     of_text = families.also_seeing().get(kind) if isinstance(kind, str) else None
     # Older files of some families that read images have the settings of text among those of the whole.
-    if of_text is not None and (whole is not raw or "hidden_size" in raw):
+    if sees := of_text is not None and (whole is not raw or "hidden_size" in raw):
         own = raw["text_config"].get("model_type") if whole is not raw else None
         raw, family = whole, known[own if isinstance(own, str) and own in known else of_text]
     if family is None:
@@ -120,7 +122,7 @@ def parsed_settings(path: Path, raw: dict[str, Any]) -> ModelConfig:
         names = ", ".join(known)
         raise ForeignModel(path, f"model_type {shown(kind)} is not one that specchat's decoder runs ({names})")
     try:
-        return _parse(raw, family, str(path))
+        return replace(_parse(raw, family, str(path)), sees=sees)
     except KeyError as error:
         raise ModelError(f"{path}: key {error} is missing.") from None
     except Unsupported as lacking:
