@@ -58,8 +58,8 @@ def test_names_are_cleaned(tmp_path: Path) -> None:
     ("data", "words"),
     [
         (b"caf\xe9", " is not UTF-8 text (byte 3)"),
-        (b"a\0b", ": binary files cannot be attached, only text."),
-        ("é".encode("utf-16-le"), ": binary files cannot be attached, only text."),
+        (b"a\0b", ": binary files cannot be attached, only texts, PDF and pictures."),
+        ("é".encode("utf-16-le"), ": binary files cannot be attached, only texts, PDF and pictures."),
     ],
 )
 def test_what_is_no_text_is_refused(tmp_path: Path, data: bytes, words: str) -> None:

@@ -1,4 +1,4 @@
-"""Text and PDF files that go along with a message."""
+"""Files that go along with a message: texts, PDF and pictures."""
 
 import mimetypes
 import os
@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from specchat.attachments import pdf
+from specchat.attachments.pictures import AttachedPicture, attached, is_picture
 from specchat.clean import clean, one_line
 from specchat.engine.errors import EngineError
+from specchat.engine.pictures.decode import MOST_BYTES
 
 MAX_BYTES = 2_000_000
 
@@ -24,17 +26,18 @@ class AttachmentError(EngineError):
 
 @dataclass(frozen=True)
 class Attachment:
-    """A file's text under the name it was given by."""
+    """A file's text, or its picture, under the name it was given by."""
 
     name: str
-    text: str
+    text: str = ""
+    picture: AttachedPicture | None = None
 
 
 def read_attachment(path: Path) -> Attachment:
-    """The text of a file, a byte order mark taken off and line ends made "\\n"; of a PDF that of its pages.
+    """A picture, or the text of a file: a byte order mark taken off, line ends made "\\n"; of a PDF that of its pages.
 
     Raises:
-        AttachmentError: it cannot be read, is no regular file, is over MAX_BYTES, or is neither UTF-8 text nor a PDF.
+        AttachmentError: it cannot be read, is no regular file, too large, or neither UTF-8 text, a PDF nor a picture.
     """
     name = one_line(str(path))
     try:
@@ -46,16 +49,21 @@ def read_attachment(path: Path) -> Attachment:
             raise AttachmentError(f"{name} is not a regular file. Save what it holds to a file first.")
         with open(place, "rb") as file:
             data = file.read(MAX_BYTES + 1)
+            if is_picture(data):
+                data += file.read(MOST_BYTES + 1 - len(data))
     except (OSError, ValueError) as error:
         reason = (isinstance(error, OSError) and error.strerror) or "no such name"
         raise AttachmentError(f"{name} cannot be read ({reason}). Check the path.") from None
     if data.startswith(pdf.MAGIC):
         return Attachment(name, _of_pdf(name, Path(place)))
+    if is_picture(data):
+        return _picture(name, data)
     if len(data) > MAX_BYTES:
         raise AttachmentError(f"{name} is over {MAX_BYTES // 1_000_000} MB. Attach the part of it that matters.")
     if b"\0" in data:
         image = (mimetypes.guess_type(name)[0] or "").startswith("image/")
-        raise AttachmentError(f"{name}: {'images' if image else 'binary files'} cannot be attached, only text.")
+        words = "images of this kind" if image else "binary files"
+        raise AttachmentError(f"{name}: {words} cannot be attached, only texts, PDF and pictures.")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -63,6 +71,13 @@ def read_attachment(path: Path) -> Attachment:
             f"{name} is not UTF-8 text (byte {error.start}). Convert it first, for example with iconv."
         ) from None
     return Attachment(name, with_newlines(text))
+
+
+def _picture(name: str, data: bytes) -> Attachment:
+    try:
+        return Attachment(name, picture=attached(data))
+    except EngineError as error:
+        raise AttachmentError(f"{name}: {error.message}") from None
 
 
 def _of_pdf(name: str, path: Path) -> str:
@@ -84,8 +99,9 @@ def with_newlines(text: str) -> str:
 
 
 def with_attachments(text: str, attachments: Sequence[Attachment]) -> str:
-    """`text`, then each file under its name, in a fence that nothing inside it can close."""
-    return "\n\n".join([*([text] if text else []), *map(_fenced, attachments)])
+    """`text`, then each text under its name, in a fence that nothing inside it can close."""
+    texts = (_fenced(attachment) for attachment in attachments if attachment.picture is None)
+    return "\n\n".join([*([text] if text else []), *texts])
 
 
 def _fenced(attachment: Attachment) -> str:

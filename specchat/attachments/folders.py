@@ -36,6 +36,8 @@ def read_folder(path: Path) -> list[Attachment]:
             attached = read_attachment(path / file)
         except AttachmentError:
             continue
+        if attached.picture is not None:
+            continue
         found.append(attached)
         size += len(attached.text.encode())
         if len(found) > MOST_FILES or size > MOST_BYTES:

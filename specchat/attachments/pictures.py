@@ -1,30 +1,59 @@
 """Pictures that go along with a message."""
 
-import os
-import stat
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from io import BytesIO
 
-from specchat.attachments.files import AttachmentError
-from specchat.clean import one_line
-from specchat.engine.pictures.decode import MOST_BYTES
+from specchat.engine.pictures.decode import opened, upright
 from specchat.engine.protocol.options import Picture
 
+MAGICS = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"BM"
+SMALL = 160
+ORIENTATION, LYING = 0x0112, 5
+"""EXIF's tag for how a camera was held, and the first value of one held upright, whose pictures lie on a side."""
 
-def read_picture(path: Path) -> Picture:
-    """The bytes of a picture's file; the engine decodes them.
+
+@dataclass(frozen=True)
+class AttachedPicture:
+    """A picture by the digest of its file's bytes, which `load` gives; None where they are lost.
+
+    Attributes:
+        format: of the file, such as "PNG".
+        width, height: in pixels.
+        small: a JPEG of at most SMALL pixels a side, to be shown.
+    """
+
+    digest: str
+    format: str
+    width: int
+    height: int
+    small: bytes = field(repr=False)
+    load: Callable[[], bytes | None] = field(compare=False, repr=False)
+
+    @property
+    def picture(self) -> Picture | None:
+        """As the engine gets it."""
+        data = self.load()
+        return None if data is None else Picture(data)
+
+
+def is_picture(head: bytes) -> bool:
+    """True for the beginning of a picture's file, of a format that is read."""
+    webp = head[:4] == b"RIFF" and head[8:12] == b"WEBP"
+    return webp or (head.startswith(MAGICS) and (head[:2] != b"BM" or b"\0" in head))
+
+
+def attached(data: bytes) -> AttachedPicture:
+    """The picture that a file holds.
 
     Raises:
-        AttachmentError: it cannot be read, is no regular file, or is over MOST_BYTES.
+        EngineError: "request": it is too large, broken, or of another format.
     """
-    name, expanded = one_line(str(path)), os.path.expanduser(path)
-    try:
-        if not stat.S_ISREG(os.stat(expanded).st_mode):  # before opening, which would wait at a pipe
-            raise AttachmentError(f"{name} is no regular file. Give the file of a picture.")
-        with open(expanded, "rb") as file:
-            data = file.read(MOST_BYTES + 1)
-    except (OSError, ValueError) as error:
-        reason = (isinstance(error, OSError) and error.strerror) or "no such name"
-        raise AttachmentError(f"{name} cannot be read ({reason}). Check the path.") from None
-    if len(data) > MOST_BYTES:
-        raise AttachmentError(f"{name} has over {MOST_BYTES >> 20} MiB. Give a smaller copy of it.")
-    return Picture(data)
+    with opened(data) as image:
+        lies = image.getexif().get(ORIENTATION, 1) >= LYING
+        format, (width, height) = str(image.format), image.size[::-1] if lies else image.size
+        image.draft("RGB", (2 * SMALL, 2 * SMALL))
+        small, written = upright(image), BytesIO()
+        small.thumbnail((SMALL, SMALL))
+        small.save(written, "JPEG", quality=85)
+    return AttachedPicture(Picture(data).digest, format, width, height, written.getvalue(), lambda: data)

@@ -3,11 +3,13 @@
 The page has no script and refers to nothing outside; its policy forbids both. All messages are escaped.
 """
 
+from base64 import b64encode
 from collections.abc import Iterator
 from datetime import datetime
 from html import escape
 from itertools import groupby
 
+from specchat.attachments.pictures import AttachedPicture
 from specchat.chat.markdown import figures
 from specchat.chat.sources import LEGEND, REJECTED, rejected_text, source_of
 from specchat.chat.tool_results import ToolResult, argument_lines, outcome, short_arguments
@@ -38,6 +40,7 @@ h2 { font-weight: 600; margin: 0 0 .2rem; }
 .call { margin: .4rem 0; color: var(--quiet); font-size: .92rem; }
 .call .text { margin: .3rem 0 .3rem 1rem; }
 .result { color: var(--text); border-left: 2px solid var(--quiet); padding-left: .6rem; }
+img { display: block; max-width: 100%; margin-top: .6rem; }
 .mark { color: var(--quiet); font-style: italic; }
 """
 
@@ -48,7 +51,8 @@ def as_html(chat: Conversation) -> Iterator[str]:
     names = dict.fromkeys(one_line(turn.reply.name) for turn in chat.turns if turn.reply and turn.reply.name)
     yield (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
+        '<meta http-equiv="Content-Security-Policy" '
+        "content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\">\n"
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{title}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n"
         f'<p class="note">{_text(", ".join([f"{date:%Y-%m-%d %H:%M}", *names]))}</p>\n'
@@ -60,13 +64,23 @@ def as_html(chat: Conversation) -> Iterator[str]:
         yield f'<div class="system"><h2>System prompt</h2><div class="text">{_text(chat.system)}</div></div>\n'
     for turn in chat.turns:
         if not turn.results:
-            yield f'<div class="you"><h2>You</h2><div class="text">{_text(turn.content)}</div></div>\n'
+            yield f'<div class="you"><h2>You</h2><div class="text">{_text(turn.content)}</div>'
+            yield from (_picture(one.name, one.picture) for one in turn.attachments if one.picture is not None)
+            yield "</div>\n"
         if turn.reply is not None:
             yield f'<div class="reply"><h2>{_text(one_line(turn.reply.name) or "Assistant")}</h2><div class="text">'
             yield from _tokens(turn.reply) if turn.reply.steps else [_text(turn.reply.text)]
             yield f'</div><p class="figures">{_text(figures(turn.reply))}</p></div>\n'
             yield from (_call(call, turn.reply.results.get(call.id)) for call in turn.reply.tool_calls)
     yield "</body>\n</html>\n"
+
+
+def _picture(name: str, attached: AttachedPicture) -> str:
+    """A picture within the page."""
+    if (data := attached.load()) is None:
+        return f'<p class="note">{_text(one_line(name))}</p>'
+    kind = f"image/{escape(attached.format.lower())}"
+    return f'<img alt="{_text(one_line(name))}" src="data:{kind};base64,{b64encode(data).decode()}">'
 
 
 def _call(call: ToolCall, result: ToolResult | None) -> str:

@@ -60,7 +60,7 @@ def import_file(store: Store, path: Path, format: Format | None = None) -> Impor
                     raise StoreError(store.problem)
                 continue
             traces = {key: pack(columns) for key, columns in chat.traces.items()}
-            key, done = store.insert(chat.row, chat.messages, traces)
+            key, done = store.insert(chat.row, chat.messages, traces, chat.pictures)
             if not store.saved(done) or store.row(key) is None:
                 why = store.problem or "The chats' database does not take it."
                 raise StoreError(f"{name} was imported up to chat {len(imported.keys)} of {len(chats)}. {why}")

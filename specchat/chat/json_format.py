@@ -2,6 +2,7 @@
 
 import json
 import re
+from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import Annotated, Any, Literal, TypeVar
@@ -14,10 +15,11 @@ from specchat.chat.sql import LATEST
 from specchat.chat.tags import tags_in
 from specchat.chat.trace import record_of
 from specchat.clean import one_line
+from specchat.engine.protocol.options import Picture
 
 FORMAT = "specchat"
 VERSION = 2
-"""Version 1 has no tags."""
+"""Version 1 has neither tags nor pictures."""
 _DEEPEST = 100
 """Levels of data whose form is not known here; more of them could not be written again."""
 
@@ -55,6 +57,7 @@ class _Chat(_Strict):
     view: dict[str, Any]
     messages: list[_Message]
     traces: dict[Key, dict[str, Any]]
+    pictures: dict[Key, Text] = {}
 
 
 class _ChatFile(_Strict):
@@ -81,6 +84,9 @@ def _chat_json(chat: WholeChat) -> Iterator[str]:
     yield '],\n "traces": {'
     for number, (key, columns) in enumerate(chat.traces.items()):
         yield (",\n  " if number else "\n  ") + f"{_dumps(key)}: {_dumps(columns)}"
+    yield '},\n "pictures": {'
+    for number, (digest, data) in enumerate(chat.pictures.items()):
+        yield (",\n  " if number else "\n  ") + f'{_dumps(digest)}: "{b64encode(data).decode()}"'
     yield "}}"
 
 
@@ -150,8 +156,19 @@ def _whole(chat: _Chat, place: str) -> WholeChat:
             raise ChatFileError(f"{place}.traces.{key}: {_reason(error)}.") from None
     if _too_deep(chat.view, _DEEPEST):
         raise ChatFileError(f"{place}.view: it is nested too deeply.")
-    row = ChatRow(**chat.model_dump(exclude={"messages", "traces", "tags"}), tags=tags_in(" ".join(chat.tags)))
-    return WholeChat(row, tuple(messages), chat.traces)
+    pictures = {digest: _picture(digest, text, place) for digest, text in chat.pictures.items()}
+    rest = chat.model_dump(exclude={"messages", "traces", "pictures", "tags"})
+    return WholeChat(ChatRow(**rest, tags=tags_in(" ".join(chat.tags))), tuple(messages), chat.traces, pictures)
+
+
+def _picture(digest: str, text: str, place: str) -> bytes:
+    try:
+        data = b64decode(text, validate=True)
+    except ValueError:
+        data = b""
+    if Picture(data).digest != digest:
+        raise ChatFileError(f"{place}.pictures.{digest}: it is no base64 of the picture with this digest.")
+    return data
 
 
 def _reason(error: ValueError) -> str:

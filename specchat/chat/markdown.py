@@ -23,7 +23,7 @@ from specchat.chat.rows import Answered, ChatRow, MessageRow, WholeChat
 from specchat.chat.titles import is_greeting, make_title
 from specchat.chat.tool_results import ToolResult, argument_lines, outcome
 from specchat.chat.tree import Conversation
-from specchat.chat.turn import Reply
+from specchat.chat.turn import Reply, Turn
 from specchat.clean import clean, one_line
 from specchat.engine.protocol.options import ToolCall
 
@@ -67,13 +67,20 @@ def _parts(chat: Conversation) -> Iterator[str]:
         yield _block("system", "System prompt", chat.system)
     for turn in chat.turns:
         if not turn.results:
-            yield _block("user", "You", turn.content, turn.created)
+            yield _block("user", "You", "\n\n".join(filter(None, [turn.content, *_pictures(turn)])), turn.created)
         if turn.reply is not None:
             yield _block("assistant", one_line(turn.reply.name) or "Assistant", marked(turn.reply), turn.reply.created)
             if words := figures(turn.reply):
                 yield f"{_mark('figures')}*{words}*\n\n"
             yield from (_call(call, turn.reply.results.get(call.id)) for call in turn.reply.tool_calls)
     yield _mark("end")
+
+
+def _pictures(turn: Turn) -> Iterator[str]:
+    """A line for each picture, which a text cannot hold."""
+    for name, picture in ((one.name, one.picture) for one in turn.attachments):
+        if picture is not None:
+            yield f"Picture {one_line(name)} ({picture.width} × {picture.height})"
 
 
 def _mark(kind: Kind, created: float | None = None) -> str:

@@ -2,13 +2,15 @@
 
 import json
 import secrets
+from base64 import b64decode, b64encode
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, Literal, TypeVar, cast
 
 from specchat.attachments.files import Attachment
+from specchat.attachments.pictures import AttachedPicture
 from specchat.chat.fork import new_key
 from specchat.chat.record import Mark, Record
 from specchat.chat.tool_results import ToolResult
@@ -33,6 +35,8 @@ INTERRUPTED = "interrupted: specchat ended while this was being written"
 RowState = Literal["sent", "writing", "finished", "failed"]
 Recorded = Callable[[str, int], Record | None]
 """Gives what was recorded of the reply with a key, whose first step began after so many characters of its text."""
+PictureFile = Callable[[str], bytes | None]
+"""Gives the file of the picture with a digest."""
 
 
 @dataclass(frozen=True)
@@ -78,18 +82,54 @@ class MessageRow:
 
 @dataclass(frozen=True)
 class WholeChat:
-    """A chat with all that belongs to it: messages, parents before children, and records by the keys of replies."""
+    """A chat with all that belongs to it.
+
+    Messages are parents before children, records by the keys of replies, pictures by their digests.
+    """
 
     row: ChatRow
     messages: tuple[MessageRow, ...] = ()
     traces: Mapping[str, Columns] = field(default_factory=dict)
+    pictures: Mapping[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SentFile:
+    """An attachment; a picture has no text, but a digest."""
+
+    name: str
+    text: str = ""
+    picture: str = ""
+    format: str = ""
+    width: int = 0
+    height: int = 0
+    small: str = ""
+    """Base64 of what the transcript shows of it."""
+
+    @classmethod
+    def of(cls, attachment: Attachment) -> "SentFile":
+        if (picture := attachment.picture) is None:
+            return cls(attachment.name, attachment.text)
+        small = b64encode(picture.small).decode()
+        return cls(attachment.name, "", picture.digest, picture.format, picture.width, picture.height, small)
+
+    def attachment(self, load: PictureFile) -> Attachment:
+        if not self.picture:
+            return Attachment(self.name, self.text)
+        try:
+            small = b64decode(self.small)
+        except ValueError:
+            small = b""
+        format, file = one_line(self.format, 10), partial(load, self.picture)
+        picture = AttachedPicture(self.picture, format, self.width, self.height, small, file)
+        return Attachment(self.name, picture=picture)
 
 
 @dataclass(frozen=True)
 class Sent:
     """A prompt's properties beside its text."""
 
-    attachments: tuple[Attachment, ...] = ()
+    attachments: tuple[SentFile, ...] = ()
     results: tuple[ToolResult, ...] = ()
 
 
@@ -134,7 +174,7 @@ def with_leaf(view: Mapping[str, Any], chat: Conversation) -> dict[str, Any]:
 
 def turn_row(turn: Turn) -> MessageRow:
     parent = turn.parent.key if turn.parent else None
-    sent = Sent(turn.attachments, turn.results)
+    sent = Sent(tuple(map(SentFile.of, turn.attachments)), turn.results)
     meta = "{}" if sent == Sent() else json.dumps(asdict(sent))
     return MessageRow(turn.key, parent, "user", turn.prompt, turn.created, "sent", meta)
 
@@ -172,10 +212,10 @@ def message_rows(chat: Conversation) -> list[MessageRow]:
     return [row for turn in chat.every_turn() for row in (turn_row(turn), *map(reply_row, turn.replies))]
 
 
-def conversation(row: ChatRow, messages: Iterable[MessageRow], record: Recorded) -> Conversation:
+def conversation(row: ChatRow, messages: Iterable[MessageRow], record: Recorded, picture: PictureFile) -> Conversation:
     """The chat that the rows hold. Rows whose parent is missing are left out.
 
-    `record` loads a reply's record by its key, on first use.
+    `record` loads a reply's record by its key, and `picture` a picture's file, on first use.
     """
     chat = Conversation(row.system, row.key, row.name, row.title, row.created)
     children: dict[str | None, list[MessageRow]] = {}
@@ -189,7 +229,7 @@ def conversation(row: ChatRow, messages: Iterable[MessageRow], record: Recorded)
             added = _reply(message, record)
             chat.answer(parent, added)
         else:
-            added = chat.add(_turn(message, parent))
+            added = chat.add(_turn(message, parent, picture))
         waiting += [(child, added) for child in children.get(message.key, ())]
     leaf = row.view.get("leaf")
     if isinstance(leaf, str) and (shown := chat.find(leaf)) is not None:
@@ -197,7 +237,7 @@ def conversation(row: ChatRow, messages: Iterable[MessageRow], record: Recorded)
     return chat
 
 
-def merge(chat: Conversation, messages: Iterable[MessageRow], record: Recorded) -> bool:
+def merge(chat: Conversation, messages: Iterable[MessageRow], record: Recorded, picture: PictureFile) -> bool:
     """Add what another program wrote in a chat: prompts, and replies that have ended.
 
     What is shown stays, with what follows below it. Gives whether there was anything.
@@ -215,15 +255,16 @@ def merge(chat: Conversation, messages: Iterable[MessageRow], record: Recorded) 
             known[row.key] = reply = _reply(row, record)
             chat.answer(parent, reply)
         elif row.role == "user" and not isinstance(parent, Turn):
-            known[row.key] = chat.add(_turn(row, parent))
+            known[row.key] = chat.add(_turn(row, parent, picture))
     if end is not None and not any(end in (turn, turn.reply) for turn in chat.turns):
         chat.show(end)
     return len(known) > before
 
 
-def _turn(row: MessageRow, parent: Reply | None) -> Turn:
+def _turn(row: MessageRow, parent: Reply | None, picture: PictureFile) -> Turn:
     sent = _read(Sent, row.meta)
-    return Turn(row.text, sent.attachments, parent, sent.results, key=row.key, created=row.created)
+    files = tuple(file.attachment(picture) for file in sent.attachments)
+    return Turn(row.text, files, parent, sent.results, key=row.key, created=row.created)
 
 
 def _reply(row: MessageRow, record: Recorded) -> Reply:

@@ -77,7 +77,10 @@ MIGRATIONS = (
         INSERT INTO message_words (rowid, text) VALUES (new.id, new.text);
     END;
     """,
-    "ALTER TABLE chat ADD COLUMN tags TEXT NOT NULL DEFAULT ''",
+    """
+    ALTER TABLE chat ADD COLUMN tags TEXT NOT NULL DEFAULT '';
+    CREATE TABLE picture (digest TEXT PRIMARY KEY, data BLOB NOT NULL);
+    """,
 )
 """Script number n brings a database of schema n to n + 1. Words of a reply are indexed once it has ended."""
 

@@ -55,6 +55,12 @@ _REPLIES = f"""
 _REPLIES_OF = f"""
     SELECT ifnull({as_text("text")}, '') FROM message WHERE chat = ? AND role = 'assistant' ORDER BY id DESC
 """
+_PICTURES = """
+    SELECT json_extract(file.value, '$.picture') FROM message,
+        json_each(CASE WHEN json_valid(meta) THEN meta ELSE '{}' END, '$.attachments') AS file
+    WHERE instr(meta, '"picture"') > 0
+"""
+"""Digests of the pictures of messages."""
 ABANDONED_S = 10.0
 """A reply that says it is being written, and was not for this long, was interrupted."""
 
@@ -80,6 +86,15 @@ def put_chat(db: sqlite3.Connection, row: ChatRow) -> None:
     )
 
 
+def put_head(db: sqlite3.Connection, row: ChatRow, *, whole: bool) -> None:
+    """The date of a chat where it is later, and the `whole` of title, pin and tags."""
+    db.execute("UPDATE chat SET updated = max(updated, ?) WHERE key = ?", (row.updated, row.key))
+    if whole:
+        db.execute("UPDATE chat SET name = ?, title = ? WHERE key = ?", (row.name, row.title, row.key))
+        pin(db, row.key, row.pinned)
+        tag(db, row.key, row.tags)
+
+
 def put_view(db: sqlite3.Connection, key: str, system: str, view: Mapping[str, Any]) -> None:
     db.execute("UPDATE chat SET system = ?, view = ? WHERE key = ?", (system, json.dumps(view), key))
 
@@ -100,6 +115,23 @@ def whole(text: str) -> str:
 
 def put_trace(db: sqlite3.Connection, key: str, blob: bytes) -> None:
     db.execute("INSERT OR REPLACE INTO trace (message, steps) VALUES (?, ?)", (key, blob))
+
+
+def put_picture(db: sqlite3.Connection, digest: str, data: bytes) -> None:
+    db.execute("INSERT OR IGNORE INTO picture (digest, data) VALUES (?, ?)", (digest, data))
+
+
+def picture(db: sqlite3.Connection, digest: str) -> bytes | None:
+    found = db.execute("SELECT CAST(data AS BLOB) FROM picture WHERE digest = ?", (digest,)).fetchone()
+    return found[0] if found else None
+
+
+def pictures(db: sqlite3.Connection, key: str) -> dict[str, bytes]:
+    """The pictures of a chat by their digests."""
+    rows = db.execute(
+        f"SELECT digest, CAST(data AS BLOB) FROM picture WHERE digest IN ({_PICTURES} AND message.chat = ?)", (key,)
+    )
+    return dict(rows.fetchall())
 
 
 def drop_message(db: sqlite3.Connection, key: str) -> None:
@@ -127,8 +159,10 @@ def delete(db: sqlite3.Connection, key: str, at: float | None) -> None:
 
 
 def tidy(db: sqlite3.Connection, deleted_before: float) -> None:
-    """Remove chats deleted long ago, and close replies that a killed process left open."""
+    """Remove chats deleted long ago, pictures of none, and close replies that a killed process left open."""
     db.execute("DELETE FROM chat WHERE deleted < ?", (deleted_before,))
+    if db.execute("SELECT 1 FROM picture LIMIT 1").fetchone():
+        db.execute(f"DELETE FROM picture WHERE digest NOT IN (SELECT ifnull(digest, '') FROM ({_PICTURES}))")
     db.execute(
         "UPDATE message SET state = 'failed', "
         "meta = json_set(CASE WHEN json_valid(meta) THEN meta ELSE '{}' END, '$.error', ?) "

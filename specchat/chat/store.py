@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import Any
 
 from specchat.chat import rows, sql
 from specchat.chat.rows import ChatRow, MessageRow
@@ -16,9 +17,6 @@ from specchat.chat.trace import columns, pack
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply, Turn
 from specchat.chat.writer import Writer
-
-if TYPE_CHECKING:
-    pass
 
 FORGET_AFTER_S = 24 * 3600.0
 """Time for which deleted chats can be restored; after it they are removed from the file."""
@@ -102,11 +100,16 @@ class Store(StoredChats):
         A chat that another copy deleted meanwhile comes back with it, also where it was removed since.
         """
         chat_row = rows.chat_row(chat, time.time(), view)
-        messages = [rows.turn_row(turn)] if turn.parent is None or self._has(chat.key) else rows.message_rows(chat)
+        new = [turn] if turn.parent is None or self._has(chat.key) else list(chat.every_turn())
+        messages = [rows.turn_row(turn)] if new == [turn] else rows.message_rows(chat)
+        pictures = [one.picture for each in new for one in each.attachments if one.picture is not None]
+        loaded = [(picture.digest, data) for picture in pictures if (data := picture.load()) is not None]
 
         def change(db: sqlite3.Connection) -> None:
             sql.put_chat(db, chat_row)
             sql.delete(db, chat_row.key, None)
+            for picture in loaded:
+                sql.put_picture(db, *picture)
             for message in messages:
                 sql.put_message(db, chat_row.key, message)
 
@@ -159,13 +162,19 @@ class Store(StoredChats):
         """Remove all scratch chats except `but`."""
         return self._writer.put(lambda db: sql.drop_scratch(db, but))
 
-    def insert(self, chat: ChatRow, messages: Iterable[MessageRow], traces: Mapping[str, bytes]) -> tuple[str, Event]:
+    def insert(
+        self,
+        chat: ChatRow,
+        messages: Iterable[MessageRow],
+        traces: Mapping[str, bytes],
+        pictures: Mapping[str, bytes] = MappingProxyType({}),
+    ) -> tuple[str, Event]:
         """A whole chat from elsewhere. Where its keys are taken it gets new ones; gives its key.
 
         Nobody allowed anything to tools in it yet.
         """
         listed = list(messages)
-        chat = replace(chat, view={name: value for name, value in chat.view.items() if name != "tools"})
+        chat = _without_tools(chat)
         if sql.has_chat(self._reader, chat.key) or self._known(message.key for message in listed):
             chat, listed, traces = rows.renamed(chat, listed, traces)
 
@@ -175,8 +184,29 @@ class Store(StoredChats):
                 sql.put_message(db, chat.key, message)
             for key, blob in traces.items():
                 sql.put_trace(db, key, blob)
+            for picture in pictures.items():
+                sql.put_picture(db, *picture)
 
         return chat.key, self._writer.put(change)
+
+    def take(self, chat: ChatRow, messages: Iterable[MessageRow], traces: Mapping[str, bytes], *, head: bool) -> Event:
+        """Messages of a chat elsewhere that are not here; with its title, pin and tags if `head`."""
+        listed = list(messages)
+        chat = _without_tools(chat)
+
+        def change(db: sqlite3.Connection) -> None:
+            if not sql.has_chat(db, chat.key):
+                sql.put_chat(db, chat)
+            sql.put_head(db, chat, whole=head)
+            writing = {row.key for row in sql.messages(db, chat.key) if row.state == "writing"}
+            for message in listed:
+                finished = message.key in writing and message.state != "writing"
+                if finished or not sql.has_message(db, message.key):
+                    sql.put_message(db, chat.key, message)
+                    if message.key in traces:
+                        sql.put_trace(db, message.key, traces[message.key])
+
+        return self._writer.put(change)
 
     def duplicate(self, key: str) -> tuple[str, Event]:
         """A copy of a saved chat; gives its key.
@@ -188,3 +218,8 @@ class Store(StoredChats):
         name = f"{row.title} (copy)"
         copy = replace(row, name=name, title=name, pinned=False, updated=time.time())
         return self.insert(copy, self.messages(key), self.traces(key))
+
+
+def _without_tools(chat: ChatRow) -> ChatRow:
+    """A chat from elsewhere, in which nobody allowed anything to tools here."""
+    return replace(chat, view={name: value for name, value in chat.view.items() if name != "tools"})

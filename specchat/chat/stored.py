@@ -42,7 +42,7 @@ class StoredChats:
         renamed, chat.name = row.name != chat.name, row.name
         if sql.ended(self._reader, chat.key) <= chat.keys():
             return renamed
-        return rows.merge(chat, self.messages(chat.key), self._record) or renamed
+        return rows.merge(chat, self.messages(chat.key), self._record, self._picture) or renamed
 
     def chats(self) -> list[ChatEntry]:
         """Pinned ones first, then the latest."""
@@ -85,7 +85,7 @@ class StoredChats:
             NoChat: there is none of that key.
         """
         row = self._row(key)
-        return rows.conversation(row, self.messages(key), self._record), row
+        return rows.conversation(row, self.messages(key), self._record, self._picture), row
 
     def whole(self, key: str) -> WholeChat:
         """A saved chat as its rows. What hangs on nothing, which no chat shows, and unreadable records are left out.
@@ -103,7 +103,7 @@ class StoredChats:
             with suppress(ValueError):
                 if reply in kept:
                     traces[reply] = unpack(blob)
-        return WholeChat(row, tuple(kept.values()), traces)
+        return WholeChat(row, tuple(kept.values()), traces, sql.pictures(self._reader, key))
 
     def replies(self, characters: int) -> list[tuple[str, tuple[str, ...]]]:
         """The texts of replies by chat, the newest first and no more than `characters` of them."""
@@ -138,6 +138,12 @@ class StoredChats:
 
     def _known(self, keys: Iterable[str]) -> bool:
         return any(sql.has_message(self._reader, key) for key in keys)
+
+    def _picture(self, digest: str) -> bytes | None:
+        try:
+            return sql.picture(self._reader, digest)
+        except sqlite3.Error:  # damaged; the reply that needs it says so
+            return None
 
     def _record(self, key: str, start: int) -> Record | None:
         blob = sql.trace(self._reader, key)

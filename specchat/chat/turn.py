@@ -10,13 +10,12 @@ from specchat.chat.fork import Fork, new_key
 from specchat.chat.record import Mark, Record
 from specchat.chat.tool_results import ToolResult
 from specchat.chat.transcript_text import TranscriptText
-from specchat.clean import clean
+from specchat.clean import clean, one_line
 from specchat.engine.protocol.events import Changed, Failed, Finished, FinishReason, PromptProgress, Started, Step
 from specchat.engine.protocol.options import (
     NO_BEGINNING,
     Beginning,
     Message,
-    Picture,
     Sampling,
     Speculation,
     ToolCall,
@@ -275,8 +274,6 @@ class Turn(TreeEntry):
     parent: Reply | None = None
     results: tuple[ToolResult, ...] = ()
     replies: Fork[Reply] = field(default_factory=Fork)
-    pictures: tuple[Picture, ...] = ()
-    """Sent with the prompt, and not saved."""
 
     @property
     def reply(self) -> Reply | None:
@@ -299,7 +296,14 @@ class Turn(TreeEntry):
     @property
     def messages(self) -> tuple[Message, ...]:
         """The turn as the model gets it."""
-        return tuple(each.message for each in self.results) or (Message("user", self.content, pictures=self.pictures),)
+        return tuple(each.message for each in self.results) or (self._asked,)
+
+    @property
+    def _asked(self) -> Message:
+        found = [(one.name, one.picture.picture) for one in self.attachments if one.picture is not None]
+        lost = [f"(The picture {one_line(name)} is lost.)" for name, picture in found if picture is None]
+        pictures = tuple(picture for _, picture in found if picture is not None)
+        return Message("user", "\n\n".join([self.content, *lost]), pictures=pictures)
 
     @property
     def answered(self) -> bool:

@@ -6,11 +6,12 @@ import sys
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING
 
 import click
 
-from specchat.cli.chat_store import closing, find_chat, store_or_memory
+from specchat.cli.chat_store import closing, find_chat, opened_store, store_or_memory
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.output import Problem, reports_errors
 from specchat.cli.wishes import Wishes
@@ -58,9 +59,26 @@ def _run(engine: "EnginePort", prepared: "Prepared", launch: "Launch", chat: str
     with closing(launch.store):
         if chat is not None:
             launch = _going_on(launch, prepared, find_chat(launch.store, chat).key)
+        folder = prepared.settings.sync_folder if launch.store.path is not None else None
+        if folder is not None:
+            Thread(target=_sync, args=(folder,), daemon=True).start()
         app = SpecchatApp(engine, prepared.catalog, launch)
         app.run()
-        return app.return_code
+    if folder is not None and (problem := _sync(folder)):
+        click.echo(problem, err=True)
+    return app.return_code
+
+
+def _sync(folder: str) -> str:
+    """Sync the chats with a folder, beside the app; gives what went wrong."""
+    from specchat.chat.sync import sync
+    from specchat.config.paths import user_paths
+
+    try:
+        with opened_store() as store:
+            return " ".join(sync(store, Path(folder).expanduser(), user_paths().synced).problems)
+    except Problem as error:
+        return error.message
 
 
 def _going_on(launch: "Launch", prepared: "Prepared", key: str) -> "Launch":

@@ -3,7 +3,6 @@
 import json
 import os
 import sys
-from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import asdict
 from pathlib import Path
@@ -12,9 +11,8 @@ from typing import Any
 
 import click
 
-from specchat.attachments.files import Attachment, read_attachment, with_newlines
+from specchat.attachments.files import Attachment, AttachmentError, read_attachment, with_newlines
 from specchat.attachments.folders import read_folder
-from specchat.attachments.pictures import read_picture
 from specchat.chat.store import Store
 from specchat.chat.turn import Reply
 from specchat.clean import clean, one_line
@@ -105,8 +103,8 @@ def ask(
     goes_on = continued or chat is not None
     if save is False and goes_on:
         raise click.UsageError("--no-save does not go with a chat that goes on. Leave one of them out.")
-    pictures = tuple(map(read_picture, images))
     question, attached = _question(text, files)
+    attached += tuple(map(_picture, images))
     grammar = None if schema is None else _schema(schema)
     wishes = Wishes.of(options)
     with ExitStack() as stack:
@@ -125,7 +123,7 @@ def ask(
         service = ChatService(engine, store, prepared.preferences, ServiceOptions(used=used))
         going_on.open(service)
         service.chat.scratch = not save and (service.chat.scratch or not goes_on)
-        _answer(service, pair, lambda: service.send(question, attached, grammar, pictures), grammar, as_json)
+        _answer(service, pair, question, attached, grammar, as_json)
 
 
 def _passing_store(stack: ExitStack, prepared: Prepared) -> Store:
@@ -140,18 +138,20 @@ def _passing_store(stack: ExitStack, prepared: Prepared) -> Store:
 def _answer(
     service: ChatService,
     pair: Pair,
-    send: Callable[[], str],
+    question: str,
+    attached: tuple[Attachment, ...],
     grammar: Grammar | None,
     as_json: bool,
 ) -> None:
-    """Load the pair, ask by `send`, and put out the answer."""
+    """Load the pair, and put out the answer."""
     out, progress = Output(), ProgressLine()
     with Interrupt() as interrupt:
         try:
             info = load(service, pair, progress.show, interrupt)
             progress.clear()
-            refusal = send()
-            for warning in filter(None, (info.notes.warning, service.warning, refusal)):
+            if refusal := service.send(question, attached, grammar):
+                raise Problem(f"{clean(refusal)}.", ExitCode.USAGE)
+            for warning in filter(None, (info.notes.warning, service.warning)):
                 click.echo(clean(warning), err=True)
             plain = grammar is not None or not out.is_terminal or os.environ.get("TERM") == "dumb"
             outlet = Outlet(_drop) if as_json else _outlet(out, plain)
@@ -200,6 +200,13 @@ def _outlet(out: Output, plain: bool) -> Outlet:
 
 def _drop(text: str) -> None:
     del text
+
+
+def _picture(path: Path) -> Attachment:
+    found = read_attachment(path)
+    if found.picture is None:
+        raise AttachmentError(f"{found.name} is no picture. Send it along by --file.")
+    return found
 
 
 def _attached(path: Path) -> list[Attachment]:

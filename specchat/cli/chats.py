@@ -12,7 +12,7 @@ from specchat.chat.tags import shown_tags
 from specchat.clean import one_line
 from specchat.cli.chat_store import find_chat, opened_store
 from specchat.cli.chats_changes import delete, rename, restore, tag
-from specchat.cli.chats_files import export, import_
+from specchat.cli.chats_files import export, import_, sync
 from specchat.cli.completion import complete_chats
 from specchat.cli.output import Output, reports_errors
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def chats() -> None:
-    """List, show, search, export, import, rename, tag and delete saved chats.
+    """List, show, search, export, import, sync, rename, tag and delete saved chats.
 
     CHAT is a key, a number of the list, how the title begins, or "last".
     """
@@ -117,5 +117,5 @@ def _finds(hits: "Sequence[Hit]") -> str:
     return "".join(line for found in lines.values() for line in found)
 
 
-for command in (export, import_, delete, restore, rename, tag):
+for command in (export, import_, delete, restore, rename, tag, sync):
     chats.add_command(command)

@@ -1,4 +1,4 @@
-"""`specchat chats export` and `import`."""
+"""`specchat chats export`, `import` and `sync`."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -80,3 +80,24 @@ def import_(files: tuple[Path, ...], format: str) -> None:
         for path in files:
             imported = import_file(store, path, None if format == "auto" else cast("Format", format))
             out.write(f"{path}: {imported.summary()}\n")
+
+
+@click.command()
+@click.argument("folder", required=False, type=click.Path(file_okay=False, path_type=Path))
+@reports_errors
+def sync(folder: Path | None) -> None:
+    """Sync all chats with FOLDER, which other machines have too; [default: sync_folder in config.toml].
+
+    Messages of both sides stay, as branches where they follow the same one. Nothing is deleted.
+    """
+    from specchat.chat.sync import sync as synced
+    from specchat.config.paths import user_paths
+    from specchat.config.settings import load_settings
+
+    paths = user_paths()
+    named = str(folder) if folder is not None else load_settings(paths.settings_file).sync_folder
+    if not named:
+        raise click.UsageError("Name the folder, or set sync_folder in config.toml.")
+    with opened_store() as store:
+        outcome = synced(store, Path(named).expanduser(), paths.synced)
+        Output().write(f"{outcome.summary()}\n")

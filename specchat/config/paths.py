@@ -100,6 +100,11 @@ class Paths:
         return self.data / "chats.db"
 
     @property
+    def synced(self) -> Path:
+        """The state of chats and files after the last sync with a folder."""
+        return self.data / "synced.json"
+
+    @property
     def prompt_history(self) -> Path:
         return self.state / "prompts.jsonl"
 

@@ -38,6 +38,8 @@ class UserSettings:
     """Minutes without a request after which the engine gives back a GPU's memory; 0: never."""
     notify: Notify | None = None
     """How the terminal tells of a reply that ends while one looks elsewhere."""
+    sync_folder: str | None = None
+    """A folder that other machines have too; chats are synced with its files."""
     keep_read: str | None = None
     """Main memory for what the engine has read, such as "2 GiB"."""
     keep_read_on_disk: str | None = None

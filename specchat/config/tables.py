@@ -44,6 +44,7 @@ class SettingsTable(Table):
     engine_minutes: Annotated[int, Field(ge=0, le=1440)] | None = None
     gpu_minutes: Annotated[int, Field(ge=0, le=1440)] | None = None
     notify: Notify | None = None
+    sync_folder: Annotated[str, Field(min_length=1)] | None = None
     keep_read: Size | None = None
     keep_read_on_disk: Size | None = None
     tools: bool | None = None

@@ -12,7 +12,7 @@ from specchat.chat.store import Store
 from specchat.chat.turn import Reply, Turn
 from specchat.config.catalog import Pair
 from specchat.engine.protocol.events import Failed, Finished
-from specchat.engine.protocol.options import NOTHING_WRITTEN, Beginning, Grammar, Picture, Written
+from specchat.engine.protocol.options import NOTHING_WRITTEN, Beginning, Grammar, Written
 from specchat.engine.protocol.port import EnginePort
 from specchat.engine.protocol.requests import Count, Generate
 from specchat.engine.protocol.stats import Stats
@@ -97,23 +97,23 @@ class ChatService(ServiceState):
             )
         return ""
 
-    def send(
-        self,
-        text: str,
-        attachments: tuple[Attachment, ...] = (),
-        grammar: Grammar | None = None,
-        pictures: tuple[Picture, ...] = (),
-    ) -> str:
+    def send(self, text: str, attachments: tuple[Attachment, ...] = (), grammar: Grammar | None = None) -> str:
         """Request a reply to `text`, in the place of the prompt that is edited if one is; returns a refusal.
 
         A `grammar` holds the reply's answer.
         """
-        if refusal := self.refusal(with_attachments(text, attachments)):
+        if refusal := self.refusal(with_attachments(text, attachments)) or self._unseen(attachments):
             return refusal
         turn, self.warning = self.chat.ask(text, attachments)
-        turn.pictures = pictures
         self._answer(turn, grammar=grammar)
         return ""
+
+    def _unseen(self, attachments: tuple[Attachment, ...]) -> str:
+        """The reason why the pair cannot be sent these pictures; empty where it can."""
+        info = self.loaded.info
+        if info is None or info.sees or not any(one.picture for one in attachments):
+            return ""
+        return f"{info.name} reads no pictures: take them out, or choose another model; your text is kept"
 
     def regenerate(self, turn: Turn | None = None) -> str:
         """Request another reply to `turn`, or to the last prompt, with a new seed; returns a refusal."""

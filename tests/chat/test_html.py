@@ -86,7 +86,7 @@ def check(page: Page) -> None:
     assert "url(" not in page.of("style")
     assert "@import" not in page.of("style")
     policies = [one["content"] for tag, one in page.tags if tag == "meta" and "http-equiv" in one]
-    assert policies == ["default-src 'none'; style-src 'unsafe-inline'"]
+    assert policies == ["default-src 'none'; img-src data:; style-src 'unsafe-inline'"]
 
 
 def test_what_anyone_wrote_is_text() -> None:

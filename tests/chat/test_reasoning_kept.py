@@ -26,7 +26,7 @@ ASKED = MessageRow("a", None, "user", "Hi", 1.0, "sent")
 def opened(text: str, meta: str) -> Reply:
     """A saved reply to a prompt."""
     answer = MessageRow("b", "a", "assistant", text, 2.0, "finished", meta)
-    reply = conversation(ROW, [ASKED, answer], lambda *_: None).turns[0].reply
+    reply = conversation(ROW, [ASKED, answer], lambda *_: None, lambda _: None).turns[0].reply
     assert reply is not None
     return reply
 
@@ -145,7 +145,7 @@ def test_a_json_export_keeps_it(store: Store) -> None:
     save(store, chat)
     text = "".join(as_json([store.whole(chat.key)]))
     (whole,) = from_json(json.loads(text), "file")
-    again = conversation(whole.row, whole.messages, lambda *_: None).turns[0].reply
+    again = conversation(whole.row, whole.messages, lambda *_: None, lambda _: None).turns[0].reply
     assert again is not None
     assert again.written == reply.written
     assert len(message_rows(chat)) == len(whole.messages)

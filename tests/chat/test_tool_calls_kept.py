@@ -83,7 +83,9 @@ def test_they_come_back_from_the_store_and_from_an_export(store: Store) -> None:
     assert [step.call_pieces[:1] for step in first.steps][-2:] == [step.call_pieces for step in steps(CALLED)][-2:]
     whole = store.whole(chat.key)
     (again,) = from_json(json.loads("".join(as_json([whole]))), "exported")
-    assert conversation(again.row, again.messages, lambda *_: None).messages(prompt="And now?") == MESSAGES
+    assert (
+        conversation(again.row, again.messages, lambda *_: None, lambda _: None).messages(prompt="And now?") == MESSAGES
+    )
 
 
 def test_another_reply_to_results_is_a_branch() -> None:

@@ -7,7 +7,6 @@ from typing import get_args
 
 import pytest
 
-from specchat.attachments import pictures
 from specchat.cli.exit_codes import BY_KIND, ExitCode
 from specchat.config.catalog import folder_source, local_pair
 from specchat.engine.errors import ErrorKind
@@ -17,6 +16,7 @@ from specchat.engine.protocol.pair import PairServer
 from specchat.engine.protocol.requests import Generate, Load
 from tests import fake
 from tests.cli.conftest import REPLIES, Run, configure
+from tests.drawn import drawn
 from tests.fake import FakeEngine
 from tests.parts import changed
 
@@ -51,20 +51,25 @@ def test_a_byte_order_mark_is_not_asked(run: Run, engines: list[FakeEngine]) -> 
     assert asked(engines).messages[-1].content == "one"
 
 
-def test_pictures_go_along(run: Run, engines: list[FakeEngine], tmp_path: Path) -> None:
-    (tmp_path / "a.png").write_bytes(b"one")
-    (tmp_path / "b.png").write_bytes(b"two")
-    images = [word for name in ("a.png", "b.png") for word in ("--image", str(tmp_path / name))]
-    assert run("ask", *images, "What?").exit_code == 0
-    assert asked(engines).messages == (Message("user", "What?", pictures=(Picture(b"one"), Picture(b"two"))),)
+def test_pictures_go_along(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = [drawn("PNG"), drawn("JPEG")]
+    for number, each in enumerate(data):
+        (tmp_path / f"{number}").write_bytes(each)
+    images = [word for number in range(2) for word in ("--image", str(tmp_path / f"{number}"))]
+    for sees, code in ((False, ExitCode.USAGE), (True, 0)):
+        engine = FakeEngine(REPLIES, info=replace(fake.INFO, sees=sees))
+        monkeypatch.setattr("specchat.resident.shared.open_engine", lambda *_, made=engine: made)
+        result = run("ask", *images, "What?")
+        assert (result.exit_code, "reads no pictures" in result.stderr) == (code, not sees)
+    assert asked([engine]).messages == (Message("user", "What?", pictures=tuple(map(Picture, data))),)
 
 
-@pytest.mark.parametrize(("name", "words"), [("none", "cannot be read"), (".", "no regular file"), ("large", "over")])
-def test_a_picture_that_cannot_be_sent(
-    name: str, words: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pictures, "MOST_BYTES", 8)
-    (tmp_path / "large").write_bytes(bytes(9))
+@pytest.mark.parametrize(
+    ("name", "words"), [("none", "cannot be read"), (".", "is a folder"), ("text", "is no picture"), ("cut", "read (")]
+)
+def test_a_picture_that_cannot_be_sent(name: str, words: str, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("a fox")
+    (tmp_path / "cut").write_bytes(drawn("PNG")[:60])
     result = run("ask", "--image", str(tmp_path / name), "What?")
     assert (result.exit_code, words in result.stderr, result.stdout) == (ExitCode.USAGE, True, "")
 

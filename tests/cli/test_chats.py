@@ -15,7 +15,7 @@ from specchat.chat.store import Store
 from specchat.chat.tree import Conversation
 from specchat.cli.exit_codes import ExitCode
 from tests.chat.conftest import a_chat, answer, flush, save
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, configure
 from tests.cli.test_completion import complete
 from tests.cli.test_imports import imported
 from tests.cli.test_processes import ROOT, SCRIPTED, Terminal
@@ -197,6 +197,15 @@ def test_tagging(run: Run, store: Store) -> None:
     assert run("chats", "search", "#animals", "owl").stdout.count("Owls") == 2
     assert run("chats", "search", "#plants", "owl").stdout == ""
     assert run("chats", "tag", "last", "-animals/birds", "-night").stdout == '"Owls" has no tags.\n'
+
+
+def test_syncing(run: Run, store: Store, home: Path) -> None:
+    chat = chat_about(store, "Owls")
+    assert "set sync_folder" in run("chats", "sync").stderr
+    configure(home, config=f"sync_folder = {json.dumps(str(home / 'common'))}\n")
+    assert run("chats", "sync").stdout == "0 chats received, 1 chat written\n"
+    assert (home / "common" / f"{chat.key}.json").stat().st_mode & 0o777 == 0o600
+    assert run("chats", "sync", str(home / "other")).stdout == "0 chats received, 1 chat written\n"
 
 
 def test_a_database_that_cannot_be_used_is_told(run: Run, home: Path) -> None:

@@ -321,7 +321,7 @@ async def test_what_is_no_text_is_refused_and_what_is_no_file_is_text(folder: Pa
     engine = FakeEngine()
     async with running(engine) as (app, pilot):
         await write(app, pilot, "what is @image.png here", "enter")
-        await wait_until(pilot, lambda: "image.png: images cannot be attached, only text." in status(app))
+        await wait_until(pilot, lambda: "image.png: images of this kind cannot be attached" in status(app))
         assert app.chat.prompt.text == "what is @image.png here"
         assert not app.session.conversation.turns
         app.chat.prompt.load_text("")

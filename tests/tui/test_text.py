@@ -123,6 +123,7 @@ def test_lines_of_a_diff_have_colours_of_their_own() -> None:
     lines = code_lines("-before\n+after\n", "diff", 30)
     assert ".code-removed" in styles_at(lines[1], "before")
     assert ".code-string" in styles_at(lines[2], "after")
+    assert ".code-removed" in styles_at(code_lines(" same\n-last", "diff", 30)[2], "last")
 
 
 def test_long_code_lines_fold_and_copy_whole() -> None:

@@ -1,5 +1,7 @@
 """From a file's bytes to pixels, within bounds: pictures come from anywhere."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import BytesIO
 from typing import TYPE_CHECKING
 
@@ -21,7 +23,25 @@ def decoded(data: bytes) -> "Image":
     Raises:
         EngineError: "request": it is too large, broken, or of another format.
     """
-    from PIL import Image, ImageOps, UnidentifiedImageError
+    with opened(data) as image:
+        return upright(image)
+
+
+def upright(image: "Image") -> "Image":
+    """An opened picture as it is to be seen, as RGB."""
+    from PIL import ImageOps
+
+    return ImageOps.exif_transpose(image).convert("RGB")
+
+
+@contextmanager
+def opened(data: bytes) -> Iterator["Image"]:
+    """A picture whose pixels are read as they are asked for.
+
+    Raises:
+        EngineError: "request": it is too large, broken, or of another format.
+    """
+    from PIL import Image, UnidentifiedImageError
 
     if len(data) > MOST_BYTES:
         raise EngineError("request", f"A picture has more than {MOST_BYTES >> 20} MiB. Send a smaller copy of it.")
@@ -29,7 +49,8 @@ def decoded(data: bytes) -> "Image":
         with Image.open(BytesIO(data), formats=FORMATS) as image:
             width, height = image.size
             if width * height <= MOST_PIXELS:
-                return ImageOps.exif_transpose(image).convert("RGB")
+                yield image
+                return
     except Image.DecompressionBombError:
         pass
     except UnidentifiedImageError:

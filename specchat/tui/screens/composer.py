@@ -120,8 +120,8 @@ class Composer:
 
 
 def _words(attachments: tuple[Attachment, ...]) -> str:
-    """`2 files, 14 kB`; empty without any."""
-    if not attachments:
-        return ""
-    size = figures.text_size([attachment.text for attachment in attachments])
-    return f"{len(attachments)} file{'s' * (len(attachments) > 1)}, {size}"
+    """`2 files, 14 kB, 1 picture`; empty without any."""
+    texts = [attachment.text for attachment in attachments if attachment.picture is None]
+    pictures = len(attachments) - len(texts)
+    words = [f"{len(texts)} file{'s' * (len(texts) > 1)}, {figures.text_size(texts)}"] if texts else []
+    return ", ".join([*words, *([f"{pictures} picture{'s' * (pictures > 1)}"] if pictures else [])])

@@ -59,7 +59,7 @@ class Highlighting:
         """Go on for that long; whether all is done."""
         until = perf_counter() + seconds
         for token, text in self._tokens:
-            end = self._position + len(text)
+            end = min(self._position + len(text), len(self._code))
             if style := _style(token):
                 self._spans.append(Span(self._position, end, style))
             self._position = end
@@ -74,7 +74,9 @@ class Highlighting:
 
 def _tokens(code: str, language: str) -> Iterator[tuple[object, str]]:
     lexer = _lexer(language) if language and len(code) <= _HIGHLIGHT_LIMIT else None
-    return iter(()) if lexer is None else iter(lexer.get_tokens(code))
+    if lexer is None:
+        return iter(())
+    return iter(lexer.get_tokens(code + "\n"))  # some look for the end of the last line too
 
 
 @lru_cache(64)  # finding one by its name is half the work of highlighting a few lines

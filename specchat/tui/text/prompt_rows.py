@@ -8,9 +8,11 @@ from textual.style import Style
 
 from specchat import figures
 from specchat.attachments.files import Attachment
+from specchat.attachments.pictures import AttachedPicture
 from specchat.chat.turn import Turn
 from specchat.clean import clean, one_line
 from specchat.tui.text.lines import Section, TextLine, hang, styled
+from specchat.tui.text.pictures import picture_rows
 
 _BAR = styled("▌ ", ".band-bar")
 
@@ -29,7 +31,9 @@ def prompt_sections(turn: Turn, unfolded: Container[str]) -> list[Section]:
     for number, attachment in enumerate(turn.attachments):
         key = f"{turn.key} {number}"
         sections.append(_chip(attachment, key, unfolded=key in unfolded))
-        if key in unfolded:
+        if attachment.picture is not None:
+            sections.append(_drawn(attachment.picture, f"{key} picture", unfolded=key in unfolded))
+        elif key in unfolded:
             sections += _text(attachment.text, f"{key} text", ".thought")
     return sections
 
@@ -44,11 +48,15 @@ def _text(text: str, part: str, style: str = "") -> list[Section]:
 
 
 def _chip(attachment: Attachment, key: str, *, unfolded: bool) -> Section:
-    """One row: name, lines and size."""
-    lines = len(attachment.text.splitlines())
-    amount = f"{figures.count(lines)} line{'s' * (lines != 1)}, {figures.text_size([attachment.text])}"
+    """One row: name, lines and size, or pixels."""
+    if (picture := attachment.picture) is not None:
+        amount, fold, unfold = f"{picture.format} {picture.width:,} × {picture.height:,}", "makes smaller", "enlarges"
+    else:
+        lines = len(attachment.text.splitlines())
+        amount = f"{figures.count(lines)} line{'s' * (lines != 1)}, {figures.text_size([attachment.text])}"
+        fold, unfold = "folds", "unfolds"
     name = styled(f"{'▾' if unfolded else '▸'} {one_line(attachment.name)}", ".md-strong")
-    tail = f" · {amount} · enter/click {'folds' if unfolded else 'unfolds'}"
+    tail = f" · {amount} · enter/click {fold if unfolded else unfold}"
     content = (name + styled(tail, ".hint")).stylize(Style.from_meta({"fold": key}))
 
     def layout(width: int) -> list[TextLine]:
@@ -56,6 +64,14 @@ def _chip(attachment: Attachment, key: str, *, unfolded: bool) -> Section:
         return [replace(line, copied=False) for line in _band(content.truncate(room, ellipsis=True), width)]
 
     return Section(layout, part=key)
+
+
+def _drawn(picture: AttachedPicture, part: str, *, unfolded: bool) -> Section:
+    def layout(width: int) -> list[TextLine]:
+        rows = picture_rows(picture, width - len(_BAR) - 1, unfolded=unfolded)
+        return [replace(line, copied=False) for row in rows for line in _band(row, width)]
+
+    return Section(layout, part=part)
 
 
 def _band(content: Content, width: int) -> list[TextLine]:

@@ -1,0 +1,73 @@
+"""Pictures in the app: named in a prompt, refused where the model reads none, sent, and drawn."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import wait_until
+from test_entry import asked, running, status, write
+
+from specchat.attachments.pictures import attached
+from specchat.engine.protocol.options import Picture
+from specchat.tui.text.pictures import ROWS, UNFOLDED_ROWS, picture_rows
+from tests.drawn import drawn
+from tests.fake import INFO, FakeEngine
+
+SEEING = replace(INFO, sees=True)
+PICTURE = attached(drawn("PNG", (400, 200)))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "fox.png").write_bytes(drawn())
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+async def test_one_goes_along_and_is_drawn(folder: Path) -> None:
+    del folder
+    engine = FakeEngine(info=SEEING)
+    async with running(engine) as (app, pilot):
+        await write(app, pilot, "what is @fox.png here")
+        await wait_until(pilot, lambda: app.chat.files == "1 picture")
+        await write(app, pilot, "", "enter")
+        await wait_until(pilot, lambda: bool(app.session.conversation.turns) and app.session.reply is None)
+        assert asked(engine).messages[-1].pictures == (Picture(drawn()),)
+        rows = [line.content.plain for line, _ in app.chat.transcript.chat_rows.rows]
+        assert any("fox.png · PNG 40 × 20 · enter/click enlarges" in row for row in rows)
+        assert sum("▀▀▀▀" in row for row in rows) == ROWS
+
+
+async def test_a_model_that_reads_none_is_not_sent_one(folder: Path) -> None:
+    del folder
+    engine = FakeEngine()
+    async with running(engine) as (app, pilot):
+        await write(app, pilot, "what is @fox.png here", "enter")
+        await wait_until(pilot, lambda: "reads no pictures: take them out" in status(app))
+        assert app.chat.prompt.text == "what is @fox.png here"
+        assert not app.session.conversation.turns
+
+
+@pytest.mark.parametrize(
+    ("unfolded", "width", "rows", "columns"),
+    [
+        (False, 100, ROWS, 4 * ROWS),
+        (True, 40, 10, 40),
+        (True, 200, 20, 80),
+        (True, 1, 1, 1),
+    ],
+)
+def test_it_keeps_its_form(unfolded: bool, width: int, rows: int, columns: int) -> None:
+    drawing = picture_rows(PICTURE, width, unfolded=unfolded)
+    assert (len(drawing), drawing[0].cell_length) == (rows, columns)
+    assert len(drawing) <= UNFOLDED_ROWS
+
+
+def test_its_colours_are_there() -> None:
+    drawing = picture_rows(PICTURE, 100, unfolded=False)
+    colours = [str(span.style) for span in drawing[0].spans]
+    assert [colours[0][:5], colours[-1][:5]] == ["rgb(2", "rgb(0"]
+
+
+def test_what_cannot_be_drawn_is_left_out() -> None:
+    assert picture_rows(replace(PICTURE, small=b"nothing"), 80, unfolded=False) == ()
