@@ -1,4 +1,4 @@
-"""What models and the pictures of a session know of each other."""
+"""The two sides of pictures in a model: their rows, and a target that takes them."""
 
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
