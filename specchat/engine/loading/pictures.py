@@ -24,6 +24,9 @@ def opened_album(pair: PairSpec, checkpoint: Checkpoint, runner: Runner, tokeniz
         return Blind(f"{pair.name} reads text alone here, as specchat does not read pictures by {name} yet")
     if KINDS[kind].deep and runner.place == "cuda":
         return Blind(f'{pair.name} reads pictures with device = "cpu" alone')
+    vocabulary = tokenizer.vocabulary
+    if lacking := next((mark for mark in KINDS[kind].breaks if mark and mark not in vocabulary), ""):
+        return Blind(f"{pair.name} lacks the token {lacking}, which pictures take")
     assert isinstance(model, TakesRows)
     rope = next(iter(checkpoint.config.recipe.ropes)) if KINDS[kind].sections else None
-    return Album(partial(Tower, checkpoint), model, rope, tokenizer.vocabulary)
+    return Album(partial(Tower, checkpoint), model, rope, vocabulary)

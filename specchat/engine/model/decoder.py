@@ -113,7 +113,7 @@ class CachedDecoder(CopiedCache):
     aux_states: AuxHiddenStates | None = None
     """Recorded auxiliary hidden states; None before `record_states`."""
     pictures: PictureRows | None = None
-    """Rows of a model that reads pictures; without, their tokens have the embedding of the last token."""
+    """None for a model that reads no pictures: their tokens have the embedding of its last token."""
 
     def embed(self, tokens: Sequence[int] | Tensor, normed: bool = True) -> Tensor:
         """Input of the first layer: float32 [len(tokens), hidden]; without `normed` before any norm of embeddings."""

@@ -1,4 +1,4 @@
-"""Interfaces between models and the pictures of a session."""
+"""The two sides of pictures in a model: their rows, and a target that takes them."""
 
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable

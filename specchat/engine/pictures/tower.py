@@ -88,7 +88,9 @@ class Tower:
             self._model = self._read(picture)
         found = self._model.get_image_features(**picture.inputs, return_dict=True)
         further = found.deepstack_features if self.deep else ()
-        return torch.cat([found.pooler_output[0], *(of_layer[0] for of_layer in further)], -1).float()
+        # Older versions of transformers do not split these by picture.
+        added = (one if isinstance(one, Tensor) else one[0] for one in further)
+        return torch.cat([found.pooler_output[0], *added], -1).float()
 
     def memory(self) -> int:
         """Bytes of weights; 0 before the first picture."""
