@@ -6,13 +6,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import LAUNCH, wait_until
+from conftest import LAUNCH, flush, wait_until
 from test_entry import asked, choices, running, status, write
 from textual import events
 
+from specchat.attachments.files import Attachment
 from specchat.attachments.pictures import attached
+from specchat.chat import sql
+from specchat.chat.store import Store
+from specchat.chat.tree import Conversation
+from specchat.engine.pictures.decode import decoded
 from specchat.engine.protocol.options import Picture
+from specchat.tui.text import pictures
 from specchat.tui.text.pictures import ROWS, UNFOLDED_ROWS, picture_rows
+from tests.chat.conftest import answer
 from tests.drawn import drawn
 from tests.fake import INFO, FakeEngine
 
@@ -89,6 +96,26 @@ async def test_one_of_the_clipboard_is_named_by_its_file(tmp_path: Path, monkeyp
         app.copy_to_clipboard("a fox")
         await write(app, pilot, "", "ctrl+v")
         await wait_until(pilot, lambda: app.chat.prompt.text.endswith(".png a fox"))
+
+
+async def test_a_chat_of_many_opens_with_those_near_the_view_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, chat = Store(tmp_path / "chats.db"), Conversation()
+    for number in range(200):
+        picture = attached(drawn("JPEG", (80 + number, 40)))
+        turn = chat.ask(f"picture {number}", (Attachment("a.jpg", picture=picture),))
+        store.add_turn(chat, turn, {})
+        store.save_reply(chat, answer(chat, turn, "Red."))
+    store.save_chat(chat, {})
+    flush(store)
+    looked_at: list[bytes] = []
+    monkeypatch.setattr(pictures, "decoded", lambda data: (looked_at.append(data), decoded(data))[1])
+    monkeypatch.setattr(sql, "picture", lambda *_: pytest.fail("a whole picture was read"))
+    async with running(FakeEngine(info=SEEING), replace(LAUNCH, store=store, chat=chat.key)) as (app, pilot):
+        await wait_until(pilot, lambda: len(app.session.conversation.turns) == 200)
+        await wait_until(pilot, lambda: app.chat.transcript.chat_rows.rows)
+        assert 1 < len(looked_at) < 50
 
 
 @pytest.mark.parametrize(
