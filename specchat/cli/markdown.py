@@ -117,11 +117,21 @@ def _drawn(block: str, width: int) -> str:
     from rich.markdown import Markdown
     from rich.text import Text
 
+    from specchat.formulas.latex import in_rows
+    from specchat.formulas.marks import add_math, inside, is_displayed, shown_formula
+
     console = Console(force_terminal=True, width=width)
     with console.capture() as captured:
         document = Markdown("", code_theme="ansi_dark", hyperlinks=False)
         parser = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
+        add_math(parser)
         document.parsed = parser.parse(block)  # as rich does, but HTML is text like any other
+        for children in (token.children or [] for token in document.parsed):
+            for token in children:
+                if token.type == "math":
+                    alone = len(children) == 1 and is_displayed(token.content)
+                    rows = in_rows(inside(token.content), width) if alone else None
+                    token.type, token.content = "text", "\n".join(rows or [shown_formula(token.content)])
         console.print(document)
     lines = captured.get().splitlines()
     filled = [number for number, line in enumerate(lines) if Text.from_ansi(line).plain.strip()]

@@ -145,3 +145,9 @@ def test_codes_in_the_text_are_shown_and_links_are_text() -> None:
     assert "[here](file:///etc/passwd) <b>" in screen.text
     assert "see (http://x.y)" in shown("[see](http://x.y)", Screen())
     assert shown("<div>\nhello\n</div>\n", Screen()) == "earlier\n<div> hello </div>\n\n"
+
+
+def test_formulas_are_drawn_as_in_the_app() -> None:
+    text = "So $x^2 \\le \\alpha$ for $5 and $6.\n\n$$\n\\frac{a + b}{c}\n$$\n\nAnd $\\nosuch{x}$."
+    rows = [row.rstrip() for row in shown(text, Screen()).splitlines() if row.strip()]
+    assert rows[1:] == ["So x² ≤ α for $5 and $6.", " a + b", "───────", "   c", "And $\\nosuch{x}$."]

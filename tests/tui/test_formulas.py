@@ -8,9 +8,9 @@ from test_text import a_reply, answered, shown, step, styles_at
 
 from specchat.engine.protocol.events import Finished
 from specchat.engine.protocol.stats import Stats
+from specchat.formulas.latex import in_rows, on_a_line
+from specchat.formulas.symbols import symbol
 from specchat.tui.text.blocks import BlockSplitter, split
-from specchat.tui.text.latex import in_rows, on_a_line
-from specchat.tui.text.latex_symbols import symbol
 from specchat.tui.text.markdown import block_lines, parse
 from specchat.tui.text.turn import TurnView
 

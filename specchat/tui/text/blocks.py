@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 
 from specchat.chat.reasoning import FENCE
-from specchat.tui.text.math import DISPLAYED
+from specchat.formulas.marks import DISPLAYED
 
 _HEADING = re.compile(r" {0,3}#{1,6}(?:[ \t]|$)")
 _ITEM = re.compile(r"( *)([-*+]|\d{1,9}[.)])([ \t]+|$)")

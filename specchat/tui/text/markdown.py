@@ -9,10 +9,10 @@ from textual.content import Content, Span
 from textual.style import Style
 
 from specchat.clean import clean
+from specchat.formulas.latex import in_rows
+from specchat.formulas.marks import add_math, inside, is_displayed, shown_formula
 from specchat.tui.text.code import code_lines, language_of
-from specchat.tui.text.latex import in_rows
 from specchat.tui.text.lines import BLANK, EMPTY, TextLine, hang, styled
-from specchat.tui.text.math import add_math, inside, is_displayed, shown_formula
 from specchat.tui.text.table import table_lines
 
 if TYPE_CHECKING:

@@ -40,6 +40,13 @@ ACCENTS = {
 }  # fmt: skip
 BIG = "∑∏∐∫∬∭∮√∛∜∂∇∀∃∄¬∞⋂⋃⨁⨂|"
 """Mathematical characters with no space around them."""
+FENCES = {
+    "matrix": "", "smallmatrix": "", "pmatrix": "()", "bmatrix": "[]", "vmatrix": "||", "Vmatrix": "‖‖",
+    "Bmatrix": "{}", "cases": "{", "array": "",
+}  # fmt: skip
+"""Delimiters around the rows of an environment, by its name."""
+LINES = ("aligned", "align", "gathered", "gather", "equation", "split", "multline", "alignat", "eqnarray")
+"""Environments of formulas one above the other."""
 
 
 def symbol(name: str) -> str | None:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from specchat.tui.text.latex import on_a_line
+from specchat.formulas.latex import on_a_line
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt

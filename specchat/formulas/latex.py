@@ -1,18 +1,19 @@
 """Formulas of LaTeX as characters: on one line, or several rows where fractions and matrices have room."""
 
 import re
-import unicodedata
 from functools import lru_cache
 
 from rich.cells import cell_len
 
-from specchat.tui.text.latex_box import FormulaBox, fenced, fraction, in_a_row, table
-from specchat.tui.text.latex_symbols import (
+from specchat.formulas.box import FormulaBox, fenced, fraction, in_a_row, table
+from specchat.formulas.line import FormulaLine, bracketed, is_operator, joined
+from specchat.formulas.symbols import (
     ACCENTS,
     ALPHABETS,
-    BIG,
+    FENCES,
     FUNCTIONS,
     IGNORED,
+    LINES,
     PASSED,
     TEXTS,
     lettered,
@@ -25,75 +26,11 @@ _LONGEST = 3_000
 _DEEPEST = 40
 """Groups inside of each other."""
 _TOKEN = re.compile(r"\\[A-Za-z]+\*?|\\.|\s+|.", re.DOTALL)
-_IN_BRACKETS = re.compile(r"\([^()]*\)")
-_CALL = re.compile(r"[\w^]*\([^()]*\)")
 _ROW_ENDS = ("", "}", "&", "\\\\", "\\right", "\\end")
-_SIGNS = "+-−±∓"
-_FENCES = {
-    "matrix": "", "smallmatrix": "", "pmatrix": "()", "bmatrix": "[]", "vmatrix": "||", "Vmatrix": "‖‖",
-    "Bmatrix": "{}", "cases": "{", "array": "",
-}  # fmt: skip
-_LINES = ("aligned", "align", "gathered", "gather", "equation", "split", "multline", "alignat", "eqnarray")
 
 
 class _Unknown(Exception):
     """Something in a formula has no form here."""
-
-
-class _Line:
-    """Boxes side by side, and the text at their end."""
-
-    def __init__(self) -> None:
-        self._boxes: list[FormulaBox] = []
-        self._text = ""
-        self._loose = False
-        """True after the name of a function: the space behind it gives way to a bracket or a script."""
-
-    def add(self, box: FormulaBox) -> None:
-        if box.flat:
-            self.put(box.rows[0])
-        else:
-            self._boxes += [FormulaBox((self._text,)), box]
-            self._text, self._loose = "", False
-
-    def put(self, text: str) -> None:
-        """Text as it is."""
-        if text[:1] == " " or (self._loose and text[:1] in ("(", "[")):
-            self._text = self._text.rstrip()
-        self._text, self._loose = self._text + text, False
-
-    def space(self, text: str = " ") -> None:
-        if not self._text.endswith(" ") and (self._text or self._boxes) and not self._text.endswith(("(", "[")):
-            self._text += text
-
-    def script(self, text: str, *, lowered: bool = False) -> None:
-        if self._boxes and not self._text:
-            tall = self._boxes[-1]
-            self._boxes.append(FormulaBox((text,), tall.base - (len(tall.rows) - 1 if lowered else 0)))
-        else:
-            self._text, self._loose = self._text.rstrip() + text, False
-
-    def function(self, name: str) -> None:
-        if self._text[-1:].isalnum():
-            self._text += " "
-        self._text, self._loose = f"{self._text}{name} ", True
-
-    def operator(self, character: str) -> None:
-        """A sign or a relation, with spaces around it; a sign of what follows has none."""
-        before = self._text.rstrip()
-        alone = not before and not self._boxes
-        if character in _SIGNS and (alone or before[-1:] in ("(", "[", "{", ",") or self._ended_by_operator(before)):
-            self._text += character
-        else:
-            self._text = f"{before}{'' if alone else ' '}{character} "
-        self._loose = False
-
-    def _ended_by_operator(self, before: str) -> bool:
-        return self._text.endswith(" ") and bool(before) and _is_operator(before[-1])
-
-    @property
-    def box(self) -> FormulaBox:
-        return in_a_row([*self._boxes, FormulaBox((self._text.rstrip(),))])
 
 
 class _Reader:
@@ -151,13 +88,13 @@ class _Reader:
         self._depth += 1
         if self._depth > _DEEPEST:
             raise _Unknown
-        line = _Line()
+        line = FormulaLine()
         while self._peek() not in _ROW_ENDS:
             self._piece(line)
         self._depth -= 1
         return line.box
 
-    def _piece(self, line: _Line) -> None:
+    def _piece(self, line: FormulaLine) -> None:
         token = self._take()
         if token.isspace():
             line.space()
@@ -171,14 +108,10 @@ class _Reader:
             line.space()
         elif token[0] == "\\":
             self._command(line, token[1:])
+        elif is_operator(token):
+            line.operator("−" if token == "-" else token)
         else:
-            self._character(line, token)
-
-    def _character(self, line: _Line, character: str) -> None:
-        if _is_operator(character):
-            line.operator("−" if character == "-" else character)
-        else:
-            line.put(character)
+            line.put(token)
 
     def _group(self) -> FormulaBox:
         box = self._row()
@@ -190,7 +123,7 @@ class _Reader:
         if self._peek() == "{":
             self._take()
             return self._group()
-        line = _Line()
+        line = FormulaLine()
         self._piece(line)
         return line.box
 
@@ -212,7 +145,7 @@ class _Reader:
 
     # Commands
 
-    def _command(self, line: _Line, name: str) -> None:
+    def _command(self, line: FormulaLine, name: str) -> None:
         if name.rstrip("*") in TEXTS:
             line.put(re.sub(r"\\(.)", r"\1", self._raw()))
         elif name.rstrip("*") in FUNCTIONS:
@@ -230,11 +163,11 @@ class _Reader:
         else:
             self._symbol(line, name)
 
-    def _symbol(self, line: _Line, name: str) -> None:
+    def _symbol(self, line: FormulaLine, name: str) -> None:
         character = symbol(name)
         if character is None:
             raise _Unknown
-        if _is_operator(character):
+        if is_operator(character):
             line.operator(character)
         elif character.isspace():
             line.space(character)
@@ -248,7 +181,7 @@ class _Reader:
         if not self._flat:
             return fraction(over, under)
         above = over.rows[0]
-        return FormulaBox((f"{above if _joined(above) else f'({above})'}/{_bracketed(under.rows[0])}",))
+        return FormulaBox((f"{above if joined(above) else f'({above})'}/{bracketed(under.rows[0])}",))
 
     def root(self) -> FormulaBox:
         self._skip_space()
@@ -262,7 +195,7 @@ class _Reader:
         sign = {"": "√", "2": "√", "3": "∛", "4": "∜"}.get(degree) or f"{script(degree, '^')}√"
         if not inner.flat:
             return in_a_row([FormulaBox((sign,)), fenced(inner, "(", ")")])
-        return FormulaBox((sign + _bracketed(inner.rows[0]),))
+        return FormulaBox((sign + bracketed(inner.rows[0]),))
 
     def binomial(self) -> FormulaBox:
         over, under = self._argument(), self._argument()
@@ -289,9 +222,9 @@ class _Reader:
 
     def environment(self) -> FormulaBox:
         name = self._raw().rstrip("*")
-        if name not in _FENCES and name not in _LINES:
+        if name not in FENCES and name not in LINES:
             raise _Unknown
-        aligns = "rl" if name in _LINES else "l" if name == "cases" else "c"
+        aligns = "rl" if name in LINES else "l" if name == "cases" else "c"
         if name in ("array", "alignat"):
             columns = "".join(letter for letter in self._raw() if letter in "lcr")
             aligns = columns or aligns
@@ -299,8 +232,8 @@ class _Reader:
         self._take("\\end")
         if self._raw().rstrip("*") != name:
             raise _Unknown
-        left, right = (*_FENCES.get(name, ""), "", "")[:2]
-        return fenced(self._stacked(rows, aligns, " " if name in _LINES else "  "), left, right)
+        left, right = (*FENCES.get(name, ""), "", "")[:2]
+        return fenced(self._stacked(rows, aligns, " " if name in LINES else "  "), left, right)
 
     def boxed(self) -> FormulaBox:
         return fenced(self._argument(), "[", "]")
@@ -339,25 +272,6 @@ _BUILT = {
     "xrightarrow": _Reader.arrow, "pmod": _Reader.modulus, "tag": _Reader.tag, "not": _Reader.negated,
     "textcolor": _Reader.coloured, "label": _Reader.label,
 }  # fmt: skip
-
-
-def _is_operator(character: str) -> bool:
-    return character == "-" or (unicodedata.category(character[0]) == "Sm" and character not in BIG) or character in (
-        "→←↔⇒⇐⇔⟹⟸⟺↦∣"
-    )  # fmt: skip
-
-
-def _joined(text: str) -> bool:
-    """True if no space is outside of brackets."""
-    while (inner := _IN_BRACKETS.sub("", text)) != text:
-        text = inner
-    return " " not in text
-
-
-def _bracketed(text: str) -> str:
-    """`text` in brackets, unless it is one thing: a number, a name, a call."""
-    single = all(letter.isalnum() or letter in "∂∇√′.%" or unicodedata.combining(letter) for letter in text)
-    return text if single or _CALL.fullmatch(text) else f"({text})"
 
 
 @lru_cache(256)
