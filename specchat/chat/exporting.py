@@ -1,6 +1,6 @@
 """Chats as the text of a file."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -41,16 +41,16 @@ def format_of(path: Path) -> Format:
         raise ChatFileError(f"{one_line(str(path))}: {str(error)[0].lower()}{str(error)[1:]}") from None
 
 
-def as_page(chat: Conversation, format: Literal["md", "html"]) -> Iterator[str]:
+def as_page(chat: Conversation, format: Literal["md", "html"], tags: Sequence[str] = ()) -> Iterator[str]:
     """The shown path of a chat, in pieces."""
     if format == "md":
         from specchat.chat.markdown import as_markdown
 
-        yield as_markdown(chat)
+        yield as_markdown(chat, tags)
     else:
         from specchat.chat.html_format import as_html
 
-        yield from as_html(chat)
+        yield from as_html(chat, tags)
 
 
 def export(store: Store, keys: Iterable[str], format: Format) -> Iterator[str]:
@@ -65,5 +65,5 @@ def export(store: Store, keys: Iterable[str], format: Format) -> Iterator[str]:
         yield from as_json(store.whole(key) for key in keys)
         return
     for key in keys:
-        chat, _ = store.load(key)
-        yield from as_page(chat, format)
+        chat, row = store.load(key)
+        yield from as_page(chat, format, row.tags)

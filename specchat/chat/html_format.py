@@ -4,7 +4,7 @@ The page has no script and refers to nothing outside; its policy forbids both. A
 """
 
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from html import escape
 from itertools import groupby
@@ -45,7 +45,7 @@ img { display: block; max-width: 100%; margin-top: .6rem; }
 """
 
 
-def as_html(chat: Conversation) -> Iterator[str]:
+def as_html(chat: Conversation, tags: Sequence[str] = ()) -> Iterator[str]:
     """The page, in pieces."""
     title, date = _text(one_line(chat.title)), datetime.fromtimestamp(chat.created)
     names = dict.fromkeys(one_line(turn.reply.name) for turn in chat.turns if turn.reply and turn.reply.name)
@@ -55,7 +55,7 @@ def as_html(chat: Conversation) -> Iterator[str]:
         "content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\">\n"
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{title}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n"
-        f'<p class="note">{_text(", ".join([f"{date:%Y-%m-%d %H:%M}", *names]))}</p>\n'
+        f'<p class="note">{_text(", ".join([f"{date:%Y-%m-%d %H:%M}", *names, *(f"#{tag}" for tag in tags)]))}</p>\n'
     )
     if any(turn.reply and turn.reply.steps for turn in chat.turns):
         words = " · ".join(f'<span class="{source.name}">{_text(source.words)}</span>' for source in LEGEND)

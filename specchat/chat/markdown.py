@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from itertools import groupby
@@ -52,17 +52,20 @@ class _Block:
     name: str = ""
 
 
-def as_markdown(conversation: Conversation) -> str:
+def as_markdown(conversation: Conversation, tags: Sequence[str] = ()) -> str:
     """The path that is shown: title, system prompt, prompts with what was attached, and replies with their figures."""
-    return "".join(_parts(conversation))
+    return "".join(_parts(conversation, tags))
 
 
-def _parts(chat: Conversation) -> Iterator[str]:
+def _parts(chat: Conversation, tags: Sequence[str]) -> Iterator[str]:
     replies = [turn.reply for turn in chat.turns if turn.reply is not None]
     names = list(dict.fromkeys(one_line(reply.name) for reply in replies if reply.name))
     date = datetime.fromtimestamp(chat.created)
     yield f"{_mark('chat', chat.created)}# {one_line(chat.title)}\n\n"
-    yield f"| date | model |\n|---|---|\n| {date:%Y-%m-%d %H:%M} | {_cell(', '.join(names))} |\n\n"
+    cells = {"date": f"{date:%Y-%m-%d %H:%M}", "model": _cell(", ".join(names))}
+    if tags:
+        cells["tags"] = _cell(" ".join(f"#{tag}" for tag in tags))
+    yield "".join(f"| {' | '.join(row)} |\n" for row in (cells, ["---"] * len(cells), cells.values())) + "\n"
     if chat.system:
         yield _block("system", "System prompt", chat.system)
     for turn in chat.turns:

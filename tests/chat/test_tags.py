@@ -2,11 +2,12 @@
 
 import pytest
 
+from specchat.chat.exporting import Format, export
 from specchat.chat.store import Store
 from specchat.chat.tags import MOST, asked_for, changed, has_all, tags_in
 from specchat.chat.tree import Conversation
 
-from .conftest import flush
+from .conftest import a_chat, flush, save
 
 
 @pytest.mark.parametrize(
@@ -65,3 +66,12 @@ def test_tags_stay_when_the_chat_goes_on_and_go_with_a_copy(store: Store) -> Non
     copy, _ = store.duplicate(key)
     flush(store)
     assert [entry.tags for entry in store.chats() if entry.key in (key, copy)] == [("animals",)] * 2
+
+
+@pytest.mark.parametrize(("format", "words"), [("md", "| demo | #work/a #b |"), ("html", ", demo, #work/a, #b</p>")])
+def test_pages_name_them(store: Store, format: Format, words: str) -> None:
+    chat = a_chat()
+    save(store, chat)
+    store.tag(chat.key, ("work/a", "b"))
+    flush(store)
+    assert words in "".join(export(store, [chat.key], format))

@@ -52,12 +52,11 @@ def _free(kind: str) -> str:
 
 def _write(chat: ChatScreen, path: Path, format: "Format | None" = None) -> None:
     """Write the open chat to a new file; the name says which format, unless `format` does."""
-    from specchat.chat.exporting import as_page, format_of
+    from specchat.chat.exporting import format_of
 
     path = Path(os.path.expanduser(path))
     try:
-        format = format or format_of(path)
-        write_new(path, _all(chat) if format == "json" else as_page(chat.session.conversation, format))
+        write_new(path, _written(chat, format or format_of(path)))
     except ChatFileError as error:
         chat.say(str(error), bad=True)
     except KeyError:
@@ -68,10 +67,15 @@ def _write(chat: ChatScreen, path: Path, format: "Format | None" = None) -> None
         chat.say(f"chat written to {path.resolve()}")
 
 
-def _all(chat: ChatScreen) -> Iterator[str]:
+def _written(chat: ChatScreen, format: "Format") -> Iterator[str]:
+    from specchat.chat.exporting import as_page
     from specchat.chat.json_format import as_json
 
-    return as_json([chat.session.chat.saving.store.whole(chat.session.conversation.key)])
+    conversation, store = chat.session.conversation, chat.session.chat.saving.store
+    if format == "json":
+        return as_json([store.whole(conversation.key)])
+    row = store.row(conversation.key)
+    return as_page(conversation, format, row.tags if row is not None else ())
 
 
 def _import(chat: ChatScreen, argument: str) -> None:
