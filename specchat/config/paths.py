@@ -110,7 +110,7 @@ class Paths:
 
     @property
     def pasted(self) -> Path:
-        """Pictures that were pasted in the app, for some days."""
+        """Pictures that were pasted in the app, and outputs of code, for a week."""
         return self.cache / "pasted"
 
     @property

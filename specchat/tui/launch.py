@@ -78,7 +78,7 @@ class Launch:
     unsent: Path | None = None
     """File of the text that was typed and not sent; None keeps nothing."""
     pasted: Path | None = None
-    """Folder of pictures that were pasted; None pastes none."""
+    """Folder of pasted pictures and of outputs of code; None for neither."""
     models: ModelsHere = ModelsHere()
     tuning: TuningPlaces | None = None
     """The folders and commands of tunes; None tunes nothing."""

@@ -107,19 +107,19 @@ async def test_sentences_name_the_keys_of_keys_toml() -> None:
 
 
 async def test_a_letter_does_what_it_means_where_the_focus_is() -> None:
-    keymap = {"regenerate-here": "x", "rename-chat": "x"}
+    keymap = {"regenerate-here": "v", "rename-chat": "v"}
     app = make_app(FakeEngine(), changed(LAUNCH, keymap=keymap))
     async with app.run_test(size=(120, 36)) as pilot:
         await loaded(app, pilot)
         await ask(app, pilot, "hi")
-        await pilot.press("x")
-        assert app.chat.prompt.text == "x"
-        await pilot.press("ctrl+up", "x")
+        await pilot.press("v")
+        assert app.chat.prompt.text == "v"
+        await pilot.press("ctrl+up", "v")
         await until_shown(pilot, app, "reply 2 of 2")
-        await pilot.press("ctrl+b", "x")
+        await pilot.press("ctrl+b", "v")
         await wait_until(pilot, lambda: isinstance(app.screen, AskScreen))
-        await pilot.press("escape", "/", "x")
-        await wait_until(pilot, lambda: app.chat.sidebar.query_one(Search).value == "x")
+        await pilot.press("escape", "/", "v")
+        await wait_until(pilot, lambda: app.chat.sidebar.query_one(Search).value == "v")
 
 
 async def test_the_help_puts_words_below_keys_that_are_longer_than_their_column() -> None:

@@ -8,13 +8,14 @@ from specchat.tui.actions.comparing import COMPARING
 from specchat.tui.actions.composing import COMPOSING
 from specchat.tui.actions.files import FILES
 from specchat.tui.actions.reading import READING
+from specchat.tui.actions.running import RUNNING
 from specchat.tui.actions.speculation import SPECULATION
 from specchat.tui.actions.tools import TOOLS
 from specchat.tui.actions.tuning import TUNING
 from specchat.tui.screens.chat import ChatScreen
 
 ACTIONS: tuple[Action[ChatScreen], ...] = (
-    *CHAT, *COMPARING, *READING, *SPECULATION, *BRANCHES, *CHATS, *FILES, *COMPOSING, *TOOLS, *TUNING,
+    *CHAT, *COMPARING, *READING, *SPECULATION, *BRANCHES, *CHATS, *FILES, *COMPOSING, *TOOLS, *TUNING, *RUNNING,
 )  # fmt: skip
 
 

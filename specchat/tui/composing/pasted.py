@@ -1,4 +1,4 @@
-"""Pictures of the clipboard, as private files that prompts name."""
+"""Private files that prompts name: pictures of the clipboard, and outputs of code."""
 
 import hashlib
 import time
@@ -26,12 +26,19 @@ def pasted_picture(folder: Path) -> str:
         raise AttachmentError(
             "no program here reads pictures from the clipboard: install wl-clipboard or xclip, or write @picture.png"
         )
-    if not is_picture(data[:32]):
-        return ""
-    path = folder / f"{hashlib.sha256(data).hexdigest()[:12]}.png"
+    return written(folder, data, "picture.png") if is_picture(data[:32]) else ""
+
+
+def written(folder: Path, data: bytes, name: str) -> str:
+    """The path of a new file in `folder`, as prompts name it: `name` with a digest. Files that are older than a week go.
+
+    Raises:
+        AttachmentError: it cannot be written.
+    """
+    path = folder / name.replace(".", f"-{hashlib.sha256(data).hexdigest()[:8]}.")
     try:
         private_folder(folder)
-        for old in folder.glob("*.png"):
+        for old in folder.glob("*.*"):
             if old.stat().st_mtime < time.time() - _KEPT_S:
                 old.unlink(missing_ok=True)
         with open(path, "wb", opener=private.opener) as file:
@@ -39,6 +46,6 @@ def pasted_picture(folder: Path) -> str:
     except ConfigError as error:
         raise AttachmentError(error.message) from None
     except OSError as error:
-        raise AttachmentError(f"the picture cannot be written to {folder} ({error.strerror})") from None
+        raise AttachmentError(f"{path} cannot be written ({error.strerror})") from None
     home = Path.home()
     return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
