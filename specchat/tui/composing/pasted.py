@@ -30,7 +30,7 @@ def pasted_picture(folder: Path) -> str:
 
 
 def written(folder: Path, data: bytes, name: str) -> str:
-    """The path of a new file in `folder`, as prompts name it: `name` with a digest. Files that are older than a week go.
+    """The path of a new file, `name` with a digest, as prompts name it. Files that are older than a week go.
 
     Raises:
         AttachmentError: it cannot be written.
