@@ -161,13 +161,13 @@ def _whole(chat: _Chat, place: str) -> WholeChat:
     return WholeChat(ChatRow(**rest, tags=tags_in(" ".join(chat.tags))), tuple(messages), chat.traces, pictures)
 
 
-def _picture(digest: str, text: str, place: str) -> bytes:
+def _picture(digest: str, text: str, chat: str) -> bytes:
     try:
         data = b64decode(text, validate=True)
     except ValueError:
         data = b""
     if Picture(data).digest != digest:
-        raise ChatFileError(f"{place}.pictures.{digest}: it is no base64 of the picture with this digest.")
+        raise ChatFileError(f"{chat}.pictures.{digest}: it is no base64 of the picture with this digest.")
     return data
 
 

@@ -8,6 +8,7 @@ import torch
 
 from measure import random_gguf
 from specchat.engine.device.decoder import DeviceDecoder
+from specchat.engine.device.rehearsal import blank
 from specchat.engine.device.weights import ModelWeights, held_bytes, load
 from specchat.engine.formats.layout import FourBit, Joined, WordBlocks
 from specchat.engine.kernels.processors import processors
@@ -95,6 +96,7 @@ def test_logits_are_the_references_and_a_row_is_alone(opened: Checkpoint, unlike
     made = run(model, tokens, 0)
     torch.testing.assert_close(made, host.logits(host.forward(tokens, 0)), atol=SLACK, rtol=SLACK)
     assert torch.equal(made, torch.cat([run(model, [token], place) for place, token in enumerate(tokens)]))
+    run(blank(model), tokens, 0)
     of_experts = [one.weight for form, one in model.weights.products.items() if "{}" in form.names[0]]
     assert [len(one.parts) for one in of_experts if isinstance(one, Joined)] == [2] * unlike * opened.config.layers
 

@@ -203,9 +203,12 @@ def test_forced_tokens_end_with_the_reply() -> None:
 
 
 @settings(max_examples=60)
-@given(st.lists(st.one_of(st.integers(0, 259), st.sampled_from([-1, -2])), max_size=40))
+@given(st.lists(st.one_of(st.integers(0, 259), st.sampled_from([-1, -2, -3])), max_size=40))
 def test_going_back_undoes_whatever_came(moves: list[int]) -> None:
-    """Tokens that are allowed, others, and the end: what may come next depends on the text alone. -1 goes back."""
+    """Tokens that are allowed, others, and the end: what may come next depends on the text alone.
+
+    -1 goes back, -3 looks ahead.
+    """
     tokenizer = BYTES
     held, text = constraint(tokenizer, GRAMMARS["schema"]), list[int]()
     for move in moves:
@@ -214,6 +217,9 @@ def test_going_back_undoes_whatever_came(moves: list[int]) -> None:
             text.pop()
             continue
         token = min(allowed(tokenizer, held)) if move < 0 else move
+        if move == -3:
+            held.look_ahead([token, 0, token], tokenizer.size + 40, lambda: False)
+            continue
         held.push(token)
         text.append(token)
     fresh = constraint(tokenizer, GRAMMARS["schema"])
@@ -224,6 +230,23 @@ def test_going_back_undoes_whatever_came(moves: list[int]) -> None:
 
 
 BYTES = made(PLAIN)
+
+
+def test_masks_that_were_looked_at_ahead_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As far as there was time; of other paths they are found as ever."""
+    tokens, columns = BYTES.encode('{"a'), BYTES.size + 40
+    held, fresh = (constraint(BYTES, GRAMMARS["schema"]) for _ in range(2))
+    asked = list[int]()
+    held.look_ahead(tokens, columns, lambda: bool(asked.append(0)) or len(asked) > 2)
+    monkeypatch.setattr(held, "_found", lambda _: None)
+    for token in tokens[:2]:
+        assert allowed(BYTES, held) == allowed(BYTES, fresh)
+        held.push(token)
+        fresh.push(token)
+    assert held.allowed(columns) is None
+    held.pop()
+    held.push(tokens[0])
+    assert held.allowed(columns) is None
 
 
 def try_every_token(tokenizer: Tokenizer, made: Callable[[], SteppedConstraint], tokens: list[int], skip: int) -> None:

@@ -1,8 +1,9 @@
 """Pairs of published shapes on a GPU that is not there: tensors of those shapes, without values."""
 
-from typing import cast
+from typing import Literal, cast
 
 import torch
+from torch import Tensor
 
 from specchat.bench.published import Shapes
 from specchat.engine.decoding.cached import CachedModel
@@ -11,7 +12,7 @@ from specchat.engine.device.executor import DeviceExecutor
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.weights import ModelWeights, Product, RandomTensors
 from specchat.engine.formats.format import BLOCK, NESTED_BLOCK
-from specchat.engine.formats.layout import EightBit, FourBit, Nested, Weight, values_of
+from specchat.engine.formats.layout import EightBit, FourBit, Nested, Weight, WordBlocks, mapped, values_of
 from specchat.engine.hardware.page_locked import PORTABLE_AND_MAPPED
 from specchat.engine.kernels.gpu_shapes import VERIFY_ROWS, joined_scores
 from specchat.engine.protocol.pair import Quant
@@ -20,13 +21,19 @@ from specchat.engine.runners.device import device_runner, prepare
 from specchat.engine.runners.runner import Runner
 from specchat.engine.weights.config import ModelConfig
 from specchat.engine.weights.matrices import walk
+from tests.kernels.cases_blocks import blocks
+from tests.kernels.cases_products import four_bit
 
 DTYPE = torch.bfloat16
 LAYERS = 5
 """Layers of a target that are enough for every strategy; the others launch what these launch."""
 
 
-def quantised(outputs: int, inputs: int, quant: Quant | None, device: torch.device) -> Weight:
+Storage = Quant | Literal["int4", "Q4_K", "Q6_K"]
+"""How the matrices of a model are stored: quantised at load, in 4 bits with zero points, or in types of GGUF."""
+
+
+def quantised(outputs: int, inputs: int, quant: Storage | None, device: torch.device) -> Weight:
     """A matrix as loading leaves it."""
 
     def made(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -34,21 +41,27 @@ def quantised(outputs: int, inputs: int, quant: Quant | None, device: torch.devi
 
     if quant is None:
         return made(outputs, inputs, dtype=DTYPE)
+    if quant == "int4":
+        return mapped(four_bit(outputs, inputs, zeros=True), lambda one: one.to(device))
+    if quant == "Q4_K" or quant == "Q6_K":
+        return mapped(blocks(quant, outputs, inputs), lambda one: one.to(device))
     if quant == "int8":
         return EightBit(made(outputs, inputs, dtype=torch.int8), made(outputs))
-    blocks = outputs * inputs // BLOCK
-    nested = Nested(made(256), made(-(-blocks // NESTED_BLOCK)), made(outputs))
+    scales = outputs * inputs // BLOCK
+    nested = Nested(made(256), made(-(-scales // NESTED_BLOCK)), made(outputs))
     packed = made(outputs, inputs // 2, dtype=torch.uint8)
     return FourBit(packed, made(outputs, inputs // BLOCK, dtype=torch.uint8), made(16), BLOCK, nested)
 
 
 def weights(
-    c: ModelConfig, quant: Quant | None, device: torch.device, head: Quant | None = None, packed: bool = False
+    c: ModelConfig, quant: Storage | None, device: torch.device, head: Quant | None = None, packed: bool = False
 ) -> ModelWeights:
     """Those of a whole model; with `packed` experts have 4 bits whatever `quant` says."""
-    own_head = not c.tied or head is not None
-    of_head = quantised(c.vocab, c.hidden, head, device)
-    embed = locked(device, c.vocab, c.hidden) if own_head else values_of(of_head)
+    own_head, in_blocks = not c.tied or head is not None, quant == "Q4_K"
+    of_head = quantised(c.vocab, c.hidden, "Q6_K" if in_blocks else head, device)
+    embed: Tensor | WordBlocks = locked(device, c.vocab, c.hidden) if own_head else values_of(of_head)
+    if in_blocks:
+        embed = blocks("Q4_K", c.vocab, c.hidden)
     joined = {} if packed else c.recipe.joined()
     routers = {one.router for one in c.recipe.mixtures}
 
@@ -56,7 +69,7 @@ def weights(
         outputs = (count + bool(after)) * sum(form.outputs)
         if after and form in routers:
             outputs = joined_scores(sum(form.outputs))
-        of_experts: Quant | None = "nf4" if packed and count > 1 else quant
+        of_experts: Storage | None = "nf4" if packed and count > 1 else quant
         return Product(
             quantised(outputs, form.inputs, None if form.dense else of_experts, device),
             torch.empty(outputs, device=device) if form.bias else None,
@@ -65,7 +78,7 @@ def weights(
     walked = walk(c.recipe, RandomTensors(torch.device("cpu"), DTYPE), product, lambda one: one.to(device), joined)
     of = c.recipe.per_layer
     return ModelWeights(
-        embed, *walked, of_head, rows=locked(*of.table.outputs, of.width) if of else None, joined=joined
+        embed, *walked, of_head, rows=locked(device, *of.table.outputs, of.width) if of else None, joined=joined
     )
 
 

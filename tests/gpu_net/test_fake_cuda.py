@@ -7,11 +7,13 @@ from mmap import PAGESIZE
 from pathlib import Path
 from typing import cast
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from specchat.bench.published import PUBLISHED
+from specchat.engine.decoding.reply_rules import Allowed
 from specchat.engine.device import clock as clock_module
 from specchat.engine.device import drafting
 from specchat.engine.device.clock import SPIN_S, Clock, PassEnd, SpinWait
@@ -21,6 +23,7 @@ from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.weights import load
 from specchat.engine.errors import ModelError
+from specchat.engine.grammar.stepped import SteppedConstraint
 from specchat.engine.hardware import page_locked
 from specchat.engine.hardware.gpu import CHOSEN
 from specchat.engine.hardware.gpu_failure import is_gpu_failure
@@ -331,6 +334,64 @@ def test_replies_with_log_probabilities_launch_nothing_outside_graphs(strategy: 
         assert launched
         assert text(runner) == at_once
         assert len(fake.launches) == launched
+        assert not fake.runtime.problems
+
+
+class Turns(SteppedConstraint):
+    """Even tokens and odd ones in turn; notes whether a pass was under way as it found each of its masks."""
+
+    def __init__(self, under_way: Callable[[], bool]) -> None:
+        super().__init__()
+        self._under_way, self._depth = under_way, 0
+        self.found: list[bool] = []
+
+    def _goes_on(self, token: int) -> bool:
+        fits = token % 2 == self._depth % 2
+        self._depth += fits
+        return fits
+
+    def _ends(self, token: int) -> bool:
+        return False
+
+    def _go_back(self) -> None:
+        self._depth -= 1
+
+    def _found(self, words: int) -> Allowed:
+        self.found.append(self._under_way())
+        return np.full(words, 0xAAAAAAAA if self._depth % 2 else 0x55555555, np.uint32)
+
+    def forced(self, limit: int) -> list[int]:
+        return []
+
+
+@pytest.mark.parametrize("strategy", ["plain", "lookup"])
+def test_the_masks_of_a_grammar_are_found_while_a_pass_runs(strategy: str, tiny: tuple[Path, Path]) -> None:
+    """A step launches nothing outside graphs, and copies its logits to the host once."""
+    prompt = [5, 6, 7, 6, 7, 6, 7]
+
+    def text(runner: Runner, constraint: Turns) -> tuple[list[int], int]:
+        runner.target.keep(0)
+        runner.target.begin(list(prompt))
+        runner.drafters[strategy].begin(list(prompt))
+        reply = runner.reply(SAMPLINGS["penalised"], list(prompt), (), constraint=constraint)
+        steps = [reply.step(runner.drafters[strategy], 3, "coupled") for _ in range(4)]
+        reply.close()
+        assert any(step.drafted for step in steps) == (strategy == "lookup")
+        return reply.committed[len(prompt) :], len(steps)
+
+    at_once, _ = text(tiny_runner(tiny, HOST), Turns(lambda: True))
+    assert [token % 2 for token in at_once] == [place % 2 for place in range(len(at_once))]
+    with fake_torch(1, computes=True) as fake:
+        runner = tiny_runner(tiny, FIRST)
+        for once in (False, True):
+            constraint = Turns(lambda: bool(fake.runtime.queues[0].work))
+            launched, copied = len(fake.launches), len(fake.to_host)
+            made, steps = text(runner, constraint)
+            assert made == at_once
+            assert len(constraint.found) >= steps
+            assert all(constraint.found)
+            assert len(fake.to_host) - copied == steps
+            assert (len(fake.launches) > launched) != once
         assert not fake.runtime.problems
 
 

@@ -21,7 +21,7 @@ from specchat.engine.kernels.processors import as_with
 from specchat.engine.protocol.pair import Quant
 from specchat.engine.runners.device import rehearse
 from specchat.engine.weights.config import ModelConfig, parse_config
-from tests.gpu_net.shapes import DTYPE, weights
+from tests.gpu_net.shapes import DTYPE, Storage, weights
 
 LAYERS = 6
 """Of a target: one in six of Gemma's sees the whole text, one in four of Qwen3.5's is not recurrent."""
@@ -50,7 +50,7 @@ class RealPair:
 
     target: ModelConfig
     draft: ModelConfig | None = None
-    quant: Quant | None = "nf4"
+    quant: Storage | None = "nf4"
 
     def launches(self, architecture: int) -> list[Kernel]:
         """All kernels that a load of the pair compiles on the card of an architecture."""
@@ -62,7 +62,7 @@ class RealPair:
         with as_with(card.processors), as_of(card.memory):
             return rehearsed(partial(rehearse, target, draft, self.target.vocab))
 
-    def _decoder(self, config: ModelConfig, quant: Quant | None, head: Quant | None = None) -> DeviceDecoder:
+    def _decoder(self, config: ModelConfig, quant: Storage | None, head: Quant | None = None) -> DeviceDecoder:
         return DeviceDecoder(config, weights(config, quant, HOST, head), CONTEXT, HOST, DTYPE)
 
 
@@ -99,9 +99,13 @@ def _alone(*names: str) -> dict[str, RealPair]:
     return {name: RealPair(config(name)) for name in names}
 
 
+LLAMA = PUBLISHED["llama-3.1-8b"].target
 PAIRS = {
     **dict(_published()),
     **_alone("Qwen3.5-9B", "Qwen3.8-27B", "Qwen3.6-35B-A3B"),
     "Qwen3-Next-80B-A3B": RealPair(NEXT),
+    "Llama-3.1-8B, GGUF": RealPair(LLAMA, quant="Q4_K"),
+    "Llama-3.1-8B, int4 with zero points": RealPair(LLAMA, quant="int4"),
+    "Llama-3.1-8B, cache in 8 bits": RealPair(LLAMA.with_cache("int8")),
     **_alone("Gemma 4 31B", "Gemma 4 26B-A4B", "gpt-oss-20b", "Muse Glimmer 30B", "LFM2-1.2B"),
 }

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from specchat.engine.errors import EngineError
 from specchat.engine.pictures import decode, tower
 from specchat.engine.pictures.decode import decoded
-from specchat.engine.protocol.options import Limits, Message, Picture
+from specchat.engine.protocol.options import PLACE, Limits, Message, Picture
 from specchat.engine.protocol.pair import PairSpec
 from specchat.engine.protocol.requests import Count, Generate
 from specchat.engine.session import Session
@@ -161,3 +161,11 @@ def test_a_picture_too_thin_for_its_tower(tmp_path: Path) -> None:
     session = opened(saved("qwen2_5_vl", tmp_path / "m"))
     thin = Picture(filed(Image.new("RGB", (900, 2)), "PNG"))
     refused(session, "aspect ratio", (replace(ASKED[0], pictures=(thin,)),))
+
+
+def test_messages_that_are_joined_keep_each_picture_before_its_text() -> None:
+    one, two = Picture(b"one"), Picture(b"two")
+    first, second = Message("user", "a", pictures=(one,)), Message("user", f"b{PLACE}c", pictures=(two,))
+    assert first.joined(second) == Message("user", f"{PLACE}a\n\nb{PLACE}c", pictures=(one, two))
+    assert first.joined(Message("user", "b")) == Message("user", f"{PLACE}a\n\nb", pictures=(one,))
+    assert Message("user", PLACE).joined(Message("user", "b")) == Message("user", f"{PLACE}\n\nb")

@@ -1,6 +1,6 @@
 """The rules by which a reply's tokens are chosen. Free of the grammars behind constraints."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -32,6 +32,10 @@ class Constraint(Protocol):
 
         There may be none.
         """
+        ...
+
+    def look_ahead(self, tokens: Sequence[int], columns: int, done: Callable[[], bool]) -> None:
+        """Work out the allowed tokens here and after each of `tokens`, for `allowed` to know, until it is `done`."""
         ...
 
     def forced(self, limit: int) -> list[int]:

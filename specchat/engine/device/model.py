@@ -1,6 +1,6 @@
 """Decoder on a device as a model with a cache: captured prefill, skip sets, hidden states for heads."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from specchat.engine.model.norm import RMSNorm
 from specchat.engine.pictures.rows import PictureRows
 from specchat.engine.protocol.picture_ids import FIRST
 
+Done = Callable[[], bool]
 PADDED_ROWS = (1, 2, 4, 8, VERIFY_ROWS, PASS_ROWS)
 """Rows of passes, each captured and compiled for itself; rows after the tokens count for nothing."""
 
@@ -47,6 +48,8 @@ class DeviceModel(CopiedCache):
         self._furthest = 0
         """Tokens that the cache has held at once since it was begun anew."""
         self._guessed = torch.zeros(PASS_ROWS, device=device, dtype=torch.int64)
+        self._read: Tensor | None = None
+        """Pinned main memory for logits, once any are read."""
         self._full = False
         """True once a pass with logits could not be captured for want of memory."""
         self.pictures: PictureRows | None = None
@@ -193,12 +196,15 @@ class DeviceModel(CopiedCache):
 
     def next_logits(self, token: int, start: int) -> Tensor:
         """Return logits float32 [vocab], on the host, after `token` at position `start`."""
-        return self.logits_after([token], start, NOTHING, 1)[0, : self._vocab]
+        return self.logits_after([token], start, NOTHING, 1)[0, : self._vocab].clone()
 
-    def logits_after(self, tokens: Sequence[int], start: int, skip: Skip, last: int) -> Tensor:
+    def logits_after(
+        self, tokens: Sequence[int], start: int, skip: Skip, last: int, meanwhile: Callable[[Done], None] | None = None
+    ) -> Tensor:
         """Return logits float32 [last, >= vocab], on the host, after the `last` ones of up to PASS_ROWS tokens.
 
-        `last` is VERIFY_ROWS at most.
+        `last` is VERIFY_ROWS at most. The next pass overwrites them. `meanwhile` is called while the pass runs, with
+        what tells whether it is done.
         """
         self._place(tokens, start)
         flags = None if skip == NOTHING else self._flags
@@ -218,7 +224,24 @@ class DeviceModel(CopiedCache):
             except torch.OutOfMemoryError:
                 self._full = True
                 self._graphs.eagerly(body)
-        return self.decoder.last_logits[:last].cpu()
+        return self._on_host(last, meanwhile)
+
+    def _on_host(self, last: int, meanwhile: Callable[[Done], None] | None) -> Tensor:
+        logits = self.decoder.last_logits
+        if self.device.type == "cpu":
+            if meanwhile is not None:
+                meanwhile(lambda: False)
+            return logits[:last]
+        if self._read is None:
+            self._read = torch.empty(logits.shape, pin_memory=True)
+        with current(self.device):
+            done = torch.cuda.Event(blocking=True)
+            self._read[:last].copy_(logits[:last], non_blocking=True)
+            done.record(torch.cuda.current_stream(self.device))
+        if meanwhile is not None:
+            meanwhile(done.query)
+        done.synchronize()
+        return self._read[:last]
 
     def likeliest(self, tokens: Sequence[int], start: int, skip: Skip) -> list[int]:
         """Return the likeliest token after each of up to PASS_ROWS tokens from `start` on, with sub-layers skipped."""

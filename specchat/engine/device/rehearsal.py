@@ -104,7 +104,7 @@ def _form(weight: Weight) -> tuple[object, ...]:
         case EightBit():
             return ("8 bits",)
         case WordBlocks():
-            held = (one and one.dtype for one in (weight.scales, weight.supers, weight.code))
+            held = (None if one is None else one.dtype for one in (weight.scales, weight.supers, weight.code))
             return weight.bits, weight.block, weight.minimums_in, weight.order is None, *held
         case Joined(parts):
             return tuple((part.shape, _form(part)) for part in parts)

@@ -1,18 +1,21 @@
 """Replies that the host writes with models on a device, pass by pass: under a grammar, or with log-probabilities.
 
 The captured step keeps the text on the device, which such replies need on the host at each step. So passes are captured
-alone, and logits are copied. Steps take longer than captured ones; they verify chains alone.
+alone, and logits are copied; meanwhile the host works out the masks of a grammar. Steps take longer than captured ones;
+they verify chains alone.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from torch import Tensor
 
 from specchat.engine.decoding.cached import CachedModel, HostModel
 from specchat.engine.decoding.draft import Chain, Copy, Proposal, Role
 from specchat.engine.decoding.host import HostExecutor
+from specchat.engine.decoding.host_loops import HostDraft
 from specchat.engine.decoding.row_invariance import ChainOnlyModel
-from specchat.engine.device.model import DeviceModel
+from specchat.engine.device.model import DeviceModel, Done
 from specchat.engine.kernels.gpu_shapes import PASS_ROWS, VERIFY_ROWS
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.tree_layout import Layout
@@ -37,13 +40,19 @@ class DeviceRows(ChainOnlyModel):
         """Run `tokens` at position `start`; return logits float32 [at most VERIFY_ROWS, vocab] of the last ones."""
         if layout is not None:
             return super().forward(tokens, start, skip, layout)
+        return self.run(tokens, start, skip)
+
+    def run(
+        self,
+        tokens: Sequence[int],
+        start: int,
+        skip: Skip = NOTHING,
+        meanwhile: Callable[[Done], None] | None = None,
+    ) -> Tensor:
         for first in range(0, len(tokens), PASS_ROWS):
             block = tokens[first : first + PASS_ROWS]
-            logits = self._model.logits_after(block, start + first, skip, min(len(block), VERIFY_ROWS))
+            logits = self._model.logits_after(block, start + first, skip, min(len(block), VERIFY_ROWS), meanwhile)
         return logits[:, : self.vocab].contiguous()
-
-    def run(self, tokens: Sequence[int], start: int) -> Tensor:
-        return self.forward(tokens, start)
 
     def write(self, tokens: Sequence[int], start: int) -> None:
         self._model.write(tokens, start)
@@ -84,3 +93,12 @@ class StepwiseExecutor(HostExecutor):
         if isinstance(proposal, Copy):
             return not proposal.likeliest
         return isinstance(proposal, Chain) and proposal.model in self._roles and not proposal.layers
+
+    def _logits(self, fed: Sequence[int], layout: Layout | None, drafting: HostDraft) -> Tensor:
+        """Logits of the pending token and the draft; the masks of a constraint are worked out while the pass runs."""
+        target, loops, constraint = self.target, self.loops, self.loops.history.constraint
+        if constraint is None:
+            return super()._logits(fed, layout, drafting)
+        assert isinstance(target, DeviceRows)
+        ahead = partial(constraint.look_ahead, fed[1:], self.target.vocab)
+        return target.run(fed, len(loops.token_ids) - 1, meanwhile=ahead)

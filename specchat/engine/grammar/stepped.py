@@ -1,7 +1,7 @@
 """Steps of a constraint over a reply: forward by tokens until its end, and back."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from specchat.engine.decoding.reply_rules import Allowed
 
@@ -16,6 +16,10 @@ class SteppedConstraint(ABC):
         """True after a token that is not allowed."""
         self._mask: Allowed | None = None
         """The allowed tokens, while they are known."""
+        self._path: list[int] | None = None
+        """Tokens since the last look ahead, if there was one."""
+        self._ahead: dict[tuple[int, ...], Allowed] = {}
+        """The allowed tokens after such paths."""
 
     @property
     def rejected(self) -> int:
@@ -45,6 +49,8 @@ class SteppedConstraint(ABC):
 
     def push(self, token: int) -> None:
         self._mask = None
+        if self._path is not None:
+            self._path.append(token)
         if self._after:
             self._after += 1
         elif not self._goes_on(token):
@@ -52,6 +58,9 @@ class SteppedConstraint(ABC):
 
     def pop(self) -> None:
         self._mask = None
+        if self._path is not None:
+            # What goes back before the look ahead leaves it.
+            self._path = self._path[:-1] if self._path else None
         if self._after:
             self._after -= 1
             self._wrong = self._wrong and self._after > 0
@@ -62,9 +71,22 @@ class SteppedConstraint(ABC):
         if self._after or self._free:
             return None
         words = -(-columns // 32)
+        if self._mask is None and self._path is not None:
+            self._mask = self._ahead.get(tuple(self._path))
         if self._mask is None or len(self._mask) != words:
             self._mask = self._found(words)
         return self._mask
+
+    def look_ahead(self, tokens: Sequence[int], columns: int, done: Callable[[], bool]) -> None:
+        self._path, self._ahead, pushed = [], {}, 0
+        while not done() and (mask := self.allowed(columns)) is not None:
+            self._ahead[tuple(tokens[:pushed])] = mask
+            if pushed == len(tokens):
+                break
+            self.push(tokens[pushed])
+            pushed += 1
+        for _ in range(pushed):
+            self.pop()
 
     def prefix(self, tokens: Sequence[int]) -> int:
         """Return how many of `tokens` are allowed, up to the end of the reply."""

@@ -91,10 +91,16 @@ class Message:
 
     def joined(self, other: "Message") -> "Message":
         """This message and the next one of the same role as one."""
-        content = "\n\n".join(filter(None, (self.content, other.content)))
+        content = "\n\n".join(filter(None, (self._placed, other._placed)))
         thoughts = "\n".join(filter(None, (self.reasoning, other.reasoning)))
         pictures = self.pictures + other.pictures
         return Message(self.role, content, thoughts, self.tool_calls + other.tool_calls, pictures=pictures)
+
+    @property
+    def _placed(self) -> str:
+        """Its content with a PLACE for each picture."""
+        places = len(self.pictures)
+        return self.content if self.content.count(PLACE) == places else PLACE * places + self.content
 
 
 ToolChoice = str
