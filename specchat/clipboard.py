@@ -1,11 +1,16 @@
-"""The clipboard: a tool of this machine, read back to be sure; else the terminal's own by OSC 52, which cannot tell."""
+"""The clipboard: a tool of this machine, read back to be sure; else the terminal's own by OSC 52, which cannot tell.
+
+Pictures are read by tools alone.
+"""
 
 import base64
 import os
 import shutil
 import subprocess
+from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from threading import Timer
 
 OSC_52_LIMIT = 74_994
 """Bytes of base64 that many terminals take at most."""
@@ -25,6 +30,15 @@ class ClipboardProgram:
     """Characters that `write` takes."""
 
 
+@dataclass(frozen=True)
+class PictureProgram:
+    """A command that writes the picture of the clipboard; `where` as above, `decode` makes a file of its output."""
+
+    where: str
+    read: tuple[str, ...]
+    decode: Callable[[bytes], bytes] = bytes
+
+
 _POWERSHELL = "[Console]::OutputEncoding=[Text.Encoding]::UTF8;[Console]::Out.Write((Get-Clipboard -Raw))"
 TOOLS = (
     ClipboardProgram(
@@ -34,6 +48,25 @@ TOOLS = (
     ClipboardProgram("DISPLAY", ("xclip", "-selection", "clipboard"), ("xclip", "-selection", "clipboard", "-o")),
     ClipboardProgram("DISPLAY", ("xsel", "--clipboard", "--input"), ("xsel", "--clipboard", "--output")),
     ClipboardProgram("", ("pbcopy",), ("pbpaste",)),
+)
+
+_WINDOWS_PICTURE = (
+    "Add-Type -AssemblyName System.Windows.Forms,System.Drawing; $i=[Windows.Forms.Clipboard]::GetImage(); if($i){"
+    "$s=New-Object IO.MemoryStream; $i.Save($s,[Drawing.Imaging.ImageFormat]::Png); "
+    "[Console]::Out.Write([Convert]::ToBase64String($s.ToArray()))}"
+)
+PICTURE_TOOLS = (
+    PictureProgram(
+        "WSL_DISTRO_NAME", ("powershell.exe", "-NoProfile", "-STA", "-Command", _WINDOWS_PICTURE), b64decode
+    ),
+    PictureProgram("WAYLAND_DISPLAY", ("wl-paste", "--type", "image/png")),
+    PictureProgram("DISPLAY", ("xclip", "-selection", "clipboard", "-t", "image/png", "-o")),
+    PictureProgram("", ("pngpaste", "-")),
+    PictureProgram(
+        "",
+        ("osascript", "-e", "the clipboard as «class PNGf»"),
+        lambda data: bytes.fromhex(data.decode("ascii", "ignore").partition("PNGf")[2].strip()),
+    ),
 )
 
 
@@ -68,6 +101,41 @@ def copy(text: str, write: Callable[[str], object], environment: Mapping[str, st
     if len(encoded) > OSC_52_LIMIT:
         return f"copied through the terminal; {len(encoded) / 1e3:.0f} kB is more than many take"
     return "copied through the terminal. Nothing to paste? See specchat doctor"
+
+
+def picture(most: int, environment: Mapping[str, str] = os.environ) -> bytes | None:
+    """The PNG file on the clipboard, empty where there is none; None where no tool can tell. Waits for tools.
+
+    One that takes long, or writes more than `most` bytes, counts as none.
+    """
+    tools = () if environment.get("SSH_CONNECTION") else PICTURE_TOOLS
+    usable = [tool for tool in tools if (not tool.where or environment.get(tool.where)) and shutil.which(tool.read[0])]
+    for tool in usable:
+        try:
+            found = tool.decode(_written(tool.read, 2 * most))
+        except ValueError:
+            continue
+        if 0 < len(found) <= most:
+            return found
+    return b"" if usable else None
+
+
+def _written(command: tuple[str, ...], most: int) -> bytes:
+    """The output of a command; nothing of one that fails, takes too long or writes more than `most` bytes."""
+    try:
+        with subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        ) as running:
+            assert running.stdout is not None
+            timer = Timer(_SECONDS, running.kill)
+            timer.start()
+            data = running.stdout.read(most + 1)
+            if len(data) > most:
+                running.kill()
+        timer.cancel()
+    except OSError:
+        return b""
+    return data if running.returncode == 0 and len(data) <= most else b""
 
 
 def osc_52(encoded: str, environment: Mapping[str, str] = os.environ) -> str:

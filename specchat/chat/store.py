@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from specchat.chat import rows, sql
-from specchat.chat.rows import ChatRow, MessageRow
+from specchat.chat.rows import ChatRow, MessageRow, WholeChat
 from specchat.chat.schema import opened, prepare_memory
 from specchat.chat.stored import StoredChats
 from specchat.chat.trace import columns, pack
@@ -189,17 +189,18 @@ class Store(StoredChats):
 
         return chat.key, self._writer.put(change)
 
-    def take(self, chat: ChatRow, messages: Iterable[MessageRow], traces: Mapping[str, bytes], *, head: bool) -> Event:
-        """Messages of a chat elsewhere that are not here; with its title, pin and tags if `head`."""
-        listed = list(messages)
-        chat = _without_tools(chat)
+    def take(self, whole: WholeChat, traces: Mapping[str, bytes], *, head: bool) -> Event:
+        """Messages and pictures of a chat elsewhere that are not here; with its title, pin and tags if `head`."""
+        chat = _without_tools(whole.row)
 
         def change(db: sqlite3.Connection) -> None:
             if not sql.has_chat(db, chat.key):
                 sql.put_chat(db, chat)
             sql.put_head(db, chat, whole=head)
             writing = {row.key for row in sql.messages(db, chat.key) if row.state == "writing"}
-            for message in listed:
+            for picture in whole.pictures.items():
+                sql.put_picture(db, *picture)
+            for message in whole.messages:
                 finished = message.key in writing and message.state != "writing"
                 if finished or not sql.has_message(db, message.key):
                     sql.put_message(db, chat.key, message)

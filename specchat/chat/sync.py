@@ -115,7 +115,7 @@ def _take(store: Store, chat: WholeChat, known: Mapping[str, Head]) -> bool:
         if not head and not {message.key for message in chat.messages} - _held(store, chat):
             return False
     traces = {key: pack(columns) for key, columns in chat.traces.items()}
-    if not store.saved(store.take(chat.row, chat.messages, traces, head=head)):
+    if not store.saved(store.take(chat, traces, head=head)):
         raise StoreError(store.problem)
     return True
 

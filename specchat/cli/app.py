@@ -199,6 +199,7 @@ def _launch(prepared: "Prepared", theme: str | None, keeps: bool, wishes: Wishes
         ),
         history=paths.prompt_history if keeps else None,
         unsent=paths.draft if keeps else None,
+        pasted=paths.pasted,
         models=ModelsHere(lambda: prepared.places, lambda target, draft: _add(paths, models, target, draft)),
         tuning=TuningPlaces(
             shelf=paths.tuned,

@@ -109,6 +109,11 @@ class Paths:
         return self.state / "prompts.jsonl"
 
     @property
+    def pasted(self) -> Path:
+        """Pictures that were pasted in the app, for some days."""
+        return self.cache / "pasted"
+
+    @property
     def draft(self) -> Path:
         """Unsent text of the app."""
         return self.state / "draft.json"

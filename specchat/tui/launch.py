@@ -77,6 +77,8 @@ class Launch:
     """File of the prompt history; None keeps none."""
     unsent: Path | None = None
     """File of the text that was typed and not sent; None keeps nothing."""
+    pasted: Path | None = None
+    """Folder of pictures that were pasted; None pastes none."""
     models: ModelsHere = ModelsHere()
     tuning: TuningPlaces | None = None
     """The folders and commands of tunes; None tunes nothing."""

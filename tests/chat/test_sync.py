@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from specchat.attachments.files import Attachment
+from specchat.attachments.pictures import attached
 from specchat.chat.sql import tidy
 from specchat.chat.store import Store
 from specchat.chat.sync import Synced, sync
 from specchat.chat.tree import Conversation
+from tests.drawn import drawn
 
 from .conftest import answer, flush
 
@@ -29,8 +32,8 @@ class Machine:
             os.utime(file, ns=(hash(file.read_bytes()) & 0xFFFFFFFF, hash(file.read_bytes()) & 0xFFFFFFFF))
         return sync(self.store, self._folder, self._state)
 
-    def ask(self, chat: Conversation, prompt: str) -> None:
-        turn = chat.ask(prompt)
+    def ask(self, chat: Conversation, prompt: str, *attachments: Attachment) -> None:
+        turn = chat.ask(prompt, attachments)
         self.store.add_turn(chat, turn, {})
         answer(chat, turn, f"{prompt}!")
         self.store.save_reply(chat, turn.replies.shown or next(iter(turn.replies)))
@@ -67,6 +70,18 @@ def test_a_chat_goes_to_the_other_machine_and_comes_back_longer(machines: tuple[
     for machine in (one, two, one, two):
         again = machine.sync()
     assert (again.received, again.sent, again.problems) == (0, 0, [])
+
+
+def test_pictures_travel_with_their_chats(machines: tuple[Machine, Machine]) -> None:
+    one, two = machines
+    chat = begun(one, two)
+    for text, format in (("an owl", "PNG"), ("a lamp", "JPEG")):
+        one.ask(chat, text, Attachment(text, picture=attached(drawn(format))))
+        one.sync()
+        two.sync()
+        picture = two.store.load(chat.key)[0].turns[-1].attachments[0].picture
+        assert picture is not None
+        assert picture.load() == drawn(format)
 
 
 def test_what_both_wrote_meanwhile_are_branches_of_one_chat(machines: tuple[Machine, Machine]) -> None:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from specchat.clipboard import OSC_52_LIMIT, TOOLS, copy, osc_52
+from specchat.clipboard import OSC_52_LIMIT, TOOLS, copy, osc_52, picture
 from specchat.tui import editor
 from specchat.tui.editor import EditorError, edit_text, editor_command, suffix_of
+from tests.drawn import drawn
 
 TEXT = "two\nlines, ünï"
 
@@ -89,6 +90,39 @@ def test_multiplexers_pass_the_codes_on() -> None:
     parts = osc_52("A" * 3000, {"TERM": "screen"}).split("\x1b\\")
     assert all(part.startswith("\x1bP") and len(part) < 768 for part in parts[:-1])
     assert "".join(part[2:] for part in parts) == "\x1b]52;c;" + "A" * 3000 + "\a"
+
+
+@pytest.mark.parametrize(
+    ("name", "script", "environment"),
+    [
+        ("wl-paste", '[ "$2" = image/png ] && exec cat "$SHELF"', {"WAYLAND_DISPLAY": "w"}),
+        ("xclip", '[ "$4" = image/png ] && exec cat "$SHELF"', {"DISPLAY": ":0"}),
+        ("pngpaste", '[ "$1" = - ] && exec cat "$SHELF"', {}),
+        ("osascript", f"echo '«data PNGf{drawn().hex().upper()}»'", {}),
+        ("powershell.exe", 'exec base64 "$SHELF"', {"WSL_DISTRO_NAME": "u"}),
+    ],
+)
+def test_a_picture_comes_from_the_tool_of_the_machine(
+    programs: Path, name: str, script: str, environment: dict[str, str]
+) -> None:
+    Path(os.environ["SHELF"]).write_bytes(drawn())
+    (programs / "base64").symlink_to("/usr/bin/base64")
+    program(programs, name, script)
+    assert picture(10_000, environment) == drawn()
+    assert picture(10, environment) == b""
+    assert picture(10_000, {**environment, "SSH_CONNECTION": "1.2.3.4"}) is None
+
+
+def test_no_picture_is_told_from_no_tool(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert picture(10, {"DISPLAY": ":0"}) is None
+    program(programs, "xclip", "echo partly; exit 1")
+    assert picture(10, {"DISPLAY": ":0"}) == b""
+    assert picture(10, {}) is None
+    monkeypatch.setattr("specchat.clipboard._SECONDS", 0.1)
+    program(programs, "xclip", "exec sleep 60")
+    assert picture(10, {"DISPLAY": ":0"}) == b""
+    program(programs, "xclip", "while true; do echo endless output; done")
+    assert picture(10, {"DISPLAY": ":0"}) == b""
 
 
 # The editor

@@ -1,11 +1,14 @@
 """Pictures in the app: named in a prompt, refused where the model reads none, sent, and drawn."""
 
+import os
+import stat
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import wait_until
-from test_entry import asked, running, status, write
+from conftest import LAUNCH, wait_until
+from test_entry import asked, choices, running, status, write
+from textual import events
 
 from specchat.attachments.pictures import attached
 from specchat.engine.protocol.options import Picture
@@ -46,6 +49,46 @@ async def test_a_model_that_reads_none_is_not_sent_one(folder: Path) -> None:
         await wait_until(pilot, lambda: "reads no pictures: take them out" in status(app))
         assert app.chat.prompt.text == "what is @fox.png here"
         assert not app.session.conversation.turns
+
+
+async def test_one_dropped_on_the_terminal_is_named(folder: Path) -> None:
+    (folder / "my fox.jpg").write_bytes(drawn("JPEG"))
+    async with running(FakeEngine(info=SEEING)) as (app, pilot):
+        app.post_message(events.Paste(f"{folder}/my\\ fox.jpg"))
+        app.post_message(events.Paste(f"file://{folder}/fox.png\n"))
+        await wait_until(pilot, lambda: app.chat.files == "2 pictures")
+        assert app.chat.prompt.text == '@"my fox.jpg" @fox.png '
+
+
+async def test_they_are_offered_where_a_file_is_named(folder: Path) -> None:
+    del folder
+    async with running(FakeEngine(info=SEEING)) as (app, pilot):
+        await write(app, pilot, "@fo")
+        await wait_until(pilot, lambda: choices(app) == ["@fox.png "])
+
+
+async def test_one_of_the_clipboard_is_named_by_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copied: list[bytes | None] = [drawn()]
+    monkeypatch.setattr("specchat.clipboard.picture", lambda _: copied[-1])
+    monkeypatch.setenv("HOME", str(tmp_path))
+    pasted = tmp_path / "cache" / "pasted"
+    pasted.mkdir(parents=True)
+    old = pasted / "old.png"
+    old.touch()
+    os.utime(old, (0, 0))
+    async with running(FakeEngine(info=SEEING), replace(LAUNCH, pasted=pasted)) as (app, pilot):
+        await write(app, pilot, "what is", "ctrl+v")
+        await wait_until(pilot, lambda: app.chat.files == "1 picture")
+        (file,) = pasted.iterdir()
+        assert app.chat.prompt.text == f"what is @~/cache/pasted/{file.name} "
+        assert (file.read_bytes(), stat.S_IMODE(file.stat().st_mode)) == (drawn(), 0o600)
+        for nothing, words in ((None, "install wl-clipboard or xclip"), (b"", "the clipboard has no picture")):
+            copied.append(nothing)
+            await write(app, pilot, "", "ctrl+v")
+            await wait_until(pilot, lambda words=words: words in status(app))
+        app.copy_to_clipboard("a fox")
+        await write(app, pilot, "", "ctrl+v")
+        await wait_until(pilot, lambda: app.chat.prompt.text.endswith(".png a fox"))
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,10 @@
 """Writing prompts: earlier ones, pastes, and commands that set something for the next reply."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from specchat.attachments.files import AttachmentError
 from specchat.clean import clean, one_line
 from specchat.config.errors import ConfigError
 from specchat.config.kinds import NO_PERSONA
@@ -151,6 +153,27 @@ def _unfold(chat: ChatScreen, _: str) -> None:
         chat.say(refusal, bad=True)
 
 
+def _paste(chat: ChatScreen, _: str) -> None:
+    chat.run_worker(_paste_picture(chat), group="paste", exclusive=True, exit_on_error=False)
+
+
+async def _paste_picture(chat: ChatScreen) -> None:
+    """Attach the clipboard's picture; where it has none, put what was copied in the app into the box."""
+    from specchat.tui.composing.pasted import pasted_picture
+
+    folder, path, words = chat.session.launch.pasted, "", "the clipboard has no picture; the terminal pastes text"
+    try:
+        path = await asyncio.to_thread(pasted_picture, folder) if folder is not None else ""
+    except AttachmentError as error:
+        words = error.message
+    if path:
+        chat.prompt.attach(path)
+    elif chat.app.clipboard:
+        chat.prompt.action_paste()
+    else:
+        chat.say(words, bad=True)
+
+
 def _personas(chat: ChatScreen) -> Sequence[tuple[str, str]]:
     known = [(persona.name, persona.system) for persona in chat.session.launch.service.personas]
     return [(NO_PERSONA, "no system prompt"), *known]
@@ -206,4 +229,6 @@ COMPOSING: tuple[Action[ChatScreen], ...] = (
            ("ctrl+underscore",), where="prompt"),
     Action("unfold-paste", "Unfold paste", "Put a folded paste at the cursor into the box, to edit it.", _unfold,
            ("ctrl+g",), where="prompt"),
+    Action("paste-picture", "Paste", "Attach the clipboard's picture, or put in what was copied here.", _paste,
+           ("ctrl+v",), where="prompt"),
 )  # fmt: skip

@@ -206,13 +206,17 @@ class Prompt(TextArea):
             self.post_message(self.Refused(f"that paste has over {LARGEST:,} characters, and no more are taken"))
             return
         if (path := pasted_path(pasted)) is not None:
-            line, column, _ = self.line_at_cursor()
-            text = " " * (line[column - 1 : column].strip() != "") + mention(path) + " "
-        else:
-            text = self._pastes.fold(clean(pasted.replace("\r\n", "\n").replace("\r", "\n")))
-        if text:
+            self.attach(path)
+        elif text := self._pastes.fold(clean(pasted.replace("\r\n", "\n").replace("\r", "\n"))):
             self.insert(text, maintain_selection_offset=False)
             self.scroll_cursor_visible()
+
+    def attach(self, path: str) -> None:
+        """Name a file at the cursor."""
+        line, column, _ = self.line_at_cursor()
+        apart = " " * (line[column - 1 : column].strip() != "")
+        self.insert(f"{apart}{mention(path)} ", maintain_selection_offset=False)
+        self.scroll_cursor_visible()
 
     def unfold_paste(self) -> str:
         """Put the paste at the cursor in place of its stand-in; gives a refusal."""
