@@ -32,11 +32,7 @@ class AttachedPicture:
 
     @property
     def picture(self) -> Picture | None:
-<<<<<<< HEAD
         """The same for the engine; None where its bytes are gone."""
-=======
-        """The file for the engine; None where it is lost."""
->>>>>>> h3
         data = self.load()
         return None if data is None else Picture(data)
 
