@@ -32,7 +32,7 @@ class AttachedPicture:
 
     @property
     def picture(self) -> Picture | None:
-        """The file for the engine; None where it is lost."""
+        """The same for the engine; None where its bytes are gone."""
         data = self.load()
         return None if data is None else Picture(data)
 

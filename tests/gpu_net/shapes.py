@@ -21,8 +21,7 @@ from specchat.engine.runners.device import device_runner, prepare
 from specchat.engine.runners.runner import Runner
 from specchat.engine.weights.config import ModelConfig
 from specchat.engine.weights.matrices import walk
-from tests.kernels.cases_blocks import blocks
-from tests.kernels.cases_products import four_bit
+from tests.kernels.storage import blocks, four_bit
 
 DTYPE = torch.bfloat16
 LAYERS = 5

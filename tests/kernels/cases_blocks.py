@@ -1,32 +1,16 @@
 """Launches with each form of blocks as a step of Llama-3.1-8B has them, for the compile-only suite."""
 
-from torch import Tensor, bfloat16, empty, int32, uint8
+from torch import bfloat16, empty, int32
 
-from specchat.engine.formats.gguf import TYPES
-from specchat.engine.formats.layout import WordBlocks, mapped
-from specchat.engine.formats.words import in_words
 from specchat.engine.gpu_checks.blocks import FORMS
 from specchat.engine.kernels.embed import _embed, embed
 from tests.kernels import cases_experts
 from tests.kernels.cases_products import product
 from tests.kernels.compiled import Case, launched
+from tests.kernels.storage import blocks
 
 HIDDEN = 4096
 """Outputs and inputs of the products."""
-SAMPLE = 64
-"""Outputs of the matrix by which the storage of a type is found."""
-
-
-def blocks(kind: str, outputs: int = HIDDEN, inputs: int = HIDDEN) -> WordBlocks:
-    """A matrix of a type of GGUF, as kernels read it."""
-    known = TYPES[kind]
-    raw = empty(SAMPLE, inputs // known.size * known.octets, dtype=uint8).fill_(1)
-
-    def of_outputs(tensor: Tensor) -> Tensor:
-        """The tensor of a matrix of so many outputs; a code stays."""
-        return empty(outputs, *tensor.shape[1:], dtype=tensor.dtype) if len(tensor) == SAMPLE else tensor
-
-    return mapped(in_words(known.read(raw, inputs)), of_outputs)
 
 
 def embedded(kind: str, eps: float | None = None) -> Case:

@@ -13,8 +13,9 @@ from specchat.engine.kernels.gpu_shapes import AHEAD_PART, joined_scores
 from specchat.engine.kernels.mix import MixtureOutput, _add_mixture, add_mixture
 from specchat.engine.kernels.pairs import _sort_pairs, allocated
 from specchat.engine.kernels.route import Rule, _route, route
-from tests.kernels.cases_products import FLAG, dense, eight_bit, four_bit, of_weights
+from tests.kernels.cases_products import FLAG, dense, eight_bit, of_weights
 from tests.kernels.compiled import Case, launched
+from tests.kernels.storage import four_bit
 
 COUNT, TOP, HIDDEN, WIDTH, ROWS = 128, 8, 2048, 768, 16
 SOFTMAX = Rule(renormalised=True, sigmoid=False, groups=(1, 1), factor=1.0)

@@ -3,32 +3,18 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from torch import bfloat16, empty, float32, int8, int32, uint8
+from torch import bfloat16, empty, int8, int32
 
-from specchat.engine.formats.layout import EightBit, FourBit, Nested, Weight
+from specchat.engine.formats.layout import EightBit, Weight
 from specchat.engine.kernels.activation import Activation
 from specchat.engine.kernels.gpu_shapes import PROCESSORS
 from specchat.engine.kernels.processors import as_with
 from specchat.engine.kernels.products import _multiply, multiply, splits
 from tests.kernels.compiled import Case, launched
+from tests.kernels.storage import four_bit
 
 FLAG = empty(1, dtype=int32)
 PROGRAM = (_multiply.arg_names.index("program"),)
-
-
-def four_bit(
-    outputs: int, inputs: int, nested: bool = False, block: int = 64, zeros: bool = False, order: bool = False
-) -> FourBit:
-    blocks = outputs, inputs // block
-    return FourBit(
-        empty(outputs, inputs // 2, dtype=uint8),
-        empty(blocks, dtype=uint8 if nested else float32),
-        empty(16),
-        block,
-        Nested(empty(256), empty(outputs * blocks[1] // 256), empty(outputs)) if nested else None,
-        empty(blocks, dtype=int8) if zeros else None,
-        empty(inputs, dtype=int32) if order else None,
-    )
 
 
 def eight_bit(outputs: int, inputs: int) -> EightBit:

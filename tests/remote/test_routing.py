@@ -8,7 +8,7 @@ import pytest
 from specchat.chat.store import Store
 from specchat.config.catalog import Pair
 from specchat.engine.protocol.events import Event, Failed, Finished, Loaded
-from specchat.engine.protocol.options import Limits
+from specchat.engine.protocol.options import Limits, Message, Picture
 from specchat.engine.protocol.pair import ModelSource, PairSpec
 from specchat.engine.protocol.port import EnginePort
 from specchat.engine.protocol.requests import Count, Generate, Load
@@ -75,6 +75,34 @@ def test_a_pair_goes_to_where_it_runs() -> None:
         assert (len(routed.local), len(routed.remote)) == (1, 1)
         routed.engine.close()
         assert not routed.engine.alive
+
+
+def test_pictures_that_cannot_be_sent_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routing, "MOST_PICTURES", 8)
+
+    def answer(routed: Routed, size: int) -> Event:
+        asked = (Message("user", "What?", pictures=(Picture(bytes(size)),)),)
+        routed.engine.send(Generate(7, asked, limits=Limits(48)))
+        return next(e for e in routed.engine.events(PATIENCE_S) if isinstance(e, Finished | Failed))
+
+    here = Routed(LOCAL)
+    heard: list[Event] = []
+    here.engine.listen(heard.append)
+    here.engine.start()
+    assert here.answered(LOCAL) == "From here."
+    assert isinstance(answer(here, 8), Finished)
+    refused = answer(here, 9)
+    assert isinstance(refused, Failed)
+    assert (refused.id, refused.kind, "over 0 MiB" in refused.message) == (7, "request", True)
+    assert refused in heard
+    with serving(**PAGES) as one:
+        there = Routed(spec(one.url))
+        there.engine.start()
+        there.answered(spec(one.url))
+        refused = answer(there, 1)
+        assert isinstance(refused, Failed)
+        assert refused.message.startswith("Pairs on a server elsewhere take no pictures.")
+        there.engine.close()
 
 
 def test_a_pair_of_this_machine_starts_its_engine_at_once() -> None:

@@ -125,8 +125,9 @@ class CapturedDrafts:
         """Draft one more token or level."""
         head = self._heads.get(self._proposal.model)
         number = min(self._done, FIRST - 1 if head is None else head.passes - 1)
-        form = self._proposal.strategy, getattr(self._proposal, "layers", 0)
-        self._graphs.run((*form, number), partial(self._pass, self._proposal, number))
+        layers = self._proposal.layers if isinstance(self._proposal, Chain) else 0
+        key = (self._proposal.strategy, number, layers) if layers else (self._proposal.strategy, number)
+        self._graphs.run(key, partial(self._pass, self._proposal, number))
         if (event := self._passed[self._done]) is not None:
             event.record(torch.cuda.current_stream(self._state.fed.device))
         self._done += 1
