@@ -57,6 +57,6 @@ async def _attach_output(chat: ChatScreen, language: str, text: str) -> None:
 
 
 RUNNING: tuple[Action[ChatScreen], ...] = (
-    Action("run-code", "Run code", "Run the code block here, or the last one, without files and network.", _run, ("x",),
+    Action("run-code", "Run code", "Run a reply's code apart from your files and the network.", _run, ("x",),
            hint="run", slash="run", where="transcript", when="on code"),
 )  # fmt: skip
