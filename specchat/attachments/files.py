@@ -26,11 +26,15 @@ class AttachmentError(EngineError):
 
 @dataclass(frozen=True)
 class Attachment:
-    """A file's text, or its picture, under the name it was given by."""
+    """A file's text, or its picture, under the name it was given by.
+
+    Of a file that is too long, `text` has passages, and `whole` says how many characters it has.
+    """
 
     name: str
     text: str = ""
     picture: AttachedPicture | None = None
+    whole: int = 0
 
 
 def read_attachment(path: Path) -> Attachment:

@@ -105,17 +105,18 @@ class SentFile:
     height: int = 0
     small: str = ""
     """Base64 of what the transcript shows of it."""
+    whole: int = 0
 
     @classmethod
     def of(cls, attachment: Attachment) -> "SentFile":
         if (picture := attachment.picture) is None:
-            return cls(attachment.name, attachment.text)
+            return cls(attachment.name, attachment.text, whole=attachment.whole)
         small = b64encode(picture.small).decode()
         return cls(attachment.name, "", picture.digest, picture.format, picture.width, picture.height, small)
 
     def attachment(self, load: PictureFile) -> Attachment:
         if not self.picture:
-            return Attachment(self.name, self.text)
+            return Attachment(self.name, self.text, whole=self.whole)
         try:
             small = b64decode(self.small)
         except ValueError:

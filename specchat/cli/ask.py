@@ -13,6 +13,7 @@ import click
 
 from specchat.attachments.files import Attachment, AttachmentError, read_attachment, with_newlines
 from specchat.attachments.folders import read_folder
+from specchat.attachments.passages import fitted
 from specchat.chat.store import Store
 from specchat.chat.turn import Reply
 from specchat.clean import clean, one_line
@@ -149,6 +150,11 @@ def _answer(
         try:
             info = load(service, pair, progress.show, interrupt)
             progress.clear()
+            attached = fitted(question, attached, service.room_for_files)
+            for file in attached:
+                if file.whole:
+                    words = f"{file.name}: too long for the context, so passages with words of the question go along."
+                    click.echo(words, err=True)
             if refusal := service.send(question, attached, grammar):
                 raise Problem(f"{clean(refusal)}.", ExitCode.USAGE)
             for warning in filter(None, (info.notes.warning, service.warning)):

@@ -1,5 +1,6 @@
 """The state of a chat service: its pair, its open chat, its settings, and the replies that run."""
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,6 +26,9 @@ from specchat.service.prompt_count import PromptCount
 from specchat.service.replies import Replies, Running
 from specchat.service.saved_replies import SavedReplies
 from specchat.service.settings import ChatSettings, Preferences, as_data
+
+CHARACTERS_A_TOKEN = 3
+"""Of most texts, at least."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +113,12 @@ class ServiceState:
         """Have the pair that a chat was kept with answer in it, which is open now."""
         self.chat_pair, name = str(view.get("pair") or ""), view.get("pair_name")
         self._chat_pair_name = name if isinstance(name, str) else ""
+
+    @property
+    def room_for_files(self) -> int:
+        """Characters of files that go along whole: those of half of the context's tokens, as most texts have them."""
+        info = self.loaded.info
+        return info.context * CHARACTERS_A_TOKEN // 2 if info is not None and info.context else sys.maxsize
 
     @property
     def conversation(self) -> Conversation:

@@ -6,6 +6,7 @@ from textual.timer import Timer
 
 from specchat import figures
 from specchat.attachments.files import Attachment, AttachmentError, with_attachments
+from specchat.attachments.passages import fitted
 from specchat.tui.composing import slash
 from specchat.tui.composing.mentions import Attacher, carried, unattached
 from specchat.tui.pastes import FOLD_ABOVE
@@ -114,14 +115,19 @@ class Composer:
 
     async def _attachments(self) -> tuple[Attachment, ...]:
         typed = self._window.prompt.text  # not what is folded: nobody sees the files that a long paste names
-        read = await asyncio.to_thread(self._attacher.attachments, typed) if "@" in typed else ()
+        read = await asyncio.to_thread(self._read, typed) if "@" in typed else ()
         edited = self._window.session.chat.editing
         return read if edited is None else (*read, *carried(edited.prompt, edited.attachments, typed, read))
 
+    def _read(self, typed: str) -> tuple[Attachment, ...]:
+        return fitted(typed, self._attacher.attachments(typed), self._window.session.room_for_files)
+
 
 def _words(attachments: tuple[Attachment, ...]) -> str:
-    """`2 files, 14 kB, 1 picture`; empty without any."""
+    """`2 files, 14 kB, 1 by passages that fit, 1 picture`; empty without any."""
     texts = [attachment.text for attachment in attachments if attachment.picture is None]
     pictures = len(attachments) - len(texts)
     words = [f"{len(texts)} file{'s' * (len(texts) > 1)}, {figures.text_size(texts)}"] if texts else []
+    if cut := sum(attachment.whole > 0 for attachment in attachments):
+        words.append(f"{cut} by passages that fit")
     return ", ".join([*words, *([f"{pictures} picture{'s' * (pictures > 1)}"] if pictures else [])])

@@ -54,6 +54,8 @@ def _chip(attachment: Attachment, key: str, *, unfolded: bool) -> Section:
     else:
         lines = len(attachment.text.splitlines())
         amount = f"{figures.count(lines)} line{'s' * (lines != 1)}, {figures.text_size([attachment.text])}"
+        if attachment.whole:
+            amount += f" of {figures.count(attachment.whole)} characters"
         fold, unfold = "folds", "unfolds"
     name = styled(f"{'▾' if unfolded else '▸'} {one_line(attachment.name)}", ".md-strong")
     tail = f" · {amount} · enter/click {fold if unfolded else unfold}"
