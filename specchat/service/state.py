@@ -28,7 +28,7 @@ from specchat.service.saved_replies import SavedReplies
 from specchat.service.settings import ChatSettings, Preferences, as_data
 
 CHARACTERS_A_TOKEN = 3
-"""Of most texts, at least."""
+"""At least, in most texts."""
 
 
 @dataclass(frozen=True)
