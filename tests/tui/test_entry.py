@@ -332,12 +332,25 @@ async def test_what_is_no_text_is_refused_and_what_is_no_file_is_text(folder: Pa
         assert "there is no file note.txt: its name goes as text" in status(app)
 
 
+async def test_of_a_long_file_passages_go_along(folder: Path) -> None:
+    (folder / "long.txt").write_text("a word of no use\n" * 600 + "the fox sleeps here\n")
+    engine = FakeEngine()
+    async with running(engine) as (app, pilot):
+        await write(app, pilot, "where is the fox of @long.txt now")
+        await until_shown(pilot, app, "1 by passages that fit")
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: app.session.conversation.turns and app.session.reply is None)
+        content = asked(engine).messages[-1].content
+        assert "the fox sleeps here" in content
+        assert len(content) < 3 * 1024 // 2 + 100
+
+
 async def test_files_that_make_a_prompt_too_long_are_said_before_sending(folder: Path) -> None:
-    (folder / "long.txt").write_text("word " * 2000)
+    (folder / "long.txt").write_text("." * 1400)
     async with running() as (app, pilot):
         await write(app, pilot, "read @long.txt now")
         await until_shown(pilot, app, "too long")
-        assert "1 file, 10 kB" in status(app)
+        assert "1 file, 1 kB" in status(app)
         await pilot.press("enter")
         await wait_until(pilot, lambda: "the context holds 1,024" in status(app))
         assert app.chat.prompt.text == "read @long.txt now"
