@@ -45,6 +45,11 @@ def written(call: Rotation, block: int, length: int, offsets: list[int], first: 
     return *entries, *scales
 
 
+def same(found: Tensor, expected: Tensor, off: float) -> None:
+    """Bit by bit under the interpreter; a GPU divides and adds products in ways of its own, and may be `off`."""
+    torch.testing.assert_close(found.float(), expected.float(), rtol=0, atol=off if found.is_cuda else 0)
+
+
 @pytest.mark.parametrize(("dim", "block"), SHAPES)
 @pytest.mark.parametrize("normed", [False, True])
 def test_entries_are_those_of_the_processor(dim: int, block: int, normed: bool) -> None:
@@ -55,8 +60,8 @@ def test_entries_are_those_of_the_processor(dim: int, block: int, normed: bool) 
     seen = slice(length, length + len(offsets))
     for whole, entries, scales in ((keys, *found[::2]), (values, *found[1::2])):
         wanted, of_wanted = int8(whole[:, seen], block)
-        assert torch.equal(entries[:, seen], wanted)
-        assert torch.equal(scales[:, seen], of_wanted)
+        same(entries[:, seen], wanted, 1)
+        same(scales[:, seen], of_wanted, 1e-8)
         others = [place for place in range(CAPACITY) if not seen.start <= place < seen.stop]
         assert (entries[:, others] == 99).all()
         assert (scales[:, others] == 99).all()
@@ -101,7 +106,7 @@ def test_attention_is_that_over_what_the_entries_say(
     masks = None if tree is None else torch.tensor(tree, device=DEVICE)
     query, scales = step.query[:rows].contiguous(), Scales(of_keys, of_values)
     attend(query, keys, values, length, masks, space, out, rows, None, window=window, scales=scales)
-    assert torch.equal(out, expected)
+    same(out, expected, 4e-6 if dtype == torch.float32 else 0.02)
 
 
 def test_the_processor_s_rows_say_the_same() -> None:

@@ -91,8 +91,8 @@ def blocks_of(kind: str, outputs: int, inputs: int) -> Blocks:
     def sane(numbers: Tensor) -> Tensor:
         if numbers.dtype != torch.float16:
             return numbers.to(device())
-        # Numbers of up to 7 bits, or of fewer times scales of 6.
-        largest = 64 if known.size == 32 else 512
+        # Numbers of up to 7 bits, or of fewer times scales of 6, of Q6_K times scales of 8.
+        largest = 64 if known.size == 32 else 4096 if kind == "Q6_K" else 512
         return (0.5 + torch.rand(numbers.shape, generator=drawn)).div(largest * inputs**0.5).half().to(device())
 
     return mapped(known.read(raw, inputs), sane)
