@@ -7,6 +7,7 @@ from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from subprocess import CompletedProcess
+from types import SimpleNamespace
 
 import click
 import pytest
@@ -14,7 +15,7 @@ import torch
 from click.testing import CliRunner
 
 from measure.gpu import __main__ as command
-from measure.gpu import ahead, experts, faults, heads, kernels, recurrent, sessions, steps
+from measure.gpu import ahead, experts, faults, heads, kernels, prompts, recurrent, sessions, steps
 from measure.gpu.checks import write
 from measure.gpu.parts import PARTS
 from measure.gpu.record import LIMIT_S, OtherCommit, Part, Record, run_all
@@ -136,7 +137,7 @@ def test_the_parts_can_be_run() -> None:
     """No GPU has seen them: at least what they name is there."""
     assert len({part.name for part in PARTS}) == len(PARTS)
     modules = {"steps": steps, "sessions": sessions, "faults": faults, "kernels": kernels, "experts": experts}
-    modules |= {"recurrent": recurrent, "heads": heads, "ahead": ahead}
+    modules |= {"recurrent": recurrent, "heads": heads, "ahead": ahead, "prompts": prompts}
     checks = {name: module.CHECKS for name, module in modules.items()}
     for part in PARTS:
         words = list(part.command)
@@ -161,6 +162,26 @@ def test_the_options_that_parts_use_are_there() -> None:
             found = inner
         known = {option for parameter in found.params for option in parameter.opts}
         assert {word for word in words if word.startswith("-")} <= known, part
+
+
+def test_prompts_are_read_by_two_widths_and_steps_timed_after_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = list[tuple[int, int]]()
+    target = SimpleNamespace(model=SimpleNamespace(block=0), keep=lambda _: None)
+    target.begin = lambda text: read.append((target.model.block, len(text)))
+    pair = SimpleNamespace(target=target, drafters={"plain": None, "draft": None})
+    outcome = SimpleNamespace(verify_ms=2.0)
+    monkeypatch.setattr(prompts, "on_device", lambda *_: pair)
+    monkeypatch.setattr(prompts, "timed_in_turn", lambda *_, tokens: [[(float(tokens), outcome)]] * 2)
+    rows = prompts.prompts("qwen3-8b", PUBLISHED["qwen3-8b"], (9, 7), torch.device("cpu"), torch.float32, lambda: None)
+    assert read == [(256, 9), (64, 9)] * 4 + [(256, 7), (64, 7)] * 4
+    assert [row["rows a pass"] for row in rows[:4]] == [256, 64] * 2
+    assert all(0 < row["least"] <= row["tokens/s"] <= row["most"] for row in rows[:4])
+    assert [(row["after"], row["rows"], row["step ms"]) for row in rows[4:]] == [
+        (9, 1, 9),
+        (9, 8, 9),
+        (7, 1, 7),
+        (7, 8, 7),
+    ]
 
 
 def test_without_a_gpu_it_says_so(tmp_path: Path) -> None:

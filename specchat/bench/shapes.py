@@ -131,15 +131,15 @@ def timed_in_turn(
     notify: Callable[[float], None],
     wanted: Callable[[], bool],
     clock: Callable[[], float] = perf_counter,
-    tokens: int = PROMPT_TOKENS,
+    tokens: int | None = None,
 ) -> list[list[TimedStep]]:
-    """Time steps of drafters and draft lengths in turn, after so many tokens. Leaves the cache empty.
+    """Time steps of drafters and draft lengths in turn, after `tokens` or PROMPT_TOKENS. Leaves the cache empty.
 
     Ends early once it is no longer `wanted`; what was not measured by then has no steps.
     """
     # Random weights are never confident: the length policy would end every draft at once.
     runner.executor.policies.off = True
-    prompt = [0] * tokens
+    prompt = [0] * (tokens or PROMPT_TOKENS)
     timed: list[list[TimedStep]] = [[] for _ in tried]
     runner.target.begin(prompt)
     begun = clock()

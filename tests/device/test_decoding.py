@@ -141,7 +141,8 @@ def test_an_exit_is_the_whole_pass_cut(deep: Runner) -> None:
     """After all layers its logits are a whole pass's, bit for bit; it writes the entries of its own layers alone."""
     model = deep.target.model
     assert isinstance(model, DeviceModel)
-    device, token, start = model.decoder, torch.tensor([7], dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
+    device, start = model.decoder, torch.zeros(1, dtype=torch.int32, device=DEVICE)
+    token = torch.full_like(start, 7)
     device.forward(token, start, 1)
     whole, entries = device.logits(0, 1)[0].clone(), [keys.clone() for keys, _ in device.entries]
     device.forward(token, start, 1, early=Exit(device.config.layers))
