@@ -134,7 +134,7 @@ def test_a_saved_answer_is_gone_on_with(run: Run, home: Path, engine: FakeEngine
         True,
         True,
     )
-    assert chat.title == "Foxes?"
+    assert chat.title == "Foxes"
 
 
 def test_files_go_along_as_attachments(run: Run, home: Path, engine: FakeEngine, tmp_path: Path) -> None:

@@ -128,6 +128,20 @@ def test_auto_is_the_cpu_where_the_gpu_is_too_full(tiny: Tiny) -> None:
     assert placement.note == "the pair does not fit the free memory of the GPU (RTX 3060)"
 
 
+def test_a_draft_that_has_no_room_beside_its_target_goes_to_the_cpu_alone(tiny: Tiny) -> None:
+    need = tiny.place(BIG, draft="auto", draft_quant="none").plan.need("cuda").total
+    enough = Machine(Gpu("RTX 3060", int(need / (1 - SPARE)) + 1, note="amiss"), 64 * GIB)
+    assert tiny.place(enough, draft="auto", draft_quant="none").note == "amiss"
+    less = replace(enough, gpu=Gpu("RTX 3060", int(need / (1 - SPARE)) - 1, note="amiss"))
+    placement = tiny.place(less, draft="auto", draft_quant="none")
+    assert placement.plan.draft is not None
+    assert (placement.plan.target.place, placement.plan.draft.place) == ("cuda", "cpu")
+    words = "the draft has no room beside the target on the GPU (RTX 3060) and runs on the CPU; amiss"
+    assert placement.note == words
+    assert placement.otherwise is not None
+    assert placement.otherwise.target.place == "cpu"
+
+
 def test_what_fits_nowhere_is_refused_with_the_gpus_numbers(tiny: Tiny) -> None:
     error = tiny.refusal(Machine(Gpu("RTX 3060", 1000), 1000))
     assert error.kind == "memory"

@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
@@ -425,12 +425,10 @@ def fake_torch(gpus: int = 1, computes: bool = False) -> Iterator[FakeTorch]:
             for name in ("__enter__", "__exit__"):
                 stack.enter_context(patch.object(torch.inference_mode, name, lambda *_: None))
             stack.enter_context(patch.object(GridExecutor, "__call__", launch))
-            for name, method in (
-                ("__getitem__", index),
-                ("__setitem__", assign),
-                ("tolist", listed),
-                ("copy_", copied),
-            ):
+            # Tensor itself would stay a sequence to C once these were patched there, and `torch.tensor` ask its length.
+            for name, method in (("__getitem__", index), ("__setitem__", assign)):
+                stack.enter_context(patch.object(FakeTensor, name, method))
+            for name, method in (("tolist", listed), ("copy_", copied)):
                 stack.enter_context(patch.object(Tensor, name, method))
             stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
             stack.enter_context(made)

@@ -47,8 +47,8 @@ class Machine:
 class Placement:
     """A plan of the load, with a fallback.
 
-    `note` is the reason why an "auto" runs on the CPU, else empty. `otherwise` is the plan to load if the GPU fails;
-    None where the pair asked for the GPU, or nothing else fits.
+    `note` is the reason why an "auto", of the draft alone too, runs on the CPU, else empty. `otherwise` is the plan
+    to load if the GPU fails; None where the pair asked for the GPU, or nothing else fits.
     """
 
     plan: Plan
@@ -74,7 +74,7 @@ def place(
     """Place `target` and `draft`, with at most `context` tokens of cache.
 
     `threads` is the number for a compiled pass on the CPU; 0 where there is none. "auto" is the GPU if the pair fits
-    one, otherwise the CPU; a draft on "auto" follows the target.
+    one, otherwise the CPU; a draft on "auto" follows the target, unless it has no room beside it on the GPU.
 
     Raises:
         ModelError: a checkpoint does not support the quantisation requested.
@@ -99,10 +99,11 @@ def place(
     open_quant = pair.draft is not None and pair.draft.quant is None and models[-1].quant is None
     free_to_choose = open_quant and find_spec("bitsandbytes") is not None
 
-    def laid_out(target_place: Place) -> Plan:
+    def laid_out(target_place: Place, draft_place: Place | None = None) -> Plan:
+        places = target_place, draft_place or target_place
         placed = [
-            replace(model, place=_placed(source.device, target_place))
-            for model, (source, _) in zip(models, sources, strict=True)
+            replace(model, place=_placed(source.device, where))
+            for model, (source, _), where in zip(models, sources, places, strict=False)
         ]
         big, small = placed[0], placed[1] if len(placed) > 1 else None
         if small is not None and small.quant is not None and not small.fixed:
@@ -120,11 +121,15 @@ def place(
         chosen, note = laid_out("cpu"), machine.gpu if isinstance(machine.gpu, str) else reason
     else:
         chosen, note = laid_out("cuda"), ""
-        if not fits(chosen, machine.available) and fits(laid_out("cpu"), machine.available):
-            chosen, note = laid_out("cpu"), f"the pair does not fit the free memory of the GPU ({machine.gpu.name})"
+        if not fits(chosen, machine.available):
+            apart, name = laid_out("cuda", "cpu"), machine.gpu.name
+            if len(sources) > 1 and fits(apart, machine.available):
+                chosen, note = apart, f"the draft has no room beside the target on the GPU ({name}) and runs on the CPU"
+            elif fits(laid_out("cpu"), machine.available):
+                chosen, note = laid_out("cpu"), f"the pair does not fit the free memory of the GPU ({name})"
     check_fits(chosen, machine.available, pair.name)
     if chosen.target.place == "cuda" and isinstance(machine.gpu, Gpu):
-        note = machine.gpu.note
+        note = "; ".join(filter(None, (note, machine.gpu.note)))
     fallback = laid_out("cpu") if wanted == "auto" and chosen.target.place == "cuda" and not requested else None
     return Placement(chosen, note, fallback if fallback and fits(fallback, machine.available) else None)
 
