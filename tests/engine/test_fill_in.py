@@ -4,6 +4,7 @@ import pytest
 from tokenizers import Tokenizer as Backend
 
 from specchat.engine.errors import EngineError
+from specchat.engine.pictures.blind import Blind
 from specchat.engine.protocol.events import Finished
 from specchat.engine.protocol.options import Limits, Sampling, Speculation
 from specchat.engine.protocol.raw_prompt import FillIn
@@ -81,7 +82,7 @@ def test_what_is_far_from_the_place_is_left_out_first(tmp_path_factory: pytest.T
 
 def test_a_place_is_filled_in_up_to_a_mark(tmp_path_factory: pytest.TempPathFactory) -> None:
     tokenizer = read(tmp_path_factory, QWEN)
-    prompts = Prompts(tokenizer, 100, tokenizer.size)
+    prompts = Prompts(tokenizer, 100, tokenizer.size, Blind("p reads no pictures"))
     request = Generate(1, (), raw=WANTED, limits=Limits(5))
     assert len(prompts.prompt(request).tokens) <= 95
     assert prompts.ends(request) == fill_in.ends(tokenizer)

@@ -102,7 +102,7 @@ async def test_every_setting_comes_into_view(size: tuple[int, int]) -> None:
 
 async def test_the_help_has_the_keys_of_everywhere_after_those_of_here() -> None:
     app = app_with_much()
-    async with app.run_test(size=(80, 200)) as pilot:
+    async with app.run_test(size=(80, 240)) as pilot:
         await opened(app, pilot, "help")
         titles = ("in the prompt", "everywhere", "in the transcript", "commands", "token view")
         places = [screen_text(app).index(f"  {title}  ") for title in titles]
