@@ -53,6 +53,17 @@ def test_a_line_without_end_and_any_characters_are_cut() -> None:
     assert fitted("x", (Attachment("a", text),), 0)[0].text.startswith("[0 of ")
 
 
+def test_what_is_before_a_line_like_a_page_s_is_not_lost() -> None:
+    text = "the owl\n" + "a word\n" * 900 + "[page 7]\n" + "a word\n" * 900
+    (cut,) = fitted("owl", (Attachment("a", text),), 2_000)
+    assert "the owl" in cut.text
+    assert "[lines 1 to " in cut.text
+
+
+def test_a_file_without_a_word_has_no_passages() -> None:
+    assert fitted("owl", (Attachment("a", " \n" * 400),), 300)[0].text.startswith("[0 of 0")
+
+
 def test_short_files_stay_whole_beside_a_long_one() -> None:
     short, long = Attachment("s", "y" * 900), Attachment("l", "word \n" * 5_000)
     cut = fitted("word", (long, short), 5_000)

@@ -43,7 +43,7 @@ def _cut(question: str, attachment: Attachment, room: int) -> Attachment:
     passages = list(_passages(attachment.text))
     found, room = _ranked(question, passages), room - _HEAD
     chosen = set[int]()
-    for at in dict.fromkeys((0, *found, *(() if found else range(len(passages))))):
+    for at in dict.fromkeys((*range(len(passages))[:1], *(found or range(len(passages))))):
         size = len(passages[at].text) + len(passages[at].where) + 8
         if size <= room:
             chosen.add(at)
@@ -74,7 +74,7 @@ def _ranked(question: str, passages: Sequence[Passage]) -> list[int]:
 
 
 def _passages(text: str) -> Iterator[Passage]:
-    pages = list(_PAGE.finditer(text))
+    pages = list(_PAGE.finditer(text)) if _PAGE.match(text) else []
     if not pages:
         for first, last, part in _parts(text):
             yield Passage(f"lines {first} to {last}", part)

@@ -15,7 +15,7 @@ from specchat.attachments.pictures import attached
 from specchat.chat import sql
 from specchat.chat.store import Store
 from specchat.chat.tree import Conversation
-from specchat.engine.pictures.decode import decoded
+from specchat.engine.pictures.decode import opened
 from specchat.engine.protocol.options import Picture
 from specchat.tui.text import pictures
 from specchat.tui.text.pictures import ROWS, UNFOLDED_ROWS, picture_rows
@@ -110,7 +110,7 @@ async def test_a_chat_of_many_opens_with_those_near_the_view_alone(
     store.save_chat(chat, {})
     flush(store)
     looked_at: list[bytes] = []
-    monkeypatch.setattr(pictures, "decoded", lambda data: (looked_at.append(data), decoded(data))[1])
+    monkeypatch.setattr(pictures, "opened", lambda data: (looked_at.append(data), opened(data))[1])
     monkeypatch.setattr(sql, "picture", lambda *_: pytest.fail("a whole picture was read"))
     async with running(FakeEngine(info=SEEING), replace(LAUNCH, store=store, chat=chat.key)) as (app, pilot):
         await wait_until(pilot, lambda: len(app.session.conversation.turns) == 200)
@@ -139,5 +139,6 @@ def test_its_colours_are_there() -> None:
     assert [colours[0][:5], colours[-1][:5]] == ["rgb(2", "rgb(0"]
 
 
-def test_what_cannot_be_drawn_is_left_out() -> None:
-    assert picture_rows(replace(PICTURE, small=b"nothing"), 80, unfolded=False) == ()
+@pytest.mark.parametrize("small", [b"nothing", drawn("JPEG", (400, 200))], ids=["broken", "large"])
+def test_what_cannot_be_drawn_is_left_out(small: bytes) -> None:
+    assert picture_rows(replace(PICTURE, small=small), 80, unfolded=False) == ()

@@ -122,8 +122,8 @@ def place(
     else:
         chosen, note = laid_out("cuda"), ""
         if not fits(chosen, machine.available):
-            apart, name = laid_out("cuda", "cpu"), machine.gpu.name
-            if len(sources) > 1 and fits(apart, machine.available):
+            name = machine.gpu.name
+            if len(sources) > 1 and fits(apart := laid_out("cuda", "cpu"), machine.available):
                 chosen, note = apart, f"the draft has no room beside the target on the GPU ({name}) and runs on the CPU"
             elif fits(laid_out("cpu"), machine.available):
                 chosen, note = laid_out("cpu"), f"the pair does not fit the free memory of the GPU ({name})"

@@ -12,7 +12,7 @@ from specchat.config.paths import private_folder
 from specchat.engine.pictures.decode import MOST_BYTES
 
 _KEPT_S = 7 * 24 * 3600
-"""Seconds after which a file goes: what was sent is in its chat."""
+"""Age in seconds at which a file is removed. A chat has its own copy of what was sent."""
 
 
 def pasted_picture(folder: Path) -> str:

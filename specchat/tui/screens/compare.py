@@ -63,7 +63,7 @@ class CompareScreen(Board):
         return True
 
     def advance(self, seconds: float) -> None:
-        """Begin the second reply once the first has ended; the session is told of all else."""
+        """Begin the second reply once the first has ended. Other events go to the session."""
         if self._session.conversation is not self._comparison.chat:
             self.dismiss()
         self._comparison.look()

@@ -4,9 +4,9 @@ from functools import lru_cache
 
 from textual.content import Content
 
-from specchat.attachments.pictures import AttachedPicture
+from specchat.attachments.pictures import SMALL, AttachedPicture
 from specchat.engine.errors import EngineError
-from specchat.engine.pictures.decode import decoded
+from specchat.engine.pictures.decode import opened, upright
 
 ROWS, UNFOLDED_ROWS = 8, 30
 """Most rows of a picture."""
@@ -21,7 +21,10 @@ def picture_rows(picture: AttachedPicture, width: int, *, unfolded: bool) -> tup
 @lru_cache(maxsize=256)
 def _drawn(data: bytes, width: int, most: int) -> tuple[Content, ...]:
     try:
-        image = decoded(data)
+        with opened(data) as small:
+            if max(small.size) > SMALL:  # of a chat from elsewhere: it would hold up the window
+                return ()
+            image = upright(small)
     except EngineError:
         return ()
     scale = min(width / image.width, 2 * most / image.height)
