@@ -23,7 +23,6 @@ from tests.engine.test_gguf_types import matrix
 from tests.engine.tiny import FAMILIES, checkpoint
 
 gguf = pytest.importorskip("gguf")
-pytestmark = pytest.mark.cpu
 SHAPE: dict[str, Any] = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2, "vocab_size": 260}
 MIXED = {"v_proj": "Q6_K", "down_proj": "Q6_K", "embed_tokens": "Q6_K", "up_proj": "Q4_K"}
 """As the mixture "Q4_K_M" has them."""
@@ -91,13 +90,14 @@ def mixed(name: str) -> str:
     return next((kind for part, kind in MIXED.items() if name.endswith(part)), "Q4_K")
 
 
-@pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
+@pytest.mark.parametrize("tied", [True, pytest.param(False, marks=pytest.mark.cpu)], ids=["tied", "untied"])
 def test_a_mixture_of_types_is_the_model_that_it_stands_for(tied: bool, blocks: Any, tmp_path: Path) -> None:
     blocks(mixed)
     opened = Checkpoint.open(checkpoint(tmp_path / "m", **SHAPE, tie_word_embeddings=tied))
     agree(opened)
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize("kind", ["Q4_0", "Q5_1", "Q8_0", "Q2_K", "IQ2_XS"])
 def test_a_model_of_one_type_is_the_model_that_it_stands_for(kind: str, blocks: Any, tmp_path: Path) -> None:
     blocks(lambda _: kind)
