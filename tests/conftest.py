@@ -4,6 +4,7 @@ import functools
 import gc
 import os
 import signal
+import sys
 from collections.abc import Callable, Generator, Iterator, Mapping
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -131,6 +132,7 @@ os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(__file__).parents[1] / ".pytes
 
 # Else every process of the tests compiles every module.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # Else bitsandbytes has what it computes on a processor compiled first, for ten seconds.
 os.environ.setdefault("TORCH_COMPILE_DISABLE", "1")
