@@ -42,6 +42,11 @@ def inputs_of(towers: list[Any], marked: torch.Tensor) -> dict[str, Any]:
     if "image_grid_thw" in towers[0]:
         joined = {key: torch.cat([one[key] for one in towers]) for key in ("image_grid_thw", "pixel_values")}
         return joined | {"mm_token_type_ids": (marked == MARK).int()}
+    if "num_crops" in towers[0]:
+        return {
+            "pixel_values": torch.cat([one["pixel_values"] for one in towers]),
+            "token_type_ids": (marked == MARK).int(),
+        }
     sizes = torch.cat([one["image_sizes"] for one in towers])
     padded = torch.zeros(len(towers), 3, *sizes.max(0).values.tolist())
     for into, one, (high, wide) in zip(padded, towers, sizes.tolist(), strict=True):
@@ -64,7 +69,7 @@ def test_logits_and_text_are_those_of_transformers(pair: PairSpec, session: Sess
     for model in (session.target.model, reference):
         assert isinstance(model, type(reference).__base__)
         rope = checkpoint.config.recipe.ropes[0] if tower.kind.sections else None
-        seen = Album(lambda: tower, model, rope, session.tokenizer.vocabulary)
+        seen = Album(lambda: tower, model, rope, session.tokenizer.vocabulary, album(session)._mutual)
         tokens = seen.placed(session.tokenizer.prompt(ASKED), TWO)
         assert seen.shown(tokens) == list(counted.token_ids)
         assert sum(token >= FIRST for token in tokens) > 8

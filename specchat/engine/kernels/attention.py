@@ -110,7 +110,7 @@ def _partial(
         if nodes is not None:
             drafted = tl.gather(nodes, tl.minimum(tl.maximum(position - start, 0), 63), 0)
             slot = tl.minimum(tl.where(position < start, position, start + drafted), sizes.capacity - 1)
-        slot, sight = of_ring(slot, first, sizes), Sight(end, seen, since, lowest)
+        slot, sight = of_ring(slot, first, sizes), Sight(end, seen, since, lowest, None)
         best, total, mixed = add_keys(best, total, mixed, q, operands, position, slot, sight, sizes, window, shape)
     of_sums = (split - stored) * sizes.stride_split + token * sizes.heads + head
     tl.store(sums.best + of_sums, best, mask=used)
@@ -139,6 +139,7 @@ def attend(
     cap: float = 0.0,
     scales: Scales | None = None,
     last: Tensor | None = None,
+    until: Tensor | None = None,
 ) -> None:
     """Compute attention of a chain or a tree of rows, softmax in float32.
 
@@ -162,6 +163,8 @@ def attend(
         cap: scaled scores x are cap * tanh(x / cap) (Gemma team 2024); 0: as they are.
         positions: of the longest text, where `keys` and `values` are a ring of fewer: KV entry p modulo their number.
         last: int32 [1], the last row that counts of a chain of more than VERIFY_ROWS; None: all do.
+        until: int32 [1], position before which each row of such a chain sees all, its window beginning as ever, as of a
+            picture. 0, or None: each up to its own.
 
     Raises:
         ModelError: more than TILE query heads share a key-value head.
@@ -176,7 +179,7 @@ def attend(
             f"{group} query heads share a key-value head; the GPU kernels take {TILE} at most: run the model on the CPU"
         )
     factor, limit = (scale / cap, cap * LOG2_E) if cap else (scale * LOG2_E, None)
-    operands, at = Operands(query, keys, values, scales), RowPlaces(length, tree, skip, last)
+    operands, at = Operands(query, keys, values, scales), RowPlaces(length, tree, skip, last, until)
     ring = None if held == capacity else held
     sizes = ScoreSizes(heads, capacity, workspace.best.stride(0), factor, limit, ring)
     blocks, written = blocks_of(dim, scales), out.shape[1] // heads

@@ -53,11 +53,16 @@ def _attend_rows(
     end = start + tl.minimum((tile * _TILE + _TILE - 1) // shape.group + 1, rows)
     end = tl.minimum(end, sizes.capacity)
     seen = start + token + 1
-    first, since, lowest = 0, None, None
+    first, since, lowest, span = 0, None, None, None
     if window is not None:
         since = seen - window
         lowest = tl.min(tl.where(token < rows, since, end), 0)
         first = tl.maximum(lowest, 0) // shape.keys * shape.keys
+    if at.until is not None:
+        until = tl.load(at.until)
+        seen, end = tl.maximum(seen, until), tl.maximum(end, until)
+        if window is not None:
+            span = seen - since
     used = token < rows
     head = kv * shape.group + member
     q = load_queries(operands, token, head, used, sizes, shape)
@@ -71,7 +76,7 @@ def _attend_rows(
     size = tl.zeros_like(end) + shape.split
     for block in range(first, end, shape.keys):
         position = block + tl.arange(0, shape.keys)
-        slot, sight = of_ring(position, block, sizes), Sight(end, seen, since, lowest)
+        slot, sight = of_ring(position, block, sizes), Sight(end, seen, since, lowest, span)
         of_best, of_total, of_mixed = add_keys(
             of_best, of_total, of_mixed, q, operands, position, slot, sight, sizes, window, shape
         )

@@ -3,6 +3,9 @@
 from functools import partial
 
 from specchat.engine import families
+from specchat.engine.kernels.gpu_shapes import PROMPT_ROWS
+from specchat.engine.memory.host_need import ROOM
+from specchat.engine.memory.vectors import LANES
 from specchat.engine.pictures.album import Album
 from specchat.engine.pictures.blind import Blind
 from specchat.engine.pictures.kinds import KINDS
@@ -29,4 +32,8 @@ def opened_album(pair: PairSpec, checkpoint: Checkpoint, runner: Runner, tokeniz
         return Blind(f"{pair.name} lacks the token {lacking}, which pictures take")
     assert isinstance(model, TakesRows)
     rope = next(iter(checkpoint.config.recipe.ropes)) if KINDS[kind].sections else None
-    return Album(partial(Tower, checkpoint), model, rope, vocabulary)
+    if tokenizer.template is not None:
+        tokenizer.template.picture = KINDS[kind].written
+    mutual = any(mixer.mutual for mixer in checkpoint.config.recipe.attentions)
+    most = PROMPT_ROWS if runner.place == "cuda" else ROOM - LANES
+    return Album(partial(Tower, checkpoint), model, rope, vocabulary, most * mutual)

@@ -1,6 +1,7 @@
 """Ways in which families read pictures. A further family is a line of `KINDS`, where it reads them in such a way."""
 
 from dataclasses import dataclass, replace
+from math import isqrt
 from typing import Any, NamedTuple
 
 import torch
@@ -28,11 +29,14 @@ class Kind:
     Attributes:
         processor: transformers' class that makes a tower's inputs of pixels, computed by Pillow and numpy.
         tower: beginnings of the names of the tower's and the projector's tensors in transformers' model.
-        sizes: the input with the size of a picture: in pixels, or time, height and width in patches.
+        sizes: the input with the size of a picture: in pixels, or time, height and width in patches; empty: all have
+            the same.
         breaks: tokens after each row of features, and after the last one.
         sections: rotations by time, height and width where config.json names none; empty: one position for all.
         interleaved: the sections take turns, and do not follow one another.
         deep: rows are added after the first layers, too (DeepStack).
+        written: what a template writes for a picture, and what stands there before the text is split into tokens; None
+            where that is the picture's token.
     """
 
     processor: str
@@ -42,11 +46,21 @@ class Kind:
     sections: tuple[int, ...] = ()
     interleaved: bool = False
     deep: bool = False
+    written: tuple[str, str] | None = None
 
-    def grid(self, inputs: Any, vision: Any, merge: int) -> Grid:
-        """The grid of the one picture of a processor's `inputs`, by the settings of a tower that merges cells."""
+    def merge(self, config: Any) -> int:
+        """Patches along each side of a feature, by the settings of a checkpoint."""
+        vision = config.vision_config
+        if self.sizes == "":
+            return int(vision.image_size // vision.patch_size // isqrt(config.mm_tokens_per_image))
+        return int(getattr(config, "spatial_merge_size", None) or vision.spatial_merge_size)
+
+    def grid(self, inputs: Any, config: Any) -> Grid:
+        """The grid of the one picture of a processor's `inputs`, by the settings of a checkpoint."""
+        if self.sizes == "":
+            return Grid(*[isqrt(config.mm_tokens_per_image)] * 2)
         height, width = inputs[self.sizes][0].tolist()[-2:]
-        cell = merge if self.sizes == "image_grid_thw" else merge * vision.patch_size
+        cell = self.merge(config) * (1 if self.sizes == "image_grid_thw" else config.vision_config.patch_size)
         return Grid(height // cell, width // cell)
 
     def axes(self, rope: Rope) -> Tensor:
@@ -74,7 +88,14 @@ QWEN = Kind(
 )
 INTERLEAVED = replace(QWEN, sections=(11, 11, 10), interleaved=True)
 DEEP = replace(INTERLEAVED, sections=(24, 20, 20), deep=True)
+GEMMA = Kind(
+    "gemma3.image_processing_pil_gemma3.Gemma3ImageProcessorPil",
+    ("vision_tower.", "multi_modal_projector."),
+    "",
+    written=("<start_of_image>", "\n\n<start_of_image><image_soft_token><end_of_image>\n\n"),
+)
 KINDS = {
+    "gemma3": GEMMA,
     "mistral3": PIXTRAL,
     "qwen2_vl": QWEN,
     "qwen2_5_vl": QWEN,

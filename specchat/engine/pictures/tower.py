@@ -53,11 +53,9 @@ class Tower:
                 f"{checkpoint.folder}: pictures cannot be read ({words.rstrip('.')}). config.json or "
                 "preprocessor_config.json is missing or damaged: download the checkpoint again."
             ) from None
-        vision = self._config.vision_config
-        self._merge = getattr(self._config, "spatial_merge_size", None) or vision.spatial_merge_size
         self.mark = int(self._config.image_token_id)
         """Token that a chat template writes in the place of a picture."""
-        self.deep = len(vision.deepstack_visual_indexes) if self.kind.deep else 0
+        self.deep = len(self._config.vision_config.deepstack_visual_indexes) if self.kind.deep else 0
         """Layers of the text after which a picture's rows are added to."""
         self._model: Any = None
 
@@ -69,13 +67,13 @@ class Tower:
         """
         image, more = decoded(data), {}
         if self.kind.sizes == "image_sizes":
-            cell = self._merge * self._config.vision_config.patch_size
+            cell = self.kind.merge(self._config) * self._config.vision_config.patch_size
             more = {"patch_size": {"height": cell, "width": cell}}
         try:
             inputs = self._processor(image, return_tensors="pt", **more)
         except ValueError as error:
             raise EngineError("request", f"A picture cannot be read ({one_line(str(error), 100)}).") from None
-        return Processed(inputs, self.kind.grid(inputs, self._config.vision_config, self._merge))
+        return Processed(inputs, self.kind.grid(inputs, self._config))
 
     @torch.inference_mode()
     def rows(self, picture: Processed) -> Tensor:
@@ -86,7 +84,8 @@ class Tower:
         """
         if self._model is None:
             self._model = self._read(picture)
-        found = self._model.get_image_features(**picture.inputs, return_dict=True)
+        inputs = {name: one for name, one in picture.inputs.items() if name != "num_crops"}
+        found = self._model.get_image_features(**inputs, return_dict=True)
         further = found.deepstack_features if self.deep else ()
         # Older versions of transformers do not split these by picture.
         added = (one if isinstance(one, Tensor) else one[0] for one in further)
@@ -135,7 +134,7 @@ class Tower:
     def _check_fits(self, weights: int, picture: Processed) -> None:
         """Check that main memory has room for the weights, and for what looking at a picture takes."""
         vision, free = self._config.vision_config, free_memory()
-        patches = picture.grid.cells * self._merge**2
+        patches = picture.grid.cells * self.kind.merge(self._config) ** 2
         # Scores of one head and their mask, and rows between products.
         working = 4 * patches * (2 * patches + 8 * vision.hidden_size + 4 * vision.intermediate_size)
         if free is not None and weights + working > (1 - SPARE) * free:
