@@ -11,6 +11,8 @@ from PIL import Image
 from transformers import (
     Gemma3Config,
     Gemma3ForConditionalGeneration,
+    Gemma4Config,
+    Gemma4ForConditionalGeneration,
     Mistral3Config,
     Mistral3ForConditionalGeneration,
     Qwen2_5_VLConfig,
@@ -22,13 +24,19 @@ from transformers import (
     Qwen3VLConfig,
     Qwen3VLForConditionalGeneration,
 )
+from transformers.models.gemma4 import image_processing_pil_gemma4
 
 from specchat.engine.protocol.options import Picture
-from tests.engine.tiny import QWEN35, VOCAB, tokenizer
+from tests.engine.tiny import GEMMA4, QWEN35, VOCAB, tokenizer
+
+image_processing_pil_gemma4._SUPPORTED_SOFT_TOKENS = (16,)  # published sizes are too large for these models
 
 END, MARK, BREAK, LAST = range(256, VOCAB)
 SPECIAL = ["<|end|>", "<|image|>", "[IMG_BREAK]", "[IMG_END]"]
-GEMMAS = ["<|end|>", "<image_soft_token>", "<start_of_image>", "<end_of_image>"]
+GEMMAS = {
+    "gemma3": ["<|end|>", "<image_soft_token>", "<start_of_image>", "<end_of_image>"],
+    "gemma4": ["<|end|>", "<|image|>", "<|image>", "<image|>"],
+}
 TEMPLATE = """{% for m in messages %}{{ m.role }}:
 {%- if m.content is string %}{{ m.content }}
 {%- else %}
@@ -89,6 +97,17 @@ GEMMA3 = {
     "sliding_window": 8,
     "layer_types": ["sliding_attention", "full_attention"] * 2,
 }
+GEMMA4S = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "patch_size": 4,
+    "position_embedding_size": 64,
+    "standardize": True,
+}
 INTERLEAVED = QWEN35["rope_parameters"] | {"mrope_section": [3, 3, 2], "mrope_interleaved": True}
 KINDS: dict[str, tuple[Any, Any, dict[str, Any], dict[str, Any]]] = {
     "mistral3": (Mistral3Config, Mistral3ForConditionalGeneration, {"model_type": "mistral"}, PIXTRAL),
@@ -101,6 +120,12 @@ KINDS: dict[str, tuple[Any, Any, dict[str, Any], dict[str, Any]]] = {
         QWEN | {"deepstack_visual_indexes": [0, 1]},
     ),
     "gemma3": (Gemma3Config, Gemma3ForConditionalGeneration, GEMMA3, SIGLIP),
+    "gemma4": (
+        Gemma4Config,
+        Gemma4ForConditionalGeneration,
+        GEMMA4 | {"use_bidirectional_attention": "vision", "pad_token_id": 5},
+        GEMMA4S,
+    ),
     "qwen3_5": (
         Qwen3_5Config,
         Qwen3_5ForConditionalGeneration,
@@ -112,6 +137,7 @@ KINDS: dict[str, tuple[Any, Any, dict[str, Any], dict[str, Any]]] = {
 OUTER = {"gemma3": {"mm_tokens_per_image": 16}}
 PROCESSORS: dict[str, dict[str, Any]] = {
     "gemma3": {"size": {"height": 24, "width": 24}},
+    "gemma4": {"patch_size": 4, "max_soft_tokens": 16},
     "mistral3": {"size": {"longest_edge": 56}, "patch_size": {"height": 7, "width": 7}},
     "qwen": {"size": {"shortest_edge": 14 * 14 * 4, "longest_edge": 56 * 56}, "patch_size": 7},
 }
@@ -139,7 +165,7 @@ def saved(kind: str, folder: Path, **changes: Any) -> Path:
         else:
             weight.data.normal_(std=1.3 * weight.shape[-1] ** -0.5)
     made.save_pretrained(folder)
-    tokenizer(GEMMAS if kind == "gemma3" else SPECIAL).save(str(folder / "tokenizer.json"))
+    tokenizer(GEMMAS.get(kind, SPECIAL)).save(str(folder / "tokenizer.json"))
     template = TEMPLATE.replace("<|image|>", "<start_of_image>") if kind == "gemma3" else TEMPLATE
     (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|end|>", "chat_template": template}))
     processor = PROCESSORS.get(kind, PROCESSORS["qwen"])

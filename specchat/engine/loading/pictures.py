@@ -25,7 +25,7 @@ def opened_album(pair: PairSpec, checkpoint: Checkpoint, runner: Runner, tokeniz
     if kind not in KINDS:
         name = families.known()[checkpoint.config.family].name
         return Blind(f"{pair.name} reads text alone here, as specchat does not read pictures by {name} yet")
-    if KINDS[kind].deep and runner.place == "cuda":
+    if KINDS[kind].on_host and runner.place == "cuda":
         return Blind(f'{pair.name} reads pictures with device = "cpu" alone')
     vocabulary = tokenizer.vocabulary
     if lacking := next((mark for mark in KINDS[kind].breaks if mark and mark not in vocabulary), ""):

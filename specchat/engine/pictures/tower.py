@@ -13,7 +13,7 @@ from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.hardware.free_memory import free_memory
 from specchat.engine.memory.plan import GIB, SPARE
 from specchat.engine.pictures.decode import decoded
-from specchat.engine.pictures.kinds import KINDS, Grid
+from specchat.engine.pictures.kinds import COUNTS, KINDS, Grid
 from specchat.engine.weights.checkpoint import Checkpoint
 
 DENSE = (torch.float32, torch.float16, torch.bfloat16)
@@ -84,7 +84,7 @@ class Tower:
         """
         if self._model is None:
             self._model = self._read(picture)
-        inputs = {name: one for name, one in picture.inputs.items() if name != "num_crops"}
+        inputs = {name: one for name, one in picture.inputs.items() if name not in COUNTS}
         found = self._model.get_image_features(**inputs, return_dict=True)
         further = found.deepstack_features if self.deep else ()
         # Older versions of transformers do not split these by picture.
@@ -104,6 +104,7 @@ class Tower:
         config = deepcopy(self._config)
         for key, value in NONE_OF_TEXT.items():
             setattr(config.get_text_config(), key, value)
+        config.audio_config = None
         with no_init_weights():
             model: Any = AutoModel.from_config(config, dtype=torch.float32)  # type: ignore[no-untyped-call]
         del model.language_model

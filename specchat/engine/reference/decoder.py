@@ -99,8 +99,7 @@ class ReferenceDecoder(CachedDecoder):
         op = self._program.inputs
         if op is None:
             return None
-        last = op.of.table.outputs[0] - 1
-        rows = ((self.embed([token]), torch.tensor([min(token, last)])) for token in tokens)
+        rows = ((self.embed([token]), torch.tensor([op.of.row(token)])) for token in tokens)
         return [REFERENCE.run(op, *row, self._tensors) for row in rows]
 
     def _context(self, index: int, row: Row, until: int) -> Context | Past:
