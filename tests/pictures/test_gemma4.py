@@ -25,7 +25,8 @@ def test_logits_and_text_are_those_of_transformers(tmp_path: Path) -> None:
     request = Generate(1, ASKED, Sampling(), Limits(16), cold=True)
     found = finished(list(session.generate(request))).token_ids
     checkpoint = Checkpoint.open(tmp_path)
-    whole, tower = Gemma4ForConditionalGeneration.from_pretrained(tmp_path, dtype=torch.float32), Tower(checkpoint)
+    whole = Gemma4ForConditionalGeneration.from_pretrained(tmp_path, dtype=torch.float32)
+    tower = Tower(checkpoint, session.tokenizer.vocabulary)
     both = torch.tensor([[*marked, *found]])
     with torch.no_grad():
         theirs = whole(both, **inputs_of([tower.processed(one.data).inputs for one in TWO], both)).logits[0]

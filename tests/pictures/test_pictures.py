@@ -60,7 +60,7 @@ def inputs_of(towers: list[Any], marked: torch.Tensor) -> dict[str, Any]:
 def test_logits_and_text_are_those_of_transformers(pair: PairSpec, session: Session) -> None:
     counted, found = session.count(Count(1, ASKED, tokens=True)), written(session, "plain", Sampling()).token_ids
     checkpoint, marked = Checkpoint.open(Path(pair.target.path)), torch.tensor([[*counted.token_ids, *found]])
-    tower, count = Tower(checkpoint), len(counted.token_ids)
+    tower, count = Tower(checkpoint, session.tokenizer.vocabulary), len(counted.token_ids)
     whole = KINDS[checkpoint.settings["model_type"]][1].from_pretrained(pair.target.path, dtype=torch.float32)
     with torch.no_grad():
         theirs = whole(marked, **inputs_of([tower.processed(one.data).inputs for one in TWO], marked)).logits[0]

@@ -8,6 +8,7 @@ from specchat.engine.memory.host_need import ROOM
 from specchat.engine.memory.vectors import LANES
 from specchat.engine.pictures.album import Album
 from specchat.engine.pictures.blind import Blind
+from specchat.engine.pictures.files import kind_of
 from specchat.engine.pictures.kinds import KINDS
 from specchat.engine.pictures.rows import TakesRows
 from specchat.engine.pictures.tower import Tower
@@ -19,8 +20,8 @@ from specchat.engine.weights.checkpoint import Checkpoint
 
 def opened_album(pair: PairSpec, checkpoint: Checkpoint, runner: Runner, tokenizer: Tokenizer) -> Blind:
     """The album of a pair that our own decoder runs, with the tower of its target `checkpoint`."""
-    model, kind = runner.target.model, checkpoint.settings.get("model_type")
-    if not checkpoint.also_sees or checkpoint.gguf is not None:
+    model, kind = runner.target.model, kind_of(checkpoint)
+    if not checkpoint.also_sees:
         return Blind(f"{pair.name} has no part that reads pictures")
     if kind not in KINDS:
         name = families.known()[checkpoint.config.family].name
@@ -36,4 +37,4 @@ def opened_album(pair: PairSpec, checkpoint: Checkpoint, runner: Runner, tokeniz
         tokenizer.template.picture = KINDS[kind].written
     mutual = any(mixer.mutual for mixer in checkpoint.config.recipe.attentions)
     most = PROMPT_ROWS if runner.place == "cuda" else ROOM - LANES
-    return Album(partial(Tower, checkpoint), model, rope, vocabulary, most * mutual)
+    return Album(partial(Tower, checkpoint, vocabulary), model, rope, vocabulary, most * mutual)
