@@ -22,61 +22,84 @@ from tests.engine.tiny import on_cpu
 from tests.pictures.conftest import unmeasured
 from tests.pictures.test_pictures import ASKED, TWO
 from tests.pictures.test_refused import refused
-from tests.pictures.whole import GEMMAS, SIGLIP, saved
+from tests.pictures.whole import GEMMAS, PIXTRAL, SIGLIP, saved
 
 pytestmark = pytest.mark.needs_gguf
 SIXTH_FULL = [*["sliding_attention"] * 5, "full_attention"]
 """As files of this architecture have it."""
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = saved("gemma3", tmp_path_factory.mktemp("m") / "folder", num_hidden_layers=6, layer_types=SIXTH_FULL)
+MARKS = {"gemma3": GEMMAS["gemma3"], "mistral3": ["<|end|>", "[IMG]", "[IMG_BREAK]", "[IMG_END]"]}
+TEXTS: dict[str, dict[str, Any]] = {
+    "gemma3": {"num_hidden_layers": 6, "layer_types": SIXTH_FULL},
+    "mistral3": {"num_hidden_layers": 2},
+}
+
+
+def made(kind: str, folder: Path) -> Path:
+    """A model of a kind whose tokens and template files can have."""
+    saved(kind, folder, **TEXTS[kind])
     # Files have merges, and name a way to split texts. No text has the byte 255.
     vocab = {c: i for i, c in enumerate([*sorted(pre_tokenizers.ByteLevel.alphabet())[:255], "th"])}
     backend = Tokenizer(models.BPE(vocab=vocab, merges=[("t", "h")]))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
-    backend.add_special_tokens(GEMMAS["gemma3"])
+    backend.add_special_tokens(MARKS[kind])
     backend.save(str(folder / "tokenizer.json"))
+    settings = folder / "tokenizer_config.json"
+    settings.write_text(settings.read_text().replace("<|image|>", "[IMG]"))
     return folder
+
+
+@pytest.fixture(scope="module", params=MARKS)
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made(request.param, tmp_path_factory.mktemp(request.param) / request.param)
+
+
+def permuted(tensor: torch.Tensor) -> torch.Tensor:
+    """Rows of heads that rotate pairs of neighbours, of those that rotate halves, as the converter has it."""
+    heads = PIXTRAL["num_attention_heads"]
+    return tensor.view(heads, 2, -1, *tensor.shape[1:]).swapaxes(1, 2).reshape(tensor.shape)
 
 
 def written(folder: Path, file: Path, exchanged: bool = False, **changes: Any) -> Path:
     """A file with the tower of a folder, as llama.cpp's converter writes it; `changes` of its keys."""
     import gguf
 
-    writer = gguf.GGUFWriter(file, "clip")
-    vision, like = gguf.Keys.ClipVision, SIGLIP
+    writer, gemma = gguf.GGUFWriter(file, "clip"), folder.name == "gemma3"
+    vision, of = gguf.Keys.ClipVision, SIGLIP if gemma else PIXTRAL
     keys = {
-        "clip.projector_type": "gemma3",
+        "clip.projector_type": "gemma3" if gemma else "pixtral",
         vision.PROJECTION_DIM: 64,
-        vision.IMAGE_SIZE: like["image_size"],
-        vision.PATCH_SIZE: like["patch_size"],
-        vision.EMBEDDING_LENGTH: like["hidden_size"],
-        vision.FEED_FORWARD_LENGTH: like["intermediate_size"],
-        vision.BLOCK_COUNT: like["num_hidden_layers"],
-        vision.Attention.HEAD_COUNT: like["num_attention_heads"],
-        vision.Projector.SCALE_FACTOR: 3,
+        vision.IMAGE_SIZE: of["image_size"],
+        vision.PATCH_SIZE: of["patch_size"],
+        vision.EMBEDDING_LENGTH: of["hidden_size"],
+        vision.FEED_FORWARD_LENGTH: of["intermediate_size"],
+        vision.BLOCK_COUNT: of["num_hidden_layers"],
+        vision.Attention.HEAD_COUNT: of["num_attention_heads"],
+        (vision.Projector.SCALE_FACTOR if gemma else vision.SPATIAL_MERGE_SIZE): 3 if gemma else 2,
     }
     writer.add_type("mmproj")
     writer.add_vision_attention_layernorm_eps(1e-6)
-    writer.add_vision_image_mean([0.5] * 3)
-    writer.add_vision_image_std([0.5] * 3)
+    if gemma:
+        writer.add_vision_image_mean([0.5] * 3)
+        writer.add_vision_image_std([0.5] * 3)
     for key, value in (keys | changes).items():
         writer.add_string(key, value) if isinstance(value, str) else writer.add_uint32(key, value)
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.MMPROJ, 2)
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.MMPROJ, 3)
     for name, tensor in load_file(folder / "model.safetensors").items():
         if "vision" not in name and "projector" not in name:
             continue
-        published = name.removeprefix("model.").replace("vision_tower.", "vision_tower.vision_model.")
+        published = name.removeprefix("model.")
+        published = published.replace("vision_tower.", "vision_tower.vision_model.") if gemma else published
         stored = names.get_name(published.replace("_weight", ".weight"), try_suffixes=(".weight", ".bias"))
         assert stored is not None, name
         if exchanged and "ffn_" in stored:
             stored = stored.replace("ffn_up", "?").replace("ffn_down", "ffn_up").replace("?", "ffn_down")
-        values = (tensor + 1 if "soft_emb_norm" in name else tensor).float().numpy()
+        rotated = not gemma and ("attn_q." in stored or "attn_k." in stored)
+        tensor = permuted(tensor) if rotated else tensor + 1 if "soft_emb_norm" in name else tensor
         half = "blk" in stored and "weight" in stored and "ln" not in stored
-        writer.add_tensor(stored, values.astype("float16") if half else values)
+        writer.add_tensor(stored, (tensor.half() if half else tensor.float()).numpy())
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -121,8 +144,8 @@ def test_it_sees_what_the_folder_sees(folder: Path, file: Path) -> None:
     assert plain == lookup
 
 
-def test_files_of_older_converters_name_the_products_of_an_mlp_the_other_way(folder: Path, tmp_path: Path) -> None:
-    rows = []
+def test_files_of_older_converters_name_the_products_of_an_mlp_the_other_way(tmp_path: Path) -> None:
+    rows, folder = [], made("gemma3", tmp_path / "gemma3")
     for exchanged in (False, True):
         file = tmp_path / str(exchanged) / "tiny.gguf"
         file.parent.mkdir()
@@ -135,7 +158,7 @@ def test_files_of_older_converters_name_the_products_of_an_mlp_the_other_way(fol
 
 
 def test_a_file_whose_numbers_or_tensors_do_not_do(folder: Path, file: Path, tmp_path: Path) -> None:
-    for key, value, words in (("patch_size", 0, "patch_size is missing"), ("image_size", 48, "size mismatch")):
+    for key, value, words in (("patch_size", 0, "patch_size is missing"), ("feed_forward_length", 40, "size mismatch")):
         other = tmp_path / key / "tiny.gguf"
         other.parent.mkdir()
         other.symlink_to(file)

@@ -8,8 +8,10 @@ from specchat.engine.errors import ModelError
 from specchat.engine.gguf.files import GgufFiles, Stamp
 from specchat.engine.gguf.header import read_header
 
-PROJECTORS = {"gemma3": {"gemma3"}}
-"""Projectors that are read, by the architecture of the text."""
+PROJECTORS = {"gemma3": "gemma3", "llama": "pixtral", "mistral3": "pixtral"}
+"""The projector that is read, by the architecture of the text."""
+LAST = {"gemma3": "mm.input_projection.weight", "pixtral": "mm.patch_merger.weight"}
+"""A tensor of each, which others of its name lack."""
 MOST_BESIDE = 32
 """Such files that are looked at."""
 
@@ -34,5 +36,6 @@ def _fits(other: GgufFiles, files: GgufFiles) -> bool:
     """True where `other` has a tower for the embeddings of `files`."""
     kinds = {other.values.get(f"clip.{part}projector_type") for part in ("", "vision.")}
     width = files.headers[0].integer("embedding_length")
-    known = kinds & PROJECTORS.get(files.architecture, set())
-    return other.architecture == "clip" and bool(known) and other.headers[0].integer("vision.projection_dim") == width
+    wanted = PROJECTORS.get(files.architecture, "")
+    known = other.architecture == "clip" and wanted in kinds and other.holds(LAST[wanted])
+    return known and other.headers[0].integer("vision.projection_dim") == width

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from specchat.clean import one_line
 from specchat.engine.errors import ModelError
-from specchat.engine.pictures import mmproj
 from specchat.engine.pictures.kinds import KINDS, Kind
+from specchat.engine.pictures.mmproj import tower_of
 from specchat.engine.weights.checkpoint import Checkpoint
 
 MISSING = (
@@ -43,7 +43,7 @@ def kind_of(checkpoint: Checkpoint) -> Any:
     """The model_type of the whole of which a checkpoint is the text, as `KINDS` knows it; None for none."""
     if checkpoint.gguf is None:
         return checkpoint.settings.get("model_type")
-    return None if checkpoint.mmproj is None else mmproj.kind_of(checkpoint.mmproj)
+    return None if checkpoint.mmproj is None else tower_of(checkpoint.mmproj).model_type
 
 
 def tower_files(checkpoint: Checkpoint, vocabulary: Mapping[str, int]) -> TowerFiles:
@@ -57,7 +57,7 @@ def tower_files(checkpoint: Checkpoint, vocabulary: Mapping[str, int]) -> TowerF
     try:
         of_class = getattr(import_module(f"transformers.models.{module}"), name)
         if checkpoint.mmproj is not None:
-            stored = mmproj.Mmproj(checkpoint.mmproj, checkpoint.config.hidden)
+            stored = tower_of(checkpoint.mmproj)(checkpoint.mmproj, checkpoint)
             config = stored.config(vocabulary)
             return TowerFiles(kind, stored.path, config, of_class(**stored.processor()), stored.tensors)
         from transformers import CONFIG_MAPPING
