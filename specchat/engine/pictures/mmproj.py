@@ -21,7 +21,7 @@ class Mmproj(ABC):
     """The tower in a file beside the text of a checkpoint."""
 
     model_type: ClassVar[str]
-    """Of the whole model."""
+    """The whole model's."""
     mark: ClassVar[str]
     """The token of pictures."""
     layers: ClassVar[str]
