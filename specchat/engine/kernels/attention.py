@@ -110,7 +110,7 @@ def _partial(
         if nodes is not None:
             drafted = tl.gather(nodes, tl.minimum(tl.maximum(position - start, 0), 63), 0)
             slot = tl.minimum(tl.where(position < start, position, start + drafted), sizes.capacity - 1)
-        slot, sight = of_ring(slot, first, sizes), Sight(end, seen, since, lowest, None)
+        slot, sight = of_ring(slot, first, sizes), Sight(end, seen, since, lowest)
         best, total, mixed = add_keys(best, total, mixed, q, operands, position, slot, sight, sizes, window, shape)
     of_sums = (split - stored) * sizes.stride_split + token * sizes.heads + head
     tl.store(sums.best + of_sums, best, mask=used)
@@ -179,14 +179,14 @@ def attend(
             f"{group} query heads share a key-value head; the GPU kernels take {TILE} at most: run the model on the CPU"
         )
     factor, limit = (scale / cap, cap * LOG2_E) if cap else (scale * LOG2_E, None)
-    operands, at = Operands(query, keys, values, scales), RowPlaces(length, tree, skip, last, until)
+    operands, at = Operands(query, keys, values, scales), RowPlaces(length, tree, skip, last)
     ring = None if held == capacity else held
     sizes = ScoreSizes(heads, capacity, workspace.best.stride(0), factor, limit, ring)
     blocks, written = blocks_of(dim, scales), out.shape[1] // heads
     shape = AttentionShape(group, dim, written, padded(dim), keys_at_once(dim), workspace.split, blocks)
     extras = Extras(sinks, None if gates is None else partial_sums(gates))
     if tree is None and rows > VERIFY_ROWS:
-        attend_rows(operands, at, extras, out, rows, sizes, window, shape)
+        attend_rows(operands, at, until, extras, out, rows, sizes, window, shape)
         return
     splits, tiles = attention_splits(capacity, window, rows, workspace.split), triton.cdiv(rows * group, TILE)
     _partial[(tiles * splits + (0 if tree is None else 2 * rows), kv_heads)](

@@ -52,14 +52,12 @@ class Sight(NamedTuple):
     """Sight of the rows of a tile: positions before `seen`, from `since` on, int32 [TILE].
 
     None sees a position from `end` on, or before `lowest`. Without a window there are no `since` and no `lowest`.
-    `span` are the positions of each row, where they may be more than the window's; else None.
     """
 
     end: tl.tensor
     seen: tl.tensor
     since: tl.tensor
     lowest: tl.tensor
-    span: tl.tensor
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -110,10 +108,7 @@ def add_keys(
     scores = _scores(q, load_entries(operands.key, k_scales, slot, there, q, shape), sizes)
     visible = position[None, :] < sight.seen[:, None]
     if window is not None:
-        span = window
-        if sight.span is not None:
-            span = sight.span[:, None].to(tl.uint32)
-        visible = (position[None, :] - sight.since[:, None]).to(tl.uint32) < span
+        visible = (position[None, :] - sight.since[:, None]).to(tl.uint32) < window
     scores = tl.where(visible, scores, float("-inf"))
     best, total, fade, p = _weights(best, total, scores)
     v = load_entries(operands.value, v_scales, slot, there, q, shape)

@@ -10,14 +10,13 @@ from torch import Tensor
 class RowPlaces(NamedTuple):
     """Rows of a pass: `length` and `tree` as in `attention.attend`; `skip` int32 [1], non-zero skips the kernels.
 
-    `last` int32 [1] is the last row that counts, of many rows; None: all do. `until` as in `attention.attend`.
+    `last` int32 [1] is the last row that counts, of many rows; None: all do.
     """
 
     length: Tensor
     tree: Tensor | None
     skip: Tensor | None
     last: Tensor | None = None
-    until: Tensor | None = None
 
 
 @triton.jit  # type: ignore[untyped-decorator]
