@@ -1,7 +1,7 @@
 """A loaded pair that answers chats: messages to tokens, steps to events, prefix reuse from turn to turn."""
 
-from collections.abc import Callable, Generator, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import replace
 from time import perf_counter
 
@@ -15,7 +15,7 @@ from specchat.engine.pictures.blind import Blind
 from specchat.engine.prefixes.bounds import bounds, identity
 from specchat.engine.prefixes.shelf import Shelf
 from specchat.engine.protocol.events import Changed, Counted, Event, Finished, PromptProgress, Started
-from specchat.engine.protocol.options import Speculation
+from specchat.engine.protocol.options import Picture, Speculation
 from specchat.engine.protocol.pair import LoadFacts, PairInfo, PairNotes, PairSpec, TemplateFacts
 from specchat.engine.protocol.picture_ids import of_text
 from specchat.engine.protocol.raw_prompt import text_of
@@ -137,9 +137,9 @@ class Session:
     def generate(self, request: Generate, control: Control = UNCONTROLLED) -> Iterator[Event]:
         """Answer a chat: Started, then Step and Changed events, then Finished.
 
-        Closing the iterator stops the reply; the caches then hold what was committed. A long prompt is read in parts,
-        with a PromptProgress event after each. Between two events other replies may go on: the models then read again
-        what they lost of this one, whose text is the same.
+        Closing the iterator stops the reply; the caches then hold what was committed. Pictures are looked at and a long
+        prompt is read in parts, with a PromptProgress event after each. Between two events other replies may go on: the
+        models then read again what they lost of this one, whose text is the same.
 
         Raises:
             ContextError: the chat does not fit the context.
@@ -164,13 +164,16 @@ class Session:
             grammar = None  # all of the reply would be written pass by pass, for calls that it may not make
         constraint = self._grammars.constraint(request, grammar, self._prompts.spans(request, built), eos)
         reply = ReplyInProgress(request, self.runner, self.tokenizer, eos, text, built, started, constraint)
-        reply.seen = self.album.look(built.pictures)
+        cancelled, changes = yield from self._look(reply, built.pictures, control)
+        if cancelled:
+            yield Finished.unbegun(request)
+            return
         self._hold(reply)
         if request.cold:
             self.forget()
         scoring = ScoringReader(self.runner, request.logprobs or 0) if request.scored else None
         reused = reply.meter.reused_tokens = self.target.rewind(prompt) if scoring is None else 0
-        cancelled, changes = yield from self._read(reply, control, scoring)
+        cancelled, more = yield from self._read(reply, control, scoring)
         yield Started(
             request.id,
             len(prompt),
@@ -185,7 +188,7 @@ class Session:
         if cancelled:
             yield reply.finished("cancelled")
             return
-        yield from changes
+        yield from [*changes, *more]
         yield from self._write(reply, control)
         if isinstance(auto := self.drafters.get("auto"), AutoDrafter):
             auto.rank()
@@ -211,10 +214,27 @@ class Session:
         self.back_s = perf_counter() - began
         return True
 
+    def _look(
+        self, reply: ReplyInProgress, pictures: Sequence[Picture], control: Control
+    ) -> Generator[Event, None, tuple[bool, list[Changed]]]:
+        """Look at pictures, in parts; return True if the reply was cancelled meanwhile, and its changes."""
+        changes, until = list[Changed](), perf_counter() + PART_S
+        with closing(self.album.look(pictures, reply.seen)) as parts:
+            for _ in parts:
+                cancelled, more = reply.listen(control)
+                changes += more
+                if cancelled:
+                    return True, changes
+                if perf_counter() > until:
+                    self.back_s = 0.0  # nothing of it is in the caches yet
+                    yield PromptProgress(reply.request.id, 0, len(reply.prompt))
+                    until = perf_counter() + PART_S
+        return False, changes
+
     def _read(
         self, reply: ReplyInProgress, control: Control, scoring: ScoringReader | None
     ) -> Generator[Event, None, tuple[bool, list[Changed]]]:
-        """Read the prompt, in parts; return True if the reply was cancelled meanwhile, and its changes."""
+        """Read the prompt, in parts; return as `_look` does."""
         prompt, free_cores, changes = reply.prompt, self.runner.free_cores, list[Changed]()
         self._begin_drafts(reply, prompt)
         room, most = self.info.context - len(prompt), reply.request.limits.max_tokens

@@ -77,7 +77,7 @@ class ReplyInProgress:
         self.meter = Meter(len(self.prompt))
         self.decoding: Decoding | None = None
         """None while the prompt is read."""
-        self.seen: Sequence[object] = ()
+        self.seen: list[object] = []
         """Rows of the prompt's pictures, which stay as long as the reply."""
         self._runner, self._tokenizer, self._text = runner, tokenizer, text
         self._ends = ends
