@@ -13,6 +13,7 @@ from specchat.engine.errors import ContextError, EngineError
 from specchat.engine.grammar.compiler import Grammars
 from specchat.engine.pictures.blind import Blind
 from specchat.engine.prefixes.bounds import bounds, identity
+from specchat.engine.prefixes.on_disk import NOBODY, UNKNOWN
 from specchat.engine.prefixes.shelf import Shelf
 from specchat.engine.protocol.events import Changed, Counted, Event, Finished, PromptProgress, Started
 from specchat.engine.protocol.options import Picture, Speculation
@@ -147,6 +148,7 @@ class Session:
         """
         self._check(request.speculation)
         started = perf_counter()
+        self.shelf.deleted.discard(request.chat)
         self._refuse_length(request)
         built = self._prompts.prompt(request)
         prompt, dropped, text = built.tokens, built.dropped, self._prompts.text(request, built)
@@ -201,7 +203,8 @@ class Session:
         self._held = reply
         self.album.hold(reply.prompt)
         self.runner.earlier.hidden = reply.request.cold
-        self.shelf.open = not reply.request.cold
+        cold = reply.request.cold
+        self.shelf.hold(reply.request.chat or (UNKNOWN if cold else NOBODY), opened=not cold)
 
     def _go_on(self, reply: ReplyInProgress, text: list[int], read: Callable[[], object]) -> bool:
         """Have the models hold a reply's `text`, which `read` has the target do; True if they held another's."""
@@ -280,7 +283,8 @@ class Session:
                 yield replace(event, read=self.shelf.taken) if isinstance(event, Finished) else event
         finally:
             decoding.close()
-            self.runner.earlier.add(request.chat, decoding.committed[len(prompt) :])
+            if request.chat not in self.shelf.deleted:
+                self.runner.earlier.add(request.chat, decoding.committed[len(prompt) :])
 
     def _begin_drafts(self, reply: ReplyInProgress, text: list[int]) -> None:
         for drafter in self.drafters.values():
@@ -296,10 +300,13 @@ class Session:
         """Write long texts that were read to disk, until `stop` says so."""
         self.shelf.save(stop)
 
-    def forget_read(self) -> None:
-        """Remove all that was read, also from disk."""
+    def forget_read(self, chat: str | None = None) -> None:
+        """Remove all that was read, or what of it `chat` alone has, also from disk."""
+        if chat is None:
+            self.shelf.remove()
+        else:
+            self.shelf.forget(chat)
         self.forget()
-        self.shelf.remove()
         self.album.forget()
 
     def _refuse_length(self, request: Generate | Count) -> None:

@@ -68,7 +68,7 @@ class WorkerSession(Protocol):
 
     def save_read(self, stop: Callable[[], bool]) -> None: ...
 
-    def forget_read(self) -> None: ...
+    def forget_read(self, chat: str | None = None) -> None: ...
 
 
 Queued = Load | Generate | Count | Remember | Forget | ForgetRead | Shutdown
@@ -269,15 +269,17 @@ class Worker:
 
     def _remember(self, request: Remember | Forget | ForgetRead) -> None:
         """Update what is known of other texts, if a pair is loaded."""
-        if self._session is None:
+        if (session := self._session) is None:
             return
-        if isinstance(request, Remember):
-            self._session.cross_chat.remember(request)
-            return
-        if isinstance(request, Forget):
-            self._session.cross_chat.forget(request)
-        if isinstance(request, ForgetRead) or request.chat is not None:
-            self._session.forget_read()
+        match request:
+            case Remember():
+                session.cross_chat.remember(request)
+            case Forget():
+                session.cross_chat.forget(request)
+                if request.chat is not None:
+                    session.forget_read(request.chat)
+            case ForgetRead():
+                session.forget_read()
 
     def _loaded(self) -> WorkerSession:
         if self._session is None:
