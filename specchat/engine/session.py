@@ -187,10 +187,13 @@ class Session:
             1e3 * (perf_counter() - started),
             scoring.logprobs(prompt, self.tokenizer) if scoring is not None else (),
         )
+        if not cancelled:
+            cancelled, last = reply.listen(control)
+            changes += more + last
         if cancelled:
             yield reply.finished("cancelled")
             return
-        yield from [*changes, *more]
+        yield from changes
         yield from self._write(reply, control)
         if isinstance(auto := self.drafters.get("auto"), AutoDrafter):
             auto.rank()
@@ -224,14 +227,14 @@ class Session:
         changes, until = list[Changed](), perf_counter() + PART_S
         with closing(self.album.look(pictures, reply.seen)) as parts:
             for _ in parts:
-                cancelled, more = reply.listen(control)
-                changes += more
-                if cancelled:
-                    return True, changes
                 if perf_counter() > until:
                     self.back_s = 0.0  # nothing of it is in the caches yet
                     yield PromptProgress(reply.request.id, 0, len(reply.prompt))
                     until = perf_counter() + PART_S
+                cancelled, more = reply.listen(control)
+                changes += more
+                if cancelled:
+                    return True, changes
         return False, changes
 
     def _read(
@@ -256,6 +259,10 @@ class Session:
                         break
             if reading and len(self.target.tokens) < len(prompt) - 1:
                 yield PromptProgress(reply.request.id, len(self.target.tokens), len(prompt), reused)
+                cancelled, more = reply.listen(control)
+                changes += more
+                if cancelled:
+                    break
             self._go_on(reply, prompt, lambda: self.target.rewind(prompt))
         return cancelled, changes
 

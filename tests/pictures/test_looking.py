@@ -72,7 +72,8 @@ def test_two_look_at_one_picture(session: Session) -> None:
 
 
 def test_one_that_ends_meanwhile_leaves_the_picture_to_the_next(session: Session) -> None:
-    (ended,) = session.generate(of_picture(13), Cancelled())
+    *some, ended = session.generate(of_picture(13), Cancelled())
+    assert {type(event) for event in some} == {PromptProgress}
     assert isinstance(ended, Finished)
     assert ended.reason == "cancelled"
     begun(session, of_picture(13)).close()  # type: ignore[attr-defined]

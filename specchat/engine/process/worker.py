@@ -88,9 +88,9 @@ class Worker:
         self._loader = loader
         self._log = log
         self._inbox: SimpleQueue[Queued] = SimpleQueue()
-        self._turns = ReplyTurns(lambda: self._session.back_s if self._session is not None else 0.0)
         self._counts: SimpleQueue[Count] = SimpleQueue()
         self._mailbox = Mailbox()
+        self._turns = ReplyTurns(self._back_s, cancelled=self._mailbox.cancelled)
         self._writing, self._counting = Lock(), Lock()
         self._loads = 0
         """Loads that have not ended."""
@@ -141,6 +141,9 @@ class Worker:
         except Exception:
             traceback.print_exc()
         return self._inbox.get()
+
+    def _back_s(self) -> float:
+        return self._session.back_s if self._session is not None else 0.0
 
     def _may_begin(self, request: Queued) -> bool:
         match request:
