@@ -54,7 +54,7 @@ async def test_again_offers_the_same_model_and_the_others() -> None:
         await pilot.press("alt+r")
         await wait_until(pilot, lambda: isinstance(app.screen, AgainScreen))
         assert "the same model: " in screen_text(app)
-        assert BIG in screen_text(app)
+        await wait_until(pilot, lambda: BIG in screen_text(app))
         assert not app.screen.find("demo")[1:]  # type: ignore[attr-defined]
         await pilot.press("escape")
         assert app.session.reply is None

@@ -26,10 +26,13 @@ async def _again(chat: ChatScreen, name: str) -> None:
         if pair is not None:
             await chat.chats.regenerate(turn, pair)
 
-    own = session.wanted or session.loaded.id
-    known = dict(model_values(chat))
+    def here() -> list[str]:
+        catalog = [pair.id for pair in chat.catalog.pairs if not pair.unsupported and not session.fetching.lacks(pair)]
+        return [*catalog, *(offer.pair.id for offer in session.fetching.listed if not offer.missing)]
+
+    own, known = session.wanted or session.loaded.id, dict(model_values(chat))
     others = [one for one in known.items() if one[0] != own]
-    chat.app.push_screen(AgainScreen(known.get(own, own), others), chosen)
+    chat.app.push_screen(AgainScreen(known.get(own, own), others, here), chosen)
 
 
 async def _compare(chat: ChatScreen, argument: str) -> None:
