@@ -51,7 +51,7 @@ def stop() -> None:
 def forget() -> None:
     """Remove the texts that it holds of what it has read, from main memory and from disk."""
     from specchat.config.paths import user_paths
-    from specchat.engine.prefixes.files import remove_all
+    from specchat.engine.prefixes.on_disk import remove_all
 
     _answers("forget")
     count, size = remove_all(user_paths().read)

@@ -1,7 +1,7 @@
 """A loaded pair that answers chats: messages to tokens, steps to events, prefix reuse from turn to turn."""
 
-from collections.abc import Callable, Generator, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import replace
 from time import perf_counter
 
@@ -13,9 +13,10 @@ from specchat.engine.errors import ContextError, EngineError
 from specchat.engine.grammar.compiler import Grammars
 from specchat.engine.pictures.blind import Blind
 from specchat.engine.prefixes.bounds import bounds, identity
+from specchat.engine.prefixes.on_disk import NOBODY, UNKNOWN
 from specchat.engine.prefixes.shelf import Shelf
 from specchat.engine.protocol.events import Changed, Counted, Event, Finished, PromptProgress, Started
-from specchat.engine.protocol.options import Speculation
+from specchat.engine.protocol.options import Picture, Speculation
 from specchat.engine.protocol.pair import LoadFacts, PairInfo, PairNotes, PairSpec, TemplateFacts
 from specchat.engine.protocol.picture_ids import of_text
 from specchat.engine.protocol.raw_prompt import text_of
@@ -138,9 +139,9 @@ class Session:
     def generate(self, request: Generate, control: Control = UNCONTROLLED) -> Iterator[Event]:
         """Answer a chat: Started, then Step and Changed events, then Finished.
 
-        Closing the iterator stops the reply; the caches then hold what was committed. A long prompt is read in parts,
-        with a PromptProgress event after each. Between two events other replies may go on: the models then read again
-        what they lost of this one, whose text is the same.
+        Closing the iterator stops the reply; the caches then hold what was committed. Pictures are looked at and a long
+        prompt is read in parts, with a PromptProgress event after each. Between two events other replies may go on: the
+        models then read again what they lost of this one, whose text is the same.
 
         Raises:
             ContextError: the chat does not fit the context.
@@ -148,6 +149,7 @@ class Session:
         """
         self._check(request.speculation)
         started = perf_counter()
+        self.shelf.deleted.discard(request.chat)
         self._refuse_length(request)
         built = self._prompts.prompt(request)
         prompt, dropped, text = built.tokens, built.dropped, self._prompts.text(request, built)
@@ -165,13 +167,16 @@ class Session:
             grammar = None  # all of the reply would be written pass by pass, for calls that it may not make
         constraint = self._grammars.constraint(request, grammar, self._prompts.spans(request, built), eos)
         reply = ReplyInProgress(request, self.runner, self.tokenizer, eos, text, built, started, constraint)
-        reply.seen = self.album.look(built.pictures)
+        cancelled, changes = yield from self._look(reply, built.pictures, control)
+        if cancelled:
+            yield Finished.unbegun(request)
+            return
         self._hold(reply)
         if request.cold:
             self.forget()
         scoring = ScoringReader(self.runner, request.logprobs or 0) if request.scored else None
         reused = reply.meter.reused_tokens = self.target.rewind(prompt) if scoring is None else 0
-        cancelled, changes = yield from self._read(reply, control, scoring)
+        cancelled, more = yield from self._read(reply, control, scoring)
         yield Started(
             request.id,
             len(prompt),
@@ -183,6 +188,9 @@ class Session:
             1e3 * (perf_counter() - started),
             scoring.logprobs(prompt, self.tokenizer) if scoring is not None else (),
         )
+        if not cancelled:
+            cancelled, last = reply.listen(control)
+            changes += more + last
         if cancelled:
             yield reply.finished("cancelled")
             return
@@ -199,7 +207,8 @@ class Session:
         self._held = reply
         self.album.hold(reply.prompt)
         self.runner.earlier.hidden = reply.request.cold
-        self.shelf.open = not reply.request.cold
+        cold = reply.request.cold
+        self.shelf.hold(reply.request.chat or (UNKNOWN if cold else NOBODY), opened=not cold)
 
     def _go_on(self, reply: ReplyInProgress, text: list[int], read: Callable[[], object]) -> bool:
         """Have the models hold a reply's `text`, which `read` has the target do; True if they held another's."""
@@ -212,10 +221,27 @@ class Session:
         self.back_s = perf_counter() - began
         return True
 
+    def _look(
+        self, reply: ReplyInProgress, pictures: Sequence[Picture], control: Control
+    ) -> Generator[Event, None, tuple[bool, list[Changed]]]:
+        """Look at pictures, in parts; return True if the reply was cancelled meanwhile, and its changes."""
+        changes, until = list[Changed](), perf_counter() + PART_S
+        with closing(self.album.look(pictures, reply.seen)) as parts:
+            for _ in parts:
+                if perf_counter() > until:
+                    self.back_s = 0.0  # nothing of it is in the caches yet
+                    yield PromptProgress(reply.request.id, 0, len(reply.prompt))
+                    until = perf_counter() + PART_S
+                cancelled, more = reply.listen(control)
+                changes += more
+                if cancelled:
+                    return True, changes
+        return False, changes
+
     def _read(
         self, reply: ReplyInProgress, control: Control, scoring: ScoringReader | None
     ) -> Generator[Event, None, tuple[bool, list[Changed]]]:
-        """Read the prompt, in parts; return True if the reply was cancelled meanwhile, and its changes."""
+        """Read the prompt, in parts; return as `_look` does."""
         prompt, free_cores, changes = reply.prompt, self.runner.free_cores, list[Changed]()
         self._begin_drafts(reply, prompt)
         room, most = self.info.context - len(prompt), reply.request.limits.max_tokens
@@ -234,6 +260,10 @@ class Session:
                         break
             if reading and len(self.target.tokens) < len(prompt) - 1:
                 yield PromptProgress(reply.request.id, len(self.target.tokens), len(prompt), reused)
+                cancelled, more = reply.listen(control)
+                changes += more
+                if cancelled:
+                    break
             self._go_on(reply, prompt, lambda: self.target.rewind(prompt))
         return cancelled, changes
 
@@ -261,7 +291,8 @@ class Session:
                 yield replace(event, read=self.shelf.taken) if isinstance(event, Finished) else event
         finally:
             decoding.close()
-            self.runner.earlier.add(request.chat, decoding.committed[len(prompt) :])
+            if request.chat not in self.shelf.deleted:
+                self.runner.earlier.add(request.chat, decoding.committed[len(prompt) :])
 
     def _begin_drafts(self, reply: ReplyInProgress, text: list[int]) -> None:
         for drafter in self.drafters.values():
@@ -277,10 +308,13 @@ class Session:
         """Write long texts that were read to disk, until `stop` says so."""
         self.shelf.save(stop)
 
-    def forget_read(self) -> None:
-        """Remove all that was read, also from disk."""
+    def forget_read(self, chat: str | None = None) -> None:
+        """Remove all that was read, or what of it `chat` alone has, also from disk."""
+        if chat is None:
+            self.shelf.remove()
+        else:
+            self.shelf.forget(chat)
         self.forget()
-        self.shelf.remove()
         self.album.forget()
 
     def _refuse_length(self, request: Generate | Count) -> None:

@@ -21,7 +21,7 @@ from specchat.engine.process import wire
 from specchat.engine.process.wire import Sealed
 from specchat.engine.protocol.events import Failed
 from specchat.engine.protocol.pair import ReadTexts
-from specchat.engine.protocol.requests import ForgetRead, Load, Shutdown, Watch
+from specchat.engine.protocol.requests import Forget, ForgetRead, Load, Shutdown, Watch
 from specchat.resident import handshake
 from specchat.resident.workers import Client, Restart, SharedWorker
 
@@ -86,9 +86,11 @@ class Broker:
                 case "status":
                     await _answer(writer, **self._status())
                 case "forget":
+                    assert found is not None
+                    chat = handshake.text(found, "chat")
                     for worker in self._workers:
-                        worker.engine.send(ForgetRead())
-                        worker.read = ReadTexts()
+                        worker.engine.send(Forget(chat) if chat else ForgetRead())
+                        worker.read = worker.read if chat else ReadTexts()
                     await _answer(writer, pid=os.getpid())
                 case "stop":
                     await _answer(writer, pid=os.getpid())
@@ -140,6 +142,9 @@ class Broker:
                 client.watch(request)
             case Restart() if client.worker is not None:
                 client.worker.restart(client, request.number)
+            case Forget(chat=str()):
+                for worker in self._workers:
+                    worker.engine.send(request)
             case _ if client.worker is not None:
                 client.worker.forward(client, request)
         if client.worker is not None:

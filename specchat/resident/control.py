@@ -9,15 +9,18 @@ from specchat.resident import handshake
 from specchat.resident.shared import ANSWER_S, connected
 
 
-def engines(folder: Path, want: str) -> Iterator[dict[str, Any]]:
-    """Answers of all resident engines with sockets in `folder`, of any version, to "status", "stop" or "forget"."""
+def engines(folder: Path, want: str, chat: str = "") -> Iterator[dict[str, Any]]:
+    """Answers of all resident engines with sockets in `folder`, of any version, to "status", "stop" or "forget".
+
+    With a `chat` they forget what was read for it alone.
+    """
     for path in sorted(folder.glob("*.sock")):
         link = connected(path)
         if link is None:
             continue
         with link, contextlib.suppress(OSError):
             link.settimeout(ANSWER_S)
-            link.sendall(handshake.encoded(want=want))
+            link.sendall(handshake.encoded(want=want, chat=chat))
             with link.makefile("rb") as answer:
                 found = handshake.parsed(answer.readline(handshake.MAX_BYTES))
                 if found is not None:

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from specchat.engine.protocol.events import Finished, Started, Step
-from specchat.engine.protocol.options import Message
+from specchat.engine.protocol.options import PLACE, Message
 from specchat.serve import sse
 from specchat.serve.api_writer import respond
 from specchat.serve.errors import ApiError
@@ -53,15 +53,21 @@ class CompactionWriter:
 
     def body(self, event: Finished) -> dict[str, Any]:
         summary = b64encode(event.written.answer.encode()).decode()
-        asked = [message.content for message in self._said if message.role == "user"]
+        asked = [_parts(message) for message in self._said if message.role == "user"]
         kept = [
-            {"type": "message", "id": item_id("msg"), "role": "user", "status": "completed", "content": [_part(text)]}
-            for text in asked
+            {"type": "message", "id": item_id("msg"), "role": "user", "status": "completed", "content": parts}
+            for parts in asked
         ]
         item = {"type": "compaction", "id": item_id("cmp"), "encrypted_content": summary}
         head = {"id": item_id("resp"), "object": "response.compaction", "created_at": int(time.time())}
         return {**head, "output": [*kept, item], **usage(event.stats)}
 
 
-def _part(text: str) -> dict[str, str]:
-    return {"type": "input_text", "text": text}
+def _parts(message: Message) -> list[dict[str, str]]:
+    """A message's text with its pictures in it, as a request has them."""
+    texts = message.content.split(PLACE) if message.pictures else [message.content]
+    parts = [{"type": "input_text", "text": texts[0]}]
+    for picture, text in zip(message.pictures, texts[1:], strict=True):
+        url = f"data:application/octet-stream;base64,{b64encode(picture.data).decode()}"
+        parts += [{"type": "input_image", "detail": "auto", "image_url": url}, {"type": "input_text", "text": text}]
+    return [part for part in parts if part.get("text") != ""]

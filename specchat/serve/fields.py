@@ -35,7 +35,7 @@ class ContentPart(Lenient):
 
 TEXTS = ("text", "input_text", "output_text")
 MEDIA = ("image", "image_url", "input_image", "document", "file", "input_file", "input_audio", "audio_url", "video_url")
-LEFT_OUT = "[{kind} left out: this model reads text alone]"
+LEFT_OUT = "[{kind} left out: it cannot be read here]"
 """Stands for a part that the model cannot read."""
 
 

@@ -25,7 +25,11 @@ class KeptResponse:
     def size(self) -> int:
         """Characters, roughly."""
         of_messages = sum(
-            len(m.content) + len(m.reasoning) + sum(len(call.arguments) for call in m.tool_calls) + 100
+            len(m.content)
+            + len(m.reasoning)
+            + sum(len(call.arguments) for call in m.tool_calls)
+            + 100
+            + sum(len(picture.data) for picture in m.pictures)
             for m in self.messages
         )
         return of_messages + len(json.dumps((self.body, self.items)))

@@ -171,7 +171,7 @@ async def apply_template(served: Served, client: str, request: Request, body: An
     """The prompt that a chat becomes."""
     del client, request
     wanted = ChatRequest.model_validate(body)
-    return JSONResponse({"prompt": (await served.count(wanted, wanted.chat())).text})
+    return JSONResponse({"prompt": (await served.count(wanted, wanted.chat(served.loaded().sees))).text})
 
 
 def props(served: Served) -> dict[str, Any]:

@@ -9,7 +9,10 @@ from specchat.serve.generation import Served
 
 
 def card(served: Served) -> dict[str, Any]:
-    """The fields of OpenAI's and Anthropic's models, of vLLM's (`max_model_len`) and of llama.cpp's (`meta`)."""
+    """The fields of OpenAI's and Anthropic's models.
+
+    Those of vLLM's (`max_model_len`), OpenRouter's (`architecture`) and llama.cpp's (`meta`) beside them.
+    """
     found = {
         "id": served.pair.id,
         "object": "model",
@@ -24,6 +27,8 @@ def card(served: Served) -> dict[str, Any]:
         info = served.loaded()
         context = info.context
         found |= {"max_model_len": context, "max_input_tokens": context, "max_tokens": context}
+        found["capabilities"] = {"image_input": {"supported": info.sees}}
+        found["architecture"] = {"input_modalities": ["text", *["image"] * info.sees], "output_modalities": ["text"]}
         found["meta"] = {"n_ctx": context, "n_vocab": info.vocab_size, "n_params": info.target.parameters}
     return found
 

@@ -16,18 +16,18 @@ from specchat.engine.text.template_choices import GRADES, SWITCHES
 from specchat.serve.api_writer import respond
 from specchat.serve.call_parts import CallParts
 from specchat.serve.errors import ApiError
-from specchat.serve.fields import LEFT_OUT, Chat, ReplyFields, last_asked
+from specchat.serve.fields import Chat, ContentPart, ReplyFields, last_asked, text_of
 from specchat.serve.generation import Served
 from specchat.serve.lenient import Lenient
 from specchat.serve.logprobs import MAX_TOP, ChatLogprobs
 from specchat.serve.openai_chat import ROLES
+from specchat.serve.pictures import asked
 from specchat.serve.runs import Runs
 from specchat.serve.tools import NO_TOOLS, ToolUse, of_chat
 from specchat.serve.unsupported import refuse_unsupported
 
 VERSION = "0.12.0"
 """The version of Ollama's API that clients are told: some ask for a newer one than they know."""
-NO_IMAGES = "images: the model reads text alone. Leave them out."
 
 
 class OllamaFunction(Lenient):
@@ -91,8 +91,8 @@ class OllamaChat(OllamaFields):
     messages: list[OllamaMessage]
     tools: list[dict[str, Any]] | None = None
 
-    def chat(self) -> Chat:
-        """The messages; results of calls belong to the calls before them, in order.
+    def chat(self, sees: bool) -> Chat:
+        """The messages, with pictures where the model `sees`; results belong to the calls before them, in order.
 
         Raises:
             ApiError: one has a role or a content that no template takes.
@@ -103,10 +103,12 @@ class OllamaChat(OllamaFields):
         for number, message in enumerate(self.messages):
             if message.role not in ROLES:
                 raise ApiError(400, f"messages.{number}.role: {message.role} is not supported.", "messages")
-            content, role = message.content, ROLES[message.role]
-            if message.images and number >= last and role != "tool":
-                raise ApiError(400, NO_IMAGES, f"messages.{number}.images")
-            content = "\n".join([content, *(LEFT_OUT.format(kind="image") for _ in message.images)])
+            role, parts = ROLES[message.role], _parts(message.content, message.images)
+            where, earlier = f"messages.{number}.images", number < last
+            if role == "user":
+                found.append(asked(parts, where, earlier=earlier, sees=sees))
+                continue
+            content = text_of(parts, where, earlier=earlier or role == "tool")
             if role == "tool":
                 call = open_calls.pop(0) if open_calls else ToolCall("", message.tool_name)
                 name = message.tool_name or call.name
@@ -120,6 +122,12 @@ class OllamaChat(OllamaFields):
             open_calls = list(calls)
             found.append(Message(role, content, message.thinking, tuple(calls)))
         return Chat.of(found, of_chat(self.tools, None, None))
+
+
+def _parts(text: str, images: list[Any]) -> list[ContentPart]:
+    """A text after its pictures, in base64, as a content of parts."""
+    pictures = [ContentPart(type="image", source={"type": "base64", "data": data}) for data in images]
+    return [*pictures, *([ContentPart(type="text", text=text)] if text else [])]
 
 
 class OllamaPrompt(OllamaFields):
@@ -136,7 +144,7 @@ async def chat(served: Served, client: str, request: Request, body: Any) -> Resp
     wanted = OllamaChat.model_validate(body)
     if not wanted.messages:
         return JSONResponse(_loaded(served, "message"))
-    said = wanted.chat()
+    said = wanted.chat(served.loaded().sees)
     make = served.request(wanted, said, grammar=await wanted.checked_grammar(), logprobs=wanted.top)
     writer = OllamaWriter(served.pair.id, "message", said.use, len(said.prefill))
     return await respond(request, writer, served.reply(client, make), said.use, stream=wanted.stream)
@@ -146,8 +154,8 @@ async def generate(served: Served, client: str, request: Request, body: Any) -> 
     """Answer `/api/generate`; raises as `chat_completions` does."""
     refuse_unsupported(body, "template", "context", has=("suffix",))
     wanted = OllamaPrompt.model_validate(body)
-    if wanted.images:
-        raise ApiError(400, NO_IMAGES, "images")
+    if wanted.images and (wanted.raw or wanted.suffix):
+        raise ApiError(400, "images: a raw prompt, or one with a suffix, takes none. Leave them out.", "images")
     if not wanted.prompt and not wanted.suffix:
         return JSONResponse(_loaded(served, "response"))
     grammar, top = await wanted.checked_grammar(), wanted.top
@@ -156,7 +164,8 @@ async def generate(served: Served, client: str, request: Request, body: Any) -> 
         make = served.request(wanted, raw=raw, grammar=grammar, logprobs=top)
     else:
         system = [Message("system", wanted.system)] if wanted.system else []
-        said = Chat.of([*system, Message("user", wanted.prompt)])
+        parts = _parts(wanted.prompt, wanted.images)
+        said = Chat.of([*system, asked(parts, "images", earlier=False, sees=served.loaded().sees)])
         make = served.request(wanted, said, grammar=grammar, logprobs=top)
     writer = OllamaWriter(served.pair.id, "response", NO_TOOLS, 0)
     return await respond(request, writer, served.reply(client, make), stream=wanted.stream)
@@ -167,7 +176,7 @@ async def show(served: Served, client: str, request: Request, body: Any) -> Resp
     del client, request, body
     info = served.loaded()
     thinks = any(name in (*SWITCHES, *GRADES) for name, _ in info.template.choices)
-    able = {"completion": True, "tools": info.template.tools, "thinking": thinks}
+    able = {"completion": True, "vision": info.sees, "tools": info.template.tools, "thinking": thinks}
     return JSONResponse(
         {
             "template": "",

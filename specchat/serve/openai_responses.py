@@ -18,6 +18,7 @@ from specchat.serve.kept_responses import KeptResponse
 from specchat.serve.lenient import Lenient
 from specchat.serve.logprobs import MAX_TOP
 from specchat.serve.openai_chat import ROLES
+from specchat.serve.pictures import asked
 from specchat.serve.response_events import ResponseWriter, item_id
 from specchat.serve.tools import full_name, of_responses
 from specchat.serve.unsupported import refuse_unsupported
@@ -64,8 +65,8 @@ class ResponsesRequest(ReplyFields):
     tool_choice: Any = None
     parallel_tool_calls: bool | None = None
 
-    def messages(self) -> list[Message]:
-        """The messages of the input alone.
+    def messages(self, sees: bool) -> list[Message]:
+        """The messages of the input alone, with pictures where the model `sees`.
 
         Raises:
             ApiError: an item is of a type that no template takes.
@@ -75,7 +76,7 @@ class ResponsesRequest(ReplyFields):
         found: list[Message] = []
         last = last_asked([item.role for item in self.input])
         for number, item in enumerate(self.input):
-            message = _message(item, f"input.{number}", number < last)
+            message = _message(item, f"input.{number}", number < last, sees)
             if found and found[-1].role == message.role == "assistant" and not (found[-1].content and message.content):
                 found[-1] = found[-1].joined(message)
             else:
@@ -108,7 +109,7 @@ class ResponsesRequest(ReplyFields):
         return {**found, field: Grammar("json_schema", json.dumps(form.json_schema))}
 
 
-def _message(item: InputItem, where: str, earlier: bool) -> Message:
+def _message(item: InputItem, where: str, earlier: bool, sees: bool) -> Message:
     if item.type == "function_call":
         name = full_name(item.namespace, item.name)
         return Message("assistant", "", tool_calls=(ToolCall(item.call_id, name, item.arguments or "{}"),))
@@ -127,6 +128,8 @@ def _message(item: InputItem, where: str, earlier: bool) -> Message:
     where = f"{where}.content"
     if role == "system":
         return Message(role, system_text(item.content, where))
+    if role == "user":
+        return asked(item.content, where, earlier=earlier, sees=sees)
     return Message(role, text_of(item.content, where, earlier=earlier))
 
 
@@ -165,11 +168,11 @@ def read(served: Served, client: str, body: Any, ask: str = "") -> tuple[Respons
     wanted = ResponsesRequest.model_validate(body)
     previous = wanted.previous_response_id
     before = served.responses.get(client, previous, "previous_response_id").messages if previous else ()
-    said = (*before, *wanted.messages())
+    said = (*before, *wanted.messages(served.loaded().sees))
     system = [Message("system", wanted.instructions)] if wanted.instructions else []
     use = of_responses(wanted.tools, wanted.tool_choice, wanted.parallel_tool_calls)
-    asked = [Message("user", ask)] if ask else []
-    return wanted, said, Chat.of([*system, *said, *asked], use)
+    last = [Message("user", ask)] if ask else []
+    return wanted, said, Chat.of([*system, *said, *last], use)
 
 
 async def input_tokens(served: Served, client: str, request: Request, body: Any) -> Response:

@@ -7,8 +7,8 @@ from specchat.engine.protocol.options import PLACE, Message, Picture
 from specchat.serve.errors import ApiError
 from specchat.serve.fields import TEXTS, ContentPart, text_of
 
-KINDS = ("image", "image_url")
-"""Types of parts: Anthropic's, and OpenAI's."""
+KINDS = ("image", "image_url", "input_image")
+"""Types of parts: Anthropic's, and OpenAI's in chats and in responses."""
 
 
 def asked(content: str | Sequence[ContentPart] | None, where: str, *, earlier: bool, sees: bool) -> Message:

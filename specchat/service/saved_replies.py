@@ -4,6 +4,7 @@ import sqlite3
 
 from specchat.chat.schema import in_words
 from specchat.chat.store import Store
+from specchat.engine.prefixes.on_disk import remove_chat
 from specchat.engine.protocol.port import EnginePort
 from specchat.engine.protocol.requests import Forget, Remember
 
@@ -36,6 +37,7 @@ class SavedReplies:
     def deleted(self, key: str) -> None:
         """A chat was deleted."""
         self._engine.send(Forget(key))
+        remove_chat(key)
 
     def restored(self, key: str) -> None:
         """A chat was brought back."""

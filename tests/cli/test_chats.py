@@ -14,6 +14,7 @@ import pytest
 from specchat.chat.store import Store
 from specchat.chat.tree import Conversation
 from specchat.cli.exit_codes import ExitCode
+from specchat.config.paths import user_paths
 from tests.chat.conftest import a_chat, answer, flush, save
 from tests.cli.conftest import Run, configure
 from tests.cli.test_completion import complete
@@ -171,7 +172,11 @@ def test_search_shows_where(run: Run, store: Store) -> None:
 def test_deleted_chats_come_back(run: Run, store: Store) -> None:
     chat_about(store, "Foxes")
     chat = chat_about(store, "Owls")
+    read = user_paths().read / "a.read"
+    read.parent.mkdir(parents=True)
+    read.write_bytes(b"of unknown chats")
     result = run("chats", "delete", "owls")
+    assert not read.exists()
     assert f"specchat chats restore {chat.key}" in result.stdout
     assert [entry.title for entry in store.chats()] == ["Foxes"]
     assert 'no chat "cats". Deleted last were "Owls".' in run("chats", "restore", "cats").stderr

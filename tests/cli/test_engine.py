@@ -6,7 +6,7 @@ import pytest
 
 from specchat.cli.engine import _lines
 from specchat.config.paths import user_paths
-from specchat.engine.prefixes.files import SUFFIX
+from specchat.engine.prefixes.on_disk import SUFFIX
 from tests.cli.conftest import Run
 
 WORKER: dict[str, Any] = {"pair": "Demo", "device": "cpu", "state": "loaded", "clients": []}

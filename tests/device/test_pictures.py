@@ -57,7 +57,8 @@ def test_logits_are_those_of_the_processor(folder: Path, session: Session) -> No
     for one in (session, on_host):
         tokens = one._prompts.prompt(Generate(1, ASKED)).tokens
         assert sum(token >= FIRST for token in tokens) >= 10
-        seen = one.album.look(ASKED[0].pictures)
+        seen = list[object]()
+        list(one.album.look(ASKED[0].pictures, seen))
         one.album.hold(tokens)
         cached: CachedModel = one.target  # type: ignore[type-arg]
         found.append(cached.next_logits(tokens)[:VOCAB])

@@ -15,6 +15,7 @@ from specchat.engine.device.weights import load
 from specchat.engine.kernels import gpu_shapes
 from specchat.engine.model.decoder import NOTHING
 from specchat.engine.prefixes import model_shelf
+from specchat.engine.prefixes.on_disk import NOBODY
 from specchat.engine.prefixes.shelf import Shelf
 from specchat.engine.protocol.pair import ReadTexts
 from specchat.engine.weights.checkpoint import Checkpoint
@@ -54,7 +55,7 @@ def test_texts_in_turn_are_as_if_each_was_read_alone(pair: list[CachedModel[Devi
     turned, alone = pair
     held = Shelf(ReadTexts(1 << 30))
     held.add("target", turned)
-    held.open = True
+    held.hold(NOBODY)
     begun = tokens(40)
     texts = [[*begun, *tokens(30, seed=1)], [*begun, *tokens(25, seed=2)], tokens(50, seed=3)]
     reused = 0

@@ -11,7 +11,7 @@ import pytest
 from specchat.engine import session as session_module
 from specchat.engine.protocol.events import Event, Finished, PromptProgress, Started, Step
 from specchat.engine.protocol.options import Grammar, Limits, Message, Sampling, Speculation
-from specchat.engine.protocol.requests import Generate
+from specchat.engine.protocol.requests import Cancel, Change, Generate
 from specchat.engine.session import Session
 from tests.engine.test_lossless import SAMPLINGS, auto_drafts, finished
 
@@ -111,6 +111,39 @@ def test_a_reply_that_is_left_stops_and_others_go_on(session: Session) -> None:
     running[1].close()  # type: ignore[attr-defined]
     assert same(finished(list(running[2])), expected[2])
     assert same(finished(list(running[0])), expected[0])
+
+
+class Cancellable:
+    """A control that cancels once it is told to."""
+
+    def __init__(self) -> None:
+        self.cancelled = False
+
+    def poll(self) -> Cancel | Change | None:
+        return Cancel(1) if self.cancelled else None
+
+
+@pytest.mark.parametrize("after", [PromptProgress, Started, Step])
+def test_one_that_is_cancelled_meanwhile_reads_nothing_back(
+    after: type[Event], session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_module, "PART_S", 0.0)
+    monkeypatch.setattr(type(session.target.model), "block", 8, raising=False)
+    session.forget()
+    session.shelf.clear()
+    control, request = Cancellable(), Generate(1, (Message("user", "one two three four é " * 4),), limits=Limits(24))
+    ending, other = iter(session.generate(request, control)), Generate(2, (Message("user", "x"),), limits=Limits(8))
+    while not isinstance(next(ending), after):
+        pass
+    expected, going = alone(session, other), iter(session.generate(other))
+    next(going)
+    held = session._held
+    control.cancelled = True
+    *_, last = ending
+    assert isinstance(last, Finished)
+    assert last.reason == "cancelled"
+    assert session._held is held
+    assert same(finished(list(going)), expected)
 
 
 def test_the_time_of_others_does_not_count(session: Session) -> None:

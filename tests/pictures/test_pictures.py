@@ -76,7 +76,8 @@ def test_logits_and_text_are_those_of_transformers(pair: PairSpec, session: Sess
         tokens = seen.placed(session.tokenizer.prompt(ASKED), TWO)
         assert seen.shown(tokens) == list(counted.token_ids)
         assert sum(token >= FIRST for token in tokens) > 8
-        rows = seen.look(TWO)
+        rows = list[object]()
+        list(seen.look(TWO, rows))
         seen.hold(tokens)
         torch.testing.assert_close(model.logits(model.forward(tokens, 0)), theirs, atol=5e-4, rtol=1e-4)
         seen.hold(of_text(tokens))

@@ -12,7 +12,7 @@ import torch
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.prefixes import files, shelf
-from specchat.engine.prefixes.files import remove_all
+from specchat.engine.prefixes.on_disk import NOBODY, remove_all
 from specchat.engine.prefixes.shelf import Shelf
 from specchat.engine.protocol.pair import ReadTexts
 from tests.prefixes.test_shelf import GIB, opened, root, state, text
@@ -40,7 +40,7 @@ def started(
     cached: CachedModel[CachedDecoder] = opened(root, name)
     held = Shelf(ReadTexts(memory, disk, str(folder)), identity)
     held.add("target", cached)
-    held.open = True
+    held.hold(NOBODY)
     return Started(cached, held)
 
 

@@ -16,6 +16,7 @@ from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.prefixes import model_shelf
 from specchat.engine.prefixes.bounds import FOLDER, MEMORY, bounds, bytes_in
 from specchat.engine.prefixes.entries import PackedCopies
+from specchat.engine.prefixes.on_disk import NOBODY
 from specchat.engine.prefixes.shelf import Shelf
 from specchat.engine.protocol.events import Finished, Step
 from specchat.engine.protocol.options import Limits, Message, Sampling, Speculation
@@ -65,7 +66,7 @@ def opened(root: Path, name: str, cache: KvCache | None = None) -> CachedModel[C
 def on_shelf(cached: CachedModel[Any], limit: int = GIB) -> Shelf:
     made = Shelf(ReadTexts(limit))
     made.add("target", cached)
-    made.open = True
+    made.hold(NOBODY)
     return made
 
 
@@ -181,11 +182,11 @@ def test_replies_with_empty_caches_see_no_shelf_and_cost_none(root: Path) -> Non
     cached, held = whole(root)
     chat = text(100, 0)
     cached.begin(chat)
-    held.open = False
+    held.hold(NOBODY, opened=False)
     cached.keep(0)
     assert cached.begin(chat) == 0
     assert cached.begin(text(100, 1)) == 0
-    held.open = True
+    held.hold(NOBODY)
     assert cached.begin(chat) == 99
 
 

@@ -44,7 +44,7 @@ class ScriptedSession:
     def save_read(self, stop: Callable[[], bool]) -> None:
         """There is nothing to save."""
 
-    def forget_read(self) -> None:
+    def forget_read(self, chat: str | None = None) -> None:
         """There is nothing to forget."""
 
     def count(self, request: Count) -> Counted:

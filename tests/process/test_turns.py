@@ -121,6 +121,19 @@ def test_a_reply_that_ends_or_fails_leaves_the_turn_to_the_next() -> None:
     assert {number for number, _ in found[-10:]} == {2}
 
 
+def test_a_reply_that_is_to_end_is_next() -> None:
+    clock, cancelled = Clock(), set[int]()
+    turns = ReplyTurns(lambda: 0.0, clock, cancelled.__contains__)
+    for number in (1, 2, 3):
+        turns.add(ask("a", number), events(ask("a", number), clock, SECONDS))
+    assert order(turns, 3) == [1, 1, 1]
+    cancelled.add(3)
+    assert turns.first.id == 3
+    cancelled.clear()
+    turns._replies[0].events = iter([Finished(3, "cancelled", "", (), Stats())])
+    assert order(turns, 4) == [3, 3, 1, 1]
+
+
 def test_a_short_reply_ends_while_a_long_one_is_written(loaded: EnginePort) -> None:
     loaded.send(ask("endless", 1))
     until(loaded, lambda event: isinstance(event, Step))

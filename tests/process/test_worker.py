@@ -121,7 +121,7 @@ class Reader(Forgetful):
     def __init__(self) -> None:
         super().__init__()
         self.saved = list[bool]()
-        self.forgotten = 0
+        self.forgotten = list[str | None]()
 
     def digest(self) -> bool:
         return False
@@ -132,8 +132,8 @@ class Reader(Forgetful):
         """Tell whether it had to stop."""
         self.saved.append(stop())
 
-    def forget_read(self) -> None:
-        self.forgotten += 1
+    def forget_read(self, chat: str | None = None) -> None:
+        self.forgotten.append(chat)
 
 
 @pytest.fixture
@@ -178,7 +178,7 @@ def test_read_texts_are_written_before_another_pair_comes_and_at_the_end(
 def test_a_deleted_chat_leaves_nothing_that_was_read(reader: tuple[Worker, Reader]) -> None:
     worker, session = reader
     worker._handle(Forget(None))
-    assert session.forgotten == 0
+    assert session.forgotten == []
     worker._handle(Forget("deleted"))
     worker._handle(ForgetRead())
-    assert session.forgotten == 2
+    assert session.forgotten == ["deleted", None]

@@ -19,7 +19,7 @@ from specchat.engine.process.client import EngineClient
 from specchat.engine.protocol.events import AwaitingClient, Event, Failed, Finished, Loaded, Loading, Started, Step
 from specchat.engine.protocol.pair import ModelSource, PairSpec
 from specchat.engine.protocol.port import EnginePort
-from specchat.engine.protocol.requests import Cancel, Count, Load
+from specchat.engine.protocol.requests import Cancel, Count, Forget, Load, Remember
 from specchat.resident import handshake, shared
 from specchat.resident.address import address, locked
 from specchat.resident.broker import Broker
@@ -27,6 +27,7 @@ from specchat.resident.control import engines
 from specchat.resident.shared import open_engine
 from specchat.resident.workers import Client
 from tests.process.conftest import PAIR, SCRIPTED, ask, gone, over, until
+from tests.process.test_worker import is_recalled
 from tests.resident.conftest import Connect
 
 
@@ -373,3 +374,18 @@ async def test_an_unused_worker_stays_as_long_after_its_last_use_as_after_its_fi
         assert not broker._idle[worker].cancelled()
     finally:
         worker.engine.close()
+
+
+def test_a_deleted_chat_is_forgotten_by_all_workers(connect: Connect, runtime: Path) -> None:
+    """It may have been read by other pairs, and a command may have deleted it."""
+    one, other = connect(), connect()
+    load(one)
+    load(other, replace(PAIR, id="another"))
+    for forget in (lambda: one.send(Forget("a")), lambda: list(engines(runtime, "forget", "a"))):
+        other.send(Remember("a", ("a fox",)))
+        other.send(Remember("b", ("a crab",)))
+        assert is_recalled(other, "a fox | a crab")
+        forget()
+        assert is_recalled(other, "a crab | ")
+        other.send(Forget("b"))
+        assert is_recalled(other, "nothing")

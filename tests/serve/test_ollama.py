@@ -122,7 +122,7 @@ async def test_pictures_are_named_where_a_chat_goes_on(engine: FakeEngine) -> No
         assert (
             await post(server, "api/chat", messages=[shown, {"role": "assistant", "content": "No."}, *HI])
         ).is_success
-        assert requested(engine).messages[0].content == "This?\n[image left out: this model reads text alone]"
+        assert requested(engine).messages[0].content == "[image left out: it cannot be read here]\nThis?"
 
 
 async def test_a_failure_is_the_last_line(engine: FakeEngine) -> None:

@@ -347,7 +347,7 @@ async def test_a_client_that_waits_hears_that_its_request_is_alive(
 
 
 PICTURE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "x"}}
-NAMED = "[image left out: this model reads text alone]"
+NAMED = "[image left out: it cannot be read here]"
 
 
 async def test_a_chat_goes_on_after_a_picture_and_one_that_is_asked_about_is_refused(engine: FakeEngine) -> None:

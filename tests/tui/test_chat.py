@@ -155,7 +155,7 @@ async def test_regenerate_shows_the_new_reply() -> None:
         await pilot.press("alt+r")
         assert "there is no reply" in status(app)
         await ask(app, pilot, "hi")
-        await pilot.press("alt+r")
+        await pilot.press("alt+r", "enter")
         await until_shown(pilot, app, "second answer")
         shown = screen_text(app)
         assert "first answer" not in shown

@@ -163,7 +163,7 @@ async def test_what_is_being_written_stays_in_view_when_another_version_is_looke
         clock.now = 99
         await wait_until(pilot, lambda: app.session.reply is None)
         first = app.session.last_reply
-        await pilot.press("alt+r")
+        await pilot.press("alt+r", "enter")
         running = app.session.reply
         assert first is not None
         assert running is not None
@@ -317,7 +317,7 @@ async def test_search_finds_a_message_and_opens_its_branch() -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         await loaded(app, pilot)
         await ask(app, pilot, "which instrument")
-        await pilot.press("alt+r")
+        await pilot.press("alt+r", "enter")
         await wait_until(pilot, lambda: "drum" in app.chat.transcript.text)
         await pilot.press("alt+n", "f9", *"xylo")
         await until_shown(pilot, app, "xylophone")
@@ -410,7 +410,7 @@ async def test_a_chat_of_another_run_reopens_with_its_pair(tmp_path: Path) -> No
     third = make_app(FakeEngine(("Better.",)), replace(launch, chat=store.chats()[0].key))
     async with third.run_test(size=(120, 36)) as pilot:
         await loaded(third, pilot)
-        await pilot.press("alt+r")
+        await pilot.press("alt+r", "enter")
         await until_shown(pilot, third, "Better.")
         assert third.session.last_reply is not None
         assert third.session.last_reply.name == "Qwen3 8B + 0.6B"

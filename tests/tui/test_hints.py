@@ -26,7 +26,7 @@ async def test_the_token_view_tells_the_keys_of_its_cursor() -> None:
 async def test_versions_tell_the_keys_that_show_the_others() -> None:
     async with answered(REPLY, (80, 24)) as (app, pilot):
         assert "show others" not in screen_text(app)
-        await pilot.press("alt+r")
+        await pilot.press("alt+r", "enter")
         await until_shown(pilot, app, "reply 2 of 2 · F7 F8 show others")
         await pilot.press("ctrl+up")
         hints = app.chat.query_one(Hints)

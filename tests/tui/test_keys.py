@@ -85,7 +85,7 @@ async def test_sentences_name_the_keys_of_keys_toml() -> None:
         assert app.session.reply is not None
         await pilot.press("f15")
         await wait_until(pilot, lambda: app.session.reply is None)
-        await pilot.press("alt+r")
+        await pilot.press("alt+r", "enter")
         await until_shown(pilot, app, "reply 2 of 2 · F16 F17 show others")
         clock.now = 9999
         await wait_until(pilot, lambda: app.session.reply is None)

@@ -33,7 +33,7 @@ async def test_after_a_while_in_which_it_can_be_read(monkeypatch: pytest.MonkeyP
         await wait_until(pilot, lambda: "said" not in status(app))
 
 
-@pytest.mark.parametrize("action", ["regenerate", "continue"])
+@pytest.mark.parametrize("action", ["regenerate-here", "continue"])
 async def test_when_a_reply_begins(action: str) -> None:
     async with being_answered(LONG, (100, 24), 30, "word20") as (app, pilot, _):
         await pilot.press("escape")

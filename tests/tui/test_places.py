@@ -75,7 +75,7 @@ async def test_versions_are_those_of_the_message_under_the_cursor() -> None:
         await ask(app, pilot, "one")
         await pilot.press("f5")
         await ask(app, pilot, " and two")
-        await pilot.press("alt+r")
+        await pilot.press("alt+r", "enter")
         await wait_until(pilot, lambda: app.session.reply is None)
         turn = app.session.conversation.turns[0]
         assert (len(turn.replies), turn.replies.number) == (2, 2)

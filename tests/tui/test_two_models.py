@@ -6,6 +6,7 @@ from textual.pilot import Pilot
 
 from specchat.engine.protocol.requests import Load
 from specchat.tui.app import SpecchatApp
+from specchat.tui.screens.again import AgainScreen
 from specchat.tui.screens.chat import ChatScreen
 from specchat.tui.screens.compare import CompareScreen
 from tests.fake import FakeEngine
@@ -42,6 +43,26 @@ async def test_again_by_another_model_is_a_branch_and_that_models_chat() -> None
         assert f"{BIG} · draft ·" in screen_text(app)
         assert [reply.name for reply in app.session.conversation.turns[0].replies] == ["demo", BIG]
         assert (app.session.loaded.id, app.session.wanted) == ("big", "")
+
+
+async def test_again_offers_the_same_model_and_the_others() -> None:
+    engine = FakeEngine(("first", "second", "third"))
+    app = make_app(engine)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "hi")
+        await pilot.press("alt+r")
+        await wait_until(pilot, lambda: isinstance(app.screen, AgainScreen))
+        assert "the same model: " in screen_text(app)
+        await wait_until(pilot, lambda: BIG in screen_text(app))
+        assert not app.screen.find("demo")[1:]  # type: ignore[attr-defined]
+        await pilot.press("escape")
+        assert app.session.reply is None
+        await pilot.press("alt+r", "enter")
+        await wait_until(pilot, lambda: "second" in screen_text(app) and not app.session.replies)
+        await pilot.press("alt+r", *"big", "enter")
+        await wait_until(pilot, lambda: "third" in screen_text(app) and not app.session.replies)
+        assert [reply.name for reply in app.session.conversation.turns[0].replies] == ["demo", "demo", BIG]
 
 
 async def test_again_by_a_model_that_is_not_there_changes_nothing() -> None:

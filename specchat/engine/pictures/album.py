@@ -6,14 +6,17 @@ rollback know nothing of pictures: equal ids have equal rows.
 
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from threading import Lock
+from typing import Any
 from weakref import WeakValueDictionary
 
 from torch import Tensor
 
 from specchat.engine.errors import EngineError
 from specchat.engine.pictures.blind import Blind
+from specchat.engine.pictures.in_parts import in_parts
 from specchat.engine.pictures.kinds import Grid
 from specchat.engine.pictures.positions import positions
 from specchat.engine.pictures.rows import TakesRows
@@ -84,25 +87,26 @@ class Album(Blind):
                 )
             return [one for token in tokens for one in (self._ids(next(left)) if token == mark else (token,))]
 
-    def look(self, pictures: Sequence[Picture]) -> list[Tensor]:
+    def look(self, pictures: Sequence[Picture], seen: list[Any]) -> Generator[None, None, None]:
         """See `Blind`; the latest rows stay for longer.
 
         Raises:
             EngineError: memory does not suffice, or the tower cannot be used.
         """
-        looked_at = []
-        with self._lock:
-            for picture in pictures:
+        for picture in pictures:
+            with self._lock:
                 first, tower = self._first(picture), self._tower_now()
                 if (rows := self._rows.get(first)) is None:
                     processed = self._processed.pop(picture.digest, None) or tower.processed(picture.data)
-                    rows = self._rows[first] = tower.rows(processed)
+            if rows is None:
+                rows = yield from in_parts(partial(tower.rows, processed))
+            with self._lock:
+                # Two replies may have looked at one picture in turns.
+                seen.append(rows := self._rows.setdefault(first, rows))
                 self._recent[first] = rows
                 self._recent.move_to_end(first)
-                looked_at.append(rows)
-            while sum(map(len, self._recent.values())) > self._model.context:
-                self._recent.popitem(last=False)
-        return looked_at
+                while sum(map(len, self._recent.values())) > self._model.context:
+                    self._recent.popitem(last=False)
 
     def hold(self, tokens: Sequence[int]) -> None:
         if self._rope is None or not self._grids:

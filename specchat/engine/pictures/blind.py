@@ -1,6 +1,6 @@
 """A session whose model reads no pictures."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any
 
 from specchat.engine.errors import EngineError
@@ -31,10 +31,10 @@ class Blind:
         del pictures
         return tokens
 
-    def look(self, pictures: Sequence[Picture]) -> Sequence[Any]:
-        """Look at pictures; their rows are there as long as what is returned."""
-        del pictures
-        return ()
+    def look(self, pictures: Sequence[Picture], seen: list[Any]) -> Generator[None, None, None]:
+        """Look at pictures in parts, between which others may go on; their rows are there as long as what is `seen`."""
+        del pictures, seen
+        yield from ()
 
     def hold(self, tokens: Sequence[int]) -> None:
         """Let the target's entries turn by their positions in a text that begins with `tokens`."""

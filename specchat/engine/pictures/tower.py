@@ -6,14 +6,20 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import ModuleList
 
 from specchat.clean import one_line
 from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.hardware.free_memory import free_memory
 from specchat.engine.memory.plan import GIB, SPARE
 from specchat.engine.pictures.decode import decoded
+<<<<<<< HEAD
 from specchat.engine.pictures.files import tower_files
 from specchat.engine.pictures.kinds import COUNTS, Grid
+=======
+from specchat.engine.pictures.in_parts import pause
+from specchat.engine.pictures.kinds import KINDS, Grid
+>>>>>>> h3
 from specchat.engine.weights.checkpoint import Checkpoint
 
 NONE_OF_TEXT = {"num_hidden_layers": 0, "layer_types": [], "vocab_size": 1, "pad_token_id": None}
@@ -64,13 +70,22 @@ class Tower:
     def rows(self, picture: Processed) -> Tensor:
         """A picture's features, float32 [grid.cells, hidden], with those for further layers; it is looked at alone.
 
+        It pauses before each layer.
+
         Raises:
             EngineError: memory does not suffice, or the tower's weights cannot be used.
         """
+        tensors = self._tensors() if self._model is None else {}
+        self._check_fits(sum(4 * one.numel() for one in tensors.values()), picture)
         if self._model is None:
+<<<<<<< HEAD
             self._model = self._read(picture)
         inputs = {name: one for name, one in picture.inputs.items() if name not in COUNTS}
         found = self._model.get_image_features(**inputs, return_dict=True)
+=======
+            self._model = self._read(tensors)
+        found = self._model.get_image_features(**picture.inputs, return_dict=True)
+>>>>>>> h3
         further = found.deepstack_features if self.deep else ()
         # Older versions of transformers do not split these by picture.
         added = (one if isinstance(one, Tensor) else one[0] for one in further)
@@ -80,15 +95,18 @@ class Tower:
         """Bytes of weights; 0 before the first picture."""
         return 0 if self._model is None else sum(one.nbytes for one in self._model.parameters())
 
-    def _read(self, picture: Processed) -> Any:
+    def _read(self, tensors: dict[str, Tensor]) -> Any:
         from transformers import AutoModel
         from transformers.initialization import no_init_weights
 
+<<<<<<< HEAD
         try:
             tensors = self._files.tensors()
         except ValueError as error:
             raise self._unfit(str(error)) from None
         self._check_fits(sum(4 * one.numel() for one in tensors.values()), picture)
+=======
+>>>>>>> h3
         config = deepcopy(self._config)
         for key, value in NONE_OF_TEXT.items():
             setattr(config.get_text_config(), key, value)
@@ -102,6 +120,9 @@ class Tower:
             model.load_state_dict(named, assign=True)
         except RuntimeError as error:
             raise self._unfit(one_line(str(error), 200)) from None
+        for layers in (one for one in model.modules() if isinstance(one, ModuleList)):
+            for layer in layers:
+                layer.register_forward_pre_hook(lambda *_: pause())
         return model.eval().requires_grad_(False)
 
     def _unfit(self, words: str) -> ModelError:
@@ -111,16 +132,17 @@ class Tower:
         )
 
     def _check_fits(self, weights: int, picture: Processed) -> None:
-        """Check that main memory has room for the weights, and for what looking at a picture takes."""
+        """Check that main memory has room for bytes of weights to be read, and for what looking at a picture takes."""
         vision, free = self._config.vision_config, free_memory()
         patches = picture.grid.cells * self.kind.merge(self._config) ** 2
         # Scores of one head and their mask, and rows between products.
         working = 4 * patches * (2 * patches + 8 * vision.hidden_size + 4 * vision.intermediate_size)
+        read = f" ({weights / GIB:.1f} for the model's tower)" if weights else ""
         if free is not None and weights + working > (1 - SPARE) * free:
             raise EngineError(
                 "memory",
-                f"Looking at this picture takes {(weights + working) / GIB:.1f} GiB of memory ({weights / GIB:.1f} for "
-                f"the model's tower), and {free / GIB:.1f} GiB are free. Close other programs, or send a smaller copy.",
+                f"Looking at this picture takes {(weights + working) / GIB:.1f} GiB of memory{read}, and "
+                f"{free / GIB:.1f} GiB are free. Close other programs, or send a smaller copy.",
             )
 
 

@@ -22,22 +22,18 @@ import torch
 
 from specchat import private
 from specchat.engine.prefixes.entries import PackedCopies, Shape, bytes_of
+from specchat.engine.prefixes.on_disk import MAGIC, SUFFIX, UNKNOWN, UnusableFile, header_of, part_files, used_at
 from specchat.engine.prefixes.parts import PartForm, TextPart
 
-MAGIC, SUFFIX = b"specchat read 1\n", ".read"
 DIGEST = 16
 """Bytes of a digest."""
-MOST_HEADER, MOST_TOKENS = 1 << 20, 1 << 24
+MOST_TOKENS = 1 << 24
 PIECE = 16 << 20
 """Bytes that are written at a time."""
 ROOM = 1 << 30
 """Bytes that stay free on the disk."""
 ABANDONED_S = 3600.0
 """Seconds after which a file that nobody has finished is removed."""
-
-
-class UnusableFile(Exception):
-    """A file that is damaged, or not of this model."""
 
 
 class PartFiles:
@@ -51,9 +47,9 @@ class PartFiles:
     def found(self) -> list[TextPart]:
         """The parts that are there, the latest last, in files alone."""
         parts = list[TextPart]()
-        for path in sorted(_files(self._folder), key=_time):
+        for path in sorted(part_files(self._folder), key=used_at):
             if path.name.startswith("."):
-                if time.time() - _time(path) > ABANDONED_S:
+                if time.time() - used_at(path) > ABANDONED_S:
                     path.unlink(missing_ok=True)
             elif path.name.startswith(self._identity):
                 try:
@@ -91,7 +87,7 @@ class PartFiles:
         path, wholes = self._folder / f"{self._identity}-{name}{SUFFIX}", [part.rows.whole]
         if part.ends is not None:
             wholes.append(part.ends.whole)
-        header = json.dumps([self._identity, len(part.token_ids), part.first, *part.form]).encode()
+        header = json.dumps([self._identity, len(part.token_ids), part.first, part.owners, *part.form]).encode()
         head = bytearray(MAGIC + len(header).to_bytes(8, "little") + header + tokens)
         partial = ""
         try:
@@ -126,23 +122,20 @@ class PartFiles:
         Raises:
             UnusableFile, ValueError: it is none of this model.
         """
-        begin = file.read(len(MAGIC) + 8)
-        length = int.from_bytes(begin[len(MAGIC) :], "little")
-        if not begin.startswith(MAGIC) or length > MOST_HEADER:
-            raise UnusableFile("it is of another version")
-        header = file.read(length)
+        begin, header = header_of(file)
         try:
-            identity, count, first, *form = json.loads(header)
+            identity, count, first, owners, *form = json.loads(header)
             rows, ends = (tuple((str(kind), tuple(map(int, sizes))) for kind, sizes in shapes) for shapes in form[:2])
             numbers = None if form[2] is None else tuple(map(int, form[2]))
             form_of, sizes = PartForm(rows, ends, numbers), [size for _, sizes in (*rows, *ends) for size in sizes]
-            size = len(begin) + length + 4 * count + form_of.size + DIGEST
+            size = len(begin) + len(header) + 4 * count + form_of.size + DIGEST
             if not 0 <= first <= count <= MOST_TOKENS or min(sizes, default=0) < 0:
                 raise UnusableFile("its numbers cannot be")
         except (TypeError, IndexError, AttributeError, KeyError):
             raise UnusableFile("its header cannot be read") from None
         tokens = file.read(4 * count)
-        described = TextPart(np.frombuffer(tokens, "<i4").tolist(), first, form_of, file=path)
+        shares = {str(owner): count for owner in owners or [UNKNOWN]}
+        described = TextPart(np.frombuffer(tokens, "<i4").tolist(), first, form_of, file=path, shares=shares)
         if identity != self._identity or os.fstat(file.fileno()).st_size != size:
             raise UnusableFile("it is cut, or of another model")
         if hashed is not None:
@@ -151,34 +144,12 @@ class PartFiles:
 
     def _trim(self, size: int) -> None:
         """Remove the files that were used least recently, for `size` bytes more."""
-        files = [(path, path.stat().st_size) for path in sorted(_files(self._folder), key=_time)]
+        files = [(path, path.stat().st_size) for path in sorted(part_files(self._folder), key=used_at)]
         over = sum(taken for _, taken in files) + size - self.limit
         for path, taken in files:
             if over > 0:
                 path.unlink(missing_ok=True)
                 over -= taken
-
-
-def remove_all(folder: Path) -> tuple[int, int]:
-    """Remove all files of parts; return their number and bytes."""
-    count = size = 0
-    for path in _files(folder):
-        with suppress(OSError):
-            taken = path.stat().st_size
-            path.unlink()
-            count, size = count + 1, size + taken
-    return count, size
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    with suppress(OSError):
-        yield from [path for path in folder.iterdir() if path.name.endswith(SUFFIX) and not path.is_symlink()]
-
-
-def _time(path: Path) -> float:
-    with suppress(OSError):
-        return path.stat().st_mtime
-    return 0.0
 
 
 def _pieces(wholes: Sequence[torch.Tensor]) -> "Iterator[memoryview[int]]":

@@ -12,6 +12,7 @@ from specchat.engine.model.copies import CacheEntries, CopiedCache, Tail
 from specchat.engine.model.tree_layout import shared_prefix
 from specchat.engine.prefixes.entries import ALIGNMENT, PackedCopies, shape_of
 from specchat.engine.prefixes.files import PartFiles
+from specchat.engine.prefixes.on_disk import UNKNOWN
 from specchat.engine.prefixes.parts import PartForm, PartRun, TextPart, alike, runs_from
 from specchat.engine.protocol.picture_ids import FIRST
 
@@ -38,7 +39,15 @@ class PartSource(NamedTuple):
 
 
 class Room(Protocol):
-    """The main memory that the shelves of a pair's models share."""
+    """The main memory that the shelves of a pair's models share.
+
+    Attributes:
+        owner: of the texts that are read.
+        deleted: chats whose texts are not taken in.
+    """
+
+    owner: str
+    deleted: set[str]
 
     @property
     def open(self) -> bool:
@@ -70,6 +79,8 @@ class ModelShelf:
         """`token_ids`: those that the cache holds, the same list at all times."""
         self._room, self._model, self._token_ids, self._files = room, model, token_ids, files
         self._shapes = _shapes(model.entries().tensors)
+        self._owner = UNKNOWN
+        """The owner of what the cache holds."""
         self.parts = [] if files is None else [part for part in files.found() if self._fits(part)]
 
     def _fits(self, part: TextPart) -> bool:
@@ -85,12 +96,14 @@ class ModelShelf:
     def turn(self, wanted: Sequence[int]) -> None:
         """Turn the cache to as much of the text `wanted` as it and the parts have."""
         if not self._room.open:
+            self._owner = self._room.owner
             return
         self._look()
         shared = shared_prefix(self._token_ids, wanted)
         wanted_parts = self._source(wanted, shared).parts
         self._room.touch(wanted_parts)
         self.put(shared, wanted_parts)
+        self._owner = self._room.owner
         while (source := self._source(wanted, shared)).reach > self._held(shared):
             if self._loaded(source.parts):
                 self._take(source, wanted)
@@ -99,8 +112,14 @@ class ModelShelf:
     @torch.inference_mode()
     def put(self, since: int = 0, wanted: Collection[TextPart] = ()) -> None:
         """Copy what the cache holds from token `since` on, unless it is little or parts have it; `wanted` ones stay."""
-        self._look()
-        text, tail = self._token_ids.copy(), self._model.tail(len(self._token_ids))
+        if self._owner not in self._room.deleted:
+            self._look()
+            self._keep(self._token_ids.copy(), self._model.tail(len(self._token_ids)), self._owner, since, wanted)
+
+    def _keep(
+        self, text: list[int], tail: Tail | None, owner: str, since: int = 0, wanted: Collection[TextPart] = ()
+    ) -> None:
+        """Copy what the cache holds of an owner's `text`, with its tail, as `put` does."""
         known = self._source(text, since)
         least = LEAST if tail is None else LEAST_WITH_TAIL
         before = [run.part for run in runs_from(0, alike(self.parts, text))]
@@ -111,7 +130,48 @@ class ModelShelf:
                 self._replace_tails(new)
                 self.parts.append(new)
                 before.append(new)
+        self._share(text, owner)
         self._room.touch(before)
+
+    def _share(self, text: Sequence[int], owner: str) -> None:
+        """Note what an owner's `text` shares with the parts."""
+        for part, shared in alike(self.parts, text).items():
+            if shared >= LEAST:
+                part.shares[owner] = max(shared, part.shares.get(owner, 0))
+
+    @torch.inference_mode()
+    def forget(self, chat: str) -> None:
+        """Let go of what is known of `chat` alone, or of an unknown owner; a beginning that others share stays."""
+        for part in self.parts.copy():
+            lost = [owner for owner in (chat, UNKNOWN) if owner in part.shares]
+            if any(owner in part.owners for owner in lost):
+                part.forget_file()
+            for owner in lost:
+                del part.shares[owner]
+            if lost:
+                self._cut(part, max(part.shares.values(), default=0))
+        if self._owner in (chat, UNKNOWN) and (shared := alike(self.parts, self._token_ids)):
+            part, length = max(shared.items(), key=lambda found: found[1])
+            self._keep(self._token_ids[:length], None, part.owners[0])
+
+    def _cut(self, part: TextPart, length: int) -> None:
+        """Let go of a part's text after `length` tokens."""
+        if length == len(part.token_ids):
+            if part.rows is None and part.file is None:
+                self.parts.remove(part)
+            return
+        if part.rows is None or not part.form.rows or length - part.first < LEAST:
+            self.parts.remove(part)
+            return
+        rows = self._stored(part).of(part.first, length)
+        try:
+            part.rows, part.ends = PackedCopies.of(rows), None
+        except (MemoryError, RuntimeError) as error:
+            if not ran_out(error):
+                raise
+            self.parts.remove(part)
+            return
+        part.token_ids, part.form = part.token_ids[:length], PartForm(_shapes(rows))
 
     def save(self, least: int, stop: Callable[[], bool]) -> None:
         """Write the parts of texts of `least` tokens to files, until `stop` says so or one cannot be written."""
@@ -197,14 +257,18 @@ class ModelShelf:
         entries = self._model.entries()
         for part, first, last in source.runs:
             if first < source.length:
-                assert part.rows is not None
-                stored = CacheEntries(part.rows.tensors, entries.shift + max(0, part.first - entries.shift))
                 upto = min(last, source.length)
-                for into, copied in zip(entries.of(first, upto), stored.of(first, upto), strict=True):
+                for into, copied in zip(entries.of(first, upto), self._stored(part).of(first, upto), strict=True):
                     into.copy_(copied)
         self._token_ids[:] = wanted[: source.length]
         held, tail = (source.length, None) if source.end is None else (len(source.end.token_ids), source.end.tail)
         self._model.resume(self._token_ids, held, tail)
+
+    def _stored(self, part: TextPart) -> CacheEntries:
+        """A part's entries."""
+        assert part.rows is not None
+        shift = self._model.entries().shift
+        return CacheEntries(part.rows.tensors, shift + max(0, part.first - shift))
 
 
 def _shapes(tensors: Sequence[Tensor]) -> tuple[tuple[str, tuple[int, ...]], ...]:

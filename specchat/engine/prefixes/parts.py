@@ -1,7 +1,7 @@
 """Parts: entries of some tokens of a text, in main memory, on disk, or in both."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,6 +30,7 @@ class TextPart:
     Attributes:
         rows, ends: copies of entries and tail; None where the `file` alone has them.
         used: time of the last use.
+        shares: tokens of the text that texts of each chat, or other owner, are known to begin with.
     """
 
     token_ids: list[int]
@@ -39,6 +40,12 @@ class TextPart:
     ends: PackedCopies | None = None
     file: Path | None = None
     used: int = 0
+    shares: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def owners(self) -> list[str]:
+        """The owners of all of the text."""
+        return [owner for owner, shared in self.shares.items() if shared == len(self.token_ids)]
 
     @property
     def size(self) -> int:
@@ -51,6 +58,12 @@ class TextPart:
         if self.form.numbers is None:
             return None
         return Tail(() if self.ends is None else self.ends.tensors, self.form.numbers)
+
+    def forget_file(self) -> None:
+        """Remove the file; its owners have changed."""
+        if self.file is not None:
+            self.file.unlink(missing_ok=True)
+        self.file = None
 
     def drop_tail(self) -> None:
         """Go without a tail from here on, but in the file."""

@@ -13,8 +13,9 @@ from typing import Any
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.hardware.free_memory import free_memory
 from specchat.engine.model.copies import CopiedCache
-from specchat.engine.prefixes.files import PartFiles, remove_all
+from specchat.engine.prefixes.files import PartFiles
 from specchat.engine.prefixes.model_shelf import ModelShelf
+from specchat.engine.prefixes.on_disk import UNKNOWN, remove_all
 from specchat.engine.prefixes.parts import TextPart
 from specchat.engine.protocol.pair import ReadTexts
 
@@ -30,7 +31,7 @@ class Shelf:
     def __init__(self, bounds: ReadTexts, identity: str = "") -> None:
         """`identity` stands for the pair's files, their form and the program that reads them."""
         self._bounds, self._identity = bounds, identity
-        self._open = False
+        self._open, self.owner, self.deleted = False, UNKNOWN, set[str]()
         self._models: list[ModelShelf] = []
         self._clock = count(1)
 
@@ -45,14 +46,14 @@ class Shelf:
 
     @property
     def open(self) -> bool:
-        """False while nothing comes in or goes out, as for replies with empty caches. Closing it puts all texts in."""
+        """False while nothing comes in or goes out, as for replies with empty caches."""
         return self._open
 
-    @open.setter
-    def open(self, opened: bool) -> None:
+    def hold(self, owner: str, *, opened: bool = True) -> None:
+        """From here on texts are those of `owner`. Closing the shelf puts all texts in."""
         if self._open and not opened:
             self.put_all()
-        self._open = opened
+        self._open, self.owner = opened, owner
 
     def put_all(self) -> None:
         """Copy all that the caches hold now."""
@@ -100,6 +101,14 @@ class Shelf:
         for one in self._models:
             for part in [part for part in one.parts if part.size]:
                 one.let_go(part)
+
+    def forget(self, chat: str) -> None:
+        """Let go of what only texts of `chat` have, and take none of it in again; texts of others in caches stay."""
+        self.deleted.add(chat)
+        if self._open:
+            self.put_all()
+        for one in self._models:
+            one.forget(chat)
 
     def remove(self) -> None:
         """Let go of everything, and remove all files, of other pairs too."""

@@ -42,9 +42,17 @@ def _alone(request: Generate) -> bool:
 class ReplyTurns:
     """Replies in the order of their turns."""
 
-    def __init__(self, back_s: Callable[[], float], clock: Callable[[], float] = perf_counter) -> None:
-        """`back_s` gives the seconds that the models took for the text of the last reply that went on."""
-        self._of_back_s, self._clock = back_s, clock
+    def __init__(
+        self,
+        back_s: Callable[[], float],
+        clock: Callable[[], float] = perf_counter,
+        cancelled: Callable[[int], bool] = lambda _: False,
+    ) -> None:
+        """`back_s` gives the seconds that the models took for the text of the last reply that went on.
+
+        `cancelled` tells by its id which reply is to end.
+        """
+        self._of_back_s, self._clock, self._cancelled = back_s, clock, cancelled
         self._replies = deque[OpenReply]()
         self._since = 0.0
         """When the turn began; 0 before its first event."""
@@ -66,8 +74,14 @@ class ReplyTurns:
 
     @property
     def first(self) -> Generate:
-        """The request whose turn it is; the next reply has the turn if this one has had its own."""
+        """The request whose turn it is: one that is to end, or the next if the first has had its turn."""
         reply = self._replies[0]
+        if ending := next((one for one in self._replies if self._cancelled(one.request.id)), None):
+            if ending is not reply:
+                self._replies.remove(ending)
+                self._replies.appendleft(ending)
+                self._since = 0.0
+            return ending.request
         if self._since and self._clock() - self._since >= max(reply.turn_s, SHARE * self._back_s):
             reply.turns += 1
             self._replies.rotate(-1)

@@ -68,7 +68,7 @@ class WorkerSession(Protocol):
 
     def save_read(self, stop: Callable[[], bool]) -> None: ...
 
-    def forget_read(self) -> None: ...
+    def forget_read(self, chat: str | None = None) -> None: ...
 
 
 Queued = Load | Generate | Count | Remember | Forget | ForgetRead | Shutdown
@@ -88,9 +88,9 @@ class Worker:
         self._loader = loader
         self._log = log
         self._inbox: SimpleQueue[Queued] = SimpleQueue()
-        self._turns = ReplyTurns(lambda: self._session.back_s if self._session is not None else 0.0)
         self._counts: SimpleQueue[Count] = SimpleQueue()
         self._mailbox = Mailbox()
+        self._turns = ReplyTurns(self._back_s, cancelled=self._mailbox.cancelled)
         self._writing, self._counting = Lock(), Lock()
         self._loads = 0
         """Loads that have not ended."""
@@ -141,6 +141,9 @@ class Worker:
         except Exception:
             traceback.print_exc()
         return self._inbox.get()
+
+    def _back_s(self) -> float:
+        return self._session.back_s if self._session is not None else 0.0
 
     def _may_begin(self, request: Queued) -> bool:
         match request:
@@ -269,15 +272,17 @@ class Worker:
 
     def _remember(self, request: Remember | Forget | ForgetRead) -> None:
         """Update what is known of other texts, if a pair is loaded."""
-        if self._session is None:
+        if (session := self._session) is None:
             return
-        if isinstance(request, Remember):
-            self._session.cross_chat.remember(request)
-            return
-        if isinstance(request, Forget):
-            self._session.cross_chat.forget(request)
-        if isinstance(request, ForgetRead) or request.chat is not None:
-            self._session.forget_read()
+        match request:
+            case Remember():
+                session.cross_chat.remember(request)
+            case Forget():
+                session.cross_chat.forget(request)
+                if request.chat is not None:
+                    session.forget_read(request.chat)
+            case ForgetRead():
+                session.forget_read()
 
     def _loaded(self) -> WorkerSession:
         if self._session is None:

@@ -120,7 +120,10 @@ class Remember:
 
 @dataclass(frozen=True)
 class Forget:
-    """Remove a chat from the cross-chat n-gram cache, or with None all remembered ones. No event answers."""
+    """Remove a chat from the cross-chat n-gram cache, and what was read for it alone. No event answers.
+
+    With None all remembered ones are removed from that cache, and nothing that was read.
+    """
 
     chat: str | None
 

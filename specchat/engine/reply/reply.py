@@ -77,7 +77,7 @@ class ReplyInProgress:
         self.meter = Meter(len(self.prompt))
         self.decoding: Decoding | None = None
         """None while the prompt is read."""
-        self.seen: Sequence[object] = ()
+        self.seen: list[object] = []
         """Rows of the prompt's pictures, which stay as long as the reply."""
         self._runner, self._tokenizer, self._text = runner, tokenizer, text
         self._ends = ends
@@ -159,9 +159,14 @@ class ReplyInProgress:
             sent_ms = 1e3 * (clock() - sent)
             if reason is None:
                 yield from changes
+                cancelled, changes = self.listen(control)  # before the models read a text back that is to end
+                if cancelled:
+                    text.finish(complete=False)
+                    break
+                yield from changes
                 if again():
                     begun, ran, sent_ms = begun + perf_counter() - now, ran + clock() - sent, 0.0
-        yield self.finished(reason)
+        yield self.finished(reason or "cancelled")
 
     def finished(self, reason: FinishReason) -> Finished:
         """The last event."""

@@ -23,7 +23,7 @@ class ScoringReader:
         executor = runner.executor_of(None, top)
         assert isinstance(executor, host.HostExecutor)
         self._model, self._cached, self._top = executor.target, runner.target, top
-        self._cached.keep(0)
+        self._cached.rewind([])
         self._found: list[Logprobs] = []
 
     def fill(self, prompt: list[int]) -> bool:

@@ -9,8 +9,30 @@ from specchat.tui.screens.chat import ChatScreen
 
 async def again(chat: ChatScreen, name: str) -> None:
     """Answer again, by the pair of that name if there is one."""
-    if not await chat.chats.regenerate(name):
+    if not await chat.chats.regenerate(chat.chats.turn, name):
         chat.prompt.restore(f"/again {name}")
+
+
+async def _again(chat: ChatScreen, name: str) -> None:
+    """Answer again, by the pair of that name, or by one that is chosen."""
+    from specchat.tui.screens.again import AgainScreen
+
+    session, turn = chat.session, chat.chats.turn
+    if name or turn is None or session.replies or session.calling:
+        await again(chat, name)
+        return
+
+    async def chosen(pair: str | None) -> None:
+        if pair is not None:
+            await chat.chats.regenerate(turn, pair)
+
+    def here() -> list[str]:
+        catalog = [pair.id for pair in chat.catalog.pairs if not pair.unsupported and not session.fetching.lacks(pair)]
+        return [*catalog, *(offer.pair.id for offer in session.fetching.listed if not offer.missing)]
+
+    own, known = session.wanted or session.loaded.id, dict(model_values(chat))
+    others = [one for one in known.items() if one[0] != own]
+    chat.app.push_screen(AgainScreen(known.get(own, own), others, here), chosen)
 
 
 async def _compare(chat: ChatScreen, argument: str) -> None:
@@ -58,8 +80,8 @@ async def _begun(chat: ChatScreen, name: str, prompt: str) -> bool:
 
 
 COMPARING: tuple[Action[ChatScreen], ...] = (
-    Action("regenerate", "Regenerate", "Answer again, by another model if you name one, as a branch.",
-           again, ("alt+r",), hint="again", slash="again", argument="pair", values=model_values, when="answered"),
+    Action("regenerate", "Regenerate", "Answer again, by the same model or another one, as a branch.",
+           _again, ("alt+r",), hint="again", slash="again", argument="pair", values=model_values, when="answered"),
     Action("compare", "Compare", "Have another model answer too, and keep one reply.",
            _compare, slash="compare", argument="pair", values=model_values),
 )  # fmt: skip

@@ -191,7 +191,7 @@ class Chats:
     # Branches
 
     @property
-    def _turn(self) -> Turn | None:
+    def turn(self) -> Turn | None:
         """The turn under the transcript's cursor while that has the focus, else the last one."""
         transcript = self._window.transcript
         said = transcript.said if transcript.has_focus else None
@@ -199,7 +199,7 @@ class Chats:
 
     def edit(self) -> None:
         """Put an earlier prompt into the box; sending it makes a branch."""
-        turn = self._turn
+        turn = self.turn
         if turn is None:
             self._window.say("there is no prompt to edit yet", bad=True)
             return
@@ -222,12 +222,12 @@ class Chats:
         self._window.say("not edited")
         return True
 
-    async def regenerate(self, name: str = "") -> bool:
-        """Another reply to the prompt under the cursor, or to the last one, by the pair `name` if one is given.
+    async def regenerate(self, turn: Turn | None, name: str = "") -> bool:
+        """Another reply to the prompt of `turn`, by the pair `name` if one is given.
 
         False where that pair cannot be had, which is said.
         """
-        session, turn = self._window.session, self._turn
+        session = self._window.session
         self._window.say("")
         if not name:
             if await self.own_pair():
