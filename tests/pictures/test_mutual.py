@@ -33,7 +33,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
 @pytest.fixture
 def tokens(session: Session) -> Iterator[list[int]]:
     """A prompt, whose pictures are there as long as a test."""
-    seen = session.album.look(TWO)
+    list(session.album.look(TWO, seen := list[object]()))
     session.forget()
     yield session._prompts.prompt(Generate(1, ASKED)).tokens
     del seen

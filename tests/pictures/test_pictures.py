@@ -29,6 +29,8 @@ from tests.pictures.conftest import unmeasured
 from tests.pictures.whole import KINDS, MARK, picture
 
 TWO = (picture(), picture(20, 70, 1))
+TOLERANCE = {"gemma4": 5e-4}
+"""Of logits, where sums of larger numbers differ by more than others': 5 of 17,160 by 2e-4 to 3.2e-4."""
 ASKED = (Message("user", f"xx{PLACE}xx{PLACE}abcabcabcabc", pictures=TWO),)
 
 
@@ -61,7 +63,8 @@ def test_logits_and_text_are_those_of_transformers(pair: PairSpec, session: Sess
     counted, found = session.count(Count(1, ASKED, tokens=True)), written(session, "plain", Sampling()).token_ids
     checkpoint, marked = Checkpoint.open(Path(pair.target.path)), torch.tensor([[*counted.token_ids, *found]])
     tower, count = Tower(checkpoint, session.tokenizer.vocabulary), len(counted.token_ids)
-    whole = KINDS[checkpoint.settings["model_type"]][1].from_pretrained(pair.target.path, dtype=torch.float32)
+    kind = checkpoint.settings["model_type"]
+    whole = KINDS[kind][1].from_pretrained(pair.target.path, dtype=torch.float32)
     with torch.no_grad():
         theirs = whole(marked, **inputs_of([tower.processed(one.data).inputs for one in TWO], marked)).logits[0]
     assert tuple(theirs[count - 1 : -1].argmax(-1).tolist()) == found
@@ -79,7 +82,9 @@ def test_logits_and_text_are_those_of_transformers(pair: PairSpec, session: Sess
         rows = list[object]()
         list(seen.look(TWO, rows))
         seen.hold(tokens)
-        torch.testing.assert_close(model.logits(model.forward(tokens, 0)), theirs, atol=5e-4, rtol=1e-4)
+        torch.testing.assert_close(
+            model.logits(model.forward(tokens, 0)), theirs, atol=TOLERANCE.get(kind, 2e-4), rtol=1e-4
+        )
         seen.hold(of_text(tokens))
         alone, usual = model.logits(model.forward(tokens[:5], 0)), theirs[:5]
         torch.testing.assert_close(alone, usual, atol=2e-4, rtol=1e-4)

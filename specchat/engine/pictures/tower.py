@@ -13,13 +13,9 @@ from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.hardware.free_memory import free_memory
 from specchat.engine.memory.plan import GIB, SPARE
 from specchat.engine.pictures.decode import decoded
-<<<<<<< HEAD
 from specchat.engine.pictures.files import tower_files
-from specchat.engine.pictures.kinds import COUNTS, Grid
-=======
 from specchat.engine.pictures.in_parts import pause
-from specchat.engine.pictures.kinds import KINDS, Grid
->>>>>>> h3
+from specchat.engine.pictures.kinds import COUNTS, Grid
 from specchat.engine.weights.checkpoint import Checkpoint
 
 NONE_OF_TEXT = {"num_hidden_layers": 0, "layer_types": [], "vocab_size": 1, "pad_token_id": None}
@@ -75,17 +71,15 @@ class Tower:
         Raises:
             EngineError: memory does not suffice, or the tower's weights cannot be used.
         """
-        tensors = self._tensors() if self._model is None else {}
+        try:
+            tensors = self._files.tensors() if self._model is None else {}
+        except ValueError as error:
+            raise self._unfit(str(error)) from None
         self._check_fits(sum(4 * one.numel() for one in tensors.values()), picture)
         if self._model is None:
-<<<<<<< HEAD
-            self._model = self._read(picture)
+            self._model = self._read(tensors)
         inputs = {name: one for name, one in picture.inputs.items() if name not in COUNTS}
         found = self._model.get_image_features(**inputs, return_dict=True)
-=======
-            self._model = self._read(tensors)
-        found = self._model.get_image_features(**picture.inputs, return_dict=True)
->>>>>>> h3
         further = found.deepstack_features if self.deep else ()
         # Older versions of transformers do not split these by picture.
         added = (one if isinstance(one, Tensor) else one[0] for one in further)
@@ -99,14 +93,6 @@ class Tower:
         from transformers import AutoModel
         from transformers.initialization import no_init_weights
 
-<<<<<<< HEAD
-        try:
-            tensors = self._files.tensors()
-        except ValueError as error:
-            raise self._unfit(str(error)) from None
-        self._check_fits(sum(4 * one.numel() for one in tensors.values()), picture)
-=======
->>>>>>> h3
         config = deepcopy(self._config)
         for key, value in NONE_OF_TEXT.items():
             setattr(config.get_text_config(), key, value)
