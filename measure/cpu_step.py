@@ -11,7 +11,7 @@ import torch
 
 from specchat.config.paths import demo_model
 from specchat.engine.cpu.decoder import CpuDecoder
-from specchat.engine.model.decoder import Skip
+from specchat.engine.model.passes import Skip
 from specchat.engine.weights.checkpoint import Checkpoint
 
 ROWS = (1, 2, 4, 8, 16)

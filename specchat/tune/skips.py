@@ -18,7 +18,7 @@ from specchat.engine.decoding.cached import CachedModel, Decoder
 from specchat.engine.drafters.early_exit import LONGEST_DRAFT
 from specchat.engine.drafters.skip_search import WINDOW as SCORED
 from specchat.engine.drafters.skip_search import SkipSearch, Sublayer, share_right
-from specchat.engine.model.decoder import Skip
+from specchat.engine.model.passes import Skip
 from specchat.engine.recipe import Recipe
 from specchat.engine.strategy import SkippedLayers
 from specchat.tune.draft import stepped, total

@@ -18,7 +18,7 @@ from torch import Tensor
 from specchat.config.paths import demo_model
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.memory.vectors import unsupported
-from specchat.engine.model.decoder import Skip
+from specchat.engine.model.passes import Skip
 from specchat.engine.model.tree_layout import Layout, Levels, depth_first
 from specchat.engine.protocol.pair import Quant
 from specchat.engine.recipe import Attention

@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from specchat.engine.cpu.decoder import CpuDecoder
-from specchat.engine.model.decoder import PassRows
+from specchat.engine.model.passes import PassRows
 from specchat.engine.protocol.pair import Quant
 from specchat.engine.recipe import Experts, Layer
 from specchat.engine.reference.decoder import ReferenceDecoder

@@ -14,7 +14,7 @@ from specchat.engine.kernels import gpu_shapes
 from specchat.engine.kernels.processors import processors
 from specchat.engine.memory.need import Model, quantised
 from specchat.engine.memory.plan import GPU_RUNTIME, plan
-from specchat.engine.model.decoder import Skip
+from specchat.engine.model.passes import Skip
 from specchat.engine.protocol.pair import Quant
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.device import device_runner

@@ -26,7 +26,7 @@ from specchat.engine.kernels.processors import processors
 from specchat.engine.memory.gpu_need import unsupported, verifying
 from specchat.engine.memory.need import Model, need
 from specchat.engine.memory.plan import GPU_RUNTIME, plan
-from specchat.engine.model.decoder import Skip
+from specchat.engine.model.passes import Skip
 from specchat.engine.protocol.options import Sampling
 from specchat.engine.protocol.pair import Quant
 from specchat.engine.recipe import Attention, Delta, Experts, Gated, Layer, ShortConv

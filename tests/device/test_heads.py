@@ -19,7 +19,8 @@ from specchat.engine.drafters.draft_model import DraftModelDrafter
 from specchat.engine.heads.files import FoundHeads, HeadFiles
 from specchat.engine.kernels.gpu_shapes import PASS_ROWS, VERIFY_ROWS
 from specchat.engine.kernels.verify_state import VerifyState
-from specchat.engine.model.decoder import CachedDecoder, Skip
+from specchat.engine.model.decoder import CachedDecoder
+from specchat.engine.model.passes import Skip
 from specchat.engine.protocol.options import Acceptance, Sampling
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.device import device_runner

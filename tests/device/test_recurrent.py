@@ -24,7 +24,7 @@ from specchat.engine.memory.gpu_states import checkpoints
 from specchat.engine.memory.need import Model
 from specchat.engine.memory.plan import GPU_RUNTIME, plan
 from specchat.engine.memory.state_need import CHECKPOINTS
-from specchat.engine.model.decoder import Skip
+from specchat.engine.model.passes import Skip
 from specchat.engine.protocol.options import Sampling
 from specchat.engine.recipe import Delta
 from specchat.engine.reference.decoder import ReferenceDecoder

@@ -13,7 +13,7 @@ from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.weights import load
 from specchat.engine.kernels import gpu_shapes
-from specchat.engine.model.decoder import NOTHING
+from specchat.engine.model.passes import NOTHING
 from specchat.engine.prefixes import model_shelf
 from specchat.engine.prefixes.on_disk import NOBODY
 from specchat.engine.prefixes.shelf import Shelf

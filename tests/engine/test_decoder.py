@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.memory.plan import context_of
-from specchat.engine.model.decoder import Skip
+from specchat.engine.model.passes import Skip
 from specchat.engine.model.tree_layout import Layout
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.weights.checkpoint import Checkpoint

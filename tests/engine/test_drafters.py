@@ -23,7 +23,7 @@ from specchat.engine.drafters.occurrences import Occurrences
 from specchat.engine.drafters.skip_search import SkipSearch
 from specchat.engine.drafters.suffix import SuffixDrafter
 from specchat.engine.drafters.swift import SwiftDrafter
-from specchat.engine.model.decoder import Skip
+from specchat.engine.model.passes import Skip
 from specchat.engine.protocol.options import Limits, Message, Sampling, Speculation
 from specchat.engine.protocol.requests import Generate
 from specchat.engine.session import Session

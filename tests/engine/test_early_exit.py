@@ -15,7 +15,8 @@ from specchat.engine.decoding.reply_rules import ReplyRules
 from specchat.engine.drafters.early_exit import MOST_EXITS, ROUNDS, EarlyExitDrafter, ExitSearch
 from specchat.engine.drafters.skip_search import SEARCH_EVERY, WINDOW
 from specchat.engine.loading import load
-from specchat.engine.model.decoder import NOTHING, CachedDecoder, PassRows, Skip
+from specchat.engine.model.decoder import CachedDecoder
+from specchat.engine.model.passes import NOTHING, PassRows, Skip
 from specchat.engine.protocol.options import Acceptance, Limits, Sampling, Speculation
 from specchat.engine.protocol.pair import PairSpec
 from specchat.engine.reference.decoder import ReferenceDecoder

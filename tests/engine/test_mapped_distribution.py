@@ -10,7 +10,7 @@ from torch import Tensor
 
 from specchat.engine.cross_tokenizer.model import TRIALS, CrossTokenizerModel
 from specchat.engine.cross_tokenizer.vocabulary_map import VocabularyMap
-from specchat.engine.model.decoder import NOTHING, Skip
+from specchat.engine.model.passes import NOTHING, Skip
 from specchat.engine.model.tree_layout import Layout
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.text.tokenizer import Tokenizer

@@ -20,7 +20,7 @@ from specchat.engine.decoding.cached import HostModel
 from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.loading import load, placing
 from specchat.engine.memory.devices import Placement, place
-from specchat.engine.model.decoder import NOTHING, Skip
+from specchat.engine.model.passes import NOTHING, Skip
 from specchat.engine.model.tree_layout import Layout
 from specchat.engine.protocol.events import Finished, Started, Step
 from specchat.engine.protocol.options import ACCEPTANCES, Acceptance, Limits, Message, Sampling, Speculation

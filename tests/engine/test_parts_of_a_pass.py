@@ -11,7 +11,8 @@ from torch import Tensor
 
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.decoding.cached import CachedModel
-from specchat.engine.model.decoder import CachedDecoder, PassRows, Skip
+from specchat.engine.model.decoder import CachedDecoder
+from specchat.engine.model.passes import PassRows, Skip
 from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout, depth_first
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.weights.checkpoint import Checkpoint

@@ -13,7 +13,8 @@ from specchat.engine.decoding.cached import CHECKPOINT_MARGIN, CachedModel
 from specchat.engine.loading import load
 from specchat.engine.memory.need import Model, need
 from specchat.engine.memory.state_need import BACK, CHECKPOINTS, SLOTS
-from specchat.engine.model.decoder import NOTHING, CachedDecoder, PassRows, Skip
+from specchat.engine.model.decoder import CachedDecoder
+from specchat.engine.model.passes import NOTHING, PassRows, Skip
 from specchat.engine.model.tree_layout import Levels, depth_first
 from specchat.engine.protocol.events import Started
 from specchat.engine.protocol.options import Limits, Message, Sampling, Speculation

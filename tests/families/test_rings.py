@@ -9,7 +9,8 @@ from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.loading import load
 from specchat.engine.memory import host_need
 from specchat.engine.memory.need import Model, need
-from specchat.engine.model.decoder import CachedDecoder, Skip
+from specchat.engine.model.decoder import CachedDecoder
+from specchat.engine.model.passes import Skip
 from specchat.engine.model.tree_layout import depth_first
 from specchat.engine.protocol.options import Limits, Message, Sampling, Speculation
 from specchat.engine.protocol.pair import PairSpec

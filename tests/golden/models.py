@@ -14,7 +14,7 @@ from torch import Tensor
 
 from specchat.config.paths import demo_model
 from specchat.engine.cpu.decoder import CpuDecoder
-from specchat.engine.model.decoder import PassRows, Skip
+from specchat.engine.model.passes import PassRows, Skip
 from specchat.engine.model.tree_layout import depth_first
 from specchat.engine.protocol.pair import Quant
 from specchat.engine.weights.checkpoint import Checkpoint

@@ -18,7 +18,7 @@ from specchat.engine.llama_cpp.export import Kind, export
 from specchat.engine.llama_cpp.file import GgufFile
 from specchat.engine.llama_cpp.model import GgufModel, GgufSettings
 from specchat.engine.llama_cpp.trial import try_file
-from specchat.engine.model.decoder import Skip
+from specchat.engine.model.passes import Skip
 from specchat.engine.model.tree_layout import chain
 from specchat.engine.weights.checkpoint import Checkpoint
 

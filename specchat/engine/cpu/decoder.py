@@ -24,10 +24,12 @@ from specchat.engine.cpu.threads.crew import Crew
 from specchat.engine.cpu.threads.tuning import ByRows
 from specchat.engine.hardware.threads import CORES
 from specchat.engine.memory.vectors import brief, filled, head_places, workers
+from specchat.engine.model.aux_states import AuxHiddenStates
 from specchat.engine.model.cache import KVCache
 from specchat.engine.model.copies import Tail
-from specchat.engine.model.decoder import NOTHING, AuxHiddenStates, CachedDecoder, ChainParameters, PassRows, Skip
+from specchat.engine.model.decoder import CachedDecoder, ChainParameters
 from specchat.engine.model.norm import RMSNorm, capped
+from specchat.engine.model.passes import NOTHING, PassRows, Skip
 from specchat.engine.model.rope import turned
 from specchat.engine.model.rows import PREFILL_ROWS, TILE
 from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout, chain

@@ -8,7 +8,8 @@ from specchat.engine.model.tree_layout import shared_prefix
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from specchat.engine.model.decoder import ChainParameters, Skip
+    from specchat.engine.model.decoder import ChainParameters
+    from specchat.engine.model.passes import Skip
     from specchat.engine.model.tree_layout import Layout
 
 

@@ -11,7 +11,7 @@ from specchat.engine.strategy import MAX_DRAFT_LENGTH
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from specchat.engine.model.decoder import Skip
+    from specchat.engine.model.passes import Skip
 
 Role = str
 """A model of a pair: "target", "draft", or a strategy with trained heads."""

@@ -22,7 +22,8 @@ from specchat.engine.decoding.host_loops import HostDraft, HostLoops
 from specchat.engine.decoding.length_policy import LengthPolicies
 from specchat.engine.decoding.outcome import Logprobs, StepOutcome
 from specchat.engine.decoding.reply_rules import ReplyRules
-from specchat.engine.model.decoder import CachedDecoder, PassRows
+from specchat.engine.model.decoder import CachedDecoder
+from specchat.engine.model.passes import PassRows
 from specchat.engine.model.tree_layout import Layout, depth_first
 from specchat.engine.protocol.options import Acceptance
 

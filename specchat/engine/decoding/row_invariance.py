@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from specchat.engine.errors import ModelError
-from specchat.engine.model.decoder import NOTHING, Skip
+from specchat.engine.model.passes import NOTHING, Skip
 from specchat.engine.model.tree_layout import Layout
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 

@@ -12,9 +12,9 @@ from specchat.engine.device.skips import SkipFlags
 from specchat.engine.kernels.embed import embed
 from specchat.engine.kernels.gpu_shapes import PASS_ROWS, PROMPT_ROWS, VERIFY_ROWS
 from specchat.engine.model.copies import CacheEntries, CopiedCache, Tail
-from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.mutual import stretches
 from specchat.engine.model.norm import RMSNorm
+from specchat.engine.model.passes import NOTHING, Skip
 from specchat.engine.pictures.rows import PictureRows
 from specchat.engine.protocol.picture_ids import FIRST
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from specchat.engine.model.decoder import NOTHING, Skip
+from specchat.engine.model.passes import NOTHING, Skip
 from specchat.engine.program.ops import Half
 from specchat.engine.recipe import Recipe
 

@@ -17,7 +17,7 @@ from specchat.engine.decoding.host_loops import HostDraft
 from specchat.engine.decoding.row_invariance import ChainOnlyModel
 from specchat.engine.device.model import DeviceModel, Done
 from specchat.engine.kernels.gpu_shapes import PASS_ROWS, VERIFY_ROWS
-from specchat.engine.model.decoder import NOTHING, Skip
+from specchat.engine.model.passes import NOTHING, Skip
 from specchat.engine.model.tree_layout import Layout
 
 

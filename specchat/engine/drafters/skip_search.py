@@ -8,7 +8,7 @@ from specchat.engine.decoding.cached import Decoder
 from specchat.engine.strategy import SkippedLayers
 
 if TYPE_CHECKING:
-    from specchat.engine.model.decoder import Skip
+    from specchat.engine.model.passes import Skip
 
 SEARCH_EVERY = 4
 """Steps between two trials of a search."""
@@ -100,6 +100,6 @@ def _skip(sublayers: frozenset[Sublayer]) -> "Skip":
 
 def skip_of(attention: Iterable[int], mlp: Iterable[int]) -> "Skip":
     """Return the skip set of these sub-layers, by layer."""
-    from specchat.engine.model.decoder import Skip  # here, so that listing the strategies needs no torch
+    from specchat.engine.model.passes import Skip  # here, so that listing the strategies needs no torch
 
     return Skip(frozenset(attention), frozenset(mlp))

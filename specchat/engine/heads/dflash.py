@@ -24,7 +24,7 @@ from specchat.engine.heads.rows import HeadRows, chain
 from specchat.engine.heads.target import DraftHead, Embedding, Scores, Target
 from specchat.engine.heads.tensors import fits_target
 from specchat.engine.model.copies import CacheEntries, CopiedCache
-from specchat.engine.model.decoder import NOTHING, Skip
+from specchat.engine.model.passes import NOTHING, Skip
 from specchat.engine.model.tree_layout import Layout
 from specchat.engine.recipe import Matrix, Norm
 from specchat.engine.reference.ops import norm

@@ -17,7 +17,7 @@ from specchat.engine.heads.rows import HeadRows, chain, nodes
 from specchat.engine.heads.target import DraftHead, Embedding, Target
 from specchat.engine.memory.vectors import LANES
 from specchat.engine.model.copies import CacheEntries, CopiedCache
-from specchat.engine.model.decoder import NOTHING, Skip
+from specchat.engine.model.passes import NOTHING, Skip
 from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout
 from specchat.engine.recipe import Layer
 from specchat.engine.weights.weights import Weights

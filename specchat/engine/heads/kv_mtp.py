@@ -20,7 +20,7 @@ from specchat.engine.errors import ModelError
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.kv_mtp_settings import kv_mtp
 from specchat.engine.heads.target import DraftHead, Target
-from specchat.engine.model.decoder import NOTHING, Skip
+from specchat.engine.model.passes import NOTHING, Skip
 from specchat.engine.model.rope import tables
 from specchat.engine.model.tree_layout import Layout
 from specchat.engine.recipe import Attention, Gated, Matrix

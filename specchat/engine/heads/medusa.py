@@ -18,7 +18,7 @@ from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.settings import medusa
 from specchat.engine.heads.target import DraftHead, Target
 from specchat.engine.heads.tensors import HeadTensors
-from specchat.engine.model.decoder import NOTHING, Skip
+from specchat.engine.model.passes import NOTHING, Skip
 from specchat.engine.model.tree_layout import Layout
 from specchat.engine.recipe import Matrix
 from specchat.engine.weights.config import ModelConfig

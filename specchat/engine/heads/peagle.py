@@ -16,7 +16,7 @@ from specchat.engine.heads.eagle3 import Eagle3Head
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.rows import HeadRows
 from specchat.engine.heads.target import Target
-from specchat.engine.model.decoder import NOTHING, Skip
+from specchat.engine.model.passes import NOTHING, Skip
 from specchat.engine.model.tree_layout import Layout
 from specchat.engine.strategy import MAX_DRAFT_LENGTH, Head
 from specchat.engine.weights.weights import Weights

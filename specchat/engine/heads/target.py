@@ -14,8 +14,8 @@ from specchat.engine.errors import ModelError
 from specchat.engine.heads.files import FoundHeads
 from specchat.engine.heads.recipe import HeadRecipe
 from specchat.engine.heads.tensors import HeadTensors, draft_vocabulary, scatter
-from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.norm import capped
+from specchat.engine.model.passes import NOTHING, Skip
 from specchat.engine.model.rows import PREFILL_ROWS
 from specchat.engine.model.tree_layout import Layout
 from specchat.engine.recipe import Experts, Matrix

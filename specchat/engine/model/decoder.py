@@ -2,7 +2,6 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -10,12 +9,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from specchat.engine.memory.vectors import whole_vectors
+from specchat.engine.model.aux_states import AuxHiddenStates
 from specchat.engine.model.cache import KVCache
 from specchat.engine.model.copies import CacheEntries, CopiedCache, Tail
 from specchat.engine.model.mutual import read_picture, stretches
+from specchat.engine.model.passes import NOTHING, PassRows, Skip
 from specchat.engine.model.rows import PREFILL_ROWS
-from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout
+from specchat.engine.model.tree_layout import Layout
 from specchat.engine.pictures.rows import PictureRows
 from specchat.engine.protocol.picture_ids import FIRST
 from specchat.engine.weights.config import ModelConfig
@@ -43,67 +43,6 @@ class ChainParameters(NamedTuple):
     """The chain ends where the probability that its next token is accepted falls below this."""
     ends: NDArray[np.int64] = np.empty(0, np.int64)
     """Tokens that end the text."""
-
-
-class AuxHiddenStates:
-    """Hidden states after some of the layers, by position, valid where the cache's KV entries are.
-
-    So tokens that are reused or rolled back have their hidden states too.
-    """
-
-    def __init__(self, layers: Sequence[int], hidden: int, context: int) -> None:
-        """`layers`: numbers of layers passed. Each of `context` positions has `hidden` values a layer."""
-        self.layers, self._hidden = tuple(sorted(set(layers))), hidden
-        room = whole_vectors(hidden)  # as the compiled pass writes them
-        self.positions = torch.zeros(len(self.layers), context, room)
-        self.tree_scratch = torch.zeros(len(self.layers), MAX_TREE_NODES, room)
-        """Hidden states of a tree's nodes, by scratch row."""
-
-    def at(self, layer: int, first: int, last: int) -> Tensor:
-        """Hidden states float32 [last - first, hidden] at positions first, ..., last - 1; later passes change them."""
-        return self.positions[self.layers.index(layer), first:last, : self._hidden]
-
-    def put(self, layer: int, x: Tensor, start: int, layout: Layout | None) -> None:
-        """Keep rows float32 [rows, hidden] of a pass from position `start` on; `keep` chooses among a tree's rows."""
-        index = self.layers.index(layer)
-        if layout is None:
-            self.positions[index, start : start + len(x), : self._hidden] = x
-            return
-        self.tree_scratch[index, layout.scratch_row : layout.scratch_row + len(x), : self._hidden] = x
-        if not layout.scratch_row and not layout.depths[0]:
-            # No accepted path names the root.
-            self.positions[index, start, : self._hidden] = x[0]
-
-    def keep(self, rows: Sequence[int], start: int) -> None:
-        """Copy the hidden states of `rows`, a path of a tree, to the positions from `start` on."""
-        self.positions[:, start : start + len(rows)] = self.tree_scratch[:, list(rows)]
-
-    def memory(self) -> int:
-        """Bytes held."""
-        return 4 * (self.positions.numel() + self.tree_scratch.numel())
-
-
-@dataclass(frozen=True)
-class Skip:
-    """Sub-layers that a forward pass skips (SWIFT): indices of layers, for attention and for the MLP."""
-
-    attention: frozenset[int] = frozenset()
-    mlp: frozenset[int] = frozenset()
-
-
-NOTHING = Skip()
-
-
-class PassRows(NamedTuple):
-    """Rows of a pass: consecutive tokens from position `start` on, or with `layout` nodes of a tree after the text.
-
-    With `until` they are some of a picture whose rows attend to each other, up to that position.
-    """
-
-    tokens: Sequence[int]
-    start: int
-    layout: Layout | None = None
-    until: int = 0
 
 
 class CachedDecoder(CopiedCache):

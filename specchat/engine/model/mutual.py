@@ -1,18 +1,30 @@
 """Reads the rows of a picture that attend to each other: a layer has the entries of all before any row attends."""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
 
+from specchat.engine.model.aux_states import AuxHiddenStates
+from specchat.engine.model.passes import NOTHING, PassRows, Skip
 from specchat.engine.model.rows import PREFILL_ROWS
 from specchat.engine.pictures.rows import PictureRows
 from specchat.engine.protocol.picture_ids import FIRST
 from specchat.engine.recipe import Attention
+from specchat.engine.weights.config import ModelConfig
 
-if TYPE_CHECKING:
-    from specchat.engine.model.decoder import CachedDecoder, PassRows, Skip
+
+class RunsLayers(Protocol):
+    """A decoder, as `decoder.CachedDecoder`."""
+
+    config: ModelConfig
+    compiled: ClassVar[bool]
+    aux_states: AuxHiddenStates | None
+
+    def run_layers(self, x: Tensor, layers: range, rows: PassRows, skip: Skip = ...) -> Tensor:
+        """Run layers over rows float32 [rows, hidden]; return their outputs."""
+        ...
 
 
 def stretches(tokens: Sequence[int], pictures: PictureRows | None) -> Iterator[tuple[slice, bool]]:
@@ -32,7 +44,7 @@ def stretches(tokens: Sequence[int], pictures: PictureRows | None) -> Iterator[t
         yield slice(begun, len(tokens)), False
 
 
-def read_picture(model: "CachedDecoder", x: Tensor, whole: "PassRows", skip: "Skip") -> Tensor:
+def read_picture(model: RunsLayers, x: Tensor, whole: PassRows, skip: Skip) -> Tensor:
     """Write the KV entries of a picture's rows, and return their hidden states.
 
     Layer by layer, as a pass has PREFILL_ROWS at most: where rows attend to later ones, a first round leaves their
@@ -44,7 +56,7 @@ def read_picture(model: "CachedDecoder", x: Tensor, whole: "PassRows", skip: "Sk
     Returns:
         float32 [rows, hidden], before the final norm.
     """
-    from specchat.engine.model.decoder import NOTHING, PassRows, Skip  # here, as that file needs this one
+    from specchat.engine.model.passes import PassRows, Skip  # here, as that file needs this one
 
     count, start = len(x), whole.start
     parts = [slice(first, first + PREFILL_ROWS) for first in range(0, count, PREFILL_ROWS)]

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from specchat.engine.model.cache import KVCache
-from specchat.engine.model.decoder import NOTHING, CachedDecoder, PassRows, Skip
+from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.model.kv_entries import stored
 from specchat.engine.model.norm import capped
+from specchat.engine.model.passes import NOTHING, PassRows, Skip
 from specchat.engine.model.rope import tables, tempers
 from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout, chain
 from specchat.engine.program.lower import lower

@@ -15,7 +15,8 @@ from specchat.engine.cpu.layers.passes import HEAD
 from specchat.engine.cpu.padding import pad_norm, pad_rows
 from specchat.engine.cpu.parameters import Parameters
 from specchat.engine.cpu.primitives.records import Structure
-from specchat.engine.model.decoder import NOTHING, AuxHiddenStates, Skip
+from specchat.engine.model.aux_states import AuxHiddenStates
+from specchat.engine.model.passes import NOTHING, Skip
 from specchat.engine.model.tree_layout import Layout
 from specchat.engine.program.lower import lower
 from specchat.engine.weights.config import ModelConfig
