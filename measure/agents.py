@@ -1,6 +1,7 @@
 """Runs coding agents against `specchat serve`, without a login, and says which of them call a tool and end.
 
-    npm install @anthropic-ai/claude-code @openai/codex opencode-ai @qwen-code/qwen-code
+    npm install @anthropic-ai/claude-code @openai/codex opencode-ai @qwen-code/qwen-code \
+        @continuedev/cli
     python -m measure.agents node_modules/.bin [--agent claude-code] [--verbose]
 
 The engine is scripted: it answers with a call of the agent's shell that makes a file, and after the result with a
@@ -64,6 +65,7 @@ AGENTS = {
         "run_shell_command",
         {"command": MAKE, "is_background": False, "description": "Make a file"},
     ),
+    "continue": Agent("cn", ".continue/config.yaml", f'-p "{ASKED}" --auto', "Bash", {"command": MAKE}),
 }
 
 

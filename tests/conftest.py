@@ -4,6 +4,7 @@ import functools
 import gc
 import os
 import signal
+import sys
 from collections.abc import Callable, Generator, Iterator, Mapping
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -25,6 +26,12 @@ MISSING = [name for name in ("llama_cpp", "gguf") if find_spec(name) is None]
 """Packages of GGUF files that are not installed."""
 LONG = (
     "tests/tui/test_collector.py",
+    "tests/tui/test_own_model.py",
+    "tests/tune/test_on_a_gpu.py",
+    "tests/kernels/test_recorded.py",
+    "tests/cpu/test_block_models.py",
+    "tests/cli/test_tune_on_a_gpu.py",
+    "tests/gpu_net/test_captured_heads.py",
     "tests/cpu/test_decoder.py",
     "tests/tui/test_hostile.py",
     "tests/tui/test_real.py",
@@ -37,21 +44,16 @@ LONG = (
     "tests/gpu_net/test_addresses.py",
     "tests/gpu_net/test_fake_cuda.py",
     "tests/device/test_recurrent.py",
-    "tests/device/test_rings.py",
     "tests/device/test_windows.py",
     "tests/kernels/test_delta.py",
     "tests/cpu/test_experts.py",
-    "tests/cpu/test_delta.py",
     "tests/test_measure_gpu.py",
     "tests/engine/test_check.py",
     "tests/engine/test_demo.py",
     "tests/kernels/test_products.py",
-    "tests/kernels/test_attention_compiled.py",
     "tests/engine/test_hub.py",
     "tests/tui/test_kill.py",
     "tests/device/test_compile.py",
-    "tests/device/test_prepare.py",
-    "tests/device/test_beside.py",
     "tests/engine/test_memory.py",
     "tests/tune/test_trainees.py",
     "tests/gpu_checks/test_checks.py",
@@ -131,6 +133,7 @@ os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(__file__).parents[1] / ".pytes
 
 # Else every process of the tests compiles every module.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # Else bitsandbytes has what it computes on a processor compiled first, for ten seconds.
 os.environ.setdefault("TORCH_COMPILE_DISABLE", "1")

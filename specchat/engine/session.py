@@ -81,6 +81,7 @@ class Session:
             ),
         )
         self.album = album or Blind(f"{pair.name} reads text alone here")
+        self.target.pictures = self.album
         self.info = replace(self.info, sees=self.album.sees)
         self._prompts = Prompts(tokenizer, runner.context, runner.vocab, self.album)
         self.takes_turns, self.back_s = self.target.shelf is not None, 0.0

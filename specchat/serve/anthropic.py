@@ -135,7 +135,6 @@ class MessageWriter:
 
     alive: ClassVar[str] = sse.event({"type": "ping"}, "ping")
     media: ClassVar[str] = sse.MEDIA
-    replies = 1
 
     def __init__(self, model: str, chat: Chat) -> None:
         self._model = model

@@ -29,18 +29,13 @@ class ApiWriter(Protocol):
         """The type of a stream."""
         ...
 
-    @property
-    def replies(self) -> int:
-        """Replies to one request, one after the other."""
-        ...
-
     def begin(self, event: Started) -> str: ...
     def step(self, event: Step) -> str: ...
     def end(self, event: Finished) -> str: ...
     def failed(self, error: ApiError) -> str: ...
 
-    def body(self, event: Finished) -> dict[str, Any]:
-        """All replies, after the `end` of the last one."""
+    def body(self, event: Finished) -> Any:
+        """All replies as JSON, after the `end` of the last one."""
         ...
 
 
@@ -69,20 +64,20 @@ async def respond(
     return StreamingResponse(chunks(writer, first, events), media_type=writer.media, headers=headers)
 
 
-async def whole(writer: ApiWriter, events: ReplyEvents) -> dict[str, Any]:
-    """The body of all replies.
+async def whole(writer: ApiWriter, events: ReplyEvents) -> Any:
+    """The body of all replies, as JSON.
 
     Raises:
         ApiError: the engine failed or ended.
     """
     async with aclosing(events):
-        ended = 0
+        last = None
         async for some in events:
             _written(writer, some)
-            ended += sum(isinstance(event, Finished) for event in some)
-            if ended == writer.replies and isinstance(last := some[-1], Finished):
-                return writer.body(last)
-    raise ApiError(503, "The engine ended.")
+            last = next((event for event in some if isinstance(event, Finished)), last)
+    if last is None:
+        raise ApiError(503, "The engine ended.")
+    return writer.body(last)
 
 
 async def chunks(writer: ApiWriter, first: list[ReplyEvent], events: ReplyEvents) -> AsyncIterator[str]:

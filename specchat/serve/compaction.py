@@ -35,7 +35,6 @@ class CompactionWriter:
 
     alive: ClassVar[str] = sse.ALIVE
     media: ClassVar[str] = sse.MEDIA
-    replies = 1
 
     def __init__(self, said: tuple[Message, ...]) -> None:
         self._said = said

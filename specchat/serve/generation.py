@@ -30,14 +30,14 @@ QUIET_S = 10.0
 """Seconds after which a client that waits hears that its request is alive: many give up at five minutes of silence."""
 
 
-def several(make: partial[Generate], number: int) -> list[Make]:
-    """Requests for a `number` of replies to one prompt; each has the seed after that of the one before.
+def several(make: partial[Generate], number: int, field: str = "n") -> list[Make]:
+    """Requests for the number of replies to one prompt that `field` asks for, each with the seed after the last one's.
 
     Raises:
         ApiError: they are too many.
     """
     if number > MAX_REPLIES:
-        raise ApiError(400, f"n: at most {MAX_REPLIES} replies can be asked for.", "n")
+        raise ApiError(400, f"{field}: at most {MAX_REPLIES} replies can be asked for.", field)
     drawn = make.keywords["sampling"]
     return [partial(make, sampling=replace(drawn, seed=(drawn.seed + each) % 2**63)) for each in range(number)]
 

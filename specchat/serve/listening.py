@@ -20,7 +20,7 @@ GRACE_S = 2
 """Seconds that replies have to end in once the server is stopped."""
 
 
-MAX_CONNECTIONS, AT_ONCE, BACKLOG = 100, 16, 128
+MAX_CONNECTIONS, AT_ONCE, BACKLOG = 192, 16, 128
 """Connections at a time, those that a turn of the loop accepts, so that 256 open files do, and those that may wait."""
 REQUEST_S = 30
 """Seconds that a client has to send a request in."""

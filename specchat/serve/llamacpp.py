@@ -1,8 +1,10 @@
 """Endpoints of llama.cpp's server, such as editors use to fill in code."""
 
+import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import aclosing
+from functools import reduce
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, model_validator
@@ -17,7 +19,7 @@ from specchat.serve import figures, sse
 from specchat.serve.api_writer import respond
 from specchat.serve.errors import ApiError
 from specchat.serve.fields import ReplyFields
-from specchat.serve.generation import ReplyEvents, Served
+from specchat.serve.generation import ReplyEvents, Served, several
 from specchat.serve.lenient import Lenient, ReadLimit, Tokens
 from specchat.serve.openai_chat import ChatRequest
 from specchat.serve.queue import RUNNING
@@ -33,6 +35,8 @@ class NativeRequest(ReplyFields):
     timings_per_token: bool = False
     return_progress: bool = False
     t_max_predict_ms: Annotated[float, Field(gt=0)] | None = None
+    response_fields: list[str] = Field(default_factory=list)
+    n_cmpl: Annotated[int, Field(ge=1)] = 1
 
     @model_validator(mode="before")
     @classmethod
@@ -68,7 +72,7 @@ class InfillRequest(NativeRequest):
         files = tuple((file.filename, file.text) for file in self.input_extra)
         wanted = FillIn(self.input_prefix + self.prompt, self.input_suffix, files)
         if not wanted:
-            raise ApiError(400, "input_prefix or input_suffix has to have a text.", "input_prefix")
+            raise ApiError(400, "input_prefix, input_suffix or input_extra has to have a text.", "input_prefix")
         return wanted
 
 
@@ -99,29 +103,41 @@ async def _answer(served: Served, client: str, request: Request, body: Any, kind
     wanted = kind.model_validate(body)
     if wanted.stream and wanted.return_tokens:
         raise ApiError(400, "return_tokens: tokens are told of whole replies alone, without stream.", "return_tokens")
+    if wanted.stream and wanted.n_cmpl > 1:
+        raise ApiError(400, "n_cmpl: several replies come whole alone, without stream.", "n_cmpl")
     make = served.request(wanted, raw=wanted.raw(), grammar=await wanted.checked_grammar())
     writer = NativeWriter(wanted, served.pair.id)
-    events = served.reply(client, make, wanted.return_progress and wanted.stream)
+    events = served.replies(client, several(make, wanted.n_cmpl, "n_cmpl"), wanted.return_progress and wanted.stream)
     if wanted.t_max_predict_ms is not None:
         events = limited(events, wanted.t_max_predict_ms)
     return await respond(request, writer, events, stream=wanted.stream)
 
 
-async def limited(events: ReplyEvents, milliseconds: float) -> ReplyEvents:
-    """The events of a reply that ends after so long, once it has a whole line, as editors want it."""
-    written, begun = "", 0.0
+async def limited(events: ReplyEvents, milliseconds: float, clock: Callable[[], float] = time.monotonic) -> ReplyEvents:
+    """The events of replies that end after so long, as editors want it: the first once it has a whole line.
+
+    Further ones are left out that have not ended by then.
+    """
+    written, ends, ended = "", math.inf, False
     async with aclosing(events):
         async for some in events:
+            late = clock() > ends
+            if ended and late and not isinstance(some[-1], Finished):
+                return
             yield some
             for event in some:
                 if isinstance(event, Started):
-                    begun = time.monotonic()
+                    ends = min(ends, clock() + milliseconds / 1e3)
                 elif isinstance(event, Step):
                     written += _text(event)
-            late = begun and "\n" in written and 1e3 * (time.monotonic() - begun) > milliseconds
-            if late and not isinstance(some[-1], Finished):
+                ended = ended or isinstance(event, Finished)
+            if late and "\n" in written and not ended:
                 yield [Finished(0, "length", written, (), Stats())]
                 return
+
+
+def _field(answer: Any, name: str) -> Any:
+    return answer.get(name) if isinstance(answer, dict) else None
 
 
 def _text(step: Step) -> str:
@@ -189,10 +205,10 @@ class NativeWriter:
 
     alive: ClassVar[str] = sse.ALIVE
     media: ClassVar[str] = sse.MEDIA
-    replies = 1
 
     def __init__(self, wanted: NativeRequest, model: str) -> None:
         self._wanted, self._model = wanted, model
+        self._ended: list[dict[str, Any]] = []
         self._timings = figures.Timings()
         self._prompt = 0
         """Tokens of the prompt."""
@@ -211,18 +227,26 @@ class NativeWriter:
         return sse.event({**self._part(_text(event)), "stop": False, **timings})
 
     def end(self, event: Finished) -> str:
-        return sse.event(self._last("", event))
+        tokens = {"tokens": event.token_ids} if self._wanted.return_tokens else {}
+        self._ended.append(self._wished({**self._last(event.text, event), **tokens}))
+        return sse.event(self._wished(self._last("", event)))
 
     def failed(self, error: ApiError) -> str:
         return sse.event(error.openai())
 
-    def body(self, event: Finished) -> dict[str, Any]:
-        tokens = {"tokens": event.token_ids} if self._wanted.return_tokens else {}
-        return {**self._last(event.text, event), **tokens}
+    def body(self, event: Finished) -> dict[str, Any] | list[dict[str, Any]]:
+        del event
+        return self._ended if self._wanted.n_cmpl > 1 else self._ended[0]
+
+    def _wished(self, answer: dict[str, Any]) -> dict[str, Any]:
+        """The wished fields of an answer, by their paths; all of it if none are named."""
+        paths = self._wanted.response_fields
+        found = {path: reduce(_field, path.split("/"), answer) for path in paths}
+        return {path: value for path, value in found.items() if value is not None} if paths else answer
 
     def _part(self, text: str) -> dict[str, Any]:
         counted = {"tokens_predicted": self._timings.predicted, "tokens_evaluated": self._prompt}
-        return {"index": 0, "content": text, "tokens": [], "id_slot": 0, **counted}
+        return {"index": len(self._ended), "content": text, "tokens": [], "id_slot": 0, **counted}
 
     def _last(self, text: str, event: Finished) -> dict[str, Any]:
         kind = "limit" if event.reason != "stop" else "word" if event.stopped_by else "eos"

@@ -203,7 +203,6 @@ class OllamaWriter:
     """Writes a reply as lines of JSON; calls come whole."""
 
     media: ClassVar[str] = "application/x-ndjson"
-    replies = 1
 
     def __init__(self, model: str, field: Literal["message", "response"], use: ToolUse, prefilled: int) -> None:
         """`field` holds the text; `prefilled` characters were in the request."""

@@ -111,7 +111,8 @@ models:
 {
   "llama-vscode.endpoint": "{root}",
   "llama-vscode.endpoint_chat": "{root}",
-  "llama-vscode.endpoint_tools": "{root}"
+  "llama-vscode.endpoint_tools": "{root}",
+  "llama-vscode.max_parallel_completions": 1
 }
 """,
     ),

@@ -62,7 +62,6 @@ class ResponseWriter:
 
     alive: ClassVar[str] = sse.ALIVE
     media: ClassVar[str] = sse.MEDIA
-    replies = 1
 
     def __init__(self, body: Mapping[str, Any], chat: Chat, keep: Keep) -> None:
         """`body` is the request's; `keep` gets the reply once it has ended.

@@ -71,7 +71,7 @@ def test_no_sure_gain_changes_nothing(
     assert not (home / "data" / "tuned").exists()
 
 
-@pytest.mark.parametrize("moment", ["the target answers prompt 2 of 6", "step 1 of 10", "step 10 of 10", "held-out"])
+@pytest.mark.parametrize("moment", ["step 1 of 10", "held-out"])
 def test_a_stop_registers_nothing_and_the_command_goes_on(
     run: Run, pair: Path, home: Path, command: tuple[str, ...], rising: Rising, monkeypatch: pytest.MonkeyPatch,
     moment: str,

@@ -80,7 +80,10 @@ def test_a_target_on_the_gpu_is_learnt_from(
     assert [row["pair"] for row in rows] == ["tiny"] or "Skipping layers would not beat" in result.stdout
 
 
-@pytest.mark.parametrize("command", [("draft", "--steps", "3"), ("heads", "--family", "medusa", "--steps", "1")])
+@pytest.mark.parametrize(
+    "command",
+    [("draft", "--steps", "3"), pytest.param(("heads", "--family", "medusa", "--steps", "1"), marks=pytest.mark.slow)],
+)
 def test_its_layers_make_way_for_the_training(
     command: tuple[str, ...], run: Run, words_file: str, rising: Rising, monkeypatch: pytest.MonkeyPatch
 ) -> None:

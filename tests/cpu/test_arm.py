@@ -1,61 +1,44 @@
 """The products compiled for ARM processors, on which no test runs: they multiply vectors and call no library."""
 
-import json
-import os
-import platform
 import re
-import subprocess
-import sys
+from typing import Any
 
 import pytest
 
-from specchat.engine.cpu.products.blocks import FOUR_BIT
-from tests.cpu.test_decoder import NO_TABLES
+pytest.importorskip("numba")
 
-PROGRAM = """
-import json, re
-from llvmlite import binding
-from specchat.engine.cpu.products import columns
+from specchat.engine.cpu.primitives import simd
+from specchat.engine.cpu.products import tiles
 from specchat.engine.cpu.products.blocks import FOUR_BIT
+from specchat.engine.cpu.products.columns import NARROW
 from specchat.engine.cpu.products.tiles import BFLOAT16, FLOAT16, INT8
+from specchat.engine.memory.vectors import LANES
+from tests.cpu.test_dots_compiled import ARM, assembled
 
-LAYOUT = "e-m:e-i8:8:32-i16:16:32-i64:64-i128:128-n32:64-S128-Fn32"
-TRIPLE = "aarch64-unknown-linux-gnu"
-binding.initialize_all_targets()
-binding.initialize_all_asmprinters()
-target = binding.Target.from_triple(TRIPLE)
-found = []
-for form in (FLOAT16, BFLOAT16, INT8, FOUR_BIT):
-    for rows, panels in columns.NARROW.items():
-        made = columns.compile_tile(form, rows, panels).inspect_llvm()
-        made = re.sub('target datalayout = "[^"]*"', f'target datalayout = "{LAYOUT}"', made)
-        made = re.sub('target triple = "[^"]*"', f'target triple = "{TRIPLE}"', made)
-        made = re.sub('"target-(cpu|features)"="[^"]*"', "", made)
-        for processor in ("apple-m1", "neoverse-n1"):
-            machine = target.create_target_machine(cpu=processor, opt=3)
-            code = machine.emit_assembly(binding.parse_assembly(made))
-            found.append((f"{form} {rows}x{panels} {processor}", rows * panels, code))
-print(json.dumps(found))
-"""
 VECTORS_OF_A_PANEL = 4
 """Of 128 bits, for 16 float32."""
 
 
-@pytest.fixture(scope="module")
-def codes(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, int, str]]:
-    """What was compiled, panels of sums in a tile, and the assembly, where no table lies in registers."""
-    pytest.importorskip("numba")
-    if platform.machine().lower() not in ("x86_64", "amd64"):
-        pytest.skip("a processor of another kind cannot be limited to what all have")
-    made = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        env=os.environ | NO_TABLES | {"NUMBA_CACHE_DIR": str(tmp_path_factory.mktemp("numba"))},
-        capture_output=True,
-        text=True,
-        check=True,
+def assembly(form: int, rows: int, panels: int, processor: str) -> str:
+    """The code of one tile."""
+    name, constants, arguments = ("block_tile", (), 7) if form == FOUR_BIT else ("tile", (LANES,), 8)
+    emit: Any = getattr(tiles, name)._defn.__wrapped__
+    return assembled(
+        lambda builder, *given: emit(builder, form, rows, panels, *constants, *given), arguments, ARM, processor
     )
-    found: list[tuple[str, int, str]] = json.loads(made.stdout)
-    return found
+
+
+@pytest.fixture(scope="module")
+def codes() -> list[tuple[str, int, str]]:
+    """What was compiled, panels of sums in a tile, and the assembly, where no table lies in registers."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(simd, "features", lambda: "")
+        return [
+            (f"{form} {rows}x{panels} {processor}", rows * panels, assembly(form, rows, panels, processor))
+            for form in (FLOAT16, BFLOAT16, INT8, FOUR_BIT)
+            for rows, panels in NARROW.items()
+            for processor in ("apple-m1", "neoverse-n1")
+        ]
 
 
 def test_sums_are_of_vectors(codes: list[tuple[str, int, str]]) -> None:

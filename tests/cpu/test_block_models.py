@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from specchat.engine.cpu import packed
 from specchat.engine.cpu.decoder import CpuDecoder
+from specchat.engine.cpu.products import columns, products
 from specchat.engine.formats.gguf import TYPES
 from specchat.engine.formats.layout import Blocks, Weight
 from specchat.engine.formats.quantise import dequantised
@@ -20,10 +23,19 @@ from tests.engine.test_gguf_types import matrix
 from tests.engine.tiny import FAMILIES, checkpoint
 
 gguf = pytest.importorskip("gguf")
-pytestmark = pytest.mark.cpu
 SHAPE: dict[str, Any] = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2, "vocab_size": 260}
 MIXED = {"v_proj": "Q6_K", "down_proj": "Q6_K", "embed_tokens": "Q6_K", "up_proj": "Q4_K"}
 """As the mixture "Q4_K_M" has them."""
+
+KERNELS = cache(products.kernels.__wrapped__)
+"""Products by format: matrices have their addresses."""
+
+
+@pytest.fixture(autouse=True)
+def _few_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products of one row, of two and of many: the 34 rows here need no others, which take seconds to compile."""
+    monkeypatch.setattr(columns, "WIDE", {rows: columns.WIDE[rows] for rows in (1, 2)})
+    monkeypatch.setattr(packed, "kernels", KERNELS)
 
 
 def random_blocks(kind: str, outputs: int, inputs: int, seed: int) -> Blocks:
@@ -78,13 +90,14 @@ def mixed(name: str) -> str:
     return next((kind for part, kind in MIXED.items() if name.endswith(part)), "Q4_K")
 
 
-@pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
+@pytest.mark.parametrize("tied", [True, pytest.param(False, marks=pytest.mark.cpu)], ids=["tied", "untied"])
 def test_a_mixture_of_types_is_the_model_that_it_stands_for(tied: bool, blocks: Any, tmp_path: Path) -> None:
     blocks(mixed)
     opened = Checkpoint.open(checkpoint(tmp_path / "m", **SHAPE, tie_word_embeddings=tied))
     agree(opened)
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize("kind", ["Q4_0", "Q5_1", "Q8_0", "Q2_K", "IQ2_XS"])
 def test_a_model_of_one_type_is_the_model_that_it_stands_for(kind: str, blocks: Any, tmp_path: Path) -> None:
     blocks(lambda _: kind)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,24 @@ def mostly(names: Iterable[str]) -> list[Any]:
     """Names of weights as parameters; types of GGUF that unpack as another does are slow."""
     alike = TYPES.keys() - set(UNLIKE)
     return [pytest.param(name, marks=pytest.mark.slow if name in alike else ()) for name in names]
+
+
+COMMON = ("int8", "int4", "Q4_0", "Q6_K")
+"""Weights whose products are compiled in tiles as they run; others in small ones, which take least to compile."""
+KERNELS = cache(products.kernels.__wrapped__)
+"""Small products by format: matrices have their addresses."""
+
+
+@pytest.fixture(autouse=True)
+def _small_tiles(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    params = getattr(request.node, "callspec", None)
+    name = params and (params.params.get("name") or params.params.get("kind"))
+    if name and name not in COMMON:
+        monkeypatch.setattr(compiled, "caches_code", lambda: False)
+        monkeypatch.setattr(packed, "kernels", KERNELS)
+        for wide in (True, False):
+            monkeypatch.setitem(columns.ROUNDED, wide, {1: 1, FOR_MANY: 1})
+            monkeypatch.setitem(columns.OF_ROUNDED, wide, 2)
 
 
 def rows_of(count: int, inputs: int) -> NDArray[np.float32]:

@@ -95,10 +95,12 @@ def test_every_strategy_writes_what_plain_writes(runner: Runner, plain_texts: di
     plain = plain_texts[name]
     assert len(set(plain)) > 2
     # The interpreter is slow: `auto` and `cascade` draft by the others, `ngram` hands its tokens over as `lookup` does,
-    # and trees have tests of their own.
+    # and trees have tests of their own. The others meet two samplings each, one of them greedy or penalised.
     once = {"auto": "sampled", "draft-tree": "greedy", "ngram": "filtered", "cascade": "greedy"}
-    for strategy in sorted(s for s in runner.drafters.keys() - {"plain"} if once.get(s, name) == name):
-        assert write(runner, strategy, 3, SAMPLINGS[name]) == plain, strategy
+    turned = list(SAMPLINGS).index(name)
+    for at, strategy in enumerate(sorted(runner.drafters.keys() - {"plain"})):
+        if once[strategy] == name if strategy in once else (at + turned + turned // 2) % 2:
+            assert write(runner, strategy, 3, SAMPLINGS[name]) == plain, strategy
 
 
 @pytest.mark.parametrize("strategy", ["plain", "draft", "draft-tree"])

@@ -26,6 +26,7 @@ ASKED = (Message("user", "abab", pictures=(picture(42, 28), picture(28, 28, 1)))
 ONE = {
     "mistral3": {"num_hidden_layers": 1},
     "qwen2_5_vl": {"num_hidden_layers": 1},
+    "gemma3": {"num_hidden_layers": 2, "layer_types": ["sliding_attention", "full_attention"]},
     "qwen3_5": {"num_hidden_layers": 2, "layer_types": ["linear_attention", "full_attention"]},
 }
 

@@ -57,7 +57,7 @@ def test_texts_in_turn_are_as_if_each_was_read_alone(pair: list[CachedModel[Devi
     held.add("target", turned)
     held.hold(NOBODY)
     begun = tokens(40)
-    texts = [[*begun, *tokens(60, seed=1)], [*begun, *tokens(50, seed=2)], tokens(70, seed=3)]
+    texts = [[*begun, *tokens(30, seed=1)], [*begun, *tokens(25, seed=2)], tokens(50, seed=3)]
     reused = 0
     for turn, which in enumerate([0, 1, 2, 0, 2, 1]):
         texts[which] += tokens(5, seed=turn + 10)
@@ -69,4 +69,4 @@ def test_texts_in_turn_are_as_if_each_was_read_alone(pair: list[CachedModel[Devi
         logits = [one.model.logits_after(tokens(3), length, NOTHING, 3).clone() for one in pair]
         assert torch.equal(*logits), (turn, which)
         assert torch.equal(*(one.model.states(1, 0, length) for one in pair))
-    assert reused > 200
+    assert reused > 150

@@ -19,8 +19,6 @@ from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.causal import AutoModelForCausalLM
 from tests.engine.tiny import FAMILIES, FAMILY, MORE, VOCAB, checkpoint, mostly
 
-pytestmark = pytest.mark.cpu
-
 
 def tokens(count: int, seed: int = 0) -> list[int]:
     return torch.randint(0, VOCAB, (count,), generator=torch.Generator().manual_seed(seed)).tolist()
@@ -93,6 +91,7 @@ def test_rope_parameters_of_transformers_5(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize("family", mostly(["llama", "qwen3", *MORE]))
 def test_a_row_does_not_depend_on_its_company(family: str, tmp_path: Path) -> None:
     decoder = ReferenceDecoder(Checkpoint.open(checkpoint(tmp_path / "m", **FAMILIES[family])))
@@ -108,6 +107,7 @@ def test_a_row_does_not_depend_on_its_company(family: str, tmp_path: Path) -> No
     assert all(map(torch.equal, keys, decoder.cache.keys))
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize("threads", [1, 2])
 def test_so_with_long_inputs_and_threads(threads: int, tmp_path: Path) -> None:
     before = torch.get_num_threads()
@@ -137,6 +137,7 @@ def test_the_context_is_a_limit(tmp_path: Path) -> None:
         decoder.forward([1], 10)
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_weights_of_16_bits_are_multiplied_as_they_are(dtype: torch.dtype, tmp_path: Path) -> None:
     folder = checkpoint(tmp_path, seed=4, **FAMILY["qwen2"])

@@ -99,13 +99,18 @@ def test_every_category_is_identical_with_default_lengths(demo: Session, monkeyp
 
 
 def test_all_samplings_are_identical_on_one_with_other_lengths(demo: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The shortest and the longest; those between are of one kind with the default."""
+    """Every other strategy with the shortest, the others with the longest; those between are of one kind with it."""
     monkeypatch.setattr(check, "MAX_TOKENS", 16)
-    monkeypatch.setattr(check, "LENGTHS", ends := (min(LENGTHS), max(LENGTHS)))
-    chosen = prompts(1, skip=1)[:1]
-    results = list(run(demo, chosen, full=True))
-    assert len(results) == len(chosen) * len(SAMPLINGS) * (2 * len(DRAFTING) * len(ends) + 1)
-    assert differing(results) == []
+    chosen, info = prompts(1, skip=1)[:1], demo.info
+    for first, length in enumerate((min(LENGTHS), max(LENGTHS))):
+        monkeypatch.setattr(check, "LENGTHS", (length,))
+        drafting = DRAFTING[first::2]
+        monkeypatch.setattr(
+            demo, "info", replace(info, strategies=tuple(info.strategy(name) for name in ("plain", *drafting)))
+        )
+        results = list(run(demo, chosen, full=True))
+        assert len(results) == len(chosen) * len(SAMPLINGS) * (2 * len(drafting) + 1)
+        assert differing(results) == []
 
 
 def test_a_difference_is_found_and_measured(demo: Session, monkeypatch: pytest.MonkeyPatch) -> None:

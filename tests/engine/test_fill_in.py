@@ -57,6 +57,8 @@ def test_prompts_are_as_models_were_trained(
     tokenizer = read(tmp_path_factory, marks)
     backend: Backend = bytes_of([*SPECIAL, *marks])
     assert fill_in.prompt(tokenizer, WANTED, 1000) == backend.encode(expected).ids
+    ahead = fill_in.prompt(tokenizer, FillIn("", "", FILES), 1000)
+    assert ahead[:-2] == backend.encode(expected).ids[: len(ahead) - 2]
     alone = fill_in.prompt(tokenizer, FillIn("def f(", ")\n"), 1000)
     assert alone == backend.encode(expected[expected.index("def f(") - len(marks[0]) :]).ids
     # A mark in a text is no mark.

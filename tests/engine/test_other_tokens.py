@@ -30,7 +30,7 @@ from specchat.engine.session import Session
 from specchat.engine.text.tokenizer import Tokenizer
 from tests.engine.test_lossless import (
     SAMPLINGS,
-    check_all_lengths,
+    check_all_samplings,
     finished,
     reply,
     reuse_the_prefix,
@@ -127,9 +127,9 @@ def test_words_that_only_the_draft_has_are_said_by_one_pass(coarser: Session, mo
 # The text
 
 
-@pytest.mark.parametrize("name", SAMPLINGS)
-def test_every_strategy_and_length_writes_what_plain_writes(other: Session, name: str) -> None:
-    check_all_lengths(other, name, list(STRATEGIES))
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_strategy_and_length_writes_what_plain_writes(other: Session, strategy: str) -> None:
+    check_all_samplings(other, strategy)
 
 
 def test_published_weights_of_another_tokenizer_change_no_text(shared_data: Path) -> None:

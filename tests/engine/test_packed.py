@@ -46,8 +46,6 @@ from tests.engine.packed import (
 from tests.engine.test_lossless import SAMPLINGS, finished, reply
 from tests.engine.tiny import FAMILIES, checkpoint, on_cpu
 
-pytestmark = pytest.mark.cpu
-
 SHAPE = {"hidden_size": 256, "intermediate_size": 384, "num_hidden_layers": 2, "head_dim": 64}
 NAME = "model.layers.0.mlp.down_proj"
 
@@ -173,6 +171,7 @@ def test_zero_points_follow_their_rows() -> None:
         assert torch.equal(torch.cat(list(slabs(owned(weight), 128))), dense)
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize("method", ["gptq, act order, zero points", "fp8"])
 def test_every_strategy_writes_what_plain_writes(method: str, tmp_path: Path) -> None:
     stored, _ = packed(tmp_path, *BOTH[method], **SHAPE)

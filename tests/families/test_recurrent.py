@@ -1,5 +1,6 @@
 """Recurrent states are rolled back as a KV cache is: the same bits for any cuts, trees, rejections and rewinds."""
 
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -31,37 +32,53 @@ THREE = {"num_hidden_layers": 3, "layer_types": QWEN35["layer_types"][:3], "num_
 """Two recurrent layers with one of attention between them, without experts."""
 TEXT = 260
 """Tokens of a text: the log is folded several times."""
-KINDS = [ReferenceDecoder, host_model]
-
-
-@pytest.fixture(scope="module", params=["qwen3_5", "granitemoehybrid"])
-def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model that forgets slowly, so that what is wrong with old tokens shows."""
-    made = checkpoint(tmp_path_factory.mktemp("recurrent") / "m", seed=5, **FAMILIES[request.param] | LONG | THREE)
-    weights = load_file(made / "model.safetensors")
-    slower = {name: weight - 5.0 for name, weight in weights.items() if name.endswith("A_log")}
-    save_file(weights | slower, made / "model.safetensors", metadata={"format": "pt"})
-    return made
-
-
-@pytest.fixture(params=KINDS, ids=["reference", "host"])
-def model(request: pytest.FixtureRequest, folder: Path) -> CachedDecoder:
-    return request.param(Checkpoint.open(folder), 1024)
+KINDS = {"reference": ReferenceDecoder, "host": host_model}
+RECURRENT = "qwen3_5", "granitemoehybrid"
+SLOW = "granitemoehybrid", "reference"
+"""Of which the other decoder and the other family have a part each."""
 
 
 @pytest.fixture(scope="module")
-def alone(folder: Path) -> dict[str, Tensor]:
-    """Logits of a text, each token read alone, by the kind of the model."""
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Models that forget slowly, so that what is wrong with old tokens shows, by family."""
     found = {}
-    for kind in KINDS:
-        made = kind(Checkpoint.open(folder), 1024)
-        rows = [made.logits(made.forward([token], i)).clone() for i, token in enumerate(tokens(TEXT))]
-        found[type(made).__name__] = torch.cat(rows)
+    for family in RECURRENT:
+        made = checkpoint(tmp_path_factory.mktemp(family) / "m", seed=5, **FAMILIES[family] | LONG | THREE)
+        weights = load_file(made / "model.safetensors")
+        slower = {name: weight - 5.0 for name, weight in weights.items() if name.endswith("A_log")}
+        save_file(weights | slower, made / "model.safetensors", metadata={"format": "pt"})
+        found[family] = made
     return found
 
 
-def of(model: CachedDecoder, alone: dict[str, Tensor]) -> Tensor:
-    return alone[type(model).__name__]
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(case, id="-".join(case), marks=pytest.mark.slow if case == SLOW else ())
+        for case in product(RECURRENT, KINDS)
+    ],
+)
+def case(request: pytest.FixtureRequest) -> tuple[str, str]:
+    """A family, and what runs its model."""
+    found: tuple[str, str] = request.param
+    return found
+
+
+@pytest.fixture(scope="module")
+def folder(case: tuple[str, str], folders: dict[str, Path]) -> Path:
+    return folders[case[0]]
+
+
+@pytest.fixture
+def model(case: tuple[str, str], folder: Path) -> CachedDecoder:
+    return KINDS[case[1]](Checkpoint.open(folder), 1024)
+
+
+@pytest.fixture(scope="module")
+def alone(case: tuple[str, str], folder: Path) -> Tensor:
+    """Logits of a text, each token read alone."""
+    made = KINDS[case[1]](Checkpoint.open(folder), 1024)
+    return torch.cat([made.logits(made.forward([token], i)).clone() for i, token in enumerate(tokens(TEXT))])
 
 
 def logits(model: CachedDecoder, ids: list[int], start: int = 0, skip: Skip = NOTHING) -> Tensor:
@@ -79,12 +96,12 @@ def read(model: CachedDecoder, ids: list[int], cuts: tuple[int, ...]) -> Tensor:
 
 
 @pytest.mark.parametrize("cuts", [(5, 1, 17, 17), (2,), (7, 128)])
-def test_cuts_change_no_bit(cuts: tuple[int, ...], model: CachedDecoder, alone: dict[str, Tensor]) -> None:
-    assert torch.equal(read(model, tokens(TEXT), cuts), of(model, alone))
+def test_cuts_change_no_bit(cuts: tuple[int, ...], model: CachedDecoder, alone: Tensor) -> None:
+    assert torch.equal(read(model, tokens(TEXT), cuts), alone)
 
 
-def test_rejected_tokens_leave_nothing_behind(model: CachedDecoder, alone: dict[str, Tensor]) -> None:
-    ids, expected, at = tokens(TEXT), of(model, alone), 0
+def test_rejected_tokens_leave_nothing_behind(model: CachedDecoder, alone: Tensor) -> None:
+    ids, expected, at = tokens(TEXT), alone, 0
     for step in range(76):
         accepted, drafted = step % 5, 4 + step % 12
         block = [*ids[at : at + accepted + 1], *tokens(drafted, seed=step)]
@@ -94,8 +111,8 @@ def test_rejected_tokens_leave_nothing_behind(model: CachedDecoder, alone: dict[
     assert at > 2 * SLOTS
 
 
-def test_a_text_is_rolled_back_bit_by_bit_as_far_as_is_promised(model: CachedDecoder, alone: dict[str, Tensor]) -> None:
-    ids, expected = tokens(TEXT), of(model, alone)
+def test_a_text_is_rolled_back_bit_by_bit_as_far_as_is_promised(model: CachedDecoder, alone: Tensor) -> None:
+    ids, expected = tokens(TEXT), alone
     for length, backs in ((70, (20,)), (150, (1, 3, BACK)), (250, (2, BACK))):
         for back in backs:
             read(model, ids[:length], (17, 1, 1, 1))
@@ -107,9 +124,9 @@ def test_a_text_is_rolled_back_bit_by_bit_as_far_as_is_promised(model: CachedDec
             )
 
 
-def test_a_text_is_rolled_back_to_the_very_beginning_of_the_log(model: CachedDecoder, alone: dict[str, Tensor]) -> None:
+def test_a_text_is_rolled_back_to_the_very_beginning_of_the_log(model: CachedDecoder, alone: Tensor) -> None:
     """Whose convolution reads what lies before it."""
-    ids, expected = tokens(TEXT), of(model, alone)
+    ids, expected = tokens(TEXT), alone
     for length in range(150, 250, 33):
         read(model, ids[:length], (29,))
         log = next(log for log in model.cache.logs if log is not None)
@@ -162,11 +179,9 @@ def test_a_tree_grown_level_by_level_is_the_tree_at_once(model: CachedDecoder, f
     assert torch.equal(logits(model, [7, 8], 64), logits(other, [7, 8], 64))
 
 
-def test_drafts_of_the_first_layers_and_of_a_part_of_them_change_no_bit(
-    model: CachedDecoder, alone: dict[str, Tensor]
-) -> None:
+def test_drafts_of_the_first_layers_and_of_a_part_of_them_change_no_bit(model: CachedDecoder, alone: Tensor) -> None:
     """As early exit and SWIFT draft, whose trials read old tokens again."""
-    ids, expected, skip = tokens(TEXT), of(model, alone), Skip(attention=frozenset({2}), mlp=frozenset({1}))
+    ids, expected, skip = tokens(TEXT), alone, Skip(attention=frozenset({2}), mlp=frozenset({1}))
     for at in range(0, 132, 6):
         early = [
             model.run_and_record(model.embed([token]), range(2), PassRows([token], at + i))
@@ -229,7 +244,11 @@ def test_a_checkpoint_of_another_text_is_not_gone_on_from(model: CachedDecoder, 
     assert torch.equal(logits(model, text[-1:], len(text) - 1), logits(cold.model, text[-1:], len(text) - 1))
 
 
-def test_every_strategy_writes_over_the_edges_of_the_log_what_plain_writes(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("family", RECURRENT)
+def test_every_strategy_writes_over_the_edges_of_the_log_what_plain_writes(
+    family: str, folders: dict[str, Path], tmp_path: Path
+) -> None:
+    folder = folders[family]
     draft = perturbed(tmp_path / "draft", folder, 0.05)
     session = load(PairSpec("p", "P", on_cpu(folder), on_cpu(draft), context=1024), lambda _: None)
     asked = (Message("user", "abc" * 60),)
@@ -240,8 +259,9 @@ def test_every_strategy_writes_over_the_edges_of_the_log_what_plain_writes(folde
             assert made == plain, status.name
 
 
-def test_a_chat_whose_template_drops_reasoning_is_not_read_anew(folder: Path) -> None:
-    session = load(PairSpec("p", "P", on_cpu(folder), context=1024), lambda _: None)
+@pytest.mark.parametrize("family", RECURRENT)
+def test_a_chat_whose_template_drops_reasoning_is_not_read_anew(family: str, folders: dict[str, Path]) -> None:
+    session = load(PairSpec("p", "P", on_cpu(folders[family]), context=1024), lambda _: None)
 
     def read_of(*asked: Message) -> tuple[int, int]:
         """Tokens of the prompt, and how many of them were held already."""
@@ -291,7 +311,7 @@ def test_a_saved_model_is_read_as_transformers_reads_it(sees: bool, tmp_path: Pa
         theirs = made(torch.tensor([ids])).logits[0]
         continued = made.generate(torch.tensor([ids]), max_new_tokens=24, do_sample=False, eos_token_id=300)
     assert theirs.std() > 0.3
-    for kind in KINDS:
+    for kind in KINDS.values():
         model = kind(Checkpoint.open(tmp_path))
         torch.testing.assert_close(read(model, ids, (5, 1, 17, 17)), theirs, atol=3e-4, rtol=1e-4)
         written_ids, text_ids = [], list(ids)

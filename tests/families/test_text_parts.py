@@ -36,6 +36,7 @@ from transformers import (
 
 from specchat.engine.errors import ModelError
 from specchat.engine.loading import load
+from specchat.engine.pictures import kinds
 from specchat.engine.protocol.pair import PairSpec
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.host import host_model
@@ -246,7 +247,8 @@ def test_muse_writes_what_transformers_writes(tmp_path: Path) -> None:
         assert model.next_logits(made[place - 1], place - 1).argmax() == made[place]
 
 
-def test_that_images_are_not_read_is_told(saved: Path, tmp_path: Path) -> None:
+def test_that_images_are_not_read_is_told(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(kinds.KINDS, "gemma3")
     folder = checkpoint(tmp_path / "m")
     assert load(PairSpec("p", "P", on_cpu(folder)), lambda _: None).info.notes.note == ""
     for file in saved.iterdir():

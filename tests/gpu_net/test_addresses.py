@@ -92,7 +92,12 @@ LARGE = {
     ),
     "70B at 131,072 tokens": (Shapes("70b", "70B", "1B", SEVENTY, PUBLISHED["llama-3.1-8b"].draft), 131072),
 }
-OTHERS = ("experts", "8B at 8,192 tokens", "windows and heads of 256 at 32,768 tokens")
+OTHERS = (
+    "experts",
+    "8B at 8,192 tokens",
+    "windows and heads of 256 at 32,768 tokens",
+    "70B at 131,072 tokens",
+)
 """Whose kernels another pair of LARGE has, at as large addresses."""
 
 

@@ -59,6 +59,8 @@ REPLIES: dict[str, tuple[str, Drafting, Sampling, Acceptance]] = {
     "by blocks": ("small_pair", [("draft", 3), ("draft", 2)], FILTERED, "block"),
 }
 """Every kind of verify pass, after chains and trees of models, of heads and of copies, and with sub-layers left out."""
+OTHERS = ("recurrent", "inputs of layers", "filters and penalties")
+"""Whose kernels other tests run under the sanitiser, or other replies with as many options."""
 
 
 @pytest.fixture(autouse=True)
@@ -147,7 +149,7 @@ def write(runner: Runner, drafting: Drafting, sampling: Sampling, acceptance: Ac
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(one, marks=pytest.mark.slow if one in ("recurrent", "inputs of layers") else ()) for one in REPLIES],
+    [pytest.param(one, marks=pytest.mark.slow if one in OTHERS else ()) for one in REPLIES],
 )
 def test_a_reply_depends_on_no_order_and_on_no_stale_value(request: pytest.FixtureRequest, name: str) -> None:
     pair, drafting, sampling, acceptance = REPLIES[name]

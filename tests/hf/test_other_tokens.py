@@ -14,7 +14,7 @@ from specchat.engine.protocol.options import Limits, Speculation
 from specchat.engine.protocol.pair import PairSpec
 from specchat.engine.reply import measure
 from specchat.engine.session import Session
-from tests.engine.test_lossless import SAMPLINGS, check_all_lengths, finished, reply
+from tests.engine.test_lossless import SAMPLINGS, check_all_samplings, finished, reply
 from tests.engine.tiny import SPECIAL, checkpoint, on_cpu, perturbed, tokenizer
 from tests.hf.networks import network, saved
 from tests.hf.networks import perturbed as network_perturbed
@@ -47,9 +47,9 @@ def session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return loaded(target, permuted(root / "draft", perturbed(root / "same", target, 0.05)))
 
 
-@pytest.mark.parametrize("name", ["greedy", "greedy penalties", "everything"])
-def test_every_strategy_and_length_writes_what_plain_writes(session: Session, name: str) -> None:
-    check_all_lengths(session, name, ["draft", "cascade", "auto"])
+@pytest.mark.parametrize("strategy", ["draft", "cascade", "auto"])
+def test_every_strategy_and_length_writes_what_plain_writes(session: Session, strategy: str) -> None:
+    check_all_samplings(session, strategy, ("greedy", "greedy penalties", "everything"))
 
 
 def test_what_is_told_of_the_pair(session: Session, request: pytest.FixtureRequest) -> None:

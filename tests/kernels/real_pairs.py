@@ -90,6 +90,25 @@ NEXT = parse_config(
 """Qwen3-Next-80B-A3B."""
 
 
+GEMMA3 = parse_config(
+    Path(),
+    {
+        "model_type": "gemma3",
+        "text_config": {
+            "model_type": "gemma3_text",
+            "hidden_size": 2560,
+            "intermediate_size": 10240,
+            "num_hidden_layers": 34,
+            "num_attention_heads": 8,
+            "num_key_value_heads": 4,
+            "head_dim": 256,
+            "sliding_window": 1024,
+        },
+    },
+)
+"""Gemma 3 4B, which reads pictures."""
+
+
 def _published() -> Iterator[tuple[str, RealPair]]:
     for shapes in PUBLISHED.values():
         yield shapes.target_name, RealPair(shapes.target, shapes.draft)
@@ -108,4 +127,5 @@ PAIRS = {
     "Llama-3.1-8B, int4 with zero points": RealPair(LLAMA, quant="int4"),
     "Llama-3.1-8B, cache in 8 bits": RealPair(LLAMA.with_cache("int8")),
     **_alone("Gemma 4 31B", "Gemma 4 26B-A4B", "gpt-oss-20b", "Muse Glimmer 30B", "LFM2-1.2B"),
+    "Gemma 3 4B": RealPair(GEMMA3),
 }

@@ -18,7 +18,7 @@ import os
 import pkgutil
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from random import Random
@@ -84,7 +84,7 @@ def named(kernel: Any, architecture: int) -> str:
     """The name of a kernel's entry."""
     import triton
 
-    constants = {path: _alike(value) for path, value in kernel.constants.items()}
+    constants = alike(kernel.constants)
     # Libraries go by their paths.
     options = {name: value for name, value in _options(kernel).items() if name != "extern_libs"}
     parts = kernel.function.cache_key, kernel.signature, constants, kernel.attributes, options
@@ -92,9 +92,9 @@ def named(kernel: Any, architecture: int) -> str:
     return f"sm_{architecture} {kernel.name} {hashlib.sha256(whole.encode()).hexdigest()[:16]}"
 
 
-def _alike(constant: Any) -> Any:
-    """A constant without how far a loop goes, by which no figure differs."""
-    return constant._replace(span=0) if hasattr(constant, "span") else constant
+def alike(constants: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Constants without how far a loop goes, by which no figure differs."""
+    return {path: one._replace(span=0) if hasattr(one, "span") else one for path, one in constants.items()}
 
 
 def _options(kernel: Any) -> dict[str, Any]:
@@ -141,6 +141,8 @@ def main() -> None:
     parser.add_argument("--every", action="store_true")
     parser.add_argument("--look", type=int)
     asked = parser.parse_args()
+    from tests.kernels import kept_reports
+
     entries, found = read(), launched(every=asked.every)
     missing = sorted(set(found) - set(entries))
     if asked.look is not None:
@@ -156,6 +158,7 @@ def main() -> None:
         if index % 20 == 0:
             write(kept)
     write(kept)
+    kept_reports.update()
 
 
 if __name__ == "__main__":

@@ -20,8 +20,6 @@ from triton.runtime.errors import InterpreterError
 from tests.kernels.interpreter import rows_alone
 from tests.kernels.operations import FLOATING, FUNCTIONS, REFLECTED, SIGNED
 
-pytestmark = pytest.mark.cpu
-
 
 def drawn(rows: int, columns: int, dtype: type = np.float32) -> np.ndarray:
     return np.random.default_rng(rows).standard_normal((rows, columns)).astype(dtype)

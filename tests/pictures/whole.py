@@ -9,6 +9,10 @@ import numpy as np
 import torch
 from PIL import Image
 from transformers import (
+    Gemma3Config,
+    Gemma3ForConditionalGeneration,
+    Gemma4Config,
+    Gemma4ForConditionalGeneration,
     Mistral3Config,
     Mistral3ForConditionalGeneration,
     Qwen2_5_VLConfig,
@@ -20,12 +24,19 @@ from transformers import (
     Qwen3VLConfig,
     Qwen3VLForConditionalGeneration,
 )
+from transformers.models.gemma4 import image_processing_pil_gemma4
 
 from specchat.engine.protocol.options import Picture
-from tests.engine.tiny import QWEN35, VOCAB, tokenizer
+from tests.engine.tiny import GEMMA4, QWEN35, VOCAB, tokenizer
+
+image_processing_pil_gemma4._SUPPORTED_SOFT_TOKENS = (16,)  # published sizes are too large for these models
 
 END, MARK, BREAK, LAST = range(256, VOCAB)
 SPECIAL = ["<|end|>", "<|image|>", "[IMG_BREAK]", "[IMG_END]"]
+GEMMAS = {
+    "gemma3": ["<|end|>", "<image_soft_token>", "<start_of_image>", "<end_of_image>"],
+    "gemma4": ["<|end|>", "<|image|>", "<|image>", "<image|>"],
+}
 TEMPLATE = """{% for m in messages %}{{ m.role }}:
 {%- if m.content is string %}{{ m.content }}
 {%- else %}
@@ -70,6 +81,33 @@ QWEN = {
     "mlp_ratio": 2,
 }
 MROPE = {"rope_scaling": {"type": "mrope", "mrope_section": [4, 2, 2]}, "rope_theta": 500.0}
+SIGLIP = {
+    "model_type": "siglip_vision_model",
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "image_size": 24,
+    "patch_size": 2,
+    "vision_use_head": False,
+}
+GEMMA3 = {
+    "model_type": "gemma3_text",
+    "query_pre_attn_scalar": 16,
+    "sliding_window": 8,
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+}
+GEMMA4S = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "patch_size": 4,
+    "position_embedding_size": 64,
+    "standardize": True,
+}
 INTERLEAVED = QWEN35["rope_parameters"] | {"mrope_section": [3, 3, 2], "mrope_interleaved": True}
 KINDS: dict[str, tuple[Any, Any, dict[str, Any], dict[str, Any]]] = {
     "mistral3": (Mistral3Config, Mistral3ForConditionalGeneration, {"model_type": "mistral"}, PIXTRAL),
@@ -81,6 +119,13 @@ KINDS: dict[str, tuple[Any, Any, dict[str, Any], dict[str, Any]]] = {
         {"rope_scaling": {"rope_type": "default", "mrope_section": [3, 3, 2], "mrope_interleaved": True}},
         QWEN | {"deepstack_visual_indexes": [0, 1]},
     ),
+    "gemma3": (Gemma3Config, Gemma3ForConditionalGeneration, GEMMA3, SIGLIP),
+    "gemma4": (
+        Gemma4Config,
+        Gemma4ForConditionalGeneration,
+        GEMMA4 | {"use_bidirectional_attention": "vision", "pad_token_id": 5},
+        GEMMA4S,
+    ),
     "qwen3_5": (
         Qwen3_5Config,
         Qwen3_5ForConditionalGeneration,
@@ -89,7 +134,10 @@ KINDS: dict[str, tuple[Any, Any, dict[str, Any], dict[str, Any]]] = {
     ),
 }
 """Configuration, model, and settings of text and tower."""
+OUTER = {"gemma3": {"mm_tokens_per_image": 16}}
 PROCESSORS: dict[str, dict[str, Any]] = {
+    "gemma3": {"size": {"height": 24, "width": 24}},
+    "gemma4": {"patch_size": 4, "max_soft_tokens": 16},
     "mistral3": {"size": {"longest_edge": 56}, "patch_size": {"height": 7, "width": 7}},
     "qwen": {"size": {"shortest_edge": 14 * 14 * 4, "longest_edge": 56 * 56}, "patch_size": 7},
 }
@@ -107,19 +155,19 @@ def saved(kind: str, folder: Path, **changes: Any) -> Path:
         tie_word_embeddings=False,
         image_token_id=MARK,
         video_token_id=1,
+        **OUTER.get(kind, {}),
     )
     torch.manual_seed(4)
     made = of_model(config)
-    for name, weight in (*made.named_parameters(), *made.named_buffers()):
-        if "inv_freq" in name:
-            continue
+    for name, weight in made.state_dict().items():
         if "norm" in name or "bias" in name or weight.dim() == 1:
             weight.data.normal_(1.0 if "norm" in name and "weight" in name else 0.0, 0.2)
         else:
             weight.data.normal_(std=1.3 * weight.shape[-1] ** -0.5)
     made.save_pretrained(folder)
-    tokenizer(SPECIAL).save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|end|>", "chat_template": TEMPLATE}))
+    tokenizer(GEMMAS.get(kind, SPECIAL)).save(str(folder / "tokenizer.json"))
+    template = TEMPLATE.replace("<|image|>", "<start_of_image>") if kind == "gemma3" else TEMPLATE
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|end|>", "chat_template": template}))
     processor = PROCESSORS.get(kind, PROCESSORS["qwen"])
     (folder / "preprocessor_config.json").write_text(json.dumps(processor))
     return folder

@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from math import log
 
 import pytest
 
@@ -35,7 +36,10 @@ def test_a_narrow_interval_is_told_sooner() -> None:
     unsure = Comparison.of([replace(STEP, plain_error=0.1)] * 4)
     assert unsure.speedup is None
     assert unsure.estimate is not None
-    assert unsure.estimate.high - unsure.estimate.low == pytest.approx(2 * Z_95 * 0.1 * 2.0)
+    assert log(unsure.estimate.high / unsure.estimate.low) == pytest.approx(2 * Z_95 * 0.1)
+    unknown = Comparison.of([replace(STEP, plain_error=1e6)] * 4).estimate
+    assert unknown is not None
+    assert 0 < unknown.low < unknown.times < unknown.high
 
 
 def test_none_is_told_while_plain_s_own_time_is_unsure() -> None:

@@ -6,11 +6,15 @@ from typing import Any
 
 import httpx2
 
-from specchat.engine.protocol.events import PromptProgress
+from specchat.engine.protocol.events import Finished, PromptProgress
 from specchat.engine.protocol.options import Message
 from specchat.engine.protocol.raw_prompt import FillIn
+from specchat.engine.protocol.requests import Generate
+from specchat.engine.protocol.stats import Stats
+from specchat.serve.generation import ReplyEvent, ReplyEvents
+from specchat.serve.llamacpp import limited
 from specchat.serve.queue import RUNNING
-from tests.fake import INFO, FakeEngine
+from tests.fake import INFO, FakeEngine, steps
 from tests.serve.conftest import SOON_S, Server, serving
 from tests.serve.test_clients import TEXT, requested
 from tests.serve.test_logprobs import STARTED, recorded
@@ -64,14 +68,54 @@ async def test_code_is_filled_in_as_editors_ask(engine: FakeEngine) -> None:
         "top_k": 40,
         "samplers": ["top_k", "infill"],
         "t_max_predict_ms": 500,
-        "response_fields": ["content"],
     }
+    wished = {"response_fields": ["content", "timings/predicted_n", "stop/not", "nothing"]}
     async with serving(engine) as server:
         found = await post(server, "infill", **body)
         assert (found.status_code, found.json()["content"]) == (200, TEXT)
+        left = {"content": TEXT, "timings/predicted_n": found.json()["timings"]["predicted_n"]}
+        assert (await post(server, "infill", **{**body, **wished})).json() == left
+        streamed = await post(server, "infill", **{**body, **wished, "stream": True})
+        assert json.loads(streamed.text.splitlines()[-2][6:]) == {**left, "content": ""}
         assert requested(engine).raw == FillIn("def f(\n    x", ")\n", (("a.py", "A = 1"), ("tmp", "B")))
-        for wrong in ({"input_prefix": "", "input_suffix": ""}, {"input_prefix": "a"}):
+        # Editors have other files read before there is a place to fill in.
+        ahead = {**body, "input_prefix": "", "input_suffix": "", "prompt": "", "n_predict": 0, "response_fields": [""]}
+        assert (await post(server, "infill", **ahead)).json() == {}
+        assert requested(engine).raw == FillIn("", "", (("a.py", "A = 1"), ("tmp", "B")))
+        for wrong in ({**ahead, "input_extra": []}, {"input_prefix": "a"}):
             assert (await post(server, "infill", **wrong)).status_code == 400
+
+
+async def test_several_ways_to_fill_in_come_as_a_list(engine: FakeEngine) -> None:
+    body = {"input_prefix": "a", "input_suffix": "b", "seed": 5, "response_fields": ["index", "content"]}
+    async with serving(engine) as server:
+        several = (await post(server, "infill", **body, n_cmpl=2)).json()
+        drawn = [request.sampling.seed for request in engine.requests if isinstance(request, Generate)]
+        for wrong in ({"n_cmpl": 2, "stream": True}, {"n_cmpl": 0}, {"n_cmpl": 1_000}):
+            assert (await post(server, "infill", **body, **wrong)).status_code == 400
+    assert several == [{"index": 0, "content": TEXT}, {"index": 1, "content": TEXT}]
+    assert drawn == [5, 6]
+
+
+async def test_further_ways_to_fill_in_are_left_out_after_the_editors_time() -> None:
+    clock = Clock()
+
+    async def replies(milliseconds: float) -> ReplyEvents:
+        for text in ("one\n", "two\n", "three\n"):
+            yield [STARTED]
+            clock.now += milliseconds / 1e3
+            yield list[ReplyEvent](steps(text))
+            yield [Finished(1, "stop", text, (), Stats())]
+
+    async def ended(milliseconds: float) -> list[str]:
+        events = [
+            event for some in [some async for some in limited(replies(milliseconds), 25, clock)] for event in some
+        ]
+        return [event.text for event in events if isinstance(event, Finished)]
+
+    assert await ended(5) == ["one\n", "two\n", "three\n"]
+    assert await ended(20) == ["one\n"]
+    assert await ended(100) == ["one\n"]
 
 
 async def test_a_reply_ends_after_the_editors_time_once_it_has_a_line() -> None:

@@ -81,7 +81,7 @@ def test_ones_own_model_comes_back_and_every_place_names_it(shell: Terminal) -> 
     shell.leave()
 
 
-@pytest.fixture(params=["ollama", "lm studio"])
+@pytest.fixture(params=["ollama", pytest.param("lm studio", marks=pytest.mark.slow)])
 def stranger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Terminal, str]]:
     """A terminal of a user with one model of another program and nothing else, and the name of the model."""
     user = tmp_path / "user"

@@ -22,6 +22,8 @@ from specchat.tui.launch import Launch, UserConfig
 pytestmark = [
     pytest.mark.skipif(not (demo_model("target") / "model.safetensors").exists(), reason="the demo pair is not here"),
 ]
+SOME = list(STRATEGIES)[::4]
+"""Strategies; tests of the engine have all."""
 PROMPT = "Tell me a story about a fox and a lamp."
 
 
@@ -44,13 +46,13 @@ def real_app(engine: EngineClient, max_tokens: int = 120, **changes: object) -> 
     return SpecchatApp(engine, catalog, replace(launch, **changes))  # type: ignore[arg-type]
 
 
-async def test_the_text_is_the_same_with_every_strategy_changed_in_the_middle(engine: EngineClient) -> None:
+async def test_the_text_is_the_same_with_some_strategies_changed_in_the_middle(engine: EngineClient) -> None:
     app = real_app(engine, 50)
     async with app.run_test(size=(120, 36)) as pilot:
         await wait_until(pilot, lambda: app.session.loaded.info is not None or app.session.loaded.error, 120)
         assert app.session.loaded.error == ""
         texts = []
-        for strategy in STRATEGIES:
+        for strategy in SOME:
             app.chat.chats.new()
             use_strategy(app.chat, strategy)
             await ask(app, pilot, PROMPT, wait=False)
@@ -71,7 +73,7 @@ async def test_the_text_is_the_same_with_every_strategy_changed_in_the_middle(en
         await wait_until(pilot, lambda: app.session.reply is None, 60)
         assert app.session.last_reply is not None
         texts.append(app.session.last_reply.text)
-        assert texts == [texts[0]] * (len(STRATEGIES) + 1)
+        assert texts == [texts[0]] * (len(SOME) + 1)
         assert len(texts[0]) > 20
 
 

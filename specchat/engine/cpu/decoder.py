@@ -166,20 +166,20 @@ class CpuDecoder(CachedDecoder):
         scoring: bool = False,
     ) -> Tensor:
         """Run `run_layers`, keep states on the way, and compute the rows' logits with `scoring`."""
-        (tokens, start, layout), rows = at, len(x)
+        (tokens, start, layout, until), rows = at, len(x)
         spans = self._chain_spans(rows) if layout is None else pass_spans(layout)
         if start + spans.reach > self.context:
             raise ValueError(f"{rows} tokens do not fit after {start} of {self.context}")
         if layout is not None and layout.scratch_row + rows > MAX_TREE_NODES:
             raise ValueError(f"a tree of {layout.scratch_row + rows} nodes has more than {MAX_TREE_NODES}")
-        self._slide(start, start + spans.reach, layers)
+        self._slide(start, max(start + spans.reach, until), layers)
         space = self._space
         space.x[:rows] = pad_rows(x).numpy()
         if self._inputs is not None:
             self._inputs.put(tokens, self.embed(tokens))
         self._crew.active = self._count or self._threads.of(rows).settled
         args = self._arguments
-        args.begin(start, spans, args.parts(layers, skip), layout, kept_states, scoring)
+        args.begin(start, spans, args.parts(layers, skip), layout, kept_states, scoring, until)
         self._crew.run(args.record)
         return torch.from_numpy(space.x[:rows, : self.config.hidden].copy())
 

@@ -17,7 +17,6 @@ class TokenTable:
     """The rows of tokens: dense as they are stored, or in blocks as the outputs of a product.
 
     Attributes:
-        tokens: their number.
         product: PRODUCT [1], whose rows `columns.row_reader` reads.
     """
 
@@ -27,7 +26,7 @@ class TokenTable:
         Raises:
             Unread: as `Packed.add`.
         """
-        self.tokens, self._packed, self._dense = table.shape[0], Packed(), None
+        self._packed, self._dense = Packed(), None
         if isinstance(table, Tensor):
             self._dense, self.product = table.clone(), np.zeros(1, PRODUCT)
             self.product["form"], self.product["inputs"] = DENSE[table.dtype] | LISTED, table.shape[1]

@@ -120,6 +120,14 @@ class HoldsTexts(Protocol):
         ...
 
 
+class KnowsPictures(Protocol):
+    """Knows where a text must not be cut."""
+
+    def torn(self, tokens: Sequence[int], at: int) -> range:
+        """Entries of a picture that must be read at once, and would not be before and after entry `at`; else empty."""
+        ...
+
+
 class DraftsBlocks(Protocol):
     """A model that drafts a block in one pass."""
 
@@ -143,6 +151,7 @@ class CachedModel(Generic[M]):
         self.tokens: list[int] = []
         self.shelf: HoldsTexts | None = None
         """Has what the cache held of other texts."""
+        self.pictures: KnowsPictures | None = None
         self._checkpoint_at = -1
         """Position at which a checkpoint is due; -1 for none."""
 
@@ -158,6 +167,7 @@ class CachedModel(Generic[M]):
         if self.shelf is not None:
             self.shelf.turn(prompt[:-1])
         shared = shared_prefix(self.tokens, prompt[:-1])
+        shared = self._torn(prompt, shared).start
         if (model := self._lossy) is not None:
             recurrent = isinstance(model, TakesCheckpoints) and model.recurrent
             self._checkpoint_at = len(prompt) - 1 - CHECKPOINT_MARGIN if recurrent else -1
@@ -169,13 +179,19 @@ class CachedModel(Generic[M]):
         """Append one block of `prompt`, after `rewind`; return False once all but its last token are cached."""
         held = len(self.tokens)
         most = self._checkpoint_at - held if held < self._checkpoint_at else self.model.block
-        block = list(prompt[held : len(prompt) - 1][: min(most, self.model.block)])
+        end = min(held + min(most, self.model.block), len(prompt) - 1)
+        if torn := self._torn(prompt, end):
+            end = torn.start if torn.start > held else torn.stop
+        block = list(prompt[held:end])
         if block:
             self.model.write(block, held)
             self.tokens += block
             if held == self._checkpoint_at and isinstance(self._lossy, TakesCheckpoints):
                 self._lossy.checkpoint()
         return len(self.tokens) < len(prompt) - 1
+
+    def _torn(self, text: Sequence[int], at: int) -> range:
+        return range(at, at) if self.pictures is None else self.pictures.torn(text, at)
 
     def keep(self, length: int) -> None:
         """Roll back to the first `length` tokens."""

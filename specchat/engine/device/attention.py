@@ -24,6 +24,7 @@ class Placed(NamedTuple):
         length: int32 [1], KV entries that all rows attend to.
         offsets: int32 [>= rows], row r's position less `start`.
         path: as in `decoder.Branches`; None for a chain.
+        until: int32 [1], as in `kernels.attention.attend`; None in passes that read no pictures.
     """
 
     rows: int
@@ -31,6 +32,7 @@ class Placed(NamedTuple):
     length: Tensor
     offsets: Tensor
     path: Tensor | None
+    until: Tensor | None = None
 
 
 class EntryShape(NamedTuple):

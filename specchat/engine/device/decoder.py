@@ -88,6 +88,7 @@ class DeviceDecoder:
         tree: Branches | None = None,
         last: Tensor | None = None,
         early: Exit | None = None,
+        until: Tensor | None = None,
     ) -> None:
         """Write `rows` tokens to the cache from position `start` on; leaves the head's input in `buffers.x`.
 
@@ -98,10 +99,11 @@ class DeviceDecoder:
             last: int32 [1] on the device, the last row whose result counts; None: all do. More than PASS_ROWS rows,
                 of a chain, have one.
             early: where the pass ends early, if it does.
+            until: as in `Placed`.
         """
-        at = Placed(
-            rows, start, *((tree.length, tree.offsets, tree.path) if tree else (start, self.buffers.offsets, None))
-        )
+        of_chain = start, self.buffers.offsets, None
+        length, offsets, path = (tree.length, tree.offsets, tree.path) if tree else of_chain
+        at = Placed(rows, start, length, offsets, path, until)
         model = ModelParts(self.weights, self._norms, self.buffers, self.caches, self.recurrent, self.states)
         run = Launches(model, at, skip, last)
         if self.recurrent is not None and rows > PASS_ROWS:

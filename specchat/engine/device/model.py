@@ -13,6 +13,7 @@ from specchat.engine.kernels.embed import embed
 from specchat.engine.kernels.gpu_shapes import PASS_ROWS, PROMPT_ROWS, VERIFY_ROWS
 from specchat.engine.model.copies import CacheEntries, CopiedCache, Tail
 from specchat.engine.model.decoder import NOTHING, Skip
+from specchat.engine.model.mutual import stretches
 from specchat.engine.model.norm import RMSNorm
 from specchat.engine.pictures.rows import PictureRows
 from specchat.engine.protocol.picture_ids import FIRST
@@ -43,6 +44,9 @@ class DeviceModel(CopiedCache):
         self._start = torch.zeros(1, device=device, dtype=torch.int32)
         self._last = torch.zeros(1, device=device, dtype=torch.int32)
         """The last row of `_tokens` that counts."""
+        sees = decoder.buffers.pictures is not None and any(mixer.mutual for mixer in recipe.attentions)
+        self._until = torch.zeros(1, device=device, dtype=torch.int32) if sees else None
+        """Position up to which the rows of a picture attend to each other."""
         self._began = 0
         """Where the last `write` began."""
         self._furthest = 0
@@ -118,13 +122,21 @@ class DeviceModel(CopiedCache):
 
     def write(self, tokens: Sequence[int], start: int) -> None:
         """Write the KV entries of up to PROMPT_ROWS tokens from position `start` on."""
+        for part, mutual in stretches(tokens, self.pictures):
+            self._write(tokens[part], start + part.start, mutual)
+
+    def _write(self, tokens: Sequence[int], start: int, mutual: bool) -> None:
         self._place(tokens, start)
         self._began = start
-        width = PASS_ROWS if len(tokens) <= PASS_ROWS else PROMPT_ROWS
-        rows = width if self._graphs.captured else len(tokens)
+        width = PASS_ROWS if len(tokens) <= PASS_ROWS and not mutual else PROMPT_ROWS
+        # The kernel of many rows alone knows of pictures.
+        rows = width if self._graphs.captured else max(len(tokens), mutual * (VERIFY_ROWS + 1))
+        until = self._until if width == PROMPT_ROWS else None
+        if until is not None:
+            until.fill_(mutual * (start + len(tokens)))
         self._graphs.run(
             ("prefill", self._name, width),
-            lambda: self.decoder.forward(self._tokens, self._start, rows, last=self._last),
+            lambda: self.decoder.forward(self._tokens, self._start, rows, last=self._last, until=until),
         )
 
     def turn(self, first: int, places: Tensor) -> None:

@@ -100,6 +100,7 @@ def attend(
     gated: bool,
     score_cap: float,
     window: int,
+    mutual: bool,
     share: int | None,
     int8_cache: bool,
 ) -> None:
@@ -120,7 +121,7 @@ def attend(
         query, keys, values, at.length, at.path, model.buffers.attention, views[op.out.name], at.rows, run.skip,
         of.scale, window if window < caches.context else 0, sinks=model.weights.vectors[sinks] if sinks else None,
         gates=projected if gated else None, positions=caches.capacity, cap=score_cap,
-        scales=scales, last=run.ends,
+        scales=scales, last=run.ends, until=at.until if mutual else None,
     )  # fmt: skip
 
 

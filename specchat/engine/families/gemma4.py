@@ -71,7 +71,9 @@ def recipe(c: Gemma4Settings) -> Recipe:
             made = replace(made, qkv=replace(made.qkv, names=(query, key, key)))
         rope = parts.rope_of_kind(own, made.head_dim, kind, 1e4)
         values = Norm("", made.head_dim, c.rms_norm_eps)
-        normed = parts.head_norms(c, replace(made, scale=1.0, rope=rope, value_norm=values), prefix)
+        mutual = kind != FULL and c.use_bidirectional_attention == "vision"
+        made = replace(made, scale=1.0, rope=rope, value_norm=values, mutual=mutual)
+        normed = parts.head_norms(c, made, prefix)
         return shared(c, index, of, normed)
 
     def layer(index: int, prefix: str) -> Layer:

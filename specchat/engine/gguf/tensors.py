@@ -141,12 +141,18 @@ class GgufTensors:
 
     def _latent(self, source: StoredAs) -> Tensor:
         """Keys and values of latents as one matrix, float32 [heads * (key + value), latent]."""
-        keys, values = (self._float(name) for name in (source.name, source.values))
+        keys, values = (self.in_float32(name) for name in (source.name, source.values))
         if keys.dim() != 3 or values.dim() != 3 or len(keys) != len(values) or keys.shape[1] != values.shape[2]:
             raise ValueError(f"it has shape {list(keys.shape)}, and {source.values} {list(values.shape)}")
         return torch.cat((keys.transpose(1, 2), values), 1).flatten(0, 1).contiguous()
 
-    def _float(self, name: str) -> Tensor:
+    def in_float32(self, name: str) -> Tensor:
+        """A tensor by its name in the files, in float32.
+
+        Raises:
+            ValueError: it is missing, or of a type that is not read.
+            ModelError: the file changed since it was opened.
+        """
         if name not in self.files.tensors:
             raise ValueError(f"{name} is missing")
         number, stored = self.files.tensors[name]

@@ -139,6 +139,7 @@ def attend(
     cap: float = 0.0,
     scales: Scales | None = None,
     last: Tensor | None = None,
+    until: Tensor | None = None,
 ) -> None:
     """Compute attention of a chain or a tree of rows, softmax in float32.
 
@@ -162,6 +163,8 @@ def attend(
         cap: scaled scores x are cap * tanh(x / cap) (Gemma team 2024); 0: as they are.
         positions: of the longest text, where `keys` and `values` are a ring of fewer: KV entry p modulo their number.
         last: int32 [1], the last row that counts of a chain of more than VERIFY_ROWS; None: all do.
+        until: int32 [1], position before which each row of such a chain sees all, its window beginning as ever, as of a
+            picture. 0, or None: each up to its own.
 
     Raises:
         ModelError: more than TILE query heads share a key-value head.
@@ -183,7 +186,7 @@ def attend(
     shape = AttentionShape(group, dim, written, padded(dim), keys_at_once(dim), workspace.split, blocks)
     extras = Extras(sinks, None if gates is None else partial_sums(gates))
     if tree is None and rows > VERIFY_ROWS:
-        attend_rows(operands, at, extras, out, rows, sizes, window, shape)
+        attend_rows(operands, at, until, extras, out, rows, sizes, window, shape)
         return
     splits, tiles = attention_splits(capacity, window, rows, workspace.split), triton.cdiv(rows * group, TILE)
     _partial[(tiles * splits + (0 if tree is None else 2 * rows), kv_heads)](

@@ -32,6 +32,7 @@ _GROWS = tl.constexpr(GROWS)
 def _attend_rows(
     operands: Operands,
     at: RowPlaces,
+    until: tl.tensor,
     extras: Extras,
     out: tl.tensor,
     rows: tl.tensor,
@@ -53,11 +54,16 @@ def _attend_rows(
     end = start + tl.minimum((tile * _TILE + _TILE - 1) // shape.group + 1, rows)
     end = tl.minimum(end, sizes.capacity)
     seen = start + token + 1
-    first, since, lowest = 0, None, None
+    first, since, lowest, span = 0, None, None, window
     if window is not None:
         since = seen - window
         lowest = tl.min(tl.where(token < rows, since, end), 0)
         first = tl.maximum(lowest, 0) // shape.keys * shape.keys
+    if until is not None:
+        whole = tl.load(until)
+        seen, end = tl.maximum(seen, whole), tl.maximum(end, whole)
+        if window is not None:
+            span = (seen - since).to(tl.uint32)[:, None]
     used = token < rows
     head = kv * shape.group + member
     q = load_queries(operands, token, head, used, sizes, shape)
@@ -73,7 +79,7 @@ def _attend_rows(
         position = block + tl.arange(0, shape.keys)
         slot, sight = of_ring(position, block, sizes), Sight(end, seen, since, lowest)
         of_best, of_total, of_mixed = add_keys(
-            of_best, of_total, of_mixed, q, operands, position, slot, sight, sizes, window, shape
+            of_best, of_total, of_mixed, q, operands, position, slot, sight, sizes, span, shape
         )
         after = block + shape.keys
         if (after % size == 0) | (after >= end):
@@ -89,6 +95,7 @@ def _attend_rows(
 def attend_rows(
     operands: Operands,
     at: RowPlaces,
+    until: Tensor | None,
     extras: Extras,
     out: Tensor,
     rows: int,
@@ -96,9 +103,9 @@ def attend_rows(
     window: int,
     shape: AttentionShape,
 ) -> None:
-    """Compute `attention.attend` of a chain, without partial sums in memory."""
+    """Compute `attention.attend` of a chain, without partial sums in memory; `until` as there."""
     kv_heads = operands.key.shape[0]
     _attend_rows[(triton.cdiv(rows * shape.group, TILE), kv_heads)](
-        operands, at, extras, out, rows, sizes, window or None, shape,
+        operands, at, until, extras, out, rows, sizes, window or None, shape,
         num_warps=4, num_stages=2, maxnreg=registers(shape.dim), enable_fp_fusion=True,
     )  # fmt: skip

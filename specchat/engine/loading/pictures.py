@@ -3,8 +3,12 @@
 from functools import partial
 
 from specchat.engine import families
+from specchat.engine.kernels.gpu_shapes import PROMPT_ROWS
+from specchat.engine.memory.host_need import ROOM
+from specchat.engine.memory.vectors import LANES
 from specchat.engine.pictures.album import Album
 from specchat.engine.pictures.blind import Blind
+from specchat.engine.pictures.files import kind_of
 from specchat.engine.pictures.kinds import KINDS
 from specchat.engine.pictures.rows import TakesRows
 from specchat.engine.pictures.tower import Tower
@@ -16,17 +20,21 @@ from specchat.engine.weights.checkpoint import Checkpoint
 
 def opened_album(pair: PairSpec, checkpoint: Checkpoint, runner: Runner, tokenizer: Tokenizer) -> Blind:
     """The album of a pair that our own decoder runs, with the tower of its target `checkpoint`."""
-    model, kind = runner.target.model, checkpoint.settings.get("model_type")
-    if not checkpoint.also_sees or checkpoint.gguf is not None:
+    model, kind = runner.target.model, kind_of(checkpoint)
+    if not checkpoint.also_sees:
         return Blind(f"{pair.name} has no part that reads pictures")
     if kind not in KINDS:
         name = families.known()[checkpoint.config.family].name
         return Blind(f"{pair.name} reads text alone here, as specchat does not read pictures by {name} yet")
-    if KINDS[kind].deep and runner.place == "cuda":
+    if KINDS[kind].on_host and runner.place == "cuda":
         return Blind(f'{pair.name} reads pictures with device = "cpu" alone')
     vocabulary = tokenizer.vocabulary
     if lacking := next((mark for mark in KINDS[kind].breaks if mark and mark not in vocabulary), ""):
         return Blind(f"{pair.name} lacks the token {lacking}, which pictures take")
     assert isinstance(model, TakesRows)
     rope = next(iter(checkpoint.config.recipe.ropes)) if KINDS[kind].sections else None
-    return Album(partial(Tower, checkpoint), model, rope, vocabulary)
+    if tokenizer.template is not None:
+        tokenizer.template.picture = KINDS[kind].written
+    mutual = any(mixer.mutual for mixer in checkpoint.config.recipe.attentions)
+    most = PROMPT_ROWS if runner.place == "cuda" else ROOM - LANES
+    return Album(partial(Tower, checkpoint, vocabulary), model, rope, vocabulary, most * mutual)

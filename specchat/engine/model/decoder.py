@@ -13,6 +13,7 @@ from torch import Tensor
 from specchat.engine.memory.vectors import whole_vectors
 from specchat.engine.model.cache import KVCache
 from specchat.engine.model.copies import CacheEntries, CopiedCache, Tail
+from specchat.engine.model.mutual import read_picture, stretches
 from specchat.engine.model.rows import PREFILL_ROWS
 from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout
 from specchat.engine.pictures.rows import PictureRows
@@ -94,11 +95,15 @@ NOTHING = Skip()
 
 
 class PassRows(NamedTuple):
-    """Rows of a pass: consecutive tokens from position `start` on, or with `layout` nodes of a tree after the text."""
+    """Rows of a pass: consecutive tokens from position `start` on, or with `layout` nodes of a tree after the text.
+
+    With `until` they are some of a picture whose rows attend to each other, up to that position.
+    """
 
     tokens: Sequence[int]
     start: int
     layout: Layout | None = None
+    until: int = 0
 
 
 class CachedDecoder(CopiedCache):
@@ -141,16 +146,20 @@ class CachedDecoder(CopiedCache):
         """
 
     def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, layout: Layout | None = None) -> Tensor:
-        """Write the KV entries of `tokens` (at most PREFILL_ROWS) from position `start` on; return their hidden states.
+        """Write the KV entries of `tokens` from position `start` on; return their hidden states.
 
-        Earlier KV entries from `start` on are void, and so are those after the written ones. With `layout` the tokens
-        are nodes of a tree: `keep` then copies one path of it to the cache.
+        They are PREFILL_ROWS at most, or a picture. Earlier KV entries from `start` on are void, and so are those after
+        the written ones. With `layout` the tokens are nodes of a tree: `keep` then copies one path of it to the cache.
 
         Returns:
             float32 [len(tokens), hidden], before the final norm. Row r is bit for bit what it would be alone.
         """
-        rows = PassRows(tokens, start, layout)
-        return self.run_and_record(self.embed(tokens), range(self.config.layers), rows, skip)
+        found, layers = [], range(self.config.layers)
+        for part, mutual in stretches(tokens, self.pictures):
+            x, rows = self.embed(tokens[part]), PassRows(tokens[part], start + part.start, layout)
+            read = read_picture(self, x, rows, skip) if mutual else self.run_and_record(x, layers, rows, skip)
+            found.append(read)
+        return found[0] if len(found) == 1 else torch.cat(found)
 
     def run_and_record(self, x: Tensor, layers: range, rows: PassRows, skip: Skip = NOTHING) -> Tensor:
         """Run `run_layers`, and record the auxiliary hidden states on the way, `x` included."""

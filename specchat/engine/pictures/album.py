@@ -35,9 +35,22 @@ class Album(Blind):
     sees = True
 
     def __init__(
-        self, open_tower: Callable[[], Tower], model: TakesRows, rope: Rope | None, vocabulary: Mapping[str, int]
+        self,
+        open_tower: Callable[[], Tower],
+        model: TakesRows,
+        rope: Rope | None,
+        vocabulary: Mapping[str, int],
+        mutual: int = 0,
     ) -> None:
-        """`open_tower` is called when the first picture comes; `vocabulary` has the ids of breaks between rows."""
+        """Initialise.
+
+        Args:
+            open_tower: called when the first picture comes.
+            rope: turns by three positions; None: by one.
+            vocabulary: has the ids of breaks between rows.
+            mutual: most tokens of a picture where these attend to each other; 0: they do not.
+        """
+        self._mutual = mutual
         self._open, self._model, self._rope, self._vocabulary = open_tower, model, rope, vocabulary
         self._tower: Tower | None = None
         self._lock = Lock()
@@ -60,7 +73,7 @@ class Album(Blind):
         """See `Blind`.
 
         Raises:
-            EngineError: a picture cannot be read, or the template has no place for each.
+            EngineError: a picture cannot be read or is too large, or the template has no place for each.
         """
         if not pictures:
             return tokens
@@ -123,13 +136,28 @@ class Album(Blind):
             x[at] += row[layer]
         return x
 
+    def mutual(self, token: int) -> int:
+        """See `PictureRows`."""
+        return self._grids[token].cells if self._mutual and token in self._grids else 0
+
+    def torn(self, tokens: Sequence[int], at: int) -> range:
+        """See `Blind`."""
+        if not self._mutual or not 0 < at < len(tokens) or min(tokens[at - 1 : at + 1]) < FIRST:
+            return range(at, at)
+        first = self._first_of(tokens[at])
+        before = tokens[at] - first
+        return range(at - before, at - before + self._grids[first].cells) if before else range(at, at)
+
+    def _first_of(self, token: int) -> int:
+        firsts = list(self._grids)
+        return firsts[bisect_right(firsts, token) - 1]
+
     def _found(self, tokens: Sequence[int] | Tensor, hidden: int) -> Iterator[tuple[int, Tensor]]:
         """The pictures' tokens among `tokens`, with their rows [1 + deep, hidden]."""
         listed: Sequence[int] = tokens.tolist() if isinstance(tokens, Tensor) else tokens
-        firsts = list(self._grids) if max(listed, default=0) >= FIRST else []
-        for at, token in enumerate(listed if firsts else ()):
+        for at, token in enumerate(listed if max(listed, default=0) >= FIRST else ()):
             if token >= FIRST:
-                first = firsts[bisect_right(firsts, token) - 1]
+                first = self._first_of(token)
                 yield at, self._rows[first][token - first].view(-1, hidden)
 
     def shown(self, tokens: Iterable[int]) -> list[int]:
@@ -153,6 +181,12 @@ class Album(Blind):
         if (known := self._firsts.get(picture.digest)) is not None:
             return known
         processed = self._tower_now().processed(picture.data)
+        if 0 < self._mutual < (cells := processed.grid.cells):
+            raise EngineError(
+                "request",
+                f"A picture takes {cells} tokens, and {self._mutual} at most are read at once here. Set a smaller size "
+                "in preprocessor_config.json, or send the message without pictures.",
+            )
         self._processed[picture.digest] = processed
         if len(self._processed) > WAITING:
             self._processed.popitem(last=False)

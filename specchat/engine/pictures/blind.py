@@ -43,6 +43,11 @@ class Blind:
         """`tokens` with the template's mark in the places of pictures, as other programs count them."""
         return list(tokens)
 
+    def torn(self, tokens: Sequence[int], at: int) -> range:
+        """Entries of a picture that must be read at once, and would not be before and after entry `at`; else empty."""
+        del tokens
+        return range(at, at)
+
     def forget(self) -> None:
         """Let go of what was seen; ids stay."""
 

@@ -1,12 +1,16 @@
 """Ways in which families read pictures. A further family is a line of `KINDS`, where it reads them in such a way."""
 
 from dataclasses import dataclass, replace
+from math import isqrt
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from specchat.engine.recipe import Rope
+
+COUNTS = {"num_crops", "num_soft_tokens_per_image"}
+"""Inputs that a tower does not take: crops of a picture beside it, and its tokens."""
 
 
 class Grid(NamedTuple):
@@ -28,11 +32,15 @@ class Kind:
     Attributes:
         processor: transformers' class that makes a tower's inputs of pixels, computed by Pillow and numpy.
         tower: beginnings of the names of the tower's and the projector's tensors in transformers' model.
-        sizes: the input with the size of a picture: in pixels, or time, height and width in patches.
+        sizes: the input with the size of a picture: in pixels, or time, height and width in patches; or a number in
+            `COUNTS`.
         breaks: tokens after each row of features, and after the last one.
         sections: rotations by time, height and width where config.json names none; empty: one position for all.
         interleaved: the sections take turns, and do not follow one another.
         deep: rows are added after the first layers, too (DeepStack).
+        on_host: where the text is on a GPU, none are read.
+        written: what a template writes for a picture, and what stands there before the text is split into tokens; None
+            where that is the picture's token.
     """
 
     processor: str
@@ -42,11 +50,26 @@ class Kind:
     sections: tuple[int, ...] = ()
     interleaved: bool = False
     deep: bool = False
+    on_host: bool = False
+    written: tuple[str, str] | None = None
 
-    def grid(self, inputs: Any, vision: Any, merge: int) -> Grid:
-        """The grid of the one picture of a processor's `inputs`, by the settings of a tower that merges cells."""
+    def merge(self, config: Any) -> int:
+        """Patches along each side of a feature, by the settings of a checkpoint."""
+        vision = config.vision_config
+        if self.sizes == "num_crops":
+            return int(vision.image_size // vision.patch_size // isqrt(config.mm_tokens_per_image))
+        if self.sizes == "num_soft_tokens_per_image":
+            return int(vision.pooling_kernel_size)
+        return int(getattr(config, "spatial_merge_size", None) or vision.spatial_merge_size)
+
+    def grid(self, inputs: Any, config: Any) -> Grid:
+        """The grid of the one picture of a processor's `inputs`, by the settings of a checkpoint."""
+        if self.sizes == "num_crops":
+            return Grid(*[isqrt(config.mm_tokens_per_image)] * 2)
+        if self.sizes == "num_soft_tokens_per_image":
+            return Grid(1, int(inputs[self.sizes][0]))
         height, width = inputs[self.sizes][0].tolist()[-2:]
-        cell = merge if self.sizes == "image_grid_thw" else merge * vision.patch_size
+        cell = self.merge(config) * (1 if self.sizes == "image_grid_thw" else config.vision_config.patch_size)
         return Grid(height // cell, width // cell)
 
     def axes(self, rope: Rope) -> Tensor:
@@ -73,8 +96,23 @@ QWEN = Kind(
     sections=(16, 24, 24),
 )
 INTERLEAVED = replace(QWEN, sections=(11, 11, 10), interleaved=True)
-DEEP = replace(INTERLEAVED, sections=(24, 20, 20), deep=True)
+DEEP = replace(INTERLEAVED, sections=(24, 20, 20), deep=True, on_host=True)
+GEMMA = Kind(
+    "gemma3.image_processing_pil_gemma3.Gemma3ImageProcessorPil",
+    ("vision_tower.", "multi_modal_projector."),
+    "num_crops",
+    written=("<start_of_image>", "\n\n<start_of_image><image_soft_token><end_of_image>\n\n"),
+)
+GEMMA_4 = Kind(
+    "gemma4.image_processing_pil_gemma4.Gemma4ImageProcessorPil",
+    ("vision_tower.", "embed_vision."),
+    "num_soft_tokens_per_image",
+    on_host=True,
+    written=("<|image|>", "<|image><|image|><image|>"),
+)
 KINDS = {
+    "gemma3": GEMMA,
+    "gemma4": GEMMA_4,
     "mistral3": PIXTRAL,
     "qwen2_vl": QWEN,
     "qwen2_5_vl": QWEN,

@@ -14,6 +14,10 @@ class PictureRows(Protocol):
         """Number of first layers after which rows are added to those of pictures."""
         ...
 
+    def mutual(self, token: int) -> int:
+        """Tokens of the picture that `token` begins, where these attend to each other; 0 for others."""
+        ...
+
     def put(self, embedded: Tensor, tokens: Sequence[int] | Tensor) -> Tensor:
         """Embeddings float32 [rows, hidden] of `tokens` with the rows of pictures among them."""
         ...

@@ -1,11 +1,10 @@
 """The tower of a checkpoint that reads pictures, with its projector: of transformers' classes and its own tensors."""
 
+from collections.abc import Mapping
 from copy import deepcopy
-from importlib import import_module
 from typing import Any, NamedTuple
 
 import torch
-from safetensors import safe_open
 from torch import Tensor
 from torch.nn import ModuleList
 
@@ -14,11 +13,11 @@ from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.hardware.free_memory import free_memory
 from specchat.engine.memory.plan import GIB, SPARE
 from specchat.engine.pictures.decode import decoded
+from specchat.engine.pictures.files import tower_files
 from specchat.engine.pictures.in_parts import pause
-from specchat.engine.pictures.kinds import KINDS, Grid
+from specchat.engine.pictures.kinds import COUNTS, Grid
 from specchat.engine.weights.checkpoint import Checkpoint
 
-DENSE = (torch.float32, torch.float16, torch.bfloat16)
 NONE_OF_TEXT = {"num_hidden_layers": 0, "layer_types": [], "vocab_size": 1, "pad_token_id": None}
 """Settings of a model of text without layers, which transformers builds beside a tower."""
 
@@ -33,33 +32,17 @@ class Processed(NamedTuple):
 class Tower:
     """A tower in float32 on the processor; its weights are read when the first picture is looked at."""
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
-        """Read the settings.
+    def __init__(self, checkpoint: Checkpoint, vocabulary: Mapping[str, int]) -> None:
+        """Read the settings; `vocabulary` of the text has the token of pictures, which GGUF files do not name.
 
         Raises:
             ModelError: a file is missing, or its values cannot be used.
         """
-        from transformers import CONFIG_MAPPING
-
-        settings, self._checkpoint = checkpoint.settings, checkpoint
-        self.kind = KINDS[settings["model_type"]]
-        module, _, name = self.kind.processor.rpartition(".")
-        try:
-            whole = {key: value for key, value in settings.items() if key != "quantization_config"}
-            self._config = CONFIG_MAPPING[settings["model_type"]].from_dict(whole)
-            of_class = getattr(import_module(f"transformers.models.{module}"), name)
-            self._processor = of_class.from_pretrained(checkpoint.folder, local_files_only=True)
-        except Exception as error:  # transformers checks these files in its own ways
-            words = one_line(str(error), 200) or type(error).__name__
-            raise ModelError(
-                f"{checkpoint.folder}: pictures cannot be read ({words.rstrip('.')}). config.json or "
-                "preprocessor_config.json is missing or damaged: download the checkpoint again."
-            ) from None
-        vision = self._config.vision_config
-        self._merge = getattr(self._config, "spatial_merge_size", None) or vision.spatial_merge_size
+        self._files = files = tower_files(checkpoint, vocabulary)
+        self.kind, self._config, self._processor = files.kind, files.config, files.processor
         self.mark = int(self._config.image_token_id)
         """Token that a chat template writes in the place of a picture."""
-        self.deep = len(vision.deepstack_visual_indexes) if self.kind.deep else 0
+        self.deep = len(self._config.vision_config.deepstack_visual_indexes) if self.kind.deep else 0
         """Layers of the text after which a picture's rows are added to."""
         self._model: Any = None
 
@@ -71,13 +54,13 @@ class Tower:
         """
         image, more = decoded(data), {}
         if self.kind.sizes == "image_sizes":
-            cell = self._merge * self._config.vision_config.patch_size
+            cell = self.kind.merge(self._config) * self._config.vision_config.patch_size
             more = {"patch_size": {"height": cell, "width": cell}}
         try:
             inputs = self._processor(image, return_tensors="pt", **more)
         except ValueError as error:
             raise EngineError("request", f"A picture cannot be read ({one_line(str(error), 100)}).") from None
-        return Processed(inputs, self.kind.grid(inputs, self._config.vision_config, self._merge))
+        return Processed(inputs, self.kind.grid(inputs, self._config))
 
     @torch.inference_mode()
     def rows(self, picture: Processed) -> Tensor:
@@ -88,11 +71,15 @@ class Tower:
         Raises:
             EngineError: memory does not suffice, or the tower's weights cannot be used.
         """
-        tensors = self._tensors() if self._model is None else {}
+        try:
+            tensors = self._files.tensors() if self._model is None else {}
+        except ValueError as error:
+            raise self._unfit(str(error)) from None
         self._check_fits(sum(4 * one.numel() for one in tensors.values()), picture)
         if self._model is None:
             self._model = self._read(tensors)
-        found = self._model.get_image_features(**picture.inputs, return_dict=True)
+        inputs = {name: one for name, one in picture.inputs.items() if name not in COUNTS}
+        found = self._model.get_image_features(**inputs, return_dict=True)
         further = found.deepstack_features if self.deep else ()
         # Older versions of transformers do not split these by picture.
         added = (one if isinstance(one, Tensor) else one[0] for one in further)
@@ -109,11 +96,14 @@ class Tower:
         config = deepcopy(self._config)
         for key, value in NONE_OF_TEXT.items():
             setattr(config.get_text_config(), key, value)
+        config.audio_config = None
         with no_init_weights():
             model: Any = AutoModel.from_config(config, dtype=torch.float32)  # type: ignore[no-untyped-call]
         del model.language_model
         try:
-            model.load_state_dict({name: one.float() for name, one in tensors.items()}, assign=True)
+            wanted = {_plain(name): name for name in model.state_dict()}
+            named = {wanted.get(_plain(name), name): one.float() for name, one in tensors.items()}
+            model.load_state_dict(named, assign=True)
         except RuntimeError as error:
             raise self._unfit(one_line(str(error), 200)) from None
         for layers in (one for one in model.modules() if isinstance(one, ModuleList)):
@@ -121,28 +111,16 @@ class Tower:
                 layer.register_forward_pre_hook(lambda *_: pause())
         return model.eval().requires_grad_(False)
 
-    def _tensors(self) -> dict[str, Tensor]:
-        """The stored tensors by their names in transformers' model."""
-        found: dict[str, Tensor] = {}
-        for shard in self._checkpoint.shards:
-            with safe_open(shard, framework="pt") as file:
-                for stored in file.keys():  # noqa: SIM118 (a handle, not a dict)
-                    if (name := stored.removeprefix("model.")).startswith(self.kind.tower):
-                        found[name] = file.get_tensor(stored)
-        if other := next((name for name, one in found.items() if one.dtype not in DENSE), None):
-            raise self._unfit(f"tensor {other} is quantised")
-        return found
-
     def _unfit(self, words: str) -> ModelError:
         return ModelError(
-            f"{self._checkpoint.folder}: the tower that reads pictures cannot be used ({words}). Take a checkpoint "
+            f"{self._files.where}: the tower that reads pictures cannot be used ({words}). Take a checkpoint "
             "whose tower is stored in 16 or 32 bits, or leave the pictures out."
         )
 
     def _check_fits(self, weights: int, picture: Processed) -> None:
         """Check that main memory has room for bytes of weights to be read, and for what looking at a picture takes."""
         vision, free = self._config.vision_config, free_memory()
-        patches = picture.grid.cells * self._merge**2
+        patches = picture.grid.cells * self.kind.merge(self._config) ** 2
         # Scores of one head and their mask, and rows between products.
         working = 4 * patches * (2 * patches + 8 * vision.hidden_size + 4 * vision.intermediate_size)
         read = f" ({weights / GIB:.1f} for the model's tower)" if weights else ""
@@ -152,3 +130,8 @@ class Tower:
                 f"Looking at this picture takes {(weights + working) / GIB:.1f} GiB of memory{read}, and "
                 f"{free / GIB:.1f} GiB are free. Close other programs, or send a smaller copy.",
             )
+
+
+def _plain(name: str) -> str:
+    """A tensor's name without the level that older versions of transformers have in SigLIP."""
+    return name.replace(".vision_model.", ".")

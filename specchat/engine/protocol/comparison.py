@@ -7,7 +7,7 @@ the machine slows both and cancels out.
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from math import isfinite, sqrt
+from math import exp, hypot, isfinite, sqrt
 
 from specchat.engine.protocol.events import Step
 from specchat.engine.protocol.stats import Speedup
@@ -22,6 +22,8 @@ MAX_ROUGH_ERROR = 0.5
 """The same for a rough one, which is shown with its interval alone."""
 Z_95, Z_99 = 1.96, 2.58
 """Half widths of intervals of 95 % and 99 %, in standard deviations."""
+MAX_EXPONENT = 700.0
+"""The largest power of e, about, that a float holds."""
 BETTER = 1.25
 """Ratio of errors from which a step's knowledge of plain decoding's time replaces that of the steps before it."""
 
@@ -133,8 +135,9 @@ class Comparison:
         squares = self._plain_squares - 2 * times * self._products + times * times * self._own_squares
         by_steps = sqrt(max(squares, 0.0) * self.steps / max(self.steps - 1, 1)) / self.own_ms
         by_yardstick = self._error_ms / self.own_ms
-        half = Z_95 * sqrt(by_steps * by_steps + by_yardstick * by_yardstick)
-        return Speedup(times, max(times - half, 0.0), times + half)
+        # Of the logarithm (delta method), as a ratio of times is above 0 however little is known.
+        factor = exp(min(Z_95 * hypot(by_steps, by_yardstick) / times, MAX_EXPONENT))
+        return Speedup(times, times / factor, times * factor)
 
     @property
     def speedup(self) -> Speedup | None:

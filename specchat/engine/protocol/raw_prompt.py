@@ -17,7 +17,7 @@ class FillIn:
     files: tuple[tuple[str, str], ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.prefix or self.suffix)
+        return bool(self.prefix or self.suffix or self.files)
 
 
 RawPrompt = str | tuple[int, ...] | FillIn

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
 
+from specchat.engine.protocol.picture_ids import FIRST
 from specchat.engine.recipe.feeds import Experts, Gated
 from specchat.engine.recipe.mixers import Attention, Delta, ShortConv
 from specchat.engine.recipe.parts import Matrix, Norm, Rope
@@ -27,12 +28,18 @@ class PerLayer:
 
     Attributes:
         table: the rows, in main memory.
+        pad: the token whose row those of pictures have.
     """
 
     table: Matrix
     project: Matrix
     norm: Norm
     scale: float
+    pad: int
+
+    def row(self, token: int) -> int:
+        """Index of the row of a token; those beyond the table have its last one."""
+        return self.pad if token >= FIRST else min(token, self.table.outputs[0] - 1)
 
     @property
     def width(self) -> int:

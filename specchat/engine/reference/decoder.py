@@ -16,7 +16,7 @@ from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout, chain
 from specchat.engine.program.lower import lower
 from specchat.engine.program.ops import Half
 from specchat.engine.protocol.pair import Quant
-from specchat.engine.recipe import Delta, ShortConv
+from specchat.engine.recipe import Attention, Delta, ShortConv
 from specchat.engine.reference.delta import Past
 from specchat.engine.reference.layer import REFERENCE, run
 from specchat.engine.reference.ops import Context, LayerRows, norm
@@ -72,12 +72,12 @@ class ReferenceDecoder(CachedDecoder):
 
     @torch.inference_mode()
     def run_layers(self, x: Tensor, layers: range, rows: PassRows, skip: Skip = NOTHING) -> Tensor:
-        tokens, start, layout = rows
+        tokens, start, layout, until = rows
         placed = list(_rows(len(x), start, layout))
         end = max(row.position for row in placed) + 1
         if end > self.context:
             raise ValueError(f"{len(x)} tokens do not fit after {start} of {self.context}")
-        self.cache.slide(start, end, layers.start, layers.stop)
+        self.cache.slide(start, max(end, until), layers.start, layers.stop)
         if layout is not None:
             self._make_nodes(layout.scratch_row + len(x))
         states, inputs, attention = alone(x), self._inputs(tokens), skip.attention - self._recipe.shared
@@ -88,7 +88,7 @@ class ReferenceDecoder(CachedDecoder):
             if (recurrence := self._recurrences[index]) is not None and "mixer" in halves:
                 recurrence.begin(start)
             for i, row in enumerate(placed):
-                context = self._context(index, row) if "mixer" in halves else None
+                context = self._context(index, row, until) if "mixer" in halves else None
                 own = None if inputs is None else inputs[i][:, index]
                 of_row = LayerRows(states[i], self._tensors, context, own)
                 states[i] = run(self._program.layers[index], of_row, *halves)
@@ -99,16 +99,16 @@ class ReferenceDecoder(CachedDecoder):
         op = self._program.inputs
         if op is None:
             return None
-        last = op.of.table.outputs[0] - 1
-        rows = ((self.embed([token]), torch.tensor([min(token, last)])) for token in tokens)
+        rows = ((self.embed([token]), torch.tensor([op.of.row(token)])) for token in tokens)
         return [REFERENCE.run(op, *row, self._tensors) for row in rows]
 
-    def _context(self, index: int, row: Row) -> Context | Past:
-        """The context of a row in layer `index`: the cache with the row's own entry."""
+    def _context(self, index: int, row: Row, until: int) -> Context | Past:
+        """The context of a row in layer `index`: the cache with the row's own entry; `until` as in `PassRows`."""
         if (recurrence := self._recurrences[index]) is not None:
             return recurrence.past(row.position, row.ancestors, row.node)
         of, end = self._recipe.layers[index].mixer, row.position + 1
         assert not isinstance(of, Delta)
+        last = until or end if isinstance(of, Attention) and of.mutual else end
         place = index if of.share is None else of.share
         cache, base = (self.cache.keys[place], self.cache.values[place]), self.cache.bases[place]
 
@@ -125,7 +125,7 @@ class ReferenceDecoder(CachedDecoder):
                     kept[:, here] = node.copy_(rows[kind]) if rows else node
                 elif rows:
                     kept[:, here] = rows[kind]
-            return self.cache.read(index, max(0, end - of.window) if of.window else 0, end)
+            return self.cache.read(index, max(0, end - of.window) if of.window else 0, last)
 
         if isinstance(of, ShortConv):
             return Context(None, entries)

@@ -53,10 +53,10 @@ REFERENCE = OpTable(
         Scale: ops.scale,
         Head: ops.head,
     },
-    elsewhere=("causal", "int8_cache", "latent", "temper", "window"),
+    elsewhere=("causal", "int8_cache", "latent", "mutual", "temper", "window"),
 )
-"""Windows, attention to later rows, tempered queries and the form of KV entries are in the rows' context; latents are
-another operation's."""
+"""Windows, attention to later rows, also of pictures, tempered queries and the form of KV entries are in the rows'
+context; latents are another operation's."""
 
 HALVES: tuple[Half, ...] = get_args(Half)
 

@@ -55,6 +55,8 @@ class ChatTemplate:
         self._tokens = sorted(tokens, key=len, reverse=True)
         self._compiled = compile_template(source, where)
         self._arguments: Mapping[str, Any] = {}
+        self.picture: tuple[str, str] | None = None
+        """The mark that it writes for a picture, and the text in its place."""
 
     def use(self, arguments: Mapping[str, Any]) -> None:
         """Give `arguments` to the template from now on; before anything is rendered.
@@ -83,7 +85,8 @@ class ChatTemplate:
         form = self.format
         self._allow()
         try:
-            return self._rendered(messages, form, tools)
+            text = self._rendered(messages, form, tools)
+            return text if self.picture is None else text.replace(*self.picture)
         except MemoryError:
             raise
         except Exception as error:  # a template is an untrusted program

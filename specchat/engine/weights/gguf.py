@@ -1,7 +1,7 @@
 """A GGUF file as a checkpoint, from its header alone. The app imports this, so torch is not imported here."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from specchat.engine.formats.gguf import SIZES, Gguf
 from specchat.engine.gguf.blocks import StoredAs
 from specchat.engine.gguf.config import ARCHITECTURES, settings
 from specchat.engine.gguf.files import GgufFiles
+from specchat.engine.gguf.mmproj import mmproj_file
 from specchat.engine.gguf.names import sources, unread
 from specchat.engine.gguf.nextn import KEYS, layers, nextn_files
 from specchat.engine.recipe import Recipe
@@ -27,6 +28,7 @@ class GgufCheckpoint:
         settings: in the keys of config.json.
         sources: of the recipe's tensors that the files have, by their names in it.
         nextn: the files with its layer for multi-token prediction; None: there is none.
+        mmproj: the file with its tower that reads pictures; None: there is none.
     """
 
     files: GgufFiles
@@ -34,6 +36,7 @@ class GgufCheckpoint:
     settings: dict[str, Any] = field(repr=False)
     sources: Mapping[str, StoredAs] = field(repr=False)
     nextn: GgufFiles | None = field(default=None, repr=False)
+    mmproj: GgufFiles | None = field(default=None, repr=False)
 
     @classmethod
     def open(cls, file: Path) -> "GgufCheckpoint":
@@ -61,7 +64,8 @@ class GgufCheckpoint:
         for name in {one.name for one in there.values()} & files.tensors.keys():
             if (kind := files.tensors[name][1].type) not in (*DENSE, *SIZES):
                 raise ForeignModel(files.path, f"{name} is of type {kind}, which specchat's decoder does not read")
-        return cls(files, config, raw, there, nextn)
+        mmproj = mmproj_file(files)
+        return cls(files, replace(config, sees=mmproj is not None), raw, there, nextn, mmproj)
 
     @property
     def paths(self) -> tuple[Path, ...]:

@@ -87,8 +87,12 @@ class PassArguments:
         layout: Layout | None,
         kept_states: AuxFields,
         scoring: bool,
+        until: int,
     ) -> None:
-        """Describe a pass over the layers from position `start` on, with `scoring` over the head too."""
+        """Describe a pass over the layers from position `start` on, with `scoring` over the head too.
+
+        `until` as in `PassRows`.
+        """
         if layout is not None and not self._space.tree_scratch:
             self._layers.use_tree_scratch(self._space.make_tree_scratch())
         self._space.counters[:] = 0
@@ -97,6 +101,7 @@ class PassArguments:
         self.record.set(
             rows=spans.rows,
             start=start,
+            until=until,
             spans=spans.spans,
             span_count=len(spans.spans),
             ancestors=spans.ancestors,
@@ -128,5 +133,5 @@ class PassArguments:
     def chain_pass(self, parts: NDArray[np.int64]) -> Structure:
         """Return the record of passes for chains, over the layers' enabled `parts`."""
         run = self.record.copy()
-        run.set(parts=parts, steps=self._layers.steps, kept=None, scratch_row=-1)
+        run.set(parts=parts, steps=self._layers.steps, kept=None, scratch_row=-1, until=0)
         return run

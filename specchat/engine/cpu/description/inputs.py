@@ -28,7 +28,7 @@ class LayerInputs:
 
         Rows of `table` have `width` values, `product` is the address of a PRODUCT.
         """
-        self._table, self._scale, self.size = table, inputs.scale, inputs.norm.size
+        self._of, self._table, self.size = inputs, table, inputs.norm.size
         self._embedded = np.zeros((PREFILL_ROWS, hidden), np.float32)
         self._rows = np.zeros((PREFILL_ROWS, inputs.width), np.float32)
         row = LANES * panels_for(inputs.width)
@@ -47,6 +47,6 @@ class LayerInputs:
 
     def put(self, tokens: Sequence[int], embedded: Tensor) -> None:
         """Keep the tokens of a pass, with their embeddings float32 [tokens, hidden]."""
-        known = [min(token, self._table.tokens - 1) for token in tokens]
-        self._rows[: len(tokens)] = self._table.rows(known).mul_(self._scale).numpy()
+        rows = self._table.rows([self._of.row(token) for token in tokens])
+        self._rows[: len(tokens)] = rows.mul_(self._of.scale).numpy()
         self._embedded[: len(tokens), : embedded.shape[1]] = embedded.numpy()

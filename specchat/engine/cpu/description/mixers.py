@@ -32,6 +32,7 @@ def attend(
     score_cap: float,
     value_dim: int | None,
     window: int,
+    mutual: bool,
     share: int | None,
     int8_cache: bool,
 ) -> None:
@@ -60,6 +61,7 @@ def attend(
         sin=sin,
         turned=cos.shape[1],
         window=window,
+        mutual=mutual,
         gated=gated,
         shared=share is not None,
         value_dim=value_dim or 0,

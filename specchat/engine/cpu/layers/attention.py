@@ -44,7 +44,7 @@ def attend_head(run: Any, a: Any, head: int) -> None:
     width = 4 * size
     query_row = width * (1 + a.gated)
     keys, values = a.keys + head * a.capacity * held, a.values + head * a.capacity * held
-    one, queries = run.room, run.room + width
+    one, queries, until = run.room, run.room + width, run.until if a.mutual else 0
     row = 0
     for span in range(run.span_count):
         position, rows = run.start + word(run.spans, 4 * span), word(run.spans, 4 * span + 1)
@@ -97,7 +97,7 @@ def attend_head(run: Any, a: Any, head: int) -> None:
                 if a.temper:
                     multiply_by_entry(own, size, a.temper, position + j // group)
             sinks = a.sinks + 4 * head * group if a.sinks else 0
-            _attend(a, together, done, position + 1, sinks, queries, keys, values)
+            _attend(a, together, done, position + 1, until, sinks, queries, keys, values)
             for j in range(done, done + together):
                 out = run.wide + 4 * (row + j // group) * run.wide_row + query_row * (head * group + j % group)
                 copy_vector(queries + width * (QUERIES + j - done), out, size)
@@ -115,12 +115,15 @@ def rotate_head(a: Any, x: int, position: int, out: int) -> None:
 
 
 @inner
-def _attend(a: Any, count: int, first: int, visible: int, sinks: int, queries: int, keys: int, values: int) -> None:
+def _attend(
+    a: Any, count: int, first: int, visible: int, until: int, sinks: int, queries: int, keys: int, values: int
+) -> None:
     """softmax(cap(scale * query keys^T)) values for `count` queries, 1 or QUERIES of them.
 
     Args:
         first: index of the first query. The first group of queries attends to `visible` KV entries, the next group to
             one more, and so on; with a window to the last ones alone.
+        until: of a picture, the KV entries that every query attends to instead, a window beginning as ever; else 0.
         sinks: address of float32 [group]; 0 for none.
         queries: float32 [QUERIES, size], a multiple of LANES; the results [QUERIES, size] follow, then scores
             [QUERIES, capacity + LANES].
@@ -131,9 +134,10 @@ def _attend(a: Any, count: int, first: int, visible: int, sinks: int, queries: i
         # In whole vectors: the lane of an entry's score is the same whatever queries are together.
         before = max(0, visible + first // group - window) // LANES * LANES
         keys, values, visible = keys + a.entry * before, values + a.entry * before, visible - before
+        until = until - before if until else 0
     outs = queries + 4 * QUERIES * size
     scores = outs + 4 * QUERIES * size
-    most = visible + (first + count - 1) // group
+    most = until if until else visible + (first + count - 1) // group
     multiplied = -(-most // KEYS) * KEYS
     if a.block and count == QUERIES:
         dots(1, QUERIES, queries, keys, size, a.entry, a.block, multiplied, scores, row)
@@ -152,8 +156,9 @@ def _attend(a: Any, count: int, first: int, visible: int, sinks: int, queries: i
         scale = np.float32(1.0)
     for j in range(count):
         own = scores + 4 * j * row
-        behind = visible + (first + j) // group
-        unseen = max(0, behind - window) if window else 0
+        own_end = visible + (first + j) // group
+        behind = until if until else own_end
+        unseen = max(0, own_end - window) if window else 0
         fill(own, 0, unseen, -np.inf)
         fill(own, behind, padded, -np.inf)
         most_of = peak(own, padded)

@@ -46,7 +46,7 @@ ADD = _kind("matrix source post", "factor eps")
 """An update of the rows: values from element `source` on of a row of `wide`, by a `matrix` or a norm `post`, if any."""
 ATTENTION = _kind(
     "heads kv_heads size capacity entry block keys values tree_scratch values_offset cos sin turned query_norm key_norm"
-    " value_norm whole_query_norm whole_key_norm late_query_norm late_key_norm window temper sinks shared gated"
+    " value_norm whole_query_norm whole_key_norm late_query_norm late_key_norm window mutual temper sinks shared gated"
     " value_dim",
     "eps scale score_cap",
 )
@@ -55,7 +55,8 @@ ATTENTION = _kind(
 A key or value takes `entry` bytes. With a `block` it is a row of an int8 cache, otherwise float32.
 The first `turned` values of a head are rotated. The whole norms are over all heads, the late ones come after the
 rotation. With `gated` gates follow queries; with `shared` the KV entries are those of an earlier layer. A `score_cap`
-of 0 is none. Values end with zeros after `value_dim`, which leave the results, if it is not 0.
+of 0 is none. With `mutual` rows see up to `until` of a pass, if it has one. Values end with zeros after `value_dim`,
+which leave the results, if it is not 0.
 """
 LATENT = _kind(
     "heads plain turned value_dim rank query_rank norm query_norm query_latent latent queries keys values interleaved",
@@ -100,13 +101,14 @@ INPUT = _kind("inputs gate activation first")
 HEAD = _kind("matrix norm count bias logits logits_row", "eps cap")
 """The last norm as in NORMALISE, the product of the logits, and where they go; a `cap` of 0 is none."""
 PASS = _kind(
-    "rows start spans span_count ancestors scratch_row x hidden parts wide wide_row own own_row own_size scores"
+    "rows start until spans span_count ancestors scratch_row x hidden parts wide wide_row own own_row own_size scores"
     " scores_row kept states states_rows tree_states tree_rows counters steps step_count head head_code thread threads"
     " passed turns normed scratch room input input_row",
 )
 """A pass over `rows` rows of `x`, float32 [rows, hidden], from position `start` on.
 
 Args:
+    until: position before which the rows of a picture see all; 0 for text.
     spans: int64 [span_count, 4]: positions after `start`, rows, first and last index into `ancestors`; see
         `model/tree_layout.py`.
     ancestors: int64, rows of the tree scratch whose KV entries are put right before a span.

@@ -14,6 +14,8 @@ class PerLayerSettings(Settings):
     hidden_size_per_layer_input: MaybeCount = 256
     vocab_size_per_layer_input: MaybeCount = 262_144
     num_kv_shared_layers: MaybeCount = None
+    pad_token_id: MaybeCount = 0
+    """Has the rows of pictures' tokens."""
     use_double_wide_mlp: Switch = False
     """Layers that share KV entries have MLPs twice as wide."""
 
@@ -65,4 +67,4 @@ def with_inputs(c: PerLayerSettings, made: Recipe) -> Recipe:
     norm = Norm("model.per_layer_projection_norm", size, hidden * c.rms_norm_eps, factor=HALF)
     project = Matrix(("model.per_layer_model_projection",), (width,), hidden, dense=True)
     table = Matrix(("model.embed_tokens_per_layer",), (rows,), width)
-    return replace(made, per_layer=PerLayer(table, project, norm, HALF * size**0.5))
+    return replace(made, per_layer=PerLayer(table, project, norm, HALF * size**0.5, c.pad_token_id or 0))

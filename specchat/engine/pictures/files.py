@@ -1,0 +1,87 @@
+"""The tower of a checkpoint on disk: among its safetensors, or in a GGUF file beside its text."""
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+from specchat.clean import one_line
+from specchat.engine.errors import ModelError
+from specchat.engine.pictures.kinds import KINDS, Kind
+from specchat.engine.pictures.mmproj import tower_of
+from specchat.engine.weights.checkpoint import Checkpoint
+
+MISSING = (
+    "config.json or preprocessor_config.json is missing or damaged: `specchat models pull` fetches files that are "
+    "missing."
+)
+DENSE = (torch.float32, torch.float16, torch.bfloat16)
+
+
+class TowerFiles(NamedTuple):
+    """A tower on disk.
+
+    Attributes:
+        where: named in messages.
+        config: transformers' settings of the whole model.
+        processor: transformers' class that prepares pictures, with its settings.
+        tensors: reads the tensors of tower and projector, by their names in transformers' model; raises ValueError.
+    """
+
+    kind: Kind
+    where: Path
+    config: Any
+    processor: Any
+    tensors: Callable[[], dict[str, Tensor]]
+
+
+def kind_of(checkpoint: Checkpoint) -> Any:
+    """The model_type of the whole of which a checkpoint is the text, as `KINDS` knows it; None for none."""
+    if checkpoint.gguf is None:
+        return checkpoint.settings.get("model_type")
+    return None if checkpoint.mmproj is None else tower_of(checkpoint.mmproj).model_type
+
+
+def tower_files(checkpoint: Checkpoint, vocabulary: Mapping[str, int]) -> TowerFiles:
+    """Read the settings of a checkpoint's tower.
+
+    Raises:
+        ModelError: a file is missing, or its values cannot be used.
+    """
+    kind = KINDS[kind_of(checkpoint)]
+    module, _, name = kind.processor.rpartition(".")
+    try:
+        of_class = getattr(import_module(f"transformers.models.{module}"), name)
+        if checkpoint.mmproj is not None:
+            stored = tower_of(checkpoint.mmproj)(checkpoint.mmproj, checkpoint)
+            config = stored.config(vocabulary)
+            return TowerFiles(kind, stored.path, config, of_class(**stored.processor()), stored.tensors)
+        from transformers import CONFIG_MAPPING
+
+        settings = checkpoint.settings
+        whole = {key: value for key, value in settings.items() if key != "quantization_config"}
+        config = CONFIG_MAPPING[settings["model_type"]].from_dict(whole)
+        processor = of_class.from_pretrained(checkpoint.folder, local_files_only=True)
+    except Exception as error:  # transformers checks these files in its own ways
+        words = one_line(str(error), 200) or type(error).__name__
+        where, advice = checkpoint.folder, MISSING
+        if checkpoint.mmproj is not None:
+            where, advice = checkpoint.mmproj.path, "Download it again, or take one that fits the text's file."
+        raise ModelError(f"{where}: pictures cannot be read ({words.rstrip('.')}). {advice}") from None
+    return TowerFiles(kind, checkpoint.folder, config, processor, lambda: _of_shards(checkpoint.shards, kind.tower))
+
+
+def _of_shards(shards: tuple[Path, ...], beginnings: tuple[str, ...]) -> dict[str, Tensor]:
+    found: dict[str, Tensor] = {}
+    for shard in shards:
+        with safe_open(shard, framework="pt") as file:
+            for stored in file.keys():  # noqa: SIM118 (a handle, not a dict)
+                if (name := stored.removeprefix("model.")).startswith(beginnings):
+                    found[name] = file.get_tensor(stored)
+    if other := next((name for name, one in found.items() if one.dtype not in DENSE), None):
+        raise ValueError(f"tensor {other} is quantised")
+    return found
