@@ -9,7 +9,7 @@ from pypdf import PdfReader, PdfWriter
 from specchat.attachments import folders, pdf
 from specchat.attachments.files import AttachmentError, read_attachment
 from specchat.attachments.folders import read_folder
-from specchat.tui.composing.mentions import Attacher
+from specchat.attachments.mentions import Attacher
 
 
 def paper(path: Path, *pages: str) -> Path:

@@ -73,10 +73,14 @@ def _sync(folder: str) -> str:
     """Sync the chats with a folder, beside the app; gives what went wrong."""
     from specchat.chat.sync import sync
     from specchat.config.paths import user_paths
+    from specchat.resident.control import forget_chat
 
     try:
         with opened_store() as store:
-            return " ".join(sync(store, Path(folder).expanduser(), user_paths().synced).problems)
+            outcome = sync(store, Path(folder).expanduser(), user_paths().synced)
+        for key in outcome.deleted:
+            forget_chat(user_paths().runtime, key)
+        return " ".join(outcome.problems)
     except Problem as error:
         return error.message
 

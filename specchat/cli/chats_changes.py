@@ -20,8 +20,7 @@ from specchat.cli.output import Output, Problem, reports_errors
 def delete(chat: str, yes: bool) -> None:
     """Delete CHAT. For a day, restore brings it back."""
     from specchat.config.paths import user_paths
-    from specchat.engine.prefixes.on_disk import remove_chat
-    from specchat.resident.control import engines
+    from specchat.resident.control import forget_chat
     from specchat.tune.shelf import saw
 
     with opened_store() as store:
@@ -31,8 +30,7 @@ def delete(chat: str, yes: bool) -> None:
         if asks and not yes:
             click.confirm(f'Delete "{title}"?', abort=True, err=True)
         saved(store, store.delete(entry.key))
-        list(engines(user_paths().runtime, "forget", entry.key))
-        remove_chat(entry.key)
+        forget_chat(user_paths().runtime, entry.key)
         Output().write(f'Deleted "{title}". It can be restored for a day: specchat chats restore {entry.key}\n')
         if words := saw(user_paths().tuned, entry.key):
             Output().write(f"{words}\n")

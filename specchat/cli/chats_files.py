@@ -88,11 +88,13 @@ def import_(files: tuple[Path, ...], format: str) -> None:
 def sync(folder: Path | None) -> None:
     """Sync all chats with FOLDER, which other machines have too; [default: sync_folder in config.toml].
 
-    Messages of both sides stay, as branches where they follow the same one. Nothing is deleted.
+    Messages of both sides stay, as branches where they follow the same one. A chat that was deleted on one side is
+    deleted on the other, unless it was changed there.
     """
     from specchat.chat.sync import sync as synced
     from specchat.config.paths import user_paths
     from specchat.config.settings import load_settings
+    from specchat.resident.control import forget_chat
 
     paths = user_paths()
     named = str(folder) if folder is not None else load_settings(paths.settings_file).sync_folder
@@ -100,4 +102,6 @@ def sync(folder: Path | None) -> None:
         raise click.UsageError("Name the folder, or set sync_folder in config.toml.")
     with opened_store() as store:
         outcome = synced(store, Path(named).expanduser(), paths.synced)
+        for key in outcome.deleted:
+            forget_chat(paths.runtime, key)
         Output().write(f"{outcome.summary()}\n")

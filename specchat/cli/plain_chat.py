@@ -23,6 +23,7 @@ from specchat.insight.footer import reply_words
 from specchat.service.chat_service import ChatService
 
 if TYPE_CHECKING:
+    from specchat.attachments.files import Attachment
     from specchat.cli.prepare import Prepared
 
 PATIENCE_S = 10.0
@@ -76,13 +77,27 @@ class PlainChat:
         self.hint(f"{pair.name} is loaded, on {info.load.device}. /help lists the commands.")
 
     def ask(self, prompt: str) -> None:
-        """Answer `prompt`. ctrl+c stops the reply, whose text is kept.
+        """Answer `prompt`, with the files that it names. ctrl+c stops the reply, whose text is kept.
 
         Raises:
+            AttachmentError: a file cannot be attached.
             Problem: the engine could not; text that was written is kept.
             click.Abort: interrupted a second time, or in a pipe.
         """
-        self._put_out(self.service.send(prompt))
+        files = self._files(prompt) if self.lines.is_terminal and "@" in prompt else ()
+        self._put_out(self.service.send(prompt, files))
+
+    def _files(self, prompt: str) -> "tuple[Attachment, ...]":
+        """The files that a typed prompt names. What a pipe brings may be anyone's, and names none."""
+        from specchat.attachments.mentions import Attacher, unattached
+        from specchat.attachments.passages import fitted
+
+        files = fitted(prompt, Attacher().attachments(prompt), self.service.room_for_files)
+        if files:
+            self.say(f"With {', '.join(one_line(file.name, 60) for file in files)}.")
+        if words := unattached(prompt):
+            self.say(f"{words[0].upper()}{words[1:]}.")
+        return files
 
     def regenerate(self) -> None:
         """Answer the last prompt again, with a new seed; raises as `ask` does, or click.UsageError without a prompt."""

@@ -1,5 +1,6 @@
 """The commands of `specchat --plain`: lines that begin with a slash."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from specchat.cli.exit_codes import ExitCode
 from specchat.cli.options import Named
 from specchat.cli.plain_chat import PlainChat
 from specchat.config.errors import nearest
+from specchat.config.saved_prompts import BLANK, SavedPrompts, filled
 from specchat.engine.errors import EngineError
 from specchat.engine.protocol.ranges import DRAFT_LENGTHS, SAMPLING, SEEDS, Range
 from specchat.engine.strategies import STRATEGIES
@@ -35,12 +37,35 @@ def run(chat: PlainChat, line: str) -> None:
     """
     name, _, value = line.removeprefix("/").partition(" ")
     name = FORMER_NAMES.get(name, name)
-    if name not in COMMANDS:
+    if name in COMMANDS:
+        COMMANDS[name].run(chat, value.strip())
+        return
+    prompts = _saved_prompts()
+    if name not in (names := prompts.names()):
+        near = nearest(f"/{name}", [f"/{known}" for known in (*COMMANDS, *names)])
         raise click.UsageError(
-            f'There is no command "/{name}".{nearest(f"/{name}", [f"/{known}" for known in COMMANDS])} /help lists '
-            "them; a message that begins with a slash is written with a space before it."
+            f'There is no command "/{name}".{near} /help lists them; a message that begins with a slash is written '
+            "with a space before it."
         )
-    COMMANDS[name].run(chat, value.strip())
+    _send_saved(chat, prompts.read(name), value.strip())
+
+
+def _saved_prompts() -> SavedPrompts:
+    from specchat.config.paths import user_paths
+
+    return SavedPrompts(user_paths().prompts)
+
+
+def _send_saved(chat: PlainChat, text: str, value: str) -> None:
+    """Send a saved prompt; its blanks are asked for, but for one that `value` fills."""
+
+    def asked(blank: re.Match[str]) -> str:
+        chat.say(f"{blank[0]}:")
+        return chat.lines.answer()
+
+    prompt = BLANK.sub(asked, filled(text, value))
+    chat.hint(prompt)
+    chat.ask(prompt)
 
 
 def _help(chat: PlainChat, value: str) -> None:
@@ -51,7 +76,10 @@ def _help(chat: PlainChat, value: str) -> None:
     notes = [
         "Every other line is a message. One that ends in a backslash goes on in the next line; between two lines of",
         'three quotes (""") stands a message of many lines. ctrl+c stops a reply, at the prompt it leaves, as ctrl+d.',
+        "@photo.png in a message that you type sends that file along.",
     ]
+    if names := _saved_prompts().names():
+        notes.append(f"Your saved prompts: {', '.join(f'/{name}' for name in names)}.")
     chat.say("\n".join([*lines, *notes]))
 
 

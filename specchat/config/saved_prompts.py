@@ -18,6 +18,13 @@ BLANK = re.compile(r"\{[^{}\n]{1,60}\}")
 _SUFFIX = ".md"
 
 
+def filled(text: str, argument: str) -> str:
+    """A prompt with an argument in its first blank, or after it."""
+    if not argument:
+        return text
+    return BLANK.sub(lambda _: argument, text, count=1) if BLANK.search(text) else f"{text} {argument}"
+
+
 @dataclass(frozen=True)
 class SavedPrompts:
     """The prompts in `folder`; None holds none."""

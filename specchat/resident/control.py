@@ -5,8 +5,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from specchat.engine.prefixes.on_disk import remove_chat
 from specchat.resident import handshake
 from specchat.resident.shared import ANSWER_S, connected
+
+
+def forget_chat(folder: Path, chat: str) -> None:
+    """Have all engines with sockets in `folder` forget what was read for a deleted chat, and remove it from disk."""
+    for _ in engines(folder, "forget", chat):
+        pass
+    remove_chat(chat)
 
 
 def engines(folder: Path, want: str, chat: str = "") -> Iterator[dict[str, Any]]:

@@ -116,17 +116,101 @@ def test_titles_pins_and_tags_are_those_of_the_side_that_changed_them(machines: 
     assert [machine.store.chats()[0].title for machine in machines] == ["Owls", "Owls"]
 
 
-def test_what_is_deleted_stays_deleted_here_and_stays_there(machines: tuple[Machine, Machine]) -> None:
+def a_day_later(machine: Machine) -> None:
+    machine.store._writer.put(lambda db: tidy(db, math.inf))
+    flush(machine.store)
+
+
+def test_what_is_deleted_is_deleted_there_too_and_leaves_no_words(
+    machines: tuple[Machine, Machine], tmp_path: Path
+) -> None:
+    one, two = machines
+    chat = begun(one, two)
+    one.store.rename(chat.key, "Foxes")
+    one.sync()
+    two.sync()
+    one.store.delete(chat.key)
+    one.sync()
+    outcome = two.sync()
+    assert (outcome.deleted, outcome.summary()) == ([chat.key], "0 chats received, 0 chats written, 1 chat deleted")
+    for machine in (one, two, one, two):
+        a_day_later(machine)
+        again = machine.sync()
+        assert (again.received, again.sent, again.deleted) == (0, 0, [])
+        assert machine.prompts() == []
+    (left,) = (tmp_path / "common").iterdir()
+    for words in ("fox", "Fox"):
+        assert words not in left.read_text()
+        assert words not in (tmp_path / "one" / "synced.json").read_text()
+
+
+@pytest.mark.parametrize("later", [False, True])
+@pytest.mark.parametrize("change", ["message", "title", "tag"])
+def test_what_was_changed_there_comes_back(change: str, later: bool, machines: tuple[Machine, Machine]) -> None:
     one, two = machines
     chat = begun(one, two)
     one.store.delete(chat.key)
     one.sync()
-    one.store._writer.put(lambda db: tidy(db, math.inf))  # a day later
-    assert one.prompts() == []
+    if later:
+        a_day_later(one)
+    match change:
+        case "message":
+            two.ask(two.store.load(chat.key)[0], "an owl")
+        case "title":
+            two.store.rename(chat.key, "Foxes")
+        case "tag":
+            two.store.tag(chat.key, ("animals",))
+    for machine in (two, one, two, one):
+        machine.sync()
+    expected = ["a fox", "an owl"] if change == "message" else ["a fox"]
+    assert one.prompts() == two.prompts() == expected
+    assert one.store.chats()[0].title == two.store.chats()[0].title
+    assert one.store.chats()[0].tags == two.store.chats()[0].tags == (("animals",) if change == "tag" else ())
+
+
+def test_what_was_written_before_the_deletion_is_not_lost(machines: tuple[Machine, Machine]) -> None:
+    one, two = machines
+    chat = begun(one, two)
     two.ask(two.store.load(chat.key)[0], "an owl")
     two.sync()
+    one.store.delete(chat.key)
     one.sync()
-    assert (one.prompts(), two.prompts()) == ([], ["a fox", "an owl"])
+    assert one.prompts() == ["a fox", "an owl"]
+    two.sync()
+    assert one.prompts() == two.prompts() == ["a fox", "an owl"]
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_a_restored_chat_is_restored_everywhere(at: int, machines: tuple[Machine, Machine]) -> None:
+    one, two = machines
+    chat = begun(one, two)
+    one.store.delete(chat.key)
+    one.sync()
+    two.sync()
+    machines[at].store.restore(chat.key)
+    for machine in (machines[at], one, two, one, two):
+        machine.sync()
+    assert one.prompts() == two.prompts() == ["a fox"]
+    two.store.delete(chat.key)
+    two.sync()
+    one.sync()
+    assert one.prompts() == two.prompts() == []
+
+
+def test_a_file_that_an_older_program_wrote_again_changes_nothing(
+    machines: tuple[Machine, Machine], tmp_path: Path
+) -> None:
+    one, two = machines
+    chat = begun(one, two)
+    file = tmp_path / "common" / f"{chat.key}.json"
+    written = file.read_bytes()
+    one.store.delete(chat.key)
+    one.sync()
+    two.sync()
+    file.write_bytes(written)
+    for machine in (one, two):
+        assert machine.sync().received == 0
+        assert machine.prompts() == []
 
 
 def test_a_copy_made_of_a_conflict_is_taken_in(machines: tuple[Machine, Machine], tmp_path: Path) -> None:

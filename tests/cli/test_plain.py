@@ -13,7 +13,10 @@ import pytest
 
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.lines import LONGEST
+from specchat.cli.plain_chat import PlainChat
 from specchat.cli.plain_commands import COMMANDS
+from specchat.config.paths import user_paths
+from specchat.config.saved_prompts import SavedPrompts
 from specchat.engine.protocol.events import Event, Finished, Started
 from specchat.engine.protocol.options import Message, Speculation
 from specchat.engine.protocol.pair import DraftFacts
@@ -22,6 +25,7 @@ from specchat.tui.actions.table import ACTIONS
 from tests import fake
 from tests.cli.conftest import Run, configure
 from tests.cli.test_processes import PATIENCE_S, ROOT, SCRIPTED, Terminal, wait_for, wait_until_pressed, workers
+from tests.drawn import drawn
 from tests.fake import FakeEngine
 
 REPLIES = ("One.", "Two \x1b[2Jtwo.", "Three.")
@@ -313,3 +317,40 @@ def test_a_draft_that_is_too_short_for_a_chat_is_told_once(
     words = "The draft model holds 2 tokens: in a longer chat it drafts nothing.\n"
     assert run("--plain", "--strategy", strategy, input="a b c\nd\n").stderr == words * told
     assert run("ask", "--strategy", strategy, "a b c").stderr == words * told
+
+
+def test_files_that_are_typed_go_along_and_those_of_a_pipe_do_not(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = FakeEngine(REPLIES, info=replace(fake.INFO, sees=True))
+    monkeypatch.setattr("specchat.resident.shared.open_engine", lambda *_: engine)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photo.png").write_bytes(drawn("PNG"))
+    (tmp_path / "a.txt").write_text("owls")
+    line = "What? @photo.png @a.txt"
+    run("--plain", input=line)
+    assert asked(engine)[-1].messages[-1] == Message("user", line)
+
+    def typed(chat: PlainChat) -> None:
+        chat.load()
+        chat.lines.is_terminal = True
+        chat.ask(line)
+        chat.ask("@none.png")
+
+    monkeypatch.setattr("specchat.cli.plain.converse", typed)
+    result = run("--plain")
+    assert "With photo.png, a.txt." in result.stderr
+    assert "There is no file none.png" in result.stderr
+    first = asked(engine)[-2].messages[-1]
+    assert [picture.data for picture in first.pictures] == [drawn("PNG")]
+    assert first.content.startswith(line)
+    assert "owls" in first.content
+
+
+def test_saved_prompts_are_sent_and_ask_for_their_blanks(run: Run, engine: FakeEngine) -> None:
+    SavedPrompts(user_paths().prompts).save("review", "Look at {file} for {what}.")
+    result = run("--plain", input="/review a.py\nbugs\n/help\n/revie")
+    assert prompts(engine) == ["Look at a.py for bugs."]
+    assert "{what}:" in result.stderr
+    assert "Your saved prompts: /review." in result.stderr
+    assert 'Did you mean "/review"?' in result.stderr

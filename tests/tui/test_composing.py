@@ -13,15 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specchat.attachments.files import Attachment, AttachmentError
-from specchat.config.personas import Persona, persona_name
-from specchat.config.presets import Preset, apply, preset_name
-from specchat.engine.protocol.options import Sampling
-from specchat.tui.action import Action
-from specchat.tui.actions.table import ACTIONS
-from specchat.tui.composing.files import FileLister
-from specchat.tui.composing.fuzzy import positions, ranked
-from specchat.tui.composing.listing import list_files
-from specchat.tui.composing.mentions import (
+from specchat.attachments.mentions import (
     Attacher,
     can_be_mentioned,
     carried,
@@ -31,6 +23,14 @@ from specchat.tui.composing.mentions import (
     typed_mention,
     unattached,
 )
+from specchat.config.personas import Persona, persona_name
+from specchat.config.presets import Preset, apply, preset_name
+from specchat.engine.protocol.options import Sampling
+from specchat.tui.action import Action
+from specchat.tui.actions.table import ACTIONS
+from specchat.tui.composing.files import FileLister
+from specchat.tui.composing.fuzzy import positions, ranked
+from specchat.tui.composing.listing import list_files
 from specchat.tui.composing.slash import Command, Mistake, complete, nearest, parse
 from specchat.tui.keys import Keys
 

@@ -4,10 +4,10 @@ import os
 import re
 from time import monotonic
 
+from specchat.attachments.mentions import Typed, can_be_mentioned, mention
 from specchat.tui.composing.completion import Completion, Suggestion
 from specchat.tui.composing.fuzzy import ranked
 from specchat.tui.composing.listing import MOST_FILES, PathListing, entries, is_folder, list_files
-from specchat.tui.composing.mentions import Typed, can_be_mentioned, mention
 
 _KEPT = 10.0
 """Seconds a list is good for."""

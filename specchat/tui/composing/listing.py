@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from time import monotonic
 
-from specchat.tui.composing.mentions import can_be_mentioned
+from specchat.attachments.mentions import can_be_mentioned
 
 MOST_FILES = 20_000
 LONGEST_S = 3.0

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from specchat.config.errors import ConfigError
-from specchat.config.saved_prompts import BLANK, SavedPrompts
+from specchat.config.saved_prompts import SavedPrompts, filled
 from specchat.tui.action import Action
 
 
@@ -41,6 +41,4 @@ def _bring(name: str, read: Callable[[str], str], window: HasPrompt, argument: s
     except ConfigError as error:
         window.say(error.message, bad=True)
         return
-    if argument:
-        text = BLANK.sub(lambda _: argument, text, count=1) if BLANK.search(text) else f"{text} {argument}"
-    window.prompt.fill_in(text)
+    window.prompt.fill_in(filled(text, argument))

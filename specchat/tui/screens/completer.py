@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from specchat.attachments.mentions import Typed, typed_mention
 from specchat.tui.action import Action
 from specchat.tui.composing import slash
 from specchat.tui.composing.completion import Completion, Suggestion
-from specchat.tui.composing.mentions import Typed, typed_mention
 from specchat.tui.widgets.completions import Completions
 from specchat.tui.widgets.prompt import Prompt
 

@@ -6,9 +6,9 @@ from textual.timer import Timer
 
 from specchat import figures
 from specchat.attachments.files import Attachment, AttachmentError, with_attachments
+from specchat.attachments.mentions import Attacher, carried, unattached
 from specchat.attachments.passages import fitted
 from specchat.tui.composing import slash
-from specchat.tui.composing.mentions import Attacher, carried, unattached
 from specchat.tui.pastes import FOLD_ABOVE
 from specchat.tui.screens.feed import Feed
 from specchat.tui.screens.queue import Queue

@@ -11,9 +11,9 @@ from textual.message import Message
 from textual.widgets import TextArea
 from textual.widgets.text_area import EditResult, Location, Selection
 
+from specchat.attachments.mentions import mention, pasted_path
 from specchat.clean import clean
 from specchat.config.saved_prompts import BLANK
-from specchat.tui.composing.mentions import mention, pasted_path
 from specchat.tui.draft import UnsentText
 from specchat.tui.history import PromptHistory
 from specchat.tui.pastes import LARGEST, UNFOLD_BELOW, Pastes
