@@ -288,7 +288,7 @@ def test_changing_the_strategy_in_the_middle_changes_nothing_else(session: Sessi
 
 def test_cancelling_stops_at_the_next_step_and_keeps_the_text(session: Session) -> None:
     free = finished(reply(session, "abc", Sampling(), Limits(60), Speculation()))
-    script = Script({5: Cancel(7)})
+    script = Script({10: Cancel(7)})  # which is asked twice a step
     events = list(session.generate(Generate(7, (Message("user", "abc"),), Sampling(), Limits(60)), script))
     last = finished(events)
     assert last.reason == "cancelled"
