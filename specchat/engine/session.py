@@ -9,25 +9,24 @@ from specchat.engine.bandit.drafter import AutoDrafter
 from specchat.engine.bandit.learnt import Learnt
 from specchat.engine.decoding.step import draft_limit
 from specchat.engine.drafters.parts import backquotes
-from specchat.engine.errors import ContextError, EngineError
+from specchat.engine.errors import EngineError
 from specchat.engine.grammar.compiler import Grammars
 from specchat.engine.pictures.blind import Blind
 from specchat.engine.prefixes.bounds import bounds, identity
 from specchat.engine.prefixes.on_disk import NOBODY, UNKNOWN
 from specchat.engine.prefixes.shelf import Shelf
 from specchat.engine.protocol.events import Changed, Counted, Event, Finished, PromptProgress, Started
-from specchat.engine.protocol.options import Picture, Speculation
+from specchat.engine.protocol.options import Picture
 from specchat.engine.protocol.pair import LoadFacts, PairInfo, PairNotes, PairSpec, TemplateFacts
 from specchat.engine.protocol.picture_ids import of_text
-from specchat.engine.protocol.raw_prompt import text_of
 from specchat.engine.protocol.requests import Count, Generate
-from specchat.engine.reply.context_policy import longest
 from specchat.engine.reply.control import UNCONTROLLED, Control
 from specchat.engine.reply.cross_chat import CrossChatIndexer
 from specchat.engine.reply.measure import check_costs, draft_costs, in_turn, plain_speed, rehearse
 from specchat.engine.reply.plain_speed import PlainSpeed
 from specchat.engine.reply.prompts import Prompts
 from specchat.engine.reply.read_ahead import ReadAhead, reader
+from specchat.engine.reply.refusals import refuse_length, refuse_strategy, too_long
 from specchat.engine.reply.reply import ReplyInProgress, longest_draft
 from specchat.engine.reply.scoring import ScoringReader
 from specchat.engine.runners.runner import Runner
@@ -128,7 +127,7 @@ class Session:
     def count(self, request: Count) -> Counted:
         """Count a chat's prompt tokens and dropped messages."""
         if request.limits.context == "refuse":
-            self._refuse_length(request)
+            refuse_length(self.info, self.tokenizer.longest, request)
         prompt = self._prompts.prompt(request)
         counted = Counted(request.id, len(prompt.tokens), self.info.context, prompt.dropped)
         if not request.tokens:
@@ -147,10 +146,10 @@ class Session:
             ContextError: the chat does not fit the context.
             EngineError: "request": an unknown or unavailable strategy, or a grammar that cannot be used.
         """
-        self._check(request.speculation)
+        refuse_strategy(self.info, request.speculation)
         started = perf_counter()
         self.shelf.deleted.discard(request.chat)
-        self._refuse_length(request)
+        refuse_length(self.info, self.tokenizer.longest, request)
         built = self._prompts.prompt(request)
         prompt, dropped, text = built.tokens, built.dropped, self._prompts.text(request, built)
         if not prompt:
@@ -158,7 +157,7 @@ class Session:
         self.tokenizer.check(of_text(prompt))
         if len(prompt) >= self.info.context:
             what = f"Even without {dropped} of its messages this chat" if dropped else "This chat"
-            raise self._too_long(what, f"{len(prompt):,}", request)
+            raise too_long(self.info, what, f"{len(prompt):,}", request)
         grammar, eos = self._prompts.held(request), self._ends(request)
         if grammar is not None and request.limits.ignore_eos:
             words = "A reply that goes on behind its end can be held to no grammar: leave out ignore_eos."
@@ -317,32 +316,8 @@ class Session:
         self.forget()
         self.album.forget()
 
-    def _refuse_length(self, request: Generate | Count) -> None:
-        """Raises ContextError for a text that cannot fit, before it is split into tokens: megabytes take seconds."""
-        sent = request.messages if request.limits.context == "refuse" else request.messages[-1:]
-        characters = len(text_of(request.raw)) + sum(len(message.content) for message in sent)
-        least = characters // self.tokenizer.longest if self.tokenizer.longest else 0
-        if least >= self.info.context:
-            raise self._too_long("This chat", f"at least {least:,}", request)
-
-    def _too_long(self, what: str, tokens: str, request: Generate | Count) -> ContextError:
-        return ContextError(
-            f"{what} takes {tokens} tokens and {self.info.name} holds {self.info.context:,}. "
-            f"Shorten the {longest(request.messages)} or start a new chat."
-        )
-
     def _ends(self, request: Generate) -> frozenset[int]:
         return frozenset() if request.limits.ignore_eos else self.eos | self._prompts.ends(request)
-
-    def _check(self, speculation: Speculation) -> None:
-        status = next((s for s in self.info.strategies if s.name == speculation.strategy), None)
-        if status is None:
-            known = ", ".join(s.name for s in self.info.strategies)
-            raise EngineError("request", f"There is no strategy {speculation.strategy!r}; there are {known}.")
-        if not status.available:
-            raise EngineError(
-                "request", f"Strategy {status.name!r} cannot be used with {self.info.name}: {status.reason}."
-            )
 
 
 def _without_template(tokenizer: Tokenizer) -> str:

@@ -56,12 +56,6 @@ def reserve(limits: Limits, context: int) -> int:
     return max(1, share if limits.max_tokens is None else min(limits.max_tokens, share))
 
 
-def longest(messages: Sequence[Message]) -> str:
-    """The longest of what is never dropped, in words: the system prompt or the last message."""
-    system = sum(len(message.content) for message in messages if message.role == "system")
-    return "system prompt" if messages and system > len(messages[-1].content) else "message"
-
-
 def _fewest(most: int, fits: Callable[[int], bool]) -> int:
     """The fewest turns, at most `most`, to drop; `most` also if nothing fits.
 
