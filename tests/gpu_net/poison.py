@@ -186,6 +186,7 @@ def poisoned() -> Iterator[Counter[str]]:
         tree: Branches | None = None,
         last: Tensor | None = None,
         early: Exit | None = None,
+        until: Tensor | None = None,
     ) -> None:
         counts["passes"] += 1
         spoil_but(model.buffers, PASS_KEEPS)
@@ -195,7 +196,7 @@ def poisoned() -> Iterator[Counter[str]]:
             kept[..., places(kept, int(first), int(first) + rows), :] = torch.nan
         spoil_states(model, int(first))
         with outside_windows(model, int(first if tree is None else tree.length)):
-            forward(model, tokens, first, rows, skip, tree, last, early)
+            forward(model, tokens, first, rows, skip, tree, last, early, until)
 
     def poisoned_step(executor: DeviceExecutor, acceptance: Acceptance) -> None:
         counts["steps"] += 1
