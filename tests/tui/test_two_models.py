@@ -1,7 +1,7 @@
 """Another model's answer: in the place of the chat's, or beside it to keep one of the two."""
 
 import pytest
-from conftest import ask, loaded, make_app, screen_text, wait_until
+from conftest import ask, flush, loaded, make_app, screen_text, wait_until
 from textual.pilot import Pilot
 
 from specchat.engine.protocol.requests import Load
@@ -119,7 +119,9 @@ async def test_the_reply_that_is_kept_decides_the_chats_pair(key: str, text: str
         assert len(turn.replies) == 2
         assert turn.reply is not None
         assert turn.reply.text == text
-        view = app.session.chat.saving.store.load(app.session.conversation.key)[1].view
+        store = app.session.chat.saving.store
+        flush(store)
+        view = store.load(app.session.conversation.key)[1].view
         assert (view["pair"], app.session.pair_view["pair"]) == (pair, pair)
         await ask(app, pilot, "more")
         await wait_until(pilot, lambda: not app.session.replies)

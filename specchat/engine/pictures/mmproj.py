@@ -168,7 +168,7 @@ class Pixtral(Mmproj):
     def settings(self, vision: dict[str, Any]) -> dict[str, Any]:
         more = {"model_type": "pixtral", "hidden_act": "silu" if self._files.values.get("clip.use_silu") else "gelu"}
         of_text = self._text.settings
-        text = {"model_type": "mistral", "hidden_size": of_text["hidden_size"], "rms_norm_eps": of_text["rms_norm_eps"]}
+        text = {"hidden_size": of_text["hidden_size"], "rms_norm_eps": of_text["rms_norm_eps"]}
         biased = "mm.1.bias" in self._files.tensors
         merge = {"spatial_merge_size": self.number("spatial_merge_size", 2)}
         return {"text_config": text, "vision_config": vision | more, "multimodal_projector_bias": biased} | merge
