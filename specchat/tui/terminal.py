@@ -37,6 +37,8 @@ class Terminal(LinuxDriver):
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
                 loop.add_signal_handler(number, self._end, number)
+        # Between two tasks: amid one it would wait for ever for the queue of what is written, if that was being filled.
+        loop.add_signal_handler(signal.SIGCONT, self._sigcont_application)
         super().start_application_mode()  # type: ignore[no-untyped-call]
 
     def _sigcont_application(self, *arguments: object) -> None:

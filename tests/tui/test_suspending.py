@@ -15,6 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from textual.drivers.linux_driver import LinuxDriver
 
 from specchat.tui.terminal import Terminal
 
@@ -100,3 +101,20 @@ def test_only_an_app_that_stays_is_drawn_again(running: bool, leaving: bool) -> 
     else:
         terminal._sigcont_application(signal.SIGCONT, None)
     assert drawn == [True] * (running and not leaving)
+
+
+def test_a_signal_to_go_on_waits_for_what_the_app_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be writing, and hold the lock that drawing again takes."""
+    drawn: list[bool] = []
+    monkeypatch.setattr(LinuxDriver, "start_application_mode", lambda _: None)
+    monkeypatch.setattr(Terminal, "_sigcont_application", lambda *_: drawn.append(True))
+
+    async def go_on() -> None:
+        object.__new__(Terminal).start_application_mode()
+        os.kill(os.getpid(), signal.SIGCONT)
+        assert not drawn
+        async with asyncio.timeout(60):
+            while not drawn:
+                await asyncio.sleep(0)
+
+    asyncio.run(go_on())
