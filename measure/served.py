@@ -6,11 +6,13 @@ Both ask the demo pair the same prompts with the same seeds, in turn. Seconds ar
 import argparse
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from tempfile import TemporaryDirectory
 
@@ -81,31 +83,42 @@ def served(client: httpx2.Client, prompt: str, seed: int) -> Measured:
     return Measured(1e3 * (first - begun), tokens / (time.perf_counter() - begun), rate, text)
 
 
+@contextmanager
+def demo_server(files: int | None = None) -> Iterator[tuple[str, EnginePort]]:
+    """The address of a server of the demo pair in an empty home, and a client of its engine, once both are loaded.
+
+    The server may have so many `files` open.
+    """
+    limit = None if files is None else lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+    with TemporaryDirectory(prefix="sc") as home:
+        os.environ |= {"SPECCHAT_HOME": home, "SPECCHAT_ENGINE_MINUTES": "1"}
+        command = (sys.executable, "-m", "specchat", "serve", "--port", "0")
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=limit)
+        assert process.stdout is not None
+        url = process.stdout.readline().split()[-1].removesuffix("/v1")
+        prepared = prepare(Wishes())
+        with closing(engine_for(prepared, "measure")) as engine:
+            while httpx2.get(f"{url}/health").status_code != 200:
+                time.sleep(0.1)
+            engine.start()
+            engine.send(Load(prepared.pair.spec))
+            assert any(isinstance(event, Loaded) for event in engine.events(60))
+            yield url, engine
+        process.terminate()
+        process.wait(60)
+        subprocess.run((sys.executable, "-m", "specchat", "engine", "stop"), check=True, capture_output=True)
+
+
 def main() -> None:
     """Measure and print ratios."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=20)
     rounds = parser.parse_args().rounds
-    with TemporaryDirectory(prefix="sc") as home:
-        os.environ |= {"SPECCHAT_HOME": home, "SPECCHAT_ENGINE_MINUTES": "1"}
-        command = (sys.executable, "-m", "specchat", "serve", "--port", "0")
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert process.stdout is not None
-        url = process.stdout.readline().split()[-1].removesuffix("/v1")
-        prepared = prepare(Wishes())
-        pairs: list[tuple[Measured, Measured]] = []
-        with closing(engine_for(prepared, "measure")) as engine, httpx2.Client(base_url=url, timeout=120) as client:
-            while client.get("/health").status_code != 200:
-                time.sleep(0.1)
-            engine.start()
-            engine.send(Load(prepared.pair.spec))
-            assert any(isinstance(event, Loaded) for event in engine.events(30))
-            for number in range(rounds + 2):
-                prompt, seed = PROMPTS[number % len(PROMPTS)], number
-                pairs.append((direct(engine, number + 1, prompt, seed), served(client, prompt, seed)))
-        process.terminate()
-        process.wait(60)
-        subprocess.run((sys.executable, "-m", "specchat", "engine", "stop"), check=True, capture_output=True)
+    pairs: list[tuple[Measured, Measured]] = []
+    with demo_server() as (url, engine), httpx2.Client(base_url=url, timeout=120) as client:
+        for number in range(rounds + 2):
+            prompt, seed = PROMPTS[number % len(PROMPTS)], number
+            pairs.append((direct(engine, number + 1, prompt, seed), served(client, prompt, seed)))
     pairs = pairs[2:]
     for name in ("client", "engine"):
         ratios = [getattr(theirs, name) / getattr(own, name) for own, theirs in pairs]

@@ -8,24 +8,13 @@ request alone; meanwhile an app's reply on the same engine is timed, and a promp
 import argparse
 import asyncio
 import json
-import os
 import random
-import resource
 import socket
-import subprocess
-import sys
 import time
-from contextlib import closing, suppress
-from tempfile import TemporaryDirectory
+from contextlib import suppress
 from typing import Any
 
-import httpx2
-
-from measure.served import direct
-from specchat.cli.prepare import engine_for, prepare
-from specchat.cli.wishes import Wishes
-from specchat.engine.protocol.events import Loaded
-from specchat.engine.protocol.requests import Load
+from measure.served import demo_server, direct
 
 FILES = 256
 PROMPTS, TOKENS = 10, 40
@@ -117,47 +106,29 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=50)
     parser.add_argument("--cancelled", type=int, default=600)
     options = parser.parse_args()
-    with TemporaryDirectory(prefix="sc") as home:
-        os.environ |= {"SPECCHAT_HOME": home, "SPECCHAT_ENGINE_MINUTES": "1"}
-        process = subprocess.Popen(
-            (sys.executable, "-m", "specchat", "serve", "--port", "0"),
-            stdout=subprocess.PIPE,
-            text=True,
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, FILES)),
-        )
-        assert process.stdout is not None
-        url = process.stdout.readline().split()[-1].removesuffix("/v1")
-        port, prepared = int(url.rpartition(":")[2]), prepare(Wishes())
-        with closing(engine_for(prepared, "measure")) as engine, httpx2.Client(base_url=url, timeout=300) as client:
-            while client.get("/health").status_code != 200:
-                time.sleep(0.1)
-            engine.start()
-            engine.send(Load(prepared.pair.spec))
-            assert any(isinstance(event, Loaded) for event in engine.events(60))
-            alone = [asyncio.run(answer(port, body(seed))) for seed in range(PROMPTS)]
-            quiet = direct(engine, 1, "What is a lamp?", 1)
+    with demo_server(FILES) as (url, engine):
+        port = int(url.rpartition(":")[2])
+        alone = [asyncio.run(answer(port, body(seed))) for seed in range(PROMPTS)]
+        quiet = direct(engine, 1, "What is a lamp?", 1)
 
-            async def both() -> tuple[list[str], float, float]:
-                running = asyncio.create_task(storm(port, options.clients, options.cancelled))
-                await asyncio.sleep(1.0)
-                own = await asyncio.to_thread(direct, engine, 2, "What is a lamp?", 1)
-                assert own.text == quiet.text
-                return *await running, own.first_ms
+        async def both() -> tuple[list[str], float, float]:
+            running = asyncio.create_task(storm(port, options.clients, options.cancelled))
+            await asyncio.sleep(1.0)
+            own = await asyncio.to_thread(direct, engine, 2, "What is a lamp?", 1)
+            assert own.text == quiet.text
+            return *await running, own.first_ms
 
-            texts, seconds, first_ms = asyncio.run(both())
-            same = sum(text == alone[seed % PROMPTS] for seed, text in enumerate(texts))
-            others = sorted({text for seed, text in enumerate(texts) if text != alone[seed % PROMPTS]})
-            for other in others:
-                print(f"another answer: {other}")
-            print(f"{same} of {options.clients} texts are those of requests alone, in {seconds:.1f} s")
-            print(f"an app's reply: first text after {first_ms:.0f} ms, {quiet.first_ms:.0f} alone")
-            begun = time.perf_counter()
-            refused = asyncio.run(answer(port, body(0, text=HUGE)))
-            print(f"{len(HUGE) >> 20} MB: {refused} after {time.perf_counter() - begun:.2f} s")
-            print("after it:", "the same text" if asyncio.run(answer(port, body(1))) == alone[1] else "another text")
-        process.terminate()
-        process.wait(60)
-        subprocess.run((sys.executable, "-m", "specchat", "engine", "stop"), check=True, capture_output=True)
+        texts, seconds, first_ms = asyncio.run(both())
+        same = sum(text == alone[seed % PROMPTS] for seed, text in enumerate(texts))
+        others = sorted({text for seed, text in enumerate(texts) if text != alone[seed % PROMPTS]})
+        for other in others:
+            print(f"another answer: {other}")
+        print(f"{same} of {options.clients} texts are those of requests alone, in {seconds:.1f} s")
+        print(f"an app's reply: first text after {first_ms:.0f} ms, {quiet.first_ms:.0f} alone")
+        begun = time.perf_counter()
+        refused = asyncio.run(answer(port, body(0, text=HUGE)))
+        print(f"{len(HUGE) >> 20} MB: {refused} after {time.perf_counter() - begun:.2f} s")
+        print("after it:", "the same text" if asyncio.run(answer(port, body(1))) == alone[1] else "another text")
 
 
 if __name__ == "__main__":

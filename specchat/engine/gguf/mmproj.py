@@ -18,7 +18,9 @@ MOST_BESIDE = 32
 
 def mmproj_file(files: GgufFiles) -> GgufFiles | None:
     """The file with a tower beside a model: one that fits it, and whose name is most like its name."""
-    fitting = []
+    fitting = list[GgufFiles]()
+    if files.architecture not in PROJECTORS:
+        return None
     for path in islice(sorted(files.path.parent.glob("*.gguf")), 8 * MOST_BESIDE):
         if "mmproj" in path.name.lower():
             with suppress(ModelError, OSError):
@@ -36,6 +38,6 @@ def _fits(other: GgufFiles, files: GgufFiles) -> bool:
     """True where `other` has a tower for the embeddings of `files`."""
     kinds = {other.values.get(f"clip.{part}projector_type") for part in ("", "vision.")}
     width = files.headers[0].integer("embedding_length")
-    wanted = PROJECTORS.get(files.architecture, "")
+    wanted = PROJECTORS[files.architecture]
     known = other.architecture == "clip" and wanted in kinds and other.holds(LAST[wanted])
     return known and other.headers[0].integer("vision.projection_dim") == width

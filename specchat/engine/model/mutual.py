@@ -56,8 +56,6 @@ def read_picture(model: RunsLayers, x: Tensor, whole: PassRows, skip: Skip) -> T
     Returns:
         float32 [rows, hidden], before the final norm.
     """
-    from specchat.engine.model.passes import PassRows, Skip  # here, as that file needs this one
-
     count, start = len(x), whole.start
     parts = [slice(first, first + PREFILL_ROWS) for first in range(0, count, PREFILL_ROWS)]
     placed = [(part, PassRows(whole.tokens[part], start + part.start, until=start + count)) for part in parts]
