@@ -116,17 +116,31 @@ class ModelShelf:
             self._look()
             self._keep(self._token_ids.copy(), self._model.tail(len(self._token_ids)), self._owner, since, wanted)
 
+    @torch.inference_mode()
+    def take(self, text: Sequence[int], entries: CacheEntries, owner: str) -> None:
+        """Copy the `entries` of an owner's text, of a model without tails, as `put` does."""
+        if self._room.open and owner not in self._room.deleted:
+            self._keep(list(text), None, owner, entries=entries)
+
     def _keep(
-        self, text: list[int], tail: Tail | None, owner: str, since: int = 0, wanted: Collection[TextPart] = ()
+        self,
+        text: list[int],
+        tail: Tail | None,
+        owner: str,
+        since: int = 0,
+        wanted: Collection[TextPart] = (),
+        entries: CacheEntries | None = None,
     ) -> None:
-        """Copy what the cache holds of an owner's `text`, with its tail, as `put` does."""
+        """Copy what the cache, or `entries`, hold of an owner's `text`, with its tail, as `put` does."""
         known = self._source(text, since)
         least = LEAST if tail is None else LEAST_WITH_TAIL
         before = [run.part for run in runs_from(0, alike(self.parts, text))]
         if len(text) - max(since, known.reach) >= least:
             self._room.touch(before)
             first = known.runs[-1].last if known.runs else since
-            if (new := self._copied(text, first, tail, {*wanted, *before})) is not None:
+            if (
+                new := self._copied(text, first, tail, {*wanted, *before}, entries or self._model.entries())
+            ) is not None:
                 self._replace_tails(new)
                 self.parts.append(new)
                 before.append(new)
@@ -204,9 +218,10 @@ class ModelShelf:
                 best = PartSource(runs, length, reach, part)
         return best
 
-    def _copied(self, text: list[int], first: int, tail: Tail | None, others: Collection[TextPart]) -> TextPart | None:
-        """A part with the entries of `text` from `first` on, with `others` staying; None without room."""
-        entries = self._model.entries()
+    def _copied(
+        self, text: list[int], first: int, tail: Tail | None, others: Collection[TextPart], entries: CacheEntries
+    ) -> TextPart | None:
+        """A part with the `entries` of `text` from `first` on, with `others` staying; None without room."""
 
         def form() -> PartForm:
             rows = _shapes(entries.of(first, len(text)))
