@@ -68,7 +68,7 @@ def write(session: Session, requests: Sequence[Generate]) -> Written:
 
 def told(name: str, found: list[float], unit: str) -> str:
     found.sort()
-    return f"{name:48} {median(found):7.1f} {unit} ({found[0]:.1f}-{found[-1]:.1f})"
+    return f"{name:48} {median(found):8.2f} {unit} ({found[0]:.2f}-{found[-1]:.2f})"
 
 
 def main() -> None:
@@ -103,6 +103,8 @@ def main() -> None:
             found.setdefault(f"{kind}: tokens a second", []).append(written.speed)
             found.setdefault(f"{kind}: longest wait for a token", []).append(written.longest_ms)
             found.setdefault(f"{kind}: shared steps", []).append(written.shared)
+        company, turns = (found[f"four in {way}: tokens a second"][-1] for way in ("company", "turns"))
+        found.setdefault("company over turns", []).append(company / turns)
     for name, values in found.items():
         print(told(name, values, "ms" if "wait" in name else ""))
 

@@ -140,15 +140,11 @@ class CpuDecoder(CachedDecoder):
         return CacheCopy(self.cache) if simple else None
 
     def logits_apart(self, tokens: Sequence[int], positions: Sequence[int], copies: Sequence[CacheCopy]) -> Tensor:
-        args, rows, layers = self._arguments, len(tokens), range(self.config.layers)
-        spans = spans_apart(positions, [copy.away for copy in copies])
-        if spans.reach > self.context:
-            raise ValueError(f"position {spans.reach} is behind the context of {self.context}")
-        with self._timing(rows):
-            kept = args.kept_states(None, layers)
-            args.begin(0, spans, args.parts(layers, NOTHING), None, kept, scoring=True, until=0)
-            self._passed(self.embed(tokens), tokens)
-        return self._parameters.scatter(torch.from_numpy(self._space.logits[:rows]))
+        spans, layers = spans_apart(positions, [copy.away for copy in copies]), range(self.config.layers)
+        with self._timing(spans.rows):
+            kept_states = self._arguments.kept_states(None, layers)
+            self._run(self.embed(tokens), layers, PassRows(tokens, 0), NOTHING, kept_states, scoring=True, spans=spans)
+        return self._parameters.scatter(torch.from_numpy(self._space.logits[: spans.rows]))
 
     @contextmanager
     def _timing(self, rows: int) -> Iterator[None]:
@@ -182,27 +178,27 @@ class CpuDecoder(CachedDecoder):
         skip: Skip,
         kept_states: AuxFields,
         scoring: bool = False,
+        spans: PassSpans | None = None,
     ) -> Tensor:
-        """Run `run_layers`, keep states on the way, and compute the rows' logits with `scoring`."""
+        """Run `run_layers`, keep states on the way, and compute the rows' logits with `scoring`.
+
+        Without `spans` rows are those of one text.
+        """
         (tokens, start, layout, until), rows = at, len(x)
-        spans = self._chain_spans(rows) if layout is None else pass_spans(layout)
+        spans = spans or (self._chain_spans(rows) if layout is None else pass_spans(layout))
         if start + spans.reach > self.context:
             raise ValueError(f"{rows} tokens do not fit after {start} of {self.context}")
         if layout is not None and layout.scratch_row + rows > MAX_TREE_NODES:
             raise ValueError(f"a tree of {layout.scratch_row + rows} nodes has more than {MAX_TREE_NODES}")
         self._slide(start, max(start + spans.reach, until), layers)
-        args = self._arguments
-        args.begin(start, spans, args.parts(layers, skip), layout, kept_states, scoring, until)
-        return self._passed(x, tokens)
-
-    def _passed(self, x: Tensor, tokens: Sequence[int]) -> Tensor:
-        """Run the pass that is described over `x`, rows of `tokens`."""
-        space, rows = self._space, len(x)
+        space = self._space
         space.x[:rows] = pad_rows(x).numpy()
         if self._inputs is not None:
             self._inputs.put(tokens, self.embed(tokens))
         self._crew.active = self._count or self._threads.of(rows).settled
-        self._crew.run(self._arguments.record)
+        args = self._arguments
+        args.begin(start, spans, args.parts(layers, skip), layout, kept_states, scoring, until)
+        self._crew.run(args.record)
         return torch.from_numpy(space.x[:rows, : self.config.hidden].copy())
 
     def _slide(self, start: int, end: int, layers: range) -> None:
