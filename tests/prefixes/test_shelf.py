@@ -101,6 +101,27 @@ def test_texts_in_turn_are_as_if_each_was_read_alone(name: str, cache: KvCache |
     assert held_texts.size > 0
 
 
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "whole"])
+def test_the_third_text_with_a_common_beginning_goes_on_from_there(name: str, root: Path) -> None:
+    turned, alone = (opened(root, name) for _ in range(2))
+    held_texts = on_shelf(turned)
+    system = text(500, 0)
+    texts = [text(300 + i, i, system) for i in range(1, 6)]
+    for one in (*texts, texts[2] + text(50, 9), text(400, 7, system[:250]), text(420, 8, system[:250]), texts[3]):
+        reused = turned.begin(one)
+        alone.keep(0)
+        alone.begin(one)
+        held = len(one) - 1
+        assert turned.tokens == alone.tokens == one[:held]
+        assert torch.equal(state(turned, held), state(alone, held))
+        if one in texts[2:]:
+            assert reused >= 500
+        elif len(one) == 420 + 250:
+            assert reused == 250, "a shorter beginning that two others have"
+    tails = sum(part.tail is not None for one in held_texts._models for part in one.parts)
+    assert tails == 7 + 2, "of each text and of both beginnings; what alone goes on from a text replaces its tail"
+
+
 def whole(root: Path, limit: int = GIB) -> tuple[CachedModel[CachedDecoder], Shelf]:
     cached = opened(root, "whole")
     return cached, on_shelf(cached, limit)

@@ -93,11 +93,15 @@ class ModelShelf:
             self.parts[:] = [part for part in self.parts if self._fits(part)]
 
     @torch.inference_mode()
-    def turn(self, wanted: Sequence[int]) -> None:
-        """Turn the cache to as much of the text `wanted` as it and the parts have."""
+    def turn(self, wanted: Sequence[int]) -> int:
+        """Turn the cache to as much of the text `wanted` as it and the parts have.
+
+        Return the token at which to `put`: where windows or states let nothing go on that other texts share, until
+        there, the next such text shall (Marconi, Pan et al. 2024, section 4.1); 0 for none.
+        """
         if not self._room.open:
             self._owner = self._room.owner
-            return
+            return 0
         self._look()
         shared = shared_prefix(self._token_ids, wanted)
         wanted_parts = self._source(wanted, shared).parts
@@ -107,7 +111,16 @@ class ModelShelf:
         while (source := self._source(wanted, shared)).reach > self._held(shared):
             if self._loaded(source.parts):
                 self._take(source, wanted)
-                return
+                break
+        return self._parting(wanted)
+
+    def _parting(self, wanted: Sequence[int]) -> int:
+        """The token at which other texts part from `wanted`, if it is long after what the cache has; else 0."""
+        if self._model.tail(0) is None:
+            return 0
+        begun = self._held(shared_prefix(self._token_ids, wanted))
+        furthest = max([0, *alike(self.parts, wanted).values()])
+        return furthest if furthest - begun >= LEAST_WITH_TAIL else 0
 
     @torch.inference_mode()
     def put(self, since: int = 0, wanted: Collection[TextPart] = ()) -> None:
@@ -232,11 +245,17 @@ class ModelShelf:
         return new
 
     def _replace_tails(self, new: TextPart) -> None:
-        """Drop tails of texts that `new` goes on from: tails take the more memory, and its own reaches back some."""
+        """Drop tails of texts that `new` alone goes on from: tails take the more memory, and its own reaches back some.
+
+        Those stay from which several texts go on.
+        """
         if new.form.numbers is None:
             return
-        for part, shared in alike(self.parts, new.token_ids).items():
-            if shared == len(part.token_ids):
+        shared = alike(self.parts, new.token_ids)
+        for part, length in shared.items():
+            if length == len(part.token_ids) and not any(
+                other is not part and same == length < len(other.token_ids) for other, same in shared.items()
+            ):
                 part.drop_tail()
         self.parts[:] = [part for part in self.parts if part.tail or part.first < len(part.token_ids)]
 
