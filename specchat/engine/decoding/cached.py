@@ -119,12 +119,12 @@ class HoldsTexts(Protocol):
     def turn(self, wanted: Sequence[int]) -> int:
         """Give the cache as much of the text `wanted` as is held, and take what it would lose.
 
-        Return the token at which to `put`, as other texts part from this one there; 0 where that would spare little.
+        Return the token at which to `put_common`; 0 for none.
         """
         ...
 
-    def put(self) -> None:
-        """Take what the cache holds."""
+    def put_common(self) -> None:
+        """Take what the cache holds, for several texts to go on from."""
         ...
 
 
@@ -161,7 +161,7 @@ class CachedModel(Generic[M]):
         """Has what the cache held of other texts."""
         self.pictures: KnowsPictures | None = None
         self._checkpoint_at = self._parts_at = 0
-        """Positions at which a checkpoint is due, and at which other texts part from this one; 0 for none."""
+        """Positions at which a checkpoint is due, and at which texts of others part from this one; 0 for none."""
 
     def begin(self, prompt: Sequence[int]) -> int:
         """Fill the cache with all of `prompt` but its last token; return the number of tokens reused."""
@@ -196,7 +196,7 @@ class CachedModel(Generic[M]):
             if held == self._checkpoint_at > 0 and isinstance(self._lossy, TakesCheckpoints):
                 self._lossy.checkpoint()
             if end == self._parts_at and self.shelf is not None:
-                self.shelf.put()
+                self.shelf.put_common()
         return len(self.tokens) < len(prompt) - 1
 
     def _torn(self, text: Sequence[int], at: int) -> range:

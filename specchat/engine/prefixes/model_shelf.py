@@ -43,10 +43,12 @@ class Room(Protocol):
 
     Attributes:
         owner: of the texts that are read.
+        beginning: tokens of them that texts of others may begin with.
         deleted: chats whose texts are not taken in.
     """
 
     owner: str
+    beginning: int
     deleted: set[str]
 
     @property
@@ -96,8 +98,8 @@ class ModelShelf:
     def turn(self, wanted: Sequence[int]) -> int:
         """Turn the cache to as much of the text `wanted` as it and the parts have.
 
-        Return the token at which to `put`: where windows or states let nothing go on that other texts share, until
-        there, the next such text shall (Marconi, Pan et al. 2024, section 4.1); 0 for none.
+        Return the token at which to `put_common`: up to there texts of others are the same, or may be, and windows or
+        states would not let them go on from there (Marconi, Pan et al. 2024, section 4.1); 0 for none.
         """
         if not self._room.open:
             self._owner = self._room.owner
@@ -115,11 +117,11 @@ class ModelShelf:
         return self._parting(wanted)
 
     def _parting(self, wanted: Sequence[int]) -> int:
-        """The token at which other texts part from `wanted`, if it is long after what the cache has; else 0."""
-        if self._model.tail(0) is None:
+        """The last token at which other texts part from `wanted`, if it is long after what the cache has; else 0."""
+        if not self.tails:
             return 0
         begun = self._held(shared_prefix(self._token_ids, wanted))
-        furthest = max([0, *alike(self.parts, wanted).values()])
+        furthest = max([min(self._room.beginning, len(wanted)), *alike(self.parts, wanted).values()])
         return furthest if furthest - begun >= LEAST_WITH_TAIL else 0
 
     @torch.inference_mode()
@@ -129,10 +131,23 @@ class ModelShelf:
             self._look()
             self._keep(self._token_ids.copy(), self._model.tail(len(self._token_ids)), self._owner, since, wanted)
 
+    @torch.inference_mode()
+    def put_common(self) -> None:
+        """Copy what the cache holds, for several texts to go on from."""
+        if self._owner not in self._room.deleted:
+            tail = self._model.tail(len(self._token_ids))
+            self._keep(self._token_ids.copy(), tail, self._owner, common=tail is not None)
+
     def _keep(
-        self, text: list[int], tail: Tail | None, owner: str, since: int = 0, wanted: Collection[TextPart] = ()
+        self,
+        text: list[int],
+        tail: Tail | None,
+        owner: str,
+        since: int = 0,
+        wanted: Collection[TextPart] = (),
+        common: bool = False,
     ) -> None:
-        """Copy what the cache holds of an owner's `text`, with its tail, as `put` does."""
+        """Copy what the cache holds of an owner's `text`, with its tail, as `put` and `put_common` do."""
         known = self._source(text, since)
         least = LEAST if tail is None else LEAST_WITH_TAIL
         before = [run.part for run in runs_from(0, alike(self.parts, text))]
@@ -140,6 +155,7 @@ class ModelShelf:
             self._room.touch(before)
             first = known.runs[-1].last if known.runs else since
             if (new := self._copied(text, first, tail, {*wanted, *before})) is not None:
+                new.form = new.form._replace(common=common)
                 self._replace_tails(new)
                 self.parts.append(new)
                 before.append(new)
@@ -199,6 +215,11 @@ class ModelShelf:
         if part.file is None:
             self.parts.remove(part)
 
+    @property
+    def tails(self) -> bool:
+        """True where texts go on from some tokens alone."""
+        return self._model.tail(0) is not None
+
     def _held(self, shared: int) -> int:
         """Tokens, of the first `shared` ones, that the live cache lets a text go on from."""
         return self._model.reach(shared, len(self._token_ids), None)
@@ -208,7 +229,7 @@ class ModelShelf:
         shared = alike(self.parts, text)
         runs = runs_from(first, shared)
         last = runs[-1].last if runs else first
-        if self._model.tail(0) is None:
+        if not self.tails:
             return PartSource(runs, last, last, None)
         best = PartSource(runs, first, 0, None)
         for part, same in shared.items():
@@ -245,17 +266,11 @@ class ModelShelf:
         return new
 
     def _replace_tails(self, new: TextPart) -> None:
-        """Drop tails of texts that `new` alone goes on from: tails take the more memory, and its own reaches back some.
-
-        Those stay from which several texts go on.
-        """
+        """Drop tails of texts that `new` alone goes on from: they take more memory, and its own reaches back some."""
         if new.form.numbers is None:
             return
-        shared = alike(self.parts, new.token_ids)
-        for part, length in shared.items():
-            if length == len(part.token_ids) and not any(
-                other is not part and same == length < len(other.token_ids) for other, same in shared.items()
-            ):
+        for part, shared in alike(self.parts, new.token_ids).items():
+            if shared == len(part.token_ids) and not part.form.common:
                 part.drop_tail()
         self.parts[:] = [part for part in self.parts if part.tail or part.first < len(part.token_ids)]
 

@@ -11,11 +11,15 @@ from specchat.engine.prefixes.entries import PackedCopies, Shape, bytes_of
 
 
 class PartForm(NamedTuple):
-    """Shapes of the entries and of the tail, and the tail's numbers; None without a tail."""
+    """Shapes of the entries and of the tail, and the tail's numbers; None without a tail.
+
+    A `common` tail is one from which several texts go on.
+    """
 
     rows: tuple[Shape, ...]
     ends: tuple[Shape, ...] = ()
     numbers: tuple[int, ...] | None = None
+    common: bool = False
 
     @property
     def size(self) -> int:
