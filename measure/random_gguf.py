@@ -26,6 +26,7 @@ ARCHITECTURES = {
     "qwen3_5_text": "qwen35", "qwen3_5_moe_text": "qwen35moe", "qwen3_moe": "qwen3moe", "qwen2_moe": "qwen2moe",
     "qwen3_next": "qwen3next", "glm4_moe": "glm4moe", "ministral3": "mistral3", "gpt_oss": "gpt-oss",
     "granitemoehybrid": "granitehybrid", "granitemoeshared": "granitemoe",
+    "qwen2_vl_text": "qwen2vl", "qwen2_5_vl_text": "qwen2vl", "qwen3_vl_text": "qwen3vl",
     "lfm2_moe": "lfm2moe", "minimax_m2": "minimax-m2", "muse_glimmer_text": "muse-glimmer",
 }  # fmt: skip
 """llama.cpp's names of families, where they are others."""
@@ -191,6 +192,8 @@ def _describe_latent(writer: Any, of: Attention, raw: dict[str, Any]) -> None:
 def _describe_rope(writer: Any, rope: Rope) -> None:
     writer.add_rope_freq_base(rope.theta)
     writer.add_rope_dimension_count(rope.width)
+    if sections := rope.options.get("mrope_section"):
+        writer.add_rope_dimension_sections([*sections, 0])
     if rope.kind == "linear":
         writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
         writer.add_rope_scaling_factor(float(rope.options["factor"]))

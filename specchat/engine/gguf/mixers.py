@@ -38,7 +38,7 @@ def _attention(block: FileBlock, mixer: Attention, paired: bool) -> Places:
         rotated = part in ("q", "k")
         if rotated and paired:
             orders.append(_halves(outputs, mixer.head_dim))
-        elif rotated and block.files.has_sections and qkv.paired[1]:
+        elif rotated and block.files.sections and qkv.paired[1]:
             orders.append(_pairs(outputs, *qkv.paired))
         else:
             orders.append(())

@@ -8,6 +8,8 @@ from specchat.engine.gguf.keys import ArchitectureKeys
 
 LOW, HIGH = 1.0, 4.0
 """Bounds of Llama 3's scaling in every published model."""
+AXES = ("time", "height", "width")
+"""Positions of a token, each of which turns a section of a head (M-RoPE)."""
 NEAR = 1e-5
 """Relative difference that float32 explains."""
 
@@ -22,6 +24,9 @@ def rope_settings(m: ArchitectureKeys, full_width: int) -> dict[str, Any]:
     options: dict[str, Any] = {"rope_theta": theta, "rope_type": "default"}
     if width != full_width:
         options["partial_rotary_factor"] = width / full_width
+    sections = m.files.sections
+    if len(sections) == len(AXES) and sum(sections) == width // 2:
+        options["mrope_section"] = sections
     original = m.integer("rope.scaling.original_context_length")
     factor = m.number("rope.scaling.factor") or m.number("rope.scale_linear") or 1.0
     kind = m.text("rope.scaling.type") or "linear"

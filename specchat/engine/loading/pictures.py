@@ -2,7 +2,9 @@
 
 from functools import partial
 
+from specchat.clean import one_line
 from specchat.engine import families
+from specchat.engine.gguf.mmproj import projector
 from specchat.engine.kernels.gpu_shapes import PROMPT_ROWS
 from specchat.engine.memory.host_need import ROOM
 from specchat.engine.memory.vectors import LANES
@@ -22,6 +24,9 @@ def opened_album(pair: PairSpec, checkpoint: Checkpoint, runner: Runner, tokeniz
     """The album of a pair that our own decoder runs, with the tower of its target `checkpoint`."""
     model, kind = runner.target.model, kind_of(checkpoint)
     if not checkpoint.also_sees:
+        if (unread := checkpoint.mmproj) is not None:
+            name = f"{one_line(projector(unread), 40)}, the projector of {unread.path.name}"
+            return Blind(f"{pair.name} reads text alone here, as specchat does not read pictures by {name}, yet")
         return Blind(f"{pair.name} has no part that reads pictures")
     if kind not in KINDS:
         name = families.known()[checkpoint.config.family].name
