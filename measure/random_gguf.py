@@ -4,6 +4,7 @@ Names are those of the package gguf; metadata and layouts are written from what 
 """
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,6 +31,8 @@ ARCHITECTURES = {
     "lfm2_moe": "lfm2moe", "minimax_m2": "minimax-m2", "muse_glimmer_text": "muse-glimmer",
 }  # fmt: skip
 """llama.cpp's names of families, where they are others."""
+LIKE = {"muse-glimmer": "gemma3", "qwen25vl": "qwen2vl"}
+"""Architectures of the same names, of those that the package may not know."""
 PATTERNED = ("gemma4", "olmo2", "exaone4", "muse-glimmer")
 """Architectures whose files list the layers with windows."""
 WINDOWLESS = ("llama", "qwen2moe", "starcoder2")
@@ -50,11 +53,21 @@ Nextn = Literal["left out", "within", "alone"]
 
 
 def write(
-    checkpoint: Checkpoint, file: Path, kind: Kind, *, tokenizer: bool = False, predicts: Nextn = "left out"
+    checkpoint: Checkpoint,
+    file: Path,
+    kind: Kind,
+    *,
+    tokenizer: bool = False,
+    predicts: Nextn = "left out",
+    arch: str = "",
+    change: Callable[[Any], None] = lambda _: None,
 ) -> None:
-    """Write a checkpoint, by default without its tokenizer, the embeddings of q4_0 in q8_0."""
+    """Write a checkpoint, by default without its tokenizer, the embeddings of q4_0 in q8_0.
+
+    `arch` is another name of its architecture, as other converters have it; `change` is called with the writer at last.
+    """
     recipe, family = checkpoint.config.recipe, checkpoint.config.family
-    arch = ARCHITECTURES.get(family, family)
+    arch = arch or ARCHITECTURES.get(family, family)
     if recipe.mixtures and family == "nemotron_h":
         arch = "nemotron_h_moe"
     writer = gguf.GGUFWriter(file, arch)
@@ -64,7 +77,7 @@ def write(
         describe(writer, gguf, Vocabulary.of(checkpoint), checkpoint.config.vocab)
     else:
         writer.add_tokenizer_model("no_vocab")
-    like = "gemma3" if arch == "muse-glimmer" else arch  # which the package may not know
+    like = LIKE.get(arch, arch)
     names = gguf.get_tensor_name_map(
         next(a for a, n in gguf.MODEL_ARCH_NAMES.items() if n == like), len(blocks(recipe, arch)) + 1
     )
@@ -82,6 +95,7 @@ def write(
             as_they_are = tensor.dim() < 3 and recipe.recurrent and recipe.recurrent[0].selective
             tensor = tensor if as_they_are else tensor.squeeze()
             _put(writer, _named(name, names), tensor if tensor.dim() else tensor.flatten(), kind)
+        change(writer)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()

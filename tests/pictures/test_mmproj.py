@@ -1,11 +1,13 @@
 """Towers in files of llama.cpp see what those of folders see."""
 
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 import torch
 
 from specchat.engine.errors import EngineError
+from specchat.engine.gguf.ollama import blobs_with
 from specchat.engine.pictures.tower import Tower
 from specchat.engine.protocol.options import Limits, Speculation
 from specchat.engine.protocol.pair import PairSpec
@@ -14,12 +16,24 @@ from specchat.engine.session import Session
 from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.test_lossless import finished
 from tests.engine.tiny import on_cpu
+from tests.models.made import ollama as put
+from tests.pictures import ollama
 from tests.pictures.conftest import unmeasured
 from tests.pictures.test_pictures import ASKED, TWO
 from tests.pictures.test_refused import refused
 from tests.pictures.towers import FAMILIES, made, text, written
 
 pytestmark = pytest.mark.needs_gguf
+OLLAMA = {
+    "gemma3": {
+        "max_position_embeddings": 1 << 17,
+        "rope_parameters": {
+            "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+        },
+    }
+}
+"""Settings of texts that its files leave out, as published models have them."""
 STRATEGIES = "lookup", "suffix", "ngram", "swift", "auto"
 
 
@@ -44,17 +58,17 @@ def opened(path: Path) -> Session:
     return session
 
 
-def test_it_sees_what_the_folder_sees(folder: Path, file: Path) -> None:
+def same(folder: Path, file: Path) -> None:
+    """Check that a folder and a file see the same, and that drafts change no text of the file."""
     of_folder, of_file = opened(folder), opened(file)
     tokens = [one._prompts.prompt(Generate(1, ASKED)).tokens for one in (of_folder, of_file)]
     assert tokens[0] == tokens[1]
     seen = list[torch.Tensor](), list[torch.Tensor]()
     for one, into in zip((of_folder, of_file), seen, strict=True):
         list(one.album.look(TWO, into))
+        one.album.hold(tokens[0])
     for rows, theirs in zip(*seen, strict=True):
         torch.testing.assert_close(rows, theirs, atol=1e-5, rtol=1e-5)
-    for one in (of_folder, of_file):
-        one.album.hold(tokens[0])
     logits = [one.target.next_logits(tokens[0]) for one in (of_folder, of_file)]
     torch.testing.assert_close(*logits, atol=1e-4, rtol=1e-4)
     strategy = STRATEGIES[list(FAMILIES).index(folder.name) % len(STRATEGIES)]
@@ -62,6 +76,28 @@ def test_it_sees_what_the_folder_sees(folder: Path, file: Path) -> None:
     plain, drafted = (finished(list(of_file.generate(request))).token_ids for request in requests)
     assert plain == drafted
     assert plain == finished(list(of_folder.generate(requests[0]))).token_ids
+
+
+def test_it_sees_what_the_folder_sees(folder: Path, file: Path) -> None:
+    same(folder, file)
+
+
+@pytest.mark.parametrize("kind", ollama.KINDS)
+def test_ollamas_files_with_text_and_tower_see_what_the_folder_sees(kind: str, tmp_path: Path) -> None:
+    folder, file = made(kind, tmp_path / kind, **OLLAMA.get(kind, {})), tmp_path / "sha256-0"
+    ollama.whole(folder, file)
+    same(folder, file)
+
+
+def test_ollamas_blob_of_a_projector_is_the_tower_of_its_model(folder: Path, file: Path, tmp_path: Path) -> None:
+    tower = written(folder, tmp_path / "tower.gguf")
+    for name, projector in (("other", None), ("tiny", tower)):
+        put(tmp_path / "ollama", f"{name}:1b", file, projector=projector)
+        blob = blobs_with(tmp_path / "ollama" / "blobs" / f"sha256-{sha256(file.read_bytes()).hexdigest()}")
+        checkpoint = Checkpoint.open(blob["model"])
+        assert (checkpoint.mmproj and checkpoint.mmproj.path) == blob.get("projector")
+        assert checkpoint.also_sees == (projector is not None)
+        (tmp_path / "ollama" / "manifests" / "registry.ollama.ai" / "library" / name / "1b").unlink()
 
 
 def test_files_of_older_converters_name_the_products_of_an_mlp_the_other_way(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ PIXELS = {V.IMAGE_MIN_PIXELS: 14 * 14 * 4, V.IMAGE_MAX_PIXELS: 56 * 56}
 KEYS: dict[str, dict[str, Any]] = {
     "gemma3": {V.Projector.SCALE_FACTOR: 3},
     "gemma4": {V.Projector.SCALE_FACTOR: 3, V.IMAGE_MAX_PIXELS: 16 * 12 * 12},
-    "mistral3": {V.SPATIAL_MERGE_SIZE: 2},
+    "mistral3": {V.SPATIAL_MERGE_SIZE: 2, V.USE_SILU: True},
     "qwen2_vl": PIXELS,
     "qwen2_5_vl": PIXELS | {V.N_WA_PATTERN: 2, V.WINDOW_SIZE: 28},
     "qwen3_vl": PIXELS | {V.SPATIAL_MERGE_SIZE: 2},
@@ -46,10 +46,10 @@ COLOURS = {"gemma3": HALF_COLOURS, "qwen3_vl": CLIP_COLOURS, "qwen3_5": CLIP_COL
 """As the folders' processors have them."""
 
 
-def made(kind: str, folder: Path) -> Path:
-    """A model of a kind whose tokens, template and tower's float16 files can have."""
-    _, special, _, changes = FAMILIES[kind]
-    saved(kind, folder, **changes)
+def made(kind: str, folder: Path, **changes: Any) -> Path:
+    """A model of a kind whose tokens, template and tower's float16 files can have; `changes` are those of its text."""
+    _, special, _, text = FAMILIES[kind]
+    saved(kind, folder, **text | changes)
     file = folder / "model.safetensors"
     rounded = {name: one.half().float() if "vis" in name else one for name, one in load_file(file).items()}
     save_file(rounded, file, metadata={"format": "pt"})
@@ -109,8 +109,9 @@ def written(folder: Path, file: Path, exchanged: bool = False, **changes: Any) -
         writer.add_vision_image_mean(colours["image_mean"])
         writer.add_vision_image_std(colours["image_std"])
     for key, value in (keys | changes).items():
-        writer.add_string(key, value) if isinstance(value, str) else writer.add_uint32(key, value)
-    for stored, tensor in _converted(kind, folder):
+        add = {str: writer.add_string, bool: writer.add_bool, int: writer.add_uint32}[type(value)]
+        add(key, value)
+    for stored, tensor in converted(kind, folder):
         if exchanged and "ffn_" in stored:
             stored = stored.replace("ffn_up", "?").replace("ffn_down", "ffn_up").replace("?", "ffn_down")
         half = "blk" in stored and "weight" in stored and "ln" not in stored
@@ -126,7 +127,7 @@ def _closed(writer: Any, file: Path) -> Path:
     return file
 
 
-def _converted(kind: str, folder: Path) -> Iterator[tuple[str, Tensor]]:
+def converted(kind: str, folder: Path) -> Iterator[tuple[str, Tensor]]:
     """llama.cpp's names and layouts, by the package's table of names and what its converter does before it."""
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.MMPROJ, 3)
     deep = vision(folder).get("deepstack_visual_indexes", [])

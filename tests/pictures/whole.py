@@ -66,6 +66,7 @@ PIXTRAL = {
     "head_dim": 16,
     "image_size": 56,
     "patch_size": 7,
+    "hidden_act": "silu",
 }
 QWEN = {
     "depth": 2,

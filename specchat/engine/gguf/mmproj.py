@@ -11,6 +11,7 @@ from pathlib import Path
 from specchat.engine.errors import ModelError
 from specchat.engine.gguf.files import GgufFiles, Stamp
 from specchat.engine.gguf.header import read_header
+from specchat.engine.gguf.ollama import blobs_with
 
 QWEN_3 = "qwen3vl_merger"
 TOWERS = {
@@ -50,9 +51,9 @@ def projector(tower: GgufFiles) -> str:
 
 
 def mmproj_file(files: GgufFiles) -> GgufFiles | None:
-    """The file with the tower of a model: its own, or of those beside it that fit the one most like its name.
+    """The file with the tower of a model: its own, Ollama's blob for it, or the one near it of the most similar name.
 
-    One whose projector is read is preferred, see `whole_type`.
+    Of those near it one whose projector is read is preferred, see `whole_type`.
     """
     if f"{files.architecture}.vision.block_count" in files.values:
         return files
@@ -66,6 +67,8 @@ def mmproj_file(files: GgufFiles) -> GgufFiles | None:
 
 
 def _neighbours(path: Path) -> list[Path]:
+    if blob := blobs_with(path).get("projector"):
+        return [blob]
     listed = islice(sorted(path.parent.glob("*.gguf")), 8 * MOST_BESIDE)
     return [one for one in listed if "mmproj" in one.name.lower()][:MOST_BESIDE]
 

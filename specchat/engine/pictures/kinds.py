@@ -41,6 +41,7 @@ class Kind:
         on_host: where the text is on a GPU, none are read.
         written: what a template writes for a picture, and what stands there before the text is split into tokens; None
             where that is the picture's token.
+        stand_in: the picture's token, and one that stands for it where a GGUF file's vocabulary lacks it.
     """
 
     processor: str
@@ -52,6 +53,7 @@ class Kind:
     deep: bool = False
     on_host: bool = False
     written: tuple[str, str] | None = None
+    stand_in: tuple[str, str] = ("", "")
 
     def merge(self, config: Any) -> int:
         """Patches along each side of a feature, by the settings of a checkpoint."""
@@ -102,6 +104,7 @@ GEMMA = Kind(
     ("vision_tower.", "multi_modal_projector."),
     "num_crops",
     written=("<start_of_image>", "\n\n<start_of_image><image_soft_token><end_of_image>\n\n"),
+    stand_in=("<image_soft_token>", "<pad>"),
 )
 GEMMA_4 = Kind(
     "gemma4.image_processing_pil_gemma4.Gemma4ImageProcessorPil",

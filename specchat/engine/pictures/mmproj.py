@@ -71,7 +71,7 @@ class Mmproj:
             raise ValueError(f"{error.args[0]} is missing") from None
         except RuntimeError as error:
             raise ValueError(str(error)) from None
-        return {self._name(name): one for name, one in arranged.items()}
+        return {theirs: one for name, one in arranged.items() if (theirs := self._name(name))}
 
     def _name(self, name: str) -> str:
         names, begin = self._family.names, ""

@@ -24,7 +24,7 @@ class TowerFamily:
         mark: the token of pictures.
         parts: beginnings of names in transformers' model, by those in a file before the number of a layer.
         names: names in transformers' model by those in a file, without their last part, or with it where that differs;
-            in layers of what follows a number.
+            in layers of what follows a number; empty: it is left out.
         keys: of the file, by transformers' names of the tower's settings.
         vision: its further settings.
         processor: settings of transformers' processor.
@@ -251,6 +251,7 @@ QWEN_2_5 = TowerFamily(
     {"v.blk": "visual.blocks"},
     {
         "v.patch_embd": "visual.patch_embed.proj",
+        "v.position_embd.weight": "",  # of older converters, in whose place rotations are
         "v.post_ln": "visual.merger.ln_q",
         "mm.0": "visual.merger.mlp.0",
         "mm.2": "visual.merger.mlp.2",
@@ -276,7 +277,7 @@ QWEN_3 = replace(
     parts={"v.blk": "visual.blocks", "v.deepstack": "visual.deepstack_merger_list"},
     names={
         **QWEN_2_5.names,
-        "v.position_embd": "visual.pos_embed",
+        "v.position_embd.weight": "visual.pos_embed.weight",
         "v.post_ln": "visual.merger.norm",
         "mm.0": "visual.merger.linear_fc1",
         "mm.2": "visual.merger.linear_fc2",
