@@ -47,7 +47,7 @@ def test_hits_are_those_that_are_read_here_with_the_file_to_take_and_its_size(
     hits = list(sized(hub, search(hub, "8b")))
     assert [(hit.repo, hit.format, hit.file, hit.size) for hit in hits] == [
         ("a/tensors-8B", "safetensors", "", 4002),
-        ("b/files-8B-GGUF", "GGUF", "x-Q4_K_M.gguf", 500),
+        ("b/files-8B-GGUF", "GGUF", "x-Q4_K_M.gguf", 570),
         ("c/split-8B-GGUF", "GGUF", "x-Q4_K_M-00001-of-00002.gguf", 600),
         ("d/many-8B-GGUF", "GGUF", "", 0),
     ]
