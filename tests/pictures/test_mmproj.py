@@ -14,6 +14,7 @@ from specchat.engine.protocol.pair import PairSpec
 from specchat.engine.protocol.requests import Generate
 from specchat.engine.session import Session
 from specchat.engine.weights.checkpoint import Checkpoint
+from specchat.models.about import about_folder, about_gguf
 from tests.engine.test_lossless import finished
 from tests.engine.tiny import on_cpu
 from tests.models.made import ollama as put
@@ -80,6 +81,9 @@ def same(folder: Path, file: Path) -> None:
 
 def test_it_sees_what_the_folder_sees(folder: Path, file: Path) -> None:
     same(folder, file)
+    where = about_folder(folder, "x").pictures
+    assert where == "read" + " on a CPU alone" * (folder.name in ("gemma4", "qwen3_vl"))
+    assert about_gguf(file).pictures == f"{where}, by mmproj-tiny-f16.gguf"
 
 
 @pytest.mark.parametrize("kind", ollama.KINDS)
@@ -87,6 +91,7 @@ def test_ollamas_files_with_text_and_tower_see_what_the_folder_sees(kind: str, t
     folder, file = made(kind, tmp_path / kind, **OLLAMA.get(kind, {})), tmp_path / "sha256-0"
     ollama.whole(folder, file)
     same(folder, file)
+    assert about_gguf(file).pictures == about_folder(folder, "x").pictures
 
 
 def test_ollamas_blob_of_a_projector_is_the_tower_of_its_model(folder: Path, file: Path, tmp_path: Path) -> None:
@@ -132,6 +137,8 @@ def test_without_a_tower_that_is_read_text_alone_is(file: Path, folder: Path, tm
         assert not session.info.sees
         refused(session, words)
 
+    assert about_gguf(alone).pictures == ""
     refuses("^Tiny has no part that reads pictures")
     written(folder, tmp_path / "mmproj.gguf", **{"clip.vision.projector_type": "internvl"})
     refuses("^Tiny reads text alone here, as specchat does not read pictures by internvl, the projector of mmproj.gguf")
+    assert about_gguf(alone).pictures == "not read: internvl, the projector of mmproj.gguf, is unknown here"

@@ -1,11 +1,11 @@
-"""Ways in which families read pictures. A further family is a line of `KINDS`, where it reads them in such a way."""
+"""Ways in which families read pictures. A further family is a line of `KINDS`, where it reads them in such a way.
+
+The app imports this, so torch is not imported here.
+"""
 
 from dataclasses import dataclass, replace
 from math import isqrt
 from typing import Any, NamedTuple
-
-import torch
-from torch import Tensor
 
 from specchat.engine.recipe import Rope
 
@@ -74,14 +74,15 @@ class Kind:
         cell = self.merge(config) * (1 if self.sizes == "image_grid_thw" else config.vision_config.patch_size)
         return Grid(height // cell, width // cell)
 
-    def axes(self, rope: Rope) -> Tensor:
-        """For each rotation of `rope` the position that it turns by: 0 time, 1 height, 2 width; int64 [width / 2]."""
+    def axes(self, rope: Rope) -> list[int]:
+        """For each rotation of `rope` the position that it turns by: 0 time, 1 height, 2 width."""
         sections = rope.options.get("mrope_section") or self.sections
         if not self.interleaved:
-            return torch.arange(3).repeat_interleave(torch.tensor(sections))
-        axes = torch.zeros(rope.width // 2, dtype=torch.int64)
+            return [axis for axis, size in enumerate(sections) for _ in range(size)]
+        axes = [0] * (rope.width // 2)
         for axis in (1, 2):
-            axes[axis : 3 * sections[axis] : 3] = axis
+            for at in range(axis, min(3 * sections[axis], len(axes)), 3):
+                axes[at] = axis
         return axes
 
 
@@ -125,3 +126,9 @@ KINDS = {
     "qwen3_5_moe": INTERLEAVED,
 }
 """By the model_type of a checkpoint."""
+
+
+def described(kind: object) -> str:
+    """How the whole of this model_type reads pictures, in words: on every device, or some; empty for none."""
+    found = KINDS.get(kind) if isinstance(kind, str) else None
+    return "" if found is None else "read on a CPU alone" if found.on_host else "read"
