@@ -8,6 +8,8 @@ from specchat.engine.model.tree_layout import shared_prefix
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from specchat.engine.model.cache_copy import CacheCopy
+    from specchat.engine.model.copies import CacheEntries
     from specchat.engine.model.decoder import ChainParameters
     from specchat.engine.model.passes import Skip
     from specchat.engine.model.tree_layout import Layout
@@ -113,6 +115,26 @@ class TakesCheckpoints(LossyCache, Protocol):
         ...
 
 
+@runtime_checkable
+class ReadsTextsApart(HostModel, Protocol):
+    """A model that reads a token each of several texts in one pass."""
+
+    def copied(self) -> "CacheCopy | None":
+        """Return a copy of the cache for another text, empty; None where there can be none."""
+        ...
+
+    def logits_apart(self, tokens: Sequence[int], positions: Sequence[int], copies: "Sequence[CacheCopy]") -> "Tensor":
+        """Return logits float32 [len(tokens), vocab] after each token of a text of its own, which `copies` go on from.
+
+        Row r is bit for bit what it would be alone. The next pass may overwrite them.
+        """
+        ...
+
+    def entries(self) -> "CacheEntries":
+        """The cache's entries by position."""
+        ...
+
+
 class HoldsTexts(Protocol):
     """A holder of what a cache held of other texts."""
 
@@ -125,6 +147,10 @@ class HoldsTexts(Protocol):
 
     def put_common(self) -> None:
         """Take what the cache holds, for several texts to go on from."""
+        ...
+
+    def take(self, text: Sequence[int], entries: "CacheEntries", owner: str) -> None:
+        """Take what a copy of the cache holds of an owner's `text`."""
         ...
 
 

@@ -35,6 +35,8 @@ class Shelf:
         self.beginning = 0
         self._models: list[ModelShelf] = []
         self._clock = count(1)
+        self._lent = 0
+        """Bytes of main memory that other copies of the caches have."""
 
     def add(self, role: str, cached: CachedModel[Any]) -> None:
         """Let a model use the shelf, if its cache can be copied; others simply read again."""
@@ -79,7 +81,7 @@ class Shelf:
     @property
     def size(self) -> int:
         """Bytes of main memory."""
-        return sum(part.size for one in self._models for part in one.parts)
+        return self._lent + sum(part.size for one in self._models for part in one.parts)
 
     @property
     def taken(self) -> ReadTexts:
@@ -91,7 +93,17 @@ class Shelf:
     def largest(self) -> int:
         """Most bytes of a part."""
         free = free_memory()
-        return self._bounds.memory if free is None else min(self._bounds.memory, int(FREE * free))
+        most = self._bounds.memory - self._lent
+        return most if free is None else min(most, int(FREE * free))
+
+    def lend(self, size: int) -> bool:
+        """Let a copy of a cache have `size` bytes more, if there is room for it, or as many less."""
+        if size > self.largest:
+            return False
+        if size > 0:
+            self.make_room(size)
+        self._lent += size
+        return True
 
     def touch(self, parts: Sequence[TextPart]) -> None:
         """Note that `parts` are used. Each goes on from those before it, which therefore stay longer."""
