@@ -18,14 +18,12 @@ from specchat.engine.memory.need import (
     need,
     quantised,
 )
-from specchat.engine.protocol.pair import Quant
+from specchat.engine.protocol.pair import DEFAULT_CONTEXT, Quant
 from specchat.engine.weights.config import ModelConfig
 
 GIB = 1 << 30
 SPARE = 0.05
 """Fraction of memory left free: allocators round up, and the estimate is good to 5 %."""
-DEFAULT_CONTEXT = 8192
-"""Default tokens of cache: published contexts of 128 k would take all memory."""
 LEAST_CONTEXT = 1024
 """Least context to propose: too little of a chat would fit into a smaller one."""
 CONTEXT_STEP = 256
