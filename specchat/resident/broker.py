@@ -224,6 +224,7 @@ class Broker:
                     "device": worker.info.load.device if worker.info else "",
                     "state": _state(worker),
                     "read_bytes": worker.read.memory,
+                    "replies_a_pass": worker.replies_a_pass,
                     "clients": [
                         {"name": client.name, "pid": client.pid, "waiting": len(client.waiting)}
                         for client in worker.clients

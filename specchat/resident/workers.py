@@ -107,6 +107,8 @@ class SharedWorker:
         self.info: PairInfo | None = None
         self.read = ReadTexts()
         """Bytes that read texts took after the last reply."""
+        self.replies_a_pass = 1.0
+        """Replies whose tokens a pass of the last reply read."""
         self.clients: list[Client] = []
         self.generation = 0
         """How often it was started again."""
@@ -251,7 +253,7 @@ class SharedWorker:
         assert event.id is not None
         prompt, owner = self._prompts.pop(event.id, ""), self._owner(event.id)
         if isinstance(event, Finished):
-            self.read = event.read
+            self.read, self.replies_a_pass = event.read, event.stats.replies_a_pass
         if owner is not None:
             if not isinstance(event, Started):
                 del owner.waiting[event.id]

@@ -66,6 +66,7 @@ PIXTRAL = {
     "head_dim": 16,
     "image_size": 56,
     "patch_size": 7,
+    "hidden_act": "silu",
 }
 QWEN = {
     "depth": 2,
@@ -117,7 +118,7 @@ KINDS: dict[str, tuple[Any, Any, dict[str, Any], dict[str, Any]]] = {
         Qwen3VLConfig,
         Qwen3VLForConditionalGeneration,
         {"rope_scaling": {"rope_type": "default", "mrope_section": [3, 3, 2], "mrope_interleaved": True}},
-        QWEN | {"deepstack_visual_indexes": [0, 1]},
+        QWEN | {"depth": 3, "deepstack_visual_indexes": [0, 2]},
     ),
     "gemma3": (Gemma3Config, Gemma3ForConditionalGeneration, GEMMA3, SIGLIP),
     "gemma4": (

@@ -39,7 +39,7 @@ class ScriptedSession:
         self.info = info
         self.earlier = Earlier()
         self.cross_chat = CrossChatIndexer(self.earlier, encode)
-        self.takes_turns, self.back_s = True, 0.0
+        self.takes_turns, self.back_s, self.together = True, 0.0, ()
 
     def save_read(self, stop: Callable[[], bool]) -> None:
         """There is nothing to save."""

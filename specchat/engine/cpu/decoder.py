@@ -13,7 +13,7 @@ from torch import Tensor
 from specchat.engine.cpu.description.arguments import AuxFields, PassArguments
 from specchat.engine.cpu.description.buffers import PassBuffers
 from specchat.engine.cpu.description.inputs import LayerInputs
-from specchat.engine.cpu.description.layers import Layers, PassSpans, pass_spans
+from specchat.engine.cpu.description.layers import Layers, PassSpans, pass_spans, spans_apart
 from specchat.engine.cpu.description.steps import Arrays, product_addresses
 from specchat.engine.cpu.drafting.chain import Chains
 from specchat.engine.cpu.drafting.nested_speculation import LONG_PROPOSAL
@@ -26,6 +26,7 @@ from specchat.engine.hardware.threads import CORES
 from specchat.engine.memory.vectors import brief, filled, head_places, workers
 from specchat.engine.model.aux_states import AuxHiddenStates
 from specchat.engine.model.cache import KVCache
+from specchat.engine.model.cache_copy import CacheCopy
 from specchat.engine.model.copies import Tail
 from specchat.engine.model.decoder import CachedDecoder, ChainParameters
 from specchat.engine.model.norm import RMSNorm, capped
@@ -134,6 +135,21 @@ class CpuDecoder(CachedDecoder):
             self._run(self.embed(tokens), layers, at, NOTHING, kept_states, scoring=True)
         return self._parameters.scatter(torch.from_numpy(self._space.logits[:rows]))
 
+    def copied(self) -> CacheCopy | None:
+        simple = self.cache.tail(0) is None and self.aux_states is None and self.pictures is None
+        return CacheCopy(self.cache) if simple else None
+
+    def logits_apart(self, tokens: Sequence[int], positions: Sequence[int], copies: Sequence[CacheCopy]) -> Tensor:
+        args, rows, layers = self._arguments, len(tokens), range(self.config.layers)
+        spans = spans_apart(positions, [copy.away for copy in copies])
+        if spans.reach > self.context:
+            raise ValueError(f"position {spans.reach} is behind the context of {self.context}")
+        with self._timing(rows):
+            kept = args.kept_states(None, layers)
+            args.begin(0, spans, args.parts(layers, NOTHING), None, kept, scoring=True, until=0)
+            self._passed(self.embed(tokens), tokens)
+        return self._parameters.scatter(torch.from_numpy(self._space.logits[:rows]))
+
     @contextmanager
     def _timing(self, rows: int) -> Iterator[None]:
         """Time a pass, to learn the best number of threads for so many rows."""
@@ -175,14 +191,18 @@ class CpuDecoder(CachedDecoder):
         if layout is not None and layout.scratch_row + rows > MAX_TREE_NODES:
             raise ValueError(f"a tree of {layout.scratch_row + rows} nodes has more than {MAX_TREE_NODES}")
         self._slide(start, max(start + spans.reach, until), layers)
-        space = self._space
+        args = self._arguments
+        args.begin(start, spans, args.parts(layers, skip), layout, kept_states, scoring, until)
+        return self._passed(x, tokens)
+
+    def _passed(self, x: Tensor, tokens: Sequence[int]) -> Tensor:
+        """Run the pass that is described over `x`, rows of `tokens`."""
+        space, rows = self._space, len(x)
         space.x[:rows] = pad_rows(x).numpy()
         if self._inputs is not None:
             self._inputs.put(tokens, self.embed(tokens))
         self._crew.active = self._count or self._threads.of(rows).settled
-        args = self._arguments
-        args.begin(start, spans, args.parts(layers, skip), layout, kept_states, scoring, until)
-        self._crew.run(args.record)
+        self._crew.run(self._arguments.record)
         return torch.from_numpy(space.x[:rows, : self.config.hidden].copy())
 
     def _slide(self, start: int, end: int, layers: range) -> None:

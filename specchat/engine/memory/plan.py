@@ -40,8 +40,8 @@ class Plan:
     """A pair with `context` tokens of cache in each model, and its memory.
 
     `processors` are the GPU's multiprocessors, which determine the tiling of products; `besides` are the bytes of
-    trained heads on the target's device. `lockable` are the bytes of main memory that the system locks for a GPU to
-    read; None: as many as are asked for.
+    trained heads and an adapter on the target's device. `lockable` are the bytes of main memory that the system locks
+    for a GPU to read; None: as many as are asked for.
     """
 
     target: Model
