@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from measure.random_gguf import write
+from specchat.engine.pictures.tower_families import CLIP_COLOURS
 from specchat.engine.weights.checkpoint import Checkpoint
 from tests.pictures.towers import COLOURS, FAMILIES, converted, towers_tensors, vision
 
@@ -77,7 +78,7 @@ def whole(folder: Path, file: Path) -> None:
             "vision.image_size": of.get("image_size", 0),
             "vision.shortest_edge": 14 * 14 * 4,
             "vision.longest_edge": 56 * 56,
-            **{f"vision.{name}": listed for name, listed in COLOURS.get(kind, {}).items()},
+            **{f"vision.{name}": listed for name, listed in COLOURS.get(kind, CLIP_COLOURS).items()},
             **MORE[kind],
         }
         for key, value in found.items():

@@ -105,8 +105,9 @@ def test_ollamas_blob_of_a_projector_is_the_tower_of_its_model(folder: Path, fil
         (tmp_path / "ollama" / "manifests" / "registry.ollama.ai" / "library" / name / "1b").unlink()
 
 
-def test_files_of_older_converters_name_the_products_of_an_mlp_the_other_way(tmp_path: Path) -> None:
-    rows, folder = [], made("gemma3", tmp_path / "gemma3")
+@pytest.mark.parametrize("kind", ["gemma3", "qwen2_vl"])
+def test_files_of_older_converters_name_the_products_of_an_mlp_the_other_way(kind: str, tmp_path: Path) -> None:
+    rows, folder = [], made(kind, tmp_path / kind)
     for exchanged in (False, True):
         file = tmp_path / str(exchanged) / "tiny.gguf"
         file.parent.mkdir()

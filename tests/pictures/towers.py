@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import gguf
+import numpy as np
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor
@@ -42,8 +43,11 @@ KEYS: dict[str, dict[str, Any]] = {
     "qwen3_5": PIXELS | {V.SPATIAL_MERGE_SIZE: 2},
 }
 """Keys that a family has beside those of all, and those by which tiny models differ."""
-COLOURS = {"gemma3": HALF_COLOURS, "qwen3_vl": CLIP_COLOURS, "qwen3_5": CLIP_COLOURS}
-"""As the folders' processors have them."""
+COLOURS = {"gemma3": HALF_COLOURS, "gemma4": {"image_mean": [0.0] * 3, "image_std": [1.0] * 3}}
+"""As the folders' processors have them, of others CLIP's."""
+
+
+ENDS = (".weight", ".bias", ".input_min", ".input_max", ".output_min", ".output_max")
 
 
 def made(kind: str, folder: Path, **changes: Any) -> Path:
@@ -68,8 +72,14 @@ def made(kind: str, folder: Path, **changes: Any) -> Path:
 
 def text(folder: Path, file: Path) -> None:
     """Write the text of a folder's model."""
-    opened = Checkpoint.open(folder)
-    write(replace(opened, settings=opened.settings["text_config"]), file, "f32", tokenizer=True)
+    opened, deep = Checkpoint.open(folder), vision(folder).get("deepstack_visual_indexes")
+
+    def change(writer: Any) -> None:
+        if deep:
+            writer.add_num_deepstack_layers(len(deep))
+
+    text = replace(opened, settings=opened.settings["text_config"])
+    write(text, file, "f32", tokenizer=True, change=change)
 
 
 def vision(folder: Path) -> dict[str, Any]:
@@ -88,7 +98,7 @@ def towers_tensors(folder: Path) -> dict[str, Tensor]:
 def written(folder: Path, file: Path, exchanged: bool = False, **changes: Any) -> Path:
     """A file with the tower of a folder, named by its kind, as llama.cpp's converter writes it.
 
-    `changes` are those of its keys; older converters exchanged the products of an MLP.
+    `changes` are those of its keys. Older converters exchanged the products of an MLP, and wrote positions of Qwen2-VL.
     """
     kind, writer = folder.name, gguf.GGUFWriter(file, "clip")
     name, _, of, _ = FAMILIES[kind]
@@ -105,16 +115,21 @@ def written(folder: Path, file: Path, exchanged: bool = False, **changes: Any) -
     }
     writer.add_type("mmproj")
     writer.add_vision_attention_layernorm_eps(1e-6)
-    if colours := COLOURS.get(kind):
-        writer.add_vision_image_mean(colours["image_mean"])
-        writer.add_vision_image_std(colours["image_std"])
+    writer.add_clip_has_vision_encoder(True)
+    colours = COLOURS.get(kind, CLIP_COLOURS)
+    writer.add_vision_image_mean(colours["image_mean"])
+    writer.add_vision_image_std(colours["image_std"])
     for key, value in (keys | changes).items():
         add = {str: writer.add_string, bool: writer.add_bool, int: writer.add_uint32}[type(value)]
         add(key, value)
+    if kind == "mistral3":  # a row of the text, which llama.cpp's towers write between those of a picture
+        writer.add_tensor("v.token_embd.img_break", np.ones(64, np.float32))
+    if exchanged and kind == "qwen2_vl":
+        writer.add_tensor("v.position_embd.weight", np.zeros((10, 10), np.float32))
     for stored, tensor in converted(kind, folder):
         if exchanged and "ffn_" in stored:
             stored = stored.replace("ffn_up", "?").replace("ffn_down", "ffn_up").replace("?", "ffn_down")
-        half = "blk" in stored and "weight" in stored and "ln" not in stored
+        half = "blk" in stored and tensor.dim() > 1
         writer.add_tensor(stored, (tensor.half() if half else tensor.float()).contiguous().numpy())
     return _closed(writer, file)
 
@@ -133,7 +148,7 @@ def converted(kind: str, folder: Path) -> Iterator[tuple[str, Tensor]]:
     deep = vision(folder).get("deepstack_visual_indexes", [])
     for name, tensor in towers_tensors(folder).items():
         for published, part in _published(kind, name, tensor):
-            stored = names.get_name(published, (".weight", ".bias")) or _by_hand(name, deep)
+            stored = names.get_name(published, ENDS) or _by_hand(name, deep)
             assert stored, name
             yield stored + (".1" if published.endswith("weight.1") else ""), part
 
@@ -147,7 +162,7 @@ def _published(kind: str, name: str, tensor: Tensor) -> Iterator[tuple[str, Tens
         name = f"model.{name}".replace("model.vision_tower.encoder.", "vision_model.model.").replace(".linear.", ".")
         if "input_proj" in name:
             tensor = tensor.view(32, 4, 4, 3).permute(0, 3, 1, 2)
-        yield name + ".weight" * name.endswith("table"), tensor
+        yield name + ".weight" * name.endswith("table"), tensor if tensor.dim() else tensor.view(1)
     elif kind == "mistral3":
         rotated = "q_proj" in name or "k_proj" in name
         yield name, tensor.view(2, 2, -1, 32).swapaxes(1, 2).reshape(tensor.shape) if rotated else tensor

@@ -108,6 +108,7 @@ GEMMA4S = {
     "patch_size": 4,
     "position_embedding_size": 64,
     "standardize": True,
+    "use_clipped_linears": True,
 }
 INTERLEAVED = QWEN35["rope_parameters"] | {"mrope_section": [3, 3, 2], "mrope_interleaved": True}
 KINDS: dict[str, tuple[Any, Any, dict[str, Any], dict[str, Any]]] = {
@@ -161,7 +162,9 @@ def saved(kind: str, folder: Path, **changes: Any) -> Path:
     torch.manual_seed(4)
     made = of_model(config)
     for name, weight in made.state_dict().items():
-        if "norm" in name or "bias" in name or weight.dim() == 1:
+        if name.endswith(("_min", "_max")):
+            weight.fill_(-0.9 if name.endswith("_min") else 0.8)
+        elif "norm" in name or "bias" in name or weight.dim() == 1:
             weight.data.normal_(1.0 if "norm" in name and "weight" in name else 0.0, 0.2)
         else:
             weight.data.normal_(std=1.3 * weight.shape[-1] ** -0.5)
