@@ -4,6 +4,7 @@ Names are those of the package gguf; metadata and layouts are written from what 
 """
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,9 +27,12 @@ ARCHITECTURES = {
     "qwen3_5_text": "qwen35", "qwen3_5_moe_text": "qwen35moe", "qwen3_moe": "qwen3moe", "qwen2_moe": "qwen2moe",
     "qwen3_next": "qwen3next", "glm4_moe": "glm4moe", "ministral3": "mistral3", "gpt_oss": "gpt-oss",
     "granitemoehybrid": "granitehybrid", "granitemoeshared": "granitemoe",
+    "qwen2_vl_text": "qwen2vl", "qwen2_5_vl_text": "qwen2vl", "qwen3_vl_text": "qwen3vl",
     "lfm2_moe": "lfm2moe", "minimax_m2": "minimax-m2", "muse_glimmer_text": "muse-glimmer",
 }  # fmt: skip
 """llama.cpp's names of families, where they are others."""
+LIKE = {"muse-glimmer": "gemma3", "qwen25vl": "qwen2vl"}
+"""Architectures of the same names, of those that the package may not know."""
 PATTERNED = ("gemma4", "olmo2", "exaone4", "muse-glimmer")
 """Architectures whose files list the layers with windows."""
 WINDOWLESS = ("llama", "qwen2moe", "starcoder2")
@@ -49,11 +53,21 @@ Nextn = Literal["left out", "within", "alone"]
 
 
 def write(
-    checkpoint: Checkpoint, file: Path, kind: Kind, *, tokenizer: bool = False, predicts: Nextn = "left out"
+    checkpoint: Checkpoint,
+    file: Path,
+    kind: Kind,
+    *,
+    tokenizer: bool = False,
+    predicts: Nextn = "left out",
+    arch: str = "",
+    change: Callable[[Any], None] = lambda _: None,
 ) -> None:
-    """Write a checkpoint, by default without its tokenizer, the embeddings of q4_0 in q8_0."""
+    """Write a checkpoint, by default without its tokenizer, the embeddings of q4_0 in q8_0.
+
+    `arch` is another name of its architecture, as other converters have it; `change` is called with the writer at last.
+    """
     recipe, family = checkpoint.config.recipe, checkpoint.config.family
-    arch = ARCHITECTURES.get(family, family)
+    arch = arch or ARCHITECTURES.get(family, family)
     if recipe.mixtures and family == "nemotron_h":
         arch = "nemotron_h_moe"
     writer = gguf.GGUFWriter(file, arch)
@@ -63,7 +77,7 @@ def write(
         describe(writer, gguf, Vocabulary.of(checkpoint), checkpoint.config.vocab)
     else:
         writer.add_tokenizer_model("no_vocab")
-    like = "gemma3" if arch == "muse-glimmer" else arch  # which the package may not know
+    like = LIKE.get(arch, arch)
     names = gguf.get_tensor_name_map(
         next(a for a, n in gguf.MODEL_ARCH_NAMES.items() if n == like), len(blocks(recipe, arch)) + 1
     )
@@ -81,6 +95,7 @@ def write(
             as_they_are = tensor.dim() < 3 and recipe.recurrent and recipe.recurrent[0].selective
             tensor = tensor if as_they_are else tensor.squeeze()
             _put(writer, _named(name, names), tensor if tensor.dim() else tensor.flatten(), kind)
+        change(writer)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
@@ -191,6 +206,8 @@ def _describe_latent(writer: Any, of: Attention, raw: dict[str, Any]) -> None:
 def _describe_rope(writer: Any, rope: Rope) -> None:
     writer.add_rope_freq_base(rope.theta)
     writer.add_rope_dimension_count(rope.width)
+    if sections := rope.options.get("mrope_section"):
+        writer.add_rope_dimension_sections([*sections, 0])
     if rope.kind == "linear":
         writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
         writer.add_rope_scaling_factor(float(rope.options["factor"]))

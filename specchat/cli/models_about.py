@@ -200,6 +200,7 @@ def _as_json(offer: "Offer") -> dict[str, Any]:
         "architecture": target.architecture if target else None,
         "parameters": target.parameters if target else None,
         "quant": target.quant if target else None,
+        "pictures": target.pictures if target else None,
         "activations": offer.fit.activations if len(offer.fit.forms) > 1 else None,
         "drafts": [{"name": p.name, "here": p.about is not None, "cost": p.cost} for p in offer.drafts.proposals],
     }

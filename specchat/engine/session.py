@@ -83,7 +83,7 @@ class Session:
         self.album = album or Blind(f"{pair.name} reads text alone here")
         self.target.pictures = self.album
         self.info = replace(self.info, sees=self.album.sees)
-        self._prompts = Prompts(tokenizer, runner.context, runner.vocab, self.album)
+        self._prompts = Prompts(tokenizer, runner.context, runner.vocab, self.album, self.shelf.tails)
         self.takes_turns, self.back_s = self.target.shelf is not None, 0.0
         self._company = Company(runner, self.shelf)
         self._grammars = Grammars(tokenizer)
@@ -215,7 +215,8 @@ class Session:
         self.album.hold(reply.prompt)
         self.runner.earlier.hidden = reply.request.cold
         cold = reply.request.cold
-        self.shelf.hold(reply.request.chat or (UNKNOWN if cold else NOBODY), opened=not cold)
+        owner = reply.request.chat or (UNKNOWN if cold else NOBODY)
+        self.shelf.hold(owner, reply.beginning, opened=not cold)
 
     def _go_on(self, reply: ReplyInProgress, text: list[int], read: Callable[[], object]) -> bool:
         """Have the models hold a reply's `text`, which `read` has the target do; True if another had its turn."""

@@ -17,8 +17,10 @@ from specchat.engine.formats import recognised
 from specchat.engine.formats.format import Format as WeightFormat
 from specchat.engine.formats.settings import Quantised
 from specchat.engine.gguf.files import GgufFiles, file_parts
+from specchat.engine.gguf.mmproj import projector, whole_type
 from specchat.engine.gguf.token_lists import check_kind
 from specchat.engine.hf.known import unsupported
+from specchat.engine.pictures.kinds import described
 from specchat.engine.weights.config import ModelConfig, parse_config
 from specchat.engine.weights.gguf import GgufCheckpoint
 from specchat.engine.weights.written import StoredWeights, stored_format
@@ -34,6 +36,7 @@ class About:
     Unknown values are empty, None or 0. `stored` is the format of the matrices in safetensors, and `left` are the names
     of those that are dense all the same. `config` is set if specchat's decoder runs the model, and `foreign` if
     transformers does; for any other model `why_not` has the reason. `tokens` tells vocabularies of GGUF files apart.
+    `pictures` says how specchat's decoder reads them, empty where the model has no part that does.
     """
 
     name: str
@@ -53,6 +56,7 @@ class About:
     foreign: str = ""
     why_not: str = ""
     tokens: str = ""
+    pictures: str = ""
 
 
 def about_folder(folder: Path, name: str) -> About:
@@ -120,6 +124,7 @@ def about_folder(folder: Path, name: str) -> About:
         half=quant in _SIXTEEN or (kind is not None and kind.of_experts),
         foreign=foreign,
         why_not=why_not,
+        pictures=described(written.model_type) or "not read here yet" if config and config.sees else "",
     )
 
 
@@ -161,7 +166,18 @@ def about_gguf(file: Path, name: str = "") -> About:
         foreign=foreign,
         why_not=why_not,
         tokens=first.tokens,
+        pictures=_by_tower(own),
     )
+
+
+def _by_tower(model: GgufCheckpoint | None) -> str:
+    """How a GGUF model reads pictures, with the file of its tower."""
+    if model is None or model.mmproj is None:
+        return ""
+    words = described(whole_type(model.files, model.mmproj))
+    name = one_line(model.mmproj.path.name, 60)
+    unread = f"not read: {one_line(projector(model.mmproj), 40)}, the projector of {name}, is unknown here"
+    return (words if model.mmproj is model.files else f"{words}, by {name}") if words else unread
 
 
 @lru_cache(maxsize=2048)

@@ -59,10 +59,12 @@ def order(hub: Hub, sources: Sequence[ModelSource], file: str | None = None) -> 
         EngineError: one cannot be reached, or has nothing that is read.
     """
     unique = dict.fromkeys((s.repo, s.revision, file or s.file) for s in sources if s.repo)
-    parts = []
+    parts, listed = [], set[tuple[str, RemoteFile]]()
     for repo, revision, chosen in unique:
         listing = look_up(hub, repo, revision)
-        parts.append(RepositoryPart(listing, needed(listing, chosen)))
+        files = [file for file in needed(listing, chosen) if (listing.commit, file) not in listed]
+        listed |= {(listing.commit, file) for file in files}  # two GGUF files of a repository may share a tower
+        parts.append(RepositoryPart(listing, tuple(files)))
     lacking = sum(missing(hub, part.listing, part.files) for part in parts)
     return Order(hub, tuple(parts), lacking, free_room(hub))
 

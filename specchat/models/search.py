@@ -12,7 +12,7 @@ from specchat.clean import one_line
 from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.fetch.answer import LISTING_BYTES, NEVER, Answer, Cancelled
 from specchat.engine.fetch.failures import failure
-from specchat.engine.fetch.listing import look_up, needed, weights_among
+from specchat.engine.fetch.listing import look_up, needed, tower_among, weights_among
 from specchat.engine.fetch.source import Hub
 from specchat.engine.foreign import Foreign, checked, parsed
 
@@ -38,6 +38,7 @@ class HubHit:
         licence: empty where it is not stated.
         format: safetensors or GGUF.
         file: the GGUF file to take; empty of safetensors, and of several of which none is preferred.
+        tower: the file that comes with a GGUF file and reads pictures for it; empty for none.
         size: bytes to download, once `sized`.
         problem: a sentence where the hub tells that it cannot be taken.
         settings: the hub's extract of config.json, or the architecture of GGUF files as `model_type`.
@@ -50,6 +51,7 @@ class HubHit:
     gated: bool
     format: str
     file: str = ""
+    tower: str = ""
     size: int = 0
     problem: str = ""
     settings: Mapping[str, object] | None = None
@@ -159,6 +161,7 @@ def _hit(model: _HubModel) -> HubHit | None:
         gated=bool(model.gated),
         format=kind,
         file=file,
+        tower=tower_among(file, names),
         settings=architecture if kind == "GGUF" else model.config,
     )
 

@@ -43,7 +43,7 @@ def _of_repo(hub: Hub, source: ModelSource, repo: str, file: str | None) -> Mode
         file = preferred_file(repo, cached_files)
     elif file is None or cached(hub, repo, source.revision, file) is None:
         names = [each.name for each in needed(look_up(hub, repo, source.revision), file)]
-        file = file or names[0]
+        file = file or (*first_files(names), *names)[0]
     if not is_gguf(file):
         return source
     if "/" in file:

@@ -7,6 +7,7 @@ from specchat.config.paths import user_paths
 from specchat.engine.backends import DEFAULT_BACKEND, GGUF_BACKEND, HF_BACKEND, REMOTE_BACKEND
 from specchat.engine.fetch.download import Progress
 from specchat.engine.memory.plan import GIB
+from specchat.engine.pictures.kinds import described
 from specchat.engine.protocol.pair import Server
 from specchat.engine.strategies import STRATEGIES
 from specchat.figures import duration, of
@@ -147,6 +148,8 @@ def about(offer: Offer) -> list[tuple[str, str]]:
     rows.append(("sampling", sampling.described(pair)))
     if len(offer.fit.forms) > 1:
         rows.append(("activations", _activations(offer)))
+    if pictures := _pictures(offer):
+        rows.append(("pictures", f"not read where {by} runs it" if by else pictures))
     if target is not None:
         shape = (target.architecture, weights(target.parameters), target.quant, target.format)
         rows.append(("type", ", ".join(part for part in shape if part)))
@@ -175,6 +178,16 @@ def _of_hub(hit: HubHit) -> list[tuple[str, str]]:
     shape = (weights(hit.parameters), hit.format, hit.file or ("several files" if hit.format == "GGUF" else ""))
     rows = [("type", ", ".join(part for part in shape if part)), ("downloads", f"{hit.downloads:,} a month")]
     return [*rows, *([("gated", GATED)] if hit.gated else [])]
+
+
+def _pictures(offer: Offer) -> str:
+    """How specchat's decoder reads pictures with an offer; empty where it has no part for that."""
+    if offer.target is not None:
+        return offer.target.pictures
+    hit = offer.hit
+    if hit is not None and hit.tower:
+        return f"{one_line(hit.tower, 60)} comes with it, to read them"
+    return described((hit.settings or {}).get("model_type")) if hit is not None else ""
 
 
 def _remote(offer: Offer, server: Server, verdict: str) -> list[tuple[str, str]]:

@@ -58,7 +58,7 @@ def test_a_gguf_file_of_a_repository_is_added_and_pulled(
     assert pair.licence == "apache-2.0"
     assert f"specchat models pull {id_} downloads it." in result.stdout
     assert run("models", "pull", id_, "--yes").exit_code == 0
-    assert {file, "m-Q8_0.gguf"} == hub.sent.keys() & set(QUANTS)
+    assert {file, "m-Q8_0.gguf", "mmproj-m.gguf"} == hub.sent.keys() & set(QUANTS)
 
 
 def test_what_is_here_of_a_repository_is_added_without_the_hub(

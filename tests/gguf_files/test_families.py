@@ -101,13 +101,32 @@ def logits(checkpoint: Checkpoint, ids: list[int]) -> torch.Tensor:
     return model.logits(model.forward(ids, 0))
 
 
+@pytest.mark.parametrize("name", ["qwen3_moe", "qwen3_5"])
+def test_keys_and_names_of_ollamas_converter(name: str, tmp_path: Path) -> None:
+    """It leaves out the width of experts, and has another name for a vector and heads of each layer."""
+
+    def change(writer: Any) -> None:
+        keys, tensors = writer.kv_data[0], writer.tensors[0]
+        if keys.pop(f"{writer.arch}.expert_feed_forward_length", None) is None:
+            heads = keys.pop(f"{writer.arch}.attention.head_count_kv").value
+            kinds = folder.settings["layer_types"]
+            writer.add_head_count_kv([heads * (kind == "full_attention") for kind in kinds])
+        for stored in list(tensors):
+            tensors[stored.replace("ssm_dt.bias", "ssm_dt")] = tensors.pop(stored)
+
+    folder, file = Checkpoint.open(checkpoint(tmp_path / "model", **settings(name))), tmp_path / "x.gguf"
+    write(folder, file, "f32", change=change)
+    ours, theirs = (logits(one, tokens(24)) for one in (Checkpoint.open(file), folder))
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+
+
 def test_every_architecture_is_among_them(tmp_path: Path) -> None:
     seen = set()
     for name in WRITTEN:
         folder = tmp_path / name
         write(Checkpoint.open(checkpoint(folder, **settings(name))), folder / "x.gguf", "f32")
         seen.add(GgufCheckpoint.open(folder / "x.gguf").files.architecture)
-    assert ARCHITECTURES.keys() - seen == {"qwen2vl", "qwen3vl", "qwen3vlmoe"}  # as those without images
+    assert ARCHITECTURES.keys() - seen == {"qwen25vl", "qwen2vl", "qwen3vl", "qwen3vlmoe"}  # as those without images
 
 
 @pytest.mark.parametrize("name", ["llama-gqa-untied", "qwen3_5", "qwen3_moe", "phi3-whole", "nemotron_h-experts"])

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from measure.families import SIZES
-from measure.gpu_estimate import family
+from measure.families import SIZES, family
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.kernels.ahead import NONE, VARIABLE, Memory, as_of, memory_of, whole_memory
 from specchat.engine.kernels.gpu_shapes import AHEAD_PART

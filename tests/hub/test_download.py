@@ -304,8 +304,8 @@ def test_medusa_heads_are_found_by_their_own_name(hub: Hub, loopback: LoopbackHu
 def test_of_several_gguf_files_one_is_taken_whole(hub: Hub, loopback: LoopbackHub) -> None:
     parts = [f"m-Q8_0-0000{n}-of-00002.gguf" for n in (1, 2)]
     names = ("m-Q4_K_M.gguf", "m-Q2_K.gguf", "mmproj-m.gguf", "mtp-m-Q4_K_M.gguf", *parts)
-    assert listed(loopback, hub, *names) == {"m-Q4_K_M.gguf"}
-    assert listed(loopback, hub, *names, file=parts[0]) == set(parts)
+    assert listed(loopback, hub, *names) == {"m-Q4_K_M.gguf", "mmproj-m.gguf"}
+    assert listed(loopback, hub, *names, file=parts[0]) == {*parts, "mmproj-m.gguf"}
     deep = ("q4/m-00001-of-00002.gguf", "q4/m-00002-of-00002.gguf")
     assert listed(loopback, hub, "m-Q8_0.gguf", *deep, file=deep[0]) == set(deep)
     loopback.repos[REPO] = {name: bytes(10) + name.encode() for name in deep}
@@ -319,6 +319,17 @@ def test_of_several_gguf_files_one_is_taken_whole(hub: Hub, loopback: LoopbackHu
         listed(loopback, hub, parts[0], file=parts[0])
     with pytest.raises(ModelError, match="Say which with --file"):
         listed(loopback, hub, "a-Q2_K.gguf", "a-Q3_K.gguf")
+
+
+def test_the_tower_of_a_gguf_file_comes_with_it(hub: Hub, loopback: LoopbackHub) -> None:
+    """In float16 where there is one, else in other forms, and of several models by the likeness of names."""
+    text, towers = "a-4b-Q4_K_M.gguf", ["mmproj-F16.gguf", "mmproj-BF16.gguf", "a-mmproj-f32.gguf", "mmproj-Q8_0.gguf"]
+    for at, tower in enumerate(towers):
+        assert listed(loopback, hub, text, *towers[at:], file=text) == {text, tower}
+    sizes = ["mmproj-a-12b-f16.gguf", "mmproj-a-4b-f16.gguf"]
+    assert listed(loopback, hub, text, *sizes, *towers[1:]) == {text, sizes[1]}
+    assert listed(loopback, hub, text, "q8/mmproj-F16.gguf") == {text}
+    assert listed(loopback, hub, text, *towers, file=towers[1]) == {towers[1]}
 
 
 @pytest.mark.parametrize(

@@ -78,12 +78,15 @@ def ollama(
     licence: str = "",
     kind: str = "model",
     params: Mapping[str, float] | None = None,
+    projector: Path | None = None,
 ) -> Path:
-    """Put a GGUF file into Ollama's folder as its blob; gives the manifest."""
+    """Put a GGUF file into Ollama's folder as its blob, perhaps with one of its tower; gives the manifest."""
     (root / "blobs").mkdir(parents=True, exist_ok=True)
     layers = []
     settings = json.dumps(params).encode() if params else b""
-    for media, data in ((kind, model.read_bytes()), ("license", licence.encode()), ("params", settings)):
+    tower = projector.read_bytes() if projector else b""
+    parts = ((kind, model.read_bytes()), ("license", licence.encode()), ("params", settings), ("projector", tower))
+    for media, data in parts:
         digest = hashlib.sha256(data).hexdigest()
         if data:
             (root / "blobs" / f"sha256-{digest}").write_bytes(data)

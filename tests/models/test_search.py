@@ -15,6 +15,7 @@ from specchat.models.library import ModelPlaces, look
 from specchat.models.machine import FreeMemory
 from specchat.models.offers import found_pairs
 from specchat.models.search import HubHit, search, sized
+from specchat.models.words import about
 from tests.hub.hostile import as_json, for_ever, head, hostile_hub
 from tests.hub.server import LoopbackHub, loopback_hub
 from tests.models.made import gguf, in_cache
@@ -47,7 +48,7 @@ def test_hits_are_those_that_are_read_here_with_the_file_to_take_and_its_size(
     hits = list(sized(hub, search(hub, "8b")))
     assert [(hit.repo, hit.format, hit.file, hit.size) for hit in hits] == [
         ("a/tensors-8B", "safetensors", "", 4002),
-        ("b/files-8B-GGUF", "GGUF", "x-Q4_K_M.gguf", 500),
+        ("b/files-8B-GGUF", "GGUF", "x-Q4_K_M.gguf", 570),
         ("c/split-8B-GGUF", "GGUF", "x-Q4_K_M-00001-of-00002.gguf", 600),
         ("d/many-8B-GGUF", "GGUF", "", 0),
     ]
@@ -133,6 +134,24 @@ def test_an_offer_tells_what_will_run_it(found: HubHit, backend: str, verdict: s
     assert hub_offer(found, ROOMY).fit.verdict == ("?" if verdict == "CPU" else "no")
     too_large = hub_offer(HubHit(**{**vars(found), "size": 900 * GIB}), ROOMY)
     assert too_large.fit.verdict == "no"
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (hit(format="safetensors", settings={"model_type": "qwen2_5_vl"}), "read"),
+        (hit(format="safetensors", settings={"model_type": "qwen3_vl"}), "read on a CPU alone"),
+        (hit(format="safetensors", settings={"model_type": "qwen3"}), ""),
+        (hit(format="safetensors", settings={"model_type": ["odd"]}), ""),
+        (hit(format="GGUF", file="m.gguf", tower="t.gguf"), "t.gguf comes with it, to read them"),
+        (
+            hit(format="GGUF", file="m.gguf", tower="t.gguf", settings={"model_type": "rwkv7"}),
+            "not read where llama.cpp runs it",
+        ),
+    ],
+)
+def test_an_offer_tells_who_reads_pictures(found: HubHit, words: str) -> None:
+    assert dict(about(hub_offer(found, ROOMY))).get("pictures", "") == words
 
 
 def test_an_offer_has_the_name_that_it_will_have_here(tmp_path: Path) -> None:

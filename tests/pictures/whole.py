@@ -66,6 +66,7 @@ PIXTRAL = {
     "head_dim": 16,
     "image_size": 56,
     "patch_size": 7,
+    "hidden_act": "silu",
 }
 QWEN = {
     "depth": 2,
@@ -107,6 +108,7 @@ GEMMA4S = {
     "patch_size": 4,
     "position_embedding_size": 64,
     "standardize": True,
+    "use_clipped_linears": True,
 }
 INTERLEAVED = QWEN35["rope_parameters"] | {"mrope_section": [3, 3, 2], "mrope_interleaved": True}
 KINDS: dict[str, tuple[Any, Any, dict[str, Any], dict[str, Any]]] = {
@@ -117,7 +119,7 @@ KINDS: dict[str, tuple[Any, Any, dict[str, Any], dict[str, Any]]] = {
         Qwen3VLConfig,
         Qwen3VLForConditionalGeneration,
         {"rope_scaling": {"rope_type": "default", "mrope_section": [3, 3, 2], "mrope_interleaved": True}},
-        QWEN | {"deepstack_visual_indexes": [0, 1]},
+        QWEN | {"depth": 3, "deepstack_visual_indexes": [0, 2]},
     ),
     "gemma3": (Gemma3Config, Gemma3ForConditionalGeneration, GEMMA3, SIGLIP),
     "gemma4": (
@@ -160,7 +162,9 @@ def saved(kind: str, folder: Path, **changes: Any) -> Path:
     torch.manual_seed(4)
     made = of_model(config)
     for name, weight in made.state_dict().items():
-        if "norm" in name or "bias" in name or weight.dim() == 1:
+        if name.endswith(("_min", "_max")):
+            weight.fill_(-0.9 if name.endswith("_min") else 0.8)
+        elif "norm" in name or "bias" in name or weight.dim() == 1:
             weight.data.normal_(1.0 if "norm" in name and "weight" in name else 0.0, 0.2)
         else:
             weight.data.normal_(std=1.3 * weight.shape[-1] ** -0.5)

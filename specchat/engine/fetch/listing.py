@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from pathlib import Path
 from threading import Event
 from urllib.parse import quote
@@ -29,6 +30,8 @@ SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
 PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
 PREFERRED_QUANTS = ("Q4_K_M", "Q4_0", "Q8_0")
 """Quantisations in order of preference, for a repository with several GGUF files."""
+TOWER_FORMS = tuple(re.compile(rf"(?<![a-z0-9]){form}(?![a-z0-9])") for form in ("f16", "bf16", "f32", "q8_0"))
+"""Forms of files with a tower that reads pictures, in order of preference."""
 MAX_FILES, MAX_BYTES = 200_000, 1 << 50
 
 
@@ -125,7 +128,7 @@ def _file(raw: _Sibling) -> RemoteFile:
 def needed(listing: Listing, file: str | None = None) -> tuple[RemoteFile, ...]:
     """Files that a model needs: configuration, tokenizer, template, and weights as safetensors or GGUF.
 
-    `file` selects one of several GGUF files; a split one comes with all parts.
+    `file` selects one of several GGUF files; a split one comes with all parts. So does the tower that reads pictures.
 
     Raises:
         ModelError: there are no such weights, or several without a preference.
@@ -136,8 +139,8 @@ def needed(listing: Listing, file: str | None = None) -> tuple[RemoteFile, ...]:
     weights = parts_of(file, every) if file else _tensors(names) or _gguf(listing.repo, names)
     if not weights:
         raise ModelError(_lacking(listing.repo, file, names))
-    if weights[0].endswith(".gguf"):
-        settings = []  # a GGUF file contains them
+    if weights[0].endswith(".gguf"):  # which contains the settings
+        settings = [tower] if (tower := tower_among(weights[0], [f.name for f in listing.files if f.digest])) else []
     wanted = {*settings, *weights}
     chosen = tuple(f for f in listing.files if f.name in wanted)
     if unknown := next((f.name for f in chosen if not f.digest), None):
@@ -180,6 +183,20 @@ def first_files(names: Sequence[str]) -> list[str]:
     whole = [n for n in names if n.endswith(".gguf") and not n.rpartition("/")[2].startswith("mtp-")]
     files = [n for n in whole if "mmproj" not in n.lower()]
     return [n for n in files if (part := PART.fullmatch(n)) is None or int(part[2]) == 1]
+
+
+def tower_among(file: str, names: Sequence[str]) -> str:
+    """The file with the tower that reads pictures for a GGUF file, in its folder among `names`; empty for none."""
+    folder, _, name = file.lower().rpartition("/")
+
+    def rank(tower: str) -> tuple[int, float]:
+        other = tower.lower().rpartition("/")[2]
+        form = next((at for at, form in enumerate(TOWER_FORMS) if form.search(other)), len(TOWER_FORMS))
+        return form, -SequenceMatcher(None, other, name, autojunk=False).ratio()
+
+    near = [n for n in names if n.endswith(".gguf") and n.lower().rpartition("/")[0] == folder]
+    towers = [n for n in near if "mmproj" in n.rpartition("/")[2].lower() and n != file]
+    return min(towers, key=rank, default="") if first_files([file]) else ""
 
 
 def preferred_file(repo: str, files: Sequence[str]) -> str:

@@ -107,22 +107,22 @@ def _gemma2(m: ArchitectureKeys) -> Settings:
     return {"query_pre_attn_scalar": _scalar(m, 46), "layer_types": m.kinds(2), "sliding_window": m.window or 4096}
 
 
-def _of_kinds(m: ArchitectureKeys, sliding: Settings) -> Settings:
+def _of_kinds(m: ArchitectureKeys, sliding: Settings, usual_theta: float = 10_000.0) -> Settings:
     """The rotation of full layers as the file says, and one without its scaling in the others."""
     theta = m.number("rope.freq_base_swa")
     return {
-        FULL: rope_settings(m, full_width=m.head_dim),
+        FULL: rope_settings(m, full_width=m.head_dim, usual_theta=usual_theta),
         SLIDING: {"rope_type": "default", **sliding, **({"rope_theta": theta} if theta else {})},
     }
 
 
 def _gemma3(m: ArchitectureKeys) -> Settings:
     kinds = m.kinds(6) if m.window else [FULL] * m.layers
-    return {
-        "query_pre_attn_scalar": _scalar(m, 62),
-        "layer_types": kinds,
-        "rope_parameters": _of_kinds(m, {"rope_theta": 10_000.0}),
-    }
+    ropes = _of_kinds(m, {"rope_theta": 10_000.0}, 1e6)
+    # Ollama's files leave out the scaling of all models that read pictures.
+    if m.integer("vision.block_count") and (m.integer("context_length") or 0) >= 1 << 17:
+        ropes[FULL] |= {"rope_type": "linear", "factor": m.number("rope.scaling.factor") or 8.0}
+    return {"query_pre_attn_scalar": _scalar(m, 62), "layer_types": kinds, "rope_parameters": ropes}
 
 
 def _gemma4(m: ArchitectureKeys) -> Settings:
@@ -147,6 +147,7 @@ def _gemma4(m: ArchitectureKeys) -> Settings:
         "intermediate_size": min(widths),
         "use_double_wide_mlp": min(widths) < max(widths),
         "num_kv_shared_layers": shared,
+        "use_bidirectional_attention": None if m.integer("embedding_length_per_layer_input") else "vision",
         "hidden_size_per_layer_input": m.integer("embedding_length_per_layer_input") or 0,
         "vocab_size_per_layer_input": (m.files.shape("per_layer_token_embd.weight") or (0,))[0],
         "enable_moe_block": bool(m.integer("expert_count")),
@@ -232,6 +233,7 @@ ARCHITECTURES = {
     "phi3": Architecture("phi3", more=_phi3),
     "qwen2": Architecture("qwen2"),
     "qwen2moe": Architecture("qwen2_moe", more=mixtures.sparse(False)),
+    "qwen25vl": Architecture("qwen2"),
     "qwen2vl": Architecture("qwen2"),
     "qwen3": Architecture("qwen3"),
     "qwen35": Architecture("qwen3_5_text", hybrids.RECURRENT, hybrids.recurrent),

@@ -124,10 +124,12 @@ class GgufFiles:
         return name in self.tensors or name in self.headers[0].lengths
 
     @cached_property
-    def has_sections(self) -> bool:
-        """True where positions of several kinds rotate sections of heads."""
-        sections = self.headers[0].entries(f"{self.architecture}.rope.dimension_sections")
-        return sum(1 for size in sections if size) > 1
+    def sections(self) -> list[int]:
+        """Rotations of a head by positions of several kinds; empty where positions are of one."""
+        keys = (f"{self.architecture}.rope.{name}" for name in ("dimension_sections", "mrope_section"))
+        listed = next(filter(None, map(self.headers[0].entries, keys)), [])
+        found = [one for one in listed if isinstance(one, int) and one]
+        return found if len(found) > 1 else []
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of a tensor; empty where there is none."""

@@ -40,6 +40,7 @@ def recurrent(m: ArchitectureKeys) -> Settings:
     return sparse(True)(m) | {
         "layer_types": [LINEAR if one else FULL for one in kinds],
         "linear_value_head_dim": (m.integer("ssm.inner_size") or 0) // heads,
+        "num_key_value_heads": _most(m, "attention.head_count_kv"),
         "by_head": False,
     }
 

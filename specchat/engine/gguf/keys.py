@@ -12,6 +12,15 @@ FULL, SLIDING, LINEAR, CONV = "full_attention", "sliding_attention", "linear_att
 """Kinds of layers in "layer_types"."""
 Settings = dict[str, Any]
 """Keys of config.json."""
+OLLAMA = {
+    "attention.temperature_scale": "rope.scaling_beta",
+    "rope.freq_base": "rope.global.freq_base",
+    "rope.freq_base_swa": "rope.local.freq_base",
+    "rope.scaling.yarn_beta_fast": "rope.scaling.beta_fast",
+    "rope.scaling.yarn_beta_slow": "rope.scaling.beta_slow",
+    "rope.scaling.yarn_log_multiplier": "rope.scaling.mscale_all_dim",
+}
+"""Names in files of Ollama's converter, by llama.cpp's."""
 
 
 class ArchitectureKeys:
@@ -45,7 +54,8 @@ class ArchitectureKeys:
 
     def number(self, key: str) -> float | None:
         """A real number, in the fewest digits that its float32 has; None where there is none."""
-        value = self.files.values.get(f"{self._prefix}{key}")
+        names = (f"{self._prefix}{one}" for one in (key, OLLAMA.get(key, key)))
+        value = next((self.files.values[name] for name in names if name in self.files.values), None)
         if value is None:
             return None
         if not isinstance(value, int | float) or isinstance(value, bool):

@@ -38,7 +38,7 @@ def _attention(block: FileBlock, mixer: Attention, paired: bool) -> Places:
         rotated = part in ("q", "k")
         if rotated and paired:
             orders.append(_halves(outputs, mixer.head_dim))
-        elif rotated and block.files.has_sections and qkv.paired[1]:
+        elif rotated and block.files.sections and qkv.paired[1]:
             orders.append(_pairs(outputs, *qkv.paired))
         else:
             orders.append(())
@@ -101,7 +101,8 @@ def _delta(block: FileBlock, mixer: Delta) -> Places:
     yield f"{mixer.out.names[0]}.weight", out
     yield mixer.convolution, block.source("ssm_conv1d.weight", rows=turned(mixer.value_dim, keys), dims=3)
     yield mixer.decay, block.source("ssm_a", rows=turned(1), change="exponential")
-    yield mixer.shift, block.source("ssm_dt.bias", rows=turned(1))
+    shift = "ssm_dt" if "ssm_dt" in block else "ssm_dt.bias"  # Ollama's name, and llama.cpp's
+    yield mixer.shift, block.source(shift, rows=turned(1))
     yield from block.norm(mixer.norm, "ssm_norm")
 
 

@@ -77,6 +77,9 @@ def sparse(renormalised: bool) -> Callable[[ArchitectureKeys], Settings]:
 
     def more(m: ArchitectureKeys) -> Settings:
         plain = [layer for layer in range(m.layers) if not m.has("ffn_gate_inp.weight", layer)]
-        return {"norm_topk_prob": renormalised, "mlp_only_layers": plain}
+        found = {"norm_topk_prob": renormalised, "mlp_only_layers": plain}
+        # Ollama's files leave out the width of an expert.
+        stack = next((shape for n in range(m.layers) if (shape := m.files.shape(f"blk.{n}.ffn_gate_exps.weight"))), ())
+        return found | {"moe_intermediate_size": stack[1]} if len(stack) == 3 else found
 
     return more

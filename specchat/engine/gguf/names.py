@@ -14,6 +14,8 @@ from specchat.engine.recipe import Attention, Delta, Experts, Gated, Layer, Reci
 
 NOT_READ = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
 """Tensors that say how positions rotate: settings, not weights."""
+ELSEWHERE = ("a.", "mm.", "mtp.", "v.")
+"""Beginnings of the names of towers and of layers that draft, which Ollama's files have beside the text."""
 CURVE = {"xielu.alpha_p": 1, "xielu.alpha_n": 1, "xielu.beta": 0, "xielu.eps": 0}
 """Lists of the metadata with the values of `Gated.curve`, one for each layer, and the dimensions of its tensors."""
 
@@ -36,7 +38,7 @@ def unread(recipe: Recipe, files: GgufFiles, known: Architecture, found: dict[st
     for name in files.tensors:
         shape, before = files.shape(name), name.partition(".")[0] == "blk"
         number = int(layer) if before and (layer := name.split(".")[1]).isdecimal() else -1
-        if number >= len(mixers) or name in NOT_READ:
+        if number >= len(mixers) or name in NOT_READ or name.startswith(ELSEWHERE):
             continue
         of = mixers[number] if number >= 0 else None
         if name in rows:

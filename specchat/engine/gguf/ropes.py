@@ -8,20 +8,27 @@ from specchat.engine.gguf.keys import ArchitectureKeys
 
 LOW, HIGH = 1.0, 4.0
 """Bounds of Llama 3's scaling in every published model."""
+AXES = ("time", "height", "width")
+"""Positions of a token, each of which turns a section of a head (M-RoPE)."""
 NEAR = 1e-5
 """Relative difference that float32 explains."""
 
 
-def rope_settings(m: ArchitectureKeys, full_width: int) -> dict[str, Any]:
+def rope_settings(m: ArchitectureKeys, full_width: int, usual_theta: float = 10_000.0) -> dict[str, Any]:
     """The options of rotary embeddings, "rope_parameters"; `full_width` are the values of a head.
+
+    Ollama's files may leave out the base, which is `usual_theta` then.
 
     Raises:
         ForeignModel: their scaling is unknown.
     """
-    theta, width = m.number("rope.freq_base") or 10_000.0, m.integer("rope.dimension_count") or full_width
+    theta, width = m.number("rope.freq_base") or usual_theta, m.integer("rope.dimension_count") or full_width
     options: dict[str, Any] = {"rope_theta": theta, "rope_type": "default"}
     if width != full_width:
         options["partial_rotary_factor"] = width / full_width
+    sections = m.files.sections
+    if len(sections) == len(AXES) and sum(sections) == width // 2:
+        options["mrope_section"] = sections
     original = m.integer("rope.scaling.original_context_length")
     factor = m.number("rope.scaling.factor") or m.number("rope.scale_linear") or 1.0
     kind = m.text("rope.scaling.type") or "linear"

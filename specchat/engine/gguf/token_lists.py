@@ -77,6 +77,10 @@ class TokenKeys:
         self._metadata = metadata
         self.file = file
 
+    @property
+    def architecture(self) -> str:
+        return str(self._metadata.get("general.architecture"))
+
     def wrong(self, key: str, words: str) -> ModelError:
         return ModelError(f"{self.file}: tokenizer.ggml.{key} {words}. Download it again.")
 
@@ -164,8 +168,8 @@ class TokenList:
             ModelError: keys are missing or wrong, or the kind of tokenizer is not read here.
         """
         keys = TokenKeys(metadata, file)
-        bytewise, scored = _bytewise(keys), keys.text("model") == "llama"
-        gemma = scored and str(metadata.get("general.architecture")).startswith("gemma")
+        bytewise, scored = _bytewise(keys), _scored(keys)
+        gemma = scored and keys.architecture.startswith("gemma")
         texts = keys.texts("tokens")
         types = keys.numbers("token_type", len(texts))
         for token, text in enumerate(texts):
@@ -244,10 +248,15 @@ def check_kind(header: Header) -> None:
     """
     keys = TokenKeys(metadata_of(header), header.path)
     _bytewise(keys)
-    ranks = "scores" if keys.text("model") == "llama" else "merges"
+    ranks = "scores" if _scored(keys) else "merges"
     for key in ("tokens", "token_type", ranks):
         if not header.lengths.get(f"tokenizer.ggml.{key}"):
             raise keys.wrong(key, "is missing or empty")
+
+
+def _scored(keys: TokenKeys) -> bool:
+    """True where pieces have scores instead of merges; Ollama names Gemma 4's kind as that of Gemma 3."""
+    return keys.text("model") == "llama" and keys.text("pre") not in PIECES_WITH_MERGES
 
 
 def _bytewise(keys: TokenKeys) -> PreTokenizer | None:
@@ -261,6 +270,8 @@ def _bytewise(keys: TokenKeys) -> PreTokenizer | None:
         raise ModelError(f"{keys.file} holds no tokenizer. Convert the model again, with its vocabulary.")
     if model in ("llama", "gemma4") or (model == "gpt2" and name in PIECES_WITH_MERGES):
         return None
+    if keys.architecture == "mistral3" and name in ("", "default"):
+        name = "tekken"  # which Ollama does not know
     if model == "gpt2" and name in ("", "default"):
         raise ModelError(
             f"{keys.file} does not name its pre-tokenizer (tokenizer.ggml.pre), without which texts would be split "

@@ -2,7 +2,9 @@
 
 from functools import partial
 
+from specchat.clean import one_line
 from specchat.engine import families
+from specchat.engine.gguf.mmproj import projector
 from specchat.engine.kernels.gpu_shapes import PROMPT_ROWS
 from specchat.engine.memory.host_need import ROOM
 from specchat.engine.memory.vectors import LANES
@@ -22,19 +24,26 @@ def opened_album(pair: PairSpec, checkpoint: Checkpoint, runner: Runner, tokeniz
     """The album of a pair that our own decoder runs, with the tower of its target `checkpoint`."""
     model, kind = runner.target.model, kind_of(checkpoint)
     if not checkpoint.also_sees:
+        if (unread := checkpoint.mmproj) is not None:
+            name = f"{one_line(projector(unread), 40)}, the projector of {unread.path.name}"
+            return Blind(f"{pair.name} reads text alone here, as specchat does not read pictures by {name}, yet")
         return Blind(f"{pair.name} has no part that reads pictures")
     if kind not in KINDS:
         name = families.known()[checkpoint.config.family].name
         return Blind(f"{pair.name} reads text alone here, as specchat does not read pictures by {name} yet")
     if KINDS[kind].on_host and runner.place == "cuda":
         return Blind(f'{pair.name} reads pictures with device = "cpu" alone')
-    vocabulary = tokenizer.vocabulary
+    vocabulary, written = tokenizer.vocabulary, KINDS[kind].written
+    mark, other = KINDS[kind].stand_in
+    if written and mark not in vocabulary and other in vocabulary:
+        vocabulary = {**vocabulary, mark: vocabulary[other]}
+        written = written[0], written[1].replace(mark, other)
     if lacking := next((mark for mark in KINDS[kind].breaks if mark and mark not in vocabulary), ""):
         return Blind(f"{pair.name} lacks the token {lacking}, which pictures take")
     assert isinstance(model, TakesRows)
     rope = next(iter(checkpoint.config.recipe.ropes)) if KINDS[kind].sections else None
     if tokenizer.template is not None:
-        tokenizer.template.picture = KINDS[kind].written
+        tokenizer.template.picture = written
     mutual = any(mixer.mutual for mixer in checkpoint.config.recipe.attentions)
     most = PROMPT_ROWS if runner.place == "cuda" else ROOM - LANES
     return Album(partial(Tower, checkpoint, vocabulary), model, rope, vocabulary, most * mutual)

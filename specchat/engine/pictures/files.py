@@ -12,7 +12,7 @@ from torch import Tensor
 from specchat.clean import one_line
 from specchat.engine.errors import ModelError
 from specchat.engine.pictures.kinds import KINDS, Kind
-from specchat.engine.pictures.mmproj import tower_of
+from specchat.engine.pictures.mmproj import Mmproj, kind_of_gguf
 from specchat.engine.weights.checkpoint import Checkpoint
 
 MISSING = (
@@ -41,9 +41,7 @@ class TowerFiles(NamedTuple):
 
 def kind_of(checkpoint: Checkpoint) -> Any:
     """The model_type of the whole of which a checkpoint is the text, as `KINDS` knows it; None for none."""
-    if checkpoint.gguf is None:
-        return checkpoint.settings.get("model_type")
-    return None if checkpoint.mmproj is None else tower_of(checkpoint.mmproj).model_type
+    return checkpoint.settings.get("model_type") if checkpoint.gguf is None else kind_of_gguf(checkpoint)
 
 
 def tower_files(checkpoint: Checkpoint, vocabulary: Mapping[str, int]) -> TowerFiles:
@@ -57,7 +55,7 @@ def tower_files(checkpoint: Checkpoint, vocabulary: Mapping[str, int]) -> TowerF
     try:
         of_class = getattr(import_module(f"transformers.models.{module}"), name)
         if checkpoint.mmproj is not None:
-            stored = tower_of(checkpoint.mmproj)(checkpoint.mmproj, checkpoint)
+            stored = Mmproj(checkpoint)
             config = stored.config(vocabulary)
             return TowerFiles(kind, stored.path, config, of_class(**stored.processor()), stored.tensors)
         from transformers import CONFIG_MAPPING

@@ -1,11 +1,11 @@
-"""Ways in which families read pictures. A further family is a line of `KINDS`, where it reads them in such a way."""
+"""Ways in which families read pictures. A further family is a line of `KINDS`, where it reads them in such a way.
+
+The app imports this, so torch is not imported here.
+"""
 
 from dataclasses import dataclass, replace
 from math import isqrt
 from typing import Any, NamedTuple
-
-import torch
-from torch import Tensor
 
 from specchat.engine.recipe import Rope
 
@@ -41,6 +41,7 @@ class Kind:
         on_host: where the text is on a GPU, none are read.
         written: what a template writes for a picture, and what stands there before the text is split into tokens; None
             where that is the picture's token.
+        stand_in: the picture's token, and one that stands for it where a GGUF file's vocabulary lacks it.
     """
 
     processor: str
@@ -52,6 +53,7 @@ class Kind:
     deep: bool = False
     on_host: bool = False
     written: tuple[str, str] | None = None
+    stand_in: tuple[str, str] = ("", "")
 
     def merge(self, config: Any) -> int:
         """Patches along each side of a feature, by the settings of a checkpoint."""
@@ -72,14 +74,15 @@ class Kind:
         cell = self.merge(config) * (1 if self.sizes == "image_grid_thw" else config.vision_config.patch_size)
         return Grid(height // cell, width // cell)
 
-    def axes(self, rope: Rope) -> Tensor:
-        """For each rotation of `rope` the position that it turns by: 0 time, 1 height, 2 width; int64 [width / 2]."""
+    def axes(self, rope: Rope) -> list[int]:
+        """For each rotation of `rope` the position that it turns by: 0 time, 1 height, 2 width."""
         sections = rope.options.get("mrope_section") or self.sections
         if not self.interleaved:
-            return torch.arange(3).repeat_interleave(torch.tensor(sections))
-        axes = torch.zeros(rope.width // 2, dtype=torch.int64)
+            return [axis for axis, size in enumerate(sections) for _ in range(size)]
+        axes = [0] * (rope.width // 2)
         for axis in (1, 2):
-            axes[axis : 3 * sections[axis] : 3] = axis
+            for at in range(axis, min(3 * sections[axis], len(axes)), 3):
+                axes[at] = axis
         return axes
 
 
@@ -102,6 +105,7 @@ GEMMA = Kind(
     ("vision_tower.", "multi_modal_projector."),
     "num_crops",
     written=("<start_of_image>", "\n\n<start_of_image><image_soft_token><end_of_image>\n\n"),
+    stand_in=("<image_soft_token>", "<pad>"),
 )
 GEMMA_4 = Kind(
     "gemma4.image_processing_pil_gemma4.Gemma4ImageProcessorPil",
@@ -122,3 +126,9 @@ KINDS = {
     "qwen3_5_moe": INTERLEAVED,
 }
 """By the model_type of a checkpoint."""
+
+
+def described(kind: object) -> str:
+    """How the whole of this model_type reads pictures, in words: on every device, or some; empty for none."""
+    found = KINDS.get(kind) if isinstance(kind, str) else None
+    return "" if found is None else "read on a CPU alone" if found.on_host else "read"

@@ -32,6 +32,7 @@ class Shelf:
         """`identity` stands for the pair's files, their form and the program that reads them."""
         self._bounds, self._identity = bounds, identity
         self._open, self.owner, self.deleted = False, UNKNOWN, set[str]()
+        self.beginning = 0
         self._models: list[ModelShelf] = []
         self._clock = count(1)
         self._lent = 0
@@ -51,11 +52,19 @@ class Shelf:
         """False while nothing comes in or goes out, as for replies with empty caches."""
         return self._open
 
-    def hold(self, owner: str, *, opened: bool = True) -> None:
-        """From here on texts are those of `owner`. Closing the shelf puts all texts in."""
+    @property
+    def tails(self) -> bool:
+        """True where texts go on from some tokens alone."""
+        return any(one.tails for one in self._models)
+
+    def hold(self, owner: str, beginning: int = 0, *, opened: bool = True) -> None:
+        """From here on texts are those of `owner`; texts of others may have their first `beginning` tokens.
+
+        Closing the shelf puts all texts in.
+        """
         if self._open and not opened:
             self.put_all()
-        self._open, self.owner = opened, owner
+        self._open, self.owner, self.beginning = opened, owner, beginning
 
     def put_all(self) -> None:
         """Copy all that the caches hold now."""

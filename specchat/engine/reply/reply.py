@@ -83,6 +83,7 @@ class ReplyInProgress:
             constraint: of its tokens, at the end of the prompt.
         """
         self.request, self.prompt, self.begun = request, prompt.tokens, len(prompt.begun)
+        self.beginning = prompt.beginning
         self.speculation = request.speculation
         self.meter = Meter(len(self.prompt))
         self.decoding: Decoding | None = None

@@ -47,7 +47,7 @@ class Checkpoint:
         settings: config.json, for parts beside the model.
         gguf: the tensors of GGUF files.
         nextn: GGUF files with the model's layer for multi-token prediction; None: there are none.
-        mmproj: the file beside a GGUF file with the tower that reads pictures for it; None: there is none.
+        mmproj: the GGUF file with the tower that reads pictures for one, as `GgufCheckpoint.mmproj`.
         drafts: token_ids that a draft may propose, ascending; its head keeps their rows only. None: all.
         activations: form of the rows that its matrices multiply, as loading chose it for a CPU.
         head: form in which a CPU holds its dense head, beside the embeddings where these are tied; None: as stored.

@@ -10,7 +10,7 @@ from specchat.engine.formats.gguf import SIZES, Gguf
 from specchat.engine.gguf.blocks import StoredAs
 from specchat.engine.gguf.config import ARCHITECTURES, settings
 from specchat.engine.gguf.files import GgufFiles
-from specchat.engine.gguf.mmproj import mmproj_file
+from specchat.engine.gguf.mmproj import mmproj_file, whole_type
 from specchat.engine.gguf.names import sources, unread
 from specchat.engine.gguf.nextn import KEYS, layers, nextn_files
 from specchat.engine.recipe import Recipe
@@ -28,7 +28,8 @@ class GgufCheckpoint:
         settings: in the keys of config.json.
         sources: of the recipe's tensors that the files have, by their names in it.
         nextn: the files with its layer for multi-token prediction; None: there is none.
-        mmproj: the file with its tower that reads pictures; None: there is none.
+        mmproj: the file with its tower that reads pictures, which may be of a projector that is not read; None: there
+            is none.
     """
 
     files: GgufFiles
@@ -65,7 +66,8 @@ class GgufCheckpoint:
             if (kind := files.tensors[name][1].type) not in (*DENSE, *SIZES):
                 raise ForeignModel(files.path, f"{name} is of type {kind}, which specchat's decoder does not read")
         mmproj = mmproj_file(files)
-        return cls(files, replace(config, sees=mmproj is not None), raw, there, nextn, mmproj)
+        sees = mmproj is not None and bool(whole_type(files, mmproj))
+        return cls(files, replace(config, sees=sees), raw, there, nextn, mmproj)
 
     @property
     def paths(self) -> tuple[Path, ...]:

@@ -21,14 +21,16 @@ def _kind(integers: str, floats: str = "") -> np.dtype[Any]:
 
 
 PRODUCT = _kind(
-    "address form panels inputs scales bias code block high shifts supers shift_supers order functions stored next"
+    "address form panels inputs scales bias code block high signs shifts supers shift_supers order functions stored"
+    " next"
 )
 """A product: `address` of its packed weights in format `form`, `panels` vectors of outputs, `inputs`.
 
 `scales` and `bias` are float32 vectors of outputs. Weights in blocks (`products/blocks.py`) have scales of a `block`,
-and may have a plane of `high` bits, a table `code`, zeros or minimums as `shifts`, and the float16 that scales and
-minimums are multiplied by. `order` is the permutation of its inputs. `functions` has the compiled products of its
-format (`products.kernels`). The first `stored` panels are here, those after them in the PRODUCT `next`, if any.
+and may have a plane of `high` bits and one of `signs`, a table `code`, zeros or minimums as `shifts`, and the float16
+that scales and minimums are multiplied by. `order` is the permutation of its inputs. `functions` has the compiled
+products of its format (`products.kernels`). The first `stored` panels are here, those after them in the PRODUCT `next`,
+if any.
 """
 STEP = _kind("part code own")
 """A step of a pass: it runs where `part` is not 0 among the `parts` of the pass. `code` is the address of an OPERATION,
