@@ -32,7 +32,7 @@ KINDS = {
 """Weights of 16 or 8 bits, with rows of these."""
 
 
-class Written(NamedTuple):
+class Round(NamedTuple):
     """What was written, once all replies had begun."""
 
     texts: dict[int, tuple[int, ...]]
@@ -44,7 +44,7 @@ class Written(NamedTuple):
     """Steps whose passes others shared."""
 
 
-def write(session: Session, requests: Sequence[Generate]) -> Written:
+def write(session: Session, requests: Sequence[Generate]) -> Round:
     """Have requests answered as a worker does that gets them at once."""
     turns = ReplyTurns(lambda: session.back_s, together=lambda: session.together)
     for request in requests:
@@ -63,7 +63,7 @@ def write(session: Session, requests: Sequence[Generate]) -> Written:
                 last[event.id] = now
         if isinstance(event, Finished):
             texts[event.id], shared = event.token_ids, shared + event.stats.num_shared_steps
-    return Written(texts, tokens / (perf_counter() - first), 1e3 * longest, shared)
+    return Round(texts, tokens / (perf_counter() - first), 1e3 * longest, shared)
 
 
 def told(name: str, found: list[float], unit: str) -> str:
@@ -103,8 +103,8 @@ def main() -> None:
             found.setdefault(f"{kind}: tokens a second", []).append(written.speed)
             found.setdefault(f"{kind}: longest wait for a token", []).append(written.longest_ms)
             found.setdefault(f"{kind}: shared steps", []).append(written.shared)
-        company, turns = (found[f"four in {way}: tokens a second"][-1] for way in ("company", "turns"))
-        found.setdefault("company over turns", []).append(company / turns)
+        quick, slow = (found[f"four in {way}: tokens a second"][-1] for way in ("company", "turns"))
+        found.setdefault("company over turns", []).append(quick / slow)
     for name, values in found.items():
         print(told(name, values, "ms" if "wait" in name else ""))
 

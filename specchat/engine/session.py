@@ -85,7 +85,7 @@ class Session:
         self.info = replace(self.info, sees=self.album.sees)
         self._prompts = Prompts(tokenizer, runner.context, runner.vocab, self.album, self.shelf.tails)
         self.takes_turns, self.back_s = self.target.shelf is not None, 0.0
-        self._company = Company(runner, self.shelf)
+        self._company = Company(runner, self.shelf.lend)
         self._grammars = Grammars(tokenizer)
         self._speed = PlainSpeed(runner.executor.costs)
         self._held: ReplyInProgress | None = None

@@ -1,20 +1,20 @@
-"""Which replies decode in one pass: none that would go slower so than in turns."""
+"""Replies that decode in one pass: none that would go slower so than in turns."""
 
 from dataclasses import dataclass, field
 
 import pytest
 
-from specchat.engine.reply.pace import PREFERRED, STALE, STAYS, STEPS, Pace, worthwhile
+from specchat.engine.reply.pace import PREFERRED, STALE, STAYS, STEPS, ReplyPace, worthwhile
 
 
 @dataclass
 class Reply:
     name: str
-    pace: Pace = field(default_factory=lambda: Pace(1))
+    pace: ReplyPace = field(default_factory=lambda: ReplyPace(1))
 
 
 def reply(name: str, token_ms: float, share: int = 1) -> Reply:
-    made = Reply(name, Pace(share))
+    made = Reply(name, ReplyPace(share))
     for _ in range(STEPS):
         made.pace.add(token_ms, 1, drafts=True)
     return made

@@ -149,8 +149,8 @@ class HoldsTexts(Protocol):
         """Take what the cache holds, for several texts to go on from."""
         ...
 
-    def take(self, text: Sequence[int], entries: "CacheEntries", owner: str) -> None:
-        """Take what a copy of the cache holds of an owner's `text`."""
+    def take(self, text: Sequence[int], entries: "CacheEntries", chat: str | None) -> None:
+        """Take what a copy of the cache holds of a `text` of `chat`, if it is one's."""
         ...
 
 

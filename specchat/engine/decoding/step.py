@@ -124,7 +124,7 @@ class Decoding:
         self._executor.begin(self._rules_here, self.committed)
         self._executor.costs.begin()
 
-    def beside(self, executor: Executor, target: CachedModel[Decoder]) -> "Decoding":
+    def continued(self, executor: Executor, target: CachedModel[Decoder]) -> "Decoding":
         """Go on by another executor, with a `target` that holds the text: the text of both is one."""
         other = Decoding(executor, target, self._rules_here, self.committed)
         other.committed = self.committed

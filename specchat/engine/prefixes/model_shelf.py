@@ -12,7 +12,7 @@ from specchat.engine.model.copies import CacheEntries, CopiedCache
 from specchat.engine.model.tree_layout import shared_prefix
 from specchat.engine.prefixes.entries import ALIGNMENT, PackedCopies, shape_of
 from specchat.engine.prefixes.files import PartFiles
-from specchat.engine.prefixes.on_disk import UNKNOWN
+from specchat.engine.prefixes.on_disk import NOBODY, UNKNOWN
 from specchat.engine.prefixes.parts import Contents, PartForm, PartSource, TextPart, alike, runs_from
 from specchat.engine.protocol.picture_ids import FIRST
 
@@ -120,10 +120,10 @@ class ModelShelf:
             self._keep(self._token_ids.copy(), self._live()._replace(common=True), self._owner)
 
     @torch.inference_mode()
-    def take(self, text: Sequence[int], entries: CacheEntries, owner: str) -> None:
-        """Copy the `entries` of an owner's text, of a model without tails, as `put` does."""
-        if self._room.open and owner not in self._room.deleted:
-            self._keep(list(text), Contents(entries), owner)
+    def take(self, text: Sequence[int], entries: CacheEntries, chat: str | None) -> None:
+        """Copy the `entries` of a text of `chat`, of a model without tails, as `put` does."""
+        if self._room.open and chat not in self._room.deleted:
+            self._keep(list(text), Contents(entries), chat or NOBODY)
 
     def _live(self) -> Contents:
         """The contents of the cache."""

@@ -1,5 +1,6 @@
 """Replies in company: up to four decode in one pass, each by plain steps and with a copy of the target's cache."""
 
+from collections.abc import Callable
 from typing import NamedTuple, cast
 
 import torch
@@ -7,8 +8,6 @@ import torch
 from specchat.engine.decoding.cached import ReadsTextsApart
 from specchat.engine.decoding.together import CommonPasses, Companion
 from specchat.engine.model.cache_copy import move
-from specchat.engine.prefixes.on_disk import NOBODY
-from specchat.engine.prefixes.shelf import Shelf
 from specchat.engine.reply.pace import worthwhile
 from specchat.engine.reply.reply import ReplyInProgress
 from specchat.engine.runners.runner import Runner
@@ -27,13 +26,13 @@ class Seat(NamedTuple):
 class Company:
     """The replies that are being written, and those of them that decode in one pass."""
 
-    def __init__(self, runner: Runner, shelf: Shelf) -> None:
-        """Copies of the cache share the memory of the `shelf`."""
-        self._runner, self._shelf, self._target = runner, shelf, runner.target
+    def __init__(self, runner: Runner, lend: Callable[[int], bool]) -> None:
+        """`lend` gives copies of the cache so many bytes more, or takes them back; False without room."""
+        self._runner, self._of_memory, self._target = runner, lend, runner.target
         self._replies: list[ReplyInProgress] = []
         self._seats: dict[ReplyInProgress, Seat] = {}
         self.chosen: list[ReplyInProgress] = []
-        """Those that are to decode in one pass."""
+        """The replies that are to decode in one pass."""
         self._turn, self._turns = object(), 0
         """Whose turn it is, a reply's or the company's, and its number."""
         model = runner.target.model
@@ -87,7 +86,7 @@ class Company:
         if not self._take_room(reply, Seat(companion)):
             return False
         move(passes.model.entries(), decoding.committed[:-1], copy.entries, companion.cached.tokens)
-        reply.beside, reply.compared = decoding.beside(companion, companion.cached), False
+        reply.joined, reply.compared = decoding.continued(companion, companion.cached), False
         reply.pace.together = True
         passes.companions.append(companion)
         return True
@@ -104,11 +103,11 @@ class Company:
         """Let a reply go on alone; the shelf takes its text."""
         if (seat := self._seats.pop(reply, None)) is None or self._passes is None:
             return
-        companion, reply.beside, reply.pace.together = seat.companion, None, False
+        companion, reply.joined, reply.pace.together = seat.companion, None, False
         self._passes.companions.remove(companion)
         self._lend(companion, seat.room, 0)
         if self._target.shelf is not None:
-            self._target.shelf.take(companion.cached.tokens, companion.copy.entries, reply.request.chat or NOBODY)
+            self._target.shelf.take(companion.cached.tokens, companion.copy.entries, reply.request.chat)
 
     def _take_room(self, reply: ReplyInProgress, seat: Seat) -> bool:
         """Take memory for what a reply writes next; without any it has to go on alone."""
@@ -123,7 +122,7 @@ class Company:
     def _lend(self, companion: Companion, room: int, more: int) -> bool:
         """Let a copy have memory for `more` tokens instead of for `room`."""
         of_token = sum(part.nbytes // part.shape[1] for part in companion.copy.entries.tensors)
-        return self._shelf.lend((more - room) * of_token)
+        return self._of_memory((more - room) * of_token)
 
     def _refuse(self, reply: ReplyInProgress) -> None:
         reply.pace.refused = True

@@ -1,4 +1,4 @@
-"""Which replies decode in one pass: those that go at least as fast so as in turns."""
+"""The choice of replies that decode in one pass: all that go at least as fast so as in turns."""
 
 from collections.abc import Callable, Iterable
 from typing import Protocol, TypeVar
@@ -13,7 +13,7 @@ STAYS = 1.15
 """How much slower than in turns a reply in company may go before it leaves: measurements scatter."""
 
 
-class Pace:
+class ReplyPace:
     """How fast a reply goes alone, by its own strategy.
 
     Attributes:
@@ -55,7 +55,7 @@ class Pace:
 class Paced(Protocol):
     """A reply with a pace."""
 
-    pace: Pace
+    pace: ReplyPace
 
 
 R = TypeVar("R", bound=Paced)

@@ -26,7 +26,7 @@ from specchat.engine.protocol.stats import Stats
 from specchat.engine.protocol.step_tree import PENDING
 from specchat.engine.protocol.tally import Tally
 from specchat.engine.reply.control import Control
-from specchat.engine.reply.pace import PREFERRED, Pace
+from specchat.engine.reply.pace import PREFERRED, ReplyPace
 from specchat.engine.reply.pieces import ReplyText
 from specchat.engine.reply.prompts import PromptTokens, written
 from specchat.engine.reply.scoring import token_logprob
@@ -88,7 +88,7 @@ class ReplyInProgress:
         self.meter = Meter(len(self.prompt))
         self.decoding: Decoding | None = None
         """None while the prompt is read."""
-        self.beside: Decoding | None = None
+        self.joined: Decoding | None = None
         """Writes the same text in company, while the reply is there."""
         self.compared = True
         """True if its speed is compared with plain decoding's, alone."""
@@ -96,7 +96,7 @@ class ReplyInProgress:
         """True after its last step."""
         self.turn = 0
         """The number of its last turn, or the company's."""
-        self.pace = Pace(PREFERRED if request.chat else 1)
+        self.pace = ReplyPace(PREFERRED if request.chat else 1)
         self.seen: list[object] = []
         """Rows of the prompt's pictures, which stay as long as the reply."""
         self._runner, self._tokenizer, self._text = runner, tokenizer, text
@@ -122,8 +122,8 @@ class ReplyInProgress:
         while reason is None:
             if self.constraint is not None and (error := self.constraint.error):
                 raise EngineError("request", error)
-            left, beside = None if most is None else most - len(tokens), self.beside
-            outcome = self._step(beside or decoding, left)
+            left, joined = None if most is None else most - len(tokens), self.joined
+            outcome = self._step(joined or decoding, left)
             turned = text.turned
             rejected = 0 if self.constraint is None else self.constraint.rejected
             taken, reason = self._take(outcome.tokens[: len(outcome.tokens) - rejected][:left], outcome)
@@ -143,7 +143,7 @@ class ReplyInProgress:
             other_ms, waited_ms = meter.other_ms(outcome, 1e3 * (now - begun), ran_ms)
             # A strategy that chooses others has them draft otherwise than they do alone.
             measured, known = Measured(), tuple[PlainKnown, ...]()
-            if beside is None:
+            if joined is None:
                 measured = yardstick.add(f"{self.speculation.strategy} {outcome.strategy}", outcome, sent_ms)
                 while reason in ("stop", "length") and decoding.repeatable and yardstick.repeats():
                     yardstick.add_repeated(decoding.repeat())
@@ -199,7 +199,7 @@ class ReplyInProgress:
         return self.speculation.acceptance == "coupled" or self.request.sampling.greedy
 
     def _step(self, decoding: Decoding, left: int | None) -> StepOutcome:
-        if decoding is self.beside:
+        if decoding is self.joined:
             return decoding.step(self._runner.drafters["plain"], 0, "coupled", left)
         speculation = self.speculation
         drafter = self._runner.drafters[speculation.strategy]
