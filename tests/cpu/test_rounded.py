@@ -95,6 +95,7 @@ def packed_of(name: str) -> tuple[Packed, EightBit | FourBit | Blocks]:
     return packed, weight
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("name", mostly(WEIGHTS))
 def test_a_product_is_that_of_rounded_rows_and_a_row_what_it_is_alone(name: str) -> None:
     packed, weight = packed_of(name)
@@ -178,6 +179,7 @@ def by(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, type[Dots]], None]:
     return use
 
 
+@pytest.mark.rotated(3, 1)
 @pytest.mark.parametrize("name", ["int8", "int4 of 64 with zeros", "Q5_K", "Q6_K", "IQ4_XS"])
 def test_all_ways_give_the_same_bits(name: str, by: Callable[[str, type[Dots]], None]) -> None:
     x = rows_of(9, WEIGHTS[name]().shape[1])

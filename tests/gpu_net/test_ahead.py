@@ -50,6 +50,7 @@ def product_after(launches: list[Launch], at: int) -> Launch:
     return next(one for one in launches[at:] if one.name == "_multiply")
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("name", SIZES)
 def test_what_is_asked_for_is_the_next_products(name: str) -> None:
     with fake_torch() as fake:

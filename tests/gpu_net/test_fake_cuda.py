@@ -311,6 +311,7 @@ def test_every_feature_of_a_recipe_is_captured_as_it_is_launched(tmp_path: Path)
         assert not fake.runtime.problems
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("strategy", ["plain", "draft", "lookup"])
 def test_replies_with_log_probabilities_launch_nothing_outside_graphs(strategy: str, tiny: tuple[Path, Path]) -> None:
     """Once each number of rows was captured; those under a grammar take the same passes."""
@@ -450,6 +451,7 @@ TABLES: dict[str, Callable[[Path], Path]] = {
 }
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize(
     "kind", [pytest.param(one, marks=[pytest.mark.needs_gguf] * ("blocks" in one)) for one in TABLES]
 )

@@ -280,6 +280,7 @@ def test_clients_that_open_at_once_find_one_engine(connect: Connect, runtime: Pa
     assert len(list(runtime.glob("*.sock"))) == 1
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize(
     "sent",
     [
@@ -306,6 +307,7 @@ def test_a_client_that_sends_nonsense_harms_nobody(connect: Connect, runtime: Pa
     assert not Path("broken").exists()
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize(
     "said", [b"", b"{}\n", b"GET / HTTP/1.1\n\n", b'{"specchat": 1, "want": "cake"}\n', b"x" * 70000]
 )
