@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from specchat.engine.errors import ModelError
 from specchat.engine.formats.format import Format, StorageLayout, StoredParts
-from specchat.engine.formats.grids import GRIDS, Grid, grid_words
+from specchat.engine.formats.grids import GRIDS, GridType, grid_words
 from specchat.engine.formats.mxfp4 import Mxfp4, mxfp4
 from specchat.engine.formats.settings import Quantised
 
@@ -157,7 +157,7 @@ class BlockType:
     parts: BlockFields
     offset: int = 0
     code: tuple[float, ...] | None = None
-    grid: Grid | None = None
+    grid: GridType | None = None
 
     def read(self, raw: "Tensor", inputs: int) -> "Blocks":
         """Read a matrix from rows of blocks: uint8 [outputs, inputs / size * octets]."""

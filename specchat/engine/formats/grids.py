@@ -6,14 +6,12 @@ A group has one row of eight magnitudes or two of four, and a sign for each.
 from base64 import b85decode
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from specchat.engine.formats.codebooks import CODEBOOKS
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from specchat.engine.formats.layout import GridBlocks
 
 GROUP, QUARTER, WORD = 8, 4, 4
 """Inputs of a group, groups that share a word, and the bytes of a word."""
@@ -26,7 +24,7 @@ _OF_TWO_BITS = (1.0, 3.125, 5.375)
 
 
 @dataclass(frozen=True)
-class Grid:
+class GridType:
     """A type with a codebook.
 
     Attributes:
@@ -72,17 +70,34 @@ class Grid:
 GRIDS = {
     one.name: one
     for one in (
-        Grid("IQ2_XXS", 8, "in scales", _OF_TWO_BITS),
-        Grid("IQ2_XS", 8, "paired", _OF_TWO_BITS),
-        Grid("IQ2_S", 8, "apart", _OF_TWO_BITS),
-        Grid("IQ3_XXS", 4, "in scales", (1.0, 3.0, 5.0, 7.0, 9.0, 11.0, 13.0, 15.5)),
-        Grid("IQ3_S", 4, "apart", (1.0, 3.0, 5.0, 7.0, 9.0, 11.0, 13.0, 15.0)),
+        GridType("IQ2_XXS", 8, "in scales", _OF_TWO_BITS),
+        GridType("IQ2_XS", 8, "paired", _OF_TWO_BITS),
+        GridType("IQ2_S", 8, "apart", _OF_TWO_BITS),
+        GridType("IQ3_XXS", 4, "in scales", (1.0, 3.0, 5.0, 7.0, 9.0, 11.0, 13.0, 15.5)),
+        GridType("IQ3_S", 4, "apart", (1.0, 3.0, 5.0, 7.0, 9.0, 11.0, 13.0, 15.0)),
     )
 }
 
 
+class GridParts(Protocol):
+    """Weights by a codebook (`layout.GridBlocks`)."""
+
+    @property
+    def grid(self) -> GridType: ...
+    @property
+    def low(self) -> "Tensor": ...
+    @property
+    def high(self) -> "Tensor | None": ...
+    @property
+    def signs(self) -> "Tensor | None": ...
+    @property
+    def scales(self) -> "Tensor": ...
+    @property
+    def codebook(self) -> "Tensor": ...
+
+
 @cache
-def grid_words(grid: Grid) -> "Tensor":
+def grid_words(grid: GridType) -> "Tensor":
     """The rows of a codebook: int32 [rows], magnitudes in four bits each, the first in the lowest."""
     import torch
 
@@ -94,7 +109,7 @@ def grid_words(grid: Grid) -> "Tensor":
     return ((found // base**places % base) << 4 * places).sum(1).to(torch.int32)
 
 
-def grid_numbers(weight: "GridBlocks", some: slice = WHOLE) -> "Tensor":
+def grid_numbers(weight: GridParts, some: slice = WHOLE) -> "Tensor":
     """Numbers of four bits of some outputs: uint8 [outputs, inputs]."""
     import torch
 
@@ -120,7 +135,7 @@ def grid_numbers(weight: "GridBlocks", some: slice = WHOLE) -> "Tensor":
     return fields(words.view(torch.uint8), 4) | fields(signs.to(torch.uint8), 1) << 3
 
 
-def grid_scales(weight: "GridBlocks") -> "Tensor":
+def grid_scales(weight: GridParts) -> "Tensor":
     """Whole scales of blocks: odd numbers, int32 [outputs, inputs / block]."""
     import torch
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from torch import Tensor, float32
 
 from specchat.engine.formats.format import SUPER_BLOCK
-from specchat.engine.formats.grids import Grid
+from specchat.engine.formats.grids import GridType
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class GridBlocks(Blocks):
 
     signs: Tensor | None
     codebook: Tensor
-    grid: Grid
+    grid: GridType
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -26,7 +26,7 @@ from specchat.engine.cpu.primitives.simd import (
 )
 from specchat.engine.cpu.products.grid_reader import GridReader
 from specchat.engine.formats.format import SUPER_BLOCK
-from specchat.engine.formats.grids import GRIDS, Grid
+from specchat.engine.formats.grids import GRIDS, GridType
 from specchat.engine.memory.vectors import LANES
 
 GROUP = 8
@@ -114,7 +114,7 @@ class BlockForm(NamedTuple):
         return self.scales in (SIGNED, UNSIGNED)
 
     @property
-    def of_grid(self) -> Grid | None:
+    def of_grid(self) -> GridType | None:
         """The type whose numbers come from a codebook."""
         return [*GRIDS.values()][self.grid - 1] if self.grid else None
 

@@ -18,7 +18,7 @@ from specchat.engine.cpu.primitives.simd import (
     wide_vectors,
 )
 from specchat.engine.cpu.products import dots
-from specchat.engine.formats.grids import GROUP, Grid
+from specchat.engine.formats.grids import GROUP, GridType
 from specchat.engine.memory.vectors import LANES
 
 QUAD = 4
@@ -30,20 +30,20 @@ PLANES = 2
 """Bytes of a row of magnitudes."""
 
 
-def in_registers(grid: Grid) -> bool:
+def in_registers(grid: GridType) -> bool:
     """True where rows of bytes are multiplied with rows that are looked up in registers."""
     has_tables = dots.way() == "AVX-512 VNNI" and "+avx512vbmi" in features().split(",")
     return has_tables and grid.turn // grid.values == QUAD
 
 
-def input_order(grid: Grid) -> list[int]:
+def input_order(grid: GridType) -> list[int]:
     """The inputs of a turn as rows of bytes have them, quad after quad: those of a register are of four rows."""
     if not in_registers(grid):
         return [*range(grid.turn)]
     return [first + grid.values * row for first in range(grid.values) for row in range(QUAD)]
 
 
-def table_of(grid: Grid, words: NDArray[np.int32], code: NDArray[np.int8] | None) -> NDArray[np.uint8]:
+def table_of(grid: GridType, words: NDArray[np.int32], code: NDArray[np.int8] | None) -> NDArray[np.uint8]:
     """The bytes of a codebook int32 [rows] (`grids.grid_words`); `code`: for rows of bytes.
 
     Gathered are words of eight numbers, for rows of bytes those of both quads in turn, or of four values. In registers
@@ -63,7 +63,7 @@ def table_of(grid: Grid, words: NDArray[np.int32], code: NDArray[np.int8] | None
     return octets
 
 
-def look_up_rows(builder: Any, grid: Grid, codebook: Any, numbers: Any, ninth: Any) -> list[Any]:
+def look_up_rows(builder: Any, grid: GridType, codebook: Any, numbers: Any, ninth: Any) -> list[Any]:
     """The numbers of bytes of the quads of a turn, by four numbers of rows in a word: int32 [LANES] each.
 
     `ninth` int1 [4 LANES] are the highest bits of the numbers, if they have nine. Bits 4 to 6 of the result are any.

@@ -1,7 +1,7 @@
 """Weights by a codebook as products read them: rows of magnitudes that are looked up, and their signs."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from llvmlite import ir
 
@@ -18,11 +18,8 @@ from specchat.engine.cpu.primitives.simd import (
 )
 from specchat.engine.cpu.products.codebooks import OCTETS, QUAD, gather, in_registers, input_order, look_up_rows
 from specchat.engine.cpu.products.dots import look_up_bytes
-from specchat.engine.formats.grids import GROUP, QUARTER, Grid
+from specchat.engine.formats.grids import GROUP, QUARTER, GridType
 from specchat.engine.memory.vectors import LANES
-
-if TYPE_CHECKING:
-    from specchat.engine.cpu.products.blocks import BlockReader
 
 LINE = 64
 """Bytes of a cache line."""
@@ -30,10 +27,31 @@ SEVENS = 7
 """Bits of the signs of a group where the eighth follows from them."""
 
 
+class PanelReader(Protocol):
+    """Reads numbers of panels of outputs.
+
+    Attributes:
+        fields: addresses of a weight's parts, by name.
+        blocks, groups: of a row of weights.
+    """
+
+    fields: dict[str, Any]
+    blocks: Any
+    groups: Any
+
+    def octets(self, field: str, place: Any, width: int) -> Any:
+        """LANES whole numbers of `width` bytes."""
+        ...
+
+    def element(self, panel: int, of_row: Any, index: Any) -> Any:
+        """The element of a panel's first output in vector `index` of `of_row`."""
+        ...
+
+
 class GridReader:
     """Code that looks rows up in a codebook, which lies at an address as `codebooks.table_of` makes it."""
 
-    def __init__(self, builder: Any, reader: "BlockReader", grid: Grid, codebook: Any) -> None:
+    def __init__(self, builder: Any, reader: PanelReader, grid: GridType, codebook: Any) -> None:
         self._builder, self._reader, self._grid, self._codebook = builder, reader, grid, codebook
 
     def words(self, panel: int, group: Any) -> Any:
