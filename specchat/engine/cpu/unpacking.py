@@ -21,9 +21,8 @@ from specchat.engine.cpu.products.blocks import GROUP, LINE, BlockForm
 from specchat.engine.cpu.products.codebooks import QUAD
 from specchat.engine.cpu.products.tiles import fetch
 from specchat.engine.cpu.products.unpacked import stack_room
-from specchat.engine.formats.format import SUPER_BLOCK
 from specchat.engine.formats.gguf import FIELDS, MXFP4, SIZES, Half, Plane, ScaleBytes
-from specchat.engine.formats.grids import GRIDS
+from specchat.engine.formats.grids import GRIDS, SUPER_BLOCK
 from specchat.engine.formats.layout import Unread
 from specchat.engine.hardware.threads import CORES
 from specchat.engine.memory.vectors import LANES

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from specchat.engine.formats.grids import SUPER_BLOCK
 from specchat.engine.formats.settings import Quantised
 from specchat.engine.protocol.pair import Quant
 
@@ -17,8 +18,6 @@ BLOCK = 64
 """Weights per scale in matrices quantised at load."""
 NESTED_BLOCK = 256
 """Scales per nested scale, in double quantisation."""
-SUPER_BLOCK = 256
-"""Inputs that share the factor of their blocks' scales, in GGUF's K types."""
 KERNEL_BLOCKS = (64, 32)
 """Block sizes that the kernels support, where they divide a matrix's inputs."""
 

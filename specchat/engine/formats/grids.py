@@ -13,6 +13,8 @@ from specchat.engine.formats.codebooks import CODEBOOKS
 if TYPE_CHECKING:
     from torch import Tensor
 
+SUPER_BLOCK = 256
+"""Inputs that share the factor of their blocks' scales, in GGUF's K types."""
 GROUP, QUARTER, WORD = 8, 4, 4
 """Inputs of a group, groups that share a word, and the bytes of a word."""
 NUMBERS = 8

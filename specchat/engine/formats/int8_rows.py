@@ -6,7 +6,7 @@ Products of whole numbers have exact sums in int32 (docs/exactness.md), so an ex
 import torch
 from torch import Tensor
 
-from specchat.engine.formats.format import SUPER_BLOCK
+from specchat.engine.formats.grids import SUPER_BLOCK
 from specchat.engine.formats.layout import Blocks, EightBit, FourBit, Plain
 
 MOST = 127

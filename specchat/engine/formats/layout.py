@@ -6,8 +6,7 @@ from typing import Any, TypeVar
 
 from torch import Tensor, float32
 
-from specchat.engine.formats.format import SUPER_BLOCK
-from specchat.engine.formats.grids import GridType
+from specchat.engine.formats.grids import SUPER_BLOCK, GridType
 
 
 @dataclass(frozen=True)

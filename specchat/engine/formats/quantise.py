@@ -12,8 +12,8 @@ from torch.nn.functional import embedding, pad
 
 from specchat.engine.formats import by_quant
 from specchat.engine.formats.fields import fields
-from specchat.engine.formats.format import NESTED_BLOCK, SUPER_BLOCK
-from specchat.engine.formats.grids import grid_numbers, grid_scales
+from specchat.engine.formats.format import NESTED_BLOCK
+from specchat.engine.formats.grids import SUPER_BLOCK, grid_numbers, grid_scales
 from specchat.engine.formats.layout import (
     Blocks,
     EightBit,

@@ -8,12 +8,12 @@ only if all that they are made of are loaded tensors and constants.
 import triton
 import triton.language as tl
 
-from specchat.engine.formats import format
+from specchat.engine.formats import grids
 from specchat.engine.kernels import unpack
 from specchat.engine.kernels.stored import WeightTensors
 from specchat.engine.kernels.unpack import coded, picked
 
-SUPER_BLOCK = tl.constexpr(format.SUPER_BLOCK)
+SUPER_BLOCK = tl.constexpr(grids.SUPER_BLOCK)
 WHOLE = tl.constexpr(1 << 23)
 """Its float32 has a whole number below 2^23 in its low bits."""
 

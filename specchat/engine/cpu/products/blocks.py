@@ -25,8 +25,7 @@ from specchat.engine.cpu.primitives.simd import (
     words,
 )
 from specchat.engine.cpu.products.grid_reader import GridReader
-from specchat.engine.formats.format import SUPER_BLOCK
-from specchat.engine.formats.grids import GRIDS, GridType
+from specchat.engine.formats.grids import GRIDS, SUPER_BLOCK, GridType
 from specchat.engine.memory.vectors import LANES
 
 GROUP = 8

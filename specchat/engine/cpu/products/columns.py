@@ -25,7 +25,7 @@ from specchat.engine.cpu.products.tiles import (
 )
 from specchat.engine.cpu.products.unpacked import FOR_MANY, add_blocks, read_row, stack_bytes, stack_room
 from specchat.engine.formats.format import BLOCK as LOADED_BLOCK
-from specchat.engine.formats.format import SUPER_BLOCK
+from specchat.engine.formats.grids import SUPER_BLOCK
 from specchat.engine.memory.vectors import LANES
 
 MOST_BLOCKS = 2048
