@@ -1,8 +1,13 @@
-"""Sizes of published models of families unlike Llama, as keys of config.json."""
+"""Published models as a GPU has them, and sizes of those of families unlike Llama, as keys of config.json."""
 
 from pathlib import Path
 from typing import Any
 
+from specchat.bench.published import LLAMA31_8B
+from specchat.engine.formats.gguf import Gguf
+from specchat.engine.formats.mxfp4 import Mxfp4
+from specchat.engine.memory.need import Model
+from specchat.engine.recipe import Attention, Gated
 from specchat.engine.weights.config import ModelConfig, parse_config
 
 SIZES: dict[str, dict[str, Any]] = {
@@ -138,3 +143,27 @@ IN_MXFP4 = frozenset({"gpt-oss-20b"})
 def config(name: str) -> ModelConfig:
     """The model of that name."""
     return parse_config(Path(), SIZES[name] | {"max_position_embeddings": 131072, "rms_norm_eps": 1e-5})
+
+
+LLAMA = Model(LLAMA31_8B, "cuda", "nf4")
+
+
+def q4_k_m(config: ModelConfig) -> Gguf:
+    """Types that llama.cpp gives a Llama in Q4_K_M: some layers have values and the last matrix of the MLP in Q6_K."""
+    layers = config.recipe.layers
+    types = dict.fromkeys(config.recipe.head.names, "Q6_K")
+    for number, layer in enumerate(layers):
+        far = number < len(layers) // 8 or number >= 7 * len(layers) // 8 or (number - len(layers) // 8) % 3 == 2
+        types |= {name: "Q4_K" for one in layer.products for name in one.names}
+        if far and isinstance(layer.mixer, Attention) and isinstance(layer.feed, Gated):
+            types |= dict.fromkeys((*layer.feed.down.names, layer.mixer.qkv.names[-1]), "Q6_K")
+    return Gguf(types)
+
+
+LLAMA_GGUF = Model(LLAMA31_8B, "cuda", "gguf", stored=q4_k_m(LLAMA31_8B))
+
+
+def family(name: str) -> Model:
+    """A model as a pair has it: NF4, with experts in MXFP4 as stored beside 16 bits."""
+    packed = name in IN_MXFP4
+    return Model(config(name), "cuda", None if packed else "nf4", stored=Mxfp4() if packed else None)

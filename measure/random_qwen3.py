@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from specchat.engine.llama_cpp.vocabulary import Vocabulary, describe
 
-Mixture = Literal["F16", "BF16", "Q4_0", "Q4_K_M", "Q6_K", "Q8_0"]
+Mixture = Literal["F16", "BF16", "Q4_0", "Q4_K_M", "Q6_K", "Q8_0", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S"]
 DEVIATION = 0.02
 """Standard deviation of weights."""
 ADDED = ("attn_output", "ffn_down", "ffn_down_exps")

@@ -5,7 +5,7 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -189,6 +189,31 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         first = [group for group in LONG if group in groups]
         others = sorted(groups.keys() - set(LONG), key=lambda group: (-len(groups[group]), group))
         items[:] = [item for group in (*first, *others) for item in groups[group]]
+
+
+def in_turn(cases: Sequence[Sequence[str]], every: int, first: int = 0) -> list[bool]:
+    """Which cases are among the ones in `every` that run by default; each has a name for each of its parameters.
+
+    Along each parameter one value in so many has its turn, and others beside each value of another parameter.
+    """
+    values = [list(dict.fromkeys(names)) for names in zip(*cases, strict=True)]
+    places = (sum(map(list.index, values, case)) for case in cases)
+    return [place % every == first for place in places]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pycollect_makeitem() -> Generator[None, Any, Any]:
+    """Cases of a `rotated` test are slow but for those whose turn it is among what is not slow anyway."""
+    made = yield
+    cases = [one for one in made if not one.get_closest_marker("slow")] if isinstance(made, list) else []
+    rotated = cases and cases[0].get_closest_marker("rotated")
+    if rotated:
+        turns = in_turn([one.callspec._idlist for one in cases], *rotated.args)
+        for one, turn in zip(cases, turns, strict=True):
+            # Where there are too few for any to have its turn, all run.
+            if any(turns) and not turn:
+                one.add_marker(pytest.mark.slow)
+    return made
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -1,5 +1,6 @@
 """Which tests a worker takes, and when."""
 
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 from filelock import FileLock, Timeout
 from hypothesis import HealthCheck, settings
 
-from tests.conftest import LONG, compile_alone, pytest_collection_modifyitems, pytest_xdist_auto_num_workers
+from tests.conftest import LONG, compile_alone, in_turn, pytest_collection_modifyitems, pytest_xdist_auto_num_workers
 from tests.test_gpu_tests import Item
 
 ROOT = Path(__file__).parents[1]
@@ -35,6 +36,15 @@ def test_no_example_has_to_be_quick() -> None:
         assert HealthCheck.too_slow in found.suppress_health_check
     assert settings.default is not None
     assert settings.default.deadline is None
+
+
+def test_each_value_of_a_parameter_has_its_turn_beside_others() -> None:
+    cases = list(product("abc", "xy"))
+    assert [case for case, turn in zip(cases, in_turn(cases, 2), strict=True) if turn] == [
+        *zip("abc", "xyx", strict=True)
+    ]
+    found = [in_turn(cases, 3, first) for first in range(3)]
+    assert [sum(turns) for turns in zip(*found, strict=True)] == [1] * len(cases)
 
 
 def item(nodeid: str, *markers: pytest.MarkDecorator) -> Item:

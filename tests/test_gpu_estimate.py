@@ -7,33 +7,32 @@ from pathlib import Path
 import pytest
 import torch
 
-from measure.families import SIZES
+from measure.families import LLAMA, LLAMA_GGUF, SIZES, family
 from measure.gpu_estimate import (
+    OWN_LAUNCHES,
+    WITH_EXPERTS,
+    drafted_bytes,
+    of_families,
+    of_gguf,
+    of_own_layers,
+    of_prompts,
+    table,
+)
+from measure.gpu_steps import (
     A_PASS,
     BUSY,
     CARDS,
     FOR_FAMILIES,
     HOST_MS,
-    LLAMA,
-    LLAMA_GGUF,
-    OWN_LAUNCHES,
     PASS_CYCLES,
     ROWS_A_CYCLE,
-    WITH_EXPERTS,
     Card,
     Product,
-    drafted_bytes,
-    family,
     floor_bytes,
     floor_ms,
     launches,
-    of_families,
-    of_gguf,
-    of_own_layers,
-    of_prompts,
     products,
     step_ms,
-    table,
 )
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.kernels.gpu_shapes import OVERHEAD, tiling

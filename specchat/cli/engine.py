@@ -93,6 +93,8 @@ def _lines(answer: dict[str, Any]) -> list[str]:
         ]
         read = number(worker, "read_bytes")
         texts = f", holds {_mib(read)} of read texts" if read else ""
+        together = number(worker, "replies_a_pass")
+        texts += f", {together:.1f} replies in a pass of its last one" if together > 1 else ""
         used = f"used by {', '.join(clients)}" if clients else f"unused, ends {_after(number(answer, 'linger_s'))}"
         lines.append(f"  {loaded}: {one_line(text(worker, 'state'), 20)}, {used}{texts}")
     return lines

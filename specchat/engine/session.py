@@ -1,6 +1,6 @@
 """A loaded pair that answers chats: messages to tokens, steps to events, prefix reuse from turn to turn."""
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from time import perf_counter
@@ -20,6 +20,7 @@ from specchat.engine.protocol.options import Picture
 from specchat.engine.protocol.pair import LoadFacts, PairInfo, PairNotes, PairSpec, TemplateFacts
 from specchat.engine.protocol.picture_ids import of_text
 from specchat.engine.protocol.requests import Count, Generate
+from specchat.engine.reply.company import Company
 from specchat.engine.reply.control import UNCONTROLLED, Control
 from specchat.engine.reply.cross_chat import CrossChatIndexer
 from specchat.engine.reply.measure import check_costs, draft_costs, in_turn, plain_speed, rehearse
@@ -82,8 +83,9 @@ class Session:
         self.album = album or Blind(f"{pair.name} reads text alone here")
         self.target.pictures = self.album
         self.info = replace(self.info, sees=self.album.sees)
-        self._prompts = Prompts(tokenizer, runner.context, runner.vocab, self.album)
+        self._prompts = Prompts(tokenizer, runner.context, runner.vocab, self.album, self.shelf.tails)
         self.takes_turns, self.back_s = self.target.shelf is not None, 0.0
+        self._company = Company(runner, self.shelf.lend)
         self._grammars = Grammars(tokenizer)
         self._speed = PlainSpeed(runner.executor.costs)
         self._held: ReplyInProgress | None = None
@@ -199,26 +201,41 @@ class Session:
             auto.rank()
             self._learnt.keep(auto)
 
+    @property
+    def together(self) -> Collection[int]:
+        """Ids of the replies that decode in one pass."""
+        return [reply.request.id for reply in self._company.chosen]
+
     def _hold(self, reply: ReplyInProgress) -> None:
         """Let the models hold a reply's text from here on."""
         if self._held is not None and self._held.decoding is not None:
             self._held.decoding.close()
         self._held = reply
+        self._company.turned(reply)
         self.album.hold(reply.prompt)
         self.runner.earlier.hidden = reply.request.cold
         cold = reply.request.cold
-        self.shelf.hold(reply.request.chat or (UNKNOWN if cold else NOBODY), opened=not cold)
+        owner = reply.request.chat or (UNKNOWN if cold else NOBODY)
+        self.shelf.hold(owner, reply.beginning, opened=not cold)
 
     def _go_on(self, reply: ReplyInProgress, text: list[int], read: Callable[[], object]) -> bool:
-        """Have the models hold a reply's `text`, which `read` has the target do; True if they held another's."""
+        """Have the models hold a reply's `text`, which `read` has the target do; True if another had its turn."""
+        turned, self.back_s = self._company.turned(reply), 0.0
         if self._held is reply:
-            return False
+            if turned:
+                self.runner.executor.costs.begin()
+            return turned
         began = perf_counter()
         self._hold(reply)
         self._begin_drafts(reply, text)
         read()
         self.back_s = perf_counter() - began
         return True
+
+    def _join_company(self) -> None:
+        """Let the reply whose text the models hold go on in company, if it is to."""
+        if self._held is not None and self._company.join(self._held):
+            self._held = None
 
     def _look(
         self, reply: ReplyInProgress, pictures: Sequence[Picture], control: Control
@@ -270,26 +287,36 @@ class Session:
         request, prompt, speed = reply.request, reply.prompt, self._speed
         self._go_on(reply, prompt, lambda: self.target.begin(prompt))
         # A stepwise executor has a speed of its own, with which no reply is compared.
-        compared = self.runner.executor_of(reply.constraint, request.logprobs) is self.runner.executor
+        reply.compared = self.runner.executor_of(reply.constraint, request.logprobs) is self.runner.executor
         due, top, ends = speed.yardstick.due, request.logprobs, self._ends(request)
         decoding = self.runner.reply(request.sampling, prompt, ends, due, reply.constraint, top, reply.begun)
-        reply.decoding = decoding
+        reply.decoding, company = decoding, self._company
+        company.open(reply)
 
         def again() -> bool:
-            if not self._go_on(reply, decoding.committed, decoding.resume):
-                return False
-            speed.begin(self.info.plain_speed(request.sampling) if compared else 0.0)
-            return True
+            company.choose()
+            self._join_company()
+            if company.has(reply):
+                self.back_s = 0.0
+                return company.turned(reply)
+            if turned := self._go_on(reply, decoding.committed, decoding.resume):
+                begin()
+            self._join_company()
+            return turned
 
-        speed.begin(self.info.plain_speed(request.sampling) if compared else 0.0)
+        def begin() -> None:
+            speed.begin(self.info.plain_speed(request.sampling) if reply.compared else 0.0)
+
+        begin()
         try:
             for event in reply.steps(decoding, speed.yardstick, control, again):
-                if isinstance(event, Finished) and compared:
+                if isinstance(event, Finished) and reply.compared:
                     speed.observe(reply.meter.tally, request.sampling)
                     self.info = speed.described(self.info)
                 yield replace(event, read=self.shelf.taken) if isinstance(event, Finished) else event
         finally:
             decoding.close()
+            company.close(reply)
             if request.chat not in self.shelf.deleted:
                 self.runner.earlier.add(request.chat, decoding.committed[len(prompt) :])
 

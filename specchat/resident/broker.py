@@ -165,10 +165,12 @@ class Broker:
         return any(worker.has(request.pair) and worker.info for worker in self._workers)
 
     def _worker_for(self, client: Client, request: Load) -> SharedWorker:
-        """The worker that has the pair or loads it, else the client's own, an idle or a new one."""
+        """The worker that has the pair, in any context, or loads it, else the client's own, an idle or a new one."""
         same = next((worker for worker in self._workers if worker.has(request.pair)), None)
         if same is not None:
             return same
+        if growing := next((worker for worker in self._workers if worker.grows_to(request.pair)), None):
+            return growing
         if client.worker is not None and [one for one in client.worker.clients if not one.background] == [client]:
             return client.worker
         if idle := next((worker for worker in self._workers if not worker.clients), None):
@@ -224,6 +226,7 @@ class Broker:
                     "device": worker.info.load.device if worker.info else "",
                     "state": _state(worker),
                     "read_bytes": worker.read.memory,
+                    "replies_a_pass": worker.replies_a_pass,
                     "clients": [
                         {"name": client.name, "pid": client.pid, "waiting": len(client.waiting)}
                         for client in worker.clients

@@ -1,6 +1,5 @@
 """Workers that clients share, and the routing of their events."""
 
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,6 +23,7 @@ from specchat.engine.protocol.events import (
 from specchat.engine.protocol.pair import PairInfo, PairSpec, ReadTexts
 from specchat.engine.protocol.raw_prompt import text_of
 from specchat.engine.protocol.requests import Cancel, Count, Generate, Load, Request, Watch
+from specchat.resident.loads import PendingLoads
 
 MAX_WAITING = 64
 """Replies and counts that a client may wait for at once."""
@@ -107,6 +107,8 @@ class SharedWorker:
         self.info: PairInfo | None = None
         self.read = ReadTexts()
         """Bytes that read texts took after the last reply."""
+        self.replies_a_pass = 1.0
+        """Replies whose tokens a pass of the last reply read."""
         self.clients: list[Client] = []
         self.generation = 0
         """How often it was started again."""
@@ -117,12 +119,17 @@ class SharedWorker:
         """The replies that it writes, by their numbers."""
         self._prompts: dict[int, str] = {}
         """Last messages of replies that have not begun, shortened."""
-        self._loads: deque[list[Client]] = deque()
-        """The clients that wait for each load which has not ended."""
+        self._loads = PendingLoads[Client]()
 
     def has(self, pair: PairSpec) -> bool:
-        """True if `pair` is loaded or being loaded, from the files that are there now."""
-        return not self.dead and pair == self.pair and self._files == file_state(pair)
+        """True if `pair`, or a longer context of it, is loaded or being loaded, from the files that are there now."""
+        longer = self.grows_to(pair) and self.info is not None and pair.fits_in(self.info.context)
+        return longer or (not self.dead and pair == self.pair and self._files == file_state(pair))
+
+    def grows_to(self, pair: PairSpec) -> bool:
+        """True if what is loaded differs from `pair` in its context at most: two of them are not to take the memory."""
+        known = self.pair is not None and self.info is not None and not self.dead and self.pair.alike(pair)
+        return known and self._files == file_state(pair)
 
     def load(self, client: Client, pair: PairSpec) -> None:
         """Have `pair` loaded for a client that uses this worker."""
@@ -139,13 +146,16 @@ class SharedWorker:
         self.resting = False
         self.engine.start()
         if not known or not self._loads:
-            for other in [other for other in self.clients if other.background]:
+            users: list[Client] = []
+            if self.grows_to(pair):
+                users = [other for other in self.clients if other is not client]
+            for other in [other for other in self.clients if other.background and other not in users]:
                 self._notify_death(other, Failed(None, "died", "The engine has loaded another pair."))
                 self.remove(other)
+            self._loads.add(users=users, before=self.pair)
             self.pair, self._files, self.info = pair, file_state(pair), None
-            self._loads.append([])
             self.engine.send(Load(pair))
-        self._loads[-1].append(client)
+        self._loads.ask(client)
 
     def forward(self, client: Client, request: Request) -> None:
         """Pass on a request about replies, counts or remembered chats."""
@@ -161,7 +171,7 @@ class SharedWorker:
             if self.resting and self.pair is not None:
                 self.resting = False
                 self.engine.start()
-                self._loads.append(list(self.clients))
+                self._loads.add(self.clients)
                 self.engine.send(Load(self.pair))
             if isinstance(request, Generate):
                 self._prompts[request.id] = _shortened(request)
@@ -201,7 +211,7 @@ class SharedWorker:
                     self._notify_death(other, Failed(None, "died", "another window restarted it"))
             self._begin_again()
             self.engine.restart()
-            self._loads.append([])
+            self._loads.add()
         self.load(client, self.pair)
 
     def remove(self, client: Client) -> None:
@@ -209,9 +219,7 @@ class SharedWorker:
         self.clients.remove(client)
         for reply in client.waiting:
             self.engine.send(Cancel(reply))
-        for waiting in self._loads:
-            if client in waiting:
-                waiting.remove(client)
+        self._loads.remove(client)
         client.worker = None
         client.waiting.clear()
 
@@ -230,7 +238,7 @@ class SharedWorker:
                 for client in self.clients:
                     self._notify_death(client, event)
             case Loading() | Loaded() | Failed(id=None):
-                for client in self._loads[0] if self._loads else ():
+                for client in self._loads.hearers(event):
                     yield client, event
                 if not isinstance(event, Loading):
                     self._loaded(event)
@@ -251,7 +259,7 @@ class SharedWorker:
         assert event.id is not None
         prompt, owner = self._prompts.pop(event.id, ""), self._owner(event.id)
         if isinstance(event, Finished):
-            self.read = event.read
+            self.read, self.replies_a_pass = event.read, event.stats.replies_a_pass
         if owner is not None:
             if not isinstance(event, Started):
                 del owner.waiting[event.id]
@@ -273,12 +281,14 @@ class SharedWorker:
 
     def _loaded(self, event: Loaded | Failed) -> None:
         """The first load ended; what later ones ask for counts where there are any."""
-        if self._loads:
-            self._loads.popleft()
+        instead = self._loads.end(event)
         if not self._loads:
             self.info = event.info if isinstance(event, Loaded) else None
-            self.pair = self.pair if self.info else None
+            self.pair = self.pair if self.info else instead.before
             self._files = state_once_loaded(self.pair, self._files) if self.pair else ""
+            if self.pair is not None and self.info is None:
+                self._loads.add(instead.askers)
+                self.engine.send(Load(self.pair))
 
     def _begin_again(self) -> None:
         self.generation += 1

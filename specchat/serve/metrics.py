@@ -13,6 +13,8 @@ _SUMS = (
     ("generation_tokens", "Tokens written.", "completion_tokens"),
     ("prefix_cache_queries", "Prompt tokens looked for in the cache.", "prompt_tokens"),
     ("prefix_cache_hits", "Prompt tokens found in the cache.", "reused_tokens"),
+    ("shared_steps", "Steps whose passes other replies shared.", "num_shared_steps"),
+    ("sharing_replies", "Replies in the passes of shared steps.", "num_sharing_replies"),
     ("spec_decode_num_drafts", "Verify steps with a draft.", "num_spec_steps"),
     ("spec_decode_num_draft_tokens", "Draft tokens.", "num_draft_tokens"),
     ("spec_decode_num_accepted_tokens", "Accepted draft tokens.", "num_accepted_draft_tokens"),

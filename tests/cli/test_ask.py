@@ -117,6 +117,7 @@ def ended(text: str, reason: FinishReason) -> list[Event]:
 CUT = "Error: The answer was cut: it is the beginning of a JSON text, not all of it."
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("as_json", [False, True])
 @pytest.mark.parametrize("goes_on", ["--save", "--continue"])
 @pytest.mark.parametrize(

@@ -230,6 +230,7 @@ def damage(home: Path, *statements: str) -> None:
 COMMANDS = ("list", "list --json", "show 1", "search fox", "export --all --format json", "export 1", "rename 1 x")
 
 
+@pytest.mark.rotated(4)
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize(
     "column", ["chat.title", "chat.system", "chat.updated", "chat.created", "chat.view", "message.text", "message.meta"]

@@ -17,6 +17,8 @@ def test_the_status_tells_what_read_texts_take() -> None:
     assert "read texts" not in _lines(answer)[1]
     (_, line) = _lines(answer | {"workers": [WORKER | {"read_bytes": 3 << 29}]})
     assert line.endswith(", holds 1,536 MiB of read texts")
+    (_, line) = _lines(answer | {"workers": [WORKER | {"replies_a_pass": 2.75}]})
+    assert line.endswith(", 2.8 replies in a pass of its last one")
 
 
 @pytest.mark.usefixtures("home")

@@ -58,6 +58,7 @@ def loads(engines: list[FakeEngine]) -> list[Load]:
 
 
 @pytest.mark.parametrize("name", [name for name in IDS if name != "box"])
+@pytest.mark.rotated(2)
 def test_every_command_means_the_same_by_a_name(run: Run, engines: list[FakeEngine], name: str) -> None:
     id_ = IDS[name]
     for arguments in (("ask", "hi", "--save"), ("ask", "--continue", "hi"), ("--plain",)):

@@ -178,6 +178,7 @@ def test_a_closed_pipe_ends_it_quietly() -> None:
     assert process.wait(PATIENCE_S) == 0
 
 
+@pytest.mark.rotated(3, 2)
 @pytest.mark.parametrize("command", [["models"], ["paths"], ["models", "--json"], ["-h"], ["ask", "-h"]])
 def test_a_pipe_closed_from_the_start_is_no_error(command: list[str]) -> None:
     reader, writer = os.pipe()
@@ -208,6 +209,7 @@ def test_an_error_that_nobody_reads_keeps_its_code() -> None:
     assert result.returncode == ExitCode.USAGE
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("command", ["chats list --json", "paths", "--help", "--version", "ask hello", "--plain"])
 def test_a_closed_standard_output_is_no_error(command: str) -> None:
     line = f'"{sys.executable}" -m tests.cli.scripted_specchat {command} >&- <&-'
@@ -215,6 +217,7 @@ def test_a_closed_standard_output_is_no_error(command: str) -> None:
     assert (result.returncode, result.stderr) == (0, "")
 
 
+@pytest.mark.rotated(3, 1)
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
 @pytest.mark.parametrize("command", ["models", "ask hello", "--help", "ask --help", "--version"])
 def test_a_full_disk_behind_standard_output_is_told(command: str) -> None:

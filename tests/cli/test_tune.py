@@ -40,6 +40,7 @@ def command(words_file: str) -> tuple[str, ...]:
     return ("tune", "heads", "tiny", "--prompts", words_file, "--replies", "4", "--steps", "3", "--family")
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("family", TUNED)
 def test_heads_that_are_faster_are_registered(
     run: Run, pair: Path, home: Path, command: tuple[str, ...], rising: Rising, family: str
@@ -173,6 +174,7 @@ def test_a_stop_at_any_moment_registers_nothing_and_the_command_goes_on(
     assert "medusa" in load_catalog(pair).find("tiny").spec.heads
 
 
+@pytest.mark.rotated(3, 1)
 @pytest.mark.parametrize("name", ["000000.safetensors", "training.safetensors", "medusa_lm_head.safetensors"])
 def test_a_full_disk_is_told_and_leaves_nothing_half(
     run: Run, pair: Path, command: tuple[str, ...], name: str, home: Path, monkeypatch: pytest.MonkeyPatch

@@ -97,6 +97,7 @@ def test_a_mixture_of_types_is_the_model_that_it_stands_for(tied: bool, blocks: 
     agree(opened)
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.cpu
 @pytest.mark.parametrize("kind", ["Q4_0", "Q5_1", "Q8_0", "Q2_K", "IQ2_XS"])
 def test_a_model_of_one_type_is_the_model_that_it_stands_for(kind: str, blocks: Any, tmp_path: Path) -> None:
@@ -104,6 +105,7 @@ def test_a_model_of_one_type_is_the_model_that_it_stands_for(kind: str, blocks: 
     agree(Checkpoint.open(checkpoint(tmp_path / "m", **SHAPE, attention_bias=True)))
 
 
+@pytest.mark.rotated(3, 1)
 @pytest.mark.parametrize("family", ["qwen3_moe", "gemma4_e", "qwen3_5", "glm4_moe_lite", "lfm2"])
 def test_experts_inputs_of_layers_and_recurrent_layers_lie_in_blocks(family: str, blocks: Any, tmp_path: Path) -> None:
     blocks(lambda name: "Q6_K" if name.endswith(("v_proj", "down_proj")) else "Q4_0")

@@ -38,6 +38,7 @@ def one_by_one(decoder: CpuDecoder, ids: list[int]) -> Tensor:
     return torch.cat([decoder.logits(decoder.forward([token], i)).clone() for i, token in enumerate(ids)])
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_row_is_what_it_is_alone(family: str, tmp_path: Path) -> None:
     decoder = CpuDecoder(Checkpoint.open(checkpoint(tmp_path / "m", **FAMILIES[family])))
@@ -60,6 +61,7 @@ def test_heads_of_several_vectors(size: int, tmp_path: Path) -> None:
     assert torch.equal(whole(decoder, ids), alone)
 
 
+@pytest.mark.rotated(3, 1)
 @pytest.mark.parametrize("quant", ["nf4", "fp4", "int8"])
 def test_quantised_weights_are_what_the_reference_unpacks(quant: Quant, tmp_path: Path) -> None:
     pytest.importorskip("bitsandbytes")
@@ -77,6 +79,7 @@ def test_quantised_weights_are_what_the_reference_unpacks(quant: Quant, tmp_path
     )
 
 
+@pytest.mark.rotated(3, 1)
 @pytest.mark.parametrize("family", mostly(["llama", "qwen2", "qwen3", *MORE]))
 def test_a_row_of_a_tree_is_a_row_of_a_chain(family: str, tmp_path: Path) -> None:
     """Bit for bit; `keep` leaves the cache of the chain."""

@@ -40,6 +40,7 @@ def opened(folder: Path, **changes: object) -> Checkpoint:
     return Checkpoint.open(checkpoint(folder / "m", seed=5, **FAMILIES["qwen3_5"] | changes))
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_logits_are_those_of_the_reference(shape: str, tmp_path: Path) -> None:
     found, ids = opened(tmp_path, **SHAPES[shape]), tokens(150)

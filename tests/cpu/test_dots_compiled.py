@@ -60,6 +60,7 @@ def assembly(form: int, triple: str, processor: str) -> str:
     return assembled(lambda builder, *given: emit(builder, form, ROWS, 0, PANELS, rows, *given), 7, triple, processor)
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("name", FORMS)
 @pytest.mark.parametrize(("way", "triple", "processor", "multiplies"), PROCESSORS)
 def test_the_instruction_multiplies_and_nothing_is_called(

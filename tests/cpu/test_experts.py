@@ -52,6 +52,7 @@ SHAPES = {"alone": MANY, "beside an MLP": BESIDE, "in groups": GROUPED}
 OFTEN = [("alone", None), ("alone", "nf4"), ("beside an MLP", "int8"), ("in groups", "nf4")]
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize(
     ("kind", "quant"),
     [

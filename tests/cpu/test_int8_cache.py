@@ -23,6 +23,7 @@ def nearest(value: np.float32, scale: np.float32) -> int:
     return min(range(-127, 128), key=lambda whole: (abs(quotient - whole), whole % 2))
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("block", [8, 16, 32])
 def test_values_are_the_nearest_of_all(block: int) -> None:
     generator = torch.Generator().manual_seed(block)

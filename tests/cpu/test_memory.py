@@ -103,6 +103,7 @@ def test_biases_and_norms_of_heads_count(family: str, tmp_path: Path) -> None:
 MANY = {"num_experts": 24, "num_experts_per_tok": 5, "top_k_experts": 5, "moe_intermediate_size": 128}
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize("family", ["qwen3_moe", "gemma4_moe"])
 @pytest.mark.parametrize("form", ["float32", "float16", "int8", "nf4"])
 def test_every_expert_counts_and_what_is_between_them(form: str, family: str, tmp_path: Path) -> None:

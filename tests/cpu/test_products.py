@@ -138,6 +138,7 @@ def test_each_weight_of_four_bits_is_its_number_of_the_code(made: Callable[[int,
     np.testing.assert_array_equal(found[:, :OUTPUTS], np.sqrt(np.float32(inputs)) * dense.T)
 
 
+@pytest.mark.rotated(3, 1)
 @pytest.mark.parametrize("kind", ["Q4_0", "Q4_K", "Q6_K"])
 def test_each_weight_in_blocks_is_what_it_stands_for(kind: str) -> None:
     """As above; whatever is taken away from a whole block leaves each weight exact, alone and among 32 rows."""

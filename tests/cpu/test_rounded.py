@@ -17,8 +17,9 @@ from specchat.engine.cpu.products.columns import is_rounded
 from specchat.engine.cpu.products.dots import WAYS, Dots
 from specchat.engine.cpu.products.unpacked import FOR_MANY
 from specchat.engine.formats.gguf import SIZES, TYPES
+from specchat.engine.formats.grids import GRIDS
 from specchat.engine.formats.int8_rows import rounded
-from specchat.engine.formats.layout import Blocks, EightBit, FourBit
+from specchat.engine.formats.layout import Blocks, EightBit, FourBit, GridBlocks
 from specchat.engine.formats.mxfp4 import CODE as MXFP4_CODE
 from specchat.engine.formats.quantise import dequantised
 from tests.cpu.test_products import INPUTS, OUTPUTS, by_powers, four_bits, matrix, product, with_zeros
@@ -52,7 +53,7 @@ WEIGHTS: dict[str, Callable[[], EightBit | FourBit | Blocks]] = {
     "int4 of 64 with zeros": lambda: with_zeros(64),
     "MXFP4": lambda: replace(by_powers(32), code=torch.tensor(MXFP4_CODE)),
 } | {kind: (lambda kind=kind: in_file(kind)) for kind in TYPES}  # type: ignore[misc]
-UNLIKE = ("Q4_0", "Q4_1", "Q8_0", "Q2_K", "Q5_K", "Q6_K", "IQ4_XS", "IQ2_S")
+UNLIKE = ("Q4_0", "Q4_1", "Q8_0", "Q2_K", "Q5_K", "Q6_K", "IQ4_XS", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_S")
 """Types of GGUF of which each unpacks in another way."""
 
 
@@ -94,6 +95,7 @@ def packed_of(name: str) -> tuple[Packed, EightBit | FourBit | Blocks]:
     return packed, weight
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("name", mostly(WEIGHTS))
 def test_a_product_is_that_of_rounded_rows_and_a_row_what_it_is_alone(name: str) -> None:
     packed, weight = packed_of(name)
@@ -112,12 +114,15 @@ def test_a_product_is_that_of_rounded_rows_and_a_row_what_it_is_alone(name: str)
 
 
 @pytest.mark.parametrize("octet", [0, 255])
-@pytest.mark.parametrize("kind", mostly(kind for kind in TYPES if not kind.startswith("IQ3")))
+@pytest.mark.parametrize("kind", mostly(TYPES))
 def test_sums_of_the_largest_numbers_are_held(kind: str, octet: int) -> None:
-    """All numbers of the weights are the first or the last one, and all of a row the largest, of either sign."""
+    """All numbers of the weights are the first or the last one, of a codebook the largest; those of rows are, too."""
     weight = in_file(kind)
     planes = {"low": weight.low, "high": weight.high}
     full = {name: torch.full_like(plane, octet) for name, plane in planes.items() if plane is not None}
+    if isinstance(weight, GridBlocks):
+        largest = len(weight.grid.magnitudes) - 1
+        full["codebook"] = torch.full_like(weight.codebook, int(str(largest) * weight.grid.values, 16))
     weight, packed = replace(weight, **full), Packed(activations="int8")
     packed.add(weight)
     signs = np.random.default_rng(1).choice(np.float32([-1, 1]), weight.shape[1])
@@ -130,6 +135,14 @@ def test_sums_of_the_largest_numbers_are_held(kind: str, octet: int) -> None:
 def test_a_row_of_the_table_is_read_as_it_is(name: str) -> None:
     packed, weight = packed_of(name)
     np.testing.assert_array_equal(look_up(packed.table, range(OUTPUTS)), dequantised(weight, torch.float32).numpy())
+
+
+@pytest.mark.parametrize("kind", GRIDS)
+def test_a_codebook_is_looked_up_beside_rows_of_float32_too(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed, "kernels", lambda _: np.zeros(1, np.int64))
+    found, weight = Packed(), in_file(kind)
+    found.add(weight)
+    np.testing.assert_array_equal(look_up(found.table, range(OUTPUTS)), dequantised(weight, torch.float32).numpy())
 
 
 class _Imitated(WAYS["AVX-512 VNNI"]):  # type: ignore[misc]
@@ -166,6 +179,7 @@ def by(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, type[Dots]], None]:
     return use
 
 
+@pytest.mark.rotated(3, 1)
 @pytest.mark.parametrize("name", ["int8", "int4 of 64 with zeros", "Q5_K", "Q6_K", "IQ4_XS"])
 def test_all_ways_give_the_same_bits(name: str, by: Callable[[str, type[Dots]], None]) -> None:
     x = rows_of(9, WEIGHTS[name]().shape[1])

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,13 +14,18 @@ from specchat.engine.cpu.packed import Packed
 from specchat.engine.cpu.parameters import Parameters
 from specchat.engine.errors import ModelError
 from specchat.engine.formats.gguf import FIELDS, MXFP4, SIZES, Gguf, Half
+from specchat.engine.formats.grids import GRIDS
 from specchat.engine.formats.layout import Blocks, FileRows, FourBit, Unread, Weight
 from specchat.engine.formats.quantise import fused
+from specchat.engine.memory.devices import Machine, place
+from specchat.engine.protocol.pair import ModelSource, PairSpec
 from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.engine.weights.matrices import reordered
 
 pytest.importorskip("gguf")
 pytestmark = pytest.mark.cpu
+
+from gguf import GGUFReader  # noqa: E402
 
 from measure.random_qwen3 import Shape, write  # noqa: E402
 from tests.engine.test_gguf_types import Source, rows_of  # noqa: E402
@@ -109,7 +115,7 @@ def test_parts_that_no_product_has_are_left_to_the_general_way() -> None:
 TINY = Shape(256, 512, 2, 640)
 
 
-@pytest.mark.parametrize("mixture", ["Q4_K_M", "Q4_0", "Q8_0"])
+@pytest.mark.parametrize("mixture", ["Q4_K_M", "Q4_0", "Q8_0", "IQ2_XXS"])
 def test_a_file_is_what_it_is_in_the_general_way(mixture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "model.gguf"
     write(file, TINY, mixture)
@@ -131,6 +137,17 @@ def test_a_file_is_what_it_is_in_the_general_way(mixture: str, tmp_path: Path, m
     assert found.memory() == expected.memory()
 
 
+@pytest.mark.parametrize("kind", GRIDS)
+def test_a_model_with_codebooks_takes_the_bytes_of_its_file(kind: Any, tmp_path: Path) -> None:
+    file = tmp_path / "model.gguf"
+    write(file, TINY, kind)
+    opened = Checkpoint.open(file)
+    held, stored = Parameters(opened, None).memory(), sum(int(one.n_bytes) for one in GGUFReader(file).tensors)
+    assert held <= 1.05 * stored, (held, stored)
+    planned = place(PairSpec("p", "P", ModelSource(path=str(file))), opened, None, 200, Machine("none", None), 1)
+    assert planned.plan.need("cpu").weights == pytest.approx(held, rel=0.01)
+
+
 def test_a_table_of_its_own_is_read_from_the_file_and_looked_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,11 +163,9 @@ def test_a_table_of_its_own_is_read_from_the_file_and_looked_up(
 
 
 def test_a_damaged_scale_is_said_by_the_name_of_its_matrix(tmp_path: Path) -> None:
-    import gguf
-
     file = tmp_path / "model.gguf"
     write(file, TINY, "Q4_K_M")
-    damaged = next(one for one in gguf.GGUFReader(file).tensors if one.name == "blk.1.ffn_up.weight")
+    damaged = next(one for one in GGUFReader(file).tensors if one.name == "blk.1.ffn_up.weight")
     with file.open("r+b") as stored:
         stored.seek(damaged.data_offset)
         stored.write(np.array([np.inf], np.float16).tobytes())

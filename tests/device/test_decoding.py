@@ -315,7 +315,7 @@ def test_blocks_are_judged_as_on_the_host(runner: Runner, shallow: Folders, monk
         (s.tokens, s.path, s.tested, s.drafts) for s in made[1]
     ]
     assert {s.accepted for s in made[0]} & {1, 2, 3}
-    assert ("verify", 8, "sampled block") in launched
+    assert ("judge", 8, "sampled block") in launched
 
 
 def test_a_greedy_block_is_a_greedy_chain(runner: Runner) -> None:
@@ -328,8 +328,8 @@ def test_a_plain_step_is_begun_before_the_host_reads_the_last_one(
 ) -> None:
     """The last one is dropped, and where the context has no room for it it is not begun."""
     calls = list[str]()
-    run, report = Verifier.run, Verifier.report
-    monkeypatch.setattr(Verifier, "run", lambda *of: (calls.append("run"), run(*of))[1])
+    judge, report = Verifier.judge, Verifier.report
+    monkeypatch.setattr(Verifier, "judge", lambda *of: (calls.append("run"), judge(*of))[1])
     monkeypatch.setattr(Verifier, "report", lambda *of: (calls.append("read"), report(*of))[1])
     monkeypatch.setattr(Graphs, "run", lambda _, __, body: body())
     whole = write(runner, "plain", 0, Sampling(), tokens=TOKENS)

@@ -51,6 +51,7 @@ def test_the_head_has_the_rows_of_its_tokens(tied: bool, tmp_path: Path) -> None
     assert bool((some[:, 1::2] == float("-inf")).all())
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize(
     ("strategy", "name"), [("draft", "filtered"), ("draft", "penalised"), ("draft-tree", "sampled")]
 )

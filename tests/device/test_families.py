@@ -101,6 +101,7 @@ def each(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return checkpoint(tmp_path_factory.mktemp(request.param) / "m", seed=3, **changes(request.param))
 
 
+@pytest.mark.rotated(3)
 def test_rows_and_nodes_are_alone(each: Path) -> None:
     model, tokens = decoder(each), ids(8)
     alone = torch.cat([run(model, [t], i) for i, t in enumerate(tokens)])
@@ -191,6 +192,7 @@ def test_a_pass_launches_no_more_than_llamas(folder: Path, apart: int, monkeypat
     assert not found.faults
 
 
+@pytest.mark.rotated(2, 1)
 def test_chains_and_trees_write_what_plain_writes(folder: Path, tmp_path: Path) -> None:
     """Some of each are rejected; every reply rewinds what the one before has written."""
     draft = decoder(perturbed(tmp_path / "draft", folder, 0.05))
@@ -224,6 +226,7 @@ def right(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Che
     return made
 
 
+@pytest.mark.rotated(4)
 @pytest.mark.parametrize("wrong", [wrong for wrong, (family, _) in WRONG.items() if family in (*FAMILY, *BRIEF)])
 def test_a_wrong_detail_shows(wrong: str, right: Callable[[str], tuple[Checkpoint, Tensor]]) -> None:
     """In a layer with another after it: the last norm takes back a factor at the end."""

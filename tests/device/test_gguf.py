@@ -90,6 +90,7 @@ def decoder(opened: Checkpoint, in_main: int = 0, device: torch.device = DEVICE)
     return DeviceDecoder(opened.config, loaded, CONTEXT, device, torch.float32)
 
 
+@pytest.mark.rotated(3, 1)
 def test_logits_are_the_references_and_a_row_is_alone(opened: Checkpoint, unlike: bool) -> None:
     model, host, tokens = decoder(opened), ReferenceDecoder(opened), ids(7)
     assert isinstance(model.weights.embed, WordBlocks)
@@ -117,6 +118,7 @@ def tables(weights: ModelWeights) -> int:
     )
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("in_main", [0, 1])
 def test_what_is_held_is_planned(opened: Checkpoint, in_main: int) -> None:
     experts = opened.config.recipe.mixtures

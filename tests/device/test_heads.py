@@ -129,6 +129,7 @@ def plain(headed: Runner) -> dict[str, list[int]]:
     return {name: write(headed, "plain", 0, sampling, tokens=4) for name, sampling in SAMPLINGS.items()}
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize(
     "strategy",
     [name if name in FIRST else pytest.param(name, marks=pytest.mark.slow) for name in HEADED],

@@ -45,6 +45,7 @@ def decoder(found: Checkpoint, context: int = CONTEXT) -> DeviceDecoder:
     return DeviceDecoder(found.config, load(found, None, DEVICE, torch.float32), context, DEVICE, torch.float32)
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize("family", ["qwen3", "gemma4_e", "lfm2", "qwen3_5"])
 def test_logits_are_nearly_the_reference_s(family: str, tmp_path: Path) -> None:
     """Of shared entries, beside convolutions and recurrent states too: a value may be rounded to its neighbour."""

@@ -61,6 +61,7 @@ def test_logits_are_transformers_in_fewer_launches(folder: Path) -> None:
         assert not found.faults
 
 
+@pytest.mark.rotated(2, 1)
 def test_rows_and_nodes_are_alone(folder: Path) -> None:
     model, tokens = decoder(folder), ids(8)
     alone = torch.cat([run(model, [t], i) for i, t in enumerate(tokens)])
@@ -80,6 +81,7 @@ def test_padding_has_no_shared_expert(folder: Path) -> None:
     assert int(pairs.experts[int(pairs.used) - 1]) == pairs.count - 1
 
 
+@pytest.mark.rotated(2)
 def test_drafts_write_what_plain_writes(folder: Path, tmp_path: Path) -> None:
     runner = device_runner(decoder(folder), decoder(perturbed(tmp_path / "d", folder, 0.05)), VOCAB, DEVICE)
     sampling = Sampling(seed=7, temperature=0.9)

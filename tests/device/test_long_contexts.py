@@ -76,6 +76,7 @@ def test_passes_write_the_entries_of_transformers(folder: Path) -> None:
         torch.testing.assert_close(mine[:, :PASS_ROWS].cpu(), expected[:, :PASS_ROWS], atol=SLACK, rtol=SLACK)
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize(
     ("length", "wide"),
     [

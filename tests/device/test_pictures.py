@@ -51,6 +51,7 @@ def session(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Session:
     return session_of(folder, device_runner(decoder(folder), decoder(draft), VOCAB, DEVICE))
 
 
+@pytest.mark.rotated(2, 1)
 def test_logits_are_those_of_the_processor(folder: Path, session: Session) -> None:
     on_host = session_of(folder, host_runner(host_model(Checkpoint.open(folder), CONTEXT), None))
     found = []
@@ -69,6 +70,7 @@ def test_logits_are_those_of_the_processor(folder: Path, session: Session) -> No
     torch.testing.assert_close(*found, **close)
 
 
+@pytest.mark.rotated(2)
 def test_strategies_write_what_plain_writes(session: Session) -> None:
     """With penalties, which count the prompt's tokens."""
 

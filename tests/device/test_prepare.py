@@ -25,7 +25,8 @@ def test_replies_capture_nothing_more(
         run(graphs, key, body)
 
     if name == "deep":  # the interpreter is slow, and the other pair shows that these are captured
-        keys |= {("verify", rows, kind) for kind, buckets in BUCKETS.items() for rows in buckets}
+        for kind, buckets in BUCKETS.items():
+            keys |= {key for rows in buckets for key in (("verify", rows, kind == "tree"), ("judge", rows, kind))}
         monkeypatch.setattr(DeviceExecutor, "capture_verify", lambda _: None)
     monkeypatch.setattr(Graphs, "run", watched)
     parts: list[str] = []

@@ -45,6 +45,7 @@ def after(model: DeviceDecoder, graphs: type[Graphs], block: int) -> list[torch.
     return [logits.clone(), *(entry.clone() for pair in model.entries for entry in pair)]
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("family", KINDS)
 def test_many_rows_leave_what_few_leave(family: str, tmp_path: Path) -> None:
     """Rows that pad a captured pass leave nothing at all."""

@@ -113,6 +113,7 @@ def test_logits_are_the_references(small: Path) -> None:
     torch.testing.assert_close(run(model.decoder, tokens[130:133], 130), theirs[130:133], atol=SLACK, rtol=SLACK)
 
 
+@pytest.mark.rotated(2, 1)
 def test_a_row_does_not_depend_on_its_company(folder: Path) -> None:
     model, tokens = made(folder), ids(20)
     alone = torch.cat([run(model, [t], i) for i, t in enumerate(tokens)])
@@ -120,6 +121,7 @@ def test_a_row_does_not_depend_on_its_company(folder: Path) -> None:
         assert torch.equal(run(model, tokens[start : start + rows], start), alone[start : start + rows])
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize("start", [5, 59])
 def test_a_node_of_a_tree_is_the_end_of_its_path(folder: Path, start: int) -> None:
     assert_nodes_are_the_ends_of_their_paths(made(folder), start)
@@ -140,6 +142,7 @@ def test_skipping_is_the_hosts_skipping(folder: Path) -> None:
     assert torch.equal(run(model, tokens, 0), whole)
 
 
+@pytest.mark.rotated(2)
 def test_drafts_without_some_layers_and_their_trials_change_no_bit(folder: Path) -> None:
     """As SWIFT drafts: token by token after the text, and of old tokens in one pass."""
     model, tokens, skip = held(folder).model, ids(110), Skip(attention=frozenset({2}), mlp=frozenset({1}))

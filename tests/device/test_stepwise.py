@@ -54,6 +54,7 @@ def written(session: Session, request: Generate) -> tuple[Finished, list[Step]]:
     return last, [event for event in events if isinstance(event, Step)]
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(seed=2, temperature=0.8, top_k=9, presence_penalty=0.4)])
 def test_every_strategy_writes_what_plain_writes(session: Session, sampling: Sampling) -> None:
     request = Generate(1, MESSAGES, sampling, Limits(30), grammar=SHORT)

@@ -191,6 +191,7 @@ def test_it_settles_within_forty_steps(world: World) -> None:
     assert sum(shares) / len(shares) >= 0.95
 
 
+@pytest.mark.rotated(4)
 @pytest.mark.parametrize("before", WORLDS[:4] + WORLDS[6:8])
 @pytest.mark.parametrize("after", WORLDS[:4] + WORLDS[6:8])
 def test_it_settles_within_forty_steps_of_another_text(before: World, after: World) -> None:

@@ -104,6 +104,7 @@ def test_the_model_goes_on_once_copies_are_kept_whole(session: Session) -> None:
     assert made(drafts, session, text, 15)[0] == "ngram"
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.usefixtures("always_joint")
 @pytest.mark.parametrize("name", ["greedy", "greedy penalties", "everything"])
 @pytest.mark.parametrize("spread", [0, 1])

@@ -204,6 +204,7 @@ def request(**changes: Any) -> Generate:
     return replace(Generate(1, (ASKED,), limits=Limits(12)), **changes)
 
 
+@pytest.mark.rotated(4)
 def test_habits_of_published_templates(case: Case) -> None:
     found, expected = case.session.tokenizer.format, case.expected
     assert found.turn_end == expected.end
@@ -227,6 +228,7 @@ def test_a_reply_ends_with_its_turn_and_tells_reasoning_from_answer(case: Case) 
     assert reply.written.thoughts == ("".join(THOUGHT) if case.reasoning else "")
 
 
+@pytest.mark.rotated(4, 2)
 def test_the_next_prompt_is_what_transformers_renders(case: Case) -> None:
     reply = said(case.session.generate(request()))
     tokenizer = case.session.tokenizer
@@ -256,6 +258,7 @@ def test_the_next_prompt_is_what_transformers_renders(case: Case) -> None:
     assert all(word in mine for word in ("Be brief.", ASKED.content, answer, again.content))
 
 
+@pytest.mark.rotated(4, 3)
 def test_no_order_of_roles_is_refused_and_nothing_of_it_is_lost(case: Case) -> None:
     roles: tuple[Role, ...] = ("system", "user", "assistant")
     orders = (order for length in range(1, 5) for order in product(roles, repeat=length) if "user" in order)
@@ -271,6 +274,7 @@ def test_a_stop_string_ends_the_answer(case: Case) -> None:
     assert (reply.reason, reply.written.answer) == ("stop", "Mice eat")
 
 
+@pytest.mark.rotated(4, 1)
 @pytest.mark.parametrize("known", [True, False], ids=["tokens", "text"])
 def test_a_reply_that_was_cut_goes_on_as_if_it_had_not_been(case: Case, known: bool) -> None:
     whole = said(case.session.generate(request()))

@@ -71,6 +71,7 @@ def test_the_pair_before_is_kept_where_there_are_no_weights(tmp_path: Path) -> N
     assert not given_up
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize("family", sorted(FAMILIES.keys() - {"nemotron_h"}))
 def test_a_recipe_names_what_transformers_stores(family: str, tmp_path: Path) -> None:
     """But for the modules of Nemotron-H, whose names are not those of its files."""

@@ -102,6 +102,7 @@ def often_joint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Copies, "gain", lambda _self, longest, *_: (1.0, longest))
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.usefixtures("often_joint")
 @pytest.mark.parametrize("name", ["greedy", "greedy penalties", "everything"])
 def test_drafts_that_end_with_a_copy_do_not_change_the_text(

@@ -102,6 +102,7 @@ def drafting(family: str, tokens: list[int]) -> Callable[[int], float]:
     return step
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.timed
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("family", FAMILIES)

@@ -91,6 +91,7 @@ def test_rope_parameters_of_transformers_5(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.cpu
 @pytest.mark.parametrize("family", mostly(["llama", "qwen3", *MORE]))
 def test_a_row_does_not_depend_on_its_company(family: str, tmp_path: Path) -> None:

@@ -209,6 +209,7 @@ def test_eagle_is_what_the_formulas_say(
     agree(EagleHead(HeadFiles.open(head), target), target, Reference(head, folder, "layers.0.", []))
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize(
     ("layout", "told", "states"),
     [
@@ -400,6 +401,7 @@ def drafts_as(session: Session, strategy: str, expected: Callable[[list[int], Te
     assert refused
 
 
+@pytest.mark.rotated(4)
 @pytest.mark.parametrize("acceptance", ["ratio", "block"])
 @pytest.mark.parametrize("strategy", HEADED)
 def test_greedy_text_is_plain_text_whatever_the_test(strategy: str, acceptance: Acceptance, session: Session) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from measure.gpu_estimate import family
+from measure.families import family
 from specchat.engine.errors import EngineError
 from specchat.engine.hardware.gpu import Gpu
 from specchat.engine.kernels.gpu_shapes import PROMPT_ROWS

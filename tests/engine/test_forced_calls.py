@@ -39,6 +39,7 @@ SPACED = {"CohereForAI-c4ai-command-r-plus-tool_use", "meetkai-functionary-mediu
 """Templates that write calls over several lines, or before which the prompt stops within a mark."""
 
 
+@pytest.mark.rotated(4)
 @pytest.mark.parametrize("answer", ["", rule_body(PERSON)], ids=["calls", "or an answer"])
 @pytest.mark.parametrize("file", [file for file in CALLING if file.stem not in SPACED], ids=name)
 def test_the_grammar_takes_the_call_that_the_template_writes(file: Path, answer: str) -> None:

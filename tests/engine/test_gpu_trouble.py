@@ -187,6 +187,7 @@ WITHOUT_TRITON: dict[str, tuple[Gpu | str, str]] = {
 """GPUs that CUDA starts on and the kernels cannot run on, and the beginning of the sentence."""
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize("name", WITHOUT_TRITON)
 def test_where_the_kernels_cannot_be_built_transformers_goes_on_on_the_gpu(
     name: str, pair: PairSpec, monkeypatch: pytest.MonkeyPatch

@@ -84,6 +84,7 @@ def uncut(session: Session) -> list[tuple[Sampling, Finished]]:
     return [(one, last(session, request(GRAMMARS["schema"], one, limits=Limits(90)))) for one in samplings]
 
 
+@pytest.mark.rotated(2, 1)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_token_limits_and_stop_strings_cut_as_they_do_for_plain(
     session: Session, uncut: list[tuple[Sampling, Finished]], strategy: str
@@ -160,6 +161,7 @@ WEARING = Grammar("regex", "(.{0,60}[aeiou]){3,40}q")
 """Each place of its text adds states to the lexer, each mask hundreds."""
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize(
     "strategy",
     [

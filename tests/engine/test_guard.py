@@ -56,6 +56,7 @@ class Lone(Apart):
         return self._model.logits(self._model.forward(tokens, start))
 
 
+@pytest.mark.rotated(2, 1)
 @pytest.mark.parametrize("name", SAMPLINGS)
 def test_close_choices_are_those_of_one_row(session: Session, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     executor, model = session.runner.executor, session.target.model
@@ -89,6 +90,7 @@ def test_what_is_not_close_is_not_made_again(session: Session, monkeypatch: pyte
         assert last.stats.num_choices_again == 0
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize("name", SAMPLINGS)
 def test_close_choices_after_lone_rows_are_those_of_several(
     session: Session, monkeypatch: pytest.MonkeyPatch, name: str

@@ -81,6 +81,7 @@ def test_numbers_and_scales_are_those_of_an_enumeration(name: str) -> None:
         np.testing.assert_equal(scales[0, at].item(), scale)
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize("block", [16, 32, 64, 128])
 def test_random_rows_are_those_of_an_enumeration(block: int) -> None:
     generator = torch.Generator().manual_seed(block)

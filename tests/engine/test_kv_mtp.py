@@ -146,6 +146,7 @@ def test_a_captured_pass_sees_of_a_ring_what_the_host_does(
             near(row, head.forward([token], known + at))
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("ordered", [False, True])
 def test_a_reply_is_that_of_plain_decoding(ordered: bool, family: dict[str, Any], folder: Path, tmp_path: Path) -> None:
     head = assistant(tmp_path / "head", ordered, of=family)

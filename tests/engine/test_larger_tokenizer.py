@@ -52,6 +52,7 @@ def test_a_token_without_a_row_changes_nothing(backend: str, tmp_path: Path) -> 
     assert max(session.tokenizer.vocabulary.values()) == VOCAB - 1
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("which", ["target", "draft", "both"])
 def test_models_of_one_tokenizer_draft_without_translation(backend: str, which: str, tmp_path: Path) -> None:

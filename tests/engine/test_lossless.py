@@ -220,6 +220,7 @@ def test_an_end_token_inside_an_accepted_block_ends_the_reply(
     assert last.reason == "stop"
 
 
+@pytest.mark.rotated(2)
 @a_third(1)
 def test_stop_strings_cut_the_text_and_end_the_reply(
     session: Session, free: dict[str, Finished], ends: Ends, strategy: str, name: str

@@ -127,6 +127,7 @@ class QwenReference(MtpReference):
         return normed(hidden[0], "norm")
 
 
+@pytest.mark.rotated(2, 1)
 @pytest.mark.parametrize("family", ["qwen3_5", "qwen3_5_moe", "qwen3_next"])
 def test_qwen_s_layer_is_what_transformers_own_layer_gives(family: str, tmp_path: Path) -> None:
     folder = qwen_mtp(tmp_path / "qwen", family)
@@ -217,6 +218,7 @@ def test_a_copy_of_glm_that_lost_the_layer_says_so(tmp_path: Path) -> None:
     assert session.info.notes.warning == ""
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize("told", [{}, {"mtp_num_hidden_layers": None}])
 @pytest.mark.parametrize("family", ["qwen3_5", "qwen3_5_moe"])
 def test_qwen_s_layer_drafts_unasked_whether_the_key_is_there_or_not(

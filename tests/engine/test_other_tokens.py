@@ -108,6 +108,7 @@ def drafted(session: Session, prompt: str, sampling: Sampling, acceptance: Accep
     return [*steps, finished(events).token_ids]
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("acceptance", ACCEPTANCES)
 def test_other_numbers_for_the_same_tokens_change_no_draft(
     demo: Session, permuted_draft: Session, acceptance: Acceptance
@@ -127,6 +128,7 @@ def test_words_that_only_the_draft_has_are_said_by_one_pass(coarser: Session, mo
 # The text
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_every_strategy_and_length_writes_what_plain_writes(other: Session, strategy: str) -> None:
     check_all_samplings(other, strategy)

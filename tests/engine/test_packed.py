@@ -97,6 +97,7 @@ FP8: dict[str, tuple[Pack, dict[str, Any]]] = {
 BOTH = INT4 | FP8
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("method", BOTH)
 def test_a_packed_checkpoint_is_the_model_that_it_stands_for(method: str, tmp_path: Path) -> None:
     stored, truth = packed(tmp_path, *BOTH[method], **SHAPE)

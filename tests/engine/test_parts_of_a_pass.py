@@ -42,6 +42,7 @@ def in_parts(decoder: CachedDecoder, ids: list[int], start: int, cut: tuple[int,
     return x
 
 
+@pytest.mark.rotated(4)
 @pytest.mark.parametrize("family", mostly(["llama-bias", "qwen3", *MORE]))
 def test_a_pass_cut_anywhere_is_the_whole_pass(family: str, make: Make, tmp_path: Path) -> None:
     opened = Checkpoint.open(checkpoint(tmp_path / "m", **FAMILIES[family]))

@@ -1,4 +1,4 @@
-"""Plain steps repeated after a reply: what they tell, and that text and cache are the same as without them."""
+"""Steps at an end: none goes on behind it, and plain ones repeated after it leave text and cache as they are."""
 
 from dataclasses import replace
 
@@ -37,6 +37,32 @@ def test_a_reply_goes_on_after_them(session: Session) -> None:
         return reply.committed[:30]
 
     assert written(2) == written(0)
+
+
+def test_no_step_goes_on_behind_an_end(session: Session) -> None:
+    """Text and cache; a reply that cut its own tokens would hide it."""
+    prompt, behind = [5, 6, 7, 5, 6], 0
+
+    def write(strategy: str, ends: frozenset[int]) -> tuple[list[int], int]:
+        drafter, target = session.runner.drafters[strategy], session.runner.target
+        session.forget()
+        target.begin(prompt)
+        drafter.begin(prompt, ends)
+        reply = session.runner.reply(SAMPLING, prompt, ends)
+        while len(reply.committed) < 20 and reply.committed[-1] not in ends:
+            last = reply.step(drafter, 6, "coupled")
+        return reply.committed, last.accepted
+
+    text, _ = write("plain", frozenset())
+    for strategy in (one.name for one in session.info.strategies if one.available and one.name != "plain"):
+        for at in (9, 18):
+            end = text[at]
+            wanted = text[: text.index(end, len(prompt)) + 1]
+            written, accepted = write(strategy, frozenset([end]))
+            assert written == wanted, strategy
+            assert len(session.runner.target.tokens) <= len(wanted), strategy
+            behind += accepted > 0
+    assert behind > 5, "ends amid drafts"
 
 
 def test_they_tell_nothing_of_the_rest_of_a_step(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:

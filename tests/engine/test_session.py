@@ -207,6 +207,7 @@ def test_a_prefill_is_kept_when_the_reply_is_stopped_at_once(demo: Session) -> N
 # Cold
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_cold_reply_is_as_the_first_one(session: Session, strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Where a draft ends goes by what steps took, too.
@@ -258,6 +259,7 @@ def test_a_cold_reply_reads_the_whole_prompt_with_both_models(
         assert fed[0] >= prompt - 2 if cold else fed[0] <= 2
 
 
+@pytest.mark.rotated(3, 1)
 @pytest.mark.parametrize("strategy", [name for name, each in STRATEGIES.items() if each.needs_draft or name in HEADED])
 def test_after_an_edit_drafts_are_those_of_empty_caches(
     session: Session, strategy: str, monkeypatch: pytest.MonkeyPatch
@@ -405,6 +407,7 @@ def test_a_slow_model_is_measured_for_a_second_only(monkeypatch: pytest.MonkeyPa
     assert isinstance(deadline.poll(), Cancel)
 
 
+@pytest.mark.rotated(3, 2)
 @pytest.mark.parametrize(
     "sampling",
     [

@@ -122,6 +122,7 @@ def made(file: Path) -> Tokenizer:
 CALLING = [file for file in FILES if file.stem in KINDS]
 
 
+@pytest.mark.rotated(4, 1)
 @pytest.mark.parametrize("file", FILES, ids=name)
 def test_the_form_of_published_templates(file: Path) -> None:
     found = made(file).format.tools
@@ -197,6 +198,7 @@ def test_an_answer_alone_is_no_call(file: Path) -> None:
     assert (answer.strip().removeprefix("all\n"), reader.calls, reader.unreadable) == ("None: [1, 2] {}.", [], 0)
 
 
+@pytest.mark.rotated(4, 2)
 @pytest.mark.parametrize("file", CALLING, ids=name)
 def test_the_next_prompt_has_tools_calls_and_results_as_transformers_renders_them(file: Path) -> None:
     known = made(file)

@@ -310,6 +310,7 @@ def right(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Che
     return made
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: f"{WRONG[wrong][0]}: {wrong}")
 def test_a_wrong_detail_shows(wrong: str, right: Callable[[str], tuple[Checkpoint, Tensor]]) -> None:
     family, change = WRONG[wrong]

@@ -39,6 +39,7 @@ def logits(model: CachedDecoder, ids: list[int], start: int = 0) -> torch.Tensor
     return model.logits(model.forward(ids, start)).clone()
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("family", mostly([*SHAPES, "filled up"]))
 def test_rows_and_trees_have_the_bits_of_chains(family: str, tmp_path: Path) -> None:
     found = opened(checkpoint(tmp_path / "m", seed=5, **SHAPES.get(family, ODD)))

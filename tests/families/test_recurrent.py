@@ -96,11 +96,13 @@ def read(model: CachedDecoder, ids: list[int], cuts: tuple[int, ...]) -> Tensor:
     return torch.cat(made)
 
 
+@pytest.mark.rotated(3, 1)
 @pytest.mark.parametrize("cuts", [(5, 1, 17, 17), (2,), (7, 128)])
 def test_cuts_change_no_bit(cuts: tuple[int, ...], model: CachedDecoder, alone: Tensor) -> None:
     assert torch.equal(read(model, tokens(TEXT), cuts), alone)
 
 
+@pytest.mark.rotated(3, 2)
 def test_rejected_tokens_leave_nothing_behind(model: CachedDecoder, alone: Tensor) -> None:
     ids, expected, at = tokens(TEXT), alone, 0
     for step in range(76):
@@ -112,6 +114,7 @@ def test_rejected_tokens_leave_nothing_behind(model: CachedDecoder, alone: Tenso
     assert at > 2 * SLOTS
 
 
+@pytest.mark.rotated(3, 1)
 def test_a_text_is_rolled_back_bit_by_bit_as_far_as_is_promised(model: CachedDecoder, alone: Tensor) -> None:
     ids, expected = tokens(TEXT), alone
     for length, backs in ((70, (20,)), (150, (1, 3, BACK)), (250, (2, BACK))):
@@ -125,6 +128,7 @@ def test_a_text_is_rolled_back_bit_by_bit_as_far_as_is_promised(model: CachedDec
             )
 
 
+@pytest.mark.rotated(3)
 def test_a_text_is_rolled_back_to_the_very_beginning_of_the_log(model: CachedDecoder, alone: Tensor) -> None:
     """Whose convolution reads what lies before it."""
     ids, expected = tokens(TEXT), alone
@@ -143,6 +147,7 @@ def test_states_that_are_gone_are_not_gone_on_from(model: CachedDecoder) -> None
         model.forward([1], 100)
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("start", [1, 2, 62, 120])
 def test_a_row_of_a_tree_is_a_row_of_a_chain(start: int, model: CachedDecoder, folder: Path) -> None:
     chains = type(model)(Checkpoint.open(folder), 1024)
@@ -180,6 +185,7 @@ def test_a_tree_grown_level_by_level_is_the_tree_at_once(model: CachedDecoder, f
     assert torch.equal(logits(model, [7, 8], 64), logits(other, [7, 8], 64))
 
 
+@pytest.mark.rotated(3, 1)
 def test_drafts_of_the_first_layers_and_of_a_part_of_them_change_no_bit(model: CachedDecoder, alone: Tensor) -> None:
     """As early exit and SWIFT draft, whose trials read old tokens again."""
     ids, expected, skip = tokens(TEXT), alone, Skip(attention=frozenset({2}), mlp=frozenset({1}))
@@ -200,6 +206,7 @@ def test_drafts_of_the_first_layers_and_of_a_part_of_them_change_no_bit(model: C
     assert torch.equal(logits(model, ids[132:142], 132), expected[132:142])
 
 
+@pytest.mark.rotated(3)
 def test_the_next_turn_goes_on_from_a_checkpoint(model: CachedDecoder, folder: Path) -> None:
     """A reply whose reasoning the template drops diverges within the last tokens of its prompt."""
     held, text, at = CachedModel(model), tokens(150), 0
@@ -217,6 +224,7 @@ def test_the_next_turn_goes_on_from_a_checkpoint(model: CachedDecoder, folder: P
     assert torch.equal(logits(model, text[-1:], len(text) - 1), logits(cold.model, text[-1:], len(text) - 1))
 
 
+@pytest.mark.rotated(3, 2)
 def test_checkpoints_are_few_and_hold_for_the_text_that_they_were_taken_of(model: CachedDecoder) -> None:
     held = CachedModel(model)
     text = tokens(650)
@@ -231,6 +239,7 @@ def test_checkpoints_are_few_and_hold_for_the_text_that_they_were_taken_of(model
     assert list(model.cache._checkpoints) == [marks[2], len(other) - 1 - CHECKPOINT_MARGIN]
 
 
+@pytest.mark.rotated(3, 1)
 def test_a_checkpoint_of_another_text_is_not_gone_on_from(model: CachedDecoder, folder: Path) -> None:
     """An edit before a checkpoint, and a text that goes on from the same position later."""
     held, first, mark = CachedModel(model), tokens(300), 300 - 1 - CHECKPOINT_MARGIN
@@ -280,6 +289,7 @@ def test_a_chat_whose_template_drops_reasoning_is_not_read_anew(family: str, fol
         chat += [Message("assistant", "another answer"), Message("user", f"and {turn}?")]
 
 
+@pytest.mark.rotated(3)
 def test_what_it_takes_is_planned(model: CachedDecoder) -> None:
     """With all checkpoints."""
     held, before = CachedModel(model), model.cache.memory()

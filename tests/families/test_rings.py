@@ -47,6 +47,7 @@ def whole(model: CachedDecoder, ids: list[int], start: int = 0, block: int = 128
     return torch.cat([model.logits(model.forward(ids[i : i + block], start + i)).clone() for i in blocks])
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize("kind", [ReferenceDecoder, host_model])
 def test_a_long_text_has_the_logits_of_transformers(kind: type[ReferenceDecoder], folder: Path) -> None:
     ids = tokens(700)
@@ -110,6 +111,7 @@ def test_a_text_is_rolled_back_as_far_as_its_windows_are_held_and_else_read_agai
         model.model.forward([1], 9)
 
 
+@pytest.mark.rotated(3, 1)
 def test_every_strategy_writes_across_the_edges_what_plain_writes(folder: Path, tmp_path: Path) -> None:
     """Greedily or drawn, in turn."""
     draft = perturbed(tmp_path / "draft", folder, 0.05)

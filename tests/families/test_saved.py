@@ -27,6 +27,7 @@ def logits(model: CachedDecoder, ids: list[int]) -> torch.Tensor:
     return torch.cat([model.logits(model.forward(ids[i : i + 17], i)).clone() for i in range(0, len(ids), 17)])
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize("family", MORE)
 def test_what_transformers_saves_is_read_with_its_logits(family: str, tmp_path: Path) -> None:
     folder, ids = checkpoint(tmp_path / "m", seed=6, **MORE[family]), tokens(36)

@@ -66,6 +66,7 @@ def test_all_strategies_run_natively(pair: PairSpec, session: Session) -> None:
     assert lacking - {"kv-mtp"} == without - {"kv-mtp"}  # whose layers have the shapes of one family
 
 
+@pytest.mark.rotated(2)
 def test_every_strategy_writes_what_plain_writes(session: Session, request: pytest.FixtureRequest) -> None:
     """Greedily or drawn, in turn: each family and each strategy meets both."""
     samplings = (Sampling(), Sampling(temperature=1.0, seed=3))
@@ -79,6 +80,7 @@ def test_every_strategy_writes_what_plain_writes(session: Session, request: pyte
     assert accepted["draft"] > 0
 
 
+@pytest.mark.rotated(2, 1)
 def test_replies_that_take_turns_write_what_they_write_alone(session: Session, request: pytest.FixtureRequest) -> None:
     # The reference is slow.
     every = 6 if "by the reference" in request.node.name else 3
@@ -89,6 +91,7 @@ def test_replies_that_take_turns_write_what_they_write_alone(session: Session, r
         assert same(finished(found[one.id]), alone(session, one)), one.speculation.strategy
 
 
+@pytest.mark.rotated(2)
 def test_steps_repeated_after_a_reply_leave_its_cache_as_it_was(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:

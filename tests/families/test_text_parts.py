@@ -189,6 +189,7 @@ UNTIED: dict[str, tuple[Any, Any]] = {
 """Models of text and images with heads of their own, and their configurations."""
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("stored", ["head", "table", "nothing"])
 @pytest.mark.parametrize("kind", UNTIED)
 def test_embeddings_are_tied_where_transformers_ties_them(kind: str, stored: str, tmp_path: Path) -> None:

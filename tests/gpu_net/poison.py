@@ -175,7 +175,7 @@ def poisoned() -> Iterator[Counter[str]]:
     """Poison before each; counts the passes, the steps, their drafts and the prompts' passes."""
     counts = Counter[str]()
     forward, start, place = DeviceDecoder.forward, DeviceExecutor.start, DeviceModel._place
-    write, verify, draft = DeviceModel.write, Verifier.run, CapturedDrafts.start
+    write, judge, draft = DeviceModel.write, Verifier.judge, CapturedDrafts.start
 
     def poisoned_pass(
         model: DeviceDecoder,
@@ -224,10 +224,10 @@ def poisoned() -> Iterator[Counter[str]]:
         spoil_states(model.decoder, first)
         write(model, tokens, first)
 
-    def poisoned_verify(verifier: Verifier, rows: int, kind: Kind) -> None:
+    def poisoned_verdict(verifier: Verifier, rows: int, kind: Kind) -> None:
         """A plain step may begin before the last one has ended, without a start of its own."""
         spoil_but(verifier, VERIFY_KEEPS)
-        verify(verifier, rows, kind)
+        judge(verifier, rows, kind)
 
     with pytest.MonkeyPatch.context() as patch:
         changed: list[tuple[Any, str, Any]] = [
@@ -235,7 +235,7 @@ def poisoned() -> Iterator[Counter[str]]:
             (DeviceExecutor, "start", poisoned_step),
             (DeviceModel, "_place", poisoned_tokens),
             (DeviceModel, "write", poisoned_write),
-            (Verifier, "run", poisoned_verify),
+            (Verifier, "judge", poisoned_verdict),
             (CapturedDrafts, "start", poisoned_draft),
         ]
         for owner, name, instead in changed:

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from measure.families import SIZES
-from measure.gpu_estimate import family
+from measure.families import SIZES, family
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.kernels.ahead import NONE, VARIABLE, Memory, as_of, memory_of, whole_memory
 from specchat.engine.kernels.gpu_shapes import AHEAD_PART
@@ -51,6 +50,7 @@ def product_after(launches: list[Launch], at: int) -> Launch:
     return next(one for one in launches[at:] if one.name == "_multiply")
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("name", SIZES)
 def test_what_is_asked_for_is_the_next_products(name: str) -> None:
     with fake_torch() as fake:

@@ -70,6 +70,7 @@ def test_bits_are_those_of_experts_on_the_device(folder: Path, quant: Quant | No
     assert text(decoder(folder, quant, HOST, 1)) == text(decoder(folder, quant, HOST, 0))
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize("name", ["folder", "packed"])
 def test_a_gpu_reads_them_in_main_memory(name: str, request: pytest.FixtureRequest) -> None:
     place: Path = request.getfixturevalue(name)

@@ -192,13 +192,15 @@ def test_a_pair_at_real_shapes_is_captured_without_fault() -> None:
         assert len(fake.runtime.captures) == len(executor.graphs) > 20
         assert {capture.gpu for capture in fake.runtime.captures} == {1}
         assert all(capture.launches for capture in fake.runtime.captures)
-        # The pass of a chain: nine launches a layer, six beside them, and torch sets the number of drafted tokens to 0.
-        verify = cast(Graph, executor.graphs._graphs["verify", 8, "chain"])
-        assert len(verify.launches) == 9 * LAYERS + 6
-        assert set(verify.operations) - {"detach", "prim", "select", "slice", "unbind", "view"} == {"zero_"}, (
-            "others but views"
-        )
-        assert verify.operations["zero_"] == 1
+        # One pass of a chain for all verdicts: nine launches a layer, three beside them, and three for a verdict, where
+        # torch sets the number of the node to 0.
+        captured = executor.graphs._graphs
+        views = {"detach", "prim", "select", "slice", "unbind", "view"}
+        verify, judge = (cast(Graph, captured[key]) for key in (("verify", 8, False), ("judge", 8, "chain")))
+        assert (len(verify.launches), len(judge.launches)) == (9 * LAYERS + 3, 3)
+        assert not set(verify.operations) - views
+        assert set(judge.operations) - views == {"zero_"}
+        assert judge.operations["zero_"] == 1
         assert len(cast(Graph, executor.graphs._graphs["early-exit", 1, 1]).launches) == 9 + 5, "of one layer"
 
 
@@ -309,6 +311,7 @@ def test_every_feature_of_a_recipe_is_captured_as_it_is_launched(tmp_path: Path)
         assert not fake.runtime.problems
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("strategy", ["plain", "draft", "lookup"])
 def test_replies_with_log_probabilities_launch_nothing_outside_graphs(strategy: str, tiny: tuple[Path, Path]) -> None:
     """Once each number of rows was captured; those under a grammar take the same passes."""
@@ -448,6 +451,7 @@ TABLES: dict[str, Callable[[Path], Path]] = {
 }
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize(
     "kind", [pytest.param(one, marks=[pytest.mark.needs_gguf] * ("blocks" in one)) for one in TABLES]
 )

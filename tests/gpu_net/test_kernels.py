@@ -157,6 +157,7 @@ def brief() -> list[Any]:
     return [pytest.param(*one, marks=mark, id=f"{one[0]}: {one[1]}") for one, mark in zip(NOTICED, marks, strict=True)]
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize(("case", "mutation", "by"), brief())
 def test_what_is_left_out_is_noticed(case: str, mutation: Mutation, by: set[str]) -> None:
     noticed = set()

@@ -80,6 +80,7 @@ STALE: dict[str, tuple[Any, str, Any]] = {
 """Parts of a step that are changed so that it depends on what an earlier one left."""
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.filterwarnings("ignore:invalid value", "ignore:All-NaN slice")
 @pytest.mark.parametrize("name", STALE)
 def test_a_stale_dependency_is_found(runner: Runner, name: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,6 +82,7 @@ def generated(made: Any, tokens: int) -> list[int]:
     return list(out[0, len(PROMPT) :].tolist())
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_greedy_text_is_that_of_generate_with_every_strategy(kind: str) -> None:
     pair, made = runner(kind)
@@ -103,6 +104,7 @@ def test_greedy_text_is_that_of_generate_with_every_strategy(kind: str) -> None:
     assert kind in ONLY_PLAIN or seen["draft"] > TOKENS // 10
 
 
+@pytest.mark.rotated(2, 1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_drawn_text_is_that_of_plain_decoding_with_every_strategy(kind: str) -> None:
     pair, _ = runner(kind)
@@ -124,6 +126,7 @@ def test_choices_made_again_by_one_row_leave_the_text_as_it_is(kind: str) -> Non
     assert seen["again"] > 5
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_going_back_leaves_nothing_behind(kind: str) -> None:
     """Another text after the first half of this one is written as from empty caches."""

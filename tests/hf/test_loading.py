@@ -98,6 +98,7 @@ def test_what_is_told_of_a_pair(session: Session, recurrent: Session) -> None:
     assert alone.notes.exactness == "one token after the other: nothing is drafted"
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize("name", ["session", "hybrid"])
 @pytest.mark.parametrize("strategy", ["plain", "draft", "ngram", "auto"])
 def test_stop_conditions_hold_within_a_draft(

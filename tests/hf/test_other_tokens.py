@@ -47,6 +47,7 @@ def session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return loaded(target, permuted(root / "draft", perturbed(root / "same", target, 0.05)))
 
 
+@pytest.mark.rotated(2, 1)
 @pytest.mark.parametrize("strategy", ["draft", "cascade", "auto"])
 def test_every_strategy_and_length_writes_what_plain_writes(session: Session, strategy: str) -> None:
     check_all_samplings(session, strategy, ("greedy", "greedy penalties", "everything"))

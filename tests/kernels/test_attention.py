@@ -137,6 +137,7 @@ def random_tree(nodes: int, seed: int) -> tuple[list[int], list[list[int]]]:
     return [m - (1 << 64) if m >> 63 else m for m in masks], paths
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize(
     ("group", "dim", "start", "rows"),
     [
@@ -159,6 +160,7 @@ def test_a_chain_is_torchs(group: int, dim: int, start: int, rows: int, dtype: t
     torch.testing.assert_close(reference_attend(*used, start, None), theirs)
 
 
+@pytest.mark.rotated(3, 1)
 @pytest.mark.parametrize(
     ("group", "dim", "start", "rows"),
     [(7, 16, 0, 7), (4, 80, 240, 20), (3, 64, SPLIT, 5), (1, 8, 500, 33), (2, 512, 250, 6)],
@@ -204,6 +206,7 @@ def step_scaled(step: Step, factor: float) -> Step:
     return other
 
 
+@pytest.mark.rotated(2, 1)
 @pytest.mark.parametrize(
     ("group", "dim", "start", "counts"),
     [
@@ -224,6 +227,7 @@ def test_rows_of_a_chain_are_alone(
         assert torch.equal(step.run(start, rows), alone[:rows])
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize(
     ("group", "dim", "start", "rows"),
     [(1, 8, 230, 64), (4, 64, 250, 16), (5, 16, SPLIT, 9), (7, 80, 500, 17), (8, 512, 250, 7)],
@@ -287,6 +291,7 @@ def test_splits_double_in_length_along_a_text() -> None:
     assert attention_splits(500, window=1024) == 4
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize("start", [2 * GROWS * 64 - 7, 2 * GROWS * 64 + 400])
 def test_a_needle_in_a_long_text_is_found_by_rows_in_any_company(start: int, dtype: torch.dtype) -> None:
     """A key far ahead of all others stands where the splits begin to be twice as long."""

@@ -260,6 +260,7 @@ def product(
     return out[:, pairs.places[: rows * pairs.top].long()].unflatten(1, (rows, pairs.top))
 
 
+@pytest.mark.rotated(4)
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(("outputs", "inputs"), SHAPES)
@@ -317,6 +318,7 @@ def test_experts_of_unlike_parts_have_a_launch_each(dtype: torch.dtype) -> None:
     torch.testing.assert_close(made.sum(0).double(), expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize("name", [name for name in FORMATS if "zeros" not in name])
 @pytest.mark.parametrize(
     ("count", "top"),

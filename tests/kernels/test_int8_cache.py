@@ -87,6 +87,7 @@ def test_what_is_no_number_leaves_none_in_its_block() -> None:
         assert held[32:].isfinite().all()
 
 
+@pytest.mark.rotated(4)
 @pytest.mark.parametrize(("dim", "block"), SHAPES)
 @pytest.mark.parametrize("as_tree", [False, True])
 @pytest.mark.parametrize("window", [0, 100])

@@ -161,6 +161,7 @@ def outcome(operator: Callable[..., Any], lhs: Any, rhs: Any) -> object:
     return str(made.type), made.dtype, made.shape, made.numel, made.handle.data.shape, made.handle.data.tobytes()
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.filterwarnings("ignore:.*encountered in", "ignore:Value .* exceeds")
 @pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU here")
 @pytest.mark.parametrize("name", [*(SIGNED | FLOATING), *(f"r{name}" for name in REFLECTED)])

@@ -118,6 +118,7 @@ def product(x: Tensor, weight: Weight, rows: int, bias: Tensor | None = None, sk
     return out
 
 
+@pytest.mark.rotated(3, 1)
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(("outputs", "inputs"), [(96, 256), (130, 192), (64, 1024)])
@@ -134,6 +135,7 @@ def test_is_the_product_of_what_is_unpacked(name: str, dtype: torch.dtype, outpu
     assert (made[:, 5:] == 7).all(), "a row beyond the count was written"
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("name", ["nf4 nested 64", "int4 with zeros 64", "int8", "dense", *ROW_TYPES])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_rows_are_alone(name: str, dtype: torch.dtype) -> None:
@@ -144,6 +146,7 @@ def test_rows_are_alone(name: str, dtype: torch.dtype) -> None:
         assert torch.equal(product(x, weight, rows)[:, :rows], alone[:, :rows]), rows
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("name", ["nf4 nested 64", "int8", "Q4_K"])
 def test_rows_of_a_prompt_are_alone_in_groups(name: str) -> None:
     """With two splits; and groups after the last row that counts write nothing."""
@@ -331,6 +334,7 @@ def test_the_product_of_gates_applies_their_activation(
     check_activation(name, activation, inner, inputs, dtype)
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("name", ["nf4 nested 64", "int8", "dense"])
 def test_activated_rows_are_alone(name: str) -> None:
     weight, _ = FORMATS[name](160, 256, DTYPES[-1])

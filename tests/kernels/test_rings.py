@@ -21,6 +21,7 @@ def dtype(request: pytest.FixtureRequest) -> torch.dtype:
     return request.param
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize("as_tree", [False, True])
 @pytest.mark.parametrize(("group", "dim", "rows", "held"), [(4, 16, 9, HELD[0]), (1, 80, 33, HELD[1])])
 def test_attention_is_that_of_all_positions(

@@ -40,6 +40,7 @@ def truth(step: Step, start: int, rows: int, tree: list[int] | None) -> Tensor:
     return mixed.flatten(1)
 
 
+@pytest.mark.rotated(4)
 @WHICH
 @pytest.mark.parametrize("window", [0, WINDOW])
 @pytest.mark.parametrize("as_tree", [False, True])

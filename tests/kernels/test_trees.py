@@ -120,6 +120,7 @@ def by_turns(p: Tensor, children: Sequence[int], seed: int, position: int) -> in
     return gumbel_argmax(rest.log().numpy(), seed, position, noise.RESIDUAL)
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize(("sampling", "seeds"), [(SAMPLED, 9), (EVERYTHING, 2), (TOP_P, 1)], ids=["T", "all", "p"])
 def test_the_ratio_test_of_a_tree_goes_by_turns(sampling: Sampling, seeds: int) -> None:
     vocab, turns = 24, set()
@@ -143,6 +144,7 @@ def test_the_ratio_test_of_a_tree_goes_by_turns(sampling: Sampling, seeds: int) 
     assert seeds < 9 or {(1, -1), (1, 0), (3, -1), (3, 0), (3, 1)} <= turns
 
 
+@pytest.mark.rotated(3, 1)
 @pytest.mark.parametrize("acceptance", ACCEPTANCES)
 def test_verdicts_are_the_hosts(acceptance: Acceptance) -> None:
     lengths = set()

@@ -149,6 +149,7 @@ def test_choices_are_the_samplers(sampling: Sampling) -> None:
     assert chosen[:ROWS].tolist() == expected
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize(("sampling", "counts"), [(SAMPLED, range(1, 17)), (EVERYTHING, (5,)), (PENALTIES, (3,))])
 def test_rows_are_alone(sampling: Sampling, counts: Sequence[int]) -> None:
     vocab, logits = 300, random_logits(ROWS, 300, 4).to(DEVICE)
@@ -270,6 +271,7 @@ def judged(
     return [accepted, tested, tokens[accepted]], [len(judged.path), judged.tested, judged.token]
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("sampled", [True, False], ids=["sampled", "one-hot"])
 @pytest.mark.parametrize("acceptance", ACCEPTANCES)
 def test_verdicts_are_the_hosts(acceptance: Acceptance, sampled: bool) -> None:
@@ -304,6 +306,7 @@ def law_of_first(acceptance: Acceptance, steps: int) -> tuple[Tensor, Tensor, fl
     return first, bonus, kept / steps, p, q
 
 
+@pytest.mark.rotated(3, 1)
 @pytest.mark.parametrize("acceptance", ACCEPTANCES)
 def test_streams_leave_the_targets_law(acceptance: Acceptance) -> None:
     """Chi-square of the first token and the bonus over 20,000 steps; a shift of 0.03 is found with power > 0.99.
@@ -365,6 +368,7 @@ def write(
     return text[len(PROMPT) :], state
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize(
     "sampling", [Sampling(), PENALTIES, SAMPLED, EVERYTHING, TOP_P], ids=["greedy", "penal", "T", "all", "p"]
 )

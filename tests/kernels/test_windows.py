@@ -65,6 +65,7 @@ def test_a_chain_is_torchs(group: int, dim: int, start: int, rows: int, window: 
     torch.testing.assert_close(reference_attend(*used, start, None, window=window), theirs)
 
 
+@pytest.mark.rotated(3, 1)
 @each_with_two(
     ("group", "dim", "start", "rows"), (7, 16, 0, 7), (4, 80, 240, 20), (1, 8, 2 * SPLIT - 3, 33), (2, 256, 250, 7)
 )
@@ -91,6 +92,7 @@ def test_rows_of_a_chain_are_alone(
         assert torch.equal(step.run(start, rows), alone[:rows])
 
 
+@pytest.mark.rotated(3)
 @each_with_two(
     ("group", "dim", "start", "rows"),
     (1, 8, 230, 64),

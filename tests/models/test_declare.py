@@ -66,6 +66,7 @@ def test_a_file_that_would_be_wrong_is_left(tmp_path: Path) -> None:
     assert load_catalog(path).find("one").spec.heads["eagle3"].path == str(tmp_path)
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize("form", FORMS)
 def test_a_setting_is_given_back_as_it_was(form: str, tmp_path: Path) -> None:
     path = tmp_path / "models.toml"

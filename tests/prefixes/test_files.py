@@ -70,6 +70,21 @@ def test_a_text_of_yesterday_goes_on_bit_for_bit(name: str, root: Path, folder: 
     assert torch.equal(state(later.cached, 429), state(alone, 429))
 
 
+@pytest.mark.parametrize("name", ["windows", "recurrent"])
+def test_another_text_goes_on_from_what_it_begins_with_as_yesterdays(name: str, root: Path, folder: Path) -> None:
+    system = text(300, 1)
+    first = started(root, folder, name)
+    first.shelf.hold(NOBODY, 300)
+    first.cached.begin(text(200, 2, system))
+    first.shelf.save(never)
+    later, alone = started(root, folder, name), opened(root, name)
+    for seed in (3, 4):
+        other = text(200, seed, system)
+        assert later.cached.begin(other) == 300
+        alone.begin(other)
+        assert torch.equal(state(later.cached, 499), state(alone, 499))
+
+
 def test_what_a_text_gained_goes_to_a_file_of_its_own(root: Path, folder: Path) -> None:
     ids = text(200, 1)
     written(root, folder, ids)

@@ -18,7 +18,7 @@ from specchat.engine.prefixes.bounds import FOLDER, MEMORY, bounds, bytes_in
 from specchat.engine.prefixes.entries import PackedCopies
 from specchat.engine.prefixes.on_disk import NOBODY
 from specchat.engine.prefixes.shelf import Shelf
-from specchat.engine.protocol.events import Finished, Step
+from specchat.engine.protocol.events import Finished, Started, Step
 from specchat.engine.protocol.options import Limits, Message, Sampling, Speculation
 from specchat.engine.protocol.pair import KvCache, PairSpec, ReadTexts
 from specchat.engine.protocol.requests import Generate
@@ -99,6 +99,40 @@ def test_texts_in_turn_are_as_if_each_was_read_alone(name: str, cache: KvCache |
         assert torch.equal(state(turned, held), state(alone, held)), (turn, which)
     assert reused > 1000
     assert held_texts.size > 0
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "whole"])
+def test_the_third_text_with_a_common_beginning_goes_on_from_there(name: str, root: Path) -> None:
+    turned, alone = (opened(root, name) for _ in range(2))
+    held_texts = on_shelf(turned)
+    system = text(500, 0)
+    texts = [text(300 + i, i, system) for i in range(1, 6)]
+    for one in (*texts, texts[2] + text(50, 9), text(400, 7, system[:250]), text(420, 8, system[:250]), texts[3]):
+        reused = turned.begin(one)
+        alone.keep(0)
+        alone.begin(one)
+        held = len(one) - 1
+        assert turned.tokens == alone.tokens == one[:held]
+        assert torch.equal(state(turned, held), state(alone, held))
+        if one in texts[2:]:
+            assert reused >= 500
+        elif len(one) == 420 + 250:
+            assert reused == 250, "a shorter beginning that two others have"
+    tails = sum(part.tail is not None for one in held_texts._models for part in one.parts)
+    assert tails == 7 + 2, "of each text and of both beginnings; what alone goes on from a text replaces its tail"
+
+
+@pytest.mark.parametrize("name", ["windows", "recurrent"])
+def test_the_second_text_goes_on_from_a_beginning_that_is_known_as_such(name: str, root: Path) -> None:
+    turned, alone = (opened(root, name) for _ in range(2))
+    shelf = on_shelf(turned)
+    system = text(500, 0)
+    for i in range(4):
+        shelf.hold(NOBODY, 480 if i % 2 == 0 else 0)
+        one = text(300 + i, i, system)
+        assert turned.begin(one) == (480 if i else 0)
+        alone.begin(one)
+        assert torch.equal(state(turned, len(one) - 1), state(alone, len(one) - 1))
 
 
 def whole(root: Path, limit: int = GIB) -> tuple[CachedModel[CachedDecoder], Shelf]:
@@ -228,6 +262,16 @@ def pair(request: pytest.FixtureRequest, root: Path) -> PairSpec:
     draft = perturbed(root / "pair" / f"{request.param} draft", target, 0.05)
     trained = heads(root / "pair" / f"{request.param} heads", HEADS)
     return PairSpec("tiny", "Tiny", on_cpu(target), on_cpu(draft), heads=trained, context=2048)
+
+
+@pytest.mark.usefixtures("unmeasured")
+def test_a_chat_goes_on_from_the_system_message_of_another(pair: PairSpec) -> None:
+    session, system = load(pair, lambda _: None), Message("system", "Answer as the fox of the sea would. " * 12)
+    shared = len(session.tokenizer.prompt([system])) // 2
+    for turn, asked in enumerate(("who", "once upon a time", "the crab")):
+        request = Generate(turn, (system, Message("user", f"{asked} " * 40)), limits=Limits(4))
+        reused = [event.reused for event in session.generate(request) if isinstance(event, Started)]
+        assert (reused[0] > shared) == (turn > 0)
 
 
 @pytest.mark.usefixtures("unmeasured")

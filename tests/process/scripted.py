@@ -24,6 +24,8 @@ from tests import fake
 from tests.parts import changed
 
 STEP_S = 0.02
+LONGEST = 100_000
+"""Tokens of the longest context that fits."""
 
 
 class OutOfMemoryError(RuntimeError):
@@ -39,7 +41,7 @@ class ScriptedSession:
         self.info = info
         self.earlier = Earlier()
         self.cross_chat = CrossChatIndexer(self.earlier, encode)
-        self.takes_turns, self.back_s = True, 0.0
+        self.takes_turns, self.back_s, self.together = True, 0.0, ()
 
     def save_read(self, stop: Callable[[], bool]) -> None:
         """There is nothing to save."""
@@ -134,7 +136,7 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
     if pair.id == "missing" or os.path.exists(f"{pair.target.label}/gone"):
         raise ModelError("There is no such folder.")
     make_room()
-    if pair.id == "huge":
+    if pair.id == "huge" or (pair.context or 0) > LONGEST:
         raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
     if pair.id == "gpu":
         raise RuntimeError("Triton Error [CUDA]: an illegal instruction was encountered")
@@ -150,5 +152,6 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
         time.sleep(3600)
     where = pair.target.device if pair.id == "gpu or cpu" else fake.INFO.load.device
     note = "runs code of its own" if pair.trust_remote_code else ""
-    known = {"device": where, "gpu": "GPU-1" if pair.id == "on a gpu" else "", "note": note}
+    context = {"context": pair.context} if pair.context else {}
+    known = context | {"device": where, "gpu": "GPU-1" if pair.id == "on a gpu" else "", "note": note}
     return ScriptedSession(changed(fake.INFO, id=pair.id, name=f"{pair.name} {os.getpid()}", **known))

@@ -89,6 +89,34 @@ def test_a_turn_lasts_longer_where_going_on_takes_long() -> None:
     assert clock.now - began > SHARE * 1.0
 
 
+def test_those_that_go_on_in_one_pass_have_their_events_in_the_turn_of_each() -> None:
+    turns, clock = turns_of(*(ask("a", number) for number in range(1, 5)))
+    turns._together = lambda: (1, 3, 4)
+    found = order(turns, 6)
+    assert found == [1, 3, 4, 1, 3, 4]
+    while 2 not in found[-1:]:
+        found += order(turns, 1)
+    assert found.index(2) > FIRST_S / SECONDS
+    alone = ceil(FIRST_S / SECONDS)
+    assert order(turns, alone) == [2] * alone
+    assert set(order(turns, 4)) == {1, 3, 4}
+    began = clock.now
+    while turns.first.id != 2:
+        turns.next()
+    assert clock.now - began > 2 * TURN_S
+
+
+def test_one_of_those_that_ends_leaves_the_turn_where_it_is() -> None:
+    clock = Clock()
+    turns = ReplyTurns(lambda: 0.0, clock, together=lambda: (1, 2))
+    turns.add(ask("a", 1), events(ask("a", 1), clock, SECONDS))
+    turns.add(ask("b", 2), iter([Changed(2, Speculation(), 0)]))
+    assert order(turns, 3) == [1, 2, 1]
+    assert turns.first.id == 2
+    assert turns.next() is None
+    assert order(turns, 2) == [1, 1]
+
+
 def test_a_reply_whose_speed_is_compared_is_alone() -> None:
     turns, _ = turns_of(ask("a", 1))
     assert turns.may_begin(ask("b", 2))

@@ -70,6 +70,7 @@ def told(url: str) -> str:
     return text
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_text_and_acceptance_are_the_servers_own(kind: str, servers: Callable[..., str], chatting: Chatting) -> None:
     url = servers(kind)

@@ -60,6 +60,38 @@ def test_a_second_client_joins_what_is_loaded(connect: Connect, runtime: Path) -
     assert worker["state"] == "loaded"
 
 
+def contexts(engine: EnginePort, pair: PairSpec | None = None) -> list[int]:
+    """Load a pair, or wait for one; contexts of what was loaded, 0 for a failure."""
+    if pair is not None:
+        engine.send(Load(pair))
+    found = until(engine, lambda event: isinstance(event, Loaded | Failed))
+    return [event.info.context if isinstance(event, Loaded) else 0 for event in found if not isinstance(event, Loading)]
+
+
+def test_another_context_takes_no_second_worker(connect: Connect, runtime: Path) -> None:
+    one, other, third = connect(), connect(), connect()
+    usual = contexts(one, PAIR)
+    assert contexts(other, replace(PAIR, context=50_000)) == contexts(one) == [50_000]
+    assert contexts(third, PAIR) == contexts(third, replace(PAIR, context=2_000)) == [50_000] != usual
+    assert len(workers(runtime)) == 1
+    for engine in (one, other, third):
+        engine.send(ask("hello"))
+        assert isinstance(until(engine, over)[-1], Finished)
+    assert contexts(third, replace(PAIR, long_context=True)) == usual, "as many as fit"
+    assert contexts(one) == contexts(other) == usual
+
+
+def test_a_context_that_does_not_fit_leaves_others_theirs(connect: Connect, runtime: Path) -> None:
+    one, other = connect(), connect()
+    usual = contexts(one, PAIR)
+    assert contexts(other, replace(PAIR, context=10**9)) == [0]
+    assert contexts(one) == usual
+    one.send(ask("hello"))
+    assert isinstance(until(one, over)[-1], Finished)
+    assert len(workers(runtime)) == 1
+    assert contexts(other, PAIR) == usual
+
+
 def test_files_that_were_replaced_are_loaded_anew(connect: Connect, runtime: Path, tmp_path: Path) -> None:
     pair = replace(PAIR, target=ModelSource(path=str(tmp_path)))
     (tmp_path / "config.json").write_text("one")
@@ -248,6 +280,7 @@ def test_clients_that_open_at_once_find_one_engine(connect: Connect, runtime: Pa
     assert len(list(runtime.glob("*.sock"))) == 1
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize(
     "sent",
     [
@@ -274,6 +307,7 @@ def test_a_client_that_sends_nonsense_harms_nobody(connect: Connect, runtime: Pa
     assert not Path("broken").exists()
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize(
     "said", [b"", b"{}\n", b"GET / HTTP/1.1\n\n", b'{"specchat": 1, "want": "cake"}\n', b"x" * 70000]
 )

@@ -149,6 +149,17 @@ def test_the_page_tells_what_read_texts_take() -> None:
         assert f'vllm:read_texts_{name}{{model_name="demo"}} {size:.1f}' in page
 
 
+def test_the_page_tells_how_many_replies_shared_a_pass() -> None:
+    metrics, alone = Metrics("demo", FairQueue()), Finished.unbegun(Generate(1, ()))
+    shared = replace(alone.stats, num_steps=9, num_shared_steps=5, num_sharing_replies=14)
+    for stats in (alone.stats, shared, shared):
+        metrics.finished(replace(alone, stats=stats), 0.0)
+    page = metrics.page().decode()
+    assert 'vllm:shared_steps_total{model_name="demo"} 10.0' in page
+    assert 'vllm:sharing_replies_total{model_name="demo"} 28.0' in page
+    assert shared.replies_a_pass == 2.0
+
+
 async def test_some_run_at_once_and_the_next_begins_where_one_ends() -> None:
     queue, order = FairQueue(at_once=2), list[str]()
     ends = {name: asyncio.Event() for name in "abc"}

@@ -80,6 +80,7 @@ WINDOWS = (
 """Keys that bring what there is to draw. Of colours as they are meant each theme has all, of windows a third."""
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("name", [theme.name for theme in MIXED])
 async def test_all_that_is_drawn_is_clear(name: str) -> None:
     app = make_app(FakeEngine((REPLY,)), changed(LAUNCH, theme=name))

@@ -84,6 +84,7 @@ TOKEN_VIEWS = ("one paragraph", "everything")
 """The token view knows no blocks: a row that never ends, and many."""
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize(
     ("reply", "token_view"),
     [pytest.param(REPLIES[name], view, id=f"{name}{', tokens' * view}")

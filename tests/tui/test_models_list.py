@@ -185,6 +185,7 @@ async def test_pairs_that_are_declared_are_not_added(start: Callable[[], Speccha
         assert not paths.models_file.exists()
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize("size", [(60, 15), (80, 24)])
 async def test_all_that_is_known_of_a_model_can_be_read(
     start: Callable[[], SpecchatApp], size: tuple[int, int]

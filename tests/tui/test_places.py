@@ -10,6 +10,7 @@ from tests.fake import FakeEngine
 LINES = "\n".join(f"This is line {n} of them." for n in range(60))
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize("size", [(3, 3), (39, 30), (100, 11), (1, 1)])
 async def test_a_window_too_small_for_a_moment_keeps_what_is_read(size: tuple[int, int]) -> None:
     async with being_answered(LINES, (100, 30), 300, "line 40 of") as (app, pilot, clock):

@@ -151,6 +151,7 @@ async def test_reading_holds_still_while_a_reply_is_written_and_the_end_follows(
         assert transcript.following
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("keys", [("f5", "enter"), ("alt+r", "enter"), ("ctrl+up", "r")])
 async def test_a_reply_that_was_asked_for_is_in_view_wherever_the_chat_was_read(keys: tuple[str, ...]) -> None:
     app = make_app(FakeEngine(("\n\n".join(f"word{n}" for n in range(60)),)))

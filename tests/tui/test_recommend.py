@@ -164,6 +164,7 @@ async def test_a_tuned_draft_that_is_faster_is_used(toml: Path, jobs: Jobs, tmp_
         assert draft.path == str(one.folder)
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("choice", [None, {"strategy": 3, "length": "x"}, "draft"])
 async def test_where_nothing_is_faster_nothing_can_be_written_but_measured_again(
     toml: Path, jobs: Jobs, choice: object

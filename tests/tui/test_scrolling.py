@@ -63,6 +63,7 @@ async def test_a_text_is_read_to_its_end(dialog: str, size: tuple[int, int]) -> 
         await wait_until(pilot, lambda: box.scroll_y == box.max_scroll_y and last in screen_text(app))
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("dialog", LISTS)
 async def test_a_list_shows_what_is_marked(dialog: str, size: tuple[int, int]) -> None:

@@ -277,6 +277,7 @@ async def test_a_race_shows_what_went_wrong() -> None:
 # Anything else
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize("size", [(100, 30), (60, 15)])
 async def test_random_keys_do_no_harm(size: tuple[int, int]) -> None:
     chance = random.Random(5)

@@ -10,7 +10,10 @@ from transformers import AutoModelForCausalLM
 
 from specchat.engine.drafters.early_exit import EarlyExitDrafter
 from specchat.engine.errors import ModelError
-from specchat.engine.loading import load
+from specchat.engine.hardware.gpu import Gpu
+from specchat.engine.loading import heads, load
+from specchat.engine.memory.need import Model, Place
+from specchat.engine.memory.plan import plan
 from specchat.engine.protocol.options import Acceptance, Limits, Sampling, Speculation
 from specchat.engine.protocol.pair import PairSpec
 from specchat.engine.session import Session
@@ -138,6 +141,30 @@ def test_an_adapter_drafts_and_the_text_stays(pair: PairSpec, adapter: Path, acc
     assert bare.token_ids == plain.token_ids
     # It drafts other tokens.
     assert drafted.stats.per_step_accepted != bare.stats.per_step_accepted
+
+
+@pytest.mark.parametrize("place", ["cpu", "cuda"])
+def test_an_adapter_counts_as_memory(
+    place: Place, pair: PairSpec, adapter: Path, target: FrozenTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_it, alone = replace(pair, exit=str(adapter)), plan(Model(target.config, place), None, 256)
+    found = ExitAdapter.open(adapter, target.config)
+    needed = found.down.nbytes + found.up.nbytes
+    assert heads.with_adapter(pair, alone) == (pair, alone, "")
+    for room, fits in ((needed, True), (0, False)):
+        free = int((alone.need(place).total + room) / 0.95) + 1000
+        monkeypatch.setattr(heads, "free_memory", lambda free=free: free if place == "cpu" else 0)
+        monkeypatch.setattr(heads, "find_gpu", lambda free=free: Gpu("RTX 4090", free if place == "cuda" else 0))
+        left, planned, words = heads.with_adapter(with_it, alone)
+        assert planned.need(place).total - alone.need(place).total == needed * fits
+        assert left == (with_it if fits else pair)
+        assert words.startswith("early-exit drafts without its adapter: it takes") != fits
+    if place == "cpu":
+        monkeypatch.undo()
+        taken = load(with_it, lambda _: None).info.load.memory - load(pair, lambda _: None).info.load.memory
+        assert taken == needed
+        monkeypatch.setattr(heads, "free_memory", lambda: 0)
+        assert "early-exit drafts without its adapter" in load(with_it, lambda _: None).info.notes.warning
 
 
 def test_files_that_are_no_adapter_of_this_target_are_a_reason(pair: PairSpec, adapter: Path) -> None:

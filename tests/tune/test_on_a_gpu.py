@@ -60,6 +60,7 @@ def alike(begun: Mapping[str, Tensor], here: Mapping[str, Tensor], there: Mappin
             assert apart <= 0.1 * moved, (name, float(apart), float(moved))
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("head", TUNED)
 def test_heads_learn_the_same(head: Head, target: FrozenTarget, learnt: list[Path], tmp_path: Path) -> None:
     replies, judged = [list(range(40))], [TrainingText.read(path) for path in learnt[:3]]
@@ -84,6 +85,7 @@ def test_heads_learn_the_same(head: Head, target: FrozenTarget, learnt: list[Pat
     assert names[0] == names[1]
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize(("adapted", "narrow"), [(False, True), (True, False)])
 def test_a_draft_learns_the_same(
     adapted: bool,

@@ -302,6 +302,7 @@ def test_accepted_length_goes_from_step_to_step() -> None:
     assert accepted_length(Known(right), [row]) == 6 / 3
 
 
+@pytest.mark.rotated(3, 1)
 @pytest.mark.parametrize("head", TUNED)
 def test_loss_falls_and_the_written_heads_draft_what_is_kept(
     head: Head, pair: PairSpec, target: FrozenTarget, session: Session, learnt: list[Path], tmp_path: Path

@@ -26,6 +26,7 @@ def weights(trained: Training) -> dict[str, Tensor]:
     return {name: part.clone() for name, part in trained.trainee.state_dict().items()}
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("head", TUNED)
 def test_stopped_and_resumed_weights_are_those_of_one_run(
     head: Head, target: FrozenTarget, learnt: list[Path], tmp_path: Path

@@ -13,7 +13,7 @@ from torch import Tensor
 from specchat.engine.cpu.description.arguments import AuxFields, PassArguments
 from specchat.engine.cpu.description.buffers import PassBuffers
 from specchat.engine.cpu.description.inputs import LayerInputs
-from specchat.engine.cpu.description.layers import Layers, PassSpans, pass_spans
+from specchat.engine.cpu.description.layers import Layers, PassSpans, pass_spans, spans_apart
 from specchat.engine.cpu.description.steps import Arrays, product_addresses
 from specchat.engine.cpu.drafting.chain import Chains
 from specchat.engine.cpu.drafting.nested_speculation import LONG_PROPOSAL
@@ -26,6 +26,7 @@ from specchat.engine.hardware.threads import CORES
 from specchat.engine.memory.vectors import brief, filled, head_places, workers
 from specchat.engine.model.aux_states import AuxHiddenStates
 from specchat.engine.model.cache import KVCache
+from specchat.engine.model.cache_copy import CacheCopy
 from specchat.engine.model.copies import Tail
 from specchat.engine.model.decoder import CachedDecoder, ChainParameters
 from specchat.engine.model.norm import RMSNorm, capped
@@ -134,6 +135,17 @@ class CpuDecoder(CachedDecoder):
             self._run(self.embed(tokens), layers, at, NOTHING, kept_states, scoring=True)
         return self._parameters.scatter(torch.from_numpy(self._space.logits[:rows]))
 
+    def copied(self) -> CacheCopy | None:
+        simple = self.cache.tail(0) is None and self.aux_states is None and self.pictures is None
+        return CacheCopy(self.cache) if simple else None
+
+    def logits_apart(self, tokens: Sequence[int], positions: Sequence[int], copies: Sequence[CacheCopy]) -> Tensor:
+        spans, layers = spans_apart(positions, [copy.away for copy in copies]), range(self.config.layers)
+        with self._timing(spans.rows):
+            kept_states = self._arguments.kept_states(None, layers)
+            self._run(self.embed(tokens), layers, PassRows(tokens, 0), NOTHING, kept_states, scoring=True, spans=spans)
+        return self._parameters.scatter(torch.from_numpy(self._space.logits[: spans.rows]))
+
     @contextmanager
     def _timing(self, rows: int) -> Iterator[None]:
         """Time a pass, to learn the best number of threads for so many rows."""
@@ -166,10 +178,14 @@ class CpuDecoder(CachedDecoder):
         skip: Skip,
         kept_states: AuxFields,
         scoring: bool = False,
+        spans: PassSpans | None = None,
     ) -> Tensor:
-        """Run `run_layers`, keep states on the way, and compute the rows' logits with `scoring`."""
+        """Run `run_layers`, keep states on the way, and compute the rows' logits with `scoring`.
+
+        Without `spans` rows are those of one text.
+        """
         (tokens, start, layout, until), rows = at, len(x)
-        spans = self._chain_spans(rows) if layout is None else pass_spans(layout)
+        spans = spans or (self._chain_spans(rows) if layout is None else pass_spans(layout))
         if start + spans.reach > self.context:
             raise ValueError(f"{rows} tokens do not fit after {start} of {self.context}")
         if layout is not None and layout.scratch_row + rows > MAX_TREE_NODES:

@@ -26,14 +26,27 @@ from specchat.engine.cpu.products.blocks import (
     ZEROS,
     BlockForm,
 )
+from specchat.engine.cpu.products.codebooks import table_of
 from specchat.engine.cpu.products.columns import MOST_BLOCKS, row_reader
+from specchat.engine.cpu.products.dots import WAYS, way
 from specchat.engine.cpu.products.products import kernels
 from specchat.engine.cpu.products.tiles import BFLOAT16, BFLOAT16_PAIRS, FLOAT16, FLOAT32, INT8
 from specchat.engine.cpu.unpacking import unpack
 from specchat.engine.formats.bfloat16_rows import to_bfloat16
 from specchat.engine.formats.gguf import SIZES, block_of_zeros
+from specchat.engine.formats.grids import GRIDS
 from specchat.engine.formats.int8_rows import code_factor, takes_int8_rows
-from specchat.engine.formats.layout import Blocks, EightBit, FileRows, FourBit, Joined, Plain, Weight, WordBlocks
+from specchat.engine.formats.layout import (
+    Blocks,
+    EightBit,
+    FileRows,
+    FourBit,
+    GridBlocks,
+    Joined,
+    Plain,
+    Weight,
+    WordBlocks,
+)
 from specchat.engine.formats.quantise import block_scales, by_exponents, dequantised
 from specchat.engine.memory.vectors import FEW, LANES, panels_for
 from specchat.engine.protocol.pair import Activations
@@ -143,6 +156,10 @@ class Packed:
         table = np.resize(weight.code.float().numpy(), CODED)
         if form.rounded:
             table = (table * (1 << form.finer)).astype(np.int8)
+        if isinstance(weight, GridBlocks):
+            table = table - np.int8(WAYS[way()].less) if form.rounded else table
+            rows = table_of(weight.grid, weight.codebook.numpy(), table if form.rounded else None)
+            table = np.concatenate([table.view(np.uint8), rows])
         if (held := self._codes.get(table.tobytes())) is None:
             held = self._codes[table.tobytes()] = self._hold(table)
         return held
@@ -246,6 +263,8 @@ def _exponents(weight: FourBit) -> Tensor | None:
 
 def _form(weight: FourBit | Blocks) -> BlockForm:
     """Storage of weights in blocks for rows of float32."""
+    if isinstance(weight, GridBlocks):
+        return BlockForm(4, coded=True, scales=UNSIGNED, grid=1 + [*GRIDS].index(weight.grid.name))
     if isinstance(weight, FourBit):
         scales = FLOATS if _exponents(weight) is None else EXPONENTS
         return BlockForm(4, coded=True, scales=scales, shifts=UNSHIFTED if weight.zeros is None else ZEROS)
@@ -279,6 +298,16 @@ def block_parts(weight: FourBit | Blocks | EightBit, form: BlockForm) -> dict[st
             "address": words,
             "scales": (block_scales(weight) if exponents is None else exponents).numpy(),
             "shifts": None if zeros is None else zeros.numpy(),
+        }
+    if isinstance(weight, GridBlocks):
+        assert weight.supers is not None
+        of_rows, of_signs, of_scales = weight.grid.widths(form.rounded > 0)
+        return {
+            "address": weight.low.numpy().view(f"<u{of_rows}"),
+            "high": None if weight.high is None else weight.high.numpy(),
+            "scales": weight.scales.numpy().view(f"<u{of_scales}"),
+            "signs": None if weight.signs is None else weight.signs.numpy().view(f"<u{of_signs}"),
+            "supers": weight.supers.numpy(),
         }
     if form.low == GROUP:
         low = (weight.low - weight.offset).view(torch.int8).numpy()

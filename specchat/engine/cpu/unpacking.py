@@ -18,11 +18,12 @@ from specchat.engine.cpu import compiled
 from specchat.engine.cpu.primitives.atomics import word
 from specchat.engine.cpu.primitives.simd import I32, I64, Address, Count, at, constant, load, primitive
 from specchat.engine.cpu.products.blocks import GROUP, LINE, BlockForm
-from specchat.engine.cpu.products.byte_reader import QUAD
+from specchat.engine.cpu.products.codebooks import QUAD
 from specchat.engine.cpu.products.tiles import fetch
 from specchat.engine.cpu.products.unpacked import stack_room
 from specchat.engine.formats.format import SUPER_BLOCK
 from specchat.engine.formats.gguf import FIELDS, MXFP4, SIZES, Half, Plane, ScaleBytes
+from specchat.engine.formats.grids import GRIDS
 from specchat.engine.formats.layout import Unread
 from specchat.engine.hardware.threads import CORES
 from specchat.engine.memory.vectors import LANES
@@ -35,7 +36,7 @@ VECTOR_BYTES = 16
 """Bytes that are transposed at a time, of each row."""
 JOINED_BYTES = 32
 """Bytes of a plane whose numbers are joined at a time."""
-NAMES = ("address", "high", "scales", "shifts", "supers", "shift_supers")
+NAMES = ("address", "high", "scales", "signs", "shifts", "supers", "shift_supers")
 """Fields of a PRODUCT in the order of `_parts`."""
 EXPONENTS = {2: 0x7C00, 1: 0xFF}
 """The bits of an exponent that infinity and NaN have, in a float16 and in an exponent of a byte."""
@@ -119,12 +120,18 @@ def _parts(number: int, quads: int) -> tuple[list[Part], int]:
 
     `quads` is 1 for products of rows of bytes, where four bytes of a row make a number.
     """
-    fields, (size, _) = FIELDS[KINDS[number]], SIZES[KINDS[number]]
+    kind = KINDS[number]
+    fields, (size, _) = FIELDS[kind], SIZES[kind]
     found, room = list[Part](), 0
-    for field in (fields.low, fields.high, fields.scales, fields.minimums, fields.supers, fields.minimum_supers):
+    of_blocks, of_supers = (fields.scales, fields.signs, fields.minimums), (fields.supers, fields.minimum_supers)
+    for field in (fields.low, fields.high, *of_blocks, *of_supers):
         if field is None:
             continue
-        if isinstance(field, Plane):
+        if isinstance(field, Plane) and kind in GRIDS:
+            widths = dict(zip((fields.low, fields.signs, fields.scales), GRIDS[kind].widths(quads > 0), strict=True))
+            width = widths.get(field, 1)
+            numbers = field.octets // width
+        elif isinstance(field, Plane):
             whole = (size // QUAD, QUAD) if quads else (size, 1)
             numbers, width = whole if field.bits == GROUP else (size // GROUP, field.bits)
         else:
@@ -142,16 +149,18 @@ def take_apart(
 
     Without a row, at 0, `room` is zeros.
     """
-    parts, size = _parts(number, quads)
+    (parts, size), kind = _parts(number, quads), KINDS[number]
+    of = FIELDS[kind]
     with builder.if_else(builder.icmp_signed("!=", row, constant(0))) as (present, missing):
         with present:
             source = builder.add(row, octet)
-            lines = range(0, SIZES[KINDS[number]][1], LINE)
+            lines = range(0, SIZES[kind][1], LINE)
             fetch(builder, ahead, [builder.add(octet, constant(line)) for line in lines], 1)
             for field, count, width, first in parts:
                 place = builder.add(room, builder.add(constant(first), builder.mul(block, constant(count * width))))
                 if isinstance(field, Plane):
-                    low = 0 if quads or field is parts[0].field else FIELDS[KINDS[number]].low.bits
+                    ordered = not quads and field is of.high and kind not in GRIDS
+                    low = of.low.bits if ordered else 0
                     _put_plane(builder, field, source, place, low)
                 elif isinstance(field, ScaleBytes):
                     _put_scales(builder, field, source, place)
@@ -177,8 +186,13 @@ def _put_plane(builder: Any, plane: Plane, source: Any, place: Any, low: int) ->
         _put(builder, _joined(builder, numbers, bits), place, begin)
 
     if not run:
-        octets = _read(builder, source, plane.begin, _octets(plane.octets))
-        put(_bits(builder, octets) if bits == 1 else octets, 0)
+        octets = _read(builder, source, plane.begin, _octets(plane.places[-1] + 1))
+        if plane.every > 1:
+            octets = builder.shuffle_vector(octets, octets, _indices(plane.places))
+        if low:
+            put(_bits(builder, octets), 0)
+        else:
+            _put(builder, octets, place, 0)
         return
     size = min(run, JOINED_BYTES)
     # Numbers of several places in a byte are joined together, if they come to less than a vector.

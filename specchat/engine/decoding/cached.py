@@ -8,6 +8,8 @@ from specchat.engine.model.tree_layout import shared_prefix
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from specchat.engine.model.cache_copy import CacheCopy
+    from specchat.engine.model.copies import CacheEntries
     from specchat.engine.model.decoder import ChainParameters
     from specchat.engine.model.passes import Skip
     from specchat.engine.model.tree_layout import Layout
@@ -113,11 +115,42 @@ class TakesCheckpoints(LossyCache, Protocol):
         ...
 
 
+@runtime_checkable
+class ReadsTextsApart(HostModel, Protocol):
+    """A model that reads a token each of several texts in one pass."""
+
+    def copied(self) -> "CacheCopy | None":
+        """Return a copy of the cache for another text, empty; None where there can be none."""
+        ...
+
+    def logits_apart(self, tokens: Sequence[int], positions: Sequence[int], copies: "Sequence[CacheCopy]") -> "Tensor":
+        """Return logits float32 [len(tokens), vocab] after each token of a text of its own, which `copies` go on from.
+
+        Row r is bit for bit what it would be alone. The next pass may overwrite them.
+        """
+        ...
+
+    def entries(self) -> "CacheEntries":
+        """The cache's entries by position."""
+        ...
+
+
 class HoldsTexts(Protocol):
     """A holder of what a cache held of other texts."""
 
-    def turn(self, wanted: Sequence[int]) -> None:
-        """Give the cache as much of the text `wanted` as is held, and take what it would lose."""
+    def turn(self, wanted: Sequence[int]) -> int:
+        """Give the cache as much of the text `wanted` as is held, and take what it would lose.
+
+        Return the token at which to `put_common`; 0 for none.
+        """
+        ...
+
+    def put_common(self) -> None:
+        """Take what the cache holds, for several texts to go on from."""
+        ...
+
+    def take(self, text: Sequence[int], entries: "CacheEntries", chat: str | None) -> None:
+        """Take what a copy of the cache holds of a `text` of `chat`, if it is one's."""
         ...
 
 
@@ -153,8 +186,8 @@ class CachedModel(Generic[M]):
         self.shelf: HoldsTexts | None = None
         """Has what the cache held of other texts."""
         self.pictures: KnowsPictures | None = None
-        self._checkpoint_at = -1
-        """Position at which a checkpoint is due; -1 for none."""
+        self._checkpoint_at = self._parts_at = 0
+        """Positions at which a checkpoint is due, and at which texts of others part from this one; 0 for none."""
 
     def begin(self, prompt: Sequence[int]) -> int:
         """Fill the cache with all of `prompt` but its last token; return the number of tokens reused."""
@@ -165,13 +198,12 @@ class CachedModel(Generic[M]):
 
     def rewind(self, prompt: Sequence[int]) -> int:
         """Go back to the longest prefix of `prompt` that the cache or the shelf has; return its tokens."""
-        if self.shelf is not None:
-            self.shelf.turn(prompt[:-1])
+        self._parts_at = self.shelf.turn(prompt[:-1]) if self.shelf is not None else 0
         shared = shared_prefix(self.tokens, prompt[:-1])
         shared = self._torn(prompt, shared).start
         if (model := self._lossy) is not None:
             recurrent = isinstance(model, TakesCheckpoints) and model.recurrent
-            self._checkpoint_at = len(prompt) - 1 - CHECKPOINT_MARGIN if recurrent else -1
+            self._checkpoint_at = len(prompt) - 1 - CHECKPOINT_MARGIN if recurrent else 0
             shared = model.reusable(shared, len(self.tokens))
         self.keep(shared)
         return len(self.tokens)
@@ -179,16 +211,18 @@ class CachedModel(Generic[M]):
     def fill(self, prompt: Sequence[int]) -> bool:
         """Append one block of `prompt`, after `rewind`; return False once all but its last token are cached."""
         held = len(self.tokens)
-        most = self._checkpoint_at - held if held < self._checkpoint_at else self.model.block
-        end = min(held + min(most, self.model.block), len(prompt) - 1)
+        cuts = (at for at in (self._checkpoint_at, self._parts_at) if at > held)
+        end = min(*cuts, held + self.model.block, len(prompt) - 1)
         if torn := self._torn(prompt, end):
             end = torn.start if torn.start > held else torn.stop
         block = list(prompt[held:end])
         if block:
             self.model.write(block, held)
             self.tokens += block
-            if held == self._checkpoint_at and isinstance(self._lossy, TakesCheckpoints):
+            if held == self._checkpoint_at > 0 and isinstance(self._lossy, TakesCheckpoints):
                 self._lossy.checkpoint()
+            if end == self._parts_at and self.shelf is not None:
+                self.shelf.put_common()
         return len(self.tokens) < len(prompt) - 1
 
     def _torn(self, text: Sequence[int], at: int) -> range:

@@ -31,6 +31,7 @@ class StepOutcome:
             depends on neither sampling nor noise.
         begun: nodes for which drafting ran the target's first layers, which shortens verifying.
         logprobs: of each of `tokens`, if they are wanted.
+        together: replies whose tokens the pass read.
     """
 
     tokens: tuple[int, ...]
@@ -48,6 +49,7 @@ class StepOutcome:
     likeliest: tuple[int, ...] = ()
     begun: int = 0
     logprobs: tuple[Logprobs, ...] = ()
+    together: int = 1
 
     @property
     def accepted(self) -> int:

@@ -121,9 +121,19 @@ class Decoding:
     def resume(self) -> None:
         """Go on after another reply used the models: read what their caches lost of this one's text."""
         self._target.begin(self.committed)
-        written = len(self.committed) - self._prompt
-        self._executor.begin(self._rules._replace(begun=self._rules.begun + written), self.committed)
+        self._executor.begin(self._rules_here, self.committed)
         self._executor.costs.begin()
+
+    def continued(self, executor: Executor, target: CachedModel[Decoder]) -> "Decoding":
+        """Go on by another executor, with a `target` that holds the text: the text of both is one."""
+        other = Decoding(executor, target, self._rules_here, self.committed)
+        other.committed = self.committed
+        return other
+
+    @property
+    def _rules_here(self) -> ReplyRules:
+        """The rules for the rest of the reply."""
+        return self._rules._replace(begun=self._rules.begun + len(self.committed) - self._prompt)
 
     def _start(self, plan: StepPlan) -> None:
         self._executor.start(plan.acceptance)

@@ -84,9 +84,9 @@ class Probes:
 class Measured:
     """Load-corrected times of a step, and of plain decoding per token; fields as in `events.Step`."""
 
-    usual_ms: float
-    plain_ms: float
-    plain_error: float
+    usual_ms: float = 0.0
+    plain_ms: float = 0.0
+    plain_error: float = 0.0
 
 
 class Yardstick:
@@ -239,7 +239,7 @@ class Yardstick:
         reply.lasted += max(0.0, outcome.draft_ms + lasted - sent_ms)
         reply.tokens += len(outcome.tokens)
         if not self._step.ms:
-            return Measured(0.0, 0.0, 0.0)
+            return Measured()
         reply.settled += 1
         if outcome.drafted:
             self._strategy, self._arm, reply.settled = strategy, outcome.strategy, 0

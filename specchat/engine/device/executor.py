@@ -243,7 +243,10 @@ class DeviceExecutor:
         clock.verified()
 
     def _run_verify(self, rows: int, kind: Kind) -> None:
-        self.graphs.run(("verify", rows, kind), partial(self._verifier.run, rows, kind))
+        """Run a pass, which chains share however they are judged, and the verdict of this kind."""
+        branching = kind == "tree"
+        self.graphs.run(("verify", rows, branching), partial(self._verifier.forward, rows, branching))
+        self.graphs.run(("judge", rows, kind), partial(self._verifier.judge, rows, kind))
 
 
 assert VERIFY_ROWS == MAX_DRAFT_LENGTH + 1

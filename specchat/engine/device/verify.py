@@ -76,13 +76,17 @@ class Verifier:
         self.recent.copy_(torch.tensor(last))
         self.tail[:2].copy_(self.recent[-2:])
 
-    def run(self, rows: int, kind: Kind) -> None:
-        """Run over the first `rows` nodes, including all draft tokens; reads nothing back."""
+    def forward(self, rows: int, branching: bool) -> None:
+        """Run the target over the first `rows` nodes, including all draft tokens; reads nothing back."""
         state, target = self._state, self._target
-        state.node.zero_()
-        tree = Branches(state.length, state.depth, state.path) if kind == "tree" else None
+        tree = Branches(state.length, state.depth, state.path) if branching else None
         target.forward(state.fed, state.length, rows, tree=tree, last=state.drafted)
-        logits = target.logits(0, rows)
+        target.logits(0, rows)
+
+    def judge(self, rows: int, kind: Kind) -> None:
+        """Judge the draft by the logits of `forward`, and commit what is accepted; reads nothing back."""
+        state, target, logits = self._state, self._target, self._target.last_logits
+        state.node.zero_()
         if kind == "tree":
             state.likeliest[:rows].copy_(logits[:rows, : self._vocab].argmax(-1))
         process(logits, state, 0, self._scored, rows, self._vocab)

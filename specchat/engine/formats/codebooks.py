@@ -1,13 +1,6 @@
 """Codebooks of GGUF's IQ2 and IQ3 types: which rows of magnitudes a number may stand for (ggml-common.h)."""
 
-from base64 import b85decode
-from functools import cache
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-_CODEBOOKS = {
+CODEBOOKS = {
     "IQ2_XXS": (
         3,
         8,
@@ -75,15 +68,3 @@ _CODEBOOKS = {
 }
 """Number of magnitudes of each type, the values of a row, and its rows: a bit for each that could be, in the order
 of base-n numbers whose lowest digit is the first value, packed from the lowest bit on, in base 85."""
-
-
-@cache
-def codebook(name: str) -> "Tensor":
-    """The rows of a type's codebook: indices of magnitudes, uint8 [rows, values]."""
-    import torch
-
-    base, values, text = _CODEBOOKS[name]
-    octets = torch.frombuffer(bytearray(b85decode(text)), dtype=torch.uint8)
-    there = (octets[:, None] >> torch.arange(8)).flatten() & 1
-    found = there[: base**values].nonzero()
-    return (found // base ** torch.arange(values) % base).to(torch.uint8)

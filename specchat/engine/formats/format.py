@@ -36,6 +36,7 @@ class StorageLayout:
             each SUPER_BLOCK inputs.
         minimums: as many numbers as scales, in the same form; "paired": in the bytes of the scales.
         code: name of what its numbers stand for by a table; empty where they are whole.
+        octets: bytes that a file has, and main memory, for SUPER_BLOCK inputs of numbers by a codebook; 0: all others.
         zeros: True where each scale has a zero point, int8.
         ordered: True where the inputs of a block may be any of a row, listed as int32.
     """
@@ -47,9 +48,12 @@ class StorageLayout:
     ordered: bool = False
     minimums: Literal["none", "apart", "paired"] = "none"
     code: str = ""
+    octets: int = 0
 
     def bytes(self, outputs: int, inputs: int, in_bytes: bool = False, in_words: bool = False) -> int:
         """Bytes of a matrix; scales take a byte each if they are `in_bytes`; `in_words`: as `layout.WordBlocks`."""
+        if self.octets and not in_words:
+            return outputs * (inputs // SUPER_BLOCK) * self.octets
         values = outputs * inputs * self.bits // 8
         if self.scales == "none":
             return values

@@ -1,17 +1,17 @@
 """The types of tensors in GGUF files: blocks of 32 or 256 numbers with a scale, in K and IQ types one within another.
 
 Source: github.com/ggml-org/ggml, src/ggml-common.h for the bytes of blocks, src/ggml-quants.c for what they stand for.
-A type is one entry of `TYPES`; its function takes the bytes of blocks apart.
+A type is one entry of `TYPES`; its fields say which bytes of a block are what.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from specchat.engine.errors import ModelError
-from specchat.engine.formats.codebooks import codebook
 from specchat.engine.formats.format import Format, StorageLayout, StoredParts
+from specchat.engine.formats.grids import GRIDS, Grid, grid_words
 from specchat.engine.formats.mxfp4 import Mxfp4, mxfp4
 from specchat.engine.formats.settings import Quantised
 
@@ -24,24 +24,19 @@ BLOCK = 32
 """Numbers of a block of the simple types, and of half a pair of blocks in most K types."""
 OCTET = 8
 """Bits of a byte."""
+WORD = 4
+"""Bytes of a word."""
 READ_BYTES = 1 << 20
 """Bytes of rows that are taken apart at a time: fresh memory, and calls for little of it, take longer than the work."""
 OF_FOUR_BITS = tuple(map(float, (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)))
 """The values of a nibble in the IQ4 types."""
-OF_TWO_BITS = (1.0, 3.125, 5.375, 0.0)
-OF_THREE_BITS = {
-    "IQ3_XXS": (1.0, 3.0, 5.0, 7.0, 9.0, 11.0, 13.0, 15.5),
-    "IQ3_S": (1.0, 3.0, 5.0, 7.0, 9.0, 11.0, 13.0, 15.0),
-}
-"""Magnitudes of the IQ2 types, an eighth of the file's, and of the IQ3 types, those of IQ3_XXS a quarter: a scale here
-is an odd number times that of the super-block."""
 
 
 class BlockParts(NamedTuple):
     """Blocks taken apart; n are the blocks of the file.
 
     `low` and `high` are those of `layout.Blocks`, uint8 [n, bytes of a block]; `scales` and `minimums` [n, scales of a
-    block]; `supers` and `minimum_supers` float16 [n, 1], of types with super-blocks.
+    block]; `supers` and `minimum_supers` float16 [n, 1], of types with super-blocks; `signs` of `layout.GridBlocks`.
     """
 
     low: "Tensor"
@@ -50,13 +45,14 @@ class BlockParts(NamedTuple):
     supers: "Tensor | None" = None
     minimum_supers: "Tensor | None" = None
     high: "Tensor | None" = None
+    signs: "Tensor | None" = None
 
 
 class Plane(NamedTuple):
-    """Numbers of `bits` bits in bytes `begin` to `begin + octets` of a block.
+    """Numbers of `bits` bits in `octets` bytes from byte `begin` of a block on.
 
     `run` bytes hold the lowest bits of `run` numbers, then the next bits of as many; 0: a byte's numbers follow each
-    other. Bits of `flipped` are the other way round in memory.
+    other. Bits of `flipped` are the other way round in memory. The bytes are those of each `every`-th WORD.
     """
 
     begin: int
@@ -64,10 +60,17 @@ class Plane(NamedTuple):
     bits: int
     run: int = 0
     flipped: int = 0
+    every: int = 1
+
+    @property
+    def places(self) -> list[int]:
+        """The bytes, counted from `begin`."""
+        return [octet + (octet // WORD) * WORD * (self.every - 1) for octet in range(self.octets)]
 
     def read(self, raw: "Tensor") -> "Tensor":
         """The bytes of a plane of `layout.Blocks`: uint8 [n, octets]."""
-        octets = raw[:, self.begin : self.begin + self.octets]
+        octets = raw[:, self.begin : self.begin + self.places[-1] + 1]
+        octets = octets[:, self.places] if self.every > 1 else octets
         octets = octets ^ self.flipped if self.flipped else octets
         return _plane(octets, self.bits, self.run) if self.run else octets
 
@@ -129,11 +132,12 @@ class BlockFields(NamedTuple):
     """The bytes of each of `BlockParts`."""
 
     low: Plane
-    scales: ScaleBytes | Half
+    scales: Plane | ScaleBytes | Half
     minimums: ScaleBytes | Half | None = None
     supers: Half | None = None
     minimum_supers: Half | None = None
     high: Plane | None = None
+    signs: Plane | None = None
 
     def __call__(self, raw: "Tensor") -> BlockParts:
         """Take blocks apart: uint8 [n, bytes of a block]."""
@@ -144,37 +148,41 @@ class BlockFields(NamedTuple):
 class BlockType:
     """A type of tensors: `octets` bytes for `size` numbers.
 
-    `offset` and `code` as in `layout.Blocks`.
+    `offset` and `code` as in `layout.Blocks`; `grid` of a type with a codebook.
     """
 
     size: int
     octets: int
     layout: StorageLayout
-    parts: "BlockFields | Callable[[Tensor], BlockParts]"
+    parts: BlockFields
     offset: int = 0
     code: tuple[float, ...] | None = None
+    grid: Grid | None = None
 
     def read(self, raw: "Tensor", inputs: int) -> "Blocks":
         """Read a matrix from rows of blocks: uint8 [outputs, inputs / size * octets]."""
         import torch
 
-        from specchat.engine.formats.layout import Blocks
+        from specchat.engine.formats.layout import Blocks, GridBlocks
 
         step = max(1, READ_BYTES // raw.shape[1])
         found = [self._tensors(raw[first : first + step]) for first in range(0, len(raw), step)]
-        low, scales, minimums, supers, minimum_supers, high = (
+        low, scales, minimums, supers, minimum_supers, high, signs = (
             one[0] if len(one) == 1 or one[0] is None else torch.cat(one) for one in zip(*found, strict=True)
         )
         assert low is not None
         assert scales is not None
         code, bits = None if self.code is None else torch.tensor(self.code), self.layout.bits
-        block = self.layout.block
-        return Blocks(low, high, scales, minimums, supers, minimum_supers, code, bits, self.offset, block)
+        numbers = low, high, scales, minimums, supers, minimum_supers, code, bits, self.offset, self.layout.block
+        if self.grid is None:
+            return Blocks(*numbers)
+        return GridBlocks(*numbers, signs=signs, codebook=grid_words(self.grid), grid=self.grid)
 
     def _tensors(self, raw: "Tensor") -> "tuple[Tensor | None, ...]":
         """`BlockParts` of rows, each a row as well."""
         parts = self.parts(raw.reshape(-1, self.octets))
-        return tuple(None if one is None else one.reshape(len(raw), -1).contiguous() for one in parts)
+        rows = [None if one is None else one.reshape(len(raw), -1).contiguous() for one in parts]
+        return tuple(one if one is None or one.storage_offset() % WORD == 0 else one.clone() for one in rows)
 
 
 def _halves(octets: "Tensor") -> "Tensor":
@@ -183,22 +191,15 @@ def _halves(octets: "Tensor") -> "Tensor":
     return octets.view(torch.float16)
 
 
-def _fields(octets: "Tensor", bits: int, run: int) -> "Tensor":
-    """Numbers of so many bits: `run` bytes hold the lowest bits of `run` numbers, then the next bits of as many."""
-    import torch
-
-    runs = octets.unflatten(-1, (-1, run))
-    return torch.stack([runs >> shift & ((1 << bits) - 1) for shift in range(0, 8, bits)], -2).flatten(1)
-
-
 def _plane(octets: "Tensor", bits: int, run: int) -> "Tensor":
-    """The numbers of `_fields` in the bytes of a plane; runs are of whole words of 64 bits.
+    """Numbers of so many bits in the bytes of a plane; `run` bytes, whole words of 64 bits, hold the lowest bits of
+    `run` numbers, then the next bits of as many.
 
     Eight bytes at a time take an eighth of the operations, and a run of a plane is moved in the largest numbers.
     """
     import torch
 
-    from specchat.engine.formats.quantise import joined_fields
+    from specchat.engine.formats.fields import joined_fields
 
     flat = octets.contiguous().view(-1)
     words = (flat.clone() if flat.storage_offset() % 8 else flat).view(torch.int64)
@@ -210,11 +211,6 @@ def _plane(octets: "Tensor", bits: int, run: int) -> "Tensor":
         joined = joined_fields((words >> bits * number).bitwise_and_(mask), bits)
         found.view(moved)[:, :, number] = joined.view(len(octets), -1, size).view(moved)
     return found.flatten(1)
-
-
-def _in_turn(octets: "Tensor", bits: int) -> "Tensor":
-    """Numbers of so many bits, all of one byte after another."""
-    return _fields(octets, bits, 1)
 
 
 def _simple(bits: int, has_minimum: bool) -> BlockFields:
@@ -255,75 +251,25 @@ _IQ4_XS = BlockFields(
 )
 
 
-def _coded(name: str, rows: "Tensor", signs: "Tensor", scales: "Tensor", supers: "Tensor") -> BlockParts:
-    """Numbers of magnitudes and signs: rows of a codebook [n, rows], a sign bit for each number in bytes [n, size / 8].
-
-    The bit above those of a magnitude is its sign.
-    """
-    from specchat.engine.formats.quantise import from_fields
-
-    numbers = codebook(name)[rows.int()].flatten(1)
-    if name.startswith("IQ3"):
-        return BlockParts(from_fields(numbers | _in_turn(signs, 1) << 3, 4), 2 * scales + 1, None, supers)
-    return BlockParts(from_fields(numbers, 2), 2 * scales + 1, None, supers, high=signs)
-
-
-def _of_words(octets: "Tensor") -> "tuple[Tensor, Tensor]":
-    """Bytes of eight signs [n, 4 words], and a scale [n, words], of words of four times seven bits and four.
-
-    The eighth sign makes the number of negative ones even.
-    """
-    import torch
-
-    words = octets.contiguous().view(torch.int32)
-    sevens = torch.stack([words >> shift & 127 for shift in (0, 7, 14, 21)], -1).flatten(1)
-    return _even(sevens), (words >> 28 & 15).to(torch.uint8)
-
-
-def _even(sevens: "Tensor") -> "Tensor":
-    """Bytes of eight signs of which the first seven are known, and an even number negative."""
-    import torch
-
-    folded = sevens ^ sevens >> 4
-    folded = folded ^ folded >> 2
-    return (sevens | ((folded ^ folded >> 1) & 1) << 7).to(torch.uint8)
-
-
-def _iq3_xxs(raw: "Tensor") -> BlockParts:
-    signs, scales = _of_words(raw[:, 66:])
-    return _coded("IQ3_XXS", raw[:, 2:66], signs, scales, _halves(raw[:, :2]))
-
-
-def _iq3_s(raw: "Tensor") -> BlockParts:
-    rows = raw[:, 2:66].int() | _in_turn(raw[:, 66:74], 1).int() << 8
-    return _coded("IQ3_S", rows, raw[:, 74:106], _in_turn(raw[:, 106:], 4), _halves(raw[:, :2]))
-
-
-def _iq2_xxs(raw: "Tensor") -> BlockParts:
-    words = raw[:, 2:].unflatten(1, (-1, 2, 4))
-    signs, scales = _of_words(words[:, :, 1].flatten(1))
-    return _coded("IQ2_XXS", words[:, :, 0].flatten(1), signs, scales, _halves(raw[:, :2]))
-
-
-def _iq2_xs(raw: "Tensor") -> BlockParts:
-    import torch
-
-    words = raw[:, 2:66].contiguous().view(torch.int16).int()
-    scales = _in_turn(raw[:, 66:], 4)
-    return _coded("IQ2_XS", words & 511, _even(words >> 9 & 127), scales, _halves(raw[:, :2]))
-
-
-def _iq2_s(raw: "Tensor") -> BlockParts:
-    rows = raw[:, 2:34].int() | _in_turn(raw[:, 66:74], 2).int() << 8
-    return _coded("IQ2_S", rows, raw[:, 34:66], _in_turn(raw[:, 74:], 4), _halves(raw[:, :2]))
+_IQ2_XXS = BlockFields(Plane(2, 32, 1, every=2), Plane(6, 32, 4, every=2), supers=Half(0))
+_IQ2_XS = BlockFields(Plane(2, 64, 2), ScaleBytes(8, ((Bits(66),),)), supers=Half(0))
+_IQ2_S = BlockFields(
+    Plane(2, 32, 1), ScaleBytes(8, ((Bits(74),),)), supers=Half(0), high=Plane(66, 8, 1), signs=Plane(34, 32, 1)
+)
+_IQ3_XXS = BlockFields(Plane(2, 64, 2), Plane(66, 32, 4), supers=Half(0))
+_IQ3_S = BlockFields(
+    Plane(2, 64, 2), ScaleBytes(4, ((Bits(106),),)), supers=Half(0), high=Plane(66, 8, 1), signs=Plane(74, 32, 1)
+)
 
 
 def _layout(bits: int, block: int, minimums: bool = False, code: str = "") -> StorageLayout:
     return StorageLayout(bits, block, "supers", minimums="apart" if minimums else "none", code=code)
 
 
-def _both(magnitudes: tuple[float, ...]) -> tuple[float, ...]:
-    return *magnitudes, *(-one for one in magnitudes)
+def _of_grid(name: str, octets: int, bits: int, block: int, parts: BlockFields) -> BlockType:
+    """A type with a codebook, of numbers of so many bits."""
+    grid, layout = GRIDS[name], replace(_layout(bits, block, code=name), octets=octets)
+    return BlockType(256, octets, layout, parts, code=grid.code, grid=grid)
 
 
 _LAYOUTS = {
@@ -344,11 +290,11 @@ TYPES = {
     "Q6_K": BlockType(256, 210, _layout(6, 16), _Q6_K, 32),
     "IQ4_NL": BlockType(32, 18, replace(_LAYOUTS[4, False], code="IQ4"), _simple(4, False), code=OF_FOUR_BITS),
     "IQ4_XS": BlockType(256, 136, _layout(4, BLOCK, code="IQ4"), _IQ4_XS, code=OF_FOUR_BITS),
-    "IQ3_XXS": BlockType(256, 98, _layout(4, BLOCK, code="IQ3_XXS"), _iq3_xxs, code=_both(OF_THREE_BITS["IQ3_XXS"])),
-    "IQ3_S": BlockType(256, 110, _layout(4, BLOCK, code="IQ3_S"), _iq3_s, code=_both(OF_THREE_BITS["IQ3_S"])),
-    "IQ2_XXS": BlockType(256, 66, _layout(3, BLOCK, code="IQ2"), _iq2_xxs, code=_both(OF_TWO_BITS)),
-    "IQ2_XS": BlockType(256, 74, _layout(3, 16, code="IQ2"), _iq2_xs, code=_both(OF_TWO_BITS)),
-    "IQ2_S": BlockType(256, 82, _layout(3, 16, code="IQ2"), _iq2_s, code=_both(OF_TWO_BITS)),
+    "IQ3_XXS": _of_grid("IQ3_XXS", 98, 4, BLOCK, _IQ3_XXS),
+    "IQ3_S": _of_grid("IQ3_S", 110, 4, BLOCK, _IQ3_S),
+    "IQ2_XXS": _of_grid("IQ2_XXS", 66, 3, BLOCK, _IQ2_XXS),
+    "IQ2_XS": _of_grid("IQ2_XS", 74, 3, 16, _IQ2_XS),
+    "IQ2_S": _of_grid("IQ2_S", 82, 3, 16, _IQ2_S),
 }
 """Types by the names that GGUF has for them."""
 MXFP4 = "MXFP4"
@@ -356,10 +302,8 @@ MXFP4_FIELDS = BlockFields(Plane(1, 16, 4, 16), ScaleBytes(1, ((Bits(0),),)))
 """A block: an exponent, and nibbles of inputs 16 apart."""
 SIZES = {name: (kind.size, kind.octets) for name, kind in TYPES.items()} | {MXFP4: (BLOCK, 17)}
 """Numbers and bytes of a block, by types."""
-FIELDS = {name: kind.parts for name, kind in TYPES.items() if isinstance(kind.parts, BlockFields)} | {
-    MXFP4: MXFP4_FIELDS
-}
-"""The bytes of a block, of types without a codebook."""
+FIELDS = {name: kind.parts for name, kind in TYPES.items()} | {MXFP4: MXFP4_FIELDS}
+"""The bytes of a block, by types."""
 
 
 @cache

@@ -6,6 +6,9 @@ from typing import Any, TypeVar
 
 from torch import Tensor, float32
 
+from specchat.engine.formats.format import SUPER_BLOCK
+from specchat.engine.formats.grids import Grid
+
 
 @dataclass(frozen=True)
 class Nested:
@@ -101,6 +104,34 @@ class Blocks:
     def shape(self) -> tuple[int, int]:
         """(outputs, inputs)"""
         return self.low.shape[0], self.low.shape[1] * 8 // self.low_bits
+
+
+@dataclass(frozen=True, kw_only=True)
+class GridBlocks(Blocks):
+    """Blocks whose numbers are rows of a codebook and signs, in the bits of their file.
+
+    Weights are code[number] * scale, numbers of four bits (`grids.grid_numbers`), scales odd (`grids.grid_scales`)
+    times those of super-blocks.
+
+    Attributes:
+        low: the lowest 8 bits of numbers of rows, or 16 of a number and signs: uint8 [outputs, bytes].
+        high: the others, 2 bits for 8 inputs, or None.
+        scales: 4 bits for each block, uint8 [outputs, bytes], or words of 32 bits with signs.
+        bits: of a magnitude and its sign.
+        signs: uint8 [outputs, inputs / 8]; None: they lie beside numbers of rows or scales.
+        codebook: int32 [rows] (`grids.grid_words`).
+        grid: tells where signs lie.
+    """
+
+    signs: Tensor | None
+    codebook: Tensor
+    grid: Grid
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(outputs, inputs)"""
+        assert self.supers is not None
+        return self.supers.shape[0], self.supers.shape[1] * SUPER_BLOCK
 
 
 @dataclass(frozen=True)

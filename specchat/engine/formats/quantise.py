@@ -11,12 +11,15 @@ from torch import Tensor
 from torch.nn.functional import embedding, pad
 
 from specchat.engine.formats import by_quant
+from specchat.engine.formats.fields import fields
 from specchat.engine.formats.format import NESTED_BLOCK, SUPER_BLOCK
+from specchat.engine.formats.grids import grid_numbers, grid_scales
 from specchat.engine.formats.layout import (
     Blocks,
     EightBit,
     FileRows,
     FourBit,
+    GridBlocks,
     Joined,
     Nested,
     Plain,
@@ -30,7 +33,7 @@ from specchat.engine.formats.words import from_words
 from specchat.engine.protocol.pair import Quant
 
 WeightKind = TypeVar("WeightKind", bound=Weight)
-ROWS = ("packed", "values", "scales", "zeros", "low", "high", "minimums", "supers", "minimum_supers", "rows")
+ROWS = ("packed", "values", "scales", "zeros", "low", "high", "minimums", "supers", "minimum_supers", "signs", "rows")
 """The parts of weights that have a row for each output."""
 EXPONENT_BLOCK, EXPONENT_BIAS = 32, 127
 """Blocks whose scales may become exponents of a byte, as MXFP4 stores them, and the bias of these."""
@@ -136,7 +139,7 @@ def _stored_alike(part: Blocks, first: Blocks) -> bool:
     numbers = [
         (one.bits, one.offset, one.block, [(n, t.dtype) for n, t in _rows_of(one).items()]) for one in (part, first)
     ]
-    tables = [(one.code, one.order) for one in (part, first)]
+    tables = [(one.code, one.order, getattr(one, "codebook", None)) for one in (part, first)]
     same = all(
         one is other if one is None or other is None else torch.equal(one, other)
         for one, other in zip(*tables, strict=True)
@@ -214,7 +217,7 @@ def by_rows(weight: Weight, of: Callable[[Tensor], Tensor]) -> Any:
 
 def block_numbers(weight: Blocks) -> tuple[Tensor, Tensor | None]:
     """The scale and the minimum of each block, float32 [outputs, inputs / block], both exact; None: all are 0."""
-    scales, minimums = weight.scales, weight.minimums
+    scales, minimums = grid_scales(weight) if isinstance(weight, GridBlocks) else weight.scales, weight.minimums
     if weight.minimum_supers is not None and minimums is None:
         scales, minimums = scales & 15, scales >> 4
     return _by_supers(weight, scales, weight.supers), (
@@ -230,29 +233,13 @@ def _by_supers(weight: Blocks, numbers: Tensor, supers: Tensor | None) -> Tensor
 
 def block_values(weight: Blocks) -> Tensor:
     """Values of the numbers of a weight, float32 [outputs, inputs], in the order of its storage."""
+    if isinstance(weight, GridBlocks):
+        assert weight.code is not None
+        return weight.code[grid_numbers(weight).int()]
     numbers = fields(weight.low, weight.low_bits)
     if weight.high is not None:
         numbers = numbers | (fields(weight.high, weight.bits - weight.low_bits) << weight.low_bits)
     return numbers.float() - weight.offset if weight.code is None else weight.code[numbers.int()]
-
-
-def fields(octets: Tensor, bits: int) -> Tensor:
-    """Numbers of 1, 2, 4 or 8 bits uint8 [..., n * 8 / bits] from bytes [..., n], the lowest bits first."""
-    parts: list[Tensor] = [octets >> shift & ((1 << bits) - 1) for shift in range(0, 8, bits)]
-    return parts[0] if len(parts) == 1 else torch.stack(parts, -1).flatten(-2)
-
-
-def from_fields(numbers: Tensor, bits: int) -> Tensor:
-    """Bytes [..., n * bits / 8] of the lowest `bits` bits of numbers uint8 [..., n]: the inverse of `fields`."""
-    return joined_fields((numbers & ((1 << bits) - 1)).view(torch.int64), bits).view(*numbers.shape[:-1], -1)
-
-
-def joined_fields(words: Tensor, bits: int) -> Tensor:
-    """Bytes uint8 [n * bits] of numbers of 4, 2 or 1 bits, which are the bytes of words, int64 [n]; overwrites them."""
-    for step in range(4 - bits.bit_length()):
-        # Each byte is joined with the one after it, then with the next two, then with the next four.
-        words.bitwise_or_(words >> ((8 - bits) << step))
-    return words.view({4: torch.int16, 2: torch.int32, 1: torch.int64}[bits]).to(torch.uint8)
 
 
 def dequantised(weight: Weight, dtype: torch.dtype) -> Tensor:

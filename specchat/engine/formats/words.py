@@ -3,7 +3,9 @@
 import torch
 from torch import Tensor
 
-from specchat.engine.formats.layout import Blocks, WordBlocks
+from specchat.engine.formats.fields import from_fields
+from specchat.engine.formats.grids import NUMBERS, grid_numbers, grid_scales
+from specchat.engine.formats.layout import Blocks, GridBlocks, WordBlocks
 
 SLAB = 1 << 22
 """Words that change places at a time."""
@@ -13,6 +15,7 @@ CODES = 16
 
 def in_words(weight: Blocks) -> WordBlocks:
     """Return `weight` in the order of the kernels, in memory of its own."""
+    weight = spelt_out(weight) if isinstance(weight, GridBlocks) else weight
     unit, of_high = _unit(weight.code is not None), weight.bits - weight.low_bits
     scales, supers = weight.scales, weight.supers
     if weight.minimum_supers is not None:
@@ -40,8 +43,27 @@ def in_words(weight: Blocks) -> WordBlocks:
     )
 
 
+def spelt_out(weight: GridBlocks) -> Blocks:
+    """Return `weight` with what its rows of a codebook stand for: no kernel looks them up."""
+    assert weight.code is not None
+    (outputs, inputs), magnitude = weight.shape, weight.bits - 1
+    low, high = weight.low.new_empty(outputs, inputs * weight.low_bits // 8), None
+    if weight.low_bits < weight.bits:
+        high = low.new_empty(outputs, inputs // 8)
+    step = max(1, SLAB // inputs)
+    for first in range(0, outputs, step):
+        some = slice(first, first + step)
+        numbers = grid_numbers(weight, some)
+        if high is not None:
+            high[some] = from_fields(numbers >> 3, 1)
+        low[some] = from_fields(numbers, weight.low_bits)
+    code = weight.code.view(2, NUMBERS)[:, : 1 << magnitude].flatten()
+    scales = grid_scales(weight).to(torch.uint8)
+    return Blocks(low, high, scales, None, weight.supers, None, code, weight.bits, 0, weight.block, weight.order)
+
+
 def from_words(weight: WordBlocks) -> Blocks:
-    """Return the blocks that `in_words` had."""
+    """Return the blocks that `in_words` had, of a codebook those of `spelt_out`."""
     is_code = weight.code.dtype == torch.float32
     unit, of_high = _unit(is_code), weight.bits - weight.low_bits
     scales, minimums, supers, minimum_supers = weight.scales, weight.minimums, weight.supers, None

@@ -21,8 +21,7 @@ from specchat.engine.foreign import Count, MaybeCount, checked, shown
 from specchat.engine.hardware.out_of_memory import ran_out
 from specchat.engine.hf.known import unknown_quantisation, unknown_type
 from specchat.engine.hf.positions import reach_of
-from specchat.engine.memory.plan import DEFAULT_CONTEXT
-from specchat.engine.protocol.pair import QUANT_BITS, Wanted
+from specchat.engine.protocol.pair import DEFAULT_CONTEXT, QUANT_BITS, Wanted
 from specchat.engine.text.tokenizer import Tokenizer
 from specchat.engine.weights.written import quantisation_of
 

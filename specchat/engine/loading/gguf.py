@@ -22,9 +22,9 @@ from specchat.engine.llama_cpp.proof import RUNNING, prove
 from specchat.engine.llama_cpp.tokens import tokenizer_of
 from specchat.engine.llama_cpp.trial import try_file
 from specchat.engine.loading.drafting import host_draft, unrestricted, vocabulary_map_of, words_of
-from specchat.engine.memory.plan import DEFAULT_CONTEXT, shortened
+from specchat.engine.memory.plan import shortened
 from specchat.engine.protocol.events import Loading
-from specchat.engine.protocol.pair import GgufOptions, ModelSource, PairSpec
+from specchat.engine.protocol.pair import DEFAULT_CONTEXT, GgufOptions, ModelSource, PairSpec
 from specchat.engine.runners.host import TargetInfo, assembled
 from specchat.engine.session import Session
 from specchat.engine.weights.checkpoint import Checkpoint

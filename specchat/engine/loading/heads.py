@@ -1,4 +1,4 @@
-"""The trained heads of a pair, found and measured before anything is loaded. Faulty heads do not stop the pair."""
+"""The trained parts of a pair, found and measured before anything is loaded. Faulty heads do not stop the pair."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,6 +15,7 @@ from specchat.engine.protocol.pair import PairSpec, StrategyStatus
 from specchat.engine.strategies import HEADS, STRATEGIES
 from specchat.engine.strategy import Head, resolved
 from specchat.engine.weights.checkpoint import Checkpoint
+from specchat.engine.weights.exit_adapter import adapter_bytes
 
 
 def found(pair: PairSpec, target: Checkpoint, progress: Callable[[Loading], None]) -> FoundHeads:
@@ -59,29 +60,44 @@ def fitting(heads: FoundHeads, plan: Plan) -> tuple[FoundHeads, Plan]:
     """The heads that fit the free memory beside `plan`, and the plan with them."""
     if not heads.files:
         return heads, plan
-    place, kind = plan.target.place, "memory" if plan.target.place == "cpu" else "GPU memory"
-    free = {place: free_memory() if place == "cpu" else _free_on_gpu()}
     unsupported: dict[Head, str] = {}
     for head, files in heads.files.items():
         try:
-            needed = need(head, files, plan.target.config, plan.context, place)
+            needed = need(head, files, plan.target.config, plan.context, plan.target.place)
         except EngineError as error:
             unsupported[head] = error.message
             continue
-        more = replace(plan, besides=plan.besides + needed)
-        if fits(more, free):
-            plan = more
-        else:
-            unsupported[head] = (
-                f"the heads take {needed / GIB:.1f} GiB of {kind} beside the models, which are not free. Close other "
-                "programs, or set a smaller context for the pair."
-            )
+        plan, unfit = _with(plan, needed, "the heads take")
+        if unfit:
+            unsupported[head] = unfit
     return heads.without(unsupported), plan
 
 
-def _free_on_gpu() -> int | None:
-    gpu = find_gpu()
-    return gpu.free if isinstance(gpu, Gpu) else None
+def with_adapter(pair: PairSpec, plan: Plan) -> tuple[PairSpec, Plan, str]:
+    """`pair` and the plan with its adapter for `early-exit`; where that does not fit, without, and a sentence."""
+    if pair.exit is None:
+        return pair, plan, ""
+    plan, unfit = _with(plan, adapter_bytes(plan.target.config), "it takes")
+    if unfit:
+        return replace(pair, exit=None), plan, f"early-exit drafts without its adapter: {unfit}"
+    return pair, plan, ""
+
+
+def _with(plan: Plan, needed: int, takes: str) -> tuple[Plan, str]:
+    """The plan with `needed` bytes on the target's device; where they are not free, `plan` and why in words."""
+    place = plan.target.place
+    if place == "cpu":
+        free, kind = free_memory(), "memory"
+    else:
+        gpu, kind = find_gpu(), "GPU memory"
+        free = gpu.free if isinstance(gpu, Gpu) else None
+    more = replace(plan, besides=plan.besides + needed)
+    if fits(more, {place: free}):
+        return more, ""
+    return plan, (
+        f"{takes} {needed / GIB:.1f} GiB of {kind} beside the models, which are not free. Close other programs, or set "
+        "a smaller context for the pair."
+    )
 
 
 def unused_heads(pair: PairSpec, statuses: tuple[StrategyStatus, ...]) -> str:

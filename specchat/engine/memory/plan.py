@@ -18,14 +18,12 @@ from specchat.engine.memory.need import (
     need,
     quantised,
 )
-from specchat.engine.protocol.pair import Quant
+from specchat.engine.protocol.pair import DEFAULT_CONTEXT, Quant
 from specchat.engine.weights.config import ModelConfig
 
 GIB = 1 << 30
 SPARE = 0.05
 """Fraction of memory left free: allocators round up, and the estimate is good to 5 %."""
-DEFAULT_CONTEXT = 8192
-"""Default tokens of cache: published contexts of 128 k would take all memory."""
 LEAST_CONTEXT = 1024
 """Least context to propose: too little of a chat would fit into a smaller one."""
 CONTEXT_STEP = 256
@@ -40,8 +38,8 @@ class Plan:
     """A pair with `context` tokens of cache in each model, and its memory.
 
     `processors` are the GPU's multiprocessors, which determine the tiling of products; `besides` are the bytes of
-    trained heads on the target's device. `lockable` are the bytes of main memory that the system locks for a GPU to
-    read; None: as many as are asked for.
+    trained heads and an adapter on the target's device. `lockable` are the bytes of main memory that the system locks
+    for a GPU to read; None: as many as are asked for.
     """
 
     target: Model

@@ -1,5 +1,6 @@
 """Caches of all layers: static buffers; the writer tracks which entries are valid."""
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ from specchat.engine.memory.vectors import LANES
 from specchat.engine.model import kv_entries
 from specchat.engine.model.copies import Tail
 from specchat.engine.model.state_log import BASE, NOWHERE, StateCheckpoint, StateLog
-from specchat.engine.recipe import Delta, Recipe
+from specchat.engine.recipe import Attention, Delta, Recipe, ShortConv
 
 
 class CacheMarks(NamedTuple):
@@ -21,6 +22,14 @@ class CacheMarks(NamedTuple):
     bases: tuple[int, ...]
     states: tuple[int, ...]
     checkpoints: tuple[int, ...]
+
+
+def _part(mixer: Attention | ShortConv | Delta, capacity: int) -> tuple[tuple[int, int, int], torch.dtype]:
+    """Shape and type of a layer's keys, and of its values."""
+    if isinstance(mixer, Delta):
+        return (0, capacity, 0), torch.float32
+    row = kv_entries.row_size(mixer.head_dim, mixer.block)
+    return (mixer.kv_heads, host_need.positions(mixer, capacity), row), torch.int8 if mixer.block else torch.float32
 
 
 class KVCache:
@@ -35,19 +44,11 @@ class KVCache:
         mixers = [layer.mixer for layer in recipe.layers]
         self._owners = [index if layer.share is None else layer.share for index, layer in enumerate(recipe.layers)]
         """The layer whose entries each has."""
-
-        def allocated() -> list[torch.Tensor]:
-            of: list[torch.Tensor] = []
-            for owner, mixer in zip(self._owners, mixers, strict=True):
-                shape, kind = (0, self.capacity, 0), torch.float32
-                if not isinstance(mixer, Delta):
-                    row = kv_entries.row_size(mixer.head_dim, mixer.block)
-                    shape = mixer.kv_heads, host_need.positions(mixer, self.capacity), row
-                    kind = torch.int8 if mixer.block else kind
-                of.append(torch.zeros(shape, dtype=kind) if owner == len(of) else of[owner])
-            return of
-
-        self.keys, self.values = allocated(), allocated()
+        self._parts = [_part(layer.mixer, self.capacity) for layer in recipe.layers]
+        owned = [part for index, part in enumerate(self._parts) if self._owns(index)]
+        self.space = torch.zeros(2 * sum(math.prod(shape) * kind.itemsize for shape, kind in owned), dtype=torch.uint8)
+        """Bytes that all keys and values lie in, in an order of the recipe alone."""
+        self.keys, self.values = self.split(self.space)
         self._sizes = [0 if isinstance(mixer, Delta) else mixer.head_dim for mixer in mixers]
         self.bases = [0] * len(mixers)
         self._windows = {
@@ -61,6 +62,24 @@ class KVCache:
         self._recurrent = {index: log for index, log in enumerate(self.logs) if log is not None}
         self._checkpoints: dict[int, dict[int, StateCheckpoint]] = {}
         """States of each layer by their position, in the order in which they were taken."""
+
+    def split(self, space: torch.Tensor) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """Keys and values of all layers in uint8 [any] as large as `space`, views."""
+        at = 0
+
+        def views() -> list[torch.Tensor]:
+            nonlocal at
+            of: list[torch.Tensor] = []
+            for owner, (shape, kind) in zip(self._owners, self._parts, strict=True):
+                if owner < len(of):
+                    of.append(of[owner])
+                    continue
+                size = math.prod(shape) * kind.itemsize
+                of.append(space[at : at + size].view(kind).view(shape))
+                at += size
+            return of
+
+        return views(), views()
 
     def read(self, index: int, first: int, last: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values of a layer at positions first, ..., last - 1: float32 [kv_heads, last - first, head_dim]."""
@@ -137,8 +156,12 @@ class KVCache:
     @property
     def entries(self) -> list[torch.Tensor]:
         """Keys and values of the layers that have those of all positions, [kv_heads, positions, row]."""
+        return self.entries_of(self.keys, self.values)
+
+    def entries_of(self, *parts: list[torch.Tensor]) -> list[torch.Tensor]:
+        """`entries` among `parts`, keys and values of all layers."""
         of_layers = [i for i in range(len(self.keys)) if self._owns(i) and i not in {*self._windows, *self._recurrent}]
-        return [part[index] for index in of_layers for part in (self.keys, self.values)]
+        return [part[index] for index in of_layers for part in parts]
 
     def tail(self, held: int) -> Tail | None:
         """Windows, states and the newest checkpoint, for a text of `held` tokens; None for a model without."""

@@ -127,7 +127,10 @@ class PartFiles:
             identity, count, first, owners, *form = json.loads(header)
             rows, ends = (tuple((str(kind), tuple(map(int, sizes))) for kind, sizes in shapes) for shapes in form[:2])
             numbers = None if form[2] is None else tuple(map(int, form[2]))
-            form_of, sizes = PartForm(rows, ends, numbers), [size for _, sizes in (*rows, *ends) for size in sizes]
+            form_of, sizes = (
+                PartForm(rows, ends, numbers, form[3:] == [True]),
+                [size for _, sizes in (*rows, *ends) for size in sizes],
+            )
             size = len(begin) + len(header) + 4 * count + form_of.size + DIGEST
             if not 0 <= first <= count <= MOST_TOKENS or min(sizes, default=0) < 0:
                 raise UnusableFile("its numbers cannot be")

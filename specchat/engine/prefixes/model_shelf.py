@@ -2,40 +2,22 @@
 
 import logging
 from collections.abc import Callable, Collection, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from specchat.engine.hardware.out_of_memory import ran_out
-from specchat.engine.model.copies import CacheEntries, CopiedCache, Tail
+from specchat.engine.model.copies import CacheEntries, CopiedCache
 from specchat.engine.model.tree_layout import shared_prefix
 from specchat.engine.prefixes.entries import ALIGNMENT, PackedCopies, shape_of
 from specchat.engine.prefixes.files import PartFiles
-from specchat.engine.prefixes.on_disk import UNKNOWN
-from specchat.engine.prefixes.parts import PartForm, PartRun, TextPart, alike, runs_from
+from specchat.engine.prefixes.on_disk import NOBODY, UNKNOWN
+from specchat.engine.prefixes.parts import Contents, PartForm, PartSource, TextPart, alike, runs_from
 from specchat.engine.protocol.picture_ids import FIRST
 
 LEAST, LEAST_WITH_TAIL = 32, 256
 """Tokens from which a copy is made: fewer are soon read again. Tails may take as long as hundreds of them."""
-
-
-class PartSource(NamedTuple):
-    """A way to the first `length` tokens of a text: parts with their entries, and the one with the tail, if any.
-
-    It may go on from `reach` of them.
-    """
-
-    runs: Sequence[PartRun]
-    length: int
-    reach: int
-    end: TextPart | None
-
-    @property
-    def parts(self) -> list[TextPart]:
-        """All parts, each once."""
-        parts = [run.part for run in self.runs if run.first < self.length]
-        return parts if self.end is None or self.end in parts else [*parts, self.end]
 
 
 class Room(Protocol):
@@ -43,10 +25,12 @@ class Room(Protocol):
 
     Attributes:
         owner: of the texts that are read.
+        beginning: tokens of them that texts of others may begin with.
         deleted: chats whose texts are not taken in.
     """
 
     owner: str
+    beginning: int
     deleted: set[str]
 
     @property
@@ -93,11 +77,15 @@ class ModelShelf:
             self.parts[:] = [part for part in self.parts if self._fits(part)]
 
     @torch.inference_mode()
-    def turn(self, wanted: Sequence[int]) -> None:
-        """Turn the cache to as much of the text `wanted` as it and the parts have."""
+    def turn(self, wanted: Sequence[int]) -> int:
+        """Turn the cache to as much of the text `wanted` as it and the parts have.
+
+        Return the token at which to `put_common`: up to there texts of others are the same, or may be, and windows or
+        states would not let them go on from there (Marconi, Pan et al. 2024, section 4.1); 0 for none.
+        """
         if not self._room.open:
             self._owner = self._room.owner
-            return
+            return 0
         self._look()
         shared = shared_prefix(self._token_ids, wanted)
         wanted_parts = self._source(wanted, shared).parts
@@ -107,26 +95,51 @@ class ModelShelf:
         while (source := self._source(wanted, shared)).reach > self._held(shared):
             if self._loaded(source.parts):
                 self._take(source, wanted)
-                return
+                break
+        return self._parting(wanted)
+
+    def _parting(self, wanted: Sequence[int]) -> int:
+        """The last token at which other texts part from `wanted`, if it is long after what the cache has; else 0."""
+        if not self.tails:
+            return 0
+        begun = self._held(shared_prefix(self._token_ids, wanted))
+        furthest = max([min(self._room.beginning, len(wanted)), *alike(self.parts, wanted).values()])
+        return furthest if furthest - begun >= LEAST_WITH_TAIL else 0
 
     @torch.inference_mode()
     def put(self, since: int = 0, wanted: Collection[TextPart] = ()) -> None:
         """Copy what the cache holds from token `since` on, unless it is little or parts have it; `wanted` ones stay."""
         if self._owner not in self._room.deleted:
             self._look()
-            self._keep(self._token_ids.copy(), self._model.tail(len(self._token_ids)), self._owner, since, wanted)
+            self._keep(self._token_ids.copy(), self._live(), self._owner, since, wanted)
+
+    @torch.inference_mode()
+    def put_common(self) -> None:
+        """Copy what the cache holds, for several texts to go on from."""
+        if self._owner not in self._room.deleted:
+            self._keep(self._token_ids.copy(), self._live()._replace(common=True), self._owner)
+
+    @torch.inference_mode()
+    def take(self, text: Sequence[int], entries: CacheEntries, chat: str | None) -> None:
+        """Copy the `entries` of a text of `chat`, of a model without tails, as `put` does."""
+        if self._room.open and chat not in self._room.deleted:
+            self._keep(list(text), Contents(entries), chat or NOBODY)
+
+    def _live(self) -> Contents:
+        """The contents of the cache."""
+        return Contents(self._model.entries(), self._model.tail(len(self._token_ids)))
 
     def _keep(
-        self, text: list[int], tail: Tail | None, owner: str, since: int = 0, wanted: Collection[TextPart] = ()
+        self, text: list[int], held: Contents, owner: str, since: int = 0, wanted: Collection[TextPart] = ()
     ) -> None:
-        """Copy what the cache holds of an owner's `text`, with its tail, as `put` does."""
+        """Copy what is `held` of an owner's `text`, as `put` does."""
         known = self._source(text, since)
-        least = LEAST if tail is None else LEAST_WITH_TAIL
+        least = LEAST if held.tail is None else LEAST_WITH_TAIL
         before = [run.part for run in runs_from(0, alike(self.parts, text))]
         if len(text) - max(since, known.reach) >= least:
             self._room.touch(before)
             first = known.runs[-1].last if known.runs else since
-            if (new := self._copied(text, first, tail, {*wanted, *before})) is not None:
+            if (new := self._copied(text, first, held, {*wanted, *before})) is not None:
                 self._replace_tails(new)
                 self.parts.append(new)
                 before.append(new)
@@ -152,7 +165,7 @@ class ModelShelf:
                 self._cut(part, max(part.shares.values(), default=0))
         if self._owner in (chat, UNKNOWN) and (shared := alike(self.parts, self._token_ids)):
             part, length = max(shared.items(), key=lambda found: found[1])
-            self._keep(self._token_ids[:length], None, part.owners[0])
+            self._keep(self._token_ids[:length], Contents(self._model.entries()), part.owners[0])
 
     def _cut(self, part: TextPart, length: int) -> None:
         """Let go of a part's text after `length` tokens."""
@@ -186,6 +199,11 @@ class ModelShelf:
         if part.file is None:
             self.parts.remove(part)
 
+    @property
+    def tails(self) -> bool:
+        """True where texts go on from some tokens alone."""
+        return self._model.tail(0) is not None
+
     def _held(self, shared: int) -> int:
         """Tokens, of the first `shared` ones, that the live cache lets a text go on from."""
         return self._model.reach(shared, len(self._token_ids), None)
@@ -195,7 +213,7 @@ class ModelShelf:
         shared = alike(self.parts, text)
         runs = runs_from(first, shared)
         last = runs[-1].last if runs else first
-        if self._model.tail(0) is None:
+        if not self.tails:
             return PartSource(runs, last, last, None)
         best = PartSource(runs, first, 0, None)
         for part, same in shared.items():
@@ -204,13 +222,13 @@ class ModelShelf:
                 best = PartSource(runs, length, reach, part)
         return best
 
-    def _copied(self, text: list[int], first: int, tail: Tail | None, others: Collection[TextPart]) -> TextPart | None:
-        """A part with the entries of `text` from `first` on, with `others` staying; None without room."""
-        entries = self._model.entries()
+    def _copied(self, text: list[int], first: int, held: Contents, others: Collection[TextPart]) -> TextPart | None:
+        """A part with what is `held` of `text` from `first` on, with `others` staying; None without room."""
+        entries, tail, common = held
 
         def form() -> PartForm:
             rows = _shapes(entries.of(first, len(text)))
-            return PartForm(rows) if tail is None else PartForm(rows, _shapes(tail.tensors), tail.numbers)
+            return PartForm(rows) if tail is None else PartForm(rows, _shapes(tail.tensors), tail.numbers, common)
 
         most = self._room.largest - sum(part.size for part in others)
         if (size := form().size) > most and tail is None:  # as much of its beginning as there is room for
@@ -232,11 +250,11 @@ class ModelShelf:
         return new
 
     def _replace_tails(self, new: TextPart) -> None:
-        """Drop tails of texts that `new` goes on from: tails take the more memory, and its own reaches back some."""
+        """Drop tails of texts that `new` alone goes on from: they take more memory, and its own reaches back some."""
         if new.form.numbers is None:
             return
         for part, shared in alike(self.parts, new.token_ids).items():
-            if shared == len(part.token_ids):
+            if shared == len(part.token_ids) and not part.form.common:
                 part.drop_tail()
         self.parts[:] = [part for part in self.parts if part.tail or part.first < len(part.token_ids)]
 

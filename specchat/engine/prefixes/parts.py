@@ -5,22 +5,34 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from specchat.engine.model.copies import Tail
+from specchat.engine.model.copies import CacheEntries, Tail
 from specchat.engine.model.tree_layout import shared_prefix
 from specchat.engine.prefixes.entries import PackedCopies, Shape, bytes_of
 
 
 class PartForm(NamedTuple):
-    """Shapes of the entries and of the tail, and the tail's numbers; None without a tail."""
+    """Shapes of the entries and of the tail, and the tail's numbers; None without a tail.
+
+    A `common` tail is one from which several texts go on.
+    """
 
     rows: tuple[Shape, ...]
     ends: tuple[Shape, ...] = ()
     numbers: tuple[int, ...] | None = None
+    common: bool = False
 
     @property
     def size(self) -> int:
         """Bytes of all tensors."""
         return bytes_of(self.rows) + bytes_of(self.ends)
+
+
+class Contents(NamedTuple):
+    """The entries of a text and its tail, if there is one; a `common` tail is for several texts."""
+
+    entries: CacheEntries
+    tail: Tail | None = None
+    common: bool = False
 
 
 @dataclass(eq=False)
@@ -76,6 +88,24 @@ class PartRun(NamedTuple):
     part: TextPart
     first: int
     last: int
+
+
+class PartSource(NamedTuple):
+    """A way to the first `length` tokens of a text: parts with their entries, and the one with the tail, if any.
+
+    It may go on from `reach` of them.
+    """
+
+    runs: Sequence[PartRun]
+    length: int
+    reach: int
+    end: TextPart | None
+
+    @property
+    def parts(self) -> list[TextPart]:
+        """All parts, each once."""
+        parts = [run.part for run in self.runs if run.first < self.length]
+        return parts if self.end is None or self.end in parts else [*parts, self.end]
 
 
 def alike(parts: Sequence[TextPart], text: Sequence[int]) -> dict[TextPart, int]:

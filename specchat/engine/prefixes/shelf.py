@@ -32,8 +32,11 @@ class Shelf:
         """`identity` stands for the pair's files, their form and the program that reads them."""
         self._bounds, self._identity = bounds, identity
         self._open, self.owner, self.deleted = False, UNKNOWN, set[str]()
+        self.beginning = 0
         self._models: list[ModelShelf] = []
         self._clock = count(1)
+        self._lent = 0
+        """Bytes of main memory that other copies of the caches have."""
 
     def add(self, role: str, cached: CachedModel[Any]) -> None:
         """Let a model use the shelf, if its cache can be copied; others simply read again."""
@@ -49,11 +52,19 @@ class Shelf:
         """False while nothing comes in or goes out, as for replies with empty caches."""
         return self._open
 
-    def hold(self, owner: str, *, opened: bool = True) -> None:
-        """From here on texts are those of `owner`. Closing the shelf puts all texts in."""
+    @property
+    def tails(self) -> bool:
+        """True where texts go on from some tokens alone."""
+        return any(one.tails for one in self._models)
+
+    def hold(self, owner: str, beginning: int = 0, *, opened: bool = True) -> None:
+        """From here on texts are those of `owner`; texts of others may have their first `beginning` tokens.
+
+        Closing the shelf puts all texts in.
+        """
         if self._open and not opened:
             self.put_all()
-        self._open, self.owner = opened, owner
+        self._open, self.owner, self.beginning = opened, owner, beginning
 
     def put_all(self) -> None:
         """Copy all that the caches hold now."""
@@ -70,7 +81,7 @@ class Shelf:
     @property
     def size(self) -> int:
         """Bytes of main memory."""
-        return sum(part.size for one in self._models for part in one.parts)
+        return self._lent + sum(part.size for one in self._models for part in one.parts)
 
     @property
     def taken(self) -> ReadTexts:
@@ -82,7 +93,17 @@ class Shelf:
     def largest(self) -> int:
         """Most bytes of a part."""
         free = free_memory()
-        return self._bounds.memory if free is None else min(self._bounds.memory, int(FREE * free))
+        most = self._bounds.memory - self._lent
+        return most if free is None else min(most, int(FREE * free))
+
+    def lend(self, size: int) -> bool:
+        """Let a copy of a cache have `size` bytes more, if there is room for it, or as many less."""
+        if size > self.largest:
+            return False
+        if size > 0:
+            self.make_room(size)
+        self._lent += size
+        return True
 
     def touch(self, parts: Sequence[TextPart]) -> None:
         """Note that `parts` are used. Each goes on from those before it, which therefore stay longer."""

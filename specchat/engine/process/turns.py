@@ -1,12 +1,14 @@
 """Replies that are written in turns: which one goes on."""
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from itertools import count
 from time import perf_counter
 
 from specchat.engine.protocol.events import Event
 from specchat.engine.protocol.requests import Generate
+from specchat.engine.reply.pace import PREFERRED
 
 AT_ONCE = 4
 """Most replies that are written in turns; others wait until one ends."""
@@ -14,8 +16,6 @@ FIRST_S, TURN_S = 1.0, 0.2
 """Seconds of a reply's first turn, in which many a short one ends, and of further ones."""
 SHARE = 4
 """Times of going on with a reply that a turn lasts at least: what the models lost of its text is read again first."""
-PREFERRED = 2
-"""Turns of an app's chat for each one of a reply to other programs."""
 
 
 @dataclass(eq=False)
@@ -27,6 +27,8 @@ class OpenReply:
     begun: bool = False
     turns: int = 0
     """Turns that it has had."""
+    served: int = 0
+    """Number of its last event, among those of all replies."""
 
     @property
     def turn_s(self) -> float:
@@ -47,13 +49,16 @@ class ReplyTurns:
         back_s: Callable[[], float],
         clock: Callable[[], float] = perf_counter,
         cancelled: Callable[[int], bool] = lambda _: False,
+        together: Callable[[], Collection[int]] = tuple,
     ) -> None:
         """`back_s` gives the seconds that the models took for the text of the last reply that went on.
 
-        `cancelled` tells by its id which reply is to end.
+        `cancelled` tells by its id which reply is to end, `together` gives the ids of those that go on in one pass.
         """
-        self._of_back_s, self._clock, self._cancelled = back_s, clock, cancelled
-        self._replies = deque[OpenReply]()
+        self._of_back_s, self._clock, self._cancelled, self._together = back_s, clock, cancelled, together
+        self._replies, self._count = deque[OpenReply](), count(1)
+        self._going: OpenReply | None = None
+        """The reply that `first` has chosen."""
         self._since = 0.0
         """When the turn began; 0 before its first event."""
         self._back_s = 0.0
@@ -74,33 +79,42 @@ class ReplyTurns:
 
     @property
     def first(self) -> Generate:
-        """The request whose turn it is: one that is to end, or the next if the first has had its turn."""
+        """The request whose turn it is: one that is to end, or the next if the first has had its turn.
+
+        In a turn of one that goes on in one pass with others, each of them has an event in turn.
+        """
         reply = self._replies[0]
         if ending := next((one for one in self._replies if self._cancelled(one.request.id)), None):
             if ending is not reply:
                 self._replies.remove(ending)
                 self._replies.appendleft(ending)
                 self._since = 0.0
+            self._going = ending
             return ending.request
         if self._since and self._clock() - self._since >= max(reply.turn_s, SHARE * self._back_s):
             reply.turns += 1
             self._replies.rotate(-1)
             self._since = 0.0
-        return self._replies[0].request
+        self._going, together = self._replies[0], self._together()
+        if self._going.request.id in together:
+            several = [one for one in self._replies if one.request.id in together]
+            self._going = min(several, key=lambda one: one.served)
+        return self._going.request
 
     def next(self) -> Event | None:
-        """Return an event of the first reply, None after its last one, which ends it.
+        """Return an event of the reply that `first` chose, None after its last one, which ends it.
 
         Raises:
             Exception: what ended the reply.
         """
-        reply, event = self._replies[0], None
+        reply, event = self._going or self._replies[0], None
+        reply.served = next(self._count)
         try:
             event = next(reply.events, None)
         finally:
             if event is None:
-                self._replies.popleft()
-                self._since = 0.0
+                self._since = 0.0 if reply is self._replies[0] else self._since
+                self._replies.remove(reply)
         if event is not None and not self._since:
             self._since = self._clock()
             self._back_s = self._of_back_s() if reply.begun else 0.0

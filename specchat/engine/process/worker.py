@@ -18,7 +18,7 @@ import signal
 import sys
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from io import TextIOWrapper
 from queue import Empty, SimpleQueue
@@ -61,6 +61,8 @@ class WorkerSession(Protocol):
     """True if replies may take turns: what one loses to others is not read again each time."""
     back_s: float
     """Seconds that the models took to hold the text of the last reply that went on after another."""
+    together: Collection[int]
+    """Ids of the replies that go on in one pass."""
 
     def generate(self, request: Generate, control: Control) -> Iterator[Event]: ...
 
@@ -90,7 +92,7 @@ class Worker:
         self._inbox: SimpleQueue[Queued] = SimpleQueue()
         self._counts: SimpleQueue[Count] = SimpleQueue()
         self._mailbox = Mailbox()
-        self._turns = ReplyTurns(self._back_s, cancelled=self._mailbox.cancelled)
+        self._turns = ReplyTurns(self._back_s, cancelled=self._mailbox.cancelled, together=self._together)
         self._writing, self._counting = Lock(), Lock()
         self._loads = 0
         """Loads that have not ended."""
@@ -144,6 +146,9 @@ class Worker:
 
     def _back_s(self) -> float:
         return self._session.back_s if self._session is not None else 0.0
+
+    def _together(self) -> Collection[int]:
+        return self._session.together if self._session is not None else ()
 
     def _may_begin(self, request: Queued) -> bool:
         match request:

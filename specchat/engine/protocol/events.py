@@ -131,6 +131,7 @@ class Step(StepTimes):
         tool_calls: calls that this step completed.
         call_deltas: parts of calls whose arguments can be told while they are written, in order.
         logprobs: of the tokens that it added, if they were asked for; one that ends the reply has none.
+        together: replies whose tokens its pass read; those that share a pass wait for all of it.
     """
 
     id: int
@@ -156,6 +157,7 @@ class Step(StepTimes):
     tool_calls: tuple[ToolCall, ...] = ()
     logprobs: tuple[TokenLogprob, ...] = ()
     call_deltas: tuple[CallDelta, ...] = ()
+    together: int = 1
 
 
 @dataclass(frozen=True)

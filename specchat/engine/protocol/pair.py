@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Literal
 
@@ -19,6 +19,8 @@ Wanted = Literal["nf4", "fp4", "int8", "none"]
 """The setting; "none" keeps the weights as stored."""
 Device = Literal["auto", "cpu", "cuda"]
 ServerKind = Literal["auto", "openai", "llama.cpp", "vllm", "sglang", "trtllm", "triton", "specchat"]
+DEFAULT_CONTEXT = 8192
+"""Default tokens of a context: published ones of 128 k would take all memory."""
 CacheType = Literal["f32", "f16", "q8_0"]
 """llama.cpp's type of KV entries."""
 KvCache = Literal["int8"]
@@ -149,6 +151,14 @@ class PairSpec:
         activations, head = self.target.activations or self.activations, self.target.head or self.head
         found = {"cache": self.cache, "activations": activations, "head": head}
         return {key: value for key, value in found.items() if value is not None}
+
+    def alike(self, other: "PairSpec") -> bool:
+        """True if the two differ in their contexts at most."""
+        return replace(self, context=None, long_context=False) == replace(other, context=None, long_context=False)
+
+    def fits_in(self, context: int) -> bool:
+        """True if a context of so many tokens is as long as the pair wants it."""
+        return not self.long_context and (self.context or DEFAULT_CONTEXT) <= context
 
     @property
     def sources(self) -> tuple[ModelSource, ...]:

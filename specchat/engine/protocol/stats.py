@@ -42,6 +42,7 @@ class Stats(StepTimes):
         acceptance_histogram: [j] steps that accepted exactly j draft tokens.
         num_spec_steps: steps with a draft.
         num_choices_again: sum of `Step.again`.
+        num_shared_steps: steps whose passes other replies shared; `num_sharing_replies` sums the replies in them.
         num_repeated_tokens: tokens at the start that equal an earlier reply's, if most of them were copied.
         reasoning_tokens: those of `completion_tokens` that are reasoning or its marks; None if unknown.
         speedup_vs_plain: None while the measurement is too uncertain; `speedup_interval` has its 95 % bounds.
@@ -65,12 +66,19 @@ class Stats(StepTimes):
     acceptance_histogram: tuple[int, ...] = ()
     per_step_accepted: tuple[int, ...] = ()
     num_choices_again: int = 0
+    num_shared_steps: int = 0
+    num_sharing_replies: int = 0
     num_repeated_tokens: int = 0
     reasoning_tokens: int | None = None
     draft_ms: float = 0.0
     verify_ms: float = 0.0
     other_ms: float = 0.0
     waited_ms: float = 0.0
+
+    @property
+    def replies_a_pass(self) -> float:
+        """Replies whose tokens a pass read, on the average."""
+        return 1 + (self.num_sharing_replies - self.num_shared_steps) / max(self.num_steps, 1)
 
     @property
     def length(self) -> int:

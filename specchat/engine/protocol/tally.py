@@ -32,6 +32,10 @@ class Tally(StepTimes):
     copied: int = 0
     """Accepted tokens of steps that copied, a model's tokens before a copy included."""
     again: int = 0
+    shared: int = 0
+    """Steps whose passes other replies shared."""
+    sharing: int = 0
+    """Replies in these passes."""
     draft_ms: float = 0.0
     verify_ms: float = 0.0
     other_ms: float = 0.0
@@ -61,6 +65,9 @@ class Tally(StepTimes):
         self.other_ms += step.other_ms
         self.waited_ms += step.waited_ms
         self.again += step.again
+        if step.together > 1:
+            self.shared += 1
+            self.sharing += step.together
         self.context_used = step.context_used
         self.families[step.strategy] += 1
         self.compared.add(step)
@@ -122,6 +129,8 @@ class Tally(StepTimes):
             acceptance_histogram=tuple(self.histogram),
             per_step_accepted=tuple(self.per_step),
             num_choices_again=self.again,
+            num_shared_steps=self.shared,
+            num_sharing_replies=self.sharing,
             draft_ms=self.draft_ms,
             verify_ms=self.verify_ms,
             other_ms=self.other_ms,

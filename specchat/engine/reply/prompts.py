@@ -1,11 +1,14 @@
 """Turns requests into prompts, and prepares the collector of the reply."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count as count_up
+from itertools import takewhile
 
-from specchat.engine.errors import EngineError
+from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.grammar.source import HeldTo, rule_body
+from specchat.engine.model.tree_layout import shared_prefix
 from specchat.engine.pictures.blind import Blind
 from specchat.engine.protocol.options import (
     NOTHING_WRITTEN,
@@ -36,24 +39,28 @@ from specchat.engine.tool_calls.reader import CallReader
 class PromptTokens:
     """Tokens of a chat after `dropped` messages were left out; the last `begun` are those of a reply to continue.
 
-    `pictures` are those of the other messages.
+    `pictures` are those of the other messages. The first `beginning` are system messages and tools, with which other
+    chats may begin; 0 where that is not looked at.
     """
 
     tokens: list[int]
     dropped: int
     begun: tuple[int, ...] = ()
     pictures: tuple[Picture, ...] = ()
+    beginning: int = 0
 
 
 class Prompts:
     """Builds prompts for a model with a context of `context` tokens and `vocab` embeddings."""
 
-    def __init__(self, tokenizer: Tokenizer, context: int, vocab: int, album: Blind) -> None:
+    def __init__(self, tokenizer: Tokenizer, context: int, vocab: int, album: Blind, beginnings: bool = False) -> None:
+        """With `beginnings` the tokens with which other chats may begin are counted."""
         self._given: dict[Arguments, Tokenizer] = {(): tokenizer}
         """The tokenizer by arguments of its chat template."""
         self._context = context
         self._vocab = vocab
         self._album = album
+        self._beginnings = beginnings
 
     def _with(self, template: Arguments) -> Tokenizer:
         if template not in self._given:
@@ -81,7 +88,11 @@ class Prompts:
             return [*self._album.placed(written, _pictures(some)), *tokens]
 
         kept = fit(request.messages, request.limits, self._context, lambda some: len(prompt(some)))
-        return PromptTokens(prompt(kept.messages), kept.dropped, tokens, _pictures(kept.messages))
+        built, shared = prompt(kept.messages), 0
+        if self._beginnings and (system := [*takewhile(lambda one: one.role == "system", kept.messages)]):
+            with suppress(ModelError):
+                shared = shared_prefix(built, tokenizer.prompt([*system, Message("user", "")], tools=tools))
+        return PromptTokens(built, kept.dropped, tokens, _pictures(kept.messages), shared)
 
     def _raw(self, raw: RawPrompt, limits: Limits, tokenizer: Tokenizer) -> list[int]:
         if isinstance(raw, FillIn):

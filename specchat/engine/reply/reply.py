@@ -7,16 +7,26 @@ from time import perf_counter
 
 from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.decoding.step import Decoding
-from specchat.engine.decoding.yardstick import Yardstick
+from specchat.engine.decoding.yardstick import Measured, Yardstick
 from specchat.engine.errors import EngineError
 from specchat.engine.grammar.compiler import HeldReply
-from specchat.engine.protocol.events import Changed, Drafted, Event, Finished, FinishReason, Step, TokenLogprob
+from specchat.engine.protocol.events import (
+    Changed,
+    Drafted,
+    Event,
+    Finished,
+    FinishReason,
+    PlainKnown,
+    Step,
+    TokenLogprob,
+)
 from specchat.engine.protocol.options import Speculation
 from specchat.engine.protocol.requests import Cancel, Generate
 from specchat.engine.protocol.stats import Stats
 from specchat.engine.protocol.step_tree import PENDING
 from specchat.engine.protocol.tally import Tally
 from specchat.engine.reply.control import Control
+from specchat.engine.reply.pace import PREFERRED, ReplyPace
 from specchat.engine.reply.pieces import ReplyText
 from specchat.engine.reply.prompts import PromptTokens, written
 from specchat.engine.reply.scoring import token_logprob
@@ -73,10 +83,20 @@ class ReplyInProgress:
             constraint: of its tokens, at the end of the prompt.
         """
         self.request, self.prompt, self.begun = request, prompt.tokens, len(prompt.begun)
+        self.beginning = prompt.beginning
         self.speculation = request.speculation
         self.meter = Meter(len(self.prompt))
         self.decoding: Decoding | None = None
         """None while the prompt is read."""
+        self.joined: Decoding | None = None
+        """Writes the same text in company, while the reply is there."""
+        self.compared = True
+        """True if its speed is compared with plain decoding's, alone."""
+        self.ended = False
+        """True after its last step."""
+        self.turn = 0
+        """The number of its last turn, or the company's."""
+        self.pace = ReplyPace(PREFERRED if request.chat else 1)
         self.seen: list[object] = []
         """Rows of the prompt's pictures, which stay as long as the reply."""
         self._runner, self._tokenizer, self._text = runner, tokenizer, text
@@ -102,9 +122,8 @@ class ReplyInProgress:
         while reason is None:
             if self.constraint is not None and (error := self.constraint.error):
                 raise EngineError("request", error)
-            drafter = self._runner.drafters[self.speculation.strategy]
-            left = None if most is None else most - len(tokens)
-            outcome = decoding.step(drafter, longest_draft(self.speculation), self.speculation.acceptance, left)
+            left, joined = None if most is None else most - len(tokens), self.joined
+            outcome = self._step(joined or decoding, left)
             turned = text.turned
             rejected = 0 if self.constraint is None else self.constraint.rejected
             taken, reason = self._take(outcome.tokens[: len(outcome.tokens) - rejected][:left], outcome)
@@ -123,9 +142,13 @@ class ReplyInProgress:
             ran_ms = 1e3 * (clock() - ran)
             other_ms, waited_ms = meter.other_ms(outcome, 1e3 * (now - begun), ran_ms)
             # A strategy that chooses others has them draft otherwise than they do alone.
-            measured = yardstick.add(f"{self.speculation.strategy} {outcome.strategy}", outcome, sent_ms)
-            while reason in ("stop", "length") and decoding.repeatable and yardstick.repeats():
-                yardstick.add_repeated(decoding.repeat())
+            measured, known = Measured(), tuple[PlainKnown, ...]()
+            if joined is None:
+                measured = yardstick.add(f"{self.speculation.strategy} {outcome.strategy}", outcome, sent_ms)
+                while reason in ("stop", "length") and decoding.repeatable and yardstick.repeats():
+                    yardstick.add_repeated(decoding.repeat())
+                known = known if reason is None else yardstick.end()
+            self.ended = reason is not None
             pieces = text.take() if reason is None else text.finish(complete=reason == "stop")
             called = text.take_calls()
             step = Step(
@@ -145,15 +168,17 @@ class ReplyInProgress:
                 usual_ms=measured.usual_ms,
                 plain_ms=measured.plain_ms * taken,
                 plain_error=measured.plain_error,
-                plain_known=() if reason is None else yardstick.end(),
+                plain_known=known,
                 turned=text.turned != turned,
                 waited_ms=waited_ms,
                 call_pieces=called.pieces,
                 tool_calls=called.complete,
                 call_deltas=called.deltas,
                 logprobs=self._logprobs(outcome, taken),
+                together=outcome.together,
             )
             meter.tally.add(step)
+            self.pace.add(step.draft_ms + step.verify_ms + step.other_ms, taken, self.speculation.draft_length > 0)
             sent = clock()
             yield step
             sent_ms = 1e3 * (clock() - sent)
@@ -167,6 +192,18 @@ class ReplyInProgress:
                 if again():
                     begun, ran, sent_ms = begun + perf_counter() - now, ran + clock() - sent, 0.0
         yield self.finished(reason or "cancelled")
+
+    @property
+    def exact(self) -> bool:
+        """True if no draft changes its text."""
+        return self.speculation.acceptance == "coupled" or self.request.sampling.greedy
+
+    def _step(self, decoding: Decoding, left: int | None) -> StepOutcome:
+        if decoding is self.joined:
+            return decoding.step(self._runner.drafters["plain"], 0, "coupled", left)
+        speculation = self.speculation
+        drafter = self._runner.drafters[speculation.strategy]
+        return decoding.step(drafter, longest_draft(speculation), speculation.acceptance, left)
 
     def finished(self, reason: FinishReason) -> Finished:
         """The last event."""
@@ -184,6 +221,7 @@ class ReplyInProgress:
                 return True, changes
             if message.speculation.strategy in self._runner.drafters:
                 self.speculation = message.speculation
+                self.pace.forget()
             changes.append(Changed(self.request.id, self.speculation, len(self._tokens)))
         return False, changes
 

@@ -1,7 +1,7 @@
 """The runner of a pair on the CPU, or of one that the host runs step by step."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
 from specchat.engine.cpu import compiled
@@ -102,7 +102,8 @@ def host_runner(
     exit_layer = exit_layer if adapter is None else adapter.layer
     layers = TargetLayers(c.layers, c.head_layers, exit_layer, adapter, skip)
     info = TargetInfo(c.eos, words, target.exactness, target.threads, unsupported=unsupported, layers=layers)
-    return assembled(target, draft, info, found)
+    runner = assembled(target, draft, info, found)
+    return runner if adapter is None else replace(runner, memory=lambda: runner.memory() + adapter.memory())
 
 
 def assembled(target: HostModel, draft: HostModel | None, info: TargetInfo, found: FoundHeads = NO_HEADS) -> Runner:

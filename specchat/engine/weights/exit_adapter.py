@@ -68,6 +68,11 @@ class ExitAdapter:
         return adapted(hidden, self.down, self.up)
 
 
+def adapter_bytes(target: ModelConfig) -> int:
+    """Bytes that an adapter of `target` takes: two float32 matrices [hidden, hidden]."""
+    return 8 * target.hidden**2
+
+
 def adapted(hidden: Tensor, down: Tensor, up: Tensor) -> Tensor:
     """The block: `hidden` float32 [..., hidden] and what its direction adds, in its own size."""
     size = torch.linalg.vector_norm(hidden, 2.0, [-1], True).mul(hidden.shape[-1] ** -0.5).add(EPSILON)

@@ -106,6 +106,7 @@ class PassArguments:
             spans=spans.spans,
             span_count=len(spans.spans),
             ancestors=spans.ancestors,
+            copies=spans.copies,
             scratch_row=-1 if layout is None else layout.scratch_row,
             parts=parts,
             steps=self._layers.steps,
@@ -134,5 +135,5 @@ class PassArguments:
     def chain_pass(self, parts: NDArray[np.int64]) -> Structure:
         """Return the record of passes for chains, over the layers' enabled `parts`."""
         run = self.record.copy()
-        run.set(parts=parts, steps=self._layers.steps, kept=None, scratch_row=-1, until=0)
+        run.set(parts=parts, steps=self._layers.steps, kept=None, copies=None, scratch_row=-1, until=0)
         return run

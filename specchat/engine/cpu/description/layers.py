@@ -61,12 +61,13 @@ class Layers:
 
 
 class PassSpans(NamedTuple):
-    """Arguments `spans` and `ancestors` of a pass; the rows end `reach` positions after the start."""
+    """Arguments `spans`, `ancestors` and `copies` of a pass; the rows end `reach` positions after the start."""
 
     spans: NDArray[np.int64]
     ancestors: NDArray[np.int64]
     reach: int
     rows: int
+    copies: NDArray[np.int64] | None = None
 
 
 def pass_spans(layout: Layout) -> PassSpans:
@@ -76,3 +77,10 @@ def pass_spans(layout: Layout) -> PassSpans:
     ancestors = [row for rows in layout.ancestors for row in rows]
     reach = max(depth + length for depth, length in zip(layout.depths, layout.lengths, strict=True))
     return PassSpans(np.array(list(spans), np.int64), np.array(ancestors, np.int64), reach, sum(layout.lengths))
+
+
+def spans_apart(positions: Sequence[int], copies: Sequence[int]) -> PassSpans:
+    """Rows of as many texts, each at its position of a copy of the cache, which begins so many bytes after it."""
+    spans = [(position, 1, 0, 0) for position in positions]
+    none = np.empty(0, np.int64)
+    return PassSpans(np.array(spans, np.int64), none, 1 + max(positions), len(spans), np.array(copies, np.int64))

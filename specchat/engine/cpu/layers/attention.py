@@ -43,12 +43,13 @@ def attend_head(run: Any, a: Any, head: int) -> None:
     size, group, kv_heads, scratch_row, held = a.size, a.heads // a.kv_heads, a.kv_heads, run.scratch_row, a.entry
     width = 4 * size
     query_row = width * (1 + a.gated)
-    keys, values = a.keys + head * a.capacity * held, a.values + head * a.capacity * held
     one, queries, until = run.room, run.room + width, run.until if a.mutual else 0
     row = 0
     for span in range(run.span_count):
         position, rows = run.start + word(run.spans, 4 * span), word(run.spans, 4 * span + 1)
         first, last = word(run.spans, 4 * span + 2), word(run.spans, 4 * span + 3)
+        begun = head * a.capacity * held + (word(run.copies, span) if run.copies else 0)
+        keys, values = a.keys + begun, a.values + begun
         for i in range(first, last):
             tree_entry = a.tree_scratch + held * (word(run.ancestors, i) * kv_heads + head)
             copy_entry(tree_entry, keys + held * (position - last + i), held)

@@ -38,13 +38,14 @@ def convolve(run: Any, own: int) -> None:
         channel = part * half + first
         row = 0
         for span in range(run.span_count):
+            held = cache + (word(run.copies, span) if run.copies else 0)
             position, length = run.start + word(run.spans, 4 * span), word(run.spans, 4 * span + 1)
             begin, end = word(run.spans, 4 * span + 2), word(run.spans, 4 * span + 3)
             for i in range(begin, end):
-                copy_vector(tree + 4 * half * word(run.ancestors, i), cache + 4 * half * (position - end + i), size)
+                copy_vector(tree + 4 * half * word(run.ancestors, i), held + 4 * half * (position - end + i), size)
             for i in range(length):
                 before = y + 4 * ((row + i) * y_row + channel)
-                entry = cache + 4 * half * (position + i)
+                entry = held + 4 * half * (position + i)
                 copy_vector(before, entry, size)
                 multiply_vector(before + 16 * half, entry, size)
                 if run.scratch_row >= 0:

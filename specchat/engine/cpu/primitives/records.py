@@ -21,14 +21,16 @@ def _kind(integers: str, floats: str = "") -> np.dtype[Any]:
 
 
 PRODUCT = _kind(
-    "address form panels inputs scales bias code block high shifts supers shift_supers order functions stored next"
+    "address form panels inputs scales bias code block high signs shifts supers shift_supers order functions stored"
+    " next"
 )
 """A product: `address` of its packed weights in format `form`, `panels` vectors of outputs, `inputs`.
 
 `scales` and `bias` are float32 vectors of outputs. Weights in blocks (`products/blocks.py`) have scales of a `block`,
-and may have a plane of `high` bits, a table `code`, zeros or minimums as `shifts`, and the float16 that scales and
-minimums are multiplied by. `order` is the permutation of its inputs. `functions` has the compiled products of its
-format (`products.kernels`). The first `stored` panels are here, those after them in the PRODUCT `next`, if any.
+and may have a plane of `high` bits and one of `signs`, a table `code`, zeros or minimums as `shifts`, and the float16
+that scales and minimums are multiplied by. `order` is the permutation of its inputs. `functions` has the compiled
+products of its format (`products.kernels`). The first `stored` panels are here, those after them in the PRODUCT `next`,
+if any.
 """
 STEP = _kind("part code own")
 """A step of a pass: it runs where `part` is not 0 among the `parts` of the pass. `code` is the address of an OPERATION,
@@ -101,9 +103,9 @@ INPUT = _kind("inputs gate activation first")
 HEAD = _kind("matrix norm count bias logits logits_row", "eps cap")
 """The last norm as in NORMALISE, the product of the logits, and where they go; a `cap` of 0 is none."""
 PASS = _kind(
-    "rows start until spans span_count ancestors scratch_row x hidden parts wide wide_row own own_row own_size scores"
-    " scores_row kept states states_rows tree_states tree_rows counters steps step_count head head_code thread threads"
-    " passed turns normed scratch room input input_row",
+    "rows start until spans span_count ancestors copies scratch_row x hidden parts wide wide_row own own_row own_size"
+    " scores scores_row kept states states_rows tree_states tree_rows counters steps step_count head head_code thread"
+    " threads passed turns normed scratch room input input_row",
 )
 """A pass over `rows` rows of `x`, float32 [rows, hidden], from position `start` on.
 
@@ -112,6 +114,8 @@ Args:
     spans: int64 [span_count, 4]: positions after `start`, rows, first and last index into `ancestors`; see
         `model/tree_layout.py`.
     ancestors: int64, rows of the tree scratch whose KV entries are put right before a span.
+    copies: int64 [span_count]: bytes from the entries of the cache to those of the copy that a span goes by; an address
+        of 0 if all go by the cache itself.
     scratch_row: first row of the tree scratch to fill; -1 without trees.
     parts: int64 [layers + 1, 3]: 1 for enabled mixers, MLPs, and layers where one of them is; 1 in the last row.
     wide: float32 [rows, wide_row], shared: outputs of the widest product, plus hidden with post-norms.

@@ -24,7 +24,9 @@ from specchat.engine.cpu.primitives.simd import (
     wide_vectors,
     words,
 )
+from specchat.engine.cpu.products.grid_reader import GridReader
 from specchat.engine.formats.format import SUPER_BLOCK
+from specchat.engine.formats.grids import GRIDS, Grid
 from specchat.engine.memory.vectors import LANES
 
 GROUP = 8
@@ -36,7 +38,7 @@ UNSHIFTED, ZEROS, MINIMUMS, PAIRED = range(4)
 """
 LINE = 64
 """Bytes of a cache line."""
-PARTS = ("address", "high", "scales", "shifts", "supers", "shift_supers", "code")
+PARTS = ("address", "high", "scales", "signs", "shifts", "supers", "shift_supers", "code")
 """Fields of a PRODUCT that are addresses of its weights."""
 MANTISSA = 23
 """Bits of a float32 after the leading one."""
@@ -53,7 +55,8 @@ class BlockForm(NamedTuple):
     is `coded`, else for itself less `offset`.
 
     Rows are bytes where `rounded` is not 0: 1 more than the logarithm of the groups of a block, or 1 if it is a row.
-    A table's code is whole numbers of magnitudes up to `most`, times 2 ** -`finer`.
+    A table's code is whole numbers of magnitudes up to `most`, times 2 ** -`finer`. `grid` is 1 more than the number of
+    a type in `GRIDS` whose numbers come from a codebook, which lies after the table; 0: of others.
     """
 
     low: int
@@ -65,6 +68,7 @@ class BlockForm(NamedTuple):
     rounded: int = 0
     finer: int = 0
     most: int = 0
+    grid: int = 0
 
     @property
     def form(self) -> int:
@@ -80,6 +84,7 @@ class BlockForm(NamedTuple):
             | self.rounded << 21
             | self.finer << 24
             | self.most << 26
+            | self.grid << 33
         )
 
     @classmethod
@@ -94,7 +99,8 @@ class BlockForm(NamedTuple):
             form >> 18 & 3,
             form >> 21 & 7,
             form >> 24 & 3,
-            form >> 26,
+            form >> 26 & 127,
+            form >> 33,
         )
 
     @property
@@ -106,6 +112,16 @@ class BlockForm(NamedTuple):
     def by_supers(self) -> bool:
         """True where blocks have whole scales, which a super-block's multiplies."""
         return self.scales in (SIGNED, UNSIGNED)
+
+    @property
+    def of_grid(self) -> Grid | None:
+        """The type whose numbers come from a codebook."""
+        return [*GRIDS.values()][self.grid - 1] if self.grid else None
+
+    @property
+    def code_bytes(self) -> int:
+        """Bytes of the table: of float32, or of numbers of a byte."""
+        return LANES if self.rounded else 4 * LANES
 
     def field(self, number: int) -> int:
         """The field of the high plane's word that a number of a group has.
@@ -128,58 +144,68 @@ class BlockReader:
         blocks, groups: of a row, int64.
         block, of_block: inputs and groups of a block, int64.
         has_totals: True where products need the sums of the inputs of blocks.
+        turn: inputs of a group.
     """
 
     def __init__(self, builder: Any, form: int, matrix: Any, first: Any) -> None:
         self._builder, self._form, self._first = builder, BlockForm.of(form), first
         # Loaded here, as a compiler cannot know that what is written later lies elsewhere.
-        self._fields = {
+        self.fields = {
             name: load(builder, matrix, constant(places(PRODUCT)[name]), I64, 8) for name in ("inputs", "block", *PARTS)
         }
-        self._table = load(builder, self._fields["code"], constant(0)) if self._form.coded else None
-        inputs, self.block = self._fields["inputs"], self._fields["block"]
+        self._table = load(builder, self.fields["code"], constant(0)) if self._form.coded else None
+        inputs, self.block = self.fields["inputs"], self.fields["block"]
         self.blocks = builder.sdiv(inputs, self.block)
         self.groups = self._shared(inputs, GROUP)
         self.of_block = self._shared(self.block, GROUP)
         self._supers = self._shared(inputs, SUPER_BLOCK)
         self.has_totals = self._form.has_totals
+        self.turn, self._grid = GROUP, None
+        if (grid := self._form.of_grid) is not None:
+            codebook = builder.add(self.fields["code"], constant(self._form.code_bytes))
+            self._grid = GridReader(builder, self, grid, codebook)
 
     def _shared(self, count: Any, size: int) -> Any:
         return self._builder.lshr(count, constant(size.bit_length() - 1))
 
-    def _place(self, panel: int, of_row: Any, index: Any) -> Any:
+    def element(self, panel: int, of_row: Any, index: Any) -> Any:
         """Element of the first lane of vector `index` of a panel, of `of_row` vectors each."""
         builder = self._builder
         before = builder.mul(builder.add(self._first, constant(panel)), of_row)
         return builder.mul(builder.add(before, index), constant(LANES))
 
-    def _bytes(self, field: str, place: Any, width: int) -> Any:
+    def octets(self, field: str, place: Any, width: int) -> Any:
         """LANES whole numbers of `width` bytes, as they are stored."""
-        return load(self._builder, self._fields[field], place, ir.VectorType(ir.IntType(8 * width), LANES), width)
+        return load(self._builder, self.fields[field], place, ir.VectorType(ir.IntType(8 * width), LANES), width)
 
     def _halves(self, field: str, place: Any) -> Any:
         return self._builder.fpext(
-            load(self._builder, self._fields[field], place, ir.VectorType(ir.HalfType(), LANES), 2), VECTOR
+            load(self._builder, self.fields[field], place, ir.VectorType(ir.HalfType(), LANES), 2), VECTOR
         )
 
     def lines(self, panel: int, group: Any) -> Iterator[tuple[Any, Any]]:
         """Address and byte of each cache line of a group in the planes."""
-        place = self._place(panel, self.groups, group)
+        if self._grid:
+            yield from self._grid.lines(panel, group, self.turn)
+            return
+        place = self.element(panel, self.groups, group)
         for field, width in (("address", self._form.low), ("high", self._form.high)):
             for line in range(0, LANES * width, LINE):
                 octet = self._builder.mul(place, constant(width))
-                yield self._fields[field], self._builder.add(octet, constant(line))
+                yield self.fields[field], self._builder.add(octet, constant(line))
 
-    def group(self, panel: int, group: Any) -> tuple[Any, Any]:
+    def group(self, panel: int, group: Any) -> Any:
         """Load a group of a panel, for `value`: a word for each plane, or a place in bytes."""
-        place = self._place(panel, self.groups, group)
+        if self._grid:
+            return self._grid.words(panel, group), None
+        place = self.element(panel, self.groups, group)
         if self._form.low == GROUP:
             return self._builder.mul(place, constant(GROUP)), None
-        low = self._bytes("address", place, self._form.low)
-        high = self._bytes("high", place, self._form.high) if self._form.high else None
+        low = self.octets("address", place, self._form.low)
+        high = self.octets("high", place, self._form.high) if self._form.high else None
         return self._builder.zext(low, WORDS), high and self._builder.zext(high, WORDS)
 
-    def value(self, group: tuple[Any, Any], number: int, aligned: bool = False) -> Any:
+    def value(self, group: Any, number: int, aligned: bool = False) -> Any:
         """The values of a number of a group, without scales and offset: float32 [LANES].
 
         They are times 2 ** `unit`; unless `aligned`, they are so once they are times 2 ** `raised(number)`.
@@ -187,9 +213,9 @@ class BlockReader:
         builder, form, (low, high) = self._builder, self._form, group
         if form.low == GROUP:
             place = builder.add(low, constant(LANES * number))
-            return builder.sitofp(self._bytes("address", place, 1), VECTOR)
+            return builder.sitofp(self.octets("address", place, 1), VECTOR)
         if form.coded and high is None:
-            return look_up(builder, self._fields["code"], self._table, shifted(builder, low, form.low * number))
+            return look_up(builder, self.fields["code"], self._table, shifted(builder, low, form.low * number))
         # The word is shifted where its numbers would need further masks.
         begin = self.unit if aligned else form.low * number % SPAN
         low = shifted(builder, low, form.low * number - begin)
@@ -199,7 +225,7 @@ class BlockReader:
             high = shifted(builder, high, form.high * form.field(number) - above)
             found = builder.or_(found, masked(builder, high, (1 << form.high) - 1 << above))
         if form.coded:
-            return look_up(builder, self._fields["code"], self._table, shifted(builder, found, begin))
+            return look_up(builder, self.fields["code"], self._table, shifted(builder, found, begin))
         return builder.sitofp(found, VECTOR)
 
     @property
@@ -221,9 +247,9 @@ class BlockReader:
 
     def _factors(self, panel: int, block: Any) -> tuple[Any, Any]:
         builder, scales, shifts = self._builder, self._form.scales, self._form.shifts
-        place = self._place(panel, self.blocks, block)
+        place = self.element(panel, self.blocks, block)
         if scales in (FLOATS, EXPONENTS):
-            scale = self._powers(place) if scales == EXPONENTS else load(builder, self._fields["scales"], place)
+            scale = self._powers(place) if scales == EXPONENTS else load(builder, self.fields["scales"], place)
             return scale, self._zeros(place) if shifts == ZEROS else None
         if scales == HALVES:
             return self._halves("scales", place), self._halves("shifts", place) if shifts == MINIMUMS else None
@@ -238,31 +264,33 @@ class BlockReader:
     def numbers(self, panel: int, block: Any) -> tuple[Any, Any]:
         """The whole numbers of a block that its super-block's scale and minimum multiply: int32 [LANES], or None."""
         builder, form = self._builder, self._form
-        place = self._place(panel, self.blocks, block)
+        if self._grid:
+            return self._grid.scale(panel, block), None
+        place = self.element(panel, self.blocks, block)
         widen = builder.sext if form.scales == SIGNED else builder.zext
-        octets = self._bytes("scales", place, 1)
+        octets = self.octets("scales", place, 1)
         if form.shifts == PAIRED:
             four = ir.Constant(octets.type, [4] * LANES)
             low = builder.and_(octets, ir.Constant(octets.type, [15] * LANES))
             return widen(low, WORDS), widen(builder.lshr(octets, four), WORDS)
-        shift = widen(self._bytes("shifts", place, 1), WORDS) if form.shifts == MINIMUMS else None
+        shift = widen(self.octets("shifts", place, 1), WORDS) if form.shifts == MINIMUMS else None
         return widen(octets, WORDS), shift
 
     def supers(self, panel: int, of_super: Any) -> tuple[Any, Any]:
         """The scale and the minimum of a super-block: float32 [LANES], or None."""
-        place = self._place(panel, self._supers, of_super)
+        place = self.element(panel, self._supers, of_super)
         shift = None if self._form.shifts == UNSHIFTED else self._halves("shift_supers", place)
         return self._halves("supers", place), shift
 
     def _powers(self, first: Any) -> Any:
         """Powers of two by their exponents; that of 0 is below the normal numbers, half of the next one's."""
         builder = self._builder
-        bits = shifted(builder, builder.zext(self._bytes("scales", first, 1), WORDS), -MANTISSA)
+        bits = shifted(builder, builder.zext(self.octets("scales", first, 1), WORDS), -MANTISSA)
         least = words(1 << MANTISSA - 1)
         return builder.bitcast(builder.select(builder.icmp_signed(">", bits, least), bits, least), VECTOR)
 
     def _zeros(self, place: Any) -> Any:
-        return self._builder.sitofp(self._bytes("shifts", place, 1), VECTOR)
+        return self._builder.sitofp(self.octets("shifts", place, 1), VECTOR)
 
     def add(self, sums: Any, factors: tuple[Any, Any], total: Any, onto: Any) -> Any:
         """Return `onto` plus a block's sums, scaled; `total` is the sum of its inputs."""

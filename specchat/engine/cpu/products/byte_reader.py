@@ -16,20 +16,29 @@ from specchat.engine.cpu.primitives.simd import (
     splat,
     words,
 )
-from specchat.engine.cpu.products.blocks import GROUP, ZEROS, BlockReader
-from specchat.engine.cpu.products.dots import look_up_bytes
+from specchat.engine.cpu.products import dots
+from specchat.engine.cpu.products.blocks import GROUP, ZEROS, BlockForm, BlockReader
+from specchat.engine.cpu.products.codebooks import QUAD, input_order
+from specchat.engine.cpu.products.dots import look_up_bytes, signed
 from specchat.engine.formats.format import SUPER_BLOCK
 from specchat.engine.memory.vectors import LANES
-
-QUAD = 4
-"""Inputs whose products are added first."""
 
 
 class ByteReader(BlockReader):
     """Code that reads the weights of a product as quads: four whole numbers of each output in a word.
 
-    Of fewer than 8 bits, the first quad of a group has the even inputs. Codes are looked up in a table of bytes.
+    Of fewer than 8 bits, the first quad of a group has the even inputs. Codes are looked up in a table of bytes. Quads
+    of a codebook are magnitudes, in the order of `codebooks.input_order`.
+
+    Attributes:
+        turn: inputs whose quads are read at a time.
     """
+
+    def __init__(self, builder: Any, form: int, matrix: Any, first: Any) -> None:
+        super().__init__(builder, form, matrix, first)
+        grid, self._order = self._form.of_grid, byte_order(form)
+        self.turn = grid.turn if grid else GROUP
+        self.of_block = builder.lshr(self.block, constant(self.turn.bit_length() - 1))
 
     @property
     def signed(self) -> bool:
@@ -57,15 +66,21 @@ class ByteReader(BlockReader):
         parts = 1
         while GROUP << self._form.rounded > 2 * QUAD * depth * parts:
             parts *= 2
-        return self._builder.sdiv(self.of_block, constant(parts)) if depth > 1 else self.of_block
+        whole = depth < self.turn // QUAD
+        return self.of_block if whole else self._builder.sdiv(self.of_block, constant(parts))
 
-    def quads(self, panel: int, group: Any) -> list[Any]:
-        """The quads of a group, int32 [LANES] each."""
+    def group(self, panel: int, group: Any) -> list[tuple[Any, Any]]:
+        """The quads of a turn, int32 [LANES] each, and of magnitudes which bytes are negative, else None."""
+        if self._grid:
+            return self._grid.quads(panel, group, self.fields["code"])
+        return [(quad, None) for quad in self._quads(panel, group)]
+
+    def _quads(self, panel: int, group: Any) -> list[Any]:
         builder, form = self._builder, self._form
-        place = self._place(panel, self.groups, group)
+        place = self.element(panel, self.groups, group)
         if form.low == GROUP:
             first = builder.mul(place, constant(2))
-            return [load(builder, self._fields["address"], builder.add(first, constant(n)), WORDS) for n in (0, LANES)]
+            return [load(builder, self.fields["address"], builder.add(first, constant(n)), WORDS) for n in (0, LANES)]
         low = self._pairs("address", place, form.low)
         mask = _repeated((1 << form.low) - 1)
         found = [masked(builder, low, mask), masked(builder, shifted(builder, low, form.low), mask)]
@@ -73,35 +88,37 @@ class ByteReader(BlockReader):
             high, mask = self._pairs("high", place, form.high), _repeated((1 << form.high) - 1 << form.low)
             above = [masked(builder, shifted(builder, high, shift - form.low), mask) for shift in (0, form.high)]
             found = [builder.or_(one, other) for one, other in zip(found, above, strict=True)]
-        return [look_up_bytes(builder, self._fields["code"], quad) for quad in found] if form.coded else found
+        return [look_up_bytes(builder, self.fields["code"], quad) for quad in found] if form.coded else found
 
     def _pairs(self, field: str, place: Any, bits: int) -> Any:
         """The numbers of a group in a plane: two in the lowest bits of a byte, the even input's in the lower ones."""
         builder = self._builder
         if bits == 2:
             first = builder.mul(place, constant(2))
-            octets = load(builder, self._fields[field], first, ir.VectorType(ir.IntType(8), 2 * LANES), 1)
+            octets = load(builder, self.fields[field], first, ir.VectorType(ir.IntType(8), 2 * LANES), 1)
             found = builder.bitcast(builder.zext(octets, ir.VectorType(ir.IntType(16), 2 * LANES)), WORDS)
             return builder.or_(found, shifted(builder, found, -4))
-        found = builder.zext(self._bytes(field, place, bits), WORDS)
+        found = builder.zext(self.octets(field, place, bits), WORDS)
         if bits == 1:
             halves = builder.or_(found, shifted(builder, found, -12))
             found = masked(builder, halves, 0x000F000F)
             return builder.or_(found, shifted(builder, found, -6))
         return found
 
-    def group(self, panel: int, group: Any) -> Any:
-        return self.quads(panel, group)
-
     def value(self, group: Any, number: int, aligned: bool = False) -> Any:
-        quad, byte = divmod(number, QUAD) if self._form.low == GROUP else (number % 2, number // 2)
-        raised = self._builder.shl(group[quad], words(24 - 8 * byte))
+        quad, byte = divmod(self._order.index(number), QUAD)
+        found = signed(self._builder, *group[quad])
+        if self._grid:
+            found = self._builder.xor(found, words(_repeated(dots.WAYS[dots.way()].less & 255)))
+        raised = self._builder.shl(found, words(24 - 8 * byte))
         right = self._builder.ashr if self.signed else self._builder.lshr
         return self._builder.sitofp(right(raised, words(24)), VECTOR)
 
     @property
     def few_groups(self) -> int:
-        """The groups of a block of one or two; 0 for more."""
+        """The turns of a block of one or two; 0 for more."""
+        if self.turn > GROUP:
+            return (GROUP << self._form.rounded - 1) // self.turn
         return self._form.rounded if self._form.low < GROUP and self._form.rounded <= 2 else 0
 
     @property
@@ -136,6 +153,17 @@ class ByteReader(BlockReader):
             return fma(builder, builder.fmul(fma(builder, less, shift, values), scales), of_weights, onto)
         found = fma(builder, builder.fmul(values, scales), of_weights, onto)
         return fma(builder, builder.fmul(less, scales), shift, found)
+
+
+_PAIRED = [0, 2, 4, 6, 1, 3, 5, 7]
+
+
+def byte_order(form: int) -> list[int]:
+    """The inputs of rows of bytes beside the weights of a format, so many at a time."""
+    of = BlockForm.of(form)
+    if of.of_grid:
+        return input_order(of.of_grid)
+    return _PAIRED if of.low < GROUP else [*range(GROUP)]
 
 
 def _repeated(byte: int) -> int:

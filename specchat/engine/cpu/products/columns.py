@@ -11,7 +11,7 @@ from specchat.engine.cpu.primitives.records import product_at
 from specchat.engine.cpu.primitives.rowwise import copy_vector
 from specchat.engine.cpu.primitives.simd import processor, wide_vectors
 from specchat.engine.cpu.products.bfloat16 import begin_small, end_small, narrow_rows, pair_tile, read_pairs
-from specchat.engine.cpu.products.blocks import BLOCKED, GROUP, BlockForm
+from specchat.engine.cpu.products.blocks import BLOCKED, BlockForm
 from specchat.engine.cpu.products.integers import multiply_rounded
 from specchat.engine.cpu.products.rounding import round_rows
 from specchat.engine.cpu.products.tiles import (
@@ -183,7 +183,7 @@ def _unpacked(form: int, panels: int) -> Any:
 def _rounded(form: int, rows: int, panels: int) -> Any:
     """Compile a product of rows that are rounded to bytes first: `rows` of them, or any number up to FOR_MANY."""
     of_any = rows == FOR_MANY
-    few, paired = (OF_ROUNDED[wide_vectors()] if of_any else rows), int(BlockForm.of(form).low < GROUP)
+    few = OF_ROUNDED[wide_vectors()] if of_any else rows
     rest, by_supers = int(of_any), BlockForm.of(form).by_supers
 
     def columns(x: int, x_row: int, matrix: int, y: int, y_row: int, first: int, last: int, count: int) -> None:
@@ -193,7 +193,7 @@ def _rounded(form: int, rows: int, panels: int) -> Any:
         room = stack_bytes(count * (inputs + 4 * (inputs // scaled) + 4 * (inputs // block)))
         scales = room + count * inputs
         totals = scales + 4 * count * (inputs // scaled)
-        round_rows(paired, count, x, x_row, inputs, scaled, block, room, scales, totals)
+        round_rows(form, count, x, x_row, inputs, scaled, block, room, scales, totals)
         p = first
         while p < last:
             p = min(p, last - panels)

@@ -47,9 +47,12 @@ class Dots:
         self._builder, self._signed = builder, signed
         self._words = ir.VectorType(I32, self.lanes)
 
-    def weights(self, quads: Any) -> Pieces:
-        """A quad of weights, int32 [LANES], in the form that `add` takes."""
-        return self._pieces(quads)
+    def weights(self, quads: Any, negative: Any) -> Pieces:
+        """A quad of weights, int32 [LANES], in the form that `add` takes.
+
+        Bytes that are `negative`, int1 [4 LANES], change their signs; where it is not None `less` is taken from them.
+        """
+        return self._pieces(signed(self._builder, quads, negative))
 
     def inputs(self, codes: Any, place: Any) -> Any:
         """Four bytes of a row, from `place` on, for all lanes."""
@@ -122,10 +125,11 @@ class _Vnni(Dots):
 
     less = -128
 
-    def weights(self, quads: Any) -> Pieces:
-        if self._signed:
+    def weights(self, quads: Any, negative: Any) -> Pieces:
+        if self._signed and negative is None:
             quads = self._builder.xor(quads, words(-0x7F7F7F80))
-        return self._pieces(quads)
+        # 128 + x with the other sign is 128 - x, modulo 256.
+        return super().weights(quads, negative)
 
     def _add(self, before: Any, weights: Any, inputs: Any) -> Any:
         name = f"llvm.x86.avx512.vpdpbusd.{32 * self.lanes}"
@@ -141,8 +145,8 @@ class _HalfVnni(_Vnni):
 class _Bytewise(Dots):
     """Instructions that take vectors of bytes."""
 
-    def weights(self, quads: Any) -> Pieces:
-        return [self._bytes(piece) for piece in self._pieces(quads)]
+    def weights(self, quads: Any, negative: Any) -> Pieces:
+        return [self._bytes(piece) for piece in super().weights(quads, negative)]
 
     def inputs(self, codes: Any, place: Any) -> Any:
         return self._bytes(super().inputs(codes, place))
@@ -160,9 +164,21 @@ class _Avx2(_Bytewise):
     def depth(cls, most: int) -> int:
         return 32767 // (2 * 127 * most)
 
+    def weights(self, quads: Any, negative: Any) -> Pieces:
+        if negative is None:
+            return super().weights(quads, None)
+        builder = self._builder
+        signs = builder.sext(negative, ir.VectorType(BYTE, negative.type.count))
+        signs = builder.or_(signs, ir.Constant(signs.type, [1] * negative.type.count))
+        both = super().weights(quads, None), super().weights(builder.bitcast(signs, WORDS), None)
+        return [*zip(*both, strict=True)]
+
     def _add(self, before: Any, weights: Any, inputs: Any) -> Any:
-        builder, kind = self._builder, weights.type
-        if self._signed:
+        builder, kind = self._builder, inputs.type
+        if isinstance(weights, tuple):
+            weights, signs = weights
+            inputs = instruction(builder, "llvm.x86.avx2.psign.b", kind, [inputs, signs])
+        elif self._signed:
             inputs = instruction(builder, "llvm.x86.avx2.psign.b", kind, [inputs, weights])
             weights = instruction(builder, "llvm.abs.v32i8", kind, [weights, ir.Constant(ir.IntType(1), 0)])
         found = instruction(builder, "llvm.x86.avx2.pmadd.ub.sw", self._sums(), [weights, inputs])
@@ -213,6 +229,14 @@ def way() -> str:
     """The way that this processor multiplies bytes, a key of `WAYS`."""
     found = features().split(",")
     return next(name for name, needed in _NEEDED.items() if set(needed) <= set(found))
+
+
+def signed(builder: Any, quads: Any, negative: Any) -> Any:
+    """Turn the signs of bytes of int32 [LANES] where `negative`, int1 [4 LANES], is set; None: nowhere."""
+    if negative is None:
+        return quads
+    octets = builder.bitcast(quads, ir.VectorType(BYTE, negative.type.count))
+    return builder.bitcast(builder.select(negative, builder.neg(octets), octets), WORDS)
 
 
 def look_up_bytes(builder: Any, table: Any, quads: Any) -> Any:

@@ -21,8 +21,8 @@ from specchat.engine.cpu.primitives.simd import (
     store,
     words,
 )
-from specchat.engine.cpu.products.blocks import GROUP
-from specchat.engine.cpu.products.byte_reader import QUAD, ByteReader
+from specchat.engine.cpu.products.byte_reader import ByteReader
+from specchat.engine.cpu.products.codebooks import QUAD
 from specchat.engine.cpu.products.dots import WAYS, Dots, way
 from specchat.engine.cpu.products.tiles import fetch_group
 from specchat.engine.memory.vectors import LANES
@@ -139,6 +139,7 @@ def _add_block(
     multiplies, for which there are too few registers.
     """
     rows, panels, depth = len(sums), len(sums[0]), dots.depth(weights.most)
+    quads_of_turn = weights.turn // QUAD
     together = weights.together(depth)
     scales: list[Any] = [None] * panels
     minimums: list[Any] = [None] * panels
@@ -153,25 +154,25 @@ def _add_block(
         group = builder.add(builder.mul(block, weights.of_block), number)
         for p in range(panels):
             fetch_group(builder, weights, panels + p, group)
-        of_panels = [weights.quads(p, group) for p in range(panels)]
+        of_panels = [weights.group(p, group) for p in range(panels)]
         for n, quads in enumerate(zip(*of_panels, strict=True)):
-            place = builder.add(builder.mul(group, constant(GROUP)), constant(QUAD * n))
-            pieces = [dots.weights(quad) for quad in quads]
+            place = builder.add(builder.mul(group, constant(weights.turn)), constant(QUAD * n))
+            pieces = [dots.weights(*quad) for quad in quads]
             for r in range(rows):
                 four = dots.inputs(x.codes, builder.add(builder.mul(x.inputs, x.numbers[r]), place))
                 for slots, piece in zip(partial[r], pieces, strict=True):
                     dots.add(slots, piece, four)
-            if depth == 1:
+            if depth < quads_of_turn and ((n + 1) % depth == 0 or n + 1 == quads_of_turn):
                 _drain(builder, dots, partial, scales, sums)
 
     def drain() -> None:
-        if depth > 1:
+        if depth >= quads_of_turn:
             _drain(builder, dots, partial, scales, sums)
 
     if weights.few_groups:
         for number in range(weights.few_groups):
             add(constant(number))
-            if (number + 1) % max(1, depth // 2) == 0 or number + 1 == weights.few_groups:
+            if (number + 1) % max(1, depth // quads_of_turn) == 0 or number + 1 == weights.few_groups:
                 drain()
     else:
         with cgutils.for_range(builder, builder.sdiv(weights.of_block, together)) as outer:

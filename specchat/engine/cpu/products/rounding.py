@@ -22,20 +22,19 @@ from specchat.engine.cpu.primitives.simd import (
     splat,
     words,
 )
+from specchat.engine.cpu.products.byte_reader import byte_order
 from specchat.engine.formats.int8_rows import LEAST_PEAK, MOST
 from specchat.engine.memory.vectors import LANES
 
 _MAGNITUDE, _INFINITE = 0x7FFFFFFF, 0x7F800000
 """Bits of a float32 without its sign, and those of infinity, which only NaN exceeds."""
 _BYTES = ir.VectorType(ir.IntType(8), LANES)
-_PAIRED = [first + 8 * half for half in range(LANES // 8) for first in (0, 2, 4, 6, 1, 3, 5, 7)]
-"""Order of inputs beside weights of fewer than 8 bits: of eight the even ones first."""
 
 
 @primitive
 def round_rows(
     builder: Any,
-    paired: int,
+    form: int,
     rows: Count,
     x: Address,
     x_row: Count,
@@ -48,12 +47,14 @@ def round_rows(
 ) -> None:
     """Round `rows` rows of `inputs` float32, a multiple of LANES, in blocks of `block`: see `int8_rows.quantised_rows`.
 
-    `codes` get int8 [rows, inputs], of eight inputs the even ones first where `paired` is 1; `scales` float32 [rows,
+    `codes` get int8 [rows, inputs] in the order of `byte_reader.byte_order`; `scales` float32 [rows,
     inputs / block]; `totals` int32 [rows, inputs / part], the sums of the codes of parts of a block.
     """
     blocks, parts = builder.sdiv(inputs, block), builder.sdiv(inputs, part)
     of_block = builder.sdiv(block, part)
-    order = _constant(_PAIRED if paired else list(range(LANES)))
+    order = byte_order(form)
+    order = [first + number for first in range(0, LANES, len(order)) for number in order]
+    at_once = len(order) == LANES
     total = cgutils.alloca_once(builder, WORDS)
     with cgutils.for_range(builder, rows) as row, cgutils.for_range(builder, blocks) as one:
         first = builder.add(builder.mul(x_row, row.index), builder.mul(block, one.index))
@@ -74,10 +75,17 @@ def round_rows(
                 value = builder.select(usable, value, splat(0.0))
                 whole = builder.fptosi(instruction(builder, f"llvm.roundeven.v{LANES}f32", VECTOR, [value]), WORDS)
                 builder.store(builder.add(builder.load(total), whole), total)
-                found = builder.shuffle_vector(builder.trunc(whole, _BYTES), ir.Constant(_BYTES, ir.Undefined), order)
+                found = builder.trunc(whole, _BYTES)
+                found = builder.shuffle_vector(found, found, _constant(order)) if at_once else found
                 _store(builder, found, codes, builder.add(out, place), 1)
 
             each_vector(builder, part, write)
+            if not at_once:
+                kind = ir.VectorType(ir.IntType(8), len(order))
+                with cgutils.for_range(builder, builder.sdiv(part, constant(len(order)))) as several:
+                    begin = builder.add(out, builder.mul(several.index, constant(len(order))))
+                    found = load(builder, codes, begin, kind, 1)
+                    _store(builder, builder.shuffle_vector(found, found, _constant(order)), codes, begin, 1)
             summed = reduce_lanes(builder, builder.load(total), builder.add)
             _store(builder, summed, totals, builder.add(builder.mul(parts, row.index), number), 4)
 

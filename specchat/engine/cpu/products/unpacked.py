@@ -135,7 +135,7 @@ def read_row(builder: Any, form: int, matrix: Address, row: Count, out: Address)
         with cgutils.for_range(builder, weights.of_block) as loop:
             group = builder.add(builder.mul(outer.index, weights.of_block), loop.index)
             loaded = weights.group(0, group)
-            for number in range(GROUP):
+            for number in range(weights.turn):
                 value = weights.scaled(weights.value(loaded, number, aligned=True), factors)
-                k = builder.add(builder.mul(group, constant(GROUP)), constant(number))
+                k = builder.add(builder.mul(group, constant(weights.turn)), constant(number))
                 store(builder, builder.extract_element(value, lane), out, k)
