@@ -39,7 +39,11 @@ NAMES: dict[str, list[tuple[str, str]]] = {
 NAMES |= {"gemma4": [], "qwen3_5": NAMES["qwen3_vl"]}
 ARCHITECTURES = {"mistral3": "mistral3", "qwen2_5_vl": "qwen25vl"}
 MORE: dict[str, dict[str, Any]] = {
-    "gemma3": {"vision.projector.scale_factor": 3, "vision.attention.layer_norm_epsilon": 1e-6},
+    "gemma3": {
+        "rope.local.freq_base": 2e4,
+        "vision.projector.scale_factor": 3,
+        "vision.attention.layer_norm_epsilon": 1e-6,
+    },
     "gemma4": {"vision.projector.scale_factor": 3, "vision.image_max_pixels": 16 * 12 * 12},
     "mistral3": {"spatial_merge_size": 2},
     "qwen2_5_vl": {"vision.fullatt_block_indexes": [1], "vision.window_size": 28},
@@ -47,7 +51,10 @@ MORE: dict[str, dict[str, Any]] = {
     "qwen3_5": {},
 }
 LEFT_OUT = {
-    "gemma3": ("attention.layer_norm_rms_epsilon", "rope.freq_base"),
+    "gemma3": (
+        *("attention.layer_norm_rms_epsilon", "rope.freq_base", "rope.freq_base_swa"),
+        *("rope.scaling.type", "rope.scaling.factor"),
+    ),
     "qwen2_5_vl": ("rope.dimension_sections",),
     "qwen3_vl": ("rope.dimension_sections",),
 }

@@ -30,7 +30,7 @@ OLLAMA = {
         "max_position_embeddings": 1 << 17,
         "rope_parameters": {
             "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
-            "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 2e4},
         },
     }
 }
