@@ -38,7 +38,6 @@ def one_by_one(decoder: CpuDecoder, ids: list[int]) -> Tensor:
     return torch.cat([decoder.logits(decoder.forward([token], i)).clone() for i, token in enumerate(ids)])
 
 
-@pytest.mark.rotated(3)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_row_is_what_it_is_alone(family: str, tmp_path: Path) -> None:
     decoder = CpuDecoder(Checkpoint.open(checkpoint(tmp_path / "m", **FAMILIES[family])))

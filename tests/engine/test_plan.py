@@ -290,7 +290,6 @@ def test_keys_and_values_in_8_bits_are_advised_where_they_hold_the_context(shape
     assert "int8" not in nearest(planned.with_int8_cache(), {"cuda": 20 * GIB})
 
 
-@pytest.mark.rotated(2)
 @pytest.mark.parametrize(
     ("quant", "free", "main", "advice"),
     [

@@ -203,7 +203,6 @@ CHOICES = (("enable_thinking", (True, False)), ("reasoning_effort", ("low", "med
 OFF, LOW = {"enable_thinking": False, "reasoning_effort": "low"}, {"enable_thinking": True, "reasoning_effort": "low"}
 
 
-@pytest.mark.rotated(3)
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
@@ -266,7 +265,6 @@ async def test_tokens_of_reasoning_are_counted_and_a_summary_is_the_reasoning() 
         assert requested(engine).messages[1] == Message("assistant", "", "Hm.")
 
 
-@pytest.mark.rotated(2)
 @pytest.mark.parametrize(
     ("path", "fields"),
     [

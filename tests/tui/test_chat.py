@@ -769,7 +769,6 @@ async def test_the_palette_opens_again_while_it_is_still_closing() -> None:
         assert [type(screen) for screen in app.screen_stack[1:]] == [Palette]
 
 
-@pytest.mark.rotated(2)
 @pytest.mark.parametrize("dialog", ["choose-message", "search-prompts", "models", "what-if", "rename-chat"])
 async def test_keys_that_come_together_close_a_dialog_once(dialog: str) -> None:
     async with answered(STORY, (100, 30)) as (app, pilot):

@@ -50,7 +50,6 @@ def chunked(text: str, rejected: str = EVIL) -> tuple[Started | Step | Finished,
     return (Started(0, 1, 0, 0, Speculation("draft", 5)), *steps, Finished(0, "stop", text, (), Stats(num_steps=1)))
 
 
-@pytest.mark.rotated(3)
 @pytest.mark.parametrize(
     "text",
     [

@@ -128,7 +128,6 @@ async def test_the_hub_is_searched_by_a_key_beside_what_is_here(hub: LoopbackHub
         await wait_until(pilot, lambda: names(screen)[-1] == f"{FILE} tiny-Q4_K_M.gguf" and len(screen.rows) == 6)
 
 
-@pytest.mark.rotated(2)
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
