@@ -36,7 +36,7 @@ from time import process_time
 from specchat.engine.cpu import compiled, unpacking
 assert not compiled.unavailable(compiled.CHOICE)  # what numba prepares for any function
 begun = process_time()
-unpacking._code(sys.argv[1])
+unpacking._code(sys.argv[1], True)  # for rows of bytes, the default of these files
 print(process_time() - begun)
 """
 
