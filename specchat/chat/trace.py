@@ -28,8 +28,11 @@ _SEVERAL = {"pieces": Piece, "drafts": Drafted, "call_pieces": Piece, "plain_kno
 """Fields of a step that hold any number of these."""
 _RARE = ("call_pieces", "plain_known")
 """Fields that are left out if no step has any of them."""
-_ELSEWHERE = {"id", "tool_calls", "call_deltas", "logprobs"}
-"""Fields that are not recorded: a reply keeps its calls itself, and its log-probabilities are for one client."""
+_ELSEWHERE = {"id", "tool_calls", "call_deltas", "logprobs", "together"}
+"""Fields that are not recorded, the first and the last ones.
+
+A reply keeps its calls itself, log-probabilities are for one client, and how many shared a pass for its figures.
+"""
 _COUNTS = "in_step"
 _PARENT = "parent"
 _DEFAULTS: tuple[tuple[str, object], ...] = (

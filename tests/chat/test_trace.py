@@ -54,7 +54,7 @@ def test_a_record_from_before_a_field_was_there_comes_back_without_it() -> None:
 
 def test_all_that_a_step_can_hold_is_recorded_or_said_to_be_elsewhere() -> None:
     lists = {field.name for field in fields(Step) if field.default == ()}
-    assert lists == {name for name in SEVERAL if name != "pieces"} | (ELSEWHERE - {"id"})
+    assert lists == {name for name in SEVERAL if name != "pieces"} | (ELSEWHERE - {"id", "together"})
 
 
 def test_trees_come_back_and_chains_are_kept_as_before_there_were_any() -> None:
