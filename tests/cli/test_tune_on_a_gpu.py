@@ -57,7 +57,7 @@ def interpreted(spec: PairSpec, progress: Callable[[Loading], None]) -> Session:
         return Session(spec, opened[0].tokenizer(), runner, begun)
 
 
-@pytest.mark.rotated(3)
+@pytest.mark.rotated(3, 1)
 @pytest.mark.parametrize(
     "command", [("draft", "--steps", "4"), ("heads", "--family", "eagle3", "--steps", "3"), ("swift", "--sets", "5")]
 )

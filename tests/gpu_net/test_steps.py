@@ -41,14 +41,14 @@ REPLIES: dict[str, tuple[str, Drafting, Sampling, Acceptance]] = {
     ),
     "sampled": (
         "headed_pair",
-        [("draft-tree", 3), ("draft", 3), ("eagle3", 2), ("swift", 2), ("early-exit", 2)],
+        [("draft-tree", 3), ("eagle3", 2), ("swift", 2), ("early-exit", 2)],
         SAMPLED,
         "coupled",
     ),
     "filters and penalties": ("small_pair", [("draft", 2), ("draft-tree", 3)], FILTERED, "coupled"),
     "windows": ("windowed_pair", [("draft", 3), ("draft-tree", 3), ("plain", 0), ("draft", 2)], SAMPLED, "coupled"),
     "inputs of layers": ("sharing_pair", [("draft", 3), ("draft-tree", 3), ("swift", 2)], SAMPLED, "coupled"),
-    "experts": ("sparse_pair", [("draft", 3), ("draft-tree", 3), ("plain", 0), ("draft", 2)], SAMPLED, "coupled"),
+    "experts": ("sparse_pair", [("draft", 3), ("plain", 0)], SAMPLED, "coupled"),
     "recurrent": (
         "recurrent_pair",
         [("draft", 3), ("draft-tree", 3), ("plain", 0), ("swift", 2), ("draft", 2)],
@@ -59,7 +59,7 @@ REPLIES: dict[str, tuple[str, Drafting, Sampling, Acceptance]] = {
     "by blocks": ("small_pair", [("draft", 3), ("draft", 2)], FILTERED, "block"),
 }
 """Every kind of verify pass, after chains and trees of models, of heads and of copies, and with sub-layers left out."""
-OTHERS = ("recurrent", "inputs of layers", "filters and penalties")
+OTHERS = ("recurrent", "inputs of layers", "filters and penalties", "windows")
 """Whose kernels other tests run under the sanitiser, or other replies with as many options."""
 
 
