@@ -60,7 +60,7 @@ def test_heads_of_several_vectors(size: int, tmp_path: Path) -> None:
     assert torch.equal(whole(decoder, ids), alone)
 
 
-@pytest.mark.rotated(3, 1)
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize("quant", ["nf4", "fp4", "int8"])
 def test_quantised_weights_are_what_the_reference_unpacks(quant: Quant, tmp_path: Path) -> None:
     pytest.importorskip("bitsandbytes")

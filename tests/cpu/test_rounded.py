@@ -95,7 +95,7 @@ def packed_of(name: str) -> tuple[Packed, EightBit | FourBit | Blocks]:
     return packed, weight
 
 
-@pytest.mark.rotated(3)
+@pytest.mark.rotated(3, 2)
 @pytest.mark.parametrize("name", mostly(WEIGHTS))
 def test_a_product_is_that_of_rounded_rows_and_a_row_what_it_is_alone(name: str) -> None:
     packed, weight = packed_of(name)

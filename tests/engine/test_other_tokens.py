@@ -128,7 +128,7 @@ def test_words_that_only_the_draft_has_are_said_by_one_pass(coarser: Session, mo
 # The text
 
 
-@pytest.mark.rotated(2)
+@pytest.mark.rotated(2, 1)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_every_strategy_and_length_writes_what_plain_writes(other: Session, strategy: str) -> None:
     check_all_samplings(other, strategy)

@@ -407,7 +407,7 @@ def test_a_slow_model_is_measured_for_a_second_only(monkeypatch: pytest.MonkeyPa
     assert isinstance(deadline.poll(), Cancel)
 
 
-@pytest.mark.rotated(3, 2)
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize(
     "sampling",
     [
