@@ -47,7 +47,9 @@ OF_BANDWIDTH = 0.95
 BUS = 25.0
 """GB/s from main memory, where the link is not known."""
 FLOPS_A_CYCLE = 512
-"""Of a multiprocessor's tensor cores on cards for consumers: bfloat16, with float32 sums. Fewer rows hide it."""
+"""Floating-point operations of a multiprocessor's tensor cores on consumer cards: bfloat16, with float32 sums.
+
+With few rows, reading weights takes longer."""
 STATE_ROW_US = 0.9
 """Microseconds of a recurrent layer between its products for each of 64 rows, as on the H200."""
 PASS_CYCLES = {

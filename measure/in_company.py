@@ -33,7 +33,7 @@ KINDS = {
 
 
 class Round(NamedTuple):
-    """What was written, once all replies had begun."""
+    """Replies, with the speed of all after the last one has begun."""
 
     texts: dict[int, tuple[int, ...]]
     speed: float

@@ -61,7 +61,7 @@ class PendingLoads(Generic[C]):
         return [*load.askers, *([] if isinstance(event, Failed) else load.users)]
 
     def end(self, event: Loaded | Failed) -> PendingLoad[C]:
-        """The first load has ended; return what is to be loaded for whom in its place, if it has failed."""
+        """End the first load. Return the pair to load again after a failure, and its users; without a pair none."""
         load = self._loads.popleft() if self._loads else PendingLoad[C]()
         failed = isinstance(event, Failed) and load.before is not None and load.users and not self._loads
         return PendingLoad(load.users, before=load.before) if failed else PendingLoad()

@@ -115,7 +115,7 @@ class Part(NamedTuple):
 
 
 def _parts(number: int, quads: int) -> tuple[list[Part], int]:
-    """The fields of a type, and the bytes of a row that is taken apart; numbers are those of `packed.block_parts`.
+    """The fields of a type, as `stored_blocks.block_parts` numbers them, and the bytes of a row that is taken apart.
 
     `quads` is 1 for products of rows of bytes, where four bytes of a row make a number.
     """

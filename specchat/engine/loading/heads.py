@@ -67,9 +67,9 @@ def fitting(heads: FoundHeads, plan: Plan) -> tuple[FoundHeads, Plan]:
         except EngineError as error:
             unsupported[head] = error.message
             continue
-        plan, unfit = _with(plan, needed, "the heads take")
-        if unfit:
-            unsupported[head] = unfit
+        plan, reason = _with(plan, needed, "the heads take")
+        if reason:
+            unsupported[head] = reason
     return heads.without(unsupported), plan
 
 
@@ -77,9 +77,9 @@ def with_adapter(pair: PairSpec, plan: Plan) -> tuple[PairSpec, Plan, str]:
     """`pair` and the plan with its adapter for `early-exit`; where that does not fit, without, and a sentence."""
     if pair.exit is None:
         return pair, plan, ""
-    plan, unfit = _with(plan, adapter_bytes(plan.target.config), "it takes")
-    if unfit:
-        return replace(pair, exit=None), plan, f"early-exit drafts without its adapter: {unfit}"
+    plan, reason = _with(plan, adapter_bytes(plan.target.config), "it takes")
+    if reason:
+        return replace(pair, exit=None), plan, f"early-exit drafts without its adapter: {reason}"
     return pair, plan, ""
 
 

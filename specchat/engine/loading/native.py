@@ -180,7 +180,7 @@ def _read(files: _Files, plan: Plan, note: str, bar: Bar, shared: NativeModel | 
             bar.show(f"reading {pair.draft.short}", 0.5)
 
     with bar.compiling(plan):
-        pair, plan, unfit = heads.with_adapter(pair, plan)
+        pair, plan, without = heads.with_adapter(pair, plan)
         fitting, plan = heads.fitting(files.heads, plan)
         runner = load_runner(pair, target, draft, plan, about_draft, files.vocabulary_map, fitting, shared)
     runner = replace(runner, exactness=noted(runner.exactness, _rounded_words(target)))
@@ -195,7 +195,7 @@ def _read(files: _Files, plan: Plan, note: str, bar: Bar, shared: NativeModel | 
         session.info = replace(session.info, draft=replace(session.info.draft, tokens=len(files.frequent)))
     short = shortened(pair.context, target.config.longest, pair.target.label)
     price = describe_experts(plan.target, bus_rate(runner.gpu))
-    session.warn(short, files.warning, unfit, heads.unused_heads(pair, runner.statuses), price)
+    session.warn(short, files.warning, without, heads.unused_heads(pair, runner.statuses), price)
     return session
 
 

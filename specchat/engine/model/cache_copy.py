@@ -17,7 +17,6 @@ class CacheCopy:
 
     Attributes:
         away: bytes from an entry of the cache to the copy's.
-        tokens: those whose entries it has.
     """
 
     def __init__(self, cache: KVCache) -> None:
@@ -28,7 +27,6 @@ class CacheCopy:
         space = torch.from_numpy(held[first : first + size])
         self.away = space.data_ptr() - cache.space.data_ptr()
         self.entries = CacheEntries(cache.entries_of(*cache.split(space)))
-        self.tokens: list[int] = []
 
 
 def move(source: CacheEntries, token_ids: Sequence[int], into: CacheEntries, held: list[int]) -> None:

@@ -268,7 +268,7 @@ QWEN_2_5 = TowerFamily(
 )
 QWEN_2 = replace(
     QWEN_2_5,
-    names=QWEN_2_5.names | {"ffn_up": "mlp.fc1", "ffn_down": "mlp.fc2"},  # type: ignore[operator]
+    names={**QWEN_2_5.names, "ffn_up": "mlp.fc1", "ffn_down": "mlp.fc2"},
     keys={"embed_dim" if key == "hidden_size" else key: name for key, name in QWEN_VIT.items()},
     vision=_qwen2,
 )

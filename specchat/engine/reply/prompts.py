@@ -89,7 +89,8 @@ class Prompts:
 
         kept = fit(request.messages, request.limits, self._context, lambda some: len(prompt(some)))
         built, shared = prompt(kept.messages), 0
-        if self._beginnings and (system := [*takewhile(lambda one: one.role == "system", kept.messages)]):
+        begins = self._beginnings and isinstance(request, Generate)
+        if begins and (system := [*takewhile(lambda one: one.role == "system", kept.messages)]):
             with suppress(ModelError):
                 shared = shared_prefix(built, tokenizer.prompt([*system, Message("user", "")], tools=tools))
         return PromptTokens(built, kept.dropped, tokens, _pictures(kept.messages), shared)

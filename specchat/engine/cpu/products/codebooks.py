@@ -16,6 +16,7 @@ from specchat.engine.cpu.primitives.simd import (
     instruction,
     load,
     wide_vectors,
+    words,
 )
 from specchat.engine.cpu.products import dots
 from specchat.engine.formats.grids import GROUP, GridType
@@ -43,15 +44,15 @@ def input_order(grid: GridType) -> list[int]:
     return [first + grid.values * row for first in range(grid.values) for row in range(QUAD)]
 
 
-def table_of(grid: GridType, words: NDArray[np.int32], code: NDArray[np.int8] | None) -> NDArray[np.uint8]:
+def table_of(grid: GridType, rows: NDArray[np.int32], code: NDArray[np.int8] | None) -> NDArray[np.uint8]:
     """The bytes of a codebook int32 [rows] (`grids.grid_words`); `code`: for rows of bytes.
 
     Gathered are words of eight numbers, for rows of bytes those of both quads in turn, or of four values. In registers
     lie PLANES tables of a byte for each row, of four numbers or of two.
     """
     if code is None:
-        return words.view(np.uint8)
-    numbers = words[:, None] >> 4 * np.arange(grid.values) & 7
+        return rows.view(np.uint8)
+    numbers = rows[:, None] >> 4 * np.arange(grid.values) & 7
     if in_registers(grid):
         each = grid.values // PLANES
         found = (numbers.reshape(-1, PLANES, each) << GROUP // each * np.arange(each)).sum(2).T
@@ -81,13 +82,9 @@ def look_up_rows(builder: Any, grid: GridType, codebook: Any, numbers: Any, nint
         parts = [builder.select(upper, more, less) for less, more in zip(parts[::2], parts[1::2], strict=True)]
         one = builder.bitcast(parts[0] if ninth is None else builder.select(ninth, parts[1], parts[0]), WORDS)
         bits = GROUP // each
-        shifted = [one, *(builder.lshr(one, _words(bits * number)) for number in range(1, each))]
-        found += shifted if bits == QUAD else [builder.and_(part, _words(0x03030303)) for part in shifted]
+        shifted = [one, *(builder.lshr(one, words(bits * number)) for number in range(1, each))]
+        found += shifted if bits == QUAD else [builder.and_(part, words(0x03030303)) for part in shifted]
     return found
-
-
-def _words(value: int) -> Any:
-    return ir.Constant(WORDS, [value] * LANES)
 
 
 def gather(builder: Any, address: Any, indices: Any) -> Any:
