@@ -17,6 +17,7 @@ from specchat.remote.connection import ServerConnection
 from specchat.remote.errors import BUSY, ServerError, error_in
 from specchat.remote.kinds import Found
 from specchat.remote.openai import Chunk, EventReader, ServerFigures
+from specchat.remote.pictures import explained, with_pictures
 from specchat.remote.steps import Steps
 from specchat.remote.thoughts import ThoughtSplitter
 
@@ -88,8 +89,10 @@ class RemoteReply:
                 self._put_rest()
                 self._end("cancelled")
             return
-        except ServerError:
+        except ServerError as error:
             self._put_rest()
+            if with_pictures(self._request.messages):
+                raise explained(error) from None
             raise
         if not ends:
             self._put_rest()
@@ -139,7 +142,7 @@ class RemoteReply:
                 return kept
             except _Uncounted as missing:
                 part = replace(self._request, messages=missing.messages)
-                tokens = await self._found.dialect.count(self._connection, self._found.model, part)
+                tokens = await self._found.count(self._connection, part)
                 known[missing.messages] = tokens or 0
 
     async def _read(self) -> str:
