@@ -15,6 +15,7 @@ from specchat.tui.keys import Keys
 from specchat.tui.text.chat_rows import ChatRows
 from specchat.tui.text.heat import Stretch
 from specchat.tui.text.lines import TextLine, joined, without_tabs
+from specchat.tui.text.pictures import Graphics
 from specchat.tui.text.window import Place
 from specchat.tui.widgets.plain import SOURCES, TEXT
 from specchat.tui.widgets.row_painter import RowPainter
@@ -67,6 +68,15 @@ class ChatView(ScrollView, can_focus=False):
         """All text laid out, as it would be copied."""
         return joined([line for line, _ in self.chat_rows.rows])
 
+    def draw_pictures_by(self, graphics: Graphics) -> None:
+        """Have pictures drawn by `graphics`."""
+        self._rows_of = partial(self._rows_of, graphics=graphics)
+        self.show_again()
+
+    def show_again(self) -> None:
+        """Lay out all anew."""
+        self.show(self.chat_rows.conversation)
+
     def show(self, conversation: Conversation, *, token_view: bool | None = None) -> None:
         """Show another conversation, or the same one differently; what was being read stays in view."""
         place, cursor = self._place(), self.chat_rows.place(self.cursor)
@@ -78,7 +88,7 @@ class ChatView(ScrollView, can_focus=False):
     def sync(self) -> None:
         """Take in what changed in the last turn, and new turns."""
         if self.chat_rows.stale:
-            self.show(self.chat_rows.conversation)
+            self.show_again()
             return
         changed, grown = self.chat_rows.sync(self._text_width if self._known else 0)
         if grown:
