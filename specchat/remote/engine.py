@@ -28,7 +28,7 @@ from specchat.engine.strategies import STRATEGIES
 from specchat.remote.connection import PATIENCE_S
 from specchat.remote.errors import ServerError
 from specchat.remote.link import FoundServer
-from specchat.remote.pictures import with_pictures
+from specchat.remote.pictures import explained, with_pictures
 from specchat.remote.reply import RemoteReply
 
 JOIN_S = 2.0
@@ -210,7 +210,10 @@ class _Worker:
         if link.found.known.sees is False and with_pictures(request.messages):
             words = f"{one_line(link.found.model, 60)} at {link.connection.root} reads no pictures"
             raise ServerError(f"{words}. Leave them out, or choose another model.", "request")
-        await RemoteReply(link.connection, link.found, request, self._put).write()
+        try:
+            await RemoteReply(link.connection, link.found, request, self._put).write()
+        except ServerError as error:
+            raise explained(error, request.messages) from None
 
     async def _count(self, request: Count) -> None:
         _refuse_raw(request)

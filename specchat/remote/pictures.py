@@ -49,9 +49,9 @@ def _url(picture: Picture) -> str:
     return f"data:image/{media};base64,{b64encode(picture.data).decode()}"
 
 
-def explained(error: ServerError) -> ServerError:
-    """An error that ended a reply to pictures, with what to do where they may be its cause."""
-    if error.status not in PERHAPS or error.kind == "context":
+def explained(error: ServerError, messages: Sequence[Message]) -> ServerError:
+    """An error that ended a reply to messages, with what to do where their pictures may be its cause."""
+    if error.status not in PERHAPS or error.kind == "context" or not with_pictures(messages):
         return error
     words = f"{error.message} If that is for the pictures, leave them out, or choose another model."
     return ServerError(words, error.kind, error.status)

@@ -17,7 +17,6 @@ from specchat.remote.connection import ServerConnection
 from specchat.remote.errors import BUSY, ServerError, error_in
 from specchat.remote.kinds import Found
 from specchat.remote.openai import Chunk, EventReader, ServerFigures
-from specchat.remote.pictures import explained, with_pictures
 from specchat.remote.steps import Steps
 from specchat.remote.thoughts import ThoughtSplitter
 
@@ -89,10 +88,8 @@ class RemoteReply:
                 self._put_rest()
                 self._end("cancelled")
             return
-        except ServerError as error:
+        except ServerError:
             self._put_rest()
-            if with_pictures(self._request.messages):
-                raise explained(error) from None
             raise
         if not ends:
             self._put_rest()

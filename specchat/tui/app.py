@@ -122,8 +122,9 @@ class SpecchatApp(App[None]):
     def on_ready(self) -> None:
         self._shown = True
         if self._graphics is not None:
-            self._graphics.changed = self.chat.transcript.show_again
-            self.chat.transcript.draw_pictures_by(self._graphics)
+            draw = partial(self.chat.transcript.draw_pictures_by, self._graphics)
+            self._graphics.changed = draw
+            draw()
         if self._ended is not None:
             self._leave(self._ended)
         else:

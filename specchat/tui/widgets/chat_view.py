@@ -69,12 +69,7 @@ class ChatView(ScrollView, can_focus=False):
         return joined([line for line, _ in self.chat_rows.rows])
 
     def draw_pictures_by(self, graphics: Graphics) -> None:
-        """Have pictures drawn by `graphics`."""
         self._rows_of = partial(self._rows_of, graphics=graphics)
-        self.show_again()
-
-    def show_again(self) -> None:
-        """Lay out all anew."""
         self.show(self.chat_rows.conversation)
 
     def show(self, conversation: Conversation, *, token_view: bool | None = None) -> None:
@@ -88,7 +83,7 @@ class ChatView(ScrollView, can_focus=False):
     def sync(self) -> None:
         """Take in what changed in the last turn, and new turns."""
         if self.chat_rows.stale:
-            self.show_again()
+            self.show(self.chat_rows.conversation)
             return
         changed, grown = self.chat_rows.sync(self._text_width if self._known else 0)
         if grown:
