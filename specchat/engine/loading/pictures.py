@@ -8,20 +8,25 @@ from specchat.engine.gguf.mmproj import projector
 from specchat.engine.kernels.gpu_shapes import PROMPT_ROWS
 from specchat.engine.memory.host_need import ROOM
 from specchat.engine.memory.vectors import LANES
+from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.pictures.album import Album
 from specchat.engine.pictures.blind import Blind
+from specchat.engine.pictures.draft_album import DraftAlbum
 from specchat.engine.pictures.files import kind_of
 from specchat.engine.pictures.kinds import KINDS
 from specchat.engine.pictures.rows import TakesRows
 from specchat.engine.pictures.tower import Tower
 from specchat.engine.protocol.pair import PairSpec
+from specchat.engine.recipe import Rope
 from specchat.engine.runners.runner import Runner
 from specchat.engine.text.tokenizer import Tokenizer
 from specchat.engine.weights.checkpoint import Checkpoint
 
 
-def opened_album(pair: PairSpec, checkpoint: Checkpoint, runner: Runner, tokenizer: Tokenizer) -> Blind:
-    """The album of a pair that our own decoder runs, with the tower of its target `checkpoint`."""
+def opened_album(
+    pair: PairSpec, checkpoint: Checkpoint, runner: Runner, tokenizer: Tokenizer, draft: Checkpoint | None = None
+) -> Blind:
+    """The album of a pair that our own decoder runs, with the towers of its target `checkpoint` and its draft."""
     model, kind = runner.target.model, kind_of(checkpoint)
     if not checkpoint.also_sees:
         if (unread := checkpoint.mmproj) is not None:
@@ -41,9 +46,25 @@ def opened_album(pair: PairSpec, checkpoint: Checkpoint, runner: Runner, tokeniz
     if lacking := next((mark for mark in KINDS[kind].breaks if mark and mark not in vocabulary), ""):
         return Blind(f"{pair.name} lacks the token {lacking}, which pictures take")
     assert isinstance(model, TakesRows)
-    rope = next(iter(checkpoint.config.recipe.ropes)) if KINDS[kind].sections else None
     if tokenizer.template is not None:
         tokenizer.template.picture = written
-    mutual = any(mixer.mutual for mixer in checkpoint.config.recipe.attentions)
     most = PROMPT_ROWS if runner.place == "cuda" else ROOM - LANES
-    return Album(partial(Tower, checkpoint, vocabulary), model, rope, vocabulary, most * mutual)
+    album = Album(
+        partial(Tower, checkpoint, vocabulary), model, _rope(checkpoint), vocabulary, most * _mutual(checkpoint)
+    )
+    small, same = runner.draft, draft is not None and draft.also_sees and KINDS.get(kind_of(draft)) == KINDS[kind]
+    # On a GPU, and behind a wrapper for other tokens, a draft sees nothing.
+    if same and draft is not None and small is not None and isinstance(small.model, CachedDecoder):
+        tower = partial(Tower, draft, vocabulary)
+        album.draft = small.pictures = DraftAlbum(album, tower, small.model, _rope(draft), _mutual(draft))
+    return album
+
+
+def _rope(checkpoint: Checkpoint) -> Rope | None:
+    """Rotations that turn by three positions; None: by one."""
+    return next(iter(checkpoint.config.recipe.ropes)) if KINDS[kind_of(checkpoint)].sections else None
+
+
+def _mutual(checkpoint: Checkpoint) -> bool:
+    """True if the tokens of a picture attend to each other."""
+    return any(mixer.mutual for mixer in checkpoint.config.recipe.attentions)
