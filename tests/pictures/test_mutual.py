@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from specchat.engine.memory import host_need
-from specchat.engine.model import mutual
 from specchat.engine.pictures.album import Album
 from specchat.engine.protocol.options import Limits, Message
 from specchat.engine.protocol.pair import PairSpec
@@ -43,9 +42,8 @@ def test_rows_have_the_same_bits_in_passes_of_any_width(
     session: Session, tokens: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found, model = list[Tensor](), session.target.model
-    for width, block in ((mutual.PREFILL_ROWS, 128), (5, 128), (7, 9), (16, 1)):
-        monkeypatch.setattr(mutual, "PREFILL_ROWS", width)
-        monkeypatch.setattr(type(model), "block", block)
+    for width in (128, 5, 9, 1):
+        monkeypatch.setattr(type(model), "block", width)
         session.forget()
         found.append(session.target.next_logits(tokens).clone())
     assert max(model.cache.bases) > 0

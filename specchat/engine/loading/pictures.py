@@ -5,7 +5,7 @@ from functools import partial
 from specchat.clean import one_line
 from specchat.engine import families
 from specchat.engine.gguf.mmproj import projector
-from specchat.engine.kernels.gpu_shapes import PROMPT_ROWS
+from specchat.engine.kernels.gpu_shapes import BACK
 from specchat.engine.memory.host_need import ROOM
 from specchat.engine.memory.vectors import LANES
 from specchat.engine.pictures.album import Album
@@ -45,5 +45,5 @@ def opened_album(pair: PairSpec, checkpoint: Checkpoint, runner: Runner, tokeniz
     if tokenizer.template is not None:
         tokenizer.template.picture = written
     mutual = any(mixer.mutual for mixer in checkpoint.config.recipe.attentions)
-    most = PROMPT_ROWS if runner.place == "cuda" else ROOM - LANES
+    most = BACK if runner.place == "cuda" else ROOM - LANES
     return Album(partial(Tower, checkpoint, vocabulary), model, rope, vocabulary, most * mutual)

@@ -111,7 +111,6 @@ GEMMA_4 = Kind(
     "gemma4.image_processing_pil_gemma4.Gemma4ImageProcessorPil",
     ("vision_tower.", "embed_vision."),
     "num_soft_tokens_per_image",
-    on_host=True,
     written=("<|image|>", "<|image><|image|><image|>"),
 )
 KINDS = {
