@@ -29,6 +29,7 @@ ONE = {
     "qwen2_5_vl": {"num_hidden_layers": 1},
     "gemma3": {"num_hidden_layers": 2, "layer_types": ["sliding_attention", "full_attention"]},
     "gemma4": {"num_hidden_layers": 2, "layer_types": ["sliding_attention", "full_attention"]},
+    "qwen3_vl": {"num_hidden_layers": 2},
     "qwen3_5": {"num_hidden_layers": 2, "layer_types": ["linear_attention", "full_attention"]},
 }
 

@@ -1,7 +1,8 @@
-"""Pictures of more rows than a pass has, which a device reads layer by layer."""
+"""Pictures of more rows than a pass has, and rows that are added after first layers, on a device."""
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from tests.device.conftest import DEVICE, ON_GPU, decoder
 from tests.device.test_pictures import ASKED, ONE, session_of
 from tests.engine.tiny import VOCAB
 from tests.gpu_net.fake_torch import fake_torch
+from tests.gpu_net.runtime import Graph
 from tests.gpu_net.test_fake_cuda import FIRST, tiny_decoder
 from tests.pictures.whole import saved
 
@@ -75,3 +77,26 @@ def test_a_device_that_computes_later_reads_the_same(
         model.pictures = session.target.model.pictures
         assert torch.equal(runner.target.next_logits(tokens), expected)
         assert not fake.runtime.problems
+
+
+@pytest.mark.skipif(ON_GPU, reason="stands for a GPU where there is none")
+def test_rows_after_first_layers_are_added_in_passes_with_pictures_alone(tmp_path: Path) -> None:
+    folder = saved("qwen3_vl", tmp_path, num_hidden_layers=3)
+    on_host = session_of(folder, device_runner(decoder(folder), None, VOCAB, DEVICE))
+    list(on_host.album.look(ASKED[0].pictures, seen := list[object]()))
+    tokens = on_host._prompts.prompt(Generate(1, ASKED)).tokens
+    expected = on_host.target.next_logits(tokens)
+    with fake_torch(1, computes=True) as fake:
+        runner = device_runner(tiny_decoder(folder, FIRST), None, VOCAB, FIRST)
+        model = runner.target.model
+        assert isinstance(model, DeviceModel)
+        model.prepare()
+        captured = model._graphs._graphs
+        model.pictures = on_host.target.model.pictures
+        assert torch.equal(runner.target.next_logits(tokens), expected)
+        assert not fake.runtime.problems
+        for rows in (64, 256):
+            text, pictures = (cast(Graph, captured["prefill", "target", rows, deep]) for deep in (0, 2))
+            assert (text.operations["add_"], pictures.operations["add_"]) == (0, 2)
+            assert len(pictures.launches) == len(text.launches) + 2
+    del seen

@@ -89,6 +89,7 @@ class DeviceDecoder:
         last: Tensor | None = None,
         early: Exit | None = None,
         until: Tensor | None = None,
+        deep: int = 0,
     ) -> None:
         """Write `rows` tokens to the cache from position `start` on; leaves the head's input in `buffers.x`.
 
@@ -100,10 +101,11 @@ class DeviceDecoder:
                 of a chain, have one.
             early: where the pass ends early, if it does.
             until: as in `Placed`.
+            deep: as in `Launches`.
         """
         of_chain = start, self.buffers.offsets, None
         length, offsets, path = (tree.length, tree.offsets, tree.path) if tree else of_chain
-        run = self._begun(Placed(rows, start, length, offsets, path, until), skip, last)
+        run = self._begun(Placed(rows, start, length, offsets, path, until), skip, last, deep)
         self._embed(run, tokens)
         self._run(run, range(self.config.layers if early is None else early.layers))
         if early is not None and early.adapt is not None:
@@ -136,12 +138,12 @@ class DeviceDecoder:
         self._run(run, layers, without)
         run.flush()
 
-    def _begun(self, at: Placed, skip: SkipFlags | None, last: Tensor | None) -> Launches:
+    def _begun(self, at: Placed, skip: SkipFlags | None, last: Tensor | None, deep: int = 0) -> Launches:
         if self.recurrent is not None and at.rows > PASS_ROWS:
             assert last is not None
             self.recurrent.begin(at.start, last)
         model = ModelParts(self.weights, self._norms, self.buffers, self.caches, self.recurrent, self.states)
-        return Launches(model, at, skip, last)
+        return Launches(model, at, skip, last, deep)
 
     def _embed(self, run: Launches, tokens: Tensor) -> None:
         GPU.run(self.program.embed, run, tokens)

@@ -17,17 +17,30 @@ class PassInputs:
         tokens: int32 [PROMPT_ROWS].
         start: int32 [1], position of the first.
         last: int32 [1], the last row that counts.
+        deep: number of first layers after which rows are added to those of pictures.
     """
 
     def __init__(self, decoder: DeviceDecoder) -> None:
         self._hidden, self._rows = decoder.config.hidden, decoder.buffers.pictures
+        self.deep = 0 if self._rows is None else len(self._rows) - 1
         self.tokens = torch.zeros(PROMPT_ROWS, device=decoder.device, dtype=torch.int32)
         self.start, self.last = (torch.zeros(1, device=decoder.device, dtype=torch.int32) for _ in range(2))
 
-    def put(self, tokens: Sequence[int], start: int, pictures: PictureRows | None = None) -> None:
-        """Set them for a pass over `tokens` from position `start` on; `pictures` has the rows of those among them."""
-        self.tokens[: len(tokens)].copy_(torch.tensor(tokens, dtype=torch.int32))
-        if pictures is not None and self._rows is not None and max(tokens) >= FIRST:
-            self._rows[: len(tokens)].copy_(pictures.put(torch.zeros(len(tokens), self._hidden), tokens))
+    def put(self, tokens: Sequence[int], start: int, pictures: PictureRows | None = None) -> int:
+        """Set them for a pass over `tokens` from position `start` on; `pictures` has the rows of those among them.
+
+        Returns:
+            `deep` for this pass: 0 without pictures.
+        """
+        count = len(tokens)
+        self.tokens[:count].copy_(torch.tensor(tokens, dtype=torch.int32))
         self.start.fill_(start)
-        self.last.fill_(len(tokens) - 1)
+        self.last.fill_(count - 1)
+        if pictures is None or self._rows is None or max(tokens) < FIRST:
+            return 0
+        self._rows[0, :count].copy_(pictures.put(torch.zeros(count, self._hidden), tokens))
+        for layer in range(1, self.deep + 1):
+            # Adding -0 leaves a text's row its bits.
+            added = torch.full((count, self._hidden), -0.0)
+            self._rows[layer, :count].copy_(pictures.add(added, tokens, layer))
+        return self.deep

@@ -38,24 +38,25 @@ class PromptPasses:
         for part, mutual in stretches(tokens, pictures):
             some, first = tokens[part], start + part.start
             if not mutual or len(some) <= self.block:
-                self._write(some, first, mutual)
+                deep = self._inputs.put(some, first, pictures)
+                self._run(len(some), mutual * (first + len(some)), deep)
             else:
                 assert pictures is not None
                 x = pictures.put(torch.zeros(len(some), self.config.hidden), some).to(self._decoder.device)
                 read_picture(self, x, PassRows(some, first), NOTHING)
 
-    def _write(self, tokens: Sequence[int], start: int, mutual: bool) -> None:
-        inputs = self._inputs
-        inputs.put(tokens, start, self._pictures)
-        width = PASS_ROWS if len(tokens) <= PASS_ROWS and not mutual else PROMPT_ROWS
+    def _run(self, count: int, end: int, deep: int) -> None:
+        """Run a pass over so many rows, up to position `end` of a picture if they attend to each other, else 0."""
+        inputs, many = self._inputs, count > PASS_ROWS or end > 0
+        width = PROMPT_ROWS if many else PASS_ROWS
         # The kernel of many rows alone knows of pictures.
-        rows = width if self._graphs.captured else max(len(tokens), mutual * (VERIFY_ROWS + 1))
-        until = self._until if width == PROMPT_ROWS else None
+        rows = width if self._graphs.captured else max(count, VERIFY_ROWS + 1 if end else 0)
+        until = self._until if many else None
         if until is not None:
-            until.fill_(mutual * (start + len(tokens)))
+            until.fill_(end)
         self._graphs.run(
-            ("prefill", self._name, width),
-            lambda: self._decoder.forward(inputs.tokens, inputs.start, rows, last=inputs.last, until=until),
+            ("prefill", self._name, width, deep),
+            lambda: self._decoder.forward(inputs.tokens, inputs.start, rows, last=inputs.last, until=until, deep=deep),
         )
 
     def run_layers(self, x: Tensor, layers: range, rows: PassRows, skip: Skip = NOTHING) -> Tensor:
@@ -74,7 +75,9 @@ class PromptPasses:
         """Launch the passes once, where they are captured."""
         if self._graphs.captured:
             for tokens in (PASS_ROWS + 1, 1):
-                self.write([0] * tokens, 0, None)
+                for deep in {0, self._inputs.deep}:
+                    self._inputs.put([0] * tokens, 0)
+                    self._run(tokens, 0, deep)
             if self._until is not None:
                 x = torch.zeros(1, self.config.hidden, device=self._decoder.device)
                 read_picture(self, x, PassRows([0], 0), NOTHING)

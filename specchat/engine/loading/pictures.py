@@ -31,8 +31,6 @@ def opened_album(pair: PairSpec, checkpoint: Checkpoint, runner: Runner, tokeniz
     if kind not in KINDS:
         name = families.known()[checkpoint.config.family].name
         return Blind(f"{pair.name} reads text alone here, as specchat does not read pictures by {name} yet")
-    if KINDS[kind].on_host and runner.place == "cuda":
-        return Blind(f'{pair.name} reads pictures with device = "cpu" alone')
     vocabulary, written = tokenizer.vocabulary, KINDS[kind].written
     mark, other = KINDS[kind].stand_in
     if written and mark not in vocabulary and other in vocabulary:
