@@ -101,7 +101,7 @@ def attend(
     gated: bool,
     score_cap: float,
     window: int,
-    mutual: bool,
+    mutual: int,
     share: int | None,
     int8_cache: bool,
 ) -> None:
