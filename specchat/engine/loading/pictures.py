@@ -5,9 +5,6 @@ from functools import partial
 from specchat.clean import one_line
 from specchat.engine import families
 from specchat.engine.gguf.mmproj import projector
-from specchat.engine.kernels.gpu_shapes import PROMPT_ROWS
-from specchat.engine.memory.host_need import ROOM
-from specchat.engine.memory.vectors import LANES
 from specchat.engine.pictures.album import Album
 from specchat.engine.pictures.blind import Blind
 from specchat.engine.pictures.files import kind_of
@@ -31,8 +28,6 @@ def opened_album(pair: PairSpec, checkpoint: Checkpoint, runner: Runner, tokeniz
     if kind not in KINDS:
         name = families.known()[checkpoint.config.family].name
         return Blind(f"{pair.name} reads text alone here, as specchat does not read pictures by {name} yet")
-    if KINDS[kind].on_host and runner.place == "cuda":
-        return Blind(f'{pair.name} reads pictures with device = "cpu" alone')
     vocabulary, written = tokenizer.vocabulary, KINDS[kind].written
     mark, other = KINDS[kind].stand_in
     if written and mark not in vocabulary and other in vocabulary:
@@ -44,6 +39,5 @@ def opened_album(pair: PairSpec, checkpoint: Checkpoint, runner: Runner, tokeniz
     rope = next(iter(checkpoint.config.recipe.ropes)) if KINDS[kind].sections else None
     if tokenizer.template is not None:
         tokenizer.template.picture = written
-    mutual = any(mixer.mutual for mixer in checkpoint.config.recipe.attentions)
-    most = PROMPT_ROWS if runner.place == "cuda" else ROOM - LANES
-    return Album(partial(Tower, checkpoint, vocabulary), model, rope, vocabulary, most * mutual)
+    mutual = max((mixer.mutual for mixer in checkpoint.config.recipe.attentions), default=0)
+    return Album(partial(Tower, checkpoint, vocabulary), model, rope, vocabulary, mutual)
