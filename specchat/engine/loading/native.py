@@ -28,6 +28,7 @@ from specchat.engine.loading.placing import placed, smaller
 from specchat.engine.loading.progress import Bar, Progress
 from specchat.engine.memory.need import Model, describe_experts
 from specchat.engine.memory.plan import Plan, shortened
+from specchat.engine.pictures.files import most_tokens
 from specchat.engine.protocol.pair import ModelSource, PairSpec
 from specchat.engine.runners.host import NativeModel
 from specchat.engine.runners.load import load_runner
@@ -90,9 +91,12 @@ class _Files:
 
 
 def _opened(pair: PairSpec, source: ModelSource, progress: Progress) -> Checkpoint:
-    """Open a checkpoint, with KV entries in the pair's form."""
+    """Open a checkpoint, with KV entries in the pair's form and pictures of its processor's size."""
     found = Checkpoint.open(locate(source, progress))
-    return replace(found, config=found.config.with_cache(pair.cache))
+    config = found.config.with_cache(pair.cache)
+    if most := most_tokens(found):
+        config = replace(config, recipe=config.recipe.with_pictures(most))
+    return replace(found, config=config)
 
 
 def _rounding(

@@ -5,9 +5,6 @@ from functools import partial
 from specchat.clean import one_line
 from specchat.engine import families
 from specchat.engine.gguf.mmproj import projector
-from specchat.engine.kernels.gpu_shapes import PROMPT_ROWS
-from specchat.engine.memory.host_need import ROOM
-from specchat.engine.memory.vectors import LANES
 from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.pictures.album import Album
 from specchat.engine.pictures.blind import Blind
@@ -36,8 +33,6 @@ def opened_album(
     if kind not in KINDS:
         name = families.known()[checkpoint.config.family].name
         return Blind(f"{pair.name} reads text alone here, as specchat does not read pictures by {name} yet")
-    if KINDS[kind].on_host and runner.place == "cuda":
-        return Blind(f'{pair.name} reads pictures with device = "cpu" alone')
     vocabulary, written = tokenizer.vocabulary, KINDS[kind].written
     mark, other = KINDS[kind].stand_in
     if written and mark not in vocabulary and other in vocabulary:
@@ -48,10 +43,8 @@ def opened_album(
     assert isinstance(model, TakesRows)
     if tokenizer.template is not None:
         tokenizer.template.picture = written
-    most = PROMPT_ROWS if runner.place == "cuda" else ROOM - LANES
-    album = Album(
-        partial(Tower, checkpoint, vocabulary), model, _rope(checkpoint), vocabulary, most * _mutual(checkpoint)
-    )
+    tower = partial(Tower, checkpoint, vocabulary)
+    album = Album(tower, model, _rope(checkpoint), vocabulary, _mutual(checkpoint))
     small, same = runner.draft, draft is not None and draft.also_sees and KINDS.get(kind_of(draft)) == KINDS[kind]
     # On a GPU, and behind a wrapper for other tokens, a draft sees nothing.
     if same and draft is not None and small is not None and isinstance(small.model, CachedDecoder):
@@ -65,6 +58,6 @@ def _rope(checkpoint: Checkpoint) -> Rope | None:
     return next(iter(checkpoint.config.recipe.ropes)) if KINDS[kind_of(checkpoint)].sections else None
 
 
-def _mutual(checkpoint: Checkpoint) -> bool:
-    """True if the tokens of a picture attend to each other."""
-    return any(mixer.mutual for mixer in checkpoint.config.recipe.attentions)
+def _mutual(checkpoint: Checkpoint) -> int:
+    """Most tokens of a picture where these attend to each other; 0: they do not."""
+    return max((mixer.mutual for mixer in checkpoint.config.recipe.attentions), default=0)

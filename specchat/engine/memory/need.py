@@ -259,7 +259,8 @@ def _gpu_workspace(model: Model, context: int, capacity: int, processors: int) -
     bits = {matrix: gpu_bits(model, matrix) for matrix in forms}
     head, cuts = model.head_matrix, Cuts(bits, model.joined, processors)
     of_head = max(gpu_bits(replace(model, quant=model.head), head))
-    return gpu_need.workspace(lower(recipe), head, of_head, cuts, recipe, context, capacity)
+    pictures = 4 * model.config.sees * PROMPT_ROWS * recipe.hidden
+    return pictures + gpu_need.workspace(lower(recipe), head, of_head, cuts, recipe, context, capacity)
 
 
 def expert_price(model: Model, rate: float) -> tuple[float, float]:

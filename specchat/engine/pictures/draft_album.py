@@ -29,10 +29,10 @@ class DraftAlbum(Album):
     """
 
     def __init__(
-        self, album: Album, open_tower: Callable[[], Tower], model: TakesRows, rope: Rope | None, mutual: bool
+        self, album: Album, open_tower: Callable[[], Tower], model: TakesRows, rope: Rope | None, mutual: int
     ) -> None:
         """`album` is the target's; else as `Album`."""
-        super().__init__(open_tower, model, rope, {}, int(mutual))
+        super().__init__(open_tower, model, rope, {}, mutual)
         self._firsts, self._wanted = album._firsts, album._grids
         self.took = {False: (0.0, 0), True: (0.0, 0)}
         self._looks: dict[int, bool] = {}
@@ -77,10 +77,10 @@ class DraftAlbum(Album):
         self._reply = None
 
     def _prepared(self, picture: Picture) -> Processed:
-        """Raises EngineError: the target's tower makes other rows of it."""
+        """Raises EngineError: the target's tower makes other rows of it, or there are too many to be read at once."""
         found, first = super()._prepared(picture), self._firsts[picture.digest]
-        if found.grid != self._wanted[first]:
-            raise EngineError("request", "The draft's tower makes other rows of a picture than the target's.")
+        if found.grid != self._wanted[first] or 0 < self._mutual < found.grid.cells:
+            raise EngineError("request", "The draft does not take the rows of a picture that the target has.")
         self._grids = dict(sorted({**self._grids, first: found.grid}.items()))
         return found
 

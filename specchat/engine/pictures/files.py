@@ -11,6 +11,7 @@ from torch import Tensor
 
 from specchat.clean import one_line
 from specchat.engine.errors import ModelError
+from specchat.engine.files import found, read_json
 from specchat.engine.pictures.kinds import KINDS, Kind
 from specchat.engine.pictures.mmproj import Mmproj, kind_of_gguf
 from specchat.engine.weights.checkpoint import Checkpoint
@@ -19,6 +20,9 @@ MISSING = (
     "config.json or preprocessor_config.json is missing or damaged: `specchat models pull` fetches files that are "
     "missing."
 )
+PROCESSORS = ("preprocessor_config.json", "processor_config.json")
+LARGEST = 1120
+"""Tokens of the largest picture that a processor with a setting of them makes."""
 DENSE = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -42,6 +46,22 @@ class TowerFiles(NamedTuple):
 def kind_of(checkpoint: Checkpoint) -> Any:
     """The model_type of the whole of which a checkpoint is the text, as `KINDS` knows it; None for none."""
     return checkpoint.settings.get("model_type") if checkpoint.gguf is None else kind_of_gguf(checkpoint)
+
+
+def most_tokens(checkpoint: Checkpoint) -> int:
+    """Most tokens of a picture, as the settings of its processor name them; 0: they do not."""
+    if kind_of(checkpoint) not in KINDS:
+        return 0
+    try:
+        if checkpoint.mmproj is not None:
+            named = [Mmproj(checkpoint).processor()]
+        else:
+            named = [read_json(path) for name in PROCESSORS if found(path := checkpoint.folder / name)]
+    except (ValueError, ModelError):  # told when a picture comes
+        return 0
+    named += [inner for one in named if isinstance(inner := one.get("image_processor"), dict)]
+    wanted = (one.get("max_soft_tokens") for one in named)
+    return max((one for one in wanted if isinstance(one, int) and 0 < one <= LARGEST), default=0)
 
 
 def tower_files(checkpoint: Checkpoint, vocabulary: Mapping[str, int]) -> TowerFiles:
