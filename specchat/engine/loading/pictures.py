@@ -5,20 +5,25 @@ from functools import partial
 from specchat.clean import one_line
 from specchat.engine import families
 from specchat.engine.gguf.mmproj import projector
+from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.pictures.album import Album
 from specchat.engine.pictures.blind import Blind
+from specchat.engine.pictures.draft_album import DraftAlbum
 from specchat.engine.pictures.files import kind_of
 from specchat.engine.pictures.kinds import KINDS
 from specchat.engine.pictures.rows import TakesRows
 from specchat.engine.pictures.tower import Tower
 from specchat.engine.protocol.pair import PairSpec
+from specchat.engine.recipe import Rope
 from specchat.engine.runners.runner import Runner
 from specchat.engine.text.tokenizer import Tokenizer
 from specchat.engine.weights.checkpoint import Checkpoint
 
 
-def opened_album(pair: PairSpec, checkpoint: Checkpoint, runner: Runner, tokenizer: Tokenizer) -> Blind:
-    """The album of a pair that our own decoder runs, with the tower of its target `checkpoint`."""
+def opened_album(
+    pair: PairSpec, checkpoint: Checkpoint, runner: Runner, tokenizer: Tokenizer, draft: Checkpoint | None = None
+) -> Blind:
+    """The album of a pair that our own decoder runs, with the towers of its target `checkpoint` and its draft."""
     model, kind = runner.target.model, kind_of(checkpoint)
     if not checkpoint.also_sees:
         if (unread := checkpoint.mmproj) is not None:
@@ -36,8 +41,23 @@ def opened_album(pair: PairSpec, checkpoint: Checkpoint, runner: Runner, tokeniz
     if lacking := next((mark for mark in KINDS[kind].breaks if mark and mark not in vocabulary), ""):
         return Blind(f"{pair.name} lacks the token {lacking}, which pictures take")
     assert isinstance(model, TakesRows)
-    rope = next(iter(checkpoint.config.recipe.ropes)) if KINDS[kind].sections else None
     if tokenizer.template is not None:
         tokenizer.template.picture = written
-    mutual = max((mixer.mutual for mixer in checkpoint.config.recipe.attentions), default=0)
-    return Album(partial(Tower, checkpoint, vocabulary), model, rope, vocabulary, mutual)
+    tower = partial(Tower, checkpoint, vocabulary)
+    album = Album(tower, model, _rope(checkpoint), vocabulary, _mutual(checkpoint))
+    small, same = runner.draft, draft is not None and draft.also_sees and KINDS.get(kind_of(draft)) == KINDS[kind]
+    # On a GPU, and behind a wrapper for other tokens, a draft sees nothing.
+    if same and draft is not None and small is not None and isinstance(small.model, CachedDecoder):
+        own = partial(Tower, draft, vocabulary)
+        album.draft = small.pictures = DraftAlbum(album, own, small.model, _rope(draft), _mutual(draft))
+    return album
+
+
+def _rope(checkpoint: Checkpoint) -> Rope | None:
+    """Rotations that turn by three positions; None: by one."""
+    return next(iter(checkpoint.config.recipe.ropes)) if KINDS[kind_of(checkpoint)].sections else None
+
+
+def _mutual(checkpoint: Checkpoint) -> int:
+    """Most tokens of a picture where these attend to each other; 0: they do not."""
+    return max((mixer.mutual for mixer in checkpoint.config.recipe.attentions), default=0)
