@@ -2,23 +2,45 @@
 
 from functools import partial
 
+import torch
+
 from specchat.clean import one_line
 from specchat.engine import families
 from specchat.engine.gguf.mmproj import projector
+from specchat.engine.hardware.gpu import CHOSEN
+from specchat.engine.loading.heads import with_room
+from specchat.engine.memory.plan import GIB, Plan
 from specchat.engine.pictures.album import Album
 from specchat.engine.pictures.blind import Blind
-from specchat.engine.pictures.files import kind_of
+from specchat.engine.pictures.files import kind_of, tower_values
 from specchat.engine.pictures.kinds import KINDS
 from specchat.engine.pictures.rows import TakesRows
-from specchat.engine.pictures.tower import Tower
+from specchat.engine.pictures.tower import CPU, LOOKING, Tower
 from specchat.engine.protocol.pair import PairSpec
 from specchat.engine.runners.runner import Runner
 from specchat.engine.text.tokenizer import Tokenizer
 from specchat.engine.weights.checkpoint import Checkpoint
 
 
-def opened_album(pair: PairSpec, checkpoint: Checkpoint, runner: Runner, tokenizer: Tokenizer) -> Blind:
-    """The album of a pair that our own decoder runs, with the tower of its target `checkpoint`."""
+def with_tower(target: Checkpoint, plan: Plan) -> tuple[Plan, torch.device, str]:
+    """The plan with a target's tower, its device, and a note where a target's GPU has no room for it beside `plan`."""
+    if plan.target.place == "cpu" or not target.also_sees or kind_of(target) not in KINDS:
+        return plan, CPU, ""
+    try:
+        needed = 4 * tower_values(target) + LOOKING
+    except ValueError:  # told when a picture comes
+        return plan, CPU, ""
+    plan, reason = with_room(plan, needed, "the tower takes")
+    if reason:
+        words = "the processor looks at pictures, as their tower takes"
+        return plan, CPU, f"{words} {needed / GIB:.1f} GiB of GPU memory that are not free"
+    return plan, CHOSEN.device, ""
+
+
+def opened_album(
+    pair: PairSpec, checkpoint: Checkpoint, runner: Runner, tokenizer: Tokenizer, device: torch.device = CPU
+) -> Blind:
+    """The album of a pair that our own decoder runs, with the tower of its target `checkpoint` on a device."""
     model, kind = runner.target.model, kind_of(checkpoint)
     if not checkpoint.also_sees:
         if (unread := checkpoint.mmproj) is not None:
@@ -40,4 +62,4 @@ def opened_album(pair: PairSpec, checkpoint: Checkpoint, runner: Runner, tokeniz
     if tokenizer.template is not None:
         tokenizer.template.picture = written
     mutual = max((mixer.mutual for mixer in checkpoint.config.recipe.attentions), default=0)
-    return Album(partial(Tower, checkpoint, vocabulary), model, rope, vocabulary, mutual)
+    return Album(partial(Tower, checkpoint, vocabulary, device), model, rope, vocabulary, mutual)
