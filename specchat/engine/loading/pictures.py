@@ -2,17 +2,22 @@
 
 from functools import partial
 
+import torch
+
 from specchat.clean import one_line
 from specchat.engine import families
 from specchat.engine.gguf.mmproj import projector
+from specchat.engine.hardware.gpu import CHOSEN
+from specchat.engine.loading.heads import with_room
+from specchat.engine.memory.plan import GIB, Plan
 from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.pictures.album import Album
 from specchat.engine.pictures.blind import Blind
 from specchat.engine.pictures.draft_album import DraftAlbum
-from specchat.engine.pictures.files import kind_of
+from specchat.engine.pictures.files import kind_of, tower_values
 from specchat.engine.pictures.kinds import KINDS
 from specchat.engine.pictures.rows import TakesRows
-from specchat.engine.pictures.tower import Tower
+from specchat.engine.pictures.tower import CPU, LOOKING, Tower
 from specchat.engine.protocol.pair import PairSpec
 from specchat.engine.recipe import Rope
 from specchat.engine.runners.runner import Runner
@@ -20,10 +25,30 @@ from specchat.engine.text.tokenizer import Tokenizer
 from specchat.engine.weights.checkpoint import Checkpoint
 
 
+def with_tower(target: Checkpoint, plan: Plan) -> tuple[Plan, torch.device, str]:
+    """The plan with a target's tower, its device, and a note where a target's GPU has no room for it beside `plan`."""
+    if plan.target.place == "cpu" or not target.also_sees or kind_of(target) not in KINDS:
+        return plan, CPU, ""
+    try:
+        needed = 4 * tower_values(target) + LOOKING
+    except ValueError:  # told when a picture comes
+        return plan, CPU, ""
+    plan, reason = with_room(plan, needed, "the tower takes")
+    if reason:
+        words = "the processor looks at pictures, as their tower takes"
+        return plan, CPU, f"{words} {needed / GIB:.1f} GiB of GPU memory that are not free"
+    return plan, CHOSEN.device, ""
+
+
 def opened_album(
-    pair: PairSpec, checkpoint: Checkpoint, runner: Runner, tokenizer: Tokenizer, draft: Checkpoint | None = None
+    pair: PairSpec,
+    checkpoint: Checkpoint,
+    runner: Runner,
+    tokenizer: Tokenizer,
+    device: torch.device = CPU,
+    draft: Checkpoint | None = None,
 ) -> Blind:
-    """The album of a pair that our own decoder runs, with the towers of its target `checkpoint` and its draft."""
+    """The album of a pair that our own decoder runs, with the towers of its target on a device and of its draft."""
     model, kind = runner.target.model, kind_of(checkpoint)
     if not checkpoint.also_sees:
         if (unread := checkpoint.mmproj) is not None:
@@ -43,13 +68,13 @@ def opened_album(
     assert isinstance(model, TakesRows)
     if tokenizer.template is not None:
         tokenizer.template.picture = written
-    tower = partial(Tower, checkpoint, vocabulary)
+    tower = partial(Tower, checkpoint, vocabulary, device)
     album = Album(tower, model, _rope(checkpoint), vocabulary, _mutual(checkpoint))
     small, same = runner.draft, draft is not None and draft.also_sees and KINDS.get(kind_of(draft)) == KINDS[kind]
     # On a GPU, and behind a wrapper for other tokens, a draft sees nothing.
     if same and draft is not None and small is not None and isinstance(small.model, CachedDecoder):
-        tower = partial(Tower, draft, vocabulary)
-        album.draft = small.pictures = DraftAlbum(album, tower, small.model, _rope(draft), _mutual(draft))
+        looking = partial(Tower, draft, vocabulary)
+        album.draft = small.pictures = DraftAlbum(album, looking, small.model, _rope(draft), _mutual(draft))
     return album
 
 

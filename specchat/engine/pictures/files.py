@@ -1,7 +1,8 @@
 """The tower of a checkpoint on disk: among its safetensors, or in a GGUF file beside its text."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
+from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from specchat.engine.errors import ModelError
 from specchat.engine.files import found, read_json
 from specchat.engine.pictures.kinds import KINDS, Kind
 from specchat.engine.pictures.mmproj import Mmproj, kind_of_gguf
+from specchat.engine.pictures.stored_tower import StoredTower
 from specchat.engine.weights.checkpoint import Checkpoint
 
 MISSING = (
@@ -93,13 +95,30 @@ def tower_files(checkpoint: Checkpoint, vocabulary: Mapping[str, int]) -> TowerF
     return TowerFiles(kind, checkpoint.folder, config, processor, lambda: _of_shards(checkpoint.shards, kind.tower))
 
 
-def _of_shards(shards: tuple[Path, ...], beginnings: tuple[str, ...]) -> dict[str, Tensor]:
-    found: dict[str, Tensor] = {}
+def tower_values(checkpoint: Checkpoint) -> int:
+    """Number of values of a checkpoint's tower and projector.
+
+    Raises:
+        ValueError: they are not as a tower's.
+    """
+    if checkpoint.mmproj is not None:
+        tower = StoredTower(checkpoint.mmproj)
+        return sum(prod(tower.shape(name)) for name in tower.names)
+    stored = _stored(checkpoint.shards, KINDS[kind_of(checkpoint)].tower)
+    return sum(prod(file.get_slice(name).get_shape()) for file, name, _ in stored)
+
+
+def _stored(shards: tuple[Path, ...], beginnings: tuple[str, ...]) -> Iterator[tuple[Any, str, str]]:
+    """The tensors of a tower: their open file, with the names there and in transformers' model."""
     for shard in shards:
         with safe_open(shard, framework="pt") as file:
             for stored in file.keys():  # noqa: SIM118 (a handle, not a dict)
                 if (name := stored.removeprefix("model.")).startswith(beginnings):
-                    found[name] = file.get_tensor(stored)
+                    yield file, stored, name
+
+
+def _of_shards(shards: tuple[Path, ...], beginnings: tuple[str, ...]) -> dict[str, Tensor]:
+    found = {name: file.get_tensor(stored) for file, stored, name in _stored(shards, beginnings)}
     if other := next((name for name, one in found.items() if one.dtype not in DENSE), None):
         raise ValueError(f"tensor {other} is quantised")
     return found
