@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
+from rich.console import RenderableType
 from textual import events, on
 from textual.app import App, SystemCommand
 from textual.binding import BindingType
@@ -26,12 +27,15 @@ from specchat.tui.errands import Errands
 from specchat.tui.history import PromptHistory
 from specchat.tui.in_turn import InTurn
 from specchat.tui.interrupting import Interrupting
+from specchat.tui.key_parser import TerminalAnswer
 from specchat.tui.keys import Keys
 from specchat.tui.kitty import KittyGraphics, can_show
 from specchat.tui.launch import Launch
 from specchat.tui.live import watch
+from specchat.tui.resting import RestingPictures, protocol_of
 from specchat.tui.screens.chat import ChatScreen
 from specchat.tui.session import AppSession
+from specchat.tui.spots import Spot, spots_of, written
 from specchat.tui.text.code import highlight
 from specchat.tui.text.markdown import parse
 from specchat.tui.themes import DEFAULT_THEME, SPEC_DEFAULTS, shades, textual_theme
@@ -64,6 +68,7 @@ class SpecchatApp(App[None]):
         self._graphics: KittyGraphics | None = None
         if can_show(os.environ, self.console.color_system):
             self._graphics = KittyGraphics(self._write_codes, self.call_later)
+        self._resting = None if self._graphics is not None else self._rested()
         for theme in launch.config.themes:
             self.register_theme(textual_theme(theme))
         wanted = launch.config.theme or DEFAULT_THEME
@@ -76,6 +81,26 @@ class SpecchatApp(App[None]):
         from specchat.tui.terminal import Terminal
 
         return Terminal
+
+    def _rested(self) -> RestingPictures | None:
+        """Pictures by other graphics, where the driver reads what the terminal answers."""
+        protocol = protocol_of(os.environ, self.console.color_system)
+        if protocol is None or sys.platform == "win32":
+            return None
+        from specchat.tui.terminal import cell_pixels
+
+        return RestingPictures(protocol, self._write_frame, cell_pixels, self._spots, self._redraw)
+
+    def _spots(self) -> list[Spot]:
+        return spots_of(self.chat.transcript)
+
+    def _redraw(self) -> None:
+        self.chat.transcript.refresh()
+
+    def _display(self, screen: Screen[object], renderable: RenderableType | None) -> None:
+        super()._display(screen, renderable)
+        if self._resting is not None and self._shown:
+            self._resting.displayed(written(renderable))
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         return SPEC_DEFAULTS
@@ -118,13 +143,22 @@ class SpecchatApp(App[None]):
     def on_resize(self, event: events.Resize) -> None:
         if self._graphics is not None:
             self._graphics.sized(event)
+        if self._resting is not None:
+            self._resting.sized()
+
+    @on(TerminalAnswer)
+    def _terminal_answers(self, event: TerminalAnswer) -> None:
+        if self._resting is not None:
+            self._resting.answered(event)
 
     def on_ready(self) -> None:
         self._shown = True
+        if (graphics := self._graphics or self._resting) is not None:
+            graphics.changed = partial(self.chat.transcript.draw_pictures_by, graphics)
         if self._graphics is not None:
-            draw = partial(self.chat.transcript.draw_pictures_by, self._graphics)
-            self._graphics.changed = draw
-            draw()
+            self._graphics.changed()
+        elif self._resting is not None:
+            self._resting.begin()
         if self._ended is not None:
             self._leave(self._ended)
         else:
@@ -173,6 +207,11 @@ class SpecchatApp(App[None]):
         if self._driver is not None:
             self._driver.write(codes)
 
+    def _write_frame(self, codes: str) -> None:
+        self._begin_update()
+        self._write_codes(codes)
+        self._end_update()
+
     @on(ChatScreen.Unseen)
     def _tell(self, event: ChatScreen.Unseen) -> None:
         self._write_codes(codes(event.words, self.launch.config.notify))
@@ -208,6 +247,8 @@ class SpecchatApp(App[None]):
         self.session.close()
         if self._graphics is not None:
             self._graphics.close()
+        if self._resting is not None:
+            self._resting.close()
         self.exit(return_code=code)
 
     async def on_unmount(self) -> None:

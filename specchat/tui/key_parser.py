@@ -24,6 +24,7 @@ _TEXT = re.compile(r"\x1b[\]PX^_].*(?:\x07|\x1b\\)", re.S)
 _EXTENDED = re.compile(r"(\x1b\[\d*)(?::[\d:]*)?(?:(;\d*)(?::(\d*))?)?((?:;[\d:]*)?[u~A-S])")
 """kitty's form of a key: code, other codes of the key, modifiers, event, text."""
 _RELEASED = "3"
+_ANSWER = re.compile(r"\x1b\[(?:\?[\d;]*c|6;\d+;\d+t)")
 _HUGE = re.compile(r"\x1b\[48;[\d;:]*\d{5}[\d;:]*t")
 """A size of the window that would take all memory."""
 _KNOWN = 32
@@ -31,6 +32,14 @@ _KNOWN = 32
 _LONGEST = 256
 _LOST_S = 1.0
 """Seconds after which no more of a sequence is waited for."""
+
+
+class TerminalAnswer(Message):
+    """The terminal answered: its primary device attributes, `kind` "c", or 6 and height and width of a cell, "t"."""
+
+    def __init__(self, kind: str, numbers: tuple[int, ...]) -> None:
+        super().__init__()
+        self.kind, self.numbers = kind, numbers
 
 
 class KeyParser(XTermParser):
@@ -81,6 +90,9 @@ class KeyParser(XTermParser):
     def _read(self, sequence: str) -> None:
         """Have a whole sequence interpreted; one that Textual does not know is passed over."""
         if _HUGE.fullmatch(sequence):
+            return
+        if _ANSWER.fullmatch(sequence):
+            self._callback(TerminalAnswer(sequence[-1], tuple(map(int, re.findall(r"\d{1,5}", sequence)))))
             return
         try:
             if len(sequence) > _KNOWN:

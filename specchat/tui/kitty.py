@@ -18,9 +18,7 @@ from textual.content import Content
 from textual.events import Resize
 
 from specchat.attachments.pictures import AttachedPicture
-from specchat.engine.errors import EngineError
-from specchat.engine.pictures.decode import opened, upright
-from specchat.tui.text.pictures import SQUARE, Drawing, cells
+from specchat.tui.text.pictures import SQUARE, Drawing, cells, scaled
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -145,7 +143,7 @@ class KittyGraphics:
                 self._whole = key, image
                 self.changed()
 
-        asyncio.get_running_loop().run_in_executor(None, _scaled, picture, size).add_done_callback(read)
+        asyncio.get_running_loop().run_in_executor(None, scaled, picture, size).add_done_callback(read)
 
 
 def can_show(environment: Mapping[str, str], color_system: str | None) -> bool:
@@ -153,19 +151,6 @@ def can_show(environment: Mapping[str, str], color_system: str | None) -> bool:
     named = environment.get("TERM") in TERMINALS or environment.get("TERM_PROGRAM") == "ghostty"
     between = any(environment.get(name) for name in BETWEEN) or "NO_COLOR" in environment
     return named and not between and color_system == "truecolor"
-
-
-def _scaled(picture: AttachedPicture, size: tuple[int, int]) -> "Image | None":
-    """The whole picture, within `size` pixels; None where it is lost or cannot be read."""
-    data = picture.load()
-    try:
-        with opened(data or b"") as image:
-            image.draft("RGB", (2 * size[0], 2 * size[1]))
-            found = upright(image)
-    except EngineError:
-        return None
-    found.thumbnail(size)
-    return found
 
 
 def _transmission(number: int, columns: int, rows: int, image: "Image") -> str:

@@ -1,9 +1,13 @@
 """The terminal, read so that nothing it sends ends the app, and given back when the app is ended from outside."""
 
 import asyncio
+import fcntl
 import os
 import selectors
 import signal
+import struct
+import sys
+import termios
 from codecs import getincrementaldecoder
 from threading import Timer
 
@@ -25,6 +29,18 @@ class Ended(Message):
     def __init__(self, code: int) -> None:
         super().__init__()
         self.code = code
+
+
+def cell_pixels() -> tuple[int, int] | None:
+    """Width and height of a cell, where the terminal has the kernel know it."""
+    if sys.__stdin__ is None:
+        return None
+    try:
+        size = fcntl.ioctl(sys.__stdin__.fileno(), termios.TIOCGWINSZ, bytes(8))
+    except (OSError, ValueError):  # it is no terminal, or closed
+        return None
+    rows, columns, width, height = struct.unpack("HHHH", size)
+    return (width // columns, height // rows) if columns and rows and width >= columns and height >= rows else None
 
 
 class Terminal(LinuxDriver):

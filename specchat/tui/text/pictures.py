@@ -41,7 +41,7 @@ def drawing(picture: AttachedPicture, width: int, *, unfolded: bool, graphics: G
         drawn = graphics.draw(picture, small, width, unfolded=unfolded)
         if drawn is not None:
             return drawn
-    return Drawing(_half_blocks(picture.small, width, unfolded))
+    return Drawing(half_blocks(picture.small, width, unfolded))
 
 
 def small_copy(data: bytes) -> "Image | None":
@@ -53,6 +53,19 @@ def small_copy(data: bytes) -> "Image | None":
         return None
 
 
+def scaled(picture: AttachedPicture, size: tuple[int, int]) -> "Image | None":
+    """The whole picture, within `size` pixels; None where it is lost or cannot be read."""
+    data = picture.load()
+    try:
+        with opened(data or b"") as image:
+            image.draft("RGB", (2 * size[0], 2 * size[1]))
+            found = upright(image)
+    except EngineError:
+        return None
+    found.thumbnail(size)
+    return found
+
+
 def cells(size: tuple[int, int], width: int, unfolded: bool, tall: float = SQUARE) -> tuple[int, int]:
     """Columns and rows of a picture of a `size` in pixels, where a cell is `tall` times as high as wide."""
     scale = min(width / size[0], tall * (UNFOLDED_ROWS if unfolded else ROWS) / size[1])
@@ -60,11 +73,12 @@ def cells(size: tuple[int, int], width: int, unfolded: bool, tall: float = SQUAR
 
 
 @lru_cache(maxsize=256)
-def _half_blocks(data: bytes, width: int, unfolded: bool) -> tuple[Content, ...]:
+def half_blocks(data: bytes, width: int, unfolded: bool, tall: float = SQUARE) -> tuple[Content, ...]:
+    """The rows of a small copy, by cells `tall` times as high as wide; none where it cannot be read."""
     image = small_copy(data)
     if image is None:
         return ()
-    columns, rows = cells(image.size, width, unfolded)
+    columns, rows = cells(image.size, width, unfolded, tall)
     pixels = image.resize((columns, 2 * rows)).tobytes()
 
     def colour(column: int, row: int) -> str:

@@ -32,7 +32,7 @@ def prompt_sections(turn: Turn, unfolded: Container[str], graphics: Graphics | N
         key = f"{turn.key} {number}"
         sections.append(_chip(attachment, key, unfolded=key in unfolded))
         if attachment.picture is not None:
-            sections.append(_drawn(attachment.picture, f"{key} picture", graphics, unfolded=key in unfolded))
+            sections.append(PictureSection(attachment.picture, f"{key} picture", graphics, unfolded=key in unfolded))
         elif key in unfolded:
             sections += _text(attachment.text, f"{key} text", ".thought")
     return sections
@@ -68,15 +68,22 @@ def _chip(attachment: Attachment, key: str, *, unfolded: bool) -> Section:
     return Section(layout, part=key)
 
 
-def _drawn(picture: AttachedPicture, part: str, graphics: Graphics | None, *, unfolded: bool) -> Section:
-    held = Drawing()  # as long as the section shows its rows
+class PictureSection(Section):
+    """A picture, whose rows begin LEFT cells from the left."""
 
-    def layout(width: int) -> list[TextLine]:
-        nonlocal held
-        held = drawing(picture, width - len(_BAR) - 1, unfolded=unfolded, graphics=graphics)
-        return [replace(line, copied=False) for row in held.rows for line in _band(row, width)]
+    __slots__ = ("_graphics", "_unfolded", "drawing", "picture")
+    LEFT = len(_BAR)
 
-    return Section(layout, part=part)
+    def __init__(self, picture: AttachedPicture, part: str, graphics: Graphics | None, *, unfolded: bool) -> None:
+        super().__init__(self._rows, part=part)
+        self.picture, self._graphics, self._unfolded = picture, graphics, unfolded
+        self.drawing = Drawing()
+        """The rows, held as long as they are shown."""
+
+    def _rows(self, width: int) -> list[TextLine]:
+        room = width - self.LEFT - 1
+        self.drawing = drawing(self.picture, room, unfolded=self._unfolded, graphics=self._graphics)
+        return [replace(line, copied=False) for row in self.drawing.rows for line in _band(row, width)]
 
 
 def _band(content: Content, width: int) -> list[TextLine]:
