@@ -3,28 +3,34 @@
 import asyncio
 import re
 from base64 import b64decode
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 
 import pytest
-from conftest import LAUNCH, flush, wait_until
+from conftest import LAUNCH, flush, screen_text, wait_until
 from PIL import Image
 from test_entry import running
+from textual.app import App
 from textual.drivers.headless_driver import HeadlessDriver
 from textual.geometry import Region
+from textual.widget import Widget
+from textual.widgets import Static
 
 from specchat.attachments.files import Attachment
 from specchat.attachments.pictures import attached
 from specchat.chat.store import Store
 from specchat.chat.tree import Conversation
 from specchat.tui import resting, terminal
+from specchat.tui.actions.table import ACTIONS
 from specchat.tui.key_parser import KeyParser, TerminalAnswer
+from specchat.tui.keys import Keys
 from specchat.tui.kitty import LARGEST
 from specchat.tui.resting import RestingPictures, protocol_of
-from specchat.tui.spots import Spot
+from specchat.tui.spots import Spot, spots_of
 from specchat.tui.text.pictures import drawing
+from specchat.tui.widgets.chat_view import ChatView
 from tests.chat.conftest import answer
 from tests.drawn import drawn
 from tests.fake import FakeEngine
@@ -102,13 +108,19 @@ async def test_nothing_is_laid_while_it_moves(monkeypatch: pytest.MonkeyPatch) -
     assert await screen.laid() == []
 
 
-async def test_one_that_moves_while_it_is_encoded_is_laid_where_it_rests() -> None:
+async def test_one_that_moves_while_it_is_encoded_waits_until_it_rests(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = Screen()
     screen.shows(spot(5))
     while not screen.pictures._encoding:
         await asyncio.sleep(0)
+    monkeypatch.setattr(resting, "REST_S", 3600.0)
     screen.shows(spot(9))
-    assert await screen.laid() == [(10, 4)]
+    while screen.pictures._encoding:
+        await asyncio.sleep(0.001)
+    assert LAID.findall("".join(screen.codes)) == []
+    monkeypatch.setattr(resting, "REST_S", 0.0)
+    screen.shows(spot(10))
+    assert await screen.laid() == [(11, 4)]
 
 
 async def test_cells_that_textual_has_not_written_are_written_again() -> None:
@@ -238,6 +250,37 @@ def test_terminals_have_their_protocols(environment: dict[str, str], colours: st
 
 
 # In the app
+
+
+class Alone(App[None]):
+    """A transcript that fills the screen."""
+
+    CSS = """Screen { layers: base front } ChatView { overflow-x: hidden }
+        #cover { layer: front; width: 3; height: 1; display: none }"""
+
+    def compose(self) -> Iterator[Widget]:
+        chat = Conversation()
+        chat.ask("what is this", (Attachment("a.png", picture=PICTURE),))
+        yield ChatView(chat, Keys(ACTIONS))
+        yield Static("x", id="cover")
+
+
+async def test_spots_are_rows_in_view_that_nothing_covers() -> None:
+    app = Alone()
+    async with app.run_test(size=(60, 7)) as pilot:
+        view, cover = app.query_one(ChatView), app.query_one("#cover")
+        view.sync()
+        for top, region, above in ((0, (3, 2, 32, 4), 0), (1, (3, 1, 32, 5), 0), (3, (3, 0, 32, 6), 1)):
+            view.scroll_to(y=top, animate=False, immediate=True)
+            await pilot.pause()
+            assert [(one.cells, one.above, one.rows) for one in spots_of(view)] == [(Region(*region), above, 8)]
+            shown = screen_text(app).split("\n")[:6]
+            assert [(row.find("▀"), row.count("▀")) for row in shown if "▀" in row] == [(3, 32)] * region[3]
+        cover.display = True
+        for y, count in ((6, 1), (5, 0)):
+            cover.styles.offset = (10, y)
+            await pilot.pause()
+            assert len(spots_of(view)) == count
 
 
 async def test_the_app_lays_them_where_nothing_covers_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
