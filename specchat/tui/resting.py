@@ -29,6 +29,8 @@ _MOST = 4
 """Pictures that have pixels at a time."""
 _HELD = 8
 """Encoded pictures that are held, to be laid again."""
+_BETWEEN_TERMS = "tmux", "screen"
+"""Beginnings of TERM in tmux and screen, which comes along over SSH."""
 _CELL, _ATTRIBUTES = "\x1b[16t", "\x1b[c"
 _COLOURS = f"\x1b[?1;3;{COLOURS}S"
 """Has xterm give as many colours: its VT340 has 16."""
@@ -66,7 +68,7 @@ class RestingPictures:
         """Ask the terminal, which may answer late or never."""
         self._known = self._protocol == "iterm2"
         self._write(_CELL if self._known else _CELL + _ATTRIBUTES)
-        self.sized()
+        self._measure()
 
     def answered(self, answer: TerminalAnswer) -> None:
         if answer.kind == "c" and 4 in answer.numbers[1:] and not self._known:
@@ -74,10 +76,15 @@ class RestingPictures:
             self._write(_COLOURS)
         elif answer.kind == "t" and len(answer.numbers) == 3 and min(answer.numbers):
             self._reported = answer.numbers[2], answer.numbers[1]
-        self.sized()
+        self._measure()
 
     def sized(self) -> None:
         """The window may have another size, or its cells."""
+        if self._known and self._cell_of() is None:
+            self._write(_CELL)
+        self._measure()
+
+    def _measure(self) -> None:
         cell = (self._cell_of() or self._reported) if self._known else None
         if cell != self._cell:
             self._cell = cell
@@ -157,7 +164,8 @@ class RestingPictures:
 
 def protocol_of(environment: Mapping[str, str], color_system: str | None) -> Protocol | None:
     """The protocol that the terminal has by its name; "sixel" where it is to be asked, None where nothing is laid."""
-    if color_system is None or "NO_COLOR" in environment or any(environment.get(name) for name in BETWEEN):
+    between = any(environment.get(name) for name in BETWEEN) or environment.get("TERM", "").startswith(_BETWEEN_TERMS)
+    if between or color_system is None or "NO_COLOR" in environment:
         return None
     named = environment.get("TERM_PROGRAM") in ("iTerm.app", "WezTerm") or environment.get("LC_TERMINAL") == "iTerm2"
     return "iterm2" if named else "sixel"
