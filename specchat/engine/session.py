@@ -211,7 +211,7 @@ class Session:
     ) -> Generator[Event, None, tuple[bool, list[Changed]]]:
         """Look at pictures, in parts; return True if the reply was cancelled meanwhile, and its changes."""
         changes, until = list[Changed](), perf_counter() + PART_S
-        with closing(self.album.look(pictures, reply.seen)) as parts:
+        with closing(self.album.look(pictures, reply.seen, reply.speculation.strategy)) as parts:
             for _ in parts:
                 if perf_counter() > until:
                     self.holder.back_s = 0.0  # nothing of it is in the caches yet
@@ -271,7 +271,10 @@ class Session:
                 if isinstance(event, Finished) and reply.compared:
                     speed.observe(reply.meter.tally, request.sampling)
                     self.info = speed.described(self.info)
-                yield replace(event, read=self.shelf.taken) if isinstance(event, Finished) else event
+                if isinstance(event, Finished):
+                    self.album.wrote(event.stats)
+                    event = replace(event, read=self.shelf.taken)
+                yield event
         finally:
             decoding.close()
             company.close(reply)

@@ -10,13 +10,16 @@ from specchat.engine.gguf.mmproj import projector
 from specchat.engine.hardware.gpu import CHOSEN
 from specchat.engine.loading.heads import with_room
 from specchat.engine.memory.plan import GIB, Plan
+from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.pictures.album import Album
 from specchat.engine.pictures.blind import Blind
+from specchat.engine.pictures.draft_album import DraftAlbum
 from specchat.engine.pictures.files import kind_of, tower_values
 from specchat.engine.pictures.kinds import KINDS
 from specchat.engine.pictures.rows import TakesRows
 from specchat.engine.pictures.tower import CPU, LOOKING, Tower
 from specchat.engine.protocol.pair import PairSpec
+from specchat.engine.recipe import Rope
 from specchat.engine.runners.runner import Runner
 from specchat.engine.text.tokenizer import Tokenizer
 from specchat.engine.weights.checkpoint import Checkpoint
@@ -38,9 +41,14 @@ def with_tower(target: Checkpoint, plan: Plan) -> tuple[Plan, torch.device, str]
 
 
 def opened_album(
-    pair: PairSpec, checkpoint: Checkpoint, runner: Runner, tokenizer: Tokenizer, device: torch.device = CPU
+    pair: PairSpec,
+    checkpoint: Checkpoint,
+    runner: Runner,
+    tokenizer: Tokenizer,
+    device: torch.device = CPU,
+    draft: Checkpoint | None = None,
 ) -> Blind:
-    """The album of a pair that our own decoder runs, with the tower of its target `checkpoint` on a device."""
+    """The album of a pair that our own decoder runs, with the towers of its target on a device and of its draft."""
     model, kind = runner.target.model, kind_of(checkpoint)
     if not checkpoint.also_sees:
         if (unread := checkpoint.mmproj) is not None:
@@ -58,8 +66,23 @@ def opened_album(
     if lacking := next((mark for mark in KINDS[kind].breaks if mark and mark not in vocabulary), ""):
         return Blind(f"{pair.name} lacks the token {lacking}, which pictures take")
     assert isinstance(model, TakesRows)
-    rope = next(iter(checkpoint.config.recipe.ropes)) if KINDS[kind].sections else None
     if tokenizer.template is not None:
         tokenizer.template.picture = written
-    mutual = max((mixer.mutual for mixer in checkpoint.config.recipe.attentions), default=0)
-    return Album(partial(Tower, checkpoint, vocabulary, device), model, rope, vocabulary, mutual)
+    tower = partial(Tower, checkpoint, vocabulary, device)
+    album = Album(tower, model, _rope(checkpoint), vocabulary, _mutual(checkpoint))
+    small, same = runner.draft, draft is not None and draft.also_sees and KINDS.get(kind_of(draft)) == KINDS[kind]
+    # On a GPU, and behind a wrapper for other tokens, a draft sees nothing.
+    if same and draft is not None and small is not None and isinstance(small.model, CachedDecoder):
+        own = partial(Tower, draft, vocabulary)
+        album.draft = small.pictures = DraftAlbum(album, own, small.model, _rope(draft), _mutual(draft))
+    return album
+
+
+def _rope(checkpoint: Checkpoint) -> Rope | None:
+    """Rotations that turn by three positions; None: by one."""
+    return next(iter(checkpoint.config.recipe.ropes)) if KINDS[kind_of(checkpoint)].sections else None
+
+
+def _mutual(checkpoint: Checkpoint) -> int:
+    """Most tokens of a picture where these attend to each other; 0: they do not."""
+    return max((mixer.mutual for mixer in checkpoint.config.recipe.attentions), default=0)
