@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from specchat.engine.cpu.primitives.records import PRODUCT
-from specchat.engine.cpu.products.blocks import BLOCKED, BlockForm
+from specchat.engine.cpu.products.block_form import BLOCKED, BlockForm
 from specchat.engine.cpu.products.codebooks import table_of
 from specchat.engine.cpu.products.columns import MOST_BLOCKS, row_reader
 from specchat.engine.cpu.products.dots import WAYS, way

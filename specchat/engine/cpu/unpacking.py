@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from specchat.engine.cpu import compiled
 from specchat.engine.cpu.primitives.atomics import word
 from specchat.engine.cpu.primitives.simd import I32, I64, Address, Count, at, constant, load, primitive
-from specchat.engine.cpu.products.blocks import LINE, BlockForm
+from specchat.engine.cpu.products.block_form import LINE, BlockForm
 from specchat.engine.cpu.products.codebooks import QUAD
 from specchat.engine.cpu.products.tiles import fetch
 from specchat.engine.cpu.products.unpacked import stack_room
