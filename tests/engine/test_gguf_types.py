@@ -14,7 +14,7 @@ from specchat.engine.formats.gpu_blocks import GridWords, WordBlocks
 from specchat.engine.formats.grids import GRIDS
 from specchat.engine.formats.layout import Blocks, GridBlocks, Joined, tensors_of
 from specchat.engine.formats.quantise import by_rows, dequantised, fused
-from specchat.engine.formats.words import from_words, in_words
+from specchat.engine.formats.words import ROWS_AT, from_words, in_words
 from specchat.engine.weights.matrices import reordered
 
 gguf = pytest.importorskip("gguf")
@@ -173,6 +173,7 @@ def test_a_gpu_has_a_sign_for_each_input_or_finds_it(kind: str) -> None:
     """Eight words of four signs, which are the highest bits of bytes; an eighth one makes a group's number even."""
     found, negative = in_words(matrix(kind, outputs=1, inputs=256)), truth(kind, rows_of(kind, 1, 256)) < 0
     assert isinstance(found, GridWords)
+    assert int(found.codebook[0]) == found.codebook.view(torch.int32)[ROWS_AT:].data_ptr()
     signs = [int(found.signs[0, 0]) >> n // 4 >> 8 * (n % 4) & 1 for n in range(32)]
     known = [n for n in range(32) if n % 8 < 7 or found.grid.signs == "apart"]
     assert [signs[n] ^ int(found.supers[0, 0] < 0) for n in known] == [int(negative[0, n]) for n in known]
