@@ -46,7 +46,7 @@ class Round(NamedTuple):
 
 def write(session: Session, requests: Sequence[Generate]) -> Round:
     """Have requests answered as a worker does that gets them at once."""
-    turns = ReplyTurns(lambda: session.back_s, together=lambda: session.together)
+    turns = ReplyTurns(lambda: session.holder.back_s, together=lambda: session.holder.together)
     for request in requests:
         turns.add(request, session.generate(request))
     texts, first, last, longest, shared, tokens = dict[int, tuple[int, ...]](), 0.0, dict[int, float](), 0.0, 0, 0
@@ -83,7 +83,7 @@ def main() -> None:
         source = replace(KINDS[options.activations], path=str(Path(root) / "m"))
         session = load(PairSpec("m", "M", source, context=2048), lambda _: None)
     system, speculation = words(session.tokenizer, 1, 800), Speculation.of(options.strategy)
-    passes, found = session._company._passes, dict[str, list[float]]()
+    passes, found = session.holder.company._passes, dict[str, list[float]]()
     for number in range(options.repeats):
         prompts = [system + words(session.tokenizer, 100 * number + i, 100) for i in range(4)]
         requests = [
@@ -97,7 +97,7 @@ def main() -> None:
         }
         texts = dict[int, tuple[int, ...]]()
         for kind, (asked, company) in kinds.items():
-            session._company._passes = passes if company else None
+            session.holder.company._passes = passes if company else None
             written = write(session, asked)
             assert all(texts.setdefault(i, text) == text for i, text in written.texts.items())
             found.setdefault(f"{kind}: tokens a second", []).append(written.speed)

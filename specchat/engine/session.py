@@ -1,6 +1,6 @@
 """A loaded pair that answers chats: messages to tokens, steps to events, prefix reuse from turn to turn."""
 
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from time import perf_counter
@@ -20,9 +20,9 @@ from specchat.engine.protocol.options import Picture
 from specchat.engine.protocol.pair import LoadFacts, PairInfo, PairNotes, PairSpec, TemplateFacts
 from specchat.engine.protocol.picture_ids import of_text
 from specchat.engine.protocol.requests import Count, Generate
-from specchat.engine.reply.company import Company
 from specchat.engine.reply.control import UNCONTROLLED, Control
 from specchat.engine.reply.cross_chat import CrossChatIndexer
+from specchat.engine.reply.holder import Holder
 from specchat.engine.reply.measure import check_costs, draft_costs, in_turn, plain_speed, rehearse
 from specchat.engine.reply.plain_speed import PlainSpeed
 from specchat.engine.reply.prompts import Prompts
@@ -84,12 +84,10 @@ class Session:
         self.target.pictures = self.album
         self.info = replace(self.info, sees=self.album.sees)
         self._prompts = Prompts(tokenizer, runner.context, runner.vocab, self.album, self.shelf.tails)
-        self.takes_turns, self.back_s = self.target.shelf is not None, 0.0
-        self._company = Company(runner, self.shelf.lend)
+        self.takes_turns = self.target.shelf is not None
+        self.holder = Holder(runner, self.shelf.lend, self._turn_to)
         self._grammars = Grammars(tokenizer)
         self._speed = PlainSpeed(runner.executor.costs)
-        self._held: ReplyInProgress | None = None
-        """The reply whose text the models hold."""
         self._learnt = Learnt.of(pair, runner.device)
         self._learnt.restore(self.drafters.get("auto"))
         self._measure()
@@ -172,7 +170,7 @@ class Session:
         if cancelled:
             yield Finished.unbegun(request)
             return
-        self._hold(reply)
+        self.holder.hold(reply)
         if request.cold:
             self.forget()
         scoring = ScoringReader(self.runner, request.logprobs or 0) if request.scored else None
@@ -201,51 +199,22 @@ class Session:
             auto.rank()
             self._learnt.keep(auto)
 
-    @property
-    def together(self) -> Collection[int]:
-        """Ids of the replies that decode in one pass."""
-        return [reply.request.id for reply in self._company.chosen]
-
-    def _hold(self, reply: ReplyInProgress) -> None:
-        """Let the models hold a reply's text from here on."""
-        if self._held is not None and self._held.decoding is not None:
-            self._held.decoding.close()
-        self._held = reply
-        self._company.turned(reply)
+    def _turn_to(self, reply: ReplyInProgress) -> None:
+        """Have pictures, read texts and what other chats wrote turn to a reply, whose text the models hold next."""
         self.album.hold(reply.prompt)
-        self.runner.earlier.hidden = reply.request.cold
-        cold = reply.request.cold
+        cold = self.runner.earlier.hidden = reply.request.cold
         owner = reply.request.chat or (UNKNOWN if cold else NOBODY)
         self.shelf.hold(owner, reply.beginning, opened=not cold)
-
-    def _go_on(self, reply: ReplyInProgress, text: list[int], read: Callable[[], object]) -> bool:
-        """Have the models hold a reply's `text`, which `read` has the target do; True if another had its turn."""
-        turned, self.back_s = self._company.turned(reply), 0.0
-        if self._held is reply:
-            if turned:
-                self.runner.executor.costs.begin()
-            return turned
-        began = perf_counter()
-        self._hold(reply)
-        self._begin_drafts(reply, text)
-        read()
-        self.back_s = perf_counter() - began
-        return True
-
-    def _join_company(self) -> None:
-        """Let the reply whose text the models hold go on in company, if it is to."""
-        if self._held is not None and self._company.join(self._held):
-            self._held = None
 
     def _look(
         self, reply: ReplyInProgress, pictures: Sequence[Picture], control: Control
     ) -> Generator[Event, None, tuple[bool, list[Changed]]]:
         """Look at pictures, in parts; return True if the reply was cancelled meanwhile, and its changes."""
         changes, until = list[Changed](), perf_counter() + PART_S
-        with closing(self.album.look(pictures, reply.seen)) as parts:
+        with closing(self.album.look(pictures, reply.seen, reply.speculation.strategy)) as parts:
             for _ in parts:
                 if perf_counter() > until:
-                    self.back_s = 0.0  # nothing of it is in the caches yet
+                    self.holder.back_s = 0.0  # nothing of it is in the caches yet
                     yield PromptProgress(reply.request.id, 0, len(reply.prompt))
                     until = perf_counter() + PART_S
                 cancelled, more = reply.listen(control)
@@ -259,7 +228,7 @@ class Session:
     ) -> Generator[Event, None, tuple[bool, list[Changed]]]:
         """Read the prompt, in parts; return as `_look` does."""
         prompt, free_cores, changes = reply.prompt, self.runner.free_cores, list[Changed]()
-        self._begin_drafts(reply, prompt)
+        self.holder.begin_drafts(reply, prompt)
         room, most = self.info.context - len(prompt), reply.request.limits.max_tokens
         limit = draft_limit(self.runner.executor, longest_draft(reply.speculation), room, most)
         draft = reader(self.drafters, reply.speculation.strategy, prompt, limit, free_cores)
@@ -280,49 +249,37 @@ class Session:
                 changes += more
                 if cancelled:
                     break
-            self._go_on(reply, prompt, lambda: self.target.rewind(prompt))
+            self.holder.go_on(reply, prompt, lambda: self.target.rewind(prompt))
         return cancelled, changes
 
     def _write(self, reply: ReplyInProgress, control: Control) -> Iterator[Event]:
         request, prompt, speed = reply.request, reply.prompt, self._speed
-        self._go_on(reply, prompt, lambda: self.target.begin(prompt))
+        self.holder.go_on(reply, prompt, lambda: self.target.begin(prompt))
         # A stepwise executor has a speed of its own, with which no reply is compared.
         reply.compared = self.runner.executor_of(reply.constraint, request.logprobs) is self.runner.executor
         due, top, ends = speed.yardstick.due, request.logprobs, self._ends(request)
         decoding = self.runner.reply(request.sampling, prompt, ends, due, reply.constraint, top, reply.begun)
-        reply.decoding, company = decoding, self._company
+        reply.decoding, company = decoding, self.holder.company
         company.open(reply)
-
-        def again() -> bool:
-            company.choose()
-            self._join_company()
-            if company.has(reply):
-                self.back_s = 0.0
-                return company.turned(reply)
-            if turned := self._go_on(reply, decoding.committed, decoding.resume):
-                begin()
-            self._join_company()
-            return turned
 
         def begin() -> None:
             speed.begin(self.info.plain_speed(request.sampling) if reply.compared else 0.0)
 
         begin()
         try:
-            for event in reply.steps(decoding, speed.yardstick, control, again):
+            for event in reply.steps(decoding, speed.yardstick, control, lambda: self.holder.again(reply, begin)):
                 if isinstance(event, Finished) and reply.compared:
                     speed.observe(reply.meter.tally, request.sampling)
                     self.info = speed.described(self.info)
-                yield replace(event, read=self.shelf.taken) if isinstance(event, Finished) else event
+                if isinstance(event, Finished):
+                    self.album.wrote(event.stats)
+                    event = replace(event, read=self.shelf.taken)
+                yield event
         finally:
             decoding.close()
             company.close(reply)
             if request.chat not in self.shelf.deleted:
                 self.runner.earlier.add(request.chat, decoding.committed[len(prompt) :])
-
-    def _begin_drafts(self, reply: ReplyInProgress, text: list[int]) -> None:
-        for drafter in self.drafters.values():
-            drafter.begin(text, self._ends(reply.request))
 
     def forget(self) -> None:
         """Empty every cache and reset the drafters; the cross-chat n-gram cache stays."""

@@ -20,6 +20,8 @@ class Fetching:
         self.places = places
         self.listed: tuple[Offer, ...] = ()
         """The models as they were last looked for; empty before."""
+        self.looking = False
+        """They are looked for the first time, or were."""
         self.task: Task | None = None
         self.pair: Pair | None = None
 

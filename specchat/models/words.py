@@ -198,6 +198,7 @@ def _remote(offer: Offer, server: Server, verdict: str) -> list[tuple[str, str]]
         ("kind", "found out when it is loaded" if server.kind == "auto" else server.kind),
         ("model", server.model or "the server's first one"),
         ("key", _key(server)),
+        ("pictures", "sent, unless the server says that its model reads none"),
         ("strategies", "the server drafts by itself, as it was started"),
         ("id", offer.pair.id),
     ]

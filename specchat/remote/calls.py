@@ -7,6 +7,7 @@ from typing import Any
 
 from specchat.engine.protocol.options import Message, Tool, ToolCall, ToolChoice
 from specchat.remote.json_values import table, valid_text, whole
+from specchat.remote.pictures import content
 
 MAX_CALLS = 128
 """Calls of a reply; what a server sends beyond is left out."""
@@ -28,8 +29,12 @@ def offered(tools: Sequence[Tool], choice: ToolChoice) -> dict[str, Any]:
 
 
 def as_message(message: Message) -> dict[str, Any]:
-    """A message with its calls, or with the result of one."""
-    found: dict[str, Any] = {"role": message.role, "content": message.content}
+    """A message with its pictures and calls, or with the result of one.
+
+    Raises:
+        ServerError: a picture cannot be sent.
+    """
+    found: dict[str, Any] = {"role": message.role, "content": content(message)}
     if message.tool_calls:
         found["tool_calls"] = [
             {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}

@@ -28,6 +28,7 @@ from specchat.engine.strategies import STRATEGIES
 from specchat.remote.connection import PATIENCE_S
 from specchat.remote.errors import ServerError
 from specchat.remote.link import FoundServer
+from specchat.remote.pictures import explained, with_pictures
 from specchat.remote.reply import RemoteReply
 
 JOIN_S = 2.0
@@ -206,7 +207,13 @@ class _Worker:
             self._put(Finished.unbegun(request))
             return
         link = await self._plain() if request.undrafted else self._there()
-        await RemoteReply(link.connection, link.found, request, self._put).write()
+        if link.found.known.sees is False and with_pictures(request.messages):
+            words = f"{one_line(link.found.model, 60)} at {link.connection.root} reads no pictures"
+            raise ServerError(f"{words}. Leave them out, or choose another model.", "request")
+        try:
+            await RemoteReply(link.connection, link.found, request, self._put).write()
+        except ServerError as error:
+            raise explained(error, request.messages) from None
 
     async def _count(self, request: Count) -> None:
         _refuse_raw(request)
@@ -214,7 +221,7 @@ class _Worker:
         found = link.found
         if self._running is not None and self._running[0] is request:
             link.connection.waiting = lambda _: None
-        tokens = await found.dialect.count(link.connection, found.model, request)
+        tokens = await found.count(link.connection, request)
         if tokens is None or not found.known.context:
             raise ServerError("This server does not count tokens.", "request")
         self._put(Counted(request.id, tokens, found.known.context))
@@ -262,10 +269,11 @@ def _info(pair: PairSpec, link: FoundServer, seconds: float) -> PairInfo:
         notes=PairNotes(
             EXACTNESS, f"{one_line(found.model, 80)}: {found.known.note}", CLEAR_KEY if connection.reveals_key else ""
         ),
-        server=PairServer(found.dialect.title, found.dialect.continues),
+        server=PairServer(found.dialect.title, found.dialect.continues, found.known.sees is not None),
         target=TargetFacts(found.known.parameters),
         plain=PlainFacts(server=_plain_server(pair, link)),
         template=TemplateFacts(tools=found.dialect.takes_tools),
+        sees=found.known.sees is not False,
     )
 
 

@@ -2,17 +2,19 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
 from specchat.clean import one_line
 from specchat.engine.protocol.pair import Server, ServerKind
+from specchat.engine.protocol.requests import Count, Generate
 from specchat.remote.connection import ServerConnection
 from specchat.remote.errors import ServerError
 from specchat.remote.json_values import table
 from specchat.remote.llamacpp import LlamaCppDialect
 from specchat.remote.openai import Dialect, ServerFacts
+from specchat.remote.pictures import reads_pictures, with_pictures
 from specchat.remote.sglang import SglangDialect
 from specchat.remote.specchat import SpecchatDialect
 from specchat.remote.triton import TritonDialect, is_triton, triton_models
@@ -49,6 +51,12 @@ class Found:
     model: str
     known: ServerFacts
 
+    async def count(self, connection: ServerConnection, request: Count | Generate) -> int | None:
+        """Tokens of a prompt; None if the server does not count, or for one with pictures, which are sent once."""
+        if with_pictures(request.messages):
+            return None
+        return await self.dialect.count(connection, self.model, request)
+
 
 async def find(connection: ServerConnection, server: Server, template: Mapping[str, str | int | bool]) -> Found:
     """Ask a server for its kind and model; `template` are the pair's arguments of the chat template.
@@ -63,6 +71,7 @@ async def find(connection: ServerConnection, server: Server, template: Mapping[s
     kind = kind if kind != "auto" else await _kind(connection, model)
     dialect = DIALECTS[kind](server, template)
     known = await dialect.look(connection, model)
+    known = replace(known, sees=await reads_pictures(connection, kind, model))
     return Found(dialect, str(model.get("id", server.model)), known)
 
 

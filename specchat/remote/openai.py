@@ -27,6 +27,7 @@ class ServerFacts:
         always: False if some steps have no draft, as with n-grams, which do not always find one.
         parameters: of the target; 0 if unknown.
         thinks: True if prompts end inside reasoning.
+        sees: True if the model reads pictures, None if the server does not say.
         note: what is known of its drafting, in words.
     """
 
@@ -36,6 +37,7 @@ class ServerFacts:
     always: bool = True
     parameters: int = 0
     thinks: bool = False
+    sees: bool | None = None
     note: str = ""
 
 

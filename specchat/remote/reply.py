@@ -139,7 +139,7 @@ class RemoteReply:
                 return kept
             except _Uncounted as missing:
                 part = replace(self._request, messages=missing.messages)
-                tokens = await self._found.dialect.count(self._connection, self._found.model, part)
+                tokens = await self._found.count(self._connection, part)
                 known[missing.messages] = tokens or 0
 
     async def _read(self) -> str:

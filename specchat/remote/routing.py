@@ -62,8 +62,6 @@ class RoutingEngine:
     def _refusal(self, messages: Sequence[Message]) -> str:
         """The reason why the pictures of messages cannot be sent; empty if they can."""
         size = sum(len(picture.data) for message in messages for picture in message.pictures)
-        if size and self._elsewhere:
-            return "Pairs on a server elsewhere take no pictures. Leave them out, or choose a model of this machine."
         if size > MOST_PICTURES:
             return f"The pictures of this chat have over {MOST_PICTURES >> 20} MiB. Start a new chat, or send fewer."
         return ""

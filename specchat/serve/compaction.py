@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from specchat.engine.protocol.events import Finished, Started, Step
-from specchat.engine.protocol.options import PLACE, Message
+from specchat.engine.protocol.options import Message
 from specchat.serve import sse
 from specchat.serve.api_writer import respond
 from specchat.serve.errors import ApiError
@@ -65,9 +65,11 @@ class CompactionWriter:
 
 def _parts(message: Message) -> list[dict[str, str]]:
     """A message's text with its pictures in it, as a request has them."""
-    texts = message.content.split(PLACE) if message.pictures else [message.content]
-    parts = [{"type": "input_text", "text": texts[0]}]
-    for picture, text in zip(message.pictures, texts[1:], strict=True):
-        url = f"data:application/octet-stream;base64,{b64encode(picture.data).decode()}"
-        parts += [{"type": "input_image", "detail": "auto", "image_url": url}, {"type": "input_text", "text": text}]
-    return [part for part in parts if part.get("text") != ""]
+    parts = list[dict[str, str]]()
+    for part in message.parts:
+        if isinstance(part, str):
+            parts.append({"type": "input_text", "text": part})
+        else:
+            url = f"data:application/octet-stream;base64,{b64encode(part.data).decode()}"
+            parts.append({"type": "input_image", "detail": "auto", "image_url": url})
+    return parts

@@ -12,6 +12,7 @@ from textual import events, on
 from textual.app import App, SystemCommand
 from textual.binding import BindingType
 from textual.driver import Driver
+from textual.messages import InBandWindowResize
 from textual.screen import Screen
 
 from specchat.attention import codes
@@ -26,6 +27,7 @@ from specchat.tui.history import PromptHistory
 from specchat.tui.in_turn import InTurn
 from specchat.tui.interrupting import Interrupting
 from specchat.tui.keys import Keys
+from specchat.tui.kitty import KittyGraphics, can_show
 from specchat.tui.launch import Launch
 from specchat.tui.live import watch
 from specchat.tui.screens.chat import ChatScreen
@@ -59,6 +61,9 @@ class SpecchatApp(App[None]):
         self._catalog = catalog
         self._shown = False
         self._ended: int | None = None
+        self._graphics: KittyGraphics | None = None
+        if can_show(os.environ, self.console.color_system):
+            self._graphics = KittyGraphics(self._write_codes, self.call_later)
         for theme in launch.config.themes:
             self.register_theme(textual_theme(theme))
         wanted = launch.config.theme or DEFAULT_THEME
@@ -105,8 +110,21 @@ class SpecchatApp(App[None]):
     def on_load(self) -> None:
         asyncio.get_running_loop().set_default_executor(Errands())
 
+    @on(InBandWindowResize)
+    def _sizes_come(self, event: InBandWindowResize) -> None:
+        if self._graphics is not None and event.supported:
+            self._graphics.found()
+
+    def on_resize(self, event: events.Resize) -> None:
+        if self._graphics is not None:
+            self._graphics.sized(event)
+
     def on_ready(self) -> None:
         self._shown = True
+        if self._graphics is not None:
+            draw = partial(self.chat.transcript.draw_pictures_by, self._graphics)
+            self._graphics.changed = draw
+            draw()
         if self._ended is not None:
             self._leave(self._ended)
         else:
@@ -188,6 +206,8 @@ class SpecchatApp(App[None]):
         self.chat.chats.keep_place()
         self.chat.queue.keep(leaving=True)
         self.session.close()
+        if self._graphics is not None:
+            self._graphics.close()
         self.exit(return_code=code)
 
     async def on_unmount(self) -> None:

@@ -1,6 +1,7 @@
 """The app's session: the chat service, and what only the app shows."""
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from specchat.config.catalog import Catalog, Pair
 from specchat.engine.protocol.events import Finished
@@ -17,6 +18,11 @@ from specchat.service.settings import ChatSettings
 from specchat.tui.draft import QueuedPrompt
 from specchat.tui.launch import Launch
 from specchat.tune.beside_tune import Tuning
+
+if TYPE_CHECKING:
+    from specchat.models.library import Library
+    from specchat.models.machine import FreeMemory
+    from specchat.models.offers import Offer
 
 
 class AppSession(ChatService):
@@ -71,6 +77,29 @@ class AppSession(ChatService):
         from specchat.models.names import pair_named  # the app starts sooner without
 
         return pair_named(name, catalog, self.launch.service.used, self.fetching.places())
+
+    def machine(self) -> "FreeMemory":
+        """Free memory once the loaded pair has made way."""
+        from specchat.models.machine import this_machine  # the app starts sooner without
+
+        machine, info = this_machine(), self.loaded.info
+        if info is None:
+            return machine
+        if info.load.gpu:
+            return replace(machine, gpu=machine.gpu and machine.gpu + info.load.memory)
+        return replace(machine, memory=machine.memory and machine.memory + info.load.memory)
+
+    def look(self, catalog: Catalog) -> "tuple[Library, tuple[Offer, ...]]":
+        """Read what is on the disk, and say of each model whether it fits."""
+        from specchat.models.library import Library, look
+        from specchat.models.offers import offer_of, offers
+
+        places, fetched, machine = self.fetching.places, self.fetching.pair, self.machine()
+        library = look(places()) if places is not None else Library((), ())
+        found = offers(catalog, library, machine, self.loaded.pair)
+        if fetched is not None and fetched.id not in {offer.pair.id for offer in found}:
+            found = (*found, offer_of(fetched, library, machine))
+        return library, tuple(found)
 
     @property
     def writes(self) -> bool:

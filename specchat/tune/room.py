@@ -18,11 +18,9 @@ def free_bytes(device: "torch.device") -> int | None:
     """Bytes that this process can take on `device`; None where the system does not report it."""
     if device.type == "cpu":
         return memory.free_memory()
-    import torch
+    from specchat.engine.hardware.gpu import free_gpu_memory  # imports torch
 
-    torch.cuda.empty_cache()
-    free, _ = torch.cuda.mem_get_info(device)
-    return max(0, free - LEFT)
+    return max(0, free_gpu_memory(device) - LEFT)
 
 
 def leave_room(device: "torch.device") -> None:

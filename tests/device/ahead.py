@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.runtime import JITFunction, driver
@@ -22,17 +23,19 @@ from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.rehearsal import HOST, Rehearsed, blank
 from specchat.engine.device.weights import load
 from specchat.engine.kernels.processors import as_with
+from specchat.engine.protocol.picture_ids import FIRST
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.device import rehearse
 from specchat.engine.weights.checkpoint import Checkpoint
 
+WIDE = 300
 QUICK = ("_embed", "_gate_mul", "_combine", "_commit")
 """Kernels that take little time to compile."""
 
 
 def decoder(folder: str) -> DeviceDecoder:
     opened = Checkpoint.open(Path(folder))
-    return DeviceDecoder(opened.config, load(opened, None, HOST, torch.bfloat16), 128, HOST, torch.bfloat16)
+    return DeviceDecoder(opened.config, load(opened, None, HOST, torch.bfloat16), 512, HOST, torch.bfloat16)
 
 
 def launched() -> set[str]:
@@ -48,6 +51,41 @@ def alone(target: DeviceDecoder) -> list[Kernel]:
     return rehearsed(lambda: rehearse(target, None, target.config.vocab))
 
 
+class Blank:
+    """A picture of more rows than a pass has, whose tokens see each other if they do so in a model."""
+
+    deep = 2
+
+    def __init__(self, mutual: bool) -> None:
+        self._mutual = mutual
+
+    def mutual(self, token: int) -> int:
+        return WIDE if self._mutual and token == FIRST else 0
+
+    def put(self, embedded: Tensor, tokens: object) -> Tensor:
+        del tokens
+        return embedded
+
+    def add(self, x: Tensor, tokens: object, layer: int) -> Tensor:
+        del tokens, layer
+        return x
+
+
+def finds_pictures(target: DeviceDecoder, found: list[Kernel]) -> bool:
+    """True where kernels that read a picture are among those `found` at a load."""
+    model = DeviceModel(blank(target), "target", target.config.vocab, Rehearsed(HOST, []), HOST)
+    model.pictures = Blank(any(mixer.mutual for mixer in target.config.recipe.attentions))
+    tokens = range(FIRST, FIRST + WIDE)
+
+    def read() -> None:
+        parts = [tokens] if model.pictures is not None and model.pictures.mutual(FIRST) else [tokens[:100], tokens[:9]]
+        for part in parts:
+            model.write(part, 0)
+
+    wanted = {kernel.wanted for kernel in rehearsed(read)}
+    return set() < wanted <= {kernel.wanted for kernel in found}
+
+
 def main() -> None:
     target, draft = decoder(sys.argv[1]), decoder(sys.argv[2])
     driver.set_active(Absent(GPUTarget("cuda", 80, 32)))
@@ -56,7 +94,8 @@ def main() -> None:
         rehearse(target, draft, target.config.vocab)
 
     found = rehearsed(replies)
-    others = [kernel for folder in sys.argv[3:] for kernel in alone(decoder(folder))]
+    targets = [decoder(folder) for folder in sys.argv[3:]]
+    of_targets = [(one, alone(one)) for one in targets]
     with as_with(8):
         smaller = rehearsed(replies)
     on_host = rehearsed(
@@ -64,6 +103,7 @@ def main() -> None:
     )
     model = DeviceModel(blank(target), "target", target.config.vocab, Rehearsed(HOST, []), HOST)
     of_heads = rehearsed(lambda: [model.project(torch.zeros(rows, model.config.hidden)) for rows in (1, 3, 15)])
+    pictures = [finds_pictures(one, kernels) for one, kernels in of_targets if one.config.sees]
     quick, told, hits = [kernel for kernel in found if kernel.name in QUICK], list[str](), list[bool]()
 
     def compiled(*, cache_hit: bool, **_: object) -> None:
@@ -83,10 +123,13 @@ def main() -> None:
     print(
         json.dumps(
             {
-                "found": sorted(kernel.name for kernel in (*found, *others)),
+                "found": sorted(
+                    kernel.name for kernels in (found, *(one for _, one in of_targets)) for kernel in kernels
+                ),
                 "launched": sorted(launched()),
                 "no more": set() < {kernel.wanted for kernel in on_host} <= {kernel.wanted for kernel in found},
                 "heads": set() < {kernel.wanted for kernel in of_heads} <= {kernel.wanted for kernel in found},
+                "pictures": pictures,
                 "differ": {kernel.wanted for kernel in found} != {kernel.wanted for kernel in smaller},
                 "compiled": len(quick),
                 "told": told,

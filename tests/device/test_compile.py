@@ -13,7 +13,9 @@ from specchat.engine.runners import device
 from specchat.engine.runners.device import compile_ahead
 from tests.device.conftest import DEVICE, SHAPE, Folders, decoder
 from tests.device.test_families import changes
+from tests.device.test_pictures import ONE
 from tests.engine.tiny import VOCAB, checkpoint, perturbed
+from tests.pictures.whole import saved
 
 CUT = {"num_hidden_layers": 5, "hidden_size": 512, "head_dim": 16, "intermediate_size": 1024}
 """Products that a GPU of many multiprocessors splits, and one of few does not."""
@@ -30,6 +32,7 @@ def ahead(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     target = checkpoint(root / "target", **SHAPE | CUT)
     draft = perturbed(root / "draft", target, 0.05)
     others = [checkpoint(root / family, **changes(family) | MANY.get(family, {})) for family in OTHERS]
+    others += [saved(kind, root / f"sees-{kind}", **ONE[kind]) for kind in ("gemma4", "qwen3_vl")]
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
     environment["TRITON_CACHE_DIR"] = str(root / "cache")
     command = [sys.executable, "-m", "tests.device.ahead", *map(str, (target, draft, *others))]
@@ -49,6 +52,7 @@ def test_one_kernel_is_found_in_all_the_forms_that_a_pair_launches(ahead: dict[s
     assert ahead["differ"], "products are cut by the size of the GPU"
     assert ahead["no more"], "a draft on the host launches none of its own"
     assert ahead["heads"], "heads launch none of their own"
+    assert ahead["pictures"] == [True, True], "wide pictures and rows after first layers launch none of their own"
 
 
 def test_a_launch_finds_what_was_compiled(ahead: dict[str, Any]) -> None:

@@ -60,7 +60,7 @@ def shared(events: dict[int, list[Event]]) -> int:
 
 def left(session: Session) -> bool:
     """True if no reply, copy or memory is left of a company."""
-    company = session._company
+    company = session.holder.company
     assert company._passes is not None
     return not (company._replies or company._seats or company._passes.companions or session.shelf._lent)
 
@@ -120,7 +120,7 @@ def test_one_that_stops_amid_company_leaves_the_others_alone(bare: Session, way:
     for _ in range(6):
         for number, one in enumerate(running):
             events[number].append(next(one))
-    assert len(bare._company._seats) == 3
+    assert len(bare.holder.company._seats) == 3
     if way == "closed":
         running[1].close()  # type: ignore[attr-defined]
     else:
@@ -128,7 +128,7 @@ def test_one_that_stops_amid_company_leaves_the_others_alone(bare: Session, way:
         last = finished(list(running[1]))
         assert last.reason == "cancelled"
         assert last.token_ids == expected[1].token_ids[: len(last.token_ids)]
-    assert len(bare._company._seats) == 2
+    assert len(bare.holder.company._seats) == 2
     for number in (0, 2):
         events[number] += running[number]
         assert same(finished(events[number]), expected[number])
@@ -177,9 +177,9 @@ def test_a_lone_reply_is_alone(bare: Session) -> None:
     first, second = (Generate(i, (Message("user", "x"),), limits=Limits(24)) for i in range(2))
     running = bare.generate(first)
     events = [next(running) for _ in range(4)]
-    assert not bare.together
+    assert not bare.holder.together
     list(bare.generate(second))
-    assert not bare.together
+    assert not bare.holder.together
     last = finished([*events, *running])
     assert isinstance(last, Finished)
     assert left(bare)

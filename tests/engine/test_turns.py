@@ -137,12 +137,12 @@ def test_one_that_is_cancelled_meanwhile_reads_nothing_back(
         pass
     expected, going = alone(session, other), iter(session.generate(other))
     next(going)
-    held = session._held
+    held = session.holder.reply
     control.cancelled = True
     *_, last = ending
     assert isinstance(last, Finished)
     assert last.reason == "cancelled"
-    assert session._held is held
+    assert session.holder.reply is held
     assert same(finished(list(going)), expected)
 
 

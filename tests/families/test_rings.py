@@ -21,7 +21,7 @@ from tests.engine.test_decoder import reference, tokens
 from tests.engine.tiny import FAMILIES, checkpoint, on_cpu, perturbed
 from tests.families.test_strategies import written
 
-LONG = {"max_position_embeddings": 2048}
+LONG = {"max_position_embeddings": 2048, "mm_tokens_per_image": 16}
 WINDOW, BACK, ROOM = 8, 32, 192
 HELD = 256
 """Positions of a layer with the window: rounded up to whole blocks."""

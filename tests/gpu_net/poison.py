@@ -18,6 +18,7 @@ from specchat.engine.device.decoder import Branches, DeviceDecoder, Exit
 from specchat.engine.device.drafting import CapturedDrafts
 from specchat.engine.device.executor import DeviceExecutor
 from specchat.engine.device.graphs import Graphs
+from specchat.engine.device.inputs import PassInputs
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.skips import SkipFlags
 from specchat.engine.device.verify import Kind, Verifier
@@ -174,7 +175,7 @@ def outside_windows(model: DeviceDecoder, length: int) -> Iterator[None]:
 def poisoned() -> Iterator[Counter[str]]:
     """Poison before each; counts the passes, the steps, their drafts and the prompts' passes."""
     counts = Counter[str]()
-    forward, start, place = DeviceDecoder.forward, DeviceExecutor.start, DeviceModel._place
+    forward, start, put = DeviceDecoder.forward, DeviceExecutor.start, PassInputs.put
     write, judge, draft = DeviceModel.write, Verifier.judge, CapturedDrafts.start
 
     def poisoned_pass(
@@ -187,6 +188,7 @@ def poisoned() -> Iterator[Counter[str]]:
         last: Tensor | None = None,
         early: Exit | None = None,
         until: Tensor | None = None,
+        deep: int = 0,
     ) -> None:
         counts["passes"] += 1
         spoil_but(model.buffers, PASS_KEEPS)
@@ -196,7 +198,7 @@ def poisoned() -> Iterator[Counter[str]]:
             kept[..., places(kept, int(first), int(first) + rows), :] = torch.nan
         spoil_states(model, int(first))
         with outside_windows(model, int(first if tree is None else tree.length)):
-            forward(model, tokens, first, rows, skip, tree, last, early, until)
+            forward(model, tokens, first, rows, skip, tree, last, early, until, deep)
 
     def poisoned_step(executor: DeviceExecutor, acceptance: Acceptance) -> None:
         counts["steps"] += 1
@@ -213,12 +215,13 @@ def poisoned() -> Iterator[Counter[str]]:
         spoil_but(drafts, DRAFT_KEEPS | of_heads)
         draft(drafts, proposal, policy)
 
-    def poisoned_tokens(model: DeviceModel, tokens: Sequence[int], first: int) -> None:
-        spoil_but(model, {"_flags._flags": ALL})
-        place(model, tokens, first)
+    def poisoned_inputs(inputs: PassInputs, *given: Any) -> int:
+        spoil_but(inputs, {})
+        return put(inputs, *given)
 
     def poisoned_write(model: DeviceModel, tokens: Sequence[int], first: int) -> None:
         counts["writes"] += 1
+        spoil_but(model, {"_flags._flags": ALL})
         for kept in positions(model.decoder):
             kept[..., later(model.decoder, kept, first), :] = torch.nan
         spoil_states(model.decoder, first)
@@ -233,7 +236,7 @@ def poisoned() -> Iterator[Counter[str]]:
         changed: list[tuple[Any, str, Any]] = [
             (DeviceDecoder, "forward", poisoned_pass),
             (DeviceExecutor, "start", poisoned_step),
-            (DeviceModel, "_place", poisoned_tokens),
+            (PassInputs, "put", poisoned_inputs),
             (DeviceModel, "write", poisoned_write),
             (Verifier, "judge", poisoned_verdict),
             (CapturedDrafts, "start", poisoned_draft),

@@ -7,7 +7,8 @@ import torch
 
 from measure.random_gguf import write
 from specchat.engine.decoding.cached import CachedModel
-from specchat.engine.llama_cpp.model import UNEVEN_BLOCK, GgufModel
+from specchat.engine.decoding.row_invariance import UNEVEN_BLOCK
+from specchat.engine.llama_cpp.model import GgufModel
 from specchat.engine.protocol.events import Finished, Started
 from specchat.engine.protocol.options import Limits, Message, Speculation
 from specchat.engine.protocol.pair import GgufOptions

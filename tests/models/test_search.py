@@ -140,7 +140,6 @@ def test_an_offer_tells_what_will_run_it(found: HubHit, backend: str, verdict: s
     ("found", "words"),
     [
         (hit(format="safetensors", settings={"model_type": "qwen2_5_vl"}), "read"),
-        (hit(format="safetensors", settings={"model_type": "qwen3_vl"}), "read on a CPU alone"),
         (hit(format="safetensors", settings={"model_type": "qwen3"}), ""),
         (hit(format="safetensors", settings={"model_type": ["odd"]}), ""),
         (hit(format="GGUF", file="m.gguf", tower="t.gguf"), "t.gguf comes with it, to read them"),

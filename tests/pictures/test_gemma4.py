@@ -1,10 +1,14 @@
-"""Gemma 4's E models: layers have inputs by token, which pictures do not have, and pictures see one way."""
+"""Gemma 4's E models, whose layers have inputs by token, and room for pictures of all sizes."""
 
 from pathlib import Path
 
+import pytest
 import torch
 from transformers import Gemma4ForConditionalGeneration
 
+from specchat.engine.kernels import gpu_shapes
+from specchat.engine.memory import host_need
+from specchat.engine.pictures.files import most_tokens
 from specchat.engine.pictures.tower import Tower
 from specchat.engine.protocol.options import Limits, Sampling
 from specchat.engine.protocol.pair import PairSpec
@@ -16,6 +20,34 @@ from tests.engine.tiny import FAMILIES, on_cpu
 from tests.pictures.conftest import unmeasured
 from tests.pictures.test_pictures import ASKED, TWO, inputs_of
 from tests.pictures.whole import saved
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return saved("gemma4", tmp_path_factory.mktemp("sizes") / "m")
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "tokens"),
+    [
+        ("preprocessor_config.json", '{"max_soft_tokens": 560}', 560),
+        ("processor_config.json", '{"image_processor": {"max_soft_tokens": 1120}}', 1120),
+        ("preprocessor_config.json", '{"max_soft_tokens": 1e9}', 0),
+        ("preprocessor_config.json", '{"max_soft_tokens": 100000}', 0),
+        ("processor_config.json", '{"image_processor": "fast"}', 0),
+        ("processor_config.json", "[", 0),
+    ],
+)
+def test_caches_have_room_for_pictures_of_the_processors_size(folder: Path, file: str, text: str, tokens: int) -> None:
+    for name in ("preprocessor_config.json", "processor_config.json"):
+        (folder / name).write_text(text if name == file else "{}")
+    checkpoint = Checkpoint.open(folder)
+    assert most_tokens(checkpoint) == tokens
+    recipe = checkpoint.config.recipe.with_pictures(tokens or 280)
+    for mixer in recipe.attentions:
+        assert mixer.mutual == (tokens or 280) * (mixer.window > 0)
+        room = min(host_need.positions(mixer, 4096), gpu_shapes.held(mixer.window, 4096, 4160, mixer.mutual))
+        assert room >= mixer.window + mixer.mutual
 
 
 def test_logits_and_text_are_those_of_transformers(tmp_path: Path) -> None:

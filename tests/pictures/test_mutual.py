@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from specchat.engine.memory import host_need
-from specchat.engine.model import mutual
 from specchat.engine.pictures.album import Album
 from specchat.engine.protocol.options import Limits, Message
 from specchat.engine.protocol.pair import PairSpec
@@ -22,11 +21,11 @@ from tests.pictures.whole import saved
 
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
-    """A model whose windows slide on within a prompt."""
+    """A model whose windows slide on within a prompt, and have more room for pictures than for text."""
     folder = saved("gemma3", tmp_path_factory.mktemp("gemma3") / "target")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(host_need, "BACK", 16)
-        patched.setattr(host_need, "ROOM", 32)
+        patched.setattr(host_need, "ROOM", 16)
         yield unmeasured(PairSpec("p", "Tiny", on_cpu(folder)))
 
 
@@ -43,9 +42,8 @@ def test_rows_have_the_same_bits_in_passes_of_any_width(
     session: Session, tokens: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found, model = list[Tensor](), session.target.model
-    for width, block in ((mutual.PREFILL_ROWS, 128), (5, 128), (7, 9), (16, 1)):
-        monkeypatch.setattr(mutual, "PREFILL_ROWS", width)
-        monkeypatch.setattr(type(model), "block", block)
+    for width in (128, 5, 9, 1):
+        monkeypatch.setattr(type(model), "block", width)
         session.forget()
         found.append(session.target.next_logits(tokens).clone())
     assert max(model.cache.bases) > 0
@@ -64,7 +62,7 @@ def test_no_prefix_ends_within_a_picture(session: Session, tokens: list[int]) ->
     assert torch.equal(session.target.next_logits(tokens), whole)
 
 
-def test_a_picture_of_more_tokens_than_a_pass_takes(session: Session) -> None:
+def test_a_picture_of_more_tokens_than_there_is_room_for(session: Session) -> None:
     assert isinstance(session.album, Album)
     session.album._mutual, most = 15, session.album._mutual
     session.album._firsts.clear()

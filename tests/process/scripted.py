@@ -36,12 +36,18 @@ class AcceleratorError(RuntimeError):
     """Named like torch's."""
 
 
+class Held:
+    """Nothing holds a text here."""
+
+    back_s, together = 0.0, ()
+
+
 class ScriptedSession:
     def __init__(self, info: PairInfo) -> None:
         self.info = info
         self.earlier = Earlier()
         self.cross_chat = CrossChatIndexer(self.earlier, encode)
-        self.takes_turns, self.back_s, self.together = True, 0.0, ()
+        self.takes_turns, self.holder = True, Held()
 
     def save_read(self, stop: Callable[[], bool]) -> None:
         """There is nothing to save."""

@@ -95,14 +95,6 @@ def test_pictures_that_cannot_be_sent_are_refused(monkeypatch: pytest.MonkeyPatc
     assert isinstance(refused, Failed)
     assert (refused.id, refused.kind, "over 0 MiB" in refused.message) == (7, "request", True)
     assert refused in heard
-    with serving(**PAGES) as one:
-        there = Routed(spec(one.url))
-        there.engine.start()
-        there.answered(spec(one.url))
-        refused = answer(there, 1)
-        assert isinstance(refused, Failed)
-        assert refused.message.startswith("Pairs on a server elsewhere take no pictures.")
-        there.engine.close()
 
 
 def test_a_pair_of_this_machine_starts_its_engine_at_once() -> None:

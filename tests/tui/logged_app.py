@@ -1,10 +1,10 @@
 """The app over a scripted engine, in a process of its own; after each frame it writes down what the transcript shows.
 
-    python logged_app.py DATABASE DESCRIPTOR
+    python logged_app.py DATABASE DESCRIPTOR [CHAT]
 
-A line of DESCRIPTOR is JSON: the time of the frame (monotonic), the prompts' words in view, key and length of the last
-reply as far as it is drawn, whether the app has said that saving is late, and for how many seconds the disk has held up
-the save that runs.
+CHAT is the key of the chat to open. A line of DESCRIPTOR is JSON: the time of the frame (monotonic), the prompts' words
+in view, key and length of the last reply as far as it is drawn, whether the app has said that saving is late, and for
+how many seconds the disk has held up the save that runs.
 """
 
 import json
@@ -74,10 +74,10 @@ def shown(app: SpecchatApp, disk: Disk) -> dict[str, object]:
     }
 
 
-def main(path: str, descriptor: str) -> None:
+def main(path: str, descriptor: str, chat: str = "") -> None:
     engine = FakeEngine(REPLIES, tokens_per_second=TOKENS_PER_SECOND)
     store = Store(Path(path))
-    app, disk = make_app(engine, replace(LAUNCH, store=store)), Disk(store)
+    app, disk = make_app(engine, replace(LAUNCH, store=store, chat=chat)), Disk(store)
 
     def drawn() -> None:
         if app.is_running and app.screen_stack and app.chat.is_mounted:

@@ -20,6 +20,7 @@ from specchat.models.library import ModelPlaces
 from specchat.tui.actions.models import model_values
 from specchat.tui.app import SpecchatApp
 from specchat.tui.screens.models import ModelsScreen
+from specchat.tui.widgets.completions import Completions
 from tests.engine.tiny import SPECIAL, checkpoint
 from tests.fake import FakeEngine
 from tests.models.made import gguf
@@ -57,8 +58,26 @@ def names(screen: ModelsScreen) -> list[str]:
     return [offer.pair.name for offer in screen.rows]
 
 
+def offered(app: SpecchatApp) -> list[str]:
+    """What is offered to complete what is typed."""
+    found = app.chat.query_one(Completions).completion
+    return [choice.text for choice in found.choices] if found is not None else []
+
+
 def hint(screen: ModelsScreen) -> str:
     return str(screen.query_one("#dialog", VerticalScroll).border_subtitle)
+
+
+async def test_ones_own_models_are_completed_before_any_list_was_opened(
+    start: Callable[[], SpecchatApp], tmp_path: Path
+) -> None:
+    checkpoint(tmp_path / "own" / "big", num_hidden_layers=2)
+    app = start()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press(*"/model bi")
+        await wait_until(pilot, lambda: "big" in offered(app))
+        await pilot.press("tab")
+        assert app.chat.prompt.text == "/model big"
 
 
 async def test_a_found_model_is_written_with_the_draft_that_is_here_and_stays_marked(
@@ -254,10 +273,9 @@ async def test_keys_that_come_before_the_list_are_for_it_and_what_is_here_comes_
         with monkeypatch.context() as patch:
             patch.setattr(ModelsScreen, "_look", lambda _: None)
             await pilot.press("f3")
-            await wait_until(pilot, lambda: isinstance(app.screen, ModelsScreen))
+            await wait_until(pilot, lambda: "looking for the models on this machine" in screen_text(app))
         screen = app.screen
         assert isinstance(screen, ModelsScreen)
-        assert "looking for the models on this machine" in screen_text(app)
         await pilot.press("down", "enter", "down")
         await asyncio.to_thread(look, screen)
         await wait_until(pilot, lambda: app.session.loaded.id == "mine")

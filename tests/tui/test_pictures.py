@@ -18,7 +18,7 @@ from specchat.chat.tree import Conversation
 from specchat.engine.pictures.decode import opened
 from specchat.engine.protocol.options import Picture
 from specchat.tui.text import pictures
-from specchat.tui.text.pictures import ROWS, UNFOLDED_ROWS, picture_rows
+from specchat.tui.text.pictures import ROWS, UNFOLDED_ROWS, drawing
 from tests.chat.conftest import answer
 from tests.drawn import drawn
 from tests.fake import INFO, FakeEngine
@@ -128,17 +128,17 @@ async def test_a_chat_of_many_opens_with_those_near_the_view_alone(
     ],
 )
 def test_it_keeps_its_form(unfolded: bool, width: int, rows: int, columns: int) -> None:
-    drawing = picture_rows(PICTURE, width, unfolded=unfolded)
-    assert (len(drawing), drawing[0].cell_length) == (rows, columns)
-    assert len(drawing) <= UNFOLDED_ROWS
+    drawn = drawing(PICTURE, width, unfolded=unfolded).rows
+    assert (len(drawn), drawn[0].cell_length) == (rows, columns)
+    assert len(drawn) <= UNFOLDED_ROWS
 
 
 def test_its_colours_are_there() -> None:
-    drawing = picture_rows(PICTURE, 100, unfolded=False)
-    colours = [str(span.style) for span in drawing[0].spans]
+    (first, *_) = drawing(PICTURE, 100, unfolded=False).rows
+    colours = [str(span.style) for span in first.spans]
     assert [colours[0][:5], colours[-1][:5]] == ["rgb(2", "rgb(0"]
 
 
 @pytest.mark.parametrize("small", [b"nothing", drawn("JPEG", (400, 200))], ids=["broken", "large"])
 def test_what_cannot_be_drawn_is_left_out(small: bytes) -> None:
-    assert picture_rows(replace(PICTURE, small=small), 80, unfolded=False) == ()
+    assert drawing(replace(PICTURE, small=small), 80, unfolded=False).rows == ()

@@ -1,6 +1,7 @@
 """The app over a server elsewhere: a reply with its steps, and no words of a pair of this machine."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from conftest import LAUNCH, THEMES, ask, loaded, screen_text, wait_until
@@ -11,11 +12,13 @@ from specchat.engine.protocol.pair import Server
 from specchat.remote.engine import RemoteEngine
 from specchat.remote.routing import RoutingEngine
 from specchat.tui.app import SpecchatApp
+from tests.drawn import drawn
 from tests.fake import FakeEngine
 from tests.parts import changed
 from tests.remote.conftest import spec
 from tests.remote.server import CHAT, Scripted, serving
 from tests.remote.test_steps import CHAT_KEY, LLAMA, recorded
+from tests.remote.test_trouble import error, refused
 
 
 @pytest.fixture
@@ -120,3 +123,21 @@ async def test_about_and_models_say_where_it_runs(server: Scripted) -> None:
         await app.chat.do("models")
         await wait_until(pilot, lambda: "runs elsewhere and takes nothing here" in screen_text(app))
         assert "found out when it is loaded" in screen_text(app)
+
+
+async def test_a_refused_picture_leaves_the_chat_and_gives_the_prompt_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "fox.png").write_bytes(drawn())
+    monkeypatch.chdir(tmp_path)
+    answers = {CHAT_KEY: refused("400 Bad Request", error("m is not a multimodal model"))}
+    with serving(v1__models={"data": [{"id": "m"}]}, **answers) as one:
+        app = app_of(one)
+        async with app.run_test(size=(120, 40)) as pilot:
+            await loaded(app, pilot)
+            await ask(app, pilot, "what is @fox.png here")
+            await wait_until(pilot, lambda: "m is not a multimodal model." in " ".join(screen_text(app).split()))
+            assert app.chat.prompt.text == "what is @fox.png here"
+            assert [turn.prompt for turn in app.session.conversation.turns] == ["what is @fox.png here"]
+            (call,) = one.of(CHAT)
+            assert call.body["messages"][-1]["content"][0]["type"] == "image_url"

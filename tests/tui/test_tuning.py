@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import ask, loaded, screen_text, wait_until
 from test_chat import LONG, slow, status
+from textual.binding import Binding
 from textual.pilot import Pilot
 from tunes import SIZE, Jobs, chatting, models_toml, tunes
 
@@ -269,11 +270,19 @@ async def test_what_the_gpu_has_no_room_for_is_tuned_in_main_memory(
         assert jobs.last.arguments[-2:] == ("--device", "cpu")
 
 
-async def test_a_pair_that_no_models_toml_names_is_not_tuned(toml: Path, jobs: Jobs) -> None:
+@pytest.mark.parametrize(
+    ("named", "words"), [(False, "in F3, ctrl+s saves this one."), (True, "/model demo loads that.")]
+)
+async def test_a_pair_that_no_models_toml_has_as_it_is_is_not_tuned(
+    toml: Path, jobs: Jobs, named: bool, words: str
+) -> None:
     async with chatting(toml, jobs) as (app, pilot):
-        app.chat.catalog = Catalog((), "demo")
+        demo = app.chat.catalog.find("demo")
+        other = replace(demo, spec=replace(demo.spec, draft=None))
+        app.chat.catalog = Catalog((other,) if named else (), "demo")
         await app.chat.do("tune")
-        await wait_until(pilot, lambda: "It takes a pair of models.toml" in screen_text(app))
+        await wait_until(pilot, lambda: words in " ".join(screen_text(app).replace("│", " ").split()))
+        assert "ctrl+s" in {binding.key for binding in ModelsScreen.BINDINGS if isinstance(binding, Binding)}
 
 
 async def test_a_data_folder_that_cannot_be_written_is_told_at_once(toml: Path, jobs: Jobs) -> None:

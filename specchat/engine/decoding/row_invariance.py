@@ -20,10 +20,16 @@ from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
 BLOCK = 512
 """Largest number of tokens in a pass."""
+UNEVEN_BLOCK = 128
+"""Largest pass that writes a prompt where rows depend on the others, and distance of the borders it goes on from."""
 
 
 class ChainOnlyModel(ABC):
-    """The common part of a `HostModel` of one sequence whose passes give logits at once. Not thread-safe."""
+    """The common part of a `HostModel` of one sequence whose passes give logits at once. Not thread-safe.
+
+    Where a model is `uneven`, KV entries depend on the pass that wrote them. Prompts then go on only from borders up to
+    which whole blocks were written, as they would be from an empty cache.
+    """
 
     program: ClassVar[str]
     """Names what computes passes, in messages."""
@@ -31,6 +37,9 @@ class ChainOnlyModel(ABC):
     """Names the model in messages."""
     context: int
     vocab: int
+    uneven = False
+    _whole = 0
+    """Tokens in the cache that were written from border to border."""
 
     @abstractmethod
     def run(self, tokens: Sequence[int], start: int) -> Tensor:
@@ -60,6 +69,19 @@ class ChainOnlyModel(ABC):
     def next_logits(self, token: int, start: int) -> Tensor:
         """Logits float32 [vocab] after `token` at position `start`."""
         return self.run([token], start)[0].clone()
+
+    def reusable(self, length: int, _: int) -> int:
+        """Tokens, up to `length`, after which a text may go on with the KV entries it would have from the start."""
+        return min(length // UNEVEN_BLOCK * UNEVEN_BLOCK, self._whole) if self.uneven else length
+
+    def _cut(self, start: int) -> None:
+        """Note that entries from `start` on are gone."""
+        self._whole = min(self._whole, start // UNEVEN_BLOCK * UNEVEN_BLOCK)
+
+    def _wrote(self, start: int, count: int) -> None:
+        """Note that one pass wrote so many entries."""
+        if start == self._whole and count == UNEVEN_BLOCK:
+            self._whole += UNEVEN_BLOCK
 
     def likeliest(self, tokens: Sequence[int], start: int, skip: Skip) -> list[int]:
         raise ValueError(f"{self.program} skips no layers")
@@ -104,6 +126,11 @@ class Proof:
     unsupported: str = ""
 
     @property
+    def uneven(self) -> bool:
+        """True if rows depend on the others of a pass whatever their number."""
+        return bool(self.error) and not (self.alone or self.unsupported)
+
+    @property
     def exactness(self) -> str:
         """The guarantee of equality with plain decoding, as a sentence."""
         if self.unsupported:
@@ -114,7 +141,8 @@ class Proof:
             again = f"choices closer than {self.error:.1g} in a logit are made again by {one}"
             return f"row-invariant: {several}; one row goes alone, and {again}"
         if self.error:
-            return f"{CHECKED}: choices closer than {self.error:.1g} in a logit are made again by one row alone"
+            again = f"choices closer than {self.error:.1g} in a logit are made again by one row alone"
+            return f"{CHECKED}: {again}; {UNEVEN_BLOCK} tokens of a chat are kept at a time"
         alike = f"row-invariant: passes of 1 to {MOST_ROWS} rows compared bit for bit"
         return alike if one == 1 else f"{alike}, one row going as {one}"
 

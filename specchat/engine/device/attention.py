@@ -53,7 +53,8 @@ class KvCaches:
         cached, mixers = recipe.cached, recipe.attentions
 
         def shape_of(mixer: Attention | ShortConv) -> EntryShape:
-            return EntryShape(mixer.kv_heads, held(mixer.window, context, capacity), mixer.head_dim, mixer.block)
+            entries = held(mixer.window, context, capacity, mixer.mutual)
+            return EntryShape(mixer.kv_heads, entries, mixer.head_dim, mixer.block)
 
         alike = Counter(shape_of(mixer) for mixer in cached if mixer.share is None)
 
@@ -66,7 +67,7 @@ class KvCaches:
             shape: zeros(shape, shape.head_dim // shape.block, torch.float32) for shape in alike if shape.block
         }
         """Scales of int8 keys and values, likewise: [2, layers, kv_heads, held, blocks]."""
-        sizes = {(held(mixer.window, context, capacity), mixer.window) for mixer in cached}
+        sizes = {(shape_of(mixer).held, mixer.window) for mixer in cached}
         self._rings = [(entries, window) for entries, window in sizes if entries < capacity]
         """KV entries of layers that hold those of a window, and the window."""
         unused, scales = (

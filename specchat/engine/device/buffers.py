@@ -26,7 +26,8 @@ class Buffers:
 
     Attributes:
         residual: the residual stream, float32 [PROMPT_ROWS, hidden].
-        pictures: of a model that reads them, the rows that stand for their tokens in a pass, likewise.
+        pictures: of a model that reads them, the rows that stand for their tokens in a pass, and those that are added
+            after each of some first layers: float32 [sees, PROMPT_ROWS, hidden].
         x: the stream after a norm, compute dtype [PROMPT_ROWS, hidden].
         before: views of operations before the layers.
         layers: views of the operations of a layer, by its index and their half; a half sees those before it.
@@ -42,7 +43,7 @@ class Buffers:
         capacity: int,
         device: torch.device,
         dtype: torch.dtype,
-        sees: bool = False,
+        sees: int = 0,
     ) -> None:
         bits = {matrix: bits_of(product.weight) for matrix, product in weights.products.items()}
         self.cuts = cuts = Cuts(bits, weights.joined, processors(device))
@@ -70,7 +71,7 @@ class Buffers:
             self.layers.append({half: (seen := seen | views(own)) for half, own in layer.items()})
         self.x = self._shared["inputs"].view(PROMPT_ROWS, recipe.hidden)
         self.residual = torch.zeros(PROMPT_ROWS, recipe.hidden, device=device, dtype=torch.float32)
-        self.pictures = torch.zeros_like(self.residual) if sees else None
+        self.pictures = torch.zeros(sees, *self.residual.shape, device=device) if sees else None
         head = weights.head
         self.logits = torch.zeros(splits(head), VERIFY_ROWS, head.shape[0], device=device, dtype=torch.float32)
         self.whole = None

@@ -4,7 +4,7 @@ A pass is a fixed sequence of launches over static buffers, those of the recipe'
 positions and skip flags on the device, so that one captured graph serves every position and every skip set.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -89,6 +89,7 @@ class DeviceDecoder:
         last: Tensor | None = None,
         early: Exit | None = None,
         until: Tensor | None = None,
+        deep: int = 0,
     ) -> None:
         """Write `rows` tokens to the cache from position `start` on; leaves the head's input in `buffers.x`.
 
@@ -100,31 +101,63 @@ class DeviceDecoder:
                 of a chain, have one.
             early: where the pass ends early, if it does.
             until: as in `Placed`.
+            deep: as in `Launches`.
         """
         of_chain = start, self.buffers.offsets, None
         length, offsets, path = (tree.length, tree.offsets, tree.path) if tree else of_chain
-        at = Placed(rows, start, length, offsets, path, until)
-        model = ModelParts(self.weights, self._norms, self.buffers, self.caches, self.recurrent, self.states)
-        run = Launches(model, at, skip, last)
-        if self.recurrent is not None and rows > PASS_ROWS:
-            assert last is not None
-            self.recurrent.begin(start, last)
-        GPU.run(self.program.embed, run, tokens)
-        if self.program.inputs:
-            GPU.run(self.program.inputs, run, tokens)
-        layers = self.program.layers if early is None else self.program.layers[: early.layers]
-        for index, ops in enumerate(layers):
-            run.begin(index)
-            for op in ops:
-                run.half = op.half
-                GPU.run(op.kind, run)
-        run.begin(len(layers))
+        run = self._begun(Placed(rows, start, length, offsets, path, until), skip, last, deep)
+        self._embed(run, tokens)
+        self._run(run, range(self.config.layers if early is None else early.layers))
         if early is not None and early.adapt is not None:
             run.flush()
             hidden = self.buffers.residual[:rows]
             hidden.copy_(early.adapt(hidden))
         run.normalise(self.program.head.norm, self.buffers.x)
         run.flush(self.weights.head)
+
+    def run_layers(
+        self,
+        x: Tensor,
+        tokens: Tensor,
+        start: Tensor,
+        rows: int,
+        last: Tensor,
+        until: Tensor | None,
+        layers: range,
+        without: Collection[int],
+    ) -> None:
+        """Run layers over x float32 [<= rows, hidden]; leaves their outputs in `buffers.residual`.
+
+        Args:
+            without: layers whose MLP is left out.
+        """
+        run = self._begun(Placed(rows, start, start, self.buffers.offsets, None, until), None, last)
+        if self.program.inputs:
+            self._embed(run, tokens)
+        self.buffers.residual[: len(x)].copy_(x)
+        self._run(run, layers, without)
+        run.flush()
+
+    def _begun(self, at: Placed, skip: SkipFlags | None, last: Tensor | None, deep: int = 0) -> Launches:
+        if self.recurrent is not None and at.rows > PASS_ROWS:
+            assert last is not None
+            self.recurrent.begin(at.start, last)
+        model = ModelParts(self.weights, self._norms, self.buffers, self.caches, self.recurrent, self.states)
+        return Launches(model, at, skip, last, deep)
+
+    def _embed(self, run: Launches, tokens: Tensor) -> None:
+        GPU.run(self.program.embed, run, tokens)
+        if self.program.inputs:
+            GPU.run(self.program.inputs, run, tokens)
+
+    def _run(self, run: Launches, layers: range, without: Collection[int] = ()) -> None:
+        for index in layers:
+            run.begin(index)
+            for op in self.program.layers[index]:
+                if op.half != "feed" or index not in without:
+                    run.half = op.half
+                    GPU.run(op.kind, run)
+        run.begin(layers.stop)
 
     @property
     def entries(self) -> list[tuple[Tensor, Tensor]]:

@@ -68,6 +68,7 @@ class Launches:
 
     Attributes:
         last: int32 [1], the last row that counts, for which alone experts are read; None: all do.
+        deep: number of first layers after which rows are added to those of pictures.
         layer: index of the current layer, and `half` that of the operation.
         values: what operations wrote that is not in a buffer of its own, by name.
     """
@@ -76,6 +77,7 @@ class Launches:
     at: Placed
     skips: SkipFlags | None = None
     last: Tensor | None = None
+    deep: int = 0
     layer: int = -1
     half: Half = "mixer"
     values: dict[str, MixtureOutput] = field(default_factory=dict)
@@ -105,6 +107,10 @@ class Launches:
 
     def begin(self, layer: int) -> None:
         """Begin a layer; the residual stream before it is recorded once it is whole."""
+        pictures, stream = self.model.buffers.pictures, self.model.buffers.residual[: self.at.rows]
+        if pictures is not None and 0 < layer <= self.deep:
+            self.flush()
+            stream.add_(pictures[layer, : self.at.rows])
         self.layer, self._recorded = layer, layer
 
     def add(self, parts: Tensor | MixtureOutput, post: Norm | None, factor: float) -> None:

@@ -7,16 +7,16 @@ from torch import Tensor
 
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.graphs import Graphs, current
+from specchat.engine.device.inputs import PassInputs
+from specchat.engine.device.prompts import PromptPasses
 from specchat.engine.device.recurrent import reachable
 from specchat.engine.device.skips import SkipFlags
 from specchat.engine.kernels.embed import embed
-from specchat.engine.kernels.gpu_shapes import PASS_ROWS, PROMPT_ROWS, VERIFY_ROWS
+from specchat.engine.kernels.gpu_shapes import PASS_ROWS, VERIFY_ROWS
 from specchat.engine.model.copies import CacheEntries, CopiedCache, Tail
-from specchat.engine.model.mutual import stretches
 from specchat.engine.model.norm import RMSNorm
 from specchat.engine.model.passes import NOTHING, Skip
 from specchat.engine.pictures.rows import PictureRows
-from specchat.engine.protocol.picture_ids import FIRST
 
 Done = Callable[[], bool]
 PADDED_ROWS = (1, 2, 4, 8, VERIFY_ROWS, PASS_ROWS)
@@ -26,7 +26,7 @@ PADDED_ROWS = (1, 2, 4, 8, VERIFY_ROWS, PASS_ROWS)
 class DeviceModel(CopiedCache):
     """Host side of a `DeviceDecoder`: tokens and positions go in through static buffers."""
 
-    block = PROMPT_ROWS
+    block = PromptPasses.block
     compiled = False
     embedding_product = None
 
@@ -40,13 +40,8 @@ class DeviceModel(CopiedCache):
         self._norm = RMSNorm.of(recipe.norm, decoder.weights.norms[recipe.norm])
         self._graphs = graphs
         self._flags = SkipFlags(recipe, device)
-        self._tokens = torch.zeros(PROMPT_ROWS, device=device, dtype=torch.int32)
-        self._start = torch.zeros(1, device=device, dtype=torch.int32)
-        self._last = torch.zeros(1, device=device, dtype=torch.int32)
-        """The last row of `_tokens` that counts."""
-        sees = decoder.buffers.pictures is not None and any(mixer.mutual for mixer in recipe.attentions)
-        self._until = torch.zeros(1, device=device, dtype=torch.int32) if sees else None
-        """Position up to which the rows of a picture attend to each other."""
+        self._inputs = PassInputs(decoder)
+        self._prompts = PromptPasses(decoder, self._inputs, name, graphs)
         self._began = 0
         """Where the last `write` began."""
         self._furthest = 0
@@ -121,23 +116,9 @@ class DeviceModel(CopiedCache):
             return self.decoder.logits(0, rows)[:rows]
 
     def write(self, tokens: Sequence[int], start: int) -> None:
-        """Write the KV entries of up to PROMPT_ROWS tokens from position `start` on."""
-        for part, mutual in stretches(tokens, self.pictures):
-            self._write(tokens[part], start + part.start, mutual)
-
-    def _write(self, tokens: Sequence[int], start: int, mutual: bool) -> None:
-        self._place(tokens, start)
+        """Write the KV entries of up to `block` tokens, or of a picture, from position `start` on."""
         self._began = start
-        width = PASS_ROWS if len(tokens) <= PASS_ROWS and not mutual else PROMPT_ROWS
-        # The kernel of many rows alone knows of pictures.
-        rows = width if self._graphs.captured else max(len(tokens), mutual * (VERIFY_ROWS + 1))
-        until = self._until if width == PROMPT_ROWS else None
-        if until is not None:
-            until.fill_(mutual * (start + len(tokens)))
-        self._graphs.run(
-            ("prefill", self._name, width),
-            lambda: self.decoder.forward(self._tokens, self._start, rows, last=self._last, until=until),
-        )
+        self._prompts.write(tokens, start, self.pictures)
 
     def turn(self, first: int, places: Tensor) -> None:
         """Let entries turn by other positions, as `CachedDecoder.turn`."""
@@ -145,9 +126,7 @@ class DeviceModel(CopiedCache):
 
     def prepare(self) -> None:
         """Launch the passes of prompts once, where they are captured."""
-        if self._graphs.captured:
-            for tokens in (PASS_ROWS + 1, 1):
-                self.write([0] * tokens, 0)
+        self._prompts.prepare()
 
     @property
     def recurrent(self) -> bool:
@@ -218,14 +197,15 @@ class DeviceModel(CopiedCache):
         `last` is VERIFY_ROWS at most. The next pass overwrites them. `meanwhile` is called while the pass runs, with
         what tells whether it is done.
         """
-        self._place(tokens, start)
+        inputs = self._inputs
+        inputs.put(tokens, start)
         flags = None if skip == NOTHING else self._flags
         if flags is not None:
             flags.set(skip)
         rows, first = next(size for size in PADDED_ROWS if size >= len(tokens)), len(tokens) - last
 
         def body() -> None:
-            self.decoder.forward(self._tokens, self._start, rows, flags, last=self._last)
+            self.decoder.forward(inputs.tokens, inputs.start, rows, flags, last=inputs.last)
             self.decoder.logits(first, min(rows, VERIFY_ROWS))
 
         if first or self._full:
@@ -257,7 +237,7 @@ class DeviceModel(CopiedCache):
 
     def likeliest(self, tokens: Sequence[int], start: int, skip: Skip) -> list[int]:
         """Return the likeliest token after each of up to PASS_ROWS tokens from `start` on, with sub-layers skipped."""
-        self._place(tokens, start)
+        self._inputs.put(tokens, start)
         self._flags.set(skip)
         rows = len(tokens)
         self._graphs.run(("likeliest", self._name, rows), lambda: self._likeliest(rows))
@@ -272,21 +252,14 @@ class DeviceModel(CopiedCache):
         """Bytes held on the device."""
         return self.decoder.memory()
 
-    def _place(self, tokens: Sequence[int], start: int) -> None:
-        self._tokens[: len(tokens)].copy_(torch.tensor(tokens, dtype=torch.int32))
-        if self.pictures is not None and self.decoder.buffers.pictures is not None and max(tokens) >= FIRST:
-            rows = self.pictures.put(torch.zeros(len(tokens), self.config.hidden), tokens)
-            self.decoder.buffers.pictures[: len(tokens)].copy_(rows)
-        self._start.fill_(start)
-        self._last.fill_(len(tokens) - 1)
-
     def _likeliest(self, rows: int) -> None:
+        inputs = self._inputs
         try:
-            self.decoder.forward(self._tokens, self._start, rows, self._flags)
+            self.decoder.forward(inputs.tokens, inputs.start, rows, self._flags)
             for first in range(0, rows, VERIFY_ROWS):
                 count = min(VERIFY_ROWS, rows - first)
                 logits = self.decoder.logits(first, count)[:count, : self._vocab]
                 torch.argmax(logits, -1, out=self._guessed[first : first + count])
         finally:
             # The whole model rewrites its own KV entries, bit for bit the same.
-            self.decoder.forward(self._tokens, self._start, rows)
+            self.decoder.forward(inputs.tokens, inputs.start, rows)

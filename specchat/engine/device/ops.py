@@ -40,7 +40,8 @@ LAUNCHES = 3
 
 def embed(run: Launches, tokens: Tensor, _: Embed, *, scale: float, eps: float | None) -> None:
     table, buffers = run.model.weights.embed, run.model.buffers
-    embed_rows(tokens, table, buffers.residual, run.at.rows, scale, eps, buffers.x.dtype, buffers.pictures)
+    pictures = None if buffers.pictures is None else buffers.pictures[0]
+    embed_rows(tokens, table, buffers.residual, run.at.rows, scale, eps, buffers.x.dtype, pictures)
 
 
 def token_inputs(run: Launches, tokens: Tensor, op: MakeInputs) -> None:
@@ -100,7 +101,7 @@ def attend(
     gated: bool,
     score_cap: float,
     window: int,
-    mutual: bool,
+    mutual: int,
     share: int | None,
     int8_cache: bool,
 ) -> None:

@@ -26,6 +26,7 @@ class Gemma3Settings(Settings):
     sliding_window_pattern: Count = 6
     final_logit_softcapping: MaybeNumber = None
     use_bidirectional_attention: Switch = False
+    mm_tokens_per_image: Count = 256
     tie_word_embeddings: Switch = True
     hidden_activation: str = "gelu_pytorch_tanh"
 
@@ -40,7 +41,7 @@ def recipe(c: Gemma3Settings) -> Recipe:
         plain = parts.attention(c, name, qkv_bias=c.attention_bias, out_bias=c.attention_bias)
         theta = (c.rope_theta or 1e6) if kind == FULL else c.rope_local_base_freq
         rope = parts.rope_of_kind(c, plain.head_dim, kind, theta)
-        turned = replace(plain, rope=rope, scale=c.query_pre_attn_scalar**-0.5, mutual=True)
+        turned = replace(plain, rope=rope, scale=c.query_pre_attn_scalar**-0.5, mutual=c.mm_tokens_per_image)
         mixer = parts.head_norms(c, turned, name, plus_one=True)
         feed = parts.gated(c, f"{prefix}.mlp", act=c.hidden_activation)
         return parts.within(c.sliding_window, parts.between_norms(c, prefix, mixer, feed, plus_one=True), kind)

@@ -18,6 +18,9 @@ from specchat.engine.recipe import Apart, Attention, Experts, Layer, Matrix, Nor
 
 ROPES = {FULL: {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e6}}
 
+PICTURE = 280
+"""Most tokens of a picture, where the settings of its processor name none."""
+
 
 class Heads(Foreign):
     """Heads of one layer, as transformers saves them. None: as in the other layers."""
@@ -71,7 +74,7 @@ def recipe(c: Gemma4Settings) -> Recipe:
             made = replace(made, qkv=replace(made.qkv, names=(query, key, key)))
         rope = parts.rope_of_kind(own, made.head_dim, kind, 1e4)
         values = Norm("", made.head_dim, c.rms_norm_eps)
-        mutual = kind != FULL and c.use_bidirectional_attention == "vision"
+        mutual = PICTURE if kind != FULL and c.use_bidirectional_attention == "vision" else 0
         made = replace(made, scale=1.0, rope=rope, value_norm=values, mutual=mutual)
         normed = parts.head_norms(c, made, prefix)
         return shared(c, index, of, normed)

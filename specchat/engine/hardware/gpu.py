@@ -91,6 +91,13 @@ CHOSEN = ChosenGpu()
 """This process's GPU. It is fixed: memory that a pair takes must not move the next pair to another GPU."""
 
 
+def free_gpu_memory(device: torch.device) -> int:
+    """Bytes of a GPU that this process can take; torch first gives back what it holds unused."""
+    torch.cuda.empty_cache()
+    free, _ = torch.cuda.mem_get_info(device)
+    return free
+
+
 def free_by_uuid() -> dict[str, int]:
     """Free bytes of each GPU by nvidia-smi: CUDA would leave a context on each of them."""
     try:

@@ -9,7 +9,7 @@ from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
 from specchat.clean import one_line
-from specchat.engine.decoding.row_invariance import BLOCK, ChainOnlyModel
+from specchat.engine.decoding.row_invariance import BLOCK, UNEVEN_BLOCK, ChainOnlyModel
 from specchat.engine.errors import ModelError
 from specchat.engine.hf.memory import OpaqueCache, RollbackCache
 from specchat.engine.hf.positions import fix_frequencies
@@ -66,7 +66,9 @@ class HfModel(ChainOnlyModel):
 
     @property
     def block(self) -> int:
-        return self.context if self.alone else BLOCK
+        if self.alone:
+            return self.context
+        return UNEVEN_BLOCK if self.uneven else BLOCK
 
     def run(self, tokens: Sequence[int], start: int) -> Tensor:
         return self._pass(tokens, start, len(tokens))
@@ -89,12 +91,13 @@ class HfModel(ChainOnlyModel):
             raise ValueError(f"{len(self._tokens)} tokens are read, and no pass begins after {start}")
         fed = self.fed(tokens, start)
         self._held = self._memory.roll_back(self._held, min(start, self._held), len(fed))
+        self._cut(self._held)
         reread = self._tokens[self._held : start]
         self._tokens[start:] = fed
         if not self.alone and reread and (len(fed) == 1 or len(reread) > MAX_REREAD_TOKENS):
             # A single row runs by itself, as in plain decoding.
-            for first in range(0, len(reread), BLOCK):
-                self._run(reread[first : first + BLOCK], 1)
+            for first in range(0, len(reread), self.block):
+                self._run(reread[first : first + self.block], 1)
             reread = []
         elif self.alone and reread and len(fed) == 1:
             self._run(reread, 1)
@@ -119,4 +122,5 @@ class HfModel(ChainOnlyModel):
             self._memory.clear()
             raise
         self._held = held + len(tokens)
+        self._wrote(held, len(tokens))
         return logits

@@ -73,15 +73,16 @@ class Tiling:
     warps: int
 
 
-def held(window: int, context: int, capacity: int) -> int:
+def held(window: int, context: int, capacity: int, mutual: int) -> int:
     """KV entries that a layer holds of a text of up to `context` tokens, in a cache of `capacity` positions.
 
     Those of a window make a ring: position p is entry p modulo their number. Passes write up to PASS_ROWS entries after
-    the text, the one of a step begun ahead as many after that.
+    the text, the one of a step begun ahead as many after that. All of a picture, of `mutual` tokens at most, may be
+    there before its first row attends.
     """
     if not 0 < window < context:
         return capacity
-    return min(capacity, -(-(window + BACK + 2 * PASS_ROWS) // CACHE_BLOCK) * CACHE_BLOCK)
+    return min(capacity, -(-(window + max(BACK, mutual) + 2 * PASS_ROWS) // CACHE_BLOCK) * CACHE_BLOCK)
 
 
 def attention_splits(positions: int, window: int = 0, rows: int = VERIFY_ROWS, split: int = SPLIT) -> int:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from specchat.engine.cpu.threads.tuning import Threads
-from specchat.engine.decoding.row_invariance import BLOCK, MOST_ROWS, UNPADDED, ChainOnlyModel, Padding
+from specchat.engine.decoding.row_invariance import BLOCK, MOST_ROWS, UNEVEN_BLOCK, UNPADDED, ChainOnlyModel, Padding
 from specchat.engine.errors import ModelError
 from specchat.engine.llama_cpp.file import GgufFile
 from specchat.engine.llama_cpp.library import ERRORS
@@ -41,10 +41,6 @@ class GgufSettings:
     flash_attention: bool
 
 
-UNEVEN_BLOCK = 128
-"""Largest pass that writes a prompt where rows depend on the others, and distance of the borders it goes on from."""
-
-
 class GgufModel(ChainOnlyModel):
     """A model with a KV cache of llama.cpp.
 
@@ -52,8 +48,7 @@ class GgufModel(ChainOnlyModel):
     are equal. With `alone` a single row is not padded and so rounded differently: the cache is `rough` from there on
     until `exact` or `write` reads those tokens again.
 
-    Where no padding makes rows equal, the model is `uneven`: KV entries depend on the pass that wrote them. Prompts
-    then go on only from borders up to which whole blocks were written, as they would be from an empty cache.
+    Where no padding makes rows equal, the model is `uneven`.
 
     A recurrent model cannot be rolled back: it rereads everything instead, and supports no drafts.
     """
@@ -71,7 +66,7 @@ class GgufModel(ChainOnlyModel):
         self.vocab = file.size
         self.context = min(settings.context, file.max_context or settings.context)
         self.padding: Padding = UNPADDED
-        self.alone = self.uneven = False
+        self.alone = False
         self._bytes = CACHE_TYPES[settings.cache][1]
         params = api.llama_context_default_params()
         # The cache also holds the padding rows at its end.
@@ -106,8 +101,6 @@ class GgufModel(ChainOnlyModel):
         self._tokens: list[int] = []
         self._exact = 0
         """Tokens in the cache before the first lone row."""
-        self._whole = 0
-        """Tokens in the cache that were written from border to border."""
         self._flash = settings.flash_attention
         self._use(settings.threads or 1)
         self._threads: Threads | None = None
@@ -157,12 +150,7 @@ class GgufModel(ChainOnlyModel):
             part = pending[at : at + BLOCK]
             self._decode(part, self._exact, False, self._padded(len(part)))
             self._exact += len(part)
-        if start == self._whole and len(tokens) == UNEVEN_BLOCK:
-            self._whole += UNEVEN_BLOCK
-
-    def reusable(self, length: int, _: int) -> int:
-        """Tokens, up to `length`, after which a text may go on with the KV entries it would have from the start."""
-        return min(length // UNEVEN_BLOCK * UNEVEN_BLOCK, self._whole) if self.uneven else length
+        self._wrote(start, len(tokens))
 
     def next_logits(self, token: int, start: int) -> Tensor:
         """Logits float32 [vocab] after `token` at position `start`."""
@@ -236,7 +224,8 @@ class GgufModel(ChainOnlyModel):
         if 0 < start < len(self._tokens) and self.file.recurrent:
             self.write([], start)
         del self._tokens[start:]
-        self._exact, self._whole = min(self._exact, start), min(self._whole, start // UNEVEN_BLOCK * UNEVEN_BLOCK)
+        self._exact = min(self._exact, start)
+        self._cut(start)
 
     def _decode(self, tokens: Sequence[int], start: int, logits: bool, rows: int) -> int:
         """Run one pass and return its number of rows."""

@@ -17,7 +17,7 @@ from specchat.engine.gguf.header import read_header
 from specchat.engine.hardware.threads import CORES, leave_one_core
 from specchat.engine.llama_cpp.file import GgufFile
 from specchat.engine.llama_cpp.library import llama
-from specchat.engine.llama_cpp.model import UNEVEN_BLOCK, GgufModel, GgufSettings
+from specchat.engine.llama_cpp.model import GgufModel, GgufSettings
 from specchat.engine.llama_cpp.proof import RUNNING, prove
 from specchat.engine.llama_cpp.tokens import tokenizer_of
 from specchat.engine.llama_cpp.trial import try_file
@@ -69,12 +69,12 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
         draft = None if draft is None else wrap_draft(draft, vocabulary_map, target.vocab)
     progress(Loading("comparing passes of one row and of many", 0.8))
     proof = prove(target)
-    target.padding, target.alone, target.uneven = proof.padding, proof.alone, bool(proof.error) and not proof.alone
+    target.padding, target.alone, target.uneven = proof.padding, proof.alone, proof.uneven
     on_gpu = _gpu_layers(pair.target) > 0
     info = TargetInfo(
         eos=ends,
         device=f"llama.cpp, {'GPU' if on_gpu else 'CPU'}, {target.threads} thread{'s' * (target.threads != 1)}",
-        exactness=proof.exactness + (f"; {UNEVEN_BLOCK} tokens of a chat are kept at a time" if target.uneven else ""),
+        exactness=proof.exactness,
         threads=0 if on_gpu else target.threads,
         place="cuda" if on_gpu else "cpu",
         trees=False,

@@ -67,7 +67,7 @@ def fitting(heads: FoundHeads, plan: Plan) -> tuple[FoundHeads, Plan]:
         except EngineError as error:
             unsupported[head] = error.message
             continue
-        plan, reason = _with(plan, needed, "the heads take")
+        plan, reason = with_room(plan, needed, "the heads take")
         if reason:
             unsupported[head] = reason
     return heads.without(unsupported), plan
@@ -77,13 +77,13 @@ def with_adapter(pair: PairSpec, plan: Plan) -> tuple[PairSpec, Plan, str]:
     """`pair` and the plan with its adapter for `early-exit`; where that does not fit, without, and a sentence."""
     if pair.exit is None:
         return pair, plan, ""
-    plan, reason = _with(plan, adapter_bytes(plan.target.config), "it takes")
+    plan, reason = with_room(plan, adapter_bytes(plan.target.config), "it takes")
     if reason:
         return replace(pair, exit=None), plan, f"early-exit drafts without its adapter: {reason}"
     return pair, plan, ""
 
 
-def _with(plan: Plan, needed: int, takes: str) -> tuple[Plan, str]:
+def with_room(plan: Plan, needed: int, takes: str) -> tuple[Plan, str]:
     """The plan with `needed` bytes on the target's device; where they are not free, `plan` and why in words."""
     place = plan.target.place
     if place == "cpu":

@@ -66,6 +66,7 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
         draft = wrap_draft(_draft(pair, pair.draft, small, context, place), vocabulary_map, target.vocab)
     progress(Loading("comparing passes of one row and of many", 0.8))
     proof = prove(target, files.max_context)
+    target.uneven = proof.uneven
     if files.own_programs or (isinstance(small, HfFiles) and small.own_programs):
         note = noted(note, "programs of the checkpoint are run (trust_remote_code)")
     note = noted(note, words_of(vocabulary_map))

@@ -23,11 +23,12 @@ from specchat.engine.heads.files import FoundHeads
 from specchat.engine.loading import heads
 from specchat.engine.loading.drafting import noted, on_the_host, unrestricted, vocabulary_map_of, words_of
 from specchat.engine.loading.next_best import KernelsUnsupported
-from specchat.engine.loading.pictures import opened_album
+from specchat.engine.loading.pictures import opened_album, with_tower
 from specchat.engine.loading.placing import placed, smaller
 from specchat.engine.loading.progress import Bar, Progress
 from specchat.engine.memory.need import Model, describe_experts
 from specchat.engine.memory.plan import Plan, shortened
+from specchat.engine.pictures.files import most_tokens
 from specchat.engine.protocol.pair import ModelSource, PairSpec
 from specchat.engine.runners.host import NativeModel
 from specchat.engine.runners.load import load_runner
@@ -90,9 +91,12 @@ class _Files:
 
 
 def _opened(pair: PairSpec, source: ModelSource, progress: Progress) -> Checkpoint:
-    """Open a checkpoint, with KV entries in the pair's form."""
+    """Open a checkpoint, with KV entries in the pair's form and pictures of its processor's size."""
     found = Checkpoint.open(locate(source, progress))
-    return replace(found, config=found.config.with_cache(pair.cache))
+    config = found.config.with_cache(pair.cache)
+    if most := most_tokens(found):
+        config = replace(config, recipe=config.recipe.with_pictures(most))
+    return replace(found, config=config)
 
 
 def _rounding(
@@ -182,12 +186,14 @@ def _read(files: _Files, plan: Plan, note: str, bar: Bar, shared: NativeModel | 
     with bar.compiling(plan):
         pair, plan, without = heads.with_adapter(pair, plan)
         fitting, plan = heads.fitting(files.heads, plan)
+        plan, looking, of_tower = with_tower(target, plan)
         runner = load_runner(pair, target, draft, plan, about_draft, files.vocabulary_map, fitting, shared)
     runner = replace(runner, exactness=noted(runner.exactness, _rounded_words(target)))
     runner.prepare(lambda part: bar.show(f"preparing the GPU: {part}", 0.8))
     bar.show("measuring plain speed", 0.9)
-    album = opened_album(pair, target, runner, files.tokenizer)
-    note = noted(note, words_of(files.vocabulary_map), TEXT_ALONE * (target.also_sees and not album.sees))
+    album = opened_album(pair, target, runner, files.tokenizer, looking, draft)
+    text_alone = TEXT_ALONE * (target.also_sees and not album.sees)
+    note = noted(note, words_of(files.vocabulary_map), of_tower, text_alone)
     session = Session(pair, files.tokenizer, runner, started, note, album)
     forms = sorted(plan.target.held.forms(target.head), key=lambda form: form != target.activations)
     session.info = replace(session.info, load=replace(session.info.load, forms=tuple(forms)))

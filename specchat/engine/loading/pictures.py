@@ -2,26 +2,60 @@
 
 from functools import partial
 
+import torch
+
 from specchat.clean import one_line
 from specchat.engine import families
 from specchat.engine.gguf.mmproj import projector
-from specchat.engine.kernels.gpu_shapes import PROMPT_ROWS
-from specchat.engine.memory.host_need import ROOM
-from specchat.engine.memory.vectors import LANES
+from specchat.engine.hardware.gpu import CHOSEN
+from specchat.engine.loading.heads import with_room
+from specchat.engine.memory.plan import GIB, Plan
+from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.pictures.album import Album
 from specchat.engine.pictures.blind import Blind
-from specchat.engine.pictures.files import kind_of
+from specchat.engine.pictures.draft_album import DraftAlbum
+from specchat.engine.pictures.files import kind_of, tower_values
 from specchat.engine.pictures.kinds import KINDS
 from specchat.engine.pictures.rows import TakesRows
-from specchat.engine.pictures.tower import Tower
+from specchat.engine.pictures.tower import CPU, LOOKING, Tower
 from specchat.engine.protocol.pair import PairSpec
+from specchat.engine.recipe import Rope
 from specchat.engine.runners.runner import Runner
 from specchat.engine.text.tokenizer import Tokenizer
 from specchat.engine.weights.checkpoint import Checkpoint
 
 
-def opened_album(pair: PairSpec, checkpoint: Checkpoint, runner: Runner, tokenizer: Tokenizer) -> Blind:
-    """The album of a pair that our own decoder runs, with the tower of its target `checkpoint`."""
+def with_tower(target: Checkpoint, plan: Plan) -> tuple[Plan, torch.device, str]:
+    """The plan with a target's tower, its device, and a note where there is no room for it beside `plan`."""
+    if not target.also_sees or kind_of(target) not in KINDS:
+        return plan, CPU, ""
+    on_gpu = plan.target.place != "cpu"
+    try:
+        needed = 4 * tower_values(target) + LOOKING * on_gpu
+    except ValueError:  # told when a picture comes
+        return plan, CPU, ""
+    plan, reason = with_room(plan, needed, "the tower takes")
+    size = f"{needed / GIB:.1f} GiB"
+    if not reason:
+        return plan, CHOSEN.device if on_gpu else CPU, ""
+    if on_gpu:
+        return (
+            plan,
+            CPU,
+            f"the processor looks at pictures, as their tower takes {size} of GPU memory that are not free",
+        )
+    return plan, CPU, f"pictures take a tower of {size}, which are not free beside the models"
+
+
+def opened_album(
+    pair: PairSpec,
+    checkpoint: Checkpoint,
+    runner: Runner,
+    tokenizer: Tokenizer,
+    device: torch.device = CPU,
+    draft: Checkpoint | None = None,
+) -> Blind:
+    """The album of a pair that our own decoder runs, with the towers of its target on a device and of its draft."""
     model, kind = runner.target.model, kind_of(checkpoint)
     if not checkpoint.also_sees:
         if (unread := checkpoint.mmproj) is not None:
@@ -31,8 +65,6 @@ def opened_album(pair: PairSpec, checkpoint: Checkpoint, runner: Runner, tokeniz
     if kind not in KINDS:
         name = families.known()[checkpoint.config.family].name
         return Blind(f"{pair.name} reads text alone here, as specchat does not read pictures by {name} yet")
-    if KINDS[kind].on_host and runner.place == "cuda":
-        return Blind(f'{pair.name} reads pictures with device = "cpu" alone')
     vocabulary, written = tokenizer.vocabulary, KINDS[kind].written
     mark, other = KINDS[kind].stand_in
     if written and mark not in vocabulary and other in vocabulary:
@@ -41,9 +73,23 @@ def opened_album(pair: PairSpec, checkpoint: Checkpoint, runner: Runner, tokeniz
     if lacking := next((mark for mark in KINDS[kind].breaks if mark and mark not in vocabulary), ""):
         return Blind(f"{pair.name} lacks the token {lacking}, which pictures take")
     assert isinstance(model, TakesRows)
-    rope = next(iter(checkpoint.config.recipe.ropes)) if KINDS[kind].sections else None
     if tokenizer.template is not None:
         tokenizer.template.picture = written
-    mutual = any(mixer.mutual for mixer in checkpoint.config.recipe.attentions)
-    most = PROMPT_ROWS if runner.place == "cuda" else ROOM - LANES
-    return Album(partial(Tower, checkpoint, vocabulary), model, rope, vocabulary, most * mutual)
+    tower = partial(Tower, checkpoint, vocabulary, device)
+    album = Album(tower, model, _rope(checkpoint), vocabulary, _mutual(checkpoint))
+    small, same = runner.draft, draft is not None and draft.also_sees and KINDS.get(kind_of(draft)) == KINDS[kind]
+    # On a GPU, and behind a wrapper for other tokens, a draft sees nothing.
+    if same and draft is not None and small is not None and isinstance(small.model, CachedDecoder):
+        looking = partial(Tower, draft, vocabulary)
+        album.draft = small.pictures = DraftAlbum(album, looking, small.model, _rope(draft), _mutual(draft))
+    return album
+
+
+def _rope(checkpoint: Checkpoint) -> Rope | None:
+    """Rotations that turn by three positions; None: by one."""
+    return next(iter(checkpoint.config.recipe.ropes)) if KINDS[kind_of(checkpoint)].sections else None
+
+
+def _mutual(checkpoint: Checkpoint) -> int:
+    """Most tokens of a picture where these attend to each other; 0: they do not."""
+    return max((mixer.mutual for mixer in checkpoint.config.recipe.attentions), default=0)

@@ -60,7 +60,8 @@ def _normed(mixer: Attention) -> bool:
 
 def cache(config: ModelConfig, context: int, capacity: int) -> int:
     """Bytes of recurrent states and of KV entries: `capacity` positions, `context` of them with text."""
-    entries = (mixer.entry_bytes(2) * shapes.held(mixer.window, context, capacity) for mixer in config.recipe.cached)
+    cached = config.recipe.cached
+    entries = (one.entry_bytes(2) * shapes.held(one.window, context, capacity, one.mutual) for one in cached)
     return sum(entries) + gpu_states.held(config.recipe)
 
 

@@ -23,7 +23,8 @@ PACKING: dict[ReadAs, int] = {"quantised": 7, "half": 3, "whole": 6}
 
 def positions(mixer: Attention | ShortConv, capacity: int) -> int:
     """Positions that a layer's KV cache holds, for a text of up to `capacity`."""
-    held = -(-(mixer.window + BACK + ROOM) // CACHE_BLOCK) * CACHE_BLOCK
+    # All of a picture may be there before its first row attends.
+    held = -(-(mixer.window + BACK + max(ROOM, mixer.mutual + LANES)) // CACHE_BLOCK) * CACHE_BLOCK
     return min(held, capacity) if mixer.window else capacity
 
 

@@ -259,7 +259,10 @@ def _gpu_workspace(model: Model, context: int, capacity: int, processors: int) -
     bits = {matrix: gpu_bits(model, matrix) for matrix in forms}
     head, cuts = model.head_matrix, Cuts(bits, model.joined, processors)
     of_head = max(gpu_bits(replace(model, quant=model.head), head))
-    return gpu_need.workspace(lower(recipe), head, of_head, cuts, recipe, context, capacity)
+    sees, widest = model.config.sees, max((one.mutual for one in recipe.attentions), default=0)
+    # Pictures of more rows than a pass are held before and after a layer, and as a part of it leaves them.
+    rows = sees and sees * PROMPT_ROWS + 3 * widest * (widest > PROMPT_ROWS)
+    return 4 * rows * recipe.hidden + gpu_need.workspace(lower(recipe), head, of_head, cuts, recipe, context, capacity)
 
 
 def expert_price(model: Model, rate: float) -> tuple[float, float]:

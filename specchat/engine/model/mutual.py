@@ -8,7 +8,6 @@ from torch import Tensor
 
 from specchat.engine.model.aux_states import AuxHiddenStates
 from specchat.engine.model.passes import NOTHING, PassRows, Skip
-from specchat.engine.model.rows import PREFILL_ROWS
 from specchat.engine.pictures.rows import PictureRows
 from specchat.engine.protocol.picture_ids import FIRST
 from specchat.engine.recipe import Attention
@@ -16,11 +15,20 @@ from specchat.engine.weights.config import ModelConfig
 
 
 class RunsLayers(Protocol):
-    """A decoder, as `decoder.CachedDecoder`."""
+    """A decoder, as `decoder.CachedDecoder`, or passes on a device."""
 
     config: ModelConfig
     compiled: ClassVar[bool]
-    aux_states: AuxHiddenStates | None
+
+    @property
+    def aux_states(self) -> AuxHiddenStates | None:
+        """Recorded hidden states; None: there are none, or passes record them."""
+        ...
+
+    @property
+    def block(self) -> int:
+        """Most rows of a pass."""
+        ...
 
     def run_layers(self, x: Tensor, layers: range, rows: PassRows, skip: Skip = ...) -> Tensor:
         """Run layers over rows float32 [rows, hidden]; return their outputs."""
@@ -47,7 +55,7 @@ def stretches(tokens: Sequence[int], pictures: PictureRows | None) -> Iterator[t
 def read_picture(model: RunsLayers, x: Tensor, whole: PassRows, skip: Skip) -> Tensor:
     """Write the KV entries of a picture's rows, and return their hidden states.
 
-    Layer by layer, as a pass has PREFILL_ROWS at most: where rows attend to later ones, a first round leaves their
+    Layer by layer, as it may have more rows than a pass: where rows attend to later ones, a first round leaves their
     entries alone. Row r is bit for bit what it is in passes of any width.
 
     Args:
@@ -56,8 +64,8 @@ def read_picture(model: RunsLayers, x: Tensor, whole: PassRows, skip: Skip) -> T
     Returns:
         float32 [rows, hidden], before the final norm.
     """
-    count, start = len(x), whole.start
-    parts = [slice(first, first + PREFILL_ROWS) for first in range(0, count, PREFILL_ROWS)]
+    count, start, width = len(x), whole.start, model.block
+    parts = [slice(first, first + width) for first in range(0, count, width)]
     placed = [(part, PassRows(whole.tokens[part], start + part.start, until=start + count)) for part in parts]
     # Rows of the last pass have entries before any of them attends, unless each row is computed alone.
     early = placed[:-1] if model.compiled else placed

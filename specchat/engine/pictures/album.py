@@ -23,6 +23,7 @@ from specchat.engine.pictures.rows import TakesRows
 from specchat.engine.pictures.tower import Processed, Tower
 from specchat.engine.protocol.options import Message, Picture
 from specchat.engine.protocol.picture_ids import FIRST
+from specchat.engine.protocol.stats import Stats
 from specchat.engine.recipe import Rope
 
 WAITING = 4
@@ -64,6 +65,8 @@ class Album(Blind):
         self._recent: OrderedDict[int, Tensor] = OrderedDict()
         self._turned = 0
         """Entry from which on the model's rotations are those of a text with pictures; 0 for none."""
+        self.draft: Blind = Blind("")
+        """The same pictures as a draft model sees them."""
         model.pictures = self
 
     def check(self, messages: Iterable[Message]) -> None:
@@ -87,7 +90,7 @@ class Album(Blind):
                 )
             return [one for token in tokens for one in (self._ids(next(left)) if token == mark else (token,))]
 
-    def look(self, pictures: Sequence[Picture], seen: list[Any]) -> Generator[None, None, None]:
+    def look(self, pictures: Sequence[Picture], seen: list[Any], strategy: str = "") -> Generator[None, None, None]:
         """See `Blind`; the latest rows stay for longer.
 
         Raises:
@@ -97,7 +100,7 @@ class Album(Blind):
             with self._lock:
                 first, tower = self._first(picture), self._tower_now()
                 if (rows := self._rows.get(first)) is None:
-                    processed = self._processed.pop(picture.digest, None) or tower.processed(picture.data)
+                    processed = self._prepared(picture)
             if rows is None:
                 rows = yield from in_parts(partial(tower.rows, processed))
             with self._lock:
@@ -107,8 +110,13 @@ class Album(Blind):
                 self._recent.move_to_end(first)
                 while sum(map(len, self._recent.values())) > self._model.context:
                     self._recent.popitem(last=False)
+        yield from self.draft.look(pictures, seen, strategy)
+
+    def wrote(self, stats: Stats) -> None:
+        self.draft.wrote(stats)
 
     def hold(self, tokens: Sequence[int]) -> None:
+        self.draft.hold(tokens)
         if self._rope is None or not self._grids:
             return
         found = [(at, self._grids[token]) for at, token in enumerate(tokens) if token in self._grids]
@@ -145,19 +153,20 @@ class Album(Blind):
         if not self._mutual or not 0 < at < len(tokens) or min(tokens[at - 1 : at + 1]) < FIRST:
             return range(at, at)
         first = self._first_of(tokens[at])
-        before = tokens[at] - first
-        return range(at - before, at - before + self._grids[first].cells) if before else range(at, at)
+        before = 0 if first is None else tokens[at] - first
+        return range(at - before, at - before + self._grids[first].cells) if first and before else range(at, at)
 
-    def _first_of(self, token: int) -> int:
+    def _first_of(self, token: int) -> int | None:
+        """The first id of a token's picture; None for one that the model does not see."""
         firsts = list(self._grids)
-        return firsts[bisect_right(firsts, token) - 1]
+        first = firsts[at - 1] if (at := bisect_right(firsts, token)) else None
+        return first if first is not None and token < first + self._grids[first].cells else None
 
     def _found(self, tokens: Sequence[int] | Tensor, hidden: int) -> Iterator[tuple[int, Tensor]]:
         """The pictures' tokens among `tokens`, with their rows [1 + deep, hidden]."""
         listed: Sequence[int] = tokens.tolist() if isinstance(tokens, Tensor) else tokens
         for at, token in enumerate(listed if max(listed, default=0) >= FIRST else ()):
-            if token >= FIRST:
-                first = self._first_of(token)
+            if token >= FIRST and (first := self._first_of(token)) is not None:
                 yield at, self._rows[first][token - first].view(-1, hidden)
 
     def shown(self, tokens: Iterable[int]) -> list[int]:
@@ -167,10 +176,14 @@ class Album(Blind):
         with self._lock:
             self._recent.clear()
             self._processed.clear()
+        self.draft.forget()
 
     def memory(self) -> int:
         tower = 0 if self._tower is None else self._tower.memory()
-        return tower + sum(rows.nbytes for rows in self._recent.values())
+        return tower + sum(rows.nbytes for rows in self._recent.values()) + self.draft.memory()
+
+    def _prepared(self, picture: Picture) -> Processed:
+        return self._processed.pop(picture.digest, None) or self._tower_now().processed(picture.data)
 
     def _tower_now(self) -> Tower:
         if self._tower is None:

@@ -5,6 +5,7 @@ from typing import Any
 
 from specchat.engine.errors import EngineError
 from specchat.engine.protocol.options import Message, Picture
+from specchat.engine.protocol.stats import Stats
 
 
 class Blind:
@@ -31,10 +32,16 @@ class Blind:
         del pictures
         return tokens
 
-    def look(self, pictures: Sequence[Picture], seen: list[Any]) -> Generator[None, None, None]:
-        """Look at pictures in parts, between which others may go on; their rows are there as long as what is `seen`."""
-        del pictures, seen
+    def look(self, pictures: Sequence[Picture], seen: list[Any], strategy: str = "") -> Generator[None, None, None]:
+        """Look at pictures in parts, between which others may go on; their rows are there as long as what is `seen`.
+
+        A draft model may look at them, too, if the `strategy` has it draft.
+        """
+        del pictures, seen, strategy
         yield from ()
+
+    def wrote(self, stats: Stats) -> None:
+        """Take the figures of a reply that has ended."""
 
     def hold(self, tokens: Sequence[int]) -> None:
         """Let the target's entries turn by their positions in a text that begins with `tokens`."""

@@ -38,7 +38,6 @@ class Kind:
         sections: rotations by time, height and width where config.json names none; empty: one position for all.
         interleaved: the sections take turns, and do not follow one another.
         deep: rows are added after the first layers, too (DeepStack).
-        on_host: where the text is on a GPU, none are read.
         written: what a template writes for a picture, and what stands there before the text is split into tokens; None
             where that is the picture's token.
         stand_in: the picture's token, and one that stands for it where a GGUF file's vocabulary lacks it.
@@ -51,7 +50,6 @@ class Kind:
     sections: tuple[int, ...] = ()
     interleaved: bool = False
     deep: bool = False
-    on_host: bool = False
     written: tuple[str, str] | None = None
     stand_in: tuple[str, str] = ("", "")
 
@@ -99,7 +97,7 @@ QWEN = Kind(
     sections=(16, 24, 24),
 )
 INTERLEAVED = replace(QWEN, sections=(11, 11, 10), interleaved=True)
-DEEP = replace(INTERLEAVED, sections=(24, 20, 20), deep=True, on_host=True)
+DEEP = replace(INTERLEAVED, sections=(24, 20, 20), deep=True)
 GEMMA = Kind(
     "gemma3.image_processing_pil_gemma3.Gemma3ImageProcessorPil",
     ("vision_tower.", "multi_modal_projector."),
@@ -111,7 +109,6 @@ GEMMA_4 = Kind(
     "gemma4.image_processing_pil_gemma4.Gemma4ImageProcessorPil",
     ("vision_tower.", "embed_vision."),
     "num_soft_tokens_per_image",
-    on_host=True,
     written=("<|image|>", "<|image><|image|><image|>"),
 )
 KINDS = {
@@ -129,6 +126,5 @@ KINDS = {
 
 
 def described(kind: object) -> str:
-    """How the whole of this model_type reads pictures, in words: on every device, or some; empty for none."""
-    found = KINDS.get(kind) if isinstance(kind, str) else None
-    return "" if found is None else "read on a CPU alone" if found.on_host else "read"
+    """How the whole of this model_type reads pictures, in words; empty for none."""
+    return "read" if isinstance(kind, str) and kind in KINDS else ""

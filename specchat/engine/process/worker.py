@@ -52,6 +52,17 @@ from specchat.engine.reply.control import Control
 from specchat.engine.reply.cross_chat import CrossChatIndexer
 
 
+class TurnHolder(Protocol):
+    """Whose text the models of a pair hold, such as `reply.holder.Holder`."""
+
+    back_s: float
+    """Seconds that the models took to hold the text of the last reply that went on after another."""
+
+    @property
+    def together(self) -> Collection[int]:
+        """Ids of the replies that go on in one pass."""
+
+
 class WorkerSession(Protocol):
     """A loaded pair for the worker, such as `session.Session`."""
 
@@ -59,10 +70,9 @@ class WorkerSession(Protocol):
     cross_chat: CrossChatIndexer
     takes_turns: bool
     """True if replies may take turns: what one loses to others is not read again each time."""
-    back_s: float
-    """Seconds that the models took to hold the text of the last reply that went on after another."""
-    together: Collection[int]
-    """Ids of the replies that go on in one pass."""
+
+    @property
+    def holder(self) -> TurnHolder: ...
 
     def generate(self, request: Generate, control: Control) -> Iterator[Event]: ...
 
@@ -145,10 +155,10 @@ class Worker:
         return self._inbox.get()
 
     def _back_s(self) -> float:
-        return self._session.back_s if self._session is not None else 0.0
+        return self._session.holder.back_s if self._session is not None else 0.0
 
     def _together(self) -> Collection[int]:
-        return self._session.together if self._session is not None else ()
+        return self._session.holder.together if self._session is not None else ()
 
     def _may_begin(self, request: Queued) -> bool:
         match request:

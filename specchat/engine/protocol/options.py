@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import Literal
 
 from specchat.engine.strategies import STRATEGIES
@@ -95,6 +95,15 @@ class Message:
         thoughts = "\n".join(filter(None, (self.reasoning, other.reasoning)))
         pictures = self.pictures + other.pictures
         return Message(self.role, content, thoughts, self.tool_calls + other.tool_calls, pictures=pictures)
+
+    @property
+    def parts(self) -> list[str | Picture]:
+        """Its text and its pictures in order, without empty texts."""
+        texts, pictures = self.content.split(PLACE), self.pictures
+        if len(texts) != len(pictures) + 1:
+            texts = [*[""] * len(pictures), self.content]
+        found = (part for pair in zip_longest(texts, pictures, fillvalue="") for part in pair)
+        return [part for part in found if part != ""]
 
     @property
     def _placed(self) -> str:

@@ -286,15 +286,17 @@ class PairServer:
     Attributes:
         name: in words; empty for a pair of this machine.
         continues: False if it cannot go on from the beginning of a reply.
+        tells_sight: False if it does not say whether its model reads pictures.
     """
 
     name: str = ""
     continues: bool = True
+    tells_sight: bool = True
 
 
 @dataclass(frozen=True)
 class PairInfo:
-    """The loaded pair; one that `sees` takes messages with pictures."""
+    """The loaded pair; one that `sees` takes messages with pictures, and a server may refuse them all the same."""
 
     id: str
     name: str

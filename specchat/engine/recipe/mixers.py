@@ -61,7 +61,7 @@ class Attention:
         score_cap: scaled scores x are score_cap * tanh(x / score_cap) (Gemma team 2024); 0: as they are.
         window: positions that a token attends to, including its own; 0: all.
         causal: a token attends to none after it; else to all of its pass, as in heads that draft a block at once.
-        mutual: tokens of one picture attend to all of it; a window begins where it does for one token.
+        mutual: most tokens of a picture, which attend to all of it; a window begins where it does for one token.
         latent: products between the first one, `qkv`, and queries, keys and values; None: `qkv` gives these.
         value_dim: values of a value, the others of a head are 0; None: all of them.
         share: the layer before this one whose KV entries are attended to; `qkv` holds queries alone. None: its own.
@@ -85,7 +85,7 @@ class Attention:
     score_cap: float = 0.0
     window: int = 0
     causal: bool = True
-    mutual: bool = False
+    mutual: int = 0
     latent: Latent | None = None
     value_dim: int | None = None
     share: int | None = None
@@ -152,6 +152,7 @@ class ShortConv:
     kv_heads = 1
     share = None
     block = 0
+    mutual = 0
 
     @property
     def channels(self) -> int:

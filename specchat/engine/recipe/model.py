@@ -1,6 +1,6 @@
 """Layers, and a whole decoder."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -238,11 +238,19 @@ class Recipe:
 
     def with_int8_cache(self) -> "Recipe":
         """The model with KV entries of attention in int8; convolutions and recurrent states stay as they are."""
-        attentions = (
-            replace(layer, mixer=replace(layer.mixer, int8_cache=True)) if isinstance(layer.mixer, Attention) else layer
+        return self._with_each(lambda mixer: replace(mixer, int8_cache=True))
+
+    def with_pictures(self, tokens: int) -> "Recipe":
+        """The model with pictures of `tokens` at most, where their tokens attend to each other."""
+        return self._with_each(lambda mixer: replace(mixer, mutual=tokens if mixer.mutual else 0))
+
+    def _with_each(self, change: Callable[[Attention], Attention]) -> "Recipe":
+        """The model with each mixer of attention changed."""
+        changed = (
+            replace(layer, mixer=change(layer.mixer)) if isinstance(layer.mixer, Attention) else layer
             for layer in self.layers
         )
-        return replace(self, layers=tuple(attentions))
+        return replace(self, layers=tuple(changed))
 
     @property
     def recurrent(self) -> list[Delta]:

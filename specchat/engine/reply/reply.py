@@ -100,7 +100,7 @@ class ReplyInProgress:
         self.seen: list[object] = []
         """Rows of the prompt's pictures, which stay as long as the reply."""
         self._runner, self._tokenizer, self._text = runner, tokenizer, text
-        self._ends = ends
+        self.ends = ends
         self._started = started
         self.constraint = constraint
         self._tokens: list[int] = []
@@ -228,7 +228,7 @@ class ReplyInProgress:
     def _take(self, tokens: Sequence[int], outcome: StepOutcome) -> tuple[int, FinishReason | None]:
         """Pass on a step's `tokens` until the reply ends; returns their number, and "stop" at its end."""
         for i, token in enumerate(tokens):
-            if token in self._ends or self._text.push(token, source(outcome, i), i):
+            if token in self.ends or self._text.push(token, source(outcome, i), i):
                 return i + 1, "stop"
         return len(tokens), None
 
@@ -250,7 +250,7 @@ class ReplyInProgress:
         return tuple(
             token_logprob(one, self._tokenizer.text_of)
             for one in outcome.logprobs[:taken]
-            if self.request.scored or one.token not in self._ends
+            if self.request.scored or one.token not in self.ends
         )
 
     def _repeated(self) -> int:

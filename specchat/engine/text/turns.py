@@ -6,7 +6,7 @@ from functools import reduce
 from itertools import takewhile
 from typing import Any
 
-from specchat.engine.protocol.options import PLACE, Message
+from specchat.engine.protocol.options import Message
 from specchat.engine.text.chat_format import FIELDS, PART, ChatFormat
 from specchat.engine.text.sandbox import Assignable
 from specchat.engine.tool_calls.giving import as_users, given_calls, given_result, with_users_joined, written_calls
@@ -62,16 +62,9 @@ def _turn(message: Message, form: ChatFormat) -> Any:
     elif "tool_calls" in turn and not content and tools is not None:
         turn["content"] = tools.nothing
     elif message.pictures:
-        turn["content"] = _with_pictures(content, len(message.pictures))
+        turn["content"] = [
+            {"type": "text", "text": part} if isinstance(part, str) else {"type": "image"} for part in message.parts
+        ]
     elif form.content == "parts":
         turn["content"] = parts
     return Assignable(turn) if form.content == "assignable" else turn
-
-
-def _with_pictures(content: str, count: int) -> list[dict[str, str]]:
-    """The parts of a text with `count` pictures, which stand first unless it has a place for each."""
-    texts = content.split(PLACE)
-    if len(texts) != count + 1:
-        texts = [*[""] * count, content]
-    parts = [part for text in texts for part in ({"type": "image"}, {"type": "text", "text": text})]
-    return [part for part in parts[1:] if part.get("text") != ""]

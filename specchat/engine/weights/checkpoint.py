@@ -121,7 +121,7 @@ class Checkpoint:
     @property
     def also_sees(self) -> bool:
         """True where the checkpoint reads images too, of which the model here is the text part."""
-        return self.config.sees
+        return self.config.sees > 0
 
     def tokenizer(self) -> Tokenizer:
         """The tokenizer beside the weights, or in the GGUF file.

@@ -36,7 +36,8 @@ class ModelConfig:
         context: default limit of a sequence, in tokens.
         eos: tokens that end a reply.
         stretched: limit that position scaling allows on request, in tokens; 0: no more than `context`.
-        sees: the model is the text part of one that reads images too.
+        sees: rows that stand for a token of a picture, of a model that is the text part of one that reads images: one
+            in place of its embedding, and one that is added after each of some first layers. 0: it reads text alone.
     """
 
     family: str
@@ -44,7 +45,7 @@ class ModelConfig:
     context: int
     eos: frozenset[int]
     stretched: int = 0
-    sees: bool = False
+    sees: int = 0
 
     @property
     def longest(self) -> int:
@@ -114,7 +115,9 @@ def parsed_settings(path: Path, raw: dict[str, Any]) -> ModelConfig:
     of_text = families.also_seeing().get(kind) if isinstance(kind, str) else None
     # Older files of some families that read images have the settings of text among those of the whole.
     if sees := of_text is not None and (whole is not raw or "hidden_size" in raw):
-        own = raw["text_config"].get("model_type") if whole is not raw else None
+        vision, own = raw.get("vision_config"), raw["text_config"].get("model_type") if whole is not raw else None
+        added = vision.get("deepstack_visual_indexes") if isinstance(vision, dict) else None
+        deep = len(added) if isinstance(added, list) else 0
         raw, family = whole, known[own if isinstance(own, str) and own in known else of_text]
     if family is None:
         if needed := _foreign_features(whole):
@@ -122,7 +125,7 @@ def parsed_settings(path: Path, raw: dict[str, Any]) -> ModelConfig:
         names = ", ".join(known)
         raise ForeignModel(path, f"model_type {shown(kind)} is not one that specchat's decoder runs ({names})")
     try:
-        return replace(_parse(raw, family, str(path)), sees=sees)
+        return replace(_parse(raw, family, str(path)), sees=sees and 1 + deep)
     except KeyError as error:
         raise ModelError(f"{path}: key {error} is missing.") from None
     except Unsupported as lacking:

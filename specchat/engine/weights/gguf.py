@@ -66,7 +66,9 @@ class GgufCheckpoint:
             if (kind := files.tensors[name][1].type) not in (*DENSE, *SIZES):
                 raise ForeignModel(files.path, f"{name} is of type {kind}, which specchat's decoder does not read")
         mmproj = mmproj_file(files)
-        sees = mmproj is not None and bool(whole_type(files, mmproj))
+        sees = 0
+        if mmproj is not None and whole_type(files, mmproj):
+            sees = 1 + len({name.split(".")[2] for name in mmproj.tensors if name.startswith("v.deepstack")})
         return cls(files, replace(config, sees=sees), raw, there, nextn, mmproj)
 
     @property

@@ -49,8 +49,18 @@ async def _use_named(chat: ChatScreen, name: str) -> None:
 
 def model_values(chat: ChatScreen) -> Sequence[tuple[str, str]]:
     """The pairs whose models are here, once they were looked for, then the others."""
-    here = {offer.pair.id: offer.pair.name for offer in chat.session.fetching.listed if not offer.missing}
+    fetching = chat.session.fetching
+    if not fetching.listed and not fetching.looking:
+        fetching.looking = True
+        chat.run_worker(_look_here(chat), exit_on_error=False)
+    here = {offer.pair.id: offer.pair.name for offer in fetching.listed if not offer.missing}
     return list((here | {pair.id: pair.name for pair in chat.catalog.pairs if pair.id not in here}).items())
+
+
+async def _look_here(chat: ChatScreen) -> None:
+    """List the models on this machine, and complete again what is typed."""
+    _, chat.session.fetching.listed = await asyncio.to_thread(chat.session.look, chat.catalog)
+    chat.complete_again()
 
 
 def use_pair(chat: ChatScreen, pair: Pair) -> None:

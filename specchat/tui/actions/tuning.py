@@ -61,8 +61,10 @@ def _declared(chat: ChatScreen) -> str:
     if session.loaded.info is not None and session.loaded.info.server.name:
         return "A server runs this pair, and drafts as it was started."
     known = next((each for each in chat.catalog.pairs if each.id == pair.id), None)
-    if known is None or known.spec != pair.spec:
-        return f"It takes a pair of models.toml: in {chat.keys.named('models')}, a adds this one."
+    if known is None:
+        return f"It takes a pair of models.toml: in {chat.keys.named('models')}, ctrl+s saves this one."
+    if known.spec != pair.spec:
+        return f"It takes the pair as models.toml has it: /model {known.id} loads that."
     return ""
 
 

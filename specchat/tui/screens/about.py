@@ -70,10 +70,17 @@ def _remote(info: PairInfo) -> list[tuple[str, str]]:
         ("target", size),
         *(("note", words) for words in (info.notes.note, info.notes.warning) if words),
         ("context", f"{figures.count(info.context)} tokens" if info.context else "not told by the server"),
+        ("pictures", _pictures(info)),
         ("plain speed", _plain_speed(info)),
         ("drafting", "the server drafts by itself, as it was started"),
         ("exactness", info.notes.exactness),
     ]
+
+
+def _pictures(info: PairInfo) -> str:
+    if not info.server.tells_sight:
+        return "sent; the server does not say whether its model reads them"
+    return "read, as the server says" if info.sees else "not read, as the server says"
 
 
 def _read(most: ReadTexts) -> str:

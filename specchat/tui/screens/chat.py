@@ -210,6 +210,10 @@ class ChatScreen(ChatWindow):
         if action.run is not None and (waiting := action.run(self, argument)) is not None:
             await waiting
 
+    def complete_again(self) -> None:
+        """Offer what fits the prompt, of which more is known."""
+        self._completer.again()
+
     def _values(self, action: Action[Any]) -> Sequence[tuple[str, str]]:
         return action.values(self) if action.values is not None else ()
 

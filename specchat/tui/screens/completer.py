@@ -64,6 +64,11 @@ class Completer:
         else:
             self._prompt.run_worker(self._find(typed, line, column), group="files", exclusive=True, exit_on_error=False)
 
+    def again(self) -> None:
+        """Show what fits now, though nothing was typed."""
+        self._seen = None
+        self.typed()
+
     async def _find(self, typed: Typed, line: str, column: int) -> None:
         if self._files is None:
             from specchat.tui.composing.files import FileLister

@@ -1,7 +1,6 @@
 """The models there are: pairs and what was found on this machine and by the hub, with fit, speed and needs of each."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from threading import Event
 from typing import ClassVar
@@ -16,9 +15,8 @@ from textual.widgets.option_list import Option
 
 from specchat.config.catalog import Catalog, Pair
 from specchat.engine.protocol.pair import PairSpec
-from specchat.models.library import Library, look
-from specchat.models.machine import FreeMemory, this_machine
-from specchat.models.offers import Offer, offer_of, offers, with_draft
+from specchat.models.library import Library
+from specchat.models.offers import Offer, with_draft
 from specchat.tui.screens.dialog import CORNERS, Dialog
 from specchat.tui.screens.hub_search import HubSearch
 from specchat.tui.screens.model_adding import Adding
@@ -100,22 +98,8 @@ class ModelsScreen(Dialog[Pair | str | None]):
 
     def _look(self) -> None:
         """Read what is on the disk; in a thread of its own."""
-        places = self._session.fetching.places
-        self._library = look(places()) if places is not None else Library((), ())
-        machine, fetched = self._machine(), self._session.fetching.pair
-        found = offers(self._catalog, self._library, machine, self._session.loaded.pair)
-        if fetched is not None and fetched.id not in {offer.pair.id for offer in found}:
-            found = (*found, offer_of(fetched, self._library, machine))
+        self._library, found = self._session.look(self._catalog)
         self.app.call_from_thread(self._looked, found)
-
-    def _machine(self) -> FreeMemory:
-        """Free memory once the loaded pair has made way."""
-        machine, info = this_machine(), self._session.loaded.info
-        if info is None:
-            return machine
-        if info.load.gpu:
-            return replace(machine, gpu=machine.gpu and machine.gpu + info.load.memory)
-        return replace(machine, memory=machine.memory and machine.memory + info.load.memory)
 
     def _looked(self, found: Sequence[Offer]) -> None:
         if not self.is_attached:  # closed in the meantime
@@ -192,7 +176,7 @@ class ModelsScreen(Dialog[Pair | str | None]):
     def _search(self, over: Event) -> None:
         """In a thread of its own."""
         found = partial(self.app.call_from_thread, self._list_again)
-        self._listed.search.run(over, self._library, self._machine(), found)
+        self._listed.search.run(over, self._library, self._session.machine(), found)
 
     # Drawing
 

@@ -7,6 +7,7 @@ from typing import Literal
 
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Turn
+from specchat.tui.text.pictures import Graphics
 from specchat.tui.text.prompt_rows import shown_prompt
 from specchat.tui.text.turn import TurnView
 from specchat.tui.text.window import ROWS, Place, Row, SectionWindow
@@ -40,12 +41,13 @@ class ChatRows:
         token_view: bool = False,
         unfolded: Container[str] = (),
         version_keys: str = "",
+        graphics: Graphics | None = None,
     ) -> None:
         self._version_keys = version_keys
         self.conversation = conversation
         self.token_view = token_view
         self.window = SectionWindow()
-        self._turn_view = partial(TurnView, token_view=token_view, unfolded=unfolded)
+        self._turn_view = partial(TurnView, token_view=token_view, unfolded=unfolded, graphics=graphics)
         self._views: list[TurnView] = []
         """The turns from number `_oldest` on."""
         self._oldest = 0

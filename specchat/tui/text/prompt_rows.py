@@ -12,7 +12,7 @@ from specchat.attachments.pictures import AttachedPicture
 from specchat.chat.turn import Turn
 from specchat.clean import clean, one_line
 from specchat.tui.text.lines import Section, TextLine, hang, styled
-from specchat.tui.text.pictures import picture_rows
+from specchat.tui.text.pictures import Drawing, Graphics, drawing
 
 _BAR = styled("▌ ", ".band-bar")
 
@@ -25,14 +25,14 @@ def shown_prompt(prompt: str) -> str:
     return clean(prompt[: _SHOWN * 2])[:_SHOWN].rstrip("\n")
 
 
-def prompt_sections(turn: Turn, unfolded: Container[str]) -> list[Section]:
-    """The text first; `unfolded` holds the keys of the files whose text is shown."""
+def prompt_sections(turn: Turn, unfolded: Container[str], graphics: Graphics | None = None) -> list[Section]:
+    """The text first; `unfolded` holds the keys of the files whose text is shown, and `graphics` draw pictures."""
     sections = _text(turn.prompt, turn.key)
     for number, attachment in enumerate(turn.attachments):
         key = f"{turn.key} {number}"
         sections.append(_chip(attachment, key, unfolded=key in unfolded))
         if attachment.picture is not None:
-            sections.append(_drawn(attachment.picture, f"{key} picture", unfolded=key in unfolded))
+            sections.append(_drawn(attachment.picture, f"{key} picture", graphics, unfolded=key in unfolded))
         elif key in unfolded:
             sections += _text(attachment.text, f"{key} text", ".thought")
     return sections
@@ -68,10 +68,13 @@ def _chip(attachment: Attachment, key: str, *, unfolded: bool) -> Section:
     return Section(layout, part=key)
 
 
-def _drawn(picture: AttachedPicture, part: str, *, unfolded: bool) -> Section:
+def _drawn(picture: AttachedPicture, part: str, graphics: Graphics | None, *, unfolded: bool) -> Section:
+    held = Drawing()  # as long as the section shows its rows
+
     def layout(width: int) -> list[TextLine]:
-        rows = picture_rows(picture, width - len(_BAR) - 1, unfolded=unfolded)
-        return [replace(line, copied=False) for row in rows for line in _band(row, width)]
+        nonlocal held
+        held = drawing(picture, width - len(_BAR) - 1, unfolded=unfolded, graphics=graphics)
+        return [replace(line, copied=False) for row in held.rows for line in _band(row, width)]
 
     return Section(layout, part=part)
 

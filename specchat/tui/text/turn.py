@@ -13,6 +13,7 @@ from specchat.tui.text.calls import CallsView
 from specchat.tui.text.code import SLICE_S, Highlighting, OpenCode, box, language_of
 from specchat.tui.text.lines import BLANK, Section, TextLine, hang, styled, tagged
 from specchat.tui.text.markdown import MarkdownPart, block_lines, parse
+from specchat.tui.text.pictures import Graphics
 from specchat.tui.text.prompt_rows import prompt_sections
 from specchat.tui.text.thoughts import ThoughtView
 from specchat.tui.text.tokens import TokenView
@@ -224,9 +225,11 @@ class TurnView:
         version_keys: str = "",
         siblings: Fork[Turn] | None = None,
         unfolded: Container[str] = (),
+        graphics: Graphics | None = None,
     ) -> None:
         """`version_keys` show other versions of it, `siblings` are the prompts at its place; `unfolded` holds the keys
-        of replies whose reasoning is shown, of prompts' files whose text is, and of calls that are shown whole."""
+        of replies whose reasoning is shown, of prompts' files whose text is, and of calls that are shown whole.
+        `graphics` draw pictures."""
         self.turn = turn
         self._token_view = token_view
         self._unfolded = unfolded
@@ -235,7 +238,7 @@ class TurnView:
         if turn.results:  # they show with the calls before them
             self._prompt = [_head(version, ".role-you", above=True)] if version else []
         else:
-            self._prompt = [_head(version, ".role-you", above=not first), *prompt_sections(turn, unfolded)]
+            self._prompt = [_head(version, ".role-you", above=not first), *prompt_sections(turn, unfolded, graphics)]
         self.shown: list[Section] = []
         """The last result of `sections`."""
         self._reply: Reply | None = None

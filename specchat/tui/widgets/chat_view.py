@@ -15,6 +15,7 @@ from specchat.tui.keys import Keys
 from specchat.tui.text.chat_rows import ChatRows
 from specchat.tui.text.heat import Stretch
 from specchat.tui.text.lines import TextLine, joined, without_tabs
+from specchat.tui.text.pictures import Graphics
 from specchat.tui.text.window import Place
 from specchat.tui.widgets.plain import SOURCES, TEXT
 from specchat.tui.widgets.row_painter import RowPainter
@@ -66,6 +67,10 @@ class ChatView(ScrollView, can_focus=False):
     def text(self) -> str:
         """All text laid out, as it would be copied."""
         return joined([line for line, _ in self.chat_rows.rows])
+
+    def draw_pictures_by(self, graphics: Graphics) -> None:
+        self._rows_of = partial(self._rows_of, graphics=graphics)
+        self.show(self.chat_rows.conversation)
 
     def show(self, conversation: Conversation, *, token_view: bool | None = None) -> None:
         """Show another conversation, or the same one differently; what was being read stays in view."""

@@ -32,7 +32,7 @@ def attend(
     score_cap: float,
     value_dim: int | None,
     window: int,
-    mutual: bool,
+    mutual: int,
     share: int | None,
     int8_cache: bool,
 ) -> None:
