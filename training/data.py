@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from training.corpus.mixture import LONG_SHARE, dialogues
+from training.corpus.mixture import LONG_SHARE, WEIGHTS, dialogues
 from training.tokenizer import PAD, encode, token_id
 
 POOL = 128
@@ -86,13 +86,14 @@ def pack(
     *,
     evaluation: bool = False,
     long_share: float = LONG_SHARE,
+    weights: Mapping[str, int] = WEIGHTS,
     processes: int = 1,
 ) -> Rows:
     """Pack the mixture's dialogues part by part; the rows do not depend on the number of processes."""
     starts = range(0, count, PART_DIALOGUES)
     seeds = [seed + SEED_STRIDE * index for index in range(len(starts))]
     counts = [min(PART_DIALOGUES, count - start) for start in starts]
-    pack_one = partial(_pack_part, tokenizer.to_str(), length=length, evaluation=evaluation, long_share=long_share)
+    pack_one = partial(_pack_part, tokenizer.to_str(), length, evaluation, long_share, weights)
     if processes == 1:
         parts = list(map(pack_one, seeds, counts))
     else:
@@ -103,11 +104,17 @@ def pack(
 
 
 def _pack_part(
-    tokenizer_json: str, seed: int, count: int, *, length: int, evaluation: bool, long_share: float
+    tokenizer_json: str,
+    length: int,
+    evaluation: bool,
+    long_share: float,
+    weights: Mapping[str, int],
+    seed: int,
+    count: int,
 ) -> tuple[NDArray[np.uint16], NDArray[np.bool_]]:
     """Tokens and reply masks of `count` dialogues as arrays, which are fast to send between processes."""
     tokenizer = Tokenizer.from_str(tokenizer_json)
-    made = dialogues(seed, count, evaluation=evaluation, long_share=long_share)
+    made = dialogues(seed, count, evaluation=evaluation, long_share=long_share, weights=weights)
     encoded = (encode(tokenizer, dialogue.messages) for dialogue in made)
     rows = pack_encoded(encoded, length, token_id(tokenizer, PAD))
     return rows.tokens.numpy().astype(np.uint16), rows.replies.numpy()

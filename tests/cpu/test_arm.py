@@ -9,7 +9,7 @@ pytest.importorskip("numba")
 
 from specchat.engine.cpu.primitives import simd
 from specchat.engine.cpu.products import tiles
-from specchat.engine.cpu.products.blocks import FOUR_BIT
+from specchat.engine.cpu.products.block_form import FOUR_BIT
 from specchat.engine.cpu.products.columns import NARROW
 from specchat.engine.cpu.products.tiles import BFLOAT16, FLOAT16, INT8
 from specchat.engine.memory.vectors import LANES

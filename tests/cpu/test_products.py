@@ -13,7 +13,7 @@ from specchat.engine.cpu.description.buffers import pass_buffers
 from specchat.engine.cpu.layers.passes import HEAD as HEAD_CODE
 from specchat.engine.cpu.packed import Packed, format_of, look_up
 from specchat.engine.cpu.primitives.records import HEAD, PASS, Structure
-from specchat.engine.cpu.products.blocks import SHIFTED
+from specchat.engine.cpu.products.block_form import SHIFTED
 from specchat.engine.cpu.products.columns import MOST_BLOCKS
 from specchat.engine.cpu.products.tiles import FLOAT32
 from specchat.engine.cpu.threads.dispatch import board, lead

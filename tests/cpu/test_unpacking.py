@@ -13,7 +13,8 @@ from specchat.engine.cpu import packed, parameters, unpacking
 from specchat.engine.cpu.packed import Packed
 from specchat.engine.cpu.parameters import Parameters
 from specchat.engine.errors import ModelError
-from specchat.engine.formats.gguf import FIELDS, MXFP4, SIZES, Gguf, Half
+from specchat.engine.formats.block_fields import Half
+from specchat.engine.formats.gguf import FIELDS, MXFP4, SIZES, Gguf
 from specchat.engine.formats.grids import GRIDS
 from specchat.engine.formats.layout import Blocks, FileRows, FourBit, Unread, Weight
 from specchat.engine.formats.quantise import fused

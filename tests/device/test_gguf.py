@@ -10,7 +10,9 @@ from measure import random_gguf
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.rehearsal import blank
 from specchat.engine.device.weights import ModelWeights, held_bytes, load
-from specchat.engine.formats.layout import FourBit, Joined, WordBlocks
+from specchat.engine.formats.gpu_blocks import GridWords, InWords
+from specchat.engine.formats.grids import GRIDS
+from specchat.engine.formats.layout import FourBit, Joined
 from specchat.engine.kernels.processors import processors
 from specchat.engine.kernels.stored import parts_of
 from specchat.engine.memory.gpu_need import verifying
@@ -20,6 +22,7 @@ from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.weights.checkpoint import Checkpoint
 from tests.device.conftest import CONTEXT, DEVICE
 from tests.device.test_decoder import SLACK, ids, run
+from tests.engine.test_gguf_types import rows_of
 from tests.engine.tiny import FAMILIES, checkpoint
 from tests.gpu_net.fake_torch import fake_torch
 
@@ -53,6 +56,17 @@ FILES: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         {**FAMILIES["qwen3_moe"], **SHAPE, "moe_intermediate_size": 64},
         {"ffn_gate_exps": "MXFP4", "ffn_up_exps": "Q8_0", "ffn_down_exps": "F16"},
     ),
+    "codebooks": (
+        {**FAMILIES["qwen3_moe"], **SHAPE, "hidden_size": 256, "num_hidden_layers": 1, "moe_intermediate_size": 256},
+        {
+            **dict.fromkeys(ATTENTION, "IQ2_XS"),
+            "attn_output": "F16",
+            "ffn_gate_exps": "IQ2_S",
+            "ffn_up_exps": "IQ3_S",
+            "ffn_down_exps": "IQ2_XXS",
+            "token_embd": "IQ3_XXS",
+        },
+    ),
 }
 """Settings of a model, and the types of its matrices by their names."""
 
@@ -65,7 +79,11 @@ def written(file: Path, settings: dict[str, Any], types: dict[str, str]) -> Path
         kind = types.get(name.removesuffix(".weight").split(".")[-1], "F32") if tensor.dim() > 1 else "F32"
         form = gguf.GGMLQuantizationType[kind]
         numbers = tensor.float().contiguous().numpy()
-        writer.add_tensor(name, gguf.quants.quantize(numbers, form) if kind != "F32" else numbers, raw_dtype=form)
+        if kind in GRIDS:
+            numbers = rows_of(kind, tensor.shape[:-1].numel(), tensor.shape[-1]).reshape(*tensor.shape[:-1], -1)
+        elif kind != "F32":
+            numbers = gguf.quants.quantize(numbers, form)
+        writer.add_tensor(name, numbers, raw_dtype=form)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(random_gguf, "_put", put)
@@ -82,7 +100,7 @@ def opened(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.fixture
 def unlike(request: pytest.FixtureRequest) -> bool:
     """True where gates and ups of experts are stored unlike each other."""
-    return request.node.callspec.params["opened"] in ("unlike", "dense gates", "MXFP4 beside blocks")
+    return request.node.callspec.params["opened"] in ("unlike", "dense gates", "MXFP4 beside blocks", "codebooks")
 
 
 def decoder(opened: Checkpoint, in_main: int = 0, device: torch.device = DEVICE) -> DeviceDecoder:
@@ -93,7 +111,7 @@ def decoder(opened: Checkpoint, in_main: int = 0, device: torch.device = DEVICE)
 @pytest.mark.rotated(3, 1)
 def test_logits_are_the_references_and_a_row_is_alone(opened: Checkpoint, unlike: bool) -> None:
     model, host, tokens = decoder(opened), ReferenceDecoder(opened), ids(7)
-    assert isinstance(model.weights.embed, WordBlocks)
+    assert isinstance(model.weights.embed, InWords)
     made = run(model, tokens, 0)
     torch.testing.assert_close(made, host.logits(host.forward(tokens, 0)), atol=SLACK, rtol=SLACK)
     assert torch.equal(made, torch.cat([run(model, [token], place) for place, token in enumerate(tokens)]))
@@ -113,9 +131,9 @@ def tables(weights: ModelWeights) -> int:
     """Bytes of the values that codes stand for, which plans leave out."""
     parts = [part for product in weights.products.values() for part in parts_of(product.weight)]
     nested = [part.nested.code for part in parts if isinstance(part, FourBit) and part.nested]
-    return sum(
-        one.nbytes for one in (*nested, *(part.code for part in parts if isinstance(part, FourBit | WordBlocks)))
-    )
+    codes = [part.code for part in parts if isinstance(part, FourBit | InWords)]
+    codebooks = [part.codebook for part in parts if isinstance(part, GridWords)]
+    return sum(one.nbytes for one in (*nested, *codes, *codebooks))
 
 
 @pytest.mark.rotated(3)

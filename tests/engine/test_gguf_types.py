@@ -10,9 +10,11 @@ from torch import Tensor
 from specchat.engine.errors import ModelError
 from specchat.engine.formats.fields import fields
 from specchat.engine.formats.gguf import MXFP4, TYPES, Gguf
+from specchat.engine.formats.gpu_blocks import GridWords, WordBlocks
+from specchat.engine.formats.grids import GRIDS
 from specchat.engine.formats.layout import Blocks, GridBlocks, Joined, tensors_of
 from specchat.engine.formats.quantise import by_rows, dequantised, fused
-from specchat.engine.formats.words import from_words, in_words, spelt_out
+from specchat.engine.formats.words import ROWS_AT, from_words, in_words
 from specchat.engine.weights.matrices import reordered
 
 gguf = pytest.importorskip("gguf")
@@ -99,7 +101,8 @@ def test_a_block_has_the_bytes_of_the_format_and_memory_those_of_the_plan(kind: 
 @pytest.mark.parametrize("kind", TYPES)
 def test_memory_holds_at_most_a_twentieth_more_than_the_file(kind: str) -> None:
     known = TYPES[kind]
-    assert known.layout.bytes(1, 256) <= 1.05 * known.octets * (256 // known.size)
+    for on_gpu in (False, True):
+        assert known.layout.bytes(1, 256, in_words=on_gpu) <= 1.05 * known.octets * (256 // known.size)
 
 
 @pytest.mark.parametrize("kind", [*TYPES, MXFP4])
@@ -142,26 +145,35 @@ def test_the_order_of_a_gpu_keeps_every_number(kind: str) -> None:
     turned = in_words(found)
     assert turned.shape == found.shape
     assert same(dequantised(turned, torch.float32), dequantised(found, torch.float32))
-    back, found = from_words(turned), spelt_out(found) if isinstance(found, GridBlocks) else found
+    back = from_words(turned)
+    held = sum(one.nbytes for one in tensors_of(turned)) - turned.code.nbytes
+    held -= turned.codebook.nbytes if isinstance(turned, GridWords) else 0
+    assert held == TYPES[kind].layout.bytes(OUTPUTS, INPUTS, in_words=True)
     for one, other in zip(tensors_of(back), tensors_of(found), strict=True):
         assert one.dtype == other.dtype
         assert torch.equal(one, other)
 
 
-@pytest.mark.parametrize("kind", ["Q5_1", "IQ2_XS"])
-def test_a_word_has_consecutive_numbers_in_its_units(kind: str) -> None:
-    """Bytes of whole numbers, and half bytes of codes, the even ones above the odd."""
-    found = matrix(kind, outputs=1, inputs=256)
-    found = spelt_out(found) if isinstance(found, GridBlocks) else found
-    turned, width = in_words(found), 4 if kind == "IQ2_XS" else 8
+def test_a_word_has_consecutive_numbers_in_its_units() -> None:
+    """Bytes of whole numbers."""
+    found = matrix("Q5_1", outputs=1, inputs=256)
+    turned = in_words(found)
+    assert isinstance(turned, WordBlocks)
     assert turned.high is not None
-    numbers = fields(found.low, found.low_bits) | fields(found.high, 1) << found.low_bits
-    units = 32 // width
-    for first in range(0, 32, units):
-        turn = first // units
-        of_low = int(turned.low[0, first * found.low_bits // 32]) >> found.low_bits * (turn % (width // found.low_bits))
-        of_high = int(turned.high[0, 0]) >> turn
-        for at in range(units):
-            shift = width * (at ^ (width == 4))
-            low, high = of_low >> shift & (2**found.low_bits - 1), of_high >> shift & 1
-            assert low | high << found.low_bits == int(numbers[0, first + at])
+    numbers = fields(found.low, 4) | fields(found.high, 1) << 4
+    for first in range(0, 32, 4):
+        of_low, of_high = int(turned.low[0, first // 8]) >> first % 8, int(turned.high[0, 0]) >> first // 4
+        for at in range(4):
+            low, high = of_low >> 8 * at & 15, of_high >> 8 * at & 1
+            assert low | high << 4 == int(numbers[0, first + at])
+
+
+@pytest.mark.parametrize("kind", GRIDS)
+def test_a_gpu_has_a_sign_for_each_input_or_finds_it(kind: str) -> None:
+    """Eight words of four signs, which are the highest bits of bytes; an eighth one makes a group's number even."""
+    found, negative = in_words(matrix(kind, outputs=1, inputs=256)), truth(kind, rows_of(kind, 1, 256)) < 0
+    assert isinstance(found, GridWords)
+    assert int(found.codebook[0]) == found.codebook.view(torch.int32)[ROWS_AT:].data_ptr()
+    signs = [int(found.signs[0, 0]) >> n // 4 >> 8 * (n % 4) & 1 for n in range(32)]
+    known = [n for n in range(32) if n % 8 < 7 or found.grid.signs == "apart"]
+    assert [signs[n] ^ int(found.supers[0, 0] < 0) for n in known] == [int(negative[0, n]) for n in known]

@@ -208,6 +208,7 @@ CASES: dict[str, Callable[[], None]] = {
     "blocks of a code": lambda: product("IQ4_NL", 130, 160),
     "super-blocks": lambda: product("Q4_K", 130, 256),
     "super-blocks without minimums": lambda: product("Q3_K", 130, 256),
+    "codebooks": lambda: product("IQ3_S", 130, 256),
     "route": routed,
     "experts, nf4": lambda: of_experts("nf4, blocks of 32", 96, 160),
     "experts, int8": lambda: of_experts("int8", 96, 192),

@@ -12,7 +12,8 @@ from specchat.engine.device.executor import DeviceExecutor
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.weights import ModelWeights, Product, RandomTensors
 from specchat.engine.formats.format import BLOCK, NESTED_BLOCK
-from specchat.engine.formats.layout import EightBit, FourBit, Nested, Weight, WordBlocks, mapped, values_of
+from specchat.engine.formats.gpu_blocks import InWords
+from specchat.engine.formats.layout import EightBit, FourBit, Nested, Weight, mapped, values_of
 from specchat.engine.hardware.page_locked import PORTABLE_AND_MAPPED
 from specchat.engine.kernels.gpu_shapes import VERIFY_ROWS, joined_scores
 from specchat.engine.protocol.pair import Quant
@@ -58,7 +59,7 @@ def weights(
     """Those of a whole model; with `packed` experts have 4 bits whatever `quant` says."""
     own_head, in_blocks = not c.tied or head is not None, quant == "Q4_K"
     of_head = quantised(c.vocab, c.hidden, "Q6_K" if in_blocks else head, device)
-    embed: Tensor | WordBlocks = locked(device, c.vocab, c.hidden) if own_head else values_of(of_head)
+    embed: Tensor | InWords = locked(device, c.vocab, c.hidden) if own_head else values_of(of_head)
     if in_blocks:
         embed = blocks("Q4_K", c.vocab, c.hidden)
     joined = {} if packed else c.recipe.joined()

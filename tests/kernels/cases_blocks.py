@@ -38,7 +38,7 @@ CASES = [
 MANY = [product(f"{kind}, 64 rows", blocks(kind), 64) for kind in FORMS]
 """Those that take longest to compile."""
 TABLES = [*map(embedded, FORMS), embedded("Q6_K", 1e-6)]
-UNPACKED = ("Q4_1", "Q8_0", "Q2_K", "Q5_K", "Q6_K", "IQ4_XS", "IQ2_S")
+UNPACKED = ("Q4_1", "Q8_0", "Q2_K", "Q3_K", "Q5_K", "Q6_K", "IQ4_XS", "IQ2_XS", "IQ2_S", "IQ3_XXS")
 """One of each way to unpack blocks."""
 ALIKE = [
     *(name for kind in FORMS if kind not in UNPACKED for name in (f"{kind}, 8 rows", f"embed {kind}")),

@@ -3,14 +3,15 @@
 from torch import Tensor, empty, float32, int8, int32, uint8
 
 from specchat.engine.formats.gguf import TYPES
-from specchat.engine.formats.layout import FourBit, Nested, WordBlocks, mapped
+from specchat.engine.formats.gpu_blocks import InWords
+from specchat.engine.formats.layout import FourBit, Nested, mapped
 from specchat.engine.formats.words import in_words
 
 SAMPLE = 64
 """Outputs of the matrix by which the storage of a type is found."""
 
 
-def blocks(kind: str, outputs: int = 4096, inputs: int = 4096) -> WordBlocks:
+def blocks(kind: str, outputs: int = 4096, inputs: int = 4096) -> InWords:
     """A matrix of a type of GGUF, as kernels read it."""
     known = TYPES[kind]
     raw = empty(SAMPLE, inputs // known.size * known.octets, dtype=uint8).fill_(1)

@@ -26,15 +26,17 @@ LIMITS = {
     "Q5_1": (96, 32_768, 5.6, 416, 638),
     "Q8_0": (78, 21_504, 5.2, 280, 250),
     "Q2_K": (96, 18_944, 5.5, 252, 646),
-    "Q3_K": (96, 23_040, 5.6, 284, 664),
+    "Q3_K": (96, 23_040, 5.7, 332, 672),
     "Q4_K": (96, 27_136, 5.2, 428, 546),
     "Q5_K": (96, 31_232, 5.7, 412, 636),
     "Q6_K": (112, 35_328, 5.6, 444, 632),
     "IQ4_NL": (128, 26_624, 4.8, 416, 780),
     "IQ4_XS": (128, 26_112, 4.9, 368, 788),
-    "IQ3_S": (128, 26_112, 4.9, 368, 788),
-    "IQ2_XXS": (128, 22_016, 6.6, 304, 1080),
-    "IQ2_S": (128, 23_040, 6.1, 284, 952),
+    "IQ3_XXS": (88, 20_992, 4.8, 268, 730),
+    "IQ3_S": (112, 22_528, 5.0, 292, 790),
+    "IQ2_XXS": (80, 16_896, 3.9, 236, 624),
+    "IQ2_XS": (96, 17_920, 4.4, 248, 724),
+    "IQ2_S": (96, 18_944, 4.3, 260, 678),
 }
 """Of one row, by type: registers, shared memory, instructions a weight; of a pass: shared memory, integers."""
 OTHERS = {
@@ -49,6 +51,8 @@ OTHERS = {
     "Q6_K gates of experts, 8 rows": (128, 35_328, 5.6, 444, 632),
     "Q6_K of experts, 8 rows": (128, 35_328, 5.6, 444, 632),
 }
+LOOK_UPS = {"IQ3_XXS": 32, "IQ3_S": 32, "IQ2_XXS": 16, "IQ2_XS": 16, "IQ2_S": 16}
+"""Rows of a codebook that a thread loads in a pass."""
 CODES_SPILL = 40
 """Bytes that a program of 64 rows and a code stores and loads again."""
 
@@ -94,7 +98,7 @@ def check(report: compiled.Report, limits: tuple[int, int, float, int, int], spi
     compiled.check_limits(report, registers, shared, spilled)
     compiled.check_loop(report, instructions, wavefronts, barriers=3)
     assert report.integers <= integers, report
-    assert report.loads == 0, f"{report.name}: something is not copied ahead"
+    assert report.loads == LOOK_UPS.get(report.name.split(",")[0], 0), f"{report.name}: something is not copied ahead"
     assert report.tensor_cores == compiled.BFLOAT16_MMA, report
 
 
@@ -115,11 +119,13 @@ def test_the_page_has_the_instructions_of_each_form() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("architectures", [(80, 86, 89, 90, 120)])
 def test_many_rows_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> None:
-    """One ceiling for whole numbers, and one for codes, which keep tables."""
+    """One ceiling for whole numbers, one for codes, which keep tables, and one for codebooks."""
     found = compiled.reports(MANY, architectures)
     assert {report.name for report in found} == {f"{kind}, 64 rows" for kind in FORMS}
     for report in found:
-        if report.name.startswith("IQ"):
+        if report.name.split(",")[0] in LOOK_UPS:
+            check(report, (255, 39_936, 9.4, 1600, 860), 8 if report.name.startswith("IQ3_S") else 0)
+        elif report.name.startswith("IQ"):
             check(report, (255, 43_264, 10.3, 1600, 1220), CODES_SPILL)
         else:
             check(report, (200, 46_336, 9.1, 1600, 740))

@@ -39,7 +39,7 @@ COUNTS = (*range(1, 17), 17, 32, 33, 64) if GPU else (2, 7, 8, 9, 16, 17, 33, 64
 ON_DEVICE = (pytest.mark.gpu, pytest.mark.skipif(not GPU, reason="needs a CUDA device"))
 """Qwen3-8B's shapes take too long under the interpreter."""
 
-ROW_TYPES = ("Q4_1", "Q8_0", "Q2_K", "Q5_K", "Q6_K", "IQ4_XS", "IQ2_S")
+ROW_TYPES = ("Q4_1", "Q8_0", "Q2_K", "Q3_K", "Q5_K", "Q6_K", "IQ4_XS", "IQ2_XS", "IQ3_S", "IQ3_XXS")
 """One of each way to unpack blocks."""
 Made = tuple[Weight, Tensor]
 """A weight, and the matrix float64 that it stands for."""

@@ -100,5 +100,17 @@ def test_a_plan_counts_the_tower_where_it_has_room(checkpoint: Checkpoint, monke
     _, more, device, note = planned(checkpoint, needed - 100, monkeypatch)
     assert (more, device) == (0, CPU)
     assert note == "the processor looks at pictures, as their tower takes 2.0 GiB of GPU memory that are not free"
+
+
+def test_the_plan_of_a_processor_counts_it_as_it_is_held(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
     on_host = plan(Model(checkpoint.config, "cpu"), None, 128)
-    assert with_tower(checkpoint, on_host) == (on_host, CPU, "")
+    monkeypatch.setattr(heads, "free_memory", lambda: 8 * GIB)
+    found, device, note = with_tower(checkpoint, on_host)
+    assert (device, note) == (CPU, "")
+    assert found.need("cpu").total - on_host.need("cpu").total == 4 * tower_values(checkpoint)
+    monkeypatch.setattr(heads, "free_memory", lambda: on_host.need("cpu").total)
+    found, device, note = with_tower(checkpoint, on_host)
+    assert (found, device) == (on_host, CPU)
+    assert note == "pictures take a tower of 0.0 GiB, which are not free beside the models"

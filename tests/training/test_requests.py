@@ -26,6 +26,7 @@ OPENINGS = {
     "facts": 250,
     "beyond": 250,
     "explain": 140,
+    "keys": 130,
     "story": 150,
     "code": 150,
     "qa": 280,

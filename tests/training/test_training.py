@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import torch
+from torch.distributions import Categorical, kl_divergence
 
 from specchat.config.paths import demo_model
 from specchat.engine.runners.host import host_model
@@ -12,10 +13,11 @@ from specchat.tune.muon import orthogonal
 from training import data, measure
 from training.data import Rows, pack_encoded
 from training.distil import distillation_loss
-from training.early_exit import EXIT_LAYERS, exiting_loss
+from training.early_exit import EARLY_WEIGHT, EXIT_LAYERS, exiting_loss
 from training.export import load as from_export
 from training.generate import generate
 from training.heads import TARGET_GUIDE, Guide, followers, guided_loss, pointed
+from training.keeping import TOPIC_WEIGHT, keeping_loss
 from training.model import Llama, Shape
 from training.tokenizer import load
 from training.train import Lessons, Recipe, train, weighted_loss
@@ -122,6 +124,22 @@ def early_agreement(model: Llama) -> float:
         made, _ = model.states(tokens)
         early, last = (model.logits(made[place]).argmax(-1) for place in (EXIT_LAYERS, -1))
     return float((early == last)[:, 1:].float().mean())
+
+
+def test_a_topic_is_learnt_as_text_and_the_rest_as_the_model_said_it_before():
+    """All layers of this model are before its early exit, whose divergence is an entropy then."""
+    torch.manual_seed(5)
+    former, model = Llama(TINY), Llama(TINY)
+    others, topic = rows().tokens[:3], rows().tokens[8:12].flip(1)
+    weights = torch.full_like(others, 0.1, dtype=torch.float32)
+    weights[:, 6:] = 1.0  # the request counts for nothing
+    with torch.no_grad():
+        loss = keeping_loss(former, iter([(topic, torch.ones_like(topic))]))(model, others, weights)
+        before, said = (Categorical(logits=one(others[:, :-1])[0][:, 5:]) for one in (former, model))
+        learnt = Categorical(logits=model(topic[:, :-1])[0])
+    early = EARLY_WEIGHT * (said.entropy().mean() + learnt.entropy().mean())
+    expected = kl_divergence(before, said).mean() - TOPIC_WEIGHT * learnt.log_prob(topic[:, 1:]).mean() + early
+    torch.testing.assert_close(loss, expected)
 
 
 def test_followers_are_the_places_that_followed_the_same_token_before():

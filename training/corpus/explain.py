@@ -6,7 +6,6 @@ from random import Random
 
 from training.corpus.about import with_system
 from training.corpus.base import Message, assistant, capital, pick, typed, user
-from training.corpus.explain_keys import key_turn
 from training.corpus.explain_questions import QUESTIONS
 from training.corpus.explain_terms import TERMS
 from training.corpus.phrasing import around
@@ -58,8 +57,8 @@ def compare_turns(rng: Random) -> list[Message]:
 
 
 def make(rng: Random) -> list[Message]:
-    """One to three questions about terms, comparisons and keys."""
+    """One to three questions about terms and comparisons."""
     messages: list[Message] = []
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
-        messages += rng.choice((term_turns, term_turns, compare_turns, key_turn))(rng)
+        messages += rng.choice((term_turns, term_turns, compare_turns))(rng)
     return with_system(rng, messages)

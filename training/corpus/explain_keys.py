@@ -6,6 +6,7 @@ from random import Random
 
 from specchat.tui.action import key_name
 from specchat.tui.actions.table import ACTIONS
+from training.corpus.about import with_system
 from training.corpus.base import Message, assistant, pick, typed, user
 from training.corpus.phrasing import around
 
@@ -52,13 +53,26 @@ _OTHERS = {"newline": "Ctrl+J", "read": "Tab", "history": "Up and Down"}
 """Actions with several keys, of which this one is taught."""
 
 
-def _keys(id: str) -> str:
+_OF_THE_PROMPT = (
+    ("history", "walks through your earlier prompts"),
+    ("search-prompts", "searches your earlier prompts"),
+    ("kill", "takes away a part of the prompt or puts it back"),
+)
+"""Actions of which one asks what their keys do, but not for the keys."""
+
+
+def _named(id: str) -> list[str]:
     """The keys of an action as the app's table has them."""
     (action,) = (action for action in ACTIONS if action.id == id)
-    return _OTHERS.get(id) or " or ".join(key_name(key).title() for key in action.keys)
+    return [key_name(key).title() for key in action.keys]
 
 
-KEYS = tuple((_keys(id), does, goals) for id, does, goals in _ACTIONS)
+KEYS = tuple((_OTHERS.get(id) or " or ".join(_named(id)), does, goals) for id, does, goals in _ACTIONS)
+_DOES = (
+    *((key, does) for keys, does, _ in KEYS if " and " not in keys for key in keys.split(" or ")),
+    *((key, does) for id, does in _OF_THE_PROMPT for key in _named(id)),
+)
+"""Single keys and what they do."""
 
 COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("`specchat`", "starts the chat", "start specchat|start the chat|run the program|open the app"),
@@ -117,9 +131,10 @@ def key_turn(rng: Random) -> list[Message]:
         answer = "\n".join(f"- {command} {does}" for command, does, _ in COMMANDS[:5])
         return [user(typed(rng, ask)), assistant(f"These are the commands:\n\n{answer}")]
     if chance < 0.72:
-        key, does, goals = rng.choice(KEYS)
-        if rng.random() < 0.35:
+        if rng.random() < 0.4:
+            key, does = rng.choice(_DOES)
             return [user(typed(rng, pick(rng, _WHAT).format(k=key))), assistant(f"**{key}** {does}.")]
+        key, does, goals = rng.choice(KEYS)
         goal = pick(rng, goals)
         press = "Use the keys" if key.startswith("Up") else "Press"
         answer = f"{press} **{key}** to {goal}." if " my" not in goal else f"{press} **{key}**. It {does}."
@@ -135,3 +150,8 @@ def key_turn(rng: Random) -> list[Message]:
         user(typed(rng, pick(rng, _ASK_COMMAND).format(g=pick(rng, goals)))),
         assistant(f"{verb} {command}. It {does}."),
     ]
+
+
+def make(rng: Random) -> list[Message]:
+    """One to three questions about keys and commands."""
+    return with_system(rng, [message for _ in range(rng.choice((1, 1, 2, 3))) for message in key_turn(rng)])

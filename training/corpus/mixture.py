@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from random import Random
 
 from training.corpus import (
@@ -17,6 +17,7 @@ from training.corpus import (
     drills,
     editing,
     explain,
+    explain_keys,
     facts,
     followups,
     qa,
@@ -33,6 +34,7 @@ MAKERS: dict[str, Maker] = {
     "facts": facts.make,
     "beyond": beyond.make,
     "explain": explain.make,
+    "keys": explain_keys.make,
     "story": story.make,
     "code": coding.make,
     "qa": qa.make,
@@ -49,6 +51,7 @@ WEIGHTS = {
     "facts": 8,
     "beyond": 8,
     "explain": 4,
+    "keys": 2,
     "story": 9,
     "code": 6,
     "qa": 17,
@@ -79,28 +82,28 @@ def held_out(messages: list[Message]) -> bool:
     return int(fingerprint(prompt)[:8], 16) % 100 < HELD_OUT_PERCENT
 
 
-def topic(rng: Random) -> str:
+def topic(rng: Random, weights: Mapping[str, int]) -> str:
     """A category, as often as its weight says."""
-    return rng.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+    return rng.choices(list(weights), list(weights.values()))[0]
 
 
-def long_chat(rng: Random, messages: list[Message]) -> list[Message]:
+def long_chat(rng: Random, messages: list[Message], weights: Mapping[str, int]) -> list[Message]:
     """A chat that goes on with other topics, up to a length between a third and the whole of the longest."""
     limit = rng.randint(LONG_LIMIT // 3, LONG_LIMIT)
     while True:
-        added = followups.follow_up(rng) if rng.random() < 0.2 else MAKERS[topic(rng)](rng)
+        added = followups.follow_up(rng) if rng.random() < 0.2 else MAKERS[topic(rng, weights)](rng)
         grown = messages + [message for message in added if message["role"] != "system"]
         if sum(len(message["content"]) for message in grown) > limit:
             return messages
         messages = grown
 
 
-def make(rng: Random, long_share: float = LONG_SHARE) -> Dialogue:
+def make(rng: Random, long_share: float, weights: Mapping[str, int]) -> Dialogue:
     """One dialogue of the mixture; the given share of them are long chats."""
-    category = topic(rng)
+    category = topic(rng, weights)
     messages = MAKERS[category](rng)
     if rng.random() < long_share:
-        return Dialogue(category, long_chat(rng, messages))
+        return Dialogue(category, long_chat(rng, messages, weights))
     chance = rng.random()
     if chance < FOLLOWED_SHARE:
         messages = messages + followups.follow_up(rng)
@@ -109,12 +112,19 @@ def make(rng: Random, long_share: float = LONG_SHARE) -> Dialogue:
     return Dialogue(category, messages)
 
 
-def dialogues(seed: int, count: int, *, evaluation: bool = False, long_share: float = LONG_SHARE) -> Iterator[Dialogue]:
+def dialogues(
+    seed: int,
+    count: int,
+    *,
+    evaluation: bool = False,
+    long_share: float = LONG_SHARE,
+    weights: Mapping[str, int] = WEIGHTS,
+) -> Iterator[Dialogue]:
     """Different dialogues, from the training share or from the held-out share, none with a turn written by hand."""
     rng = Random(seed)
     seen: set[str] = set()
     while len(seen) < count:
-        dialogue = make(rng, long_share)
+        dialogue = make(rng, long_share, weights)
         if held_out(dialogue.messages) != evaluation or kept_apart(dialogue.messages):
             continue
         key = fingerprint(dialogue.messages) + dialogue.messages[-1]["content"][:40]

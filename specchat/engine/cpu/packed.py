@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from specchat.engine.cpu.primitives.records import PRODUCT
-from specchat.engine.cpu.products.blocks import BLOCKED, BlockForm
+from specchat.engine.cpu.products.block_form import BLOCKED, BlockForm
 from specchat.engine.cpu.products.codebooks import table_of
 from specchat.engine.cpu.products.columns import MOST_BLOCKS, row_reader
 from specchat.engine.cpu.products.dots import WAYS, way
@@ -21,17 +21,8 @@ from specchat.engine.cpu.stored_blocks import CODED, block_of, block_parts, form
 from specchat.engine.cpu.unpacking import unpack
 from specchat.engine.formats.bfloat16_rows import to_bfloat16
 from specchat.engine.formats.gguf import SIZES, block_of_zeros
-from specchat.engine.formats.layout import (
-    Blocks,
-    EightBit,
-    FileRows,
-    FourBit,
-    GridBlocks,
-    Joined,
-    Plain,
-    Weight,
-    WordBlocks,
-)
+from specchat.engine.formats.gpu_blocks import GridWords, WordBlocks
+from specchat.engine.formats.layout import Blocks, EightBit, FileRows, FourBit, GridBlocks, Joined, Plain, Weight
 from specchat.engine.formats.quantise import dequantised
 from specchat.engine.memory.vectors import FEW, LANES, panels_for
 from specchat.engine.protocol.pair import Activations
@@ -199,7 +190,7 @@ def format_of(weight: Plain, activations: Activations = "float32") -> int:
             return form_of_blocks(weight).form
         case FileRows(kind=kind):
             return form_of_blocks(block_of_zeros(kind)).form
-        case WordBlocks():
+        case WordBlocks() | GridWords():
             raise TypeError("in the order of a GPU's kernels")
     if activations == "bfloat16":
         return BFLOAT16_PAIRS

@@ -8,10 +8,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from specchat.engine.cpu.products.blocks import (
+from specchat.engine.cpu.products.block_form import (
     EXPONENTS,
     FLOATS,
-    GROUP,
     HALVES,
     MINIMUMS,
     PAIRED,
@@ -22,7 +21,7 @@ from specchat.engine.cpu.products.blocks import (
     BlockForm,
 )
 from specchat.engine.formats.gguf import block_of_zeros
-from specchat.engine.formats.grids import GRIDS
+from specchat.engine.formats.grids import GRIDS, GROUP
 from specchat.engine.formats.int8_rows import code_factor, takes_int8_rows
 from specchat.engine.formats.layout import Blocks, EightBit, FileRows, FourBit, GridBlocks, Plain
 from specchat.engine.formats.quantise import block_scales, by_exponents

@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 from specchat.engine.cpu import compiled
 from specchat.engine.cpu.primitives.atomics import word
 from specchat.engine.cpu.primitives.simd import I32, I64, Address, Count, at, constant, load, primitive
-from specchat.engine.cpu.products.blocks import GROUP, LINE, BlockForm
+from specchat.engine.cpu.products.block_form import LINE, BlockForm
 from specchat.engine.cpu.products.codebooks import QUAD
 from specchat.engine.cpu.products.tiles import fetch
 from specchat.engine.cpu.products.unpacked import stack_room
-from specchat.engine.formats.gguf import FIELDS, MXFP4, SIZES, Half, Plane, ScaleBytes
-from specchat.engine.formats.grids import GRIDS, SUPER_BLOCK
+from specchat.engine.formats.block_fields import Half, Plane, ScaleBytes
+from specchat.engine.formats.gguf import FIELDS, MXFP4, SIZES
+from specchat.engine.formats.grids import GRIDS, GROUP, SUPER_BLOCK
 from specchat.engine.formats.layout import Unread
 from specchat.engine.hardware.threads import CORES
 from specchat.engine.memory.vectors import LANES

@@ -9,7 +9,8 @@ from torch import Tensor
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.weights import ModelWeights, Product, RandomTensors
-from specchat.engine.formats.layout import EightBit, FourBit, Joined, Weight, WordBlocks, mapped
+from specchat.engine.formats.gpu_blocks import GridWords, WordBlocks
+from specchat.engine.formats.layout import EightBit, FourBit, Joined, Weight, mapped
 from specchat.engine.recipe import Attention, Layer, Matrix
 from specchat.engine.strategies import STRATEGIES
 from specchat.engine.weights.matrices import walk
@@ -106,6 +107,8 @@ def _form(weight: Weight) -> tuple[object, ...]:
         case WordBlocks():
             held = (None if one is None else one.dtype for one in (weight.scales, weight.supers, weight.code))
             return weight.bits, weight.block, weight.minimums_in, weight.order is None, *held
+        case GridWords():
+            return weight.grid.name, weight.order is None
         case Joined(parts):
             return tuple((part.shape, _form(part)) for part in parts)
         case Tensor():

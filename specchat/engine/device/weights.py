@@ -8,17 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from specchat.engine.formats.layout import (
-    Blocks,
-    Joined,
-    Plain,
-    Table,
-    Weight,
-    WordBlocks,
-    mapped,
-    tensors_of,
-    values_of,
-)
+from specchat.engine.formats.gpu_blocks import InWords
+from specchat.engine.formats.layout import Blocks, Joined, Plain, Table, Weight, mapped, tensors_of, values_of
 from specchat.engine.formats.quantise import by_experts, by_exponents, by_rows, quantise
 from specchat.engine.formats.words import in_words
 from specchat.engine.hardware.page_locked import page_locked, values_in_main
@@ -56,7 +47,7 @@ class ModelWeights:
             one.
     """
 
-    embed: Tensor | WordBlocks
+    embed: Tensor | InWords
     products: dict[Matrix, Product]
     norms: dict[Norm, Tensor]
     vectors: dict[str, Tensor]
@@ -170,7 +161,7 @@ class _DevicePacker:
             joined,
         )
 
-    def _table(self, table: Table, in_main: bool = False) -> Tensor | WordBlocks:
+    def _table(self, table: Table, in_main: bool = False) -> Tensor | InWords:
         """A table on the device, or in main memory that the device reads."""
         if isinstance(table, Tensor):
             return self._dense(table, in_main)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from specchat.engine.formats.grids import SUPER_BLOCK
+from specchat.engine.formats.grids import OF_HALVES, SUPER_BLOCK
 from specchat.engine.formats.settings import Quantised
 from specchat.engine.protocol.pair import Quant
 
@@ -35,7 +35,8 @@ class StorageLayout:
             each SUPER_BLOCK inputs.
         minimums: as many numbers as scales, in the same form; "paired": in the bytes of the scales.
         code: name of what its numbers stand for by a table; empty where they are whole.
-        octets: bytes that a file has, and main memory, for SUPER_BLOCK inputs of numbers by a codebook; 0: all others.
+        octets: bytes that a file has for SUPER_BLOCK inputs of numbers by a codebook; 0: all others.
+        octets_apart: those of them that are scales apart from values.
         zeros: True where each scale has a zero point, int8.
         ordered: True where the inputs of a block may be any of a row, listed as int32.
     """
@@ -48,12 +49,11 @@ class StorageLayout:
     minimums: Literal["none", "apart", "paired"] = "none"
     code: str = ""
     octets: int = 0
+    octets_apart: int = 0
 
     def bytes(self, outputs: int, inputs: int, in_bytes: bool = False, in_words: bool = False) -> int:
-        """Bytes of a matrix; scales take a byte each if they are `in_bytes`; `in_words`: as `layout.WordBlocks`."""
-        if self.octets and not in_words:
-            return outputs * (inputs // SUPER_BLOCK) * self.octets
-        values = outputs * inputs * self.bits // 8
+        """Bytes of a matrix; scales take a byte each if they are `in_bytes`; `in_words`: as `gpu_blocks.WordBlocks`."""
+        values = self.value_bytes(outputs, inputs)
         if self.scales == "none":
             return values
         scales = outputs * (inputs // self.block if self.block else 1)
@@ -61,11 +61,20 @@ class StorageLayout:
             forms = 1 if self.minimums == "none" else 2
             of_blocks = scales * (1 if self.minimums == "paired" else forms)
             supers = outputs * (inputs // SUPER_BLOCK) * forms
-            of_super = 4 if in_words and forms == 1 else 2
+            widened = in_words and forms == 1 and (self.bits != OF_HALVES or bool(self.code))
+            of_super = 4 if widened else 2
+            if self.octets:
+                return values + supers * (self.octets_apart + of_super - 2)
             return values + (2 * of_blocks if self.scales == "half" else of_blocks + of_super * supers)
         nested = 4 * -(-scales // NESTED_BLOCK) + 4 * outputs if in_words else 0
         of_scales = scales + nested if in_bytes else 4 * scales
         return values + of_scales + self.zeros * scales + self.ordered * 4 * inputs
+
+    def value_bytes(self, outputs: int, inputs: int) -> int:
+        """Bytes of the values of a matrix, without scales."""
+        if self.octets:
+            return outputs * (inputs // SUPER_BLOCK) * (self.octets - self.octets_apart)
+        return outputs * inputs * self.bits // 8
 
 
 class StoredParts(Protocol):

@@ -15,8 +15,11 @@ if TYPE_CHECKING:
 
 SUPER_BLOCK = 256
 """Inputs that share the factor of their blocks' scales, in GGUF's K types."""
+OF_HALVES = 3
+"""Bits of whole numbers whose super-blocks have a float16 on a GPU too, where a float32 would take too much."""
 GROUP, QUARTER, WORD = 8, 4, 4
-"""Inputs of a group, groups that share a word, and the bytes of a word."""
+"""Inputs of a group, whose numbers of one output lie side by side on a processor; groups that share a word; its bytes.
+"""
 NUMBERS = 8
 """Magnitudes of a code; the bit above those of a magnitude is its sign."""
 WHOLE = slice(None)

@@ -4,8 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from torch import Tensor, float32
+from torch import Tensor
 
+from specchat.engine.formats.gpu_blocks import GridWords, InWords, WordBlocks
 from specchat.engine.formats.grids import SUPER_BLOCK, GridType
 
 
@@ -133,51 +134,6 @@ class GridBlocks(Blocks):
         return self.supers.shape[0], self.supers.shape[1] * SUPER_BLOCK
 
 
-@dataclass(frozen=True)
-class WordBlocks:
-    """`Blocks` as the kernels of a GPU read them (`words.in_words`).
-
-    Numbers of whole words of 32 bits stand in units, 8 bits or, of a code, 4 bits wide: number i has unit i modulo
-    their count, and the next ones follow in higher bits of the units. As in `FourBit`, the high half of a byte is the
-    even one of two units of 4 bits.
-
-    Attributes:
-        low, high: int32 [outputs, inputs * bits / 32], the bits as in `Blocks`.
-        scales: as in `Blocks`; minimums of bytes are among them: two scales, then the minimums of these blocks.
-        minimums: float16 [outputs, inputs / block].
-        supers: float32 [outputs, inputs / SUPER_BLOCK]; with minimums float16 [outputs, inputs / SUPER_BLOCK, 2], of
-            the scales and of the minimums.
-        code: float32 [16], the values of numbers; or uint8 [1], what is taken away from a number.
-    """
-
-    low: Tensor
-    high: Tensor | None
-    scales: Tensor
-    minimums: Tensor | None
-    supers: Tensor | None
-    code: Tensor
-    bits: int
-    block: int
-    order: Tensor | None = None
-
-    @property
-    def low_bits(self) -> int:
-        """Bits of a number in `low`."""
-        return 8 if self.bits == 8 else 4 if self.bits >= 4 else 2
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(outputs, inputs)"""
-        return self.low.shape[0], self.low.shape[1] * 32 // self.low_bits
-
-    @property
-    def minimums_in(self) -> str:
-        """Storage of the minimums of blocks: "none", "halves", "bytes", or "nibbles" of the bytes of scales."""
-        if self.supers is None or self.supers.dtype == float32:
-            return "none" if self.minimums is None else "halves"
-        return "bytes" if self.scales.shape[1] * self.block > self.shape[1] else "nibbles"
-
-
 class Unread(Exception):
     """`FileRows` have to be read from their file in the general way."""
 
@@ -220,7 +176,7 @@ class Joined:
 
 Table = Tensor | Blocks
 """Rows of tokens [tokens, values]."""
-Plain = Tensor | FourBit | EightBit | Blocks | WordBlocks | FileRows
+Plain = Tensor | FourBit | EightBit | Blocks | InWords | FileRows
 """Matrix [outputs, inputs] of one storage; a plain tensor is dense."""
 Weight = Plain | Joined
 """Matrix [outputs, inputs] in any of the formats."""
@@ -235,6 +191,7 @@ def values_of(weight: Weight) -> Tensor:
             | EightBit(values=values)
             | Blocks(low=values)
             | WordBlocks(low=values)
+            | GridWords(low=values)
             | FileRows(rows=values)
         ):
             return values

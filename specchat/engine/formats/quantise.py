@@ -13,6 +13,7 @@ from torch.nn.functional import embedding, pad
 from specchat.engine.formats import by_quant
 from specchat.engine.formats.fields import fields
 from specchat.engine.formats.format import NESTED_BLOCK
+from specchat.engine.formats.gpu_blocks import GridWords, WordBlocks
 from specchat.engine.formats.grids import SUPER_BLOCK, grid_numbers, grid_scales
 from specchat.engine.formats.layout import (
     Blocks,
@@ -26,7 +27,6 @@ from specchat.engine.formats.layout import (
     Table,
     Unread,
     Weight,
-    WordBlocks,
     mapped,
 )
 from specchat.engine.formats.words import from_words
@@ -269,7 +269,7 @@ def dequantised(weight: Weight, dtype: torch.dtype) -> Tensor:
                 dense -= least[:, :, None]
             dense = dense.flatten(1).to(dtype)
             return _by_inputs(dense, order)
-        case WordBlocks():
+        case WordBlocks() | GridWords():
             return dequantised(from_words(weight), dtype)
         case Joined(parts):
             return torch.cat([dequantised(part, dtype) for part in parts])

@@ -3,19 +3,26 @@
 import torch
 from torch import Tensor
 
-from specchat.engine.formats.fields import from_fields
-from specchat.engine.formats.grids import NUMBERS, grid_numbers, grid_scales
-from specchat.engine.formats.layout import Blocks, GridBlocks, WordBlocks
+from specchat.engine.formats.gpu_blocks import GridWords, InWords, WordBlocks
+from specchat.engine.formats.grids import GROUP, OF_HALVES, GridType
+from specchat.engine.formats.layout import Blocks, GridBlocks
 
 SLAB = 1 << 22
 """Words that change places at a time."""
-CODES = 16
-"""Values of a code on a GPU."""
+BITS = 32
+"""Bits of a word."""
+SEVENS = 7
+"""Bits of the signs of a group where the eighth follows from them."""
+SHIFTS_AT, ROWS_AT = 2, 10
+"""Words of `GridWords.codebook` before its shifts, and before its rows."""
+Places = list[tuple[int, int]]
+"""Bits of a word as they lie, each with the one that it becomes."""
 
 
-def in_words(weight: Blocks) -> WordBlocks:
+def in_words(weight: Blocks) -> InWords:
     """Return `weight` in the order of the kernels, in memory of its own."""
-    weight = spelt_out(weight) if isinstance(weight, GridBlocks) else weight
+    if isinstance(weight, GridBlocks):
+        return _grid_words(weight)
     unit, of_high = _unit(weight.code is not None), weight.bits - weight.low_bits
     scales, supers = weight.scales, weight.supers
     if weight.minimum_supers is not None:
@@ -25,11 +32,10 @@ def in_words(weight: Blocks) -> WordBlocks:
             pairs = [numbers.unflatten(1, (-1, 2)) for numbers in (scales, weight.minimums)]
             scales = torch.cat(pairs, -1).flatten(1)
     elif supers is not None:
-        supers = supers.float()
-    if weight.code is None:
+        supers = supers if weight.bits == OF_HALVES and weight.code is None else supers.float()
+    code = weight.code
+    if code is None:
         code = torch.tensor([weight.offset], dtype=torch.uint8, device=scales.device)
-    else:
-        code = torch.nn.functional.pad(weight.code, (0, CODES - len(weight.code)))
     return WordBlocks(
         low=_turned(weight.low.view(torch.int32), weight.low_bits, unit),
         high=None if weight.high is None else _turned(weight.high.view(torch.int32), of_high, unit),
@@ -43,31 +49,14 @@ def in_words(weight: Blocks) -> WordBlocks:
     )
 
 
-def spelt_out(weight: GridBlocks) -> Blocks:
-    """Return `weight` with what its rows of a codebook stand for: no kernel looks them up."""
-    assert weight.code is not None
-    (outputs, inputs), magnitude = weight.shape, weight.bits - 1
-    low, high = weight.low.new_empty(outputs, inputs * weight.low_bits // 8), None
-    if weight.low_bits < weight.bits:
-        high = low.new_empty(outputs, inputs // 8)
-    step = max(1, SLAB // inputs)
-    for first in range(0, outputs, step):
-        some = slice(first, first + step)
-        numbers = grid_numbers(weight, some)
-        if high is not None:
-            high[some] = from_fields(numbers >> 3, 1)
-        low[some] = from_fields(numbers, weight.low_bits)
-    code = weight.code.view(2, NUMBERS)[:, : 1 << magnitude].flatten()
-    scales = grid_scales(weight).to(torch.uint8)
-    return Blocks(low, high, scales, None, weight.supers, None, code, weight.bits, 0, weight.block, weight.order)
-
-
-def from_words(weight: WordBlocks) -> Blocks:
-    """Return the blocks that `in_words` had, of a codebook those of `spelt_out`."""
+def from_words(weight: InWords) -> Blocks:
+    """Return the blocks that `in_words` had."""
+    if isinstance(weight, GridWords):
+        return _grid_blocks(weight)
     is_code = weight.code.dtype == torch.float32
     unit, of_high = _unit(is_code), weight.bits - weight.low_bits
     scales, minimums, supers, minimum_supers = weight.scales, weight.minimums, weight.supers, None
-    if supers is not None and supers.dtype == torch.float32:
+    if supers is not None and supers.dim() == 2:
         supers = supers.half()
     elif supers is not None:
         supers, minimum_supers = supers.unbind(-1)
@@ -80,11 +69,65 @@ def from_words(weight: WordBlocks) -> Blocks:
         minimums=minimums,
         supers=supers,
         minimum_supers=minimum_supers,
-        code=weight.code[: 2**weight.bits] if is_code else None,
+        code=weight.code if is_code else None,
         bits=weight.bits,
         offset=0 if is_code else int(weight.code),
         block=weight.block,
         order=weight.order,
+    )
+
+
+def _grid_words(weight: GridBlocks) -> GridWords:
+    assert weight.code is not None
+    assert weight.supers is not None
+    low, among = weight.low, weight.grid.signs == "in scales"
+    signs = weight.scales if among else weight.signs
+    if weight.grid.signs == "paired":
+        low, signs = (half.clone() for half in low.unflatten(1, (-1, 2)).unbind(-1))
+    assert signs is not None
+    return GridWords(
+        low=low.view(torch.int32),
+        high=None if weight.high is None else weight.high.view(torch.int32),
+        signs=_moved(signs.view(torch.int32), _sign_places(weight.grid), 1),
+        scales=None if among else weight.scales,
+        supers=weight.supers.float(),
+        code=weight.code,
+        codebook=_addressed(weight.codebook),
+        grid=weight.grid,
+        bits=weight.bits,
+        block=weight.block,
+        order=weight.order,
+    )
+
+
+def _addressed(codebook: Tensor) -> Tensor:
+    """A codebook as `gpu_blocks.GridWords` has it."""
+    shifts = torch.arange(0, BITS, 4, dtype=torch.int32, device=codebook.device)
+    found = torch.cat((codebook.new_zeros(SHIFTS_AT), shifts, codebook)).view(torch.int64)
+    found[0] = found.view(torch.int32)[ROWS_AT:].data_ptr()
+    return found
+
+
+def _grid_blocks(weight: GridWords) -> GridBlocks:
+    places = [(target, source) for source, target in _sign_places(weight.grid)]
+    low, signs = weight.low.view(torch.uint8), _moved(weight.signs, places, 1).view(torch.uint8)
+    if weight.grid.signs == "paired":
+        low = torch.stack((low, signs), -1).flatten(1)
+    return GridBlocks(
+        low=low,
+        high=None if weight.high is None else weight.high.view(torch.uint8),
+        scales=signs if weight.scales is None else weight.scales,
+        minimums=None,
+        supers=weight.supers.half(),
+        minimum_supers=None,
+        code=weight.code,
+        bits=weight.bits,
+        offset=0,
+        block=weight.block,
+        order=weight.order,
+        signs=signs if weight.grid.signs == "apart" else None,
+        codebook=weight.codebook.view(torch.int32)[ROWS_AT:],
+        grid=weight.grid,
     )
 
 
@@ -94,17 +137,36 @@ def _unit(is_code: bool) -> int:
 
 def _turned(words: Tensor, bits: int, unit: int, back: bool = False) -> Tensor:
     """Move the numbers of `bits` bits of words int32 [outputs, words] to their units, or back."""
-    places = [(bits * number, _offset(number, bits, unit)) for number in range(32 // bits)]
+    places = [(bits * number, _offset(number, bits, unit)) for number in range(BITS // bits)]
+    return _moved(words, [(target, source) for source, target in places] if back else places, bits)
+
+
+def _sign_places(grid: GridType) -> Places:
+    """The bits of the signs of 32 inputs and those of units; other numbers take the bits of signs that are left out."""
+    found = []
+    for number in range(BITS):
+        group, at = divmod(number, GROUP)
+        source = number
+        if grid.signs == "in scales":
+            source = SEVENS * group + at if at < SEVENS else SEVENS * BITS // GROUP + group
+        elif grid.signs == "paired":
+            # The lowest bit of a group's byte is the ninth one of its row.
+            source = GROUP * group + (at + 1) % GROUP
+        found.append((source, _offset(number, 1, GROUP)))
+    return found
+
+
+def _moved(words: Tensor, places: Places, bits: int) -> Tensor:
+    """Move `bits` bits each of words int32 [outputs, words]."""
     if all(one == other for one, other in places):
         return words
-    turned = torch.zeros_like(words)
-    for found, out in zip(words.flatten().split(SLAB), turned.view(-1).split(SLAB), strict=True):
+    moved = torch.zeros_like(words)
+    for found, out in zip(words.flatten().split(SLAB), moved.view(-1).split(SLAB), strict=True):
         for source, target in places:
-            source, target = (target, source) if back else (source, target)
             out |= (found >> source & ((1 << bits) - 1)) << target
-    return turned
+    return moved
 
 
 def _offset(number: int, bits: int, unit: int) -> int:
-    turn, at = divmod(number, 32 // unit)
+    turn, at = divmod(number, BITS // unit)
     return unit * (at ^ (unit == 4)) + bits * turn

@@ -12,7 +12,7 @@ from specchat.engine.kernels.embed import embed, reference_embed
 
 FORMS = (
     *("Q4_K", "IQ2_S", "Q5_1", "Q6_K", "Q2_K", "Q4_0", "Q8_0"),
-    *("Q3_K", "IQ4_NL", "Q5_K", "Q4_1", "IQ4_XS", "Q5_0", "IQ2_XXS", "IQ3_S"),
+    *("Q3_K", "IQ4_NL", "Q5_K", "Q4_1", "IQ4_XS", "Q5_0", "IQ2_XXS", "IQ3_S", "IQ2_XS", "IQ3_XXS"),
 )
 """A type for each way to unpack blocks."""
 OF_EXPERTS = ("Q4_K", "Q6_K", "IQ2_S", "Q4_K and Q6_K")

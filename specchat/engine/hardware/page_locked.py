@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from specchat.engine.errors import PageLockRefused
-from specchat.engine.formats.layout import Blocks, EightBit, FileRows, FourBit, Joined, Plain, Weight, WordBlocks
+from specchat.engine.formats.gpu_blocks import GridWords, WordBlocks
+from specchat.engine.formats.layout import Blocks, EightBit, FileRows, FourBit, Joined, Plain, Weight
 
 PORTABLE_AND_MAPPED = 3
 """cudaHostRegisterPortable and cudaHostRegisterMapped."""
@@ -96,17 +97,22 @@ def values_in_main(weight: Weight, device: torch.device) -> Weight:
 
 
 def _part_in_main(weight: Plain, device: torch.device) -> Plain:
+    def locked(values: Tensor) -> Tensor:
+        return page_locked(values, values.dtype, device)
+
     match weight:
         case FourBit(packed=values):
-            return replace(weight, packed=page_locked(values, values.dtype, device))
+            return replace(weight, packed=locked(values))
         case EightBit(values=values):
-            return replace(weight, values=page_locked(values, values.dtype, device))
+            return replace(weight, values=locked(values))
         case WordBlocks(low=low, high=high):
-            of_high = None if high is None else page_locked(high, high.dtype, device)
-            return replace(weight, low=page_locked(low, low.dtype, device), high=of_high)
+            return replace(weight, low=locked(low), high=None if high is None else locked(high))
+        case GridWords(low=low, high=high, signs=signs):
+            of_high = None if high is None else locked(high)
+            return replace(weight, low=locked(low), high=of_high, signs=locked(signs))
         case Blocks():
             raise TypeError("Blocks are not in the order of the kernels")
         case FileRows():
             raise TypeError("in the bytes of a file")
         case _:
-            return page_locked(weight, weight.dtype, device)
+            return locked(weight)

@@ -7,8 +7,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from specchat.engine.formats.layout import WordBlocks
-from specchat.engine.kernels import unpack_blocks
+from specchat.engine.formats.gpu_blocks import InWords
+from specchat.engine.kernels import weight_tiles
 from specchat.engine.kernels.norm import warps
 from specchat.engine.kernels.stored import Form, WeightTensors, stored
 from specchat.engine.protocol.picture_ids import FIRST
@@ -46,10 +46,10 @@ def _embed(
     # 64 bits: a large vocabulary times a wide model exceeds 2^31 elements.
     token = tl.load(tokens + row).to(tl.int64)
     known = (token >= 0) & (token < vocab)
-    if program.form.name == "blocks":
+    if program.form.block > 0:
         one = tl.where(known, token, vocab).to(tl.int32) + tl.zeros((1,), tl.int32)
         first = tl.program_id(1) * COLUMNS
-        x = unpack_blocks.blocks(weight, unpack_blocks.table(weight.code), one, first, program, TYPE)
+        x = weight_tiles.in_blocks(weight, weight_tiles.table(weight, program), one, first, program, TYPE)
         x = tl.reshape(x, (COLUMNS,)).to(tl.float32)
     else:
         x = tl.load(weight.packed + token * hidden + column, mask=known & (column < hidden), other=0.0).to(tl.float32)
@@ -65,7 +65,7 @@ def _embed(
 
 def embed(
     tokens: Tensor,
-    table: Tensor | WordBlocks,
+    table: Tensor | InWords,
     residual: Tensor,
     rows: int,
     scale: float = 1.0,

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from specchat.engine.errors import ModelError
-from specchat.engine.formats.layout import Blocks, EightBit, FourBit, Joined, Plain, Weight, WordBlocks, values_of
+from specchat.engine.formats.gpu_blocks import GridWords, WordBlocks
+from specchat.engine.formats.layout import Blocks, EightBit, FourBit, Joined, Plain, Weight, values_of
 
 
 class Form(NamedTuple):
@@ -17,16 +18,20 @@ class Form(NamedTuple):
 
     Attributes:
         block: inputs that share a scale; 0 without blocks.
-        low, high, minimums: bits of the planes of "blocks", and where minimums are, as in `layout.WordBlocks`.
+        low, high, minimums: bits of the planes of "blocks", and where minimums are, as in `gpu_blocks.WordBlocks`.
         coded: true of blocks whose numbers stand for those of a code.
+        values: of a row of the codebook of "grids".
+        spare: use of the bits of eighth signs: "signs", "scales", or ninth bits of numbers of "rows".
     """
 
-    name: Literal["four_bit", "blocks", "eight_bit", "dense"]
+    name: Literal["four_bit", "blocks", "grids", "eight_bit", "dense"]
     block: int = 0
     low: int = 0
     high: int = 0
     minimums: str = "none"
     coded: bool = False
+    values: int = 0
+    spare: str = "signs"
 
 
 class NestedScales(NamedTuple):
@@ -42,11 +47,12 @@ class WeightTensors(NamedTuple):
 
     Attributes:
         packed: values, or bytes or words with several each.
-        high, scales, minimums, supers, nested, zeros, order, code: as in the layout of the form; None: it has none.
+        high, signs, scales, minimums, supers, nested, zeros, order, code, codebook: as in the layout of the form; None:
+            it has none.
         bias: float [outputs] of each matrix.
         outputs, inputs: shape of one matrix.
-        packed_step, high_step, scales_step, supers_step, bias_step: elements from one matrix to the next; 0 of a single
-            matrix.
+        packed_step, high_step, signs_step, scales_step, supers_step, bias_step: elements from one matrix to the next; 0
+            of a single matrix.
     """
 
     packed: Tensor
@@ -54,6 +60,7 @@ class WeightTensors(NamedTuple):
     inputs: int
     packed_step: int
     high: Tensor | None = None
+    signs: Tensor | None = None
     scales: Tensor | None = None
     minimums: Tensor | None = None
     supers: Tensor | None = None
@@ -61,11 +68,17 @@ class WeightTensors(NamedTuple):
     zeros: Tensor | None = None
     order: Tensor | None = None
     code: Tensor | None = None
+    codebook: Tensor | None = None
     bias: Tensor | None = None
     high_step: int = 0
+    signs_step: int = 0
     scales_step: int = 0
     supers_step: int = 0
     bias_step: int = 0
+
+
+SPARE = {"apart": "signs", "in scales": "scales", "paired": "rows"}
+"""Use of the bits of eighth signs, by `GridType.signs`."""
 
 
 class StoredWeight(NamedTuple):
@@ -107,6 +120,11 @@ def stored(weight: Plain, bias: Tensor | None, experts: int = 0) -> StoredWeight
             planes: dict[str, Any] = {"high": high, "high_step": step(high)}
             numbers: dict[str, Any] = {"minimums": minimums, "supers": supers, "supers_step": step(supers)}
             return StoredWeight(tensors(low, scales, **planes, **numbers, order=weight.order, code=code), form)
+        case GridWords(low, high, signs, scales, supers, code, codebook, grid):
+            form = Form("grids", weight.block, high=grid.high_bits, values=grid.values, spare=SPARE[grid.signs])
+            planes = {"high": high, "high_step": step(high), "signs": signs, "signs_step": step(signs)}
+            numbers = {"supers": supers, "supers_step": step(supers), "codebook": codebook}
+            return StoredWeight(tensors(low, scales, **planes, **numbers, order=weight.order, code=code), form)
         case EightBit(values, scales):
             return StoredWeight(tensors(values, scales), Form("eight_bit"))
         case Tensor():
@@ -131,7 +149,7 @@ def _bits(weight: Plain) -> int:
             return 4
         case EightBit():
             return 8
-        case Blocks(bits=bits) | WordBlocks(bits=bits):
+        case Blocks(bits=bits) | WordBlocks(bits=bits) | GridWords(bits=bits):
             return bits
         case _:
             return 8 * values_of(weight).element_size()

@@ -116,7 +116,7 @@ def numbers(code: tl.tensor) -> tl.tuple:
     """
     first = code + tl.zeros((1, 1, 1), tl.int32)
     return (
-        _from_bytes(first), tl.load(first + 1), tl.load(first + 2), tl.load(first + 3),
+        from_bytes(first), tl.load(first + 1), tl.load(first + 2), tl.load(first + 3),
         tl.load(first + 4), tl.load(first + 5), tl.load(first + 6), tl.load(first + 7),
         tl.load(first + 8), tl.load(first + 9), tl.load(first + 10), tl.load(first + 11),
         tl.load(first + 12), tl.load(first + 13), tl.load(first + 14), tl.load(first + 15),
@@ -124,7 +124,7 @@ def numbers(code: tl.tensor) -> tl.tuple:
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _from_bytes(number: tl.tensor) -> tl.tensor:
+def from_bytes(number: tl.tensor) -> tl.tensor:
     """Load float32, byte by byte."""
     byte = number.to(tl.pointer_type(tl.uint8))
     bits = tl.load(byte).to(tl.uint32)
@@ -140,12 +140,12 @@ def _by_bytes(words: tl.tensor, scale: tl.tensor, zero: tl.tensor, table: tl.tup
     The 16 products of a block's scale, rounded, stay in eight registers: their low bytes in four, their high bytes in
     four. A nibble's three low bits pick a byte of two registers, its high bit one of the two picked.
     """
-    p0, p1 = _pair(table[0], table[1], scale, zero, TYPE), _pair(table[2], table[3], scale, zero, TYPE)
-    p2, p3 = _pair(table[4], table[5], scale, zero, TYPE), _pair(table[6], table[7], scale, zero, TYPE)
-    p4, p5 = _pair(table[8], table[9], scale, zero, TYPE), _pair(table[10], table[11], scale, zero, TYPE)
-    p6, p7 = _pair(table[12], table[13], scale, zero, TYPE), _pair(table[14], table[15], scale, zero, TYPE)
-    low = _even(p0, p1), _even(p2, p3), _even(p4, p5), _even(p6, p7)
-    high = _odd(p0, p1), _odd(p2, p3), _odd(p4, p5), _odd(p6, p7)
+    p0, p1 = pair(table[0], table[1], scale, zero, TYPE), pair(table[2], table[3], scale, zero, TYPE)
+    p2, p3 = pair(table[4], table[5], scale, zero, TYPE), pair(table[6], table[7], scale, zero, TYPE)
+    p4, p5 = pair(table[8], table[9], scale, zero, TYPE), pair(table[10], table[11], scale, zero, TYPE)
+    p6, p7 = pair(table[12], table[13], scale, zero, TYPE), pair(table[14], table[15], scale, zero, TYPE)
+    low = even_bytes(p0, p1), even_bytes(p2, p3), even_bytes(p4, p5), even_bytes(p6, p7)
+    high = odd_bytes(p0, p1), odd_bytes(p2, p3), odd_bytes(p4, p5), odd_bytes(p6, p7)
     three, fourth = words & 0x77777777, _selectors(words)
     a, b = _four(low, high, three, _right(fourth, 1))
     c, d = _four(low, high, _right(three, 16), _right(fourth, 17))
@@ -185,17 +185,17 @@ def _right(x: tl.tensor, by: tl.constexpr) -> tl.tensor:
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _even(low: tl.tensor, high: tl.tensor) -> tl.tensor:
+def even_bytes(low: tl.tensor, high: tl.tensor) -> tl.tensor:
     return picked(low, high, 0x6420)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _odd(low: tl.tensor, high: tl.tensor) -> tl.tensor:
+def odd_bytes(low: tl.tensor, high: tl.tensor) -> tl.tensor:
     return picked(low, high, 0x7531)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _pair(low: tl.tensor, high: tl.tensor, scale: tl.tensor, zero: tl.tensor, TYPE: tl.constexpr) -> tl.tensor:
+def pair(low: tl.tensor, high: tl.tensor, scale: tl.tensor, zero: tl.tensor, TYPE: tl.constexpr) -> tl.tensor:
     """Pack the products of `low` in the low half and of `high` in the high half of uint32, each rounded to TYPE."""
     if zero is not None:
         low, high = low - zero, high - zero

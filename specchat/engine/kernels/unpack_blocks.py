@@ -1,8 +1,8 @@
 """Weights in blocks of 2 to 8 bits, exactly as `quantise.dequantised` gives them.
 
-Numbers are brought to units of 8 bits, and those of a code to nibbles, in the order of `layout.WordBlocks`. Parts of
-words are joined and not shifted by a range: the compiler turns weights over to the tensor cores where they are loaded
-only if all that they are made of are loaded tensors and constants.
+Numbers are brought to units of 8 bits, and those of a code to nibbles, in the order of `gpu_blocks.WordBlocks`. Parts
+of words are joined and not shifted by a range: the compiler turns weights over to the tensor cores where they are
+loaded only if all that they are made of are loaded tensors and constants.
 """
 
 import triton
@@ -91,20 +91,45 @@ def _plane(
 ) -> tl.tensor:
     """Return units with the numbers of a plane from bit AT on: uint32 [BN, BK * UNIT / 32]."""
     EACH: tl.constexpr = 32 // BITS
-    word = k // EACH + tl.arange(0, program.inputs // EACH)
-    # Rows start at whole blocks, or at whole passes of BK. With this hint the compiler copies 16 bytes at a time.
-    width = tl.multiple_of(weight.inputs // EACH, program.inputs // EACH if program.whole else 1)
-    where = plane.to(tl.pointer_type(tl.uint32)) + n[:, None] * width + word[None, :]
-    if program.whole:
-        words = tl.load(where, eviction_policy="evict_first")
-    else:
-        there = (n < weight.outputs)[:, None] & (word < width)[None, :]
-        words = tl.load(where, mask=there, other=0, eviction_policy="evict_first")
-    return tl.reshape(_apart(words, BITS, AT, UNIT), (program.outputs, program.inputs * UNIT // 32))
+    words = loaded(plane, weight, n, k, program, tl.uint32, EACH)
+    return tl.reshape(apart(words, BITS, AT, UNIT), (program.outputs, program.inputs * UNIT // 32))
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _apart(words: tl.tensor, BITS: tl.constexpr, AT: tl.constexpr, UNIT: tl.constexpr) -> tl.tensor:
+def loaded(
+    plane: tl.tensor,
+    weight: WeightTensors,
+    n: tl.tensor,
+    k: tl.tensor,
+    program: tl.constexpr,
+    TYPE: tl.constexpr,
+    EACH: tl.constexpr,
+) -> tl.tensor:
+    """Return elements TYPE of a plane, one for EACH inputs, as uint32 [BN, BK / EACH]."""
+    COUNT: tl.constexpr = program.inputs // EACH
+    at = k // EACH + tl.arange(0, COUNT)
+    # Rows start at whole blocks, or at whole passes of BK. With this hint the compiler copies 16 bytes at a time.
+    width = tl.multiple_of(weight.inputs // EACH, COUNT if program.whole else 1)
+    where = plane.to(tl.pointer_type(TYPE)) + n[:, None] * width + at[None, :]
+    if program.whole:
+        found = tl.load(where, eviction_policy="evict_first")
+    else:
+        there = (n < weight.outputs)[:, None] & (at < width)[None, :]
+        found = tl.load(where, mask=there, other=0, eviction_policy="evict_first")
+    return found.to(tl.uint32)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def parts(words: tl.tensor, WIDTH: tl.constexpr, BITS: tl.constexpr, SHAPE: tl.constexpr) -> tl.tensor:
+    """Return the numbers of BITS bits of words of WIDTH bits, the lowest first, as SHAPE."""
+    for level in tl.static_range(5):
+        if (16 >> level) < WIDTH and (16 >> level) >= BITS:
+            words = tl.join(words, words >> (16 >> level))
+    return tl.reshape(words, SHAPE) & ((1 << BITS) - 1)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def apart(words: tl.tensor, BITS: tl.constexpr, AT: tl.constexpr, UNIT: tl.constexpr) -> tl.tensor:
     """Return the parts of BITS bits of all units, one after another, from bit AT of their units on."""
     MASK: tl.constexpr = (0xFFFFFFFF // ((1 << UNIT) - 1) * ((1 << BITS) - 1)) << AT
     if BITS == UNIT:
@@ -139,7 +164,7 @@ def _of_blocks(weight: WeightTensors, n: tl.tensor, k: tl.tensor, program: tl.co
             found += (_halves(weight.minimums, weight, n, k, program),)  # type: ignore[assignment]
     else:
         numbers = _bytes(weight.scales, weight, n, k, program)
-        supers = _supers(weight.supers, weight, n, k, program)
+        supers = supers_of(weight.supers, weight, n, k, program)
         found = (numbers[0] * supers[0],)
         if program.form.minimums != "none":
             found += (numbers[1] * supers[1],)  # type: ignore[assignment]
@@ -190,7 +215,7 @@ def _halves(halves: tl.tensor, weight: WeightTensors, n: tl.tensor, k: tl.tensor
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _supers(supers: tl.tensor, weight: WeightTensors, n: tl.tensor, k: tl.tensor, program: tl.constexpr) -> tl.tuple:
+def supers_of(supers: tl.tensor, weight: WeightTensors, n: tl.tensor, k: tl.tensor, program: tl.constexpr) -> tl.tuple:
     """Return the factors of scales, and of minimums if any: float32 [BN, BK / BLOCK], [BN, 1] of one super-block."""
     COUNT: tl.constexpr = program.inputs // SUPER_BLOCK
     width = weight.inputs // SUPER_BLOCK
@@ -202,8 +227,15 @@ def _supers(supers: tl.tensor, weight: WeightTensors, n: tl.tensor, k: tl.tensor
         there = None if program.whole else (row < weight.outputs) & (at < width)
     other = None if program.whole else 0
     where = row * width + at
-    if program.form.minimums == "none":
+    if program.form.minimums == "none" and supers.dtype.element_ty == tl.float32:
         found = (_of_each(tl.load(supers + where, mask=there, other=other), COUNT, program),)
+    elif program.form.minimums == "none" and program.whole:
+        # Of words, which can be copied ahead to shared memory. All numbers make whole ones.
+        halves = tl.load(supers.to(tl.pointer_type(tl.uint32)) + (where >> 1)) >> (16 * (where & 1)).to(tl.uint32)
+        found = (_from_half(_of_each(halves, COUNT, program)),)
+    elif program.form.minimums == "none":
+        halves = tl.load(supers.to(tl.pointer_type(tl.uint16)) + where, mask=there, other=other)
+        found = (_from_half(_of_each(halves, COUNT, program)),)
     else:
         both = _of_each(tl.load(supers.to(tl.pointer_type(tl.uint32)) + where, mask=there, other=other), COUNT, program)
         found = _from_half(both & 0xFFFF), _from_half(both >> 16)  # type: ignore[assignment]

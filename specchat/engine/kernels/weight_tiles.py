@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from specchat.engine.kernels import unpack_blocks
+from specchat.engine.kernels import unpack_blocks, unpack_grids
 from specchat.engine.kernels.stored import NestedScales, WeightTensors
 from specchat.engine.kernels.unpack import four_bit, numbers
 
@@ -18,10 +18,12 @@ def of_expert(weight: WeightTensors, expert: tl.tensor) -> WeightTensors:
         nested = NestedScales(nested.code, absmax, nested.offset + expert * weight.outputs)
     return WeightTensors(
         weight.packed + expert * weight.packed_step, weight.outputs, weight.inputs, weight.packed_step,
-        _after(weight.high, expert * weight.high_step), _after(weight.scales, of_scales),
-        _after(weight.minimums, of_scales), _after(weight.supers, expert * weight.supers_step), nested,
-        _after(weight.zeros, of_scales), weight.order, weight.code, _after(weight.bias, expert * weight.bias_step),
-        weight.high_step, weight.scales_step, weight.supers_step, weight.bias_step,
+        _after(weight.high, expert * weight.high_step), _after(weight.signs, expert * weight.signs_step),
+        _after(weight.scales, of_scales), _after(weight.minimums, of_scales),
+        _after(weight.supers, expert * weight.supers_step), nested, _after(weight.zeros, of_scales), weight.order,
+        weight.code, weight.codebook,
+        _after(weight.bias, expert * weight.bias_step), weight.high_step, weight.signs_step, weight.scales_step,
+        weight.supers_step, weight.bias_step,
     )  # fmt: skip
 
 
@@ -37,6 +39,8 @@ def table(weight: WeightTensors, program: tl.constexpr) -> tl.tuple:
         found = numbers(weight.code)
     elif program.form.name == "blocks":
         found = unpack_blocks.table(weight.code)
+    elif program.form.name == "grids":
+        found = unpack_grids.table(weight.code)
     else:
         found = ()
     return found
@@ -53,12 +57,24 @@ def tile(
         k: first input, a multiple of BK.
         program: constants, a `products.ProductShape`.
     """
-    if program.form.name == "four_bit":
-        w = _by_threads(four_bit(weight, table, n, k, program, TYPE), program)
-    elif program.form.name == "blocks":
-        w = _by_threads(unpack_blocks.blocks(weight, table, n, k, program, TYPE), program)
+    if program.form.block > 0:
+        w = _by_threads(in_blocks(weight, table, n, k, program, TYPE), program)
     else:
         w = plain(weight, n, k, program, TYPE)
+    return w
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def in_blocks(
+    weight: WeightTensors, table: tl.tuple, n: tl.tensor, k: tl.tensor, program: tl.constexpr, TYPE: tl.constexpr
+) -> tl.tensor:
+    """Return a tile of weights in blocks as TYPE [BN, BK], the inputs in their order."""
+    if program.form.name == "four_bit":
+        w = four_bit(weight, table, n, k, program, TYPE)
+    elif program.form.name == "blocks":
+        w = unpack_blocks.blocks(weight, table, n, k, program, TYPE)
+    else:
+        w = unpack_grids.blocks(weight, table, n, k, program, TYPE)
     return w
 
 

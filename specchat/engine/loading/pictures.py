@@ -26,18 +26,25 @@ from specchat.engine.weights.checkpoint import Checkpoint
 
 
 def with_tower(target: Checkpoint, plan: Plan) -> tuple[Plan, torch.device, str]:
-    """The plan with a target's tower, its device, and a note where a target's GPU has no room for it beside `plan`."""
-    if plan.target.place == "cpu" or not target.also_sees or kind_of(target) not in KINDS:
+    """The plan with a target's tower, its device, and a note where there is no room for it beside `plan`."""
+    if not target.also_sees or kind_of(target) not in KINDS:
         return plan, CPU, ""
+    on_gpu = plan.target.place != "cpu"
     try:
-        needed = 4 * tower_values(target) + LOOKING
+        needed = 4 * tower_values(target) + LOOKING * on_gpu
     except ValueError:  # told when a picture comes
         return plan, CPU, ""
     plan, reason = with_room(plan, needed, "the tower takes")
-    if reason:
-        words = "the processor looks at pictures, as their tower takes"
-        return plan, CPU, f"{words} {needed / GIB:.1f} GiB of GPU memory that are not free"
-    return plan, CHOSEN.device, ""
+    size = f"{needed / GIB:.1f} GiB"
+    if not reason:
+        return plan, CHOSEN.device if on_gpu else CPU, ""
+    if on_gpu:
+        return (
+            plan,
+            CPU,
+            f"the processor looks at pictures, as their tower takes {size} of GPU memory that are not free",
+        )
+    return plan, CPU, f"pictures take a tower of {size}, which are not free beside the models"
 
 
 def opened_album(

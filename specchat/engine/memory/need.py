@@ -204,7 +204,7 @@ def main_expert_bytes(model: Model) -> int:
 def expert_bytes(model: Model, of: Experts) -> int:
     """Bytes on a GPU of one expert's values, without scales and biases."""
     each = of.each.gate_up, of.each.down
-    return sum(outputs * one.inputs * layout.bits // 8 for one in each for outputs, layout in _storage(model, one))
+    return sum(layout.value_bytes(outputs, one.inputs) for one in each for outputs, layout in _storage(model, one))
 
 
 def _outputs(model: Model, matrix: Matrix) -> int:

@@ -17,10 +17,11 @@ from specchat.engine.cpu.primitives.simd import (
     words,
 )
 from specchat.engine.cpu.products import dots
-from specchat.engine.cpu.products.blocks import GROUP, ZEROS, BlockForm, BlockReader
+from specchat.engine.cpu.products.block_form import ZEROS, BlockForm
+from specchat.engine.cpu.products.blocks import BlockReader
 from specchat.engine.cpu.products.codebooks import QUAD, input_order
 from specchat.engine.cpu.products.dots import look_up_bytes, signed
-from specchat.engine.formats.grids import SUPER_BLOCK
+from specchat.engine.formats.grids import GROUP, SUPER_BLOCK
 from specchat.engine.memory.vectors import LANES
 
 

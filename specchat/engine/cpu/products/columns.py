@@ -11,7 +11,7 @@ from specchat.engine.cpu.primitives.records import product_at
 from specchat.engine.cpu.primitives.rowwise import copy_vector
 from specchat.engine.cpu.primitives.simd import processor, wide_vectors
 from specchat.engine.cpu.products.bfloat16 import begin_small, end_small, narrow_rows, pair_tile, read_pairs
-from specchat.engine.cpu.products.blocks import BLOCKED, BlockForm
+from specchat.engine.cpu.products.block_form import BLOCKED, BlockForm
 from specchat.engine.cpu.products.integers import multiply_rounded
 from specchat.engine.cpu.products.rounding import round_rows
 from specchat.engine.cpu.products.tiles import (

@@ -16,13 +16,12 @@ from specchat.engine.cpu.primitives.simd import (
     shifted,
     words,
 )
+from specchat.engine.cpu.products.block_form import LINE
 from specchat.engine.cpu.products.codebooks import OCTETS, QUAD, gather, in_registers, input_order, look_up_rows
 from specchat.engine.cpu.products.dots import look_up_bytes
 from specchat.engine.formats.grids import GROUP, QUARTER, GridType
 from specchat.engine.memory.vectors import LANES
 
-LINE = 64
-"""Bytes of a cache line."""
 SEVENS = 7
 """Bits of the signs of a group where the eighth follows from them."""
 

@@ -14,7 +14,7 @@ from specchat.engine.cpu.primitives.atomics import call, word
 from specchat.engine.cpu.primitives.records import product_at
 from specchat.engine.cpu.primitives.rowwise import add_vector, copy_vector, multiply_vector
 from specchat.engine.cpu.primitives.simd import inner, wide_vectors
-from specchat.engine.cpu.products.blocks import BLOCKED
+from specchat.engine.cpu.products.block_form import BLOCKED
 from specchat.engine.cpu.products.columns import ROWS, compile_tile, is_rounded, panels_by_rows, turn_of
 from specchat.engine.cpu.products.tiles import INT8
 from specchat.engine.cpu.products.unpacked import stack_room

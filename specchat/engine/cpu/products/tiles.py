@@ -23,7 +23,8 @@ from specchat.engine.cpu.primitives.simd import (
     store,
     wide_vectors,
 )
-from specchat.engine.cpu.products.blocks import GROUP, BlockReader
+from specchat.engine.cpu.products.blocks import BlockReader
+from specchat.engine.formats.grids import GROUP
 from specchat.engine.memory.vectors import LANES
 
 FLOAT32, FLOAT16, BFLOAT16, INT8, BFLOAT16_PAIRS = range(5)

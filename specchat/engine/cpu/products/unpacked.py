@@ -21,9 +21,11 @@ from specchat.engine.cpu.primitives.simd import (
     splat,
     store,
 )
-from specchat.engine.cpu.products.blocks import GROUP, BlockForm, BlockReader
+from specchat.engine.cpu.products.block_form import BlockForm
+from specchat.engine.cpu.products.blocks import BlockReader
 from specchat.engine.cpu.products.byte_reader import ByteReader
 from specchat.engine.cpu.products.tiles import add_products, add_scaled, fetch_group, zeros
+from specchat.engine.formats.grids import GROUP
 from specchat.engine.memory.vectors import LANES
 
 FOR_MANY = 32
