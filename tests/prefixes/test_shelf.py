@@ -33,7 +33,7 @@ LONG = {"max_position_embeddings": 2048}
 THREE = {"num_hidden_layers": 3, "layer_types": QWEN35["layer_types"][:3]}
 MODELS: dict[str, dict[str, Any]] = {
     "whole": FAMILIES["qwen3"],
-    "windows": FAMILIES["gemma3"],
+    "windows": FAMILIES["gemma3"] | {"mm_tokens_per_image": 16},
     "shared entries": FAMILIES["gemma4_e"],
     "convolutions": FAMILIES["lfm2"],
     "recurrent": FAMILIES["qwen3_5"] | THREE,
