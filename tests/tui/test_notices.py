@@ -146,11 +146,11 @@ async def test_a_reply_that_ends_is_told_outside_where_one_looks_elsewhere(
         if away:
             app.post_message(AppBlur())
             await wait_until(pilot, lambda: not app.app_focus)
-        assert told == []
+        assert "\a" not in told
         clock.now = 9999
         await wait_until(pilot, lambda: app.session.reply is None)
         if away:
-            await wait_until(pilot, lambda: told == ["\a"])
+            await wait_until(pilot, lambda: told.count("\a") == 1)
         else:
             await pilot.pause()
-            assert told == []
+            assert "\a" not in told
