@@ -231,3 +231,22 @@ def test_enter_with_a_modifier_is_told_from_enter(sent: str, key: str) -> None:
     parser = KeyParser()
     keys = [event for text in (sent, "") for event in parser.feed(text)]
     assert [event.key for event in keys if isinstance(event, Key)] == [key]
+
+
+@pytest.mark.parametrize(
+    ("reply", "built_in", "shown"),
+    [
+        ("Press **Ctrl+T**, **F3**, **Alt+N**, or **Ctrl+Y**.", True, "now: F13 (models), alt+c (copy reply)"),
+        ("Press **Ctrl+T**, **F3**, **Alt+N**, or **Ctrl+Y**.", False, ""),
+        ("**Ctrl+Y** takes away a part of the prompt or puts it back.", True, ""),
+    ],
+)
+async def test_with_the_demo_s_older_keys_today_s_are_named(reply: str, built_in: bool, shown: str) -> None:
+    fallback = LAUNCH.pair if built_in else None
+    app = make_app(FakeEngine((reply,)), changed(LAUNCH, keymap={"models": "f13"}, fallback=fallback))
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "hi")
+        await wait_until(pilot, lambda: app.session.reply is None)
+        assert app.chat.notice.text.endswith(shown)
+        assert bool(app.chat.notice.text) == bool(shown)

@@ -17,6 +17,7 @@ from specchat.service.dispatch import Update, UpdateKind
 from specchat.tui.action import Action, Where
 from specchat.tui.composing.slash import Command
 from specchat.tui.composing.suggestions import SUGGESTIONS, suggestion_after
+from specchat.tui.demo_keys import corrected
 from specchat.tui.history import PromptHistory
 from specchat.tui.keys import Keys
 from specchat.tui.screens.chats import Chats
@@ -88,6 +89,8 @@ class ChatScreen(ChatWindow):
                 until: UpdateKind | None = "loaded" if update.kind == "loading" else None
                 until = "reply" if isinstance(update.event, AwaitingClient) else until
                 self.say(message, bad=update.kind not in ("loaded", "answered", "called", "notice"), until=until)
+            elif update.kind == "ended" and self.built_in and (reply := self.session.last_reply) is not None:
+                self.say(corrected(reply.text, self.keys))
             if update.kind in ("ended", "answered", "loaded"):
                 self.composer.count_soon()
                 self.chats.load_wanted()

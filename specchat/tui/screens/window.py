@@ -106,6 +106,12 @@ class ChatWindow(Screen[None]):
         """True if the list of chats is shown."""
         return self.has_class("-chats")
 
+    @property
+    def built_in(self) -> bool:
+        """True if the pair is the one that comes with specchat."""
+        fallback = self.session.launch.service.fallback
+        return fallback is not None and self.session.loaded.id == fallback.spec.id
+
     # Drawing
 
     def redraw(self) -> None:
@@ -144,10 +150,9 @@ class ChatWindow(Screen[None]):
         sides = status_sides(session, self.keys, self.prompt.text, message, warning, self.files)
         self.status_row.show_sides(*sides, whole=bool(notice.text))
         if self.welcome.display:
-            loaded, fallback = session.loaded, session.launch.service.fallback
-            built_in = fallback is not None and loaded.id == fallback.spec.id
+            loaded = session.loaded
             again = session.launch.again and loaded.id == session.launch.pair.id
-            self.welcome.show_pair(loaded.info, loaded.name, loaded.error, built_in=built_in, again=again)
+            self.welcome.show_pair(loaded.info, loaded.name, loaded.error, built_in=self.built_in, again=again)
         self.draw_hints()
 
     def draw_hints(self) -> None:
