@@ -29,7 +29,7 @@ def main(runs: int) -> None:
             terminal.wait("ask something")
             figures["first paint s"].append(perf_counter() - terminal.started)
             figures["its processor s"].append(processor_s(terminal.pid))
-            terminal.wait("Built-in demo model")
+            terminal.wait("built-in demo model")
             figures["ready s"].append(perf_counter() - terminal.started)
             sleep(1.0)
             terminal.type(PROMPT)
