@@ -7,6 +7,11 @@ from torch import Tensor
 from specchat.engine.formats.grids import SUPER_BLOCK, GridType
 
 
+def bits_of_low(bits: int) -> int:
+    """Bits of a number of so many that stand in the plane of the lowest ones."""
+    return 8 if bits == 8 else 4 if bits >= 4 else 2
+
+
 @dataclass(frozen=True)
 class WordBlocks:
     """`layout.Blocks` as kernels read them.
@@ -37,7 +42,7 @@ class WordBlocks:
     @property
     def low_bits(self) -> int:
         """Bits of a number in `low`."""
-        return 8 if self.bits == 8 else 4 if self.bits >= 4 else 2
+        return bits_of_low(self.bits)
 
     @property
     def shape(self) -> tuple[int, int]:

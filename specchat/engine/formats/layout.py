@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
-from specchat.engine.formats.gpu_blocks import GridWords, InWords, WordBlocks
+from specchat.engine.formats.gpu_blocks import GridWords, InWords, WordBlocks, bits_of_low
 from specchat.engine.formats.grids import SUPER_BLOCK, GridType
 
 
@@ -98,7 +98,7 @@ class Blocks:
     @property
     def low_bits(self) -> int:
         """Bits of a number in `low`."""
-        return 8 if self.bits == 8 else 4 if self.bits >= 4 else 2
+        return bits_of_low(self.bits)
 
     @property
     def shape(self) -> tuple[int, int]:
