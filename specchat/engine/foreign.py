@@ -15,7 +15,9 @@ LARGEST = 1 << 31
 class Foreign(BaseModel):
     """A JSON object. Its fields are the keys that are read; a field's description states its expected value."""
 
-    model_config = ConfigDict(strict=True, extra="ignore", frozen=True, allow_inf_nan=False, protected_namespaces=())
+    model_config = ConfigDict(
+        strict=True, extra="ignore", frozen=True, allow_inf_nan=False, protected_namespaces=(), defer_build=True
+    )
 
 
 Schema = TypeVar("Schema", bound=Foreign)
