@@ -26,7 +26,7 @@ from specchat.engine.kernels.gpu_shapes import PASS_ROWS, PROMPT_ROWS, STATE_SLO
 from specchat.engine.kernels.verify_state import VerifyState
 from specchat.engine.memory.gpu_states import width
 from specchat.engine.memory.state_need import CHECKPOINTS, PLANES
-from specchat.engine.recipe import LENGTH_EPS, Delta, Recipe, Selective
+from specchat.engine.recipe import LENGTH_EPS, Delta, Recipe
 
 
 class StatesCheckpoint(NamedTuple):
@@ -95,7 +95,6 @@ class Recurrent:
         self,
         index: int,
         of: Delta,
-        kind: Selective | None,
         products: Tensor,
         gates: Tensor | None,
         out: Tensor,
@@ -105,7 +104,6 @@ class Recurrent:
         """Step the states of layer `index`, and write the inputs of its last product to `out`.
 
         Args:
-            kind: as in `recipe.Delta`.
             products, gates: partial sums of the products `mix` and `gates`, if there is one.
             out: compute dtype [PROMPT_ROWS, inputs].
         """
@@ -114,9 +112,9 @@ class Recurrent:
                 start, some = self._starts[group, :1], slice(first, first + PASS_ROWS)
                 own = Placed(min(PASS_ROWS, at.rows - first), start, start, at.offsets, None)
                 of_group = products[:, some], None if gates is None else gates[:, some], out[some]
-                self.advance(index, of, kind, *of_group, own, self._beyond[group, :1])
+                self.advance(index, of, *of_group, own, self._beyond[group, :1])
             return
-        state, rows, vectors = self._layers[index], at.rows, self._weights.vectors
+        state, rows, vectors, kind = self._layers[index], at.rows, self._weights.vectors, of.selective
         paths = self._chain if at.path is None else at.path
         last = products[..., products.shape[2] - of.value_heads :] if gates is None else gates
         convolve(
