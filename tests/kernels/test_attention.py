@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from specchat.engine.errors import ModelError
-from specchat.engine.kernels.attention import attend, reference_attend
+from specchat.engine.gpu_checks.references import reference_attend
+from specchat.engine.kernels.attention import attend
 from specchat.engine.kernels.combine import UNROLLED
 from specchat.engine.kernels.gpu_shapes import GROWS, SPLIT, attention_splits
 from specchat.engine.kernels.workspace import Workspace, workspace

@@ -5,7 +5,8 @@ import torch
 from torch import Tensor
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
-from specchat.engine.kernels.rope import NormOf, Turns, reference_rope, rope_and_write
+from specchat.engine.gpu_checks.references import reference_rope
+from specchat.engine.kernels.rope import NormOf, Turns, rope_and_write
 from specchat.engine.model.rope import tables
 from specchat.engine.recipe import Rope
 from tests.kernels.test_rowwise import CLEAR, COUNTS, DEVICE, DTYPES, EPS, ON_DEVICE, SET, TOLERANCE, random

@@ -6,8 +6,9 @@ from torch import Tensor
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from specchat.engine.errors import ModelError
-from specchat.engine.kernels.embed import embed, reference_embed
-from specchat.engine.kernels.norm import OtherNorm, add_rms_norm, reference_add_rms_norm, reference_norm
+from specchat.engine.gpu_checks.references import reference_add_rms_norm, reference_embed, reference_norm
+from specchat.engine.kernels.embed import embed
+from specchat.engine.kernels.norm import OtherNorm, add_rms_norm
 from specchat.engine.protocol.picture_ids import FIRST
 from tests.kernels import compiled
 

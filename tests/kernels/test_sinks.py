@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from transformers.models.gpt_oss.modeling_gpt_oss import eager_attention_forward
 
-from specchat.engine.kernels.attention import reference_attend
+from specchat.engine.gpu_checks.references import reference_attend
 from specchat.engine.kernels.gpu_shapes import SPLIT
 from tests.kernels.test_attention import DEVICE, DTYPES, TOLERANCE, Step, random_tree
 from tests.kernels.test_windows import positions

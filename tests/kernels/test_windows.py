@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from specchat.engine.gpu_checks.references import reference_attend
 from specchat.engine.kernels import attention
-from specchat.engine.kernels.attention import reference_attend
 from specchat.engine.kernels.combine import UNROLLED
 from specchat.engine.kernels.gpu_shapes import SPLIT
 from tests.kernels.test_attention import DEVICE, DTYPES, GPU, TOLERANCE, Step, random_tree

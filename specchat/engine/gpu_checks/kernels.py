@@ -13,18 +13,27 @@ from specchat.engine.formats.quantise import dequantised
 from specchat.engine.gpu_checks import drafts, layers, place
 from specchat.engine.gpu_checks.drafts import PROMPT
 from specchat.engine.gpu_checks.notes import Notes
+from specchat.engine.gpu_checks.references import (
+    reference_add_rms_norm,
+    reference_attend,
+    reference_embed,
+    reference_gate_input,
+    reference_gate_mul,
+    reference_make_inputs,
+    reference_rope,
+)
 from specchat.engine.hardware.page_locked import page_locked
 from specchat.engine.kernels import attention
-from specchat.engine.kernels.activation import Activation, Curve, gate_mul, reference_gate_mul
+from specchat.engine.kernels.activation import Activation, Curve, gate_mul
 from specchat.engine.kernels.choose import choose, judge
 from specchat.engine.kernels.commit import commit
-from specchat.engine.kernels.embed import embed, reference_embed
+from specchat.engine.kernels.embed import embed
 from specchat.engine.kernels.gpu_shapes import attention_splits
 from specchat.engine.kernels.keep import keep
-from specchat.engine.kernels.layer_inputs import gate_input, make_inputs, reference_gate_input, reference_make_inputs
-from specchat.engine.kernels.norm import add_rms_norm, reference_add_rms_norm
+from specchat.engine.kernels.layer_inputs import gate_input, make_inputs
+from specchat.engine.kernels.norm import NormOf, add_rms_norm
 from specchat.engine.kernels.products import multiply, splits
-from specchat.engine.kernels.rope import Turns, reference_rope, rope_and_write
+from specchat.engine.kernels.rope import Turns, rope_and_write
 from specchat.engine.kernels.scores import process
 from specchat.engine.kernels.verify_state import Scored, VerifyState
 from specchat.engine.kernels.workspace import workspace
@@ -105,7 +114,7 @@ def _layer_inputs(notes: Notes, tokens: Tensor, layers: int = 3, size: int = 48)
     partials, weight = place.random(2, rows, layers * size, seed=17), place.random(size, seed=18)
     inputs, act = torch.empty(rows, layers, size, device=device), torch.empty(rows, size, device=device, dtype=dtype)
     make_inputs(tokens, table, partials, weight, EPS, 0.7, inputs, rows)
-    truth = reference_make_inputs(tokens, table.to(device), partials, weight, EPS, 0.7)
+    truth = reference_make_inputs(tokens, table.to(device), partials, NormOf(weight, EPS), 0.7)
     notes.within("inputs of layers", _relative(inputs, truth), ROUNDING[torch.float32])
     gate = partials[..., :size].contiguous()
     gate_input(gate, inputs[:, 1], act, rows, None, "gelu_tanh")
@@ -166,7 +175,7 @@ def attend(notes: Notes, start: int = 300, heads: int = 4, kv: int = 2, dim: int
         query, keys, values = attended(rows, start, heads, kv, dim, window)
         out = run_attention(query, keys, values, start, masks, window)
         used = query.double(), keys.double(), values.double()
-        truth = attention.reference_attend(*used, start, masks, window=window)
+        truth = reference_attend(*used, start, masks, window)
         what = f"{kind} attention in a window" if window else f"{kind} attention"
         notes.within(what, place.largest(out.double() - truth), ROUNDING[place.dtype()], rows=rows)
 
@@ -178,7 +187,7 @@ def gated(notes: Notes, start: int = 300, heads: int = 4, kv: int = 2, dim: int 
         further = sinks_and_gates(rows, heads, dim)
         out = run_attention(query, keys, values, start, masks, 0, *further)
         used = query.double(), keys.double(), values.double()
-        truth = attention.reference_attend(*used, start, masks, None, 0, *further)
+        truth = reference_attend(*used, start, masks, 0, *further)
         what = f"{kind} attention with sinks and gates"
         notes.within(what, place.largest(out.double() - truth), ROUNDING[place.dtype()], rows=rows)
 

@@ -6,7 +6,6 @@ rows of one tile (GQA: Ainslie et al. 2023). Draft tokens form chains or trees (
 
 import math
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -194,34 +193,3 @@ def attend(
         num_warps=4, num_stages=2, maxnreg=registers(dim), enable_fp_fusion=True,
     )  # fmt: skip
     combine(workspace, at, out, rows, (heads, dim), capacity, window, extras)
-
-
-def reference_attend(
-    query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    start: int,
-    tree: list[int] | None,
-    scale: float | None = None,
-    window: int = 0,
-    sinks: Tensor | None = None,
-    gates: Tensor | None = None,
-    cap: float = 0.0,
-) -> Tensor:
-    """Output of `attend`, in the precision of its arguments: [rows, heads * D]."""
-    (rows, heads, dim), kv_heads = query.shape, len(keys)
-    outputs = []
-    for row in range(rows):
-        mask = 2 ** (row + 1) - 1 if tree is None else tree[row]
-        slots = [*range(start), *(start + j for j in range(64) if mask >> j & 1)][-window:]
-        q = query[row].view(kv_heads, heads // kv_heads, dim)
-        scores = q @ keys[:, slots].transpose(1, 2) * (dim**-0.5 if scale is None else scale)
-        scores = cap * torch.tanh(scores / cap) if cap else scores
-        beside = scores.new_full((heads,), float("-inf")) if sinks is None else sinks.to(scores)
-        weights = torch.cat((scores, beside.view(kv_heads, -1, 1)), -1).softmax(-1)[..., :-1]
-        outputs.append((weights @ values[:, slots]).reshape(heads * dim))
-    mixed = torch.stack(outputs)
-    if gates is not None:
-        queries_and_gates = gates.to(mixed).sum(0)[:, : 2 * heads * dim].unflatten(-1, (heads, 2, dim))
-        mixed *= queries_and_gates[:, :, 1].flatten(1).sigmoid()
-    return mixed

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -15,7 +14,6 @@ from specchat.engine.kernels.norm import (
     ResidualUpdate,
     check_width,
     normed,
-    reference_norm,
     stored,
     stored_unless_skipped,
     write_norm,
@@ -152,21 +150,3 @@ def add_mixture(
 def warps(columns: int) -> int:
     """Warps for a row of `columns`: 8 numbers of each expert a thread, loaded at a time."""
     return min(16, max(1, columns // 256))
-
-
-def reference_mixture(mixture: MixtureOutput, rows: int) -> Tensor:
-    """What `add_mixture` adds without `after` and factor, in the precision of `made`: [rows, H]."""
-    top, made = mixture.pairs.top, mixture.made
-    shares, places = (of[: rows * top].view(rows, top) for of in (mixture.pairs.shares, mixture.pairs.places))
-    total = (shares.to(made)[..., None] * made.sum(0)[places.long()]).sum(1)
-    total = _normed(total, mixture.after)
-    if mixture.beside is None:
-        return total
-    one = mixture.beside.to(made).sum(0)[:rows]
-    if mixture.gate is not None:
-        one = torch.sigmoid(mixture.gate.to(made).sum(0)[:rows]) * one
-    return total + _normed(one, mixture.after_beside)
-
-
-def _normed(x: Tensor, norm: tuple[Tensor, float] | None) -> Tensor:
-    return x if norm is None else reference_norm(x, norm[0].to(x), norm[1])

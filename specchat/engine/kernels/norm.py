@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -235,27 +234,3 @@ def check_width(residual: Tensor) -> int:
 def warps(columns: int) -> int:
     """Warps for a row of `columns`: 16 numbers a thread if the row is wide enough."""
     return min(16, max(1, columns // 512))
-
-
-def reference_add_rms_norm(
-    residual: Tensor,
-    partials: Tensor | None,
-    weight: Tensor | None,
-    eps: float,
-    after: tuple[Tensor, float] | None = None,
-    factor: float = 1.0,
-    scalar: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Residual stream after the sum, and its norm, in the precision of `residual`: both [rows, H]."""
-
-    if partials is not None:
-        added = partials.to(residual).sum(0)
-        residual = residual + factor * (added if after is None else reference_norm(added, *after))
-    if scalar is not None:
-        residual = residual * scalar.to(residual)
-    return residual, residual if weight is None else reference_norm(residual, weight, eps)
-
-
-def reference_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """Norm of each row, in the precision of `x`."""
-    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * weight

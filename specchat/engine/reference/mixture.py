@@ -38,14 +38,20 @@ def routed(of: Experts, scores: Tensor, tensors: Tensors) -> tuple[Tensor, Tenso
     """The shares float32 [rows, top] of the experts int64 [rows, top] that scores float32 [rows, experts] choose."""
     shares = scores.sigmoid() if of.sigmoid else scores.softmax(-1)
     ranks = shares + tensors.vector(of.correction) if of.correction else shares
-    count, kept = of.groups
-    if kept < count:
-        grouped = ranks.unflatten(-1, (count, -1))
-        others = ordered(grouped.topk(1 if of.by_best else 2).values.sum(-1))[:, kept:]
-        ranks = grouped.scatter(1, others[..., None].expand(-1, -1, grouped.shape[-1]), float("-inf")).flatten(1)
-    chosen = ordered(ranks)[:, : of.top]
+    chosen = ordered(left_out(ranks, of.groups, of.by_best))[:, : of.top]
     shares = shares.gather(1, chosen)
     return shares / shares.sum(-1, keepdim=True) if of.renormalised else shares, chosen
+
+
+def left_out(ranks: Tensor, groups: tuple[int, int], by_best: bool) -> Tensor:
+    """Ranks [rows, experts] with -inf in groups of experts that cannot be chosen, as in `recipe.Experts`."""
+    count, kept = groups
+    if kept == count:
+        return ranks
+    grouped = ranks.unflatten(-1, (count, -1))
+    others = ordered(grouped.topk(1 if by_best else 2).values.sum(-1))[:, kept:]
+    kept_ranks: Tensor = grouped.scatter(1, others[..., None].expand(-1, -1, grouped.shape[-1]), float("-inf"))
+    return kept_ranks.flatten(1)
 
 
 def ordered(ranks: Tensor) -> Tensor:

@@ -40,7 +40,8 @@ def _swish(x: Tensor) -> Tensor:
     return x * torch.sigmoid(1.702 * x)
 
 
-def _xielu(x: Tensor, p: Tensor, n: Tensor, beta: Tensor, eps: Tensor) -> Tensor:
+def xielu(x: Tensor, p: Tensor, n: Tensor, beta: Tensor, eps: Tensor) -> Tensor:
+    """Activation of x [...], as in `recipe.Gated.curve`."""
     below = (beta + softplus(n)) * (torch.expm1(torch.minimum(x, eps)) - x)
     return torch.where(x > 0, softplus(p) * x * x, below) + beta * x
 
@@ -239,7 +240,7 @@ def activated(of: Gated, x: Tensor, tensors: Tensors) -> Tensor:
     """The values between an MLP's products: float32 [..., inputs] -> float32 [..., width]."""
     sums = tensors.product(x, of.gate_up)
     if of.curve:
-        return _xielu(sums, *map(tensors.vector, of.curve))
+        return xielu(sums, *map(tensors.vector, of.curve))
     gate, up = (sums, torch.ones_like(sums)) if of.ungated else sums.chunk(2, -1)
     return GATES[of.activation](gate, up)
 
