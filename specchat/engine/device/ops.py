@@ -7,13 +7,16 @@ from specchat.engine.device.launches import Launches
 from specchat.engine.device.mixture import gated_mlp, mix
 from specchat.engine.kernels import ahead
 from specchat.engine.kernels.activation import Curve
+from specchat.engine.kernels.attention import Scoring
 from specchat.engine.kernels.attention import attend as attend_rows
 from specchat.engine.kernels.embed import embed as embed_rows
+from specchat.engine.kernels.kv_entries import KvEntries
 from specchat.engine.kernels.latent import expand as expand_heads
 from specchat.engine.kernels.latent import norm_latent
 from specchat.engine.kernels.layer_inputs import gate_input as gate_rows
 from specchat.engine.kernels.layer_inputs import make_inputs
-from specchat.engine.kernels.rope import NormOf, rope_and_write
+from specchat.engine.kernels.paths import RowPlaces
+from specchat.engine.kernels.rope import NormOf, RopeNorms, RopeRows, rope_and_write
 from specchat.engine.kernels.short_conv import short_conv
 from specchat.engine.program.ops import (
     Add,
@@ -90,33 +93,40 @@ def _norm_of(run: Launches, norm: Norm) -> NormOf:
 
 def attend(run: Launches, op: Attend) -> None:
     model, at, of, views, caches = run.model, run.at, op.of, run.views, run.model.caches
-    keys, values = caches.entries[run.layer if of.share is None else of.share]
     scales = caches.scales[run.layer] if of.int8_cache else None
+    entries = KvEntries(*caches.entries[run.layer if of.share is None else of.share], scales)
     projected, query = views[op.source.name], views["queries"]
-
-    query_of, key_of, value_of = (
+    query_norm, key_norm, value_norm = (
         None if one is None else _norm_of(run, one) for one in (of.query_norm, of.key_norm, of.value_norm)
     )
     rope_and_write(
-        projected, query_of, key_of, caches.turns[turn(of)], at.start, at.offsets, query, keys, values, at.rows,
-        run.skip, value_of, caches.tempers.get(of.temper), of.gated,
-        ahead.of_weight(model.weights.products[of.out].weight, LAUNCHES), of.late_norms, scales, run.ends,
-    )  # fmt: skip
-    attend_rows(
-        query, keys, values, at.length, at.path, model.buffers.attention, views[op.out.name], at.rows, run.skip,
-        of.scale, of.window if of.window < caches.context else 0,
-        sinks=model.weights.vectors[of.sinks] if of.sinks else None, gates=projected if of.gated else None,
-        positions=caches.capacity, cap=of.score_cap, scales=scales, last=run.ends,
-        until=at.until if of.mutual else None,
-    )  # fmt: skip
+        projected,
+        RopeNorms(query_norm, key_norm, value_norm, of.late_norms),
+        caches.turns[turn(of)],
+        RopeRows(at.rows, at.start, at.offsets, run.skip, run.ends, caches.tempers.get(of.temper)),
+        query,
+        entries,
+        of.gated,
+        ahead.of_weight(model.weights.products[of.out].weight, LAUNCHES),
+    )
+    scoring = Scoring(
+        of.scale,
+        of.window if of.window < caches.context else 0,
+        of.score_cap,
+        model.weights.vectors[of.sinks] if of.sinks else None,
+        projected if of.gated else None,
+        caches.capacity,
+        at.until if of.mutual else None,
+    )
+    places = RowPlaces(at.length, at.path, run.skip, run.ends)
+    attend_rows(query, entries, places, model.buffers.attention, views[op.out.name], at.rows, scoring)
 
 
 def convolve(run: Launches, op: Convolve) -> None:
     model, at, views = run.model, run.at, run.views
-    short_conv(
-        views[op.source.name], model.weights.vectors[op.of.convolution], at.start, at.length, at.path,
-        *model.caches.entries[run.layer], views[op.out.name], at.rows, run.skip, model.caches.capacity, run.ends,
-    )  # fmt: skip
+    weights, places = model.weights.vectors[op.of.convolution], RowPlaces(at.length, at.path, run.skip, run.ends)
+    entries, out = KvEntries(*model.caches.entries[run.layer]), views[op.out.name]
+    short_conv(views[op.source.name], weights, at.start, places, entries, out, at.rows, model.caches.capacity)
 
 
 def advance(run: Launches, op: Advance) -> None:

@@ -1,4 +1,4 @@
-"""What kernels compute, in torch: in float64 where their arguments are."""
+"""Results of the kernels in torch: in float64 where their arguments are."""
 
 from dataclasses import replace
 from typing import NamedTuple
@@ -7,7 +7,9 @@ import torch
 from torch import Tensor
 
 from specchat.engine.kernels.activation import Activation, Curve
+from specchat.engine.kernels.attention import PLAIN, Scoring
 from specchat.engine.kernels.norm import NormOf
+from specchat.engine.kernels.rope import RopeNorms
 from specchat.engine.kernels.route import Rule
 from specchat.engine.model.norm import RMSNorm, capped
 from specchat.engine.recipe import Delta, Matrix, Norm
@@ -67,14 +69,11 @@ def reference_gate_input(partials: Tensor, inputs: Tensor, activation: Activatio
 
 def reference_rope(
     partials: Tensor,
-    query_norm: tuple[Tensor, float] | None,
-    key_norm: tuple[Tensor, float] | None,
-    cos: Tensor,
-    sin: Tensor,
+    norms: RopeNorms,
+    tables: tuple[Tensor, Tensor],
     positions: Tensor,
     heads: int,
     kv_heads: int,
-    value_norm: tuple[Tensor, float] | None = None,
     temper: Tensor | None = None,
     gated: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -84,10 +83,10 @@ def reference_rope(
     query, key, value = x.split((queries, kv_heads, kv_heads), 1)
     query, key, value = (
         y if norm is None else _of_heads(y, *norm)
-        for y, norm in ((query[:, :: 1 + gated], query_norm), (key, key_norm), (value, value_norm))
+        for y, norm in zip((query[:, :: 1 + gated], key, value), norms[:3], strict=True)
     )
     at = positions.long()
-    query, key = (turned(y, cos[at, None].double(), sin[at, None].double()) for y in (query, key))
+    query, key = (turned(y, *(table[at, None].double() for table in tables)) for y in (query, key))
     return query if temper is None else query * temper[at, None, None].double(), key, value
 
 
@@ -98,30 +97,22 @@ def _of_heads(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 
 def reference_attend(
-    query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    start: int,
-    tree: list[int] | None,
-    window: int = 0,
-    sinks: Tensor | None = None,
-    gates: Tensor | None = None,
-    cap: float = 0.0,
+    query: Tensor, keys: Tensor, values: Tensor, start: int, tree: list[int] | None, of: Scoring = PLAIN
 ) -> Tensor:
     """Output of `attend`, in the precision of its arguments: [rows, heads * D]."""
     (rows, heads, dim), kv_heads = query.shape, len(keys)
     outputs = []
     for row in range(rows):
         mask = 2 ** (row + 1) - 1 if tree is None else tree[row]
-        slots = [*range(start), *(start + j for j in range(64) if mask >> j & 1)][-window:]
+        slots = [*range(start), *(start + j for j in range(64) if mask >> j & 1)][-of.window :]
         q = query[row].view(kv_heads, heads // kv_heads, dim)
-        scores = capped(q @ keys[:, slots].transpose(1, 2) * dim**-0.5, cap)
-        beside = scores.new_full((heads,), float("-inf")) if sinks is None else sinks.to(scores)
+        scores = capped(q @ keys[:, slots].transpose(1, 2) * dim**-0.5, of.cap)
+        beside = scores.new_full((heads,), float("-inf")) if of.sinks is None else of.sinks.to(scores)
         weights = torch.cat((scores, beside.view(kv_heads, -1, 1)), -1).softmax(-1)[..., :-1]
         outputs.append((weights @ values[:, slots]).reshape(heads * dim))
     mixed = torch.stack(outputs)
-    if gates is not None:
-        queries_and_gates = gates.to(mixed).sum(0)[:, : 2 * heads * dim].unflatten(-1, (heads, 2, dim))
+    if of.gates is not None:
+        queries_and_gates = of.gates.to(mixed).sum(0)[:, : 2 * heads * dim].unflatten(-1, (heads, 2, dim))
         mixed *= queries_and_gates[:, :, 1].flatten(1).sigmoid()
     return mixed
 

@@ -6,7 +6,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from specchat.engine.kernels.delta_state import LogEntries
+from specchat.engine.kernels.delta_rows import RowText
+from specchat.engine.kernels.delta_state import LoggedRows
 from specchat.engine.kernels.gpu_shapes import STATE_SLOTS
 from specchat.engine.kernels.norm import NormOf
 from specchat.engine.kernels.partial_sums import PartialSums, partial_sums, summed
@@ -80,12 +81,10 @@ def finish(
     partials: Tensor,
     values: Tensor,
     norm: tuple[Tensor, float],
-    entries: LogEntries,
-    log: LogEntries,
-    start: Tensor,
+    entries: LoggedRows,
+    at: RowText,
     out: Tensor,
     rows: int,
-    skip: Tensor | None,
     groups: int | None = None,
 ) -> None:
     """Compute out = norm(values) * silu(z), the norm over each head, and write the rows' entries to the log.
@@ -96,24 +95,23 @@ def finish(
         partials: float32 [splits, R, channels + values], whose last columns are z; with `groups` its first.
         values: float32 [R, value_heads, value_dim], of `step`.
         norm: weight float32 [value_dim], with `groups` [value_heads * value_dim], and eps.
-        start: int32 [1], entry of the first row.
         out: compute dtype [R, value_heads * value_dim], written.
-        skip: int32 [1]; non-zero skips the kernel.
     """
     value_heads, value_dim = values.shape[1:]
     width = value_heads // groups * value_dim if groups else value_dim
     padded = triton.next_power_of_2(width)
     first = 0 if groups else partials.shape[2] - value_heads * value_dim
-    share = triton.next_power_of_2(triton.cdiv(entries.stride, value_heads))
+    stride = entries.rows.stride
+    share = triton.next_power_of_2(triton.cdiv(stride, value_heads))
     _finish[(rows, value_heads)](
         partial_sums(partials),
         values,
         NormOf(*norm),
-        LoggedEntries(entries.whole, log.whole, entries.stride, start),
+        LoggedEntries(entries.rows.whole, entries.log.whole, stride, at.start),
         out,
-        skip,
+        at.skip,
         NormWidth(width, padded, first, groups, share),
-        num_warps=max(warps(entries.stride, value_heads), min(8, padded // 512)),
+        num_warps=max(warps(stride, value_heads), min(8, padded // 512)),
         enable_fp_fusion=True,
     )
 

@@ -112,31 +112,20 @@ def _add_mixture(
 
 
 def add_mixture(
-    residual: Tensor,
-    mixture: MixtureOutput,
-    weight: Tensor | None,
-    eps: float,
-    out: Tensor,
-    rows: int,
-    skip: Tensor | None,
-    after: tuple[Tensor, float] | None = None,
-    factor: float = 1.0,
-    scalar: Tensor | None = None,
-    earlier: Tensor | None = None,
-    ahead: Ahead | None = None,
+    update: ResidualUpdate, mixture: MixtureOutput, norm: OtherNorm, rows: int, ahead: Ahead | None = None
 ) -> None:
     """Compute residual += factor * the mixture's output, the experts in order of k; out = RMSNorm(residual).
 
     All but `mixture` is as in `norm.add_rms_norm`.
     """
-    hidden = check_width(residual)
+    hidden = check_width(update.residual)
     of, columns = mixture, triton.next_power_of_2(hidden)
     beside, gate = (None if sums is None else partial_sums(sums) for sums in (of.beside, of.gate))
     norms = (norm and NormOf(*norm) for norm in (of.after, of.after_beside))
     _add_mixture[(rows + (ahead.parts if ahead else 0),)](
-        ResidualUpdate(residual, after and NormOf(*after), None if factor == 1 else factor, skip, scalar, earlier),
+        update,
         MixtureTensors(partial_sums(of.made), of.pairs.shares, of.pairs.places, beside, gate, of.last, *norms),
-        OtherNorm(weight, eps, out),
+        norm,
         ahead and ahead.start,
         rows,
         hidden,
