@@ -1,11 +1,11 @@
 """The replies that have not ended, at most one a chat. The engine writes a few of them in turns."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from specchat.chat.saving import Saving
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply, Turn
+from specchat.dataclass import dataclass
 from specchat.engine.protocol.events import Changed, Failed, Finished, PromptProgress, Started, Step
 from specchat.engine.protocol.options import Arguments, Grammar, Speculation, Tool
 from specchat.engine.protocol.port import EnginePort

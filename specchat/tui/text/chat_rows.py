@@ -1,12 +1,12 @@
 """The rows of a chat: its turns made into sections, and laid out, around what is being read."""
 
 from collections.abc import Container, Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Turn
+from specchat.dataclass import dataclass
 from specchat.tui.text.pictures import Graphics
 from specchat.tui.text.prompt_rows import shown_prompt
 from specchat.tui.text.turn import TurnView

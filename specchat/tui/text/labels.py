@@ -1,12 +1,12 @@
 """Letters for what is in view: messages, code blocks and links."""
 
-from dataclasses import dataclass
 from itertools import product
 from typing import Literal
 
 from textual.content import Content
 from textual.style import Style
 
+from specchat.dataclass import dataclass
 from specchat.tui.text.chat_rows import ChatRows
 from specchat.tui.text.markdown import is_web_link
 

@@ -1,7 +1,7 @@
 """One closed Markdown block to rows of styled text. HTML stays text, links show where they lead."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -9,6 +9,7 @@ from textual.content import Content, Span
 from textual.style import Style
 
 from specchat.clean import clean
+from specchat.dataclass import dataclass
 from specchat.formulas.latex import in_rows
 from specchat.formulas.marks import add_math, inside, is_displayed, shown_formula
 from specchat.tui.text.code import code_lines, language_of

@@ -1,7 +1,6 @@
 """The chat to read: matches and labels drawn over its rows, and clicks."""
 
 import re
-from dataclasses import dataclass
 
 from textual import events
 from textual.content import Content
@@ -9,6 +8,7 @@ from textual.message import Message
 from textual.style import Style
 
 from specchat.chat.tree import Conversation
+from specchat.dataclass import dataclass
 from specchat.tui.keys import Keys
 from specchat.tui.text.find import Match, Span, found_in
 from specchat.tui.text.labels import JumpTarget, labels, overlaid, targets
