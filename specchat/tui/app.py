@@ -117,7 +117,7 @@ class SpecchatApp(App[None]):
             self.stylesheet.set_variables(self.get_css_variables())
 
     def get_default_screen(self) -> Screen[None]:
-        return ChatScreen(self.session, self._catalog, PromptHistory(self.launch.history), self.keys)
+        return ChatScreen(self.session, self._catalog, PromptHistory(self.launch.history), self.keys, self.size)
 
     @property
     def chat(self) -> ChatScreen:

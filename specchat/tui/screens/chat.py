@@ -6,6 +6,7 @@ from typing import Any
 from textual import events, on
 from textual.binding import BindingsMap
 from textual.content import Content
+from textual.geometry import Size
 from textual.message import Message
 from textual.timer import Timer
 from textual.widgets import TextArea
@@ -46,8 +47,8 @@ class ChatScreen(ChatWindow):
             super().__init__()
             self.words = words
 
-    def __init__(self, session: AppSession, catalog: Catalog, history: PromptHistory, keys: Keys) -> None:
-        super().__init__(session, catalog, history, keys)
+    def __init__(self, session: AppSession, catalog: Catalog, history: PromptHistory, keys: Keys, size: Size) -> None:
+        super().__init__(session, catalog, history, keys, size)
         self._bindings = BindingsMap.merge([self._bindings, BindingsMap(keys.bindings())])
         self.feed = Feed(self, self._took)
         self.queue = Queue(self, self.feed)

@@ -6,6 +6,7 @@ from typing import Any
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
+from textual.geometry import Size
 from textual.screen import Screen
 
 from specchat.config.catalog import Catalog
@@ -39,8 +40,11 @@ class ChatWindow(Screen[None]):
     HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (40, "-narrow"), (100, "-wide")]  # noqa: RUF012
     VERTICAL_BREAKPOINTS = [(0, "-flat"), (12, "-lowest"), (15, "-low"), (18, "-tall")]  # noqa: RUF012
 
-    def __init__(self, session: AppSession, catalog: Catalog, history: PromptHistory, keys: Keys) -> None:
-        super().__init__()
+    def __init__(self, session: AppSession, catalog: Catalog, history: PromptHistory, keys: Keys, size: Size) -> None:
+        # All widgets would be styled anew for the classes of the window's size if these came with its first event.
+        wide = self._get_breakpoint_classes(size.width, self.HORIZONTAL_BREAKPOINTS)
+        tall = self._get_breakpoint_classes(size.height, self.VERTICAL_BREAKPOINTS)
+        super().__init__(classes=" ".join(wide | tall))
         self.session = session
         self.catalog = catalog
         self.history = history
