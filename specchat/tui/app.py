@@ -129,7 +129,7 @@ class SpecchatApp(App[None]):
     async def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
             await self._in_turn.add(event)
-        else:
+        elif self._in_turn.begun or not isinstance(event, events.MouseEvent):  # a click could be for what is not there
             await super().on_event(event)
 
     def on_load(self) -> None:
@@ -162,7 +162,13 @@ class SpecchatApp(App[None]):
         if self._ended is not None:
             self._leave(self._ended)
         else:
-            self.call_after_refresh(self._start_engine)
+            self.call_after_refresh(self._begin)
+
+    async def _begin(self) -> None:
+        """Go on from the first frame: with the rest of the window, then with what was typed so far."""
+        await self.chat.complete()
+        self._start_engine()
+        await self._in_turn.begin()
 
     def _start_engine(self) -> None:
         pair, fallback = self.launch.pair, self.launch.service.fallback
@@ -177,7 +183,6 @@ class SpecchatApp(App[None]):
                 self.session.chat_pair = ""
         self.chat.redraw()
         self.chat.queue.take_left()
-        self.chat.call_later(self.chat.begin)
         self.run_worker(_warm_up, thread=True, exit_on_error=False)
         for warning in (*self.launch.config.warnings, *self.keys.problems):
             self.notify(clean(warning), severity="warning", markup=False)

@@ -55,8 +55,6 @@ class ChatScreen(ChatWindow):
         self.composer = Composer(self, self.feed, self.queue)
         self.chats = Chats(self, self.queue, self.composer)
         self.permissions = Permissions(self)
-        self._started, self._sent_early = False, False
-        """True once a pair is being loaded and the chat to begin with is open; if something was sent before that."""
         self.fetch_timer: Timer | None = None
         """Looks at the download that runs beside the chat."""
         self.tune_timer: Timer | None = None
@@ -124,19 +122,7 @@ class ChatScreen(ChatWindow):
 
     @on(Prompt.Sent)
     async def _sent(self, event: Prompt.Sent) -> None:
-        if not self._started:
-            self._sent_early = True
-        else:
-            await self._enter(event.text)
-
-    async def begin(self) -> None:
-        """Send what was entered before there was a pair to ask, as the chat to begin with is open now."""
-        self._started = True
-        if self._sent_early:
-            await self._enter(self.prompt.prompt)
-
-    async def _enter(self, text: str) -> None:
-        if text.strip() and (command := await self._entered(text)) is not None:
+        if event.text.strip() and (command := await self._entered(event.text)) is not None:
             await self._run(command.action, command.argument)
 
     async def _entered(self, text: str) -> Command | None:

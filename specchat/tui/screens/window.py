@@ -67,23 +67,26 @@ class ChatWindow(Screen[None]):
         self._resumed = False
 
     def compose(self) -> ComposeResult:
+        """What an empty chat shows; the rest is for `complete`."""
         yield self._header_row
-        with Horizontal(id="body"):
-            yield self.sidebar
-            with Vertical(id="column"):
-                with Vertical(id="main"):
-                    yield self.welcome
-                    yield self.reading
-                with Vertical(id="below"):
-                    yield self._engine_line
-                    yield self.completions
-                    yield self.status_row
-                    with Horizontal(id="entry"):
-                        yield Plain("❯", id="arrow")
-                        yield self.prompt
-            yield self._panel
+        with Horizontal(id="body"), Vertical(id="column"):
+            with Vertical(id="main"):
+                yield self.welcome
+            with Vertical(id="below"):
+                yield self.status_row
+                with Horizontal(id="entry"):
+                    yield Plain("❯", id="arrow")
+                    yield self.prompt
         yield self._hints
         yield Plain("specchat needs a window of at least 40 x 12 cells", id="too-small")
+
+    async def complete(self) -> None:
+        """Add what is hidden at first, once the first frame is drawn."""
+        body = self.query_one("#body")
+        await body.mount(self.sidebar, before=0)
+        await body.mount(self._panel)
+        await self.query_one("#main").mount(self.reading)
+        await self.query_one("#below").mount(self._engine_line, self.completions, before=0)
 
     def on_screen_resume(self, event: events.ScreenResume) -> None:
         if not self._resumed:  # all was styled as it was mounted, just before
