@@ -11,7 +11,6 @@ from specchat.engine.protocol.options import Arguments, Grammar, Speculation, To
 from specchat.engine.protocol.port import EnginePort
 from specchat.engine.protocol.requests import Cancel, Generate
 from specchat.engine.protocol.stats import Stats
-from specchat.service.repetition import repeats_itself
 from specchat.service.settings import ChatSettings
 
 _REFUSALS = ("context", "request")
@@ -102,6 +101,8 @@ class Replies:
             case Step():
                 running.reply.step(event)
                 if len(running.reply.steps) % LOOK_STEPS == 0:
+                    from specchat.service.repetition import repeats_itself  # the app starts sooner without
+
                     running.repeats = repeats_itself(running.reply.raw)
             case Changed():
                 running.reply.changed(event)

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterable
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.console import RenderableType
@@ -36,8 +37,6 @@ from specchat.tui.resting import RestingPictures, protocol_of
 from specchat.tui.screens.chat import ChatScreen
 from specchat.tui.session import AppSession
 from specchat.tui.spots import Spot, spots_of, written
-from specchat.tui.text.code import highlight
-from specchat.tui.text.markdown import parse
 from specchat.tui.themes import DEFAULT_THEME, SPEC_DEFAULTS, shades, textual_theme
 from specchat.tui.widgets.transcript import Transcript
 
@@ -274,11 +273,20 @@ class SpecchatApp(App[None]):
         yield from commands(self.chat)
 
 
+_OF_REPLIES = ("specchat.chat.titles", "specchat.service.repetition", "specchat.tui.text.turn")
+"""Modules that the first frame does without, and the first reply does not."""
+
+
 def _warm_up() -> None:
     """Import what the first reply needs, while the model loads; then keep what is loaded out of garbage collections.
 
     Collecting is off until then where the command line turned it off.
     """
+    for name in _OF_REPLIES:
+        import_module(name)
+    from specchat.tui.text.code import highlight
+    from specchat.tui.text.markdown import parse
+
     highlight("", "python")
     parse("")
     gc.freeze()

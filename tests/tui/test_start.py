@@ -39,12 +39,17 @@ OPENED_LATER = {
     "specchat.chat.json_format",
     "specchat.chat.markdown",
     "specchat.chat.search",
+    "specchat.chat.titles",
     "specchat.clipboard",
     "specchat.tui.screens.palette",
     "specchat.tui.composing.files",
     "specchat.tui.composing.listing",
     "specchat.insight.race",
     "specchat.insight.replay",
+    "specchat.service.repetition",
+    "specchat.tui.text.code",
+    "specchat.tui.text.markdown",
+    "specchat.tui.text.turn",
 }
 
 

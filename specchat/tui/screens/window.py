@@ -1,6 +1,7 @@
 """The window of a chat: its widgets, and how the session is drawn in them."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from textual import events
@@ -29,6 +30,7 @@ from specchat.tui.widgets.sidebar import Sidebar
 from specchat.tui.widgets.transcript import Transcript
 from specchat.tui.widgets.welcome import Welcome
 
+_HIDDEN = Path(__file__).with_name("hidden.tcss")
 _COLUMN = 70
 """Cells that the chat must have beside the engine panel; with fewer the panel is folded into one row."""
 
@@ -67,7 +69,7 @@ class ChatWindow(Screen[None]):
         self._resumed = False
 
     def compose(self) -> ComposeResult:
-        """What an empty chat shows; the rest is for `complete`."""
+        """The widgets that an empty chat shows; `complete` adds the others."""
         yield self._header_row
         with Horizontal(id="body"), Vertical(id="column"):
             with Vertical(id="main"):
@@ -82,6 +84,7 @@ class ChatWindow(Screen[None]):
 
     async def complete(self) -> None:
         """Add what is hidden at first, once the first frame is drawn."""
+        self.app.stylesheet.add_source(_HIDDEN.read_text(encoding="utf-8"), (str(_HIDDEN), ""))
         body = self.query_one("#body")
         await body.mount(self.sidebar, before=0)
         await body.mount(self._panel)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from textual.content import Content, Span
 from textual.style import Style
 
-from specchat.clean import clean
+from specchat.clean import clean, is_web_link
 from specchat.dataclass import dataclass
 from specchat.formulas.latex import in_rows
 from specchat.formulas.marks import add_math, inside, is_displayed, shown_formula
@@ -40,11 +40,6 @@ def _parser() -> "MarkdownIt":
     parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
     add_math(parser)
     return parser
-
-
-def is_web_link(url: str) -> bool:
-    """True if a link may be opened: http and https only."""
-    return url.lower().startswith(("http://", "https://"))
 
 
 @dataclass
