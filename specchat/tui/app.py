@@ -152,12 +152,6 @@ class SpecchatApp(App[None]):
 
     def on_ready(self) -> None:
         self._shown = True
-        if (graphics := self._graphics or self._resting) is not None:
-            graphics.changed = partial(self.chat.transcript.draw_pictures_by, graphics)
-        if self._graphics is not None:
-            self._graphics.changed()
-        elif self._resting is not None:
-            self._resting.begin()
         if self._ended is not None:
             self._leave(self._ended)
         else:
@@ -166,6 +160,12 @@ class SpecchatApp(App[None]):
     async def _begin(self) -> None:
         """Go on from the first frame: with the rest of the window, then with what was typed so far."""
         await self.chat.complete()
+        if (graphics := self._graphics or self._resting) is not None:
+            graphics.changed = partial(self.chat.transcript.draw_pictures_by, graphics)
+        if self._graphics is not None:
+            self._graphics.changed()
+        elif self._resting is not None:
+            self._resting.begin()
         self._start_engine()
         await self._in_turn.begin()
 
