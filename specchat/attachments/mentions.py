@@ -4,13 +4,13 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from specchat.attachments.files import Attachment, read_attachment
 from specchat.attachments.folders import read_folder
 from specchat.clean import clean, one_line
+from specchat.dataclass import dataclass
 
 _MENTION = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|([^\s"]+))')
 _TYPED = re.compile(r'(?<!\S)@(?:"([^"]*)|([^\s"]*))$')

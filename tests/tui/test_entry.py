@@ -11,6 +11,7 @@ from conftest import CATALOG, LAUNCH, THEMES, ask, loaded, make_app, screen_text
 from test_chat import slow, status, until_shown
 from textual import events
 from textual.pilot import Pilot
+from textual.screen import Screen
 
 from specchat.config.personas import Persona
 from specchat.config.presets import Preset
@@ -532,13 +533,17 @@ async def test_presets_set_the_sampling_and_the_settings_show_them() -> None:
         assert {"Preset: warm", "Persona: short"} <= {command.title for command in app.get_system_commands(app.chat)}
 
 
-async def test_what_is_sent_before_a_pair_is_loading_is_asked_once_one_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    start = SpecchatApp._start_engine
-    monkeypatch.setattr(SpecchatApp, "_start_engine", lambda _: None)
+async def test_what_is_typed_before_the_first_frame_is_done_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    first_screen = SpecchatApp.get_default_screen
+
+    def typed_meanwhile(self: SpecchatApp) -> Screen[None]:
+        for key, letter in (("h", "h"), ("i", "i"), ("enter", None), ("ctrl+b", None)):
+            self.post_message(events.Key(key, letter))
+        return first_screen(self)
+
+    monkeypatch.setattr(SpecchatApp, "get_default_screen", typed_meanwhile)
     app = make_app(FakeEngine())
     async with app.run_test(size=(80, 24)) as pilot:
-        await pilot.press(*"hi", "enter")
-        assert (app.chat.prompt.text, app.session.conversation.turns) == ("hi", [])
-        start(app)
         await wait_until(pilot, lambda: [turn.prompt for turn in app.session.conversation.turns] == ["hi"])
+        await wait_until(pilot, lambda: app.chat.lists_chats)
         assert app.chat.prompt.text == ""
