@@ -4,11 +4,11 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from specchat.attachments.files import Attachment, AttachmentError, read_attachment
 from specchat.clean import one_line
+from specchat.dataclass import dataclass
 
 MOST_FILES, MOST_BYTES = 200, 1_000_000
 """Files that go along at once, and bytes of all of them."""
