@@ -1,9 +1,10 @@
 """Inputs of the drafters."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from specchat.dataclass import dataclass
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.decoding.draft import Drafter
 from specchat.engine.drafters.earlier import Earlier
