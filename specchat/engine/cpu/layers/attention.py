@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from specchat.engine.cpu.layers.kv_entries import FEW_PANELS, KEYS, PANELS, copy_entry, dots, mix_int8, put_int8
+from specchat.engine.cpu.primitives.activations import cap_vector, close_gate
 from specchat.engine.cpu.primitives.atomics import code_address, word
 from specchat.engine.cpu.primitives.records import OPERATION, attention_at
 from specchat.engine.cpu.primitives.rowwise import (
-    cap_vector,
-    close_gate,
     copy_vector,
     entry,
     exponentials,

@@ -16,9 +16,10 @@ from specchat.engine.cpu.layers.recurrent import (
     open_gates,
     step,
 )
+from specchat.engine.cpu.primitives.activations import gate_silu
 from specchat.engine.cpu.primitives.atomics import code_address, put_word, word
 from specchat.engine.cpu.primitives.records import OPERATION, delta_at, product_at
-from specchat.engine.cpu.primitives.rowwise import copy_vector, gate_silu, multiply_vector, norm
+from specchat.engine.cpu.primitives.rowwise import copy_vector, multiply_vector, norm
 from specchat.engine.cpu.primitives.simd import by_address, inner
 from specchat.engine.cpu.products.products import RowSpan, multiply
 from specchat.engine.cpu.products.shared import barrier, next_piece, next_turn
