@@ -317,6 +317,19 @@ async def test_a_file_is_completed_counted_and_sent(folder: Path) -> None:
         assert turn.prompt == 'read @notes.txt and @"my list.md" '
 
 
+async def test_secrets_of_a_folder_are_told_and_stay(folder: Path) -> None:
+    (folder / "src").mkdir()
+    (folder / "src" / "a.py").write_text("a = 1\n")
+    (folder / "src" / ".env").write_text("TOKEN=xyzzy")
+    engine = FakeEngine()
+    async with running(engine) as (app, pilot):
+        await write(app, pilot, "read @src/ now")
+        await until_shown(pilot, app, "1 file, 6 bytes, 1 secret left out · ")
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: app.session.conversation.turns and app.session.reply is None)
+        assert "xyzzy" not in asked(engine).messages[-1].content
+
+
 async def test_what_is_no_text_is_refused_and_what_is_no_file_is_text(folder: Path) -> None:
     del folder
     engine = FakeEngine()

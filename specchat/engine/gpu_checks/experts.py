@@ -13,12 +13,12 @@ from specchat.engine.formats.words import in_words
 from specchat.engine.gpu_checks import place
 from specchat.engine.gpu_checks.kernels import ROUNDING
 from specchat.engine.gpu_checks.notes import Notes
+from specchat.engine.gpu_checks.references import reference_gate_mul, reference_route
 from specchat.engine.gpu_checks.rows import COMPANY, compare
 from specchat.engine.hardware.page_locked import values_in_main
-from specchat.engine.kernels.activation import reference_gate_mul
 from specchat.engine.kernels.pairs import allocated
 from specchat.engine.kernels.products import multiply, splits
-from specchat.engine.kernels.route import Rule, reference_route, route
+from specchat.engine.kernels.route import Rule, route
 from specchat.engine.kernels.stored import parts_of
 from specchat.engine.protocol.pair import QUANTS, Quant
 

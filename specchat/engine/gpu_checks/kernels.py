@@ -13,18 +13,30 @@ from specchat.engine.formats.quantise import dequantised
 from specchat.engine.gpu_checks import drafts, layers, place
 from specchat.engine.gpu_checks.drafts import PROMPT
 from specchat.engine.gpu_checks.notes import Notes
+from specchat.engine.gpu_checks.references import (
+    reference_add_rms_norm,
+    reference_attend,
+    reference_embed,
+    reference_gate_input,
+    reference_gate_mul,
+    reference_make_inputs,
+    reference_rope,
+)
 from specchat.engine.hardware.page_locked import page_locked
 from specchat.engine.kernels import attention
-from specchat.engine.kernels.activation import Activation, Curve, gate_mul, reference_gate_mul
+from specchat.engine.kernels.activation import Activation, Curve, gate_mul
+from specchat.engine.kernels.attention import Scoring
 from specchat.engine.kernels.choose import choose, judge
 from specchat.engine.kernels.commit import commit
-from specchat.engine.kernels.embed import embed, reference_embed
+from specchat.engine.kernels.embed import embed
 from specchat.engine.kernels.gpu_shapes import attention_splits
 from specchat.engine.kernels.keep import keep
-from specchat.engine.kernels.layer_inputs import gate_input, make_inputs, reference_gate_input, reference_make_inputs
-from specchat.engine.kernels.norm import add_rms_norm, reference_add_rms_norm
+from specchat.engine.kernels.kv_entries import KvEntries
+from specchat.engine.kernels.layer_inputs import gate_input, make_inputs
+from specchat.engine.kernels.norm import NormOf, OtherNorm, ResidualUpdate, add_rms_norm
+from specchat.engine.kernels.paths import RowPlaces
 from specchat.engine.kernels.products import multiply, splits
-from specchat.engine.kernels.rope import Turns, reference_rope, rope_and_write
+from specchat.engine.kernels.rope import RopeNorms, RopeRows, Turns, rope_and_write
 from specchat.engine.kernels.scores import process
 from specchat.engine.kernels.verify_state import Scored, VerifyState
 from specchat.engine.kernels.workspace import workspace
@@ -83,10 +95,10 @@ def rowwise(notes: Notes) -> None:
     partials, weight = place.random(3, rows, hidden, seed=1), place.random(hidden, seed=2)
     out, state, scalar = torch.empty(rows, hidden, device=device, dtype=dtype), residual.clone(), weight[:1]
     truth, _ = reference_add_rms_norm(residual.double(), partials.double(), None, EPS, scalar=scalar)
-    add_rms_norm(state, partials, None, EPS, out, rows, None, scalar=scalar)
+    add_rms_norm(ResidualUpdate(state, scalar=scalar), partials, OtherNorm(None, EPS, out), rows)
     notes.within("factor at the end of a layer", _relative(state, truth), ROUNDING[torch.float32])
     truth = reference_add_rms_norm(residual.double(), partials.double(), weight.double(), EPS)[1]
-    add_rms_norm(residual, partials, weight, EPS, out, rows, None)
+    add_rms_norm(ResidualUpdate(residual), partials, OtherNorm(weight, EPS, out), rows)
     notes.within("norm", _relative(out, truth), allowed)
     act = torch.empty(rows, hidden // 2, device=device, dtype=dtype)
     for activation in get_args(Activation):
@@ -105,7 +117,7 @@ def _layer_inputs(notes: Notes, tokens: Tensor, layers: int = 3, size: int = 48)
     partials, weight = place.random(2, rows, layers * size, seed=17), place.random(size, seed=18)
     inputs, act = torch.empty(rows, layers, size, device=device), torch.empty(rows, size, device=device, dtype=dtype)
     make_inputs(tokens, table, partials, weight, EPS, 0.7, inputs, rows)
-    truth = reference_make_inputs(tokens, table.to(device), partials, weight, EPS, 0.7)
+    truth = reference_make_inputs(tokens, table.to(device), partials, NormOf(weight, EPS), 0.7)
     notes.within("inputs of layers", _relative(inputs, truth), ROUNDING[torch.float32])
     gate = partials[..., :size].contiguous()
     gate_input(gate, inputs[:, 1], act, rows, None, "gelu_tanh")
@@ -124,13 +136,17 @@ def _rotation(notes: Notes, dtype: torch.dtype, device: torch.device) -> None:
     plain, further = ("rotated queries", "rotated keys", "values"), ("queries that grow", "their keys", "normed values")
     partly = "queries rotated in part", "keys rotated in part", "values beside them"
     of_values, temper = (place.random(dim, seed=6), EPS), 1 + torch.arange(16, device=device) / 7
-    for names, width, more in ((plain, dim, ()), (further, dim, (of_values, temper)), (partly, dim // 4, ())):
+    for names, width, more in (
+        (plain, dim, (None, None)),
+        (further, dim, (of_values, temper)),
+        (partly, dim // 4, (None, None)),
+    ):
         rope = Rope(1e4, "default", width, {})
         cos, sin = (table.to(device) for table in tables(rope, width, 16))
-        rope_and_write(
-            partials, *norms, Turns.of(cos, sin, rope.turning), first, offsets, query, keys, values, rows, None, *more
-        )
-        truth = reference_rope(partials, *norms, cos, sin, start + offsets, heads, kv, *more)
+        of_heads, at = RopeNorms(*norms, more[0]), RopeRows(rows, first, offsets, temper=more[1])
+        turns = Turns.of(cos, sin, rope.turning)
+        rope_and_write(partials, of_heads, turns, at, query, KvEntries(keys, values))
+        truth = reference_rope(partials, of_heads, (cos, sin), start + offsets, heads, kv, more[1])
         made = (query, *(entries[:, start : start + rows].transpose(0, 1) for entries in (keys, values)))
         for name, ours, theirs in zip(names, made, truth, strict=True):
             notes.within(name, _relative(ours, theirs), ROUNDING[dtype])
@@ -164,9 +180,9 @@ def attend(notes: Notes, start: int = 300, heads: int = 4, kv: int = 2, dim: int
     """Attention of a chain, and of a tree, against float64."""
     for kind, masks, rows in KINDS:
         query, keys, values = attended(rows, start, heads, kv, dim, window)
-        out = run_attention(query, keys, values, start, masks, window)
+        out = run_attention(query, keys, values, start, masks, Scoring(window=window))
         used = query.double(), keys.double(), values.double()
-        truth = attention.reference_attend(*used, start, masks, window=window)
+        truth = reference_attend(*used, start, masks, Scoring(window=window))
         what = f"{kind} attention in a window" if window else f"{kind} attention"
         notes.within(what, place.largest(out.double() - truth), ROUNDING[place.dtype()], rows=rows)
 
@@ -176,9 +192,9 @@ def gated(notes: Notes, start: int = 300, heads: int = 4, kv: int = 2, dim: int 
     for kind, masks, rows in KINDS:
         query, keys, values = attended(rows, start, heads, kv, dim)
         further = sinks_and_gates(rows, heads, dim)
-        out = run_attention(query, keys, values, start, masks, 0, *further)
+        out = run_attention(query, keys, values, start, masks, further)
         used = query.double(), keys.double(), values.double()
-        truth = attention.reference_attend(*used, start, masks, None, 0, *further)
+        truth = reference_attend(*used, start, masks, further)
         what = f"{kind} attention with sinks and gates"
         notes.within(what, place.largest(out.double() - truth), ROUNDING[place.dtype()], rows=rows)
 
@@ -191,15 +207,15 @@ def ringed(notes: Notes, start: int = 500, heads: int = 4, kv: int = 2, dim: int
     rings = torch.empty(2, kv, held, dim, device=keys.device, dtype=keys.dtype)
     rings[:, :, last % held] = torch.stack((keys, values))[:, :, last]
     for kind, masks in (("chain", None), ("tree", MASKS)):
-        whole = run_attention(query, keys, values, start, masks, WINDOW)
-        own = run_attention(query, rings[0], rings[1], start, masks, WINDOW, positions=keys.shape[1])
+        whole = run_attention(query, keys, values, start, masks, Scoring(window=WINDOW))
+        own = run_attention(query, rings[0], rings[1], start, masks, Scoring(window=WINDOW, positions=keys.shape[1]))
         notes.row(what=f"{kind} attention over a ring", right=torch.equal(own, whole))
         notes.expect(torch.equal(own, whole), f"{kind} attention over a ring: not the bits of a whole cache")
 
 
-def sinks_and_gates(rows: int, heads: int, dim: int) -> tuple[Tensor, Tensor]:
-    """Scores of sinks, float32 [heads], and a product of queries and gates in 3 partial sums."""
-    return place.random(heads, seed=14), place.random(3, rows, 2 * heads * dim, seed=15)
+def sinks_and_gates(rows: int, heads: int, dim: int) -> Scoring:
+    """Scores of sinks, and a product of queries and gates in 3 partial sums."""
+    return Scoring(sinks=place.random(heads, seed=14), gates=place.random(3, rows, 2 * heads * dim, seed=15))
 
 
 def attended(rows: int, start: int, heads: int, kv: int, dim: int, window: int = 0) -> tuple[Tensor, Tensor, Tensor]:
@@ -214,24 +230,16 @@ def attended(rows: int, start: int, heads: int, kv: int, dim: int, window: int =
 
 
 def run_attention(
-    query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    start: int,
-    masks: list[int] | None,
-    window: int = 0,
-    sinks: Tensor | None = None,
-    gates: Tensor | None = None,
-    positions: int | None = None,
+    query: Tensor, keys: Tensor, values: Tensor, start: int, masks: list[int] | None, of: Scoring
 ) -> Tensor:
     """Attention by the kernels: [rows, heads * D]."""
     rows, heads, dim = query.shape
     out = torch.full((rows, heads * dim), torch.nan, device=query.device, dtype=query.dtype)
-    space = workspace(rows, heads, dim, attention_splits(positions or keys.shape[1], window, rows), query.device)
+    space = workspace(rows, heads, dim, attention_splits(of.positions or keys.shape[1], of.window, rows), query.device)
     length = torch.tensor([start], dtype=torch.int32, device=query.device)
     tree = None if masks is None else torch.tensor(masks, device=query.device)
-    further = None, window, sinks, gates, positions
-    attention.attend(query.contiguous(), keys, values, length, tree, space, out, rows, None, *further)
+    entries = KvEntries(keys, values)
+    attention.attend(query.contiguous(), entries, RowPlaces(length, tree), space, out, rows, of)
     return out
 
 
