@@ -11,7 +11,6 @@ from textual.geometry import Size
 from textual.screen import Screen
 
 from specchat.config.catalog import Catalog
-from specchat.insight.gauges import gauges
 from specchat.service.dispatch import UpdateKind
 from specchat.tui.action import Action, When, Where
 from specchat.tui.composing.saved import saved_commands
@@ -135,17 +134,20 @@ class ChatWindow(Screen[None]):
 
     def draw_gauges(self) -> None:
         """The engine panel, or its one row; neither before something was asked."""
-        session, total = self.session, self.session.ledger.total
+        session, panel, line = self.session, self._panel, self._engine_line
+        if self._panel_hidden or not session.conversation.turns:
+            panel.display = line.display = False
+            return
+        from specchat.insight.gauges import gauges  # the app starts sooner without
+
+        total = session.ledger.total
         saved_ms = total.saved_ms if total.times is not None else None
         info = None if session.wanted else session.loaded.info
         shown = gauges(session.last_reply, info, session.diagnosis, saved_ms, session.gpu.use)
-        panel, line = self._panel, self._engine_line
-        asked = bool(session.conversation.turns)
         listed = Sidebar.outer(self.size.width) if self.lists_chats else 0
         beside = self.size.width - listed - EnginePanel.OUTER >= _COLUMN
         covered = self.lists_chats and not self.has_class("-wide")
-        wanted = asked and not self._panel_hidden
-        panel.display, line.display = wanted and beside, wanted and not beside and not covered
+        panel.display, line.display = beside, not beside and not covered
         (panel if beside else line).show_gauges(shown)
 
     def toggle_panel(self) -> None:
