@@ -22,8 +22,6 @@ GROUP, QUARTER, WORD = 8, 4, 4
 """
 NUMBERS = 8
 """Magnitudes of a code; the bit above those of a magnitude is its sign."""
-WHOLE = slice(None)
-"""All outputs."""
 _OF_TWO_BITS = (1.0, 3.125, 5.375)
 """An eighth of the file's magnitudes; IQ3_XXS has a quarter. So scales are odd numbers times a super-block's."""
 
@@ -114,27 +112,27 @@ def grid_words(grid: GridType) -> "Tensor":
     return ((found // base**places % base) << 4 * places).sum(1).to(torch.int32)
 
 
-def grid_numbers(weight: GridParts, some: slice = WHOLE) -> "Tensor":
-    """Numbers of four bits of some outputs: uint8 [outputs, inputs]."""
+def grid_numbers(weight: GridParts) -> "Tensor":
+    """Numbers of four bits: uint8 [outputs, inputs]."""
     import torch
 
     from specchat.engine.formats.fields import fields
 
-    grid, low = weight.grid, weight.low[some]
+    grid, low = weight.grid, weight.low
     low = low if grid.row_bytes == 1 else low.view(torch.int16)
     low = low.int() & ((1 << 8 * grid.row_bytes) - 1)
     if grid.signs == "paired":
         rows, signs = low & 511, _even(low >> 9)
     elif grid.signs == "apart":
         assert weight.signs is not None
-        rows, signs = low, weight.signs[some]
+        rows, signs = low, weight.signs
     else:
-        words = weight.scales[some].view(torch.int32)
+        words = weight.scales.view(torch.int32)
         rows, signs = low, _even(torch.stack([words >> 7 * group & 127 for group in range(4)], -1).flatten(1))
     if grid.values < GROUP:
         rows = torch.stack((rows & 255, rows >> 8), -1).flatten(1)
     if weight.high is not None:
-        rows = rows | fields(weight.high[some], grid.high_bits).int() << 8
+        rows = rows | fields(weight.high, grid.high_bits).int() << 8
     words = weight.codebook[rows]
     words = words if grid.values == GROUP else words.to(torch.int16)
     return fields(words.view(torch.uint8), 4) | fields(signs.to(torch.uint8), 1) << 3

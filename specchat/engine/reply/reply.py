@@ -119,39 +119,32 @@ class ReplyInProgress:
         Raises:
             EngineError: "request": no token goes on with the grammar.
         """
-        text, tokens, meter, most = self._text, self._tokens, self.meter, self._most
-        reason: FinishReason | None = "length" if most == 0 else None
+        text, tokens, meter = self._text, self._tokens, self.meter
+        reason: FinishReason | None = "length" if self._most == 0 else None
         clock, sent_ms = self._runner.executor.costs.clock, 0.0
         begun, ran = perf_counter(), clock()
         while reason is None:
             if self.constraint is not None and (error := self.constraint.error):
                 raise EngineError("request", error)
-            left, joined = self._left, self.joined
+            left, joined, turned = self._left, self.joined, text.turned
             outcome = (joined or decoding).step(*self._drafting, left)
-            turned = text.turned
             rejected = 0 if self.constraint is None else self.constraint.rejected
             taken, reason = self._take(outcome.tokens[: len(outcome.tokens) - rejected][:left], outcome)
             if not taken:
                 continue
             tokens += outcome.tokens[:taken]
-            if reason is None and most is not None and len(tokens) >= most:
-                reason = "length"
-            elif reason is None and decoding.room == 0:
-                reason = "context"
+            reason = reason or self._limit(decoding.room)
             cancelled, changes = self.listen(control)
-            if reason is None and cancelled:
-                reason = "cancelled"
+            reason = reason or ("cancelled" if cancelled else None)
             now = perf_counter()
             meter.ttft_ms = meter.ttft_ms or 1e3 * (now - self._started)
             ran_ms = 1e3 * (clock() - ran)
             other_ms, waited_ms = meter.other_ms(outcome, 1e3 * (now - begun), ran_ms)
-            # A strategy that chooses others has them draft otherwise than they do alone.
             measured, known = Measured(), tuple[PlainKnown, ...]()
             if joined is None:
+                # A strategy that chooses others has them draft otherwise than they do alone.
                 measured = yardstick.add(f"{self.speculation.strategy} {outcome.strategy}", outcome, sent_ms)
-                while reason in ("stop", "length") and decoding.repeatable and yardstick.repeats():
-                    yardstick.add_repeated(decoding.repeat())
-                known = known if reason is None else yardstick.end()
+                known = () if reason is None else _plain_known(yardstick, decoding, reason)
             self.ended = reason is not None
             pieces = text.take() if reason is None else text.finish(complete=reason == "stop")
             called = text.take_calls()
@@ -182,8 +175,7 @@ class ReplyInProgress:
                 together=outcome.together,
             )
             meter.tally.add(step)
-            step_ms = step.draft_ms + step.verify_ms + step.other_ms
-            self.pace.add(step_ms, outcome, taken, self.speculation.draft_length > 0)
+            self.pace.add(step.ran_ms, outcome, taken, self.speculation.draft_length > 0)
             sent = clock()
             yield step
             sent_ms = 1e3 * (clock() - sent)
@@ -214,6 +206,12 @@ class ReplyInProgress:
     def _left(self) -> int | None:
         """Tokens that are still wanted; None for no limit."""
         return None if self._most is None else self._most - len(self._tokens)
+
+    def _limit(self, room: int) -> FinishReason | None:
+        """The limit that its tokens have come to: theirs, or that of a context with `room` for more."""
+        if self._left is not None and self._left <= 0:
+            return "length"
+        return "context" if room == 0 else None
 
     @property
     def _drafting(self) -> tuple[Drafter, int, Acceptance]:
@@ -280,6 +278,13 @@ class ReplyInProgress:
             return 0
         repeated = self._runner.earlier.repeated(tokens)
         return repeated if 2 * repeated >= len(tokens) else 0
+
+
+def _plain_known(yardstick: Yardstick, decoding: Decoding, reason: FinishReason) -> tuple[PlainKnown, ...]:
+    """Speeds of plain decoding that a reply tells as it ends; some of its steps are repeated for that."""
+    while reason in ("stop", "length") and decoding.repeatable and yardstick.repeats():
+        yardstick.add_repeated(decoding.repeat())
+    return yardstick.end()
 
 
 def longest_draft(speculation: Speculation) -> int:
