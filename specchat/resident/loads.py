@@ -18,7 +18,7 @@ class PendingLoad(Generic[C]):
 
     Attributes:
         askers: the clients that asked for it.
-        users: those that used `before`, which is loaded again for them if the load fails.
+        users: those to which `before` is enough, which is loaded for them if the load fails.
     """
 
     askers: list[C] = field(default_factory=list)
@@ -39,11 +39,16 @@ class PendingLoads(Generic[C]):
         """Begin a load."""
         self._loads.append(PendingLoad([*askers], [*users], before))
 
-    def ask(self, client: C) -> None:
-        """Have a client hear of the latest load as one that asked for it."""
+    def ask(self, client: C, shorter: PairSpec | None = None) -> None:
+        """Have a client hear of the latest load as one that asked for it, or for a `shorter` context of its pair.
+
+        If the load fails, the longest of these is loaded for all of them.
+        """
         load = self._loads[-1]
         load.users = [other for other in load.users if other is not client]
-        load.askers.append(client)
+        (load.askers if shorter is None else load.users).append(client)
+        if shorter is not None and (load.before is None or load.before.fits_in(shorter.wanted_context)):
+            load.before = shorter
 
     def remove(self, client: C) -> None:
         """Note that a client is gone."""

@@ -124,13 +124,20 @@ class SharedWorker:
 
     def has(self, pair: PairSpec) -> bool:
         """True if `pair`, or a longer context of it, is loaded or being loaded, from the files that are there now."""
-        longer = self.grows_to(pair) and self.info is not None and pair.fits_in(self.info.context)
-        return longer or (not self.dead and pair == self.pair and self._files == file_state(pair))
+        same = not self.dead and pair == self.pair and self._files == file_state(pair)
+        return same or (self.grows_to(pair) and pair.fits_in(self._context))
 
     def grows_to(self, pair: PairSpec) -> bool:
         """True if what is loaded differs from `pair` in its context at most: two of them are not to take the memory."""
-        known = self.pair is not None and self.info is not None and not self.dead and self.pair.alike(pair)
+        known = self.pair is not None and not self.dead and self.pair.alike(pair)
         return known and self._files == file_state(pair)
+
+    @property
+    def _context(self) -> float:
+        """Tokens of the context that is loaded, or being loaded."""
+        if self.info is not None:
+            return self.info.context
+        return self.pair.wanted_context if self.pair is not None else 0
 
     def load(self, client: Client, pair: PairSpec) -> None:
         """Have `pair` loaded for a client that uses this worker."""
@@ -156,7 +163,7 @@ class SharedWorker:
             self._loads.add(users=users, before=self.pair)
             self.pair, self._files, self.info = pair, file_state(pair), None
             self.engine.send(Load(pair))
-        self._loads.ask(client)
+        self._loads.ask(client, shorter=None if pair == self.pair else pair)
 
     def forward(self, client: Client, request: Request) -> None:
         """Pass on a request about replies, counts or remembered chats."""

@@ -27,15 +27,24 @@ def bare(tiny_pair: PairSpec) -> Session:
     return load(replace(tiny_pair, heads={}), lambda _: None)
 
 
-def choosing(chosen: Callable[[list[Any]], list[Any]]) -> Callable[..., list[Any]]:
-    """Choose among the replies that have memory for company."""
-    return lambda replies, _: chosen([reply for reply in replies if not reply.pace.refused])
+def choosing(chosen: Callable[[list[Any]], list[Any]], drafts: Callable[[], bool]) -> Callable[..., list[Any]]:
+    """Choose among the replies that have memory for company; each `drafts` there, or not."""
+
+    def worthwhile(replies: list[Any], _: object) -> list[Any]:
+        found = chosen([reply for reply in replies if not reply.pace.refused])
+        for reply in found:
+            reply.pace.drafts = drafts()
+        return found
+
+    return worthwhile
 
 
-@pytest.fixture
-def always(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All replies that may go on in company, whether that pays or not."""
-    monkeypatch.setattr(company_module, "worthwhile", choosing(lambda replies: replies))
+@pytest.fixture(params=[False, True], ids=["plain", "drafts"])
+def always(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """All replies that may go on in company, whether that pays or not; True if they draft there."""
+    drafts: bool = request.param
+    monkeypatch.setattr(company_module, "worthwhile", choosing(lambda replies: replies, lambda: drafts))
+    return drafts
 
 
 def now_and_then(random: Random) -> Callable[[list[Any]], list[Any]]:
@@ -58,6 +67,12 @@ def shared(events: dict[int, list[Event]]) -> int:
     return sum(finished(one).stats.num_shared_steps for one in events.values())
 
 
+def drafted(events: dict[int, list[Event]]) -> set[str]:
+    """Strategies that drafted in company."""
+    steps = [event for one in events.values() for event in one if isinstance(event, Step)]
+    return {step.strategy for step in steps if step.together > 1 and step.drafted}
+
+
 def left(session: Session) -> bool:
     """True if no reply, copy or memory is left of a company."""
     company = session.holder.company
@@ -68,7 +83,7 @@ def left(session: Session) -> bool:
 @pytest.mark.parametrize("replies", [14, pytest.param(1500, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
 def test_each_has_the_text_that_it_has_alone(bare: Session, replies: int, monkeypatch: pytest.MonkeyPatch) -> None:
     random = Random(replies)
-    monkeypatch.setattr(company_module, "worthwhile", choosing(now_and_then(random)))
+    monkeypatch.setattr(company_module, "worthwhile", choosing(now_and_then(random), lambda: random.random() < 0.8))
     monkeypatch.setattr(company_module, "AHEAD", 5)
     strategies = [status.name for status in bare.info.strategies if status.available]
     requests = asked(random.choices(strategies, k=replies), random)
@@ -81,6 +96,19 @@ def test_each_has_the_text_that_it_has_alone(bare: Session, replies: int, monkey
         assert same(finished(found[request.id]), finished(events)), request
         assert logprobs(found[request.id]) == logprobs(events)
     assert left(bare)
+
+
+def test_several_strategies_draft_for_one_pass(bare: Session, always: bool) -> None:
+    names = ["draft", "lookup", "suffix", "ngram", "cascade", "auto"]
+    samplings = Sampling(), Sampling(seed=3, temperature=0.2)
+    requests = [
+        Generate(i, (), samplings[i % 2], Limits(40), Speculation.of(name), raw=f"{i} {RULES}")
+        for i, name in enumerate(2 * names)
+    ]
+    found = woven(bare, requests, Random(6))
+    assert (drafted(found) >= {"draft", "lookup", "suffix", "ngram"}) == always
+    for request in requests:
+        assert same(finished(found[request.id]), alone(bare, replace(request, cold=True))), request
 
 
 @pytest.mark.usefixtures("always")

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from specchat.engine.formats.gguf import TYPES
 from specchat.engine.gpu_checks import (
+    attention,
     blocks,
     card,
     drafts,
@@ -214,22 +215,22 @@ def test_a_tree_that_rounds_otherwise_is_found(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_attention_of_another_mask_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    attend = kernels.run_attention
+    attend = attention.run_attention
 
     def blind(query: Tensor, keys: Tensor, values: Tensor, start: int, masks: list[int] | None, of: Scoring) -> Tensor:
         return attend(query, keys, values, start, masks and [mask & ~2 for mask in masks], of)
 
-    monkeypatch.setattr(kernels, "run_attention", blind)
-    assert [words.partition(":")[0] for words in run(kernels.attend).wrong] == ["tree attention"]
+    monkeypatch.setattr(attention, "run_attention", blind)
+    assert [words.partition(":")[0] for words in run(attention.attend).wrong] == ["tree attention"]
 
 
 @pytest.mark.parametrize("off", [-1, 1])
 def test_a_window_that_is_off_by_one_is_found(off: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    attend = kernels.run_attention
+    attend = attention.run_attention
     monkeypatch.setattr(
-        kernels, "run_attention", lambda *args: attend(*args[:-1], args[-1]._replace(window=args[-1].window + off))
+        attention, "run_attention", lambda *args: attend(*args[:-1], args[-1]._replace(window=args[-1].window + off))
     )
-    found = run(kernels.attend, 300, 4, 2, 256, kernels.WINDOW).wrong
+    found = run(attention.attend, 300, 4, 2, 256, attention.WINDOW).wrong
     assert [words.partition(":")[0] for words in found] == [
         f"{what} attention in a window" for what in ("chain", "prompt", "tree")
     ]

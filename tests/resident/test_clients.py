@@ -68,6 +68,11 @@ def contexts(engine: EnginePort, pair: PairSpec | None = None) -> list[int]:
     return [event.info.context if isinstance(event, Loaded) else 0 for event in found if not isinstance(event, Loading)]
 
 
+def until_context(engine: EnginePort, context: int) -> None:
+    while contexts(engine) != [context]:
+        pass
+
+
 def test_another_context_takes_no_second_worker(connect: Connect, runtime: Path) -> None:
     one, other, third = connect(), connect(), connect()
     usual = contexts(one, PAIR)
@@ -79,6 +84,22 @@ def test_another_context_takes_no_second_worker(connect: Connect, runtime: Path)
         assert isinstance(until(engine, over)[-1], Finished)
     assert contexts(third, replace(PAIR, long_context=True)) == usual, "as many as fit"
     assert contexts(one) == contexts(other) == usual
+
+
+@pytest.mark.parametrize("first", [PAIR, replace(PAIR, context=50_000), replace(PAIR, context=10**9)])
+def test_another_context_while_a_pair_loads_takes_no_second_worker(
+    connect: Connect, runtime: Path, first: PairSpec
+) -> None:
+    """The longest that fits is loaded for all, in whatever order they are heard."""
+    one, other, third = connect(), connect(), connect()
+    for engine, pair in ((one, first), (other, replace(PAIR, context=50_000)), (third, PAIR)):
+        engine.send(Load(pair))
+    for engine, context in ((one, 0 if first.context == 10**9 else 50_000), (other, 50_000), (third, 50_000)):
+        until_context(engine, context)
+    for engine in (one, other, third):
+        engine.send(ask("hello"))
+        assert isinstance(until(engine, over)[-1], Finished)
+    assert len(workers(runtime)) == 1
 
 
 def test_a_context_that_does_not_fit_leaves_others_theirs(connect: Connect, runtime: Path) -> None:

@@ -11,7 +11,6 @@ from specchat.engine.formats.layout import Joined, Weight
 from specchat.engine.formats.quantise import dequantised
 from specchat.engine.formats.words import in_words
 from specchat.engine.gpu_checks import place
-from specchat.engine.gpu_checks.kernels import ROUNDING
 from specchat.engine.gpu_checks.notes import Notes
 from specchat.engine.gpu_checks.references import reference_gate_mul, reference_route
 from specchat.engine.gpu_checks.rows import COMPANY, compare
@@ -57,7 +56,7 @@ def values(notes: Notes, quant: Quant | str | None, rows: int = 17) -> None:
     act = reference_gate_mul(torch.einsum("ri,rkoi->rko", x.double(), of_gates[chosen])[None], "silu")
     truth = torch.einsum("rk,rko->ro", shares, torch.einsum("rki,rkoi->rko", act, of_down[chosen]))
     error = place.largest((made.double() - truth) / (1 + truth.abs()))
-    notes.within(f"experts {quant or 'dense'}", error, ROUNDING[place.dtype()], rows=rows)
+    notes.within(f"experts {quant or 'dense'}", error, place.ROUNDING[place.dtype()], rows=rows)
 
 
 def alone(notes: Notes, quant: Quant | str | None, company: tuple[int, ...] = COMPANY) -> None:

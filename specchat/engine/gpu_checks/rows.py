@@ -9,7 +9,7 @@ from torch import Tensor
 
 from specchat.engine.formats.layout import Joined, Weight
 from specchat.engine.gpu_checks import layers, place
-from specchat.engine.gpu_checks.kernels import WINDOW, attended, run_attention, sinks_and_gates
+from specchat.engine.gpu_checks.attention import WINDOW, attended, run_attention, sinks_and_gates
 from specchat.engine.gpu_checks.notes import Notes
 from specchat.engine.kernels.activation import Activation, Curve, gate_mul
 from specchat.engine.kernels.attention import Scoring

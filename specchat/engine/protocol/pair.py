@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from dataclasses import field, replace
+from math import inf
 from pathlib import PurePath
 from typing import Literal
 
@@ -157,9 +158,14 @@ class PairSpec:
         """True if the two differ in their contexts at most."""
         return replace(self, context=None, long_context=False) == replace(other, context=None, long_context=False)
 
-    def fits_in(self, context: int) -> bool:
+    @property
+    def wanted_context(self) -> float:
+        """Tokens of the context it wants, infinite for as many as fit."""
+        return inf if self.long_context else self.context or DEFAULT_CONTEXT
+
+    def fits_in(self, context: float) -> bool:
         """True if a context of so many tokens is as long as the pair wants it."""
-        return not self.long_context and (self.context or DEFAULT_CONTEXT) <= context
+        return not self.long_context and self.wanted_context <= context
 
     @property
     def sources(self) -> tuple[ModelSource, ...]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from time import perf_counter
 
+from specchat.engine.decoding.draft import PLAIN, Drafter
 from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.decoding.step import Decoding
 from specchat.engine.decoding.yardstick import Measured, Yardstick
@@ -20,7 +21,7 @@ from specchat.engine.protocol.events import (
     Step,
     TokenLogprob,
 )
-from specchat.engine.protocol.options import Speculation
+from specchat.engine.protocol.options import Acceptance, Speculation
 from specchat.engine.protocol.requests import Cancel, Generate
 from specchat.engine.protocol.stats import Stats
 from specchat.engine.protocol.step_tree import PENDING
@@ -90,6 +91,8 @@ class ReplyInProgress:
         """None while the prompt is read."""
         self.joined: Decoding | None = None
         """Writes the same text in company, while the reply is there."""
+        self.drafters = runner.drafters
+        """Drafters that hold its text."""
         self.compared = True
         """True if its speed is compared with plain decoding's, alone."""
         self.ended = False
@@ -104,6 +107,7 @@ class ReplyInProgress:
         self._started = started
         self.constraint = constraint
         self._tokens: list[int] = []
+        self._most = request.limits.max_tokens
 
     def steps(
         self, decoding: Decoding, yardstick: Yardstick, control: Control, again: Callable[[], bool]
@@ -115,15 +119,15 @@ class ReplyInProgress:
         Raises:
             EngineError: "request": no token goes on with the grammar.
         """
-        text, tokens, meter, most = self._text, self._tokens, self.meter, self.request.limits.max_tokens
+        text, tokens, meter, most = self._text, self._tokens, self.meter, self._most
         reason: FinishReason | None = "length" if most == 0 else None
         clock, sent_ms = self._runner.executor.costs.clock, 0.0
         begun, ran = perf_counter(), clock()
         while reason is None:
             if self.constraint is not None and (error := self.constraint.error):
                 raise EngineError("request", error)
-            left, joined = None if most is None else most - len(tokens), self.joined
-            outcome = self._step(joined or decoding, left)
+            left, joined = self._left, self.joined
+            outcome = (joined or decoding).step(*self._drafting, left)
             turned = text.turned
             rejected = 0 if self.constraint is None else self.constraint.rejected
             taken, reason = self._take(outcome.tokens[: len(outcome.tokens) - rejected][:left], outcome)
@@ -178,7 +182,8 @@ class ReplyInProgress:
                 together=outcome.together,
             )
             meter.tally.add(step)
-            self.pace.add(step.draft_ms + step.verify_ms + step.other_ms, taken, self.speculation.draft_length > 0)
+            step_ms = step.draft_ms + step.verify_ms + step.other_ms
+            self.pace.add(step_ms, outcome, taken, self.speculation.draft_length > 0)
             sent = clock()
             yield step
             sent_ms = 1e3 * (clock() - sent)
@@ -198,12 +203,27 @@ class ReplyInProgress:
         """True if no draft changes its text."""
         return self.speculation.acceptance == "coupled" or self.request.sampling.greedy
 
-    def _step(self, decoding: Decoding, left: int | None) -> StepOutcome:
-        if decoding is self.joined:
-            return decoding.step(self._runner.drafters["plain"], 0, "coupled", left)
+    def draft_ahead(self) -> bool:
+        """Have its next step in company drafted before it goes on with it; False where none comes."""
+        if self.joined is None or self.ended or (self.constraint is not None and self.constraint.error):
+            return False
+        self.joined.begin_step(*self._drafting, self._left)
+        return True
+
+    @property
+    def _left(self) -> int | None:
+        """Tokens that are still wanted; None for no limit."""
+        return None if self._most is None else self._most - len(self._tokens)
+
+    @property
+    def _drafting(self) -> tuple[Drafter, int, Acceptance]:
+        """How its steps draft. In company all acceptance tests of an exact reply are one."""
         speculation = self.speculation
-        drafter = self._runner.drafters[speculation.strategy]
-        return decoding.step(drafter, longest_draft(speculation), speculation.acceptance, left)
+        if self.joined is None:
+            return self.drafters[speculation.strategy], longest_draft(speculation), speculation.acceptance
+        if not (self.pace.drafts and speculation.strategy in self.drafters):
+            return self.drafters[PLAIN.strategy], 0, "coupled"
+        return self.drafters[speculation.strategy], longest_draft(speculation), "coupled"
 
     def finished(self, reason: FinishReason) -> Finished:
         """The last event."""

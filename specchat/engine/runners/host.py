@@ -1,15 +1,18 @@
 """The runner of a pair on the CPU, or of one that the host runs step by step."""
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
 from specchat.engine.cpu import compiled
 from specchat.engine.cross_tokenizer.model import missing_features
 from specchat.engine.decoding.cached import CachedModel, HostModel
-from specchat.engine.decoding.draft import Role
+from specchat.engine.decoding.costs import StepCosts
+from specchat.engine.decoding.draft import Drafter, Role
 from specchat.engine.decoding.guard import Guard
 from specchat.engine.decoding.host import HostExecutor
+from specchat.engine.drafters.occurrences import Occurrences
 from specchat.engine.drafters.parts import Parts, TargetLayers
 from specchat.engine.hardware.threads import free_cores
 from specchat.engine.heads.files import FoundHeads
@@ -19,13 +22,14 @@ from specchat.engine.memory.vectors import fits
 from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.protocol.pair import Quant
 from specchat.engine.reference.decoder import ReferenceDecoder
-from specchat.engine.runners.runner import Runner, drafters_for
-from specchat.engine.strategy import Feature, SkippedLayers
+from specchat.engine.runners.runner import SEARCHED, DraftingLayers, Runner, drafters_for
+from specchat.engine.strategy import Feature
 from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.engine.weights.config import ModelConfig
-from specchat.engine.weights.exit_adapter import read_adapter
 
 NO_HEADS = FoundHeads()
+OF_THE_CACHE: tuple[Feature, ...] = ("trees", "states", "exits", "skips")
+"""Features that need a text in the target's own cache."""
 
 
 @runtime_checkable
@@ -88,21 +92,17 @@ def host_model(checkpoint: Checkpoint, context: int | None = None, quant: Quant 
 def host_runner(
     target: NativeModel,
     draft: HostModel | None,
-    exit_layer: int | None = None,
+    chosen: DraftingLayers = SEARCHED,
     found: FoundHeads = NO_HEADS,
-    skip: SkippedLayers | None = None,
-    exit_folder: str | None = None,
 ) -> Runner:
-    """Make the runner of a native target on the CPU, with its drafters; an adapter in `exit_folder` knows its layer."""
+    """Make the runner of a native target on the CPU, with its drafters."""
     threads = f"up to {target.threads} threads" if target.threads > 1 else "1 thread"
     words = f"cpu, {threads}, {target.instructions}"
     c = target.config
-    adapter, unfit = read_adapter(exit_folder, c)
-    unsupported: dict[Feature, str] = {"exits": unfit} if unfit else {}
-    exit_layer = exit_layer if adapter is None else adapter.layer
-    layers = TargetLayers(c.layers, c.head_layers, exit_layer, adapter, skip)
+    layers, unsupported = chosen.of(c)
     info = TargetInfo(c.eos, words, target.exactness, target.threads, unsupported=unsupported, layers=layers)
     runner = assembled(target, draft, info, found)
+    adapter = layers.adapter
     return runner if adapter is None else replace(runner, memory=lambda: runner.memory() + adapter.memory())
 
 
@@ -128,6 +128,18 @@ def assembled(target: HostModel, draft: HostModel | None, info: TargetInfo, foun
         heads=heads,
     )
     drafters, statuses = drafters_for(parts, {**missing_features(draft), **info.unsupported}, found.facts)
+
+    def apart(models: Mapping[Role, CachedModel[HostModel]], costs: StepCosts) -> dict[str, Drafter]:
+        its_own, model = models.get("draft"), models["target"]
+        of_text = replace(
+            parts, target=model, draft=its_own, costs=costs, fences=copy(parts.fences), here=Occurrences(), heads={}
+        )
+        lacking = {**missing_features(its_own), **info.unsupported, **dict.fromkeys(OF_THE_CACHE, "one text alone")}
+        found, _ = drafters_for(of_text, lacking, {})
+        for name, drafter in found.items():
+            drafter.learn_from(drafters[name])
+        return found
+
     return Runner(
         target=cached["target"],
         draft=cached.get("draft"),
@@ -146,4 +158,5 @@ def assembled(target: HostModel, draft: HostModel | None, info: TargetInfo, foun
         memory=lambda: sum(one.model.memory() for one in cached.values()),
         prepare=lambda _: None,
         caches=cached,
+        apart=apart,
     )

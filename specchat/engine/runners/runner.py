@@ -2,21 +2,25 @@
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
-from specchat.engine.decoding.cached import CachedModel, Decoder
+import torch
+
+from specchat.engine.decoding.cached import CachedModel, Decoder, HostModel
+from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.draft import Drafter, Role
 from specchat.engine.decoding.executor import Executor
 from specchat.engine.decoding.reply_rules import Constraint, ReplyRules
 from specchat.engine.decoding.step import Decoding
 from specchat.engine.drafters.earlier import Earlier
-from specchat.engine.drafters.parts import Fences, Parts
+from specchat.engine.drafters.parts import Fences, Parts, TargetLayers
 from specchat.engine.memory.need import Place
 from specchat.engine.protocol.options import Sampling
 from specchat.engine.protocol.pair import DraftFacts, StrategyStatus, TargetFacts
 from specchat.engine.strategies import STRATEGIES
-from specchat.engine.strategy import Facts, Feature, highest
+from specchat.engine.strategy import Facts, Feature, SkippedLayers, highest
 from specchat.engine.weights.config import ModelConfig
+from specchat.engine.weights.exit_adapter import read_adapter
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,7 @@ class Runner:
         exactness: reason why the text equals that of plain decoding, in words.
         memory: bytes held on the device: weights, cache, buffers.
         caches: all models that have one, by role.
+        apart: makes drafters of one text that models with its cache hold, by the costs of its steps.
         stepwise: the executor of replies under a constraint, and of those with log-probabilities; None where `executor`
             runs them too.
         prepare: does in advance the work that would delay the first reply, and reports each part in words.
@@ -56,6 +61,7 @@ class Runner:
     memory: Callable[[], int]
     prepare: Callable[[Callable[[str], None]], None]
     caches: Mapping[Role, CachedModel[Any]]
+    apart: Callable[[Mapping[Role, CachedModel[HostModel]], StepCosts], Mapping[str, Drafter]] = lambda *_: {}
     stepwise: Executor | None = None
 
     @property
@@ -96,6 +102,28 @@ class Runner:
         """
         executor = self.executor_of(constraint, top)
         return Decoding(executor, self.target, ReplyRules(sampling, eos, constraint, top, begun), prompt, probe)
+
+
+class DraftingLayers(NamedTuple):
+    """Layers of the target that a pair drafts with: those before an early `exit`, and all but sub-layers to `skip`.
+
+    An adapter in the folder `adapter` knows its exit.
+    """
+
+    exit: int | None = None
+    adapter: str | None = None
+    skip: SkippedLayers | None = None
+
+    def of(self, config: ModelConfig, device: torch.device | str = "cpu") -> tuple[TargetLayers, dict[Feature, str]]:
+        """The layers of a target, and the reason why its adapter is unsupported, if it is."""
+        adapter, unfit = read_adapter(self.adapter, config, device)
+        exit_layer = self.exit if adapter is None else adapter.layer
+        layers = TargetLayers(config.layers, config.head_layers, exit_layer, adapter, self.skip)
+        return layers, {"exits": unfit} if unfit else {}
+
+
+SEARCHED = DraftingLayers()
+"""Layers that strategies search for."""
 
 
 def _tables(model: Decoder) -> int:

@@ -3,8 +3,8 @@
 import numpy as np
 
 from specchat.engine.cpu.description.steps import StepList
+from specchat.engine.cpu.primitives.activations import CODES
 from specchat.engine.cpu.primitives.records import MIXTURE, Structure
-from specchat.engine.cpu.primitives.rowwise import CODES
 from specchat.engine.memory.vectors import LANES, panels_for
 from specchat.engine.program.ops import Mix
 

@@ -13,8 +13,8 @@ from specchat.engine.cpu.description.steps import Floats, StepList, centre_field
 from specchat.engine.cpu.layers import passes
 from specchat.engine.cpu.padding import pad_norm
 from specchat.engine.cpu.primitives import records
+from specchat.engine.cpu.primitives.activations import CODES
 from specchat.engine.cpu.primitives.records import Structure
-from specchat.engine.cpu.primitives.rowwise import CODES
 from specchat.engine.model.norm import unscaled
 from specchat.engine.program.ops import (
     Add,
