@@ -4,10 +4,11 @@
 
 Two busy loops, each on its own core, start and stop in turn. Each strategy and plain decoding answer a prompt
 alternately from empty caches. The speedup that a reply showed is compared with the truth of its turn: the time of plain
-decoding over that of the strategy, over all replies of the turn, because one reply alone is chance. Times are processor
-times without waiting; the clock's ratio over all turns of a prompt stands beside them. Pairs with a change of load
-between them are left out, and so are truths uncertain by more than 5 % (95 %, bootstrap over replies). F4's advice is
-measured at once against its alternative, alternately too.
+decoding over that of the strategy, over all replies of the turn, because one reply alone is chance. The last column
+says how often a reply and its neighbour, measured directly, are as far off. Times are processor times without waiting;
+the clock's ratio over all turns of a prompt stands beside them. Pairs with a change of load between them are left out,
+and so are truths uncertain by more than 5 % (95 %, bootstrap over replies). F4's advice is measured at once against its
+alternative, alternately too.
 """
 
 import argparse
@@ -216,18 +217,22 @@ class Held:
     inside: int = 0
     """Number whose interval contains the truth."""
     unjudged: int = 0
+    alone: list[float] = field(default_factory=list)
+    """Ratios of one reply and its neighbour, measured directly, over known truths."""
 
     def hold(self, pairs: Sequence[Pair], truth: Truth) -> None:
         shown = [pair.shown for pair in pairs if pair.shown is not None]
         if truth.known:
             self.off += (one.times / truth.times for one in shown)
+            self.alone += (_times([pair], by_clock=False) / truth.times for pair in pairs)
             self.inside += sum(one.low <= truth.times <= one.high for one in shown)
         else:
             self.unjudged += len(shown)
 
-    @property
-    def beyond(self) -> int:
-        return sum(abs(one - 1) > AT_ODDS for one in self.off)
+
+def beyond(ratios: Iterable[float]) -> int:
+    """Number of `ratios` to a truth that are off by more than `AT_ODDS`."""
+    return sum(abs(one - 1) > AT_ODDS for one in ratios)
 
 
 def held(blocks: Iterable[Block], by_clock: bool) -> Held:
@@ -245,8 +250,8 @@ def table(blocks: Sequence[Block]) -> str:
     """A row per strategy and load: deviation of the shown speedups from the truth."""
     rows = [
         "| strategy | load | truth | shown / truth: median | least | most | beyond 15 % | in its interval "
-        "| truth unsure | shown | beyond, by the clock |",
-        "|---" * 11 + "|",
+        "| truth unsure | shown | beyond, by the clock | beyond, of pairs alone |",
+        "|---" * 12 + "|",
     ]
     for strategy in STRATEGIES:
         for kind in ("none", "busy"):
@@ -257,8 +262,9 @@ def table(blocks: Sequence[Block]) -> str:
                 truths = [truth.times for one in of_it if (truth := Truth.of(one.pairs)).known]
                 rows.append(
                     f"| {strategy} | {kind} | {min(truths):.2f}-{max(truths):.2f} | {median(near.off):.2f} "
-                    f"| {min(near.off):.2f} | {max(near.off):.2f} | {near.beyond} of {len(near.off)} | {near.inside} "
-                    f"| {near.unjudged} | {shown} of {replies} replies | {clock.beyond} of {len(clock.off)} |"
+                    f"| {min(near.off):.2f} | {max(near.off):.2f} | {beyond(near.off)} of {len(near.off)} "
+                    f"| {near.inside} | {near.unjudged} | {shown} of {replies} replies "
+                    f"| {beyond(clock.off)} of {len(clock.off)} | {beyond(near.alone)} of {len(near.alone)} |"
                 )
     return "\n".join(rows)
 

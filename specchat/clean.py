@@ -1,4 +1,4 @@
-"""Make text from models, files, names and errors safe to show on a terminal."""
+"""Make text from models, files, names and errors safe to show on a terminal, and links safe to open."""
 
 import re
 
@@ -32,3 +32,8 @@ def one_line(text: str, limit: int = 200) -> str:
     """`text` cleaned, on one line, cut to `limit` characters: for titles, names and list entries."""
     line = " ".join(clean(text[: limit * 4]).split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def is_web_link(url: str) -> bool:
+    """True if a link may be opened: http and https only."""
+    return url.lower().startswith(("http://", "https://"))

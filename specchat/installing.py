@@ -4,13 +4,14 @@ import re
 import shlex
 import shutil
 import sys
-from importlib.metadata import requires
 from importlib.util import find_spec
 from pathlib import Path
 
 
 def _parts(package: str) -> list[str]:
     """The packages of an extra of specchat, `specchat[gguf]`; any other package itself."""
+    from importlib.metadata import requires  # it brings thirty modules
+
     name, _, extra = package.rstrip("]").partition("[")
     needed = requires(name) or [] if extra else []
     return [re.split(r"[\s<>=!~;\[]", one)[0] for one in needed if f"extra == '{extra}'" in one] or [package]

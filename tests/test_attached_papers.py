@@ -8,7 +8,7 @@ from pypdf import PdfReader, PdfWriter
 
 from specchat.attachments import folders, pdf
 from specchat.attachments.files import AttachmentError, read_attachment
-from specchat.attachments.folders import read_folder
+from specchat.attachments.folders import about_secrets, read_folder
 from specchat.attachments.mentions import Attacher
 
 
@@ -95,7 +95,14 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_text_files_of_a_folder_go_along_and_no_secrets(folder: Path) -> None:
-    assert [(Path(one.name).relative_to(folder).as_posix(), one.text) for one in read_folder(folder)] == [
+    (folder / ".env").write_text("KEY=1")
+    found = read_folder(folder)
+    secrets = [folder / name for name in (".env", "credentials.json", "id_ed25519", "my.env", "tls.key")]
+    assert found.secrets == [str(path) for path in secrets]
+    words = about_secrets([str(path.relative_to(folder)) for path in secrets])
+    assert words.startswith("files that look like secrets stay out: .env, credentials.json, id_ed25519, 2 more. ")
+    assert about_secrets(()) == ""
+    assert [(Path(one.name).relative_to(folder).as_posix(), one.text) for one in found.texts] == [
         ("b.py", "b = 1\n"),
         ("a/deep/c.md", "# c\n"),
     ]
@@ -106,7 +113,11 @@ def test_a_folder_is_named_with_a_slash_at_its_end(folder: Path, monkeypatch: py
     assert [one.name for one in Attacher().attachments("What is in @src/ here?")] == ["src/b.py", "src/a/deep/c.md"]
     assert Attacher().attachments("What is in @src here?") == ()
     (folder / "b.py").write_text("b = 2\n")
-    assert Attacher().attachments("@src/")[0].text == "b = 2\n"
+    attacher = Attacher()
+    assert attacher.attachments("@src/")[0].text == "b = 2\n"
+    assert "src/my.env" in attacher.secrets
+    assert attacher.attachments("@src/my.env")
+    assert attacher.secrets == []
 
 
 def test_a_folder_beyond_bounds_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

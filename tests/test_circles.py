@@ -1,6 +1,7 @@
 """No file of the package imports itself by way of others, and tests import only what the package has."""
 
 import ast
+import re
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -80,18 +81,36 @@ def test_circles_are_found(back: str, tmp_path: Path) -> None:
 def missing(tests: Path, package: Path) -> list[str]:
     """Modules and names that the files in `tests` import from `package`, and that no file of it has."""
     names = {package.name: {path.name for path in package.iterdir() if path.is_dir()}}
-    for name, path in modules(package).items():
-        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    files = modules(package)
+    for name in files:
         above, _, last = name.rpartition(".")
         names.setdefault(above, set()).add(last)
-        made = {node.name for node in nodes if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)}
-        assigned = {node.id for node in nodes if isinstance(node, ast.Name)}
-        given = {each.asname or each.name for node in nodes if isinstance(node, ast.ImportFrom) for each in node.names}
-        names.setdefault(name, set()).update(made, assigned, given)
-    sources = [(path, node) for path in tests.rglob("*.py") for node in statements(path)]
-    froms = [(path.name, node) for path, node in sources if isinstance(node, ast.ImportFrom) and node.module]
-    used = [(file, node.module, each.name) for file, node in froms for each in node.names]
-    return [f"{file}: {m}.{n}" for file, m, n in used if m.split(".")[0] == package.name and n not in names.get(m, ())]
+    used = [(path.name, *each) for path in tests.rglob("*.py") for each in named(path.read_text("utf-8"), package.name)]
+    for name in {module for _, module, _ in used} & files.keys():
+        names.setdefault(name, set()).update(bound(files[name]))
+    return [f"{file}: {module}.{name}" for file, module, name in used if name not in names.get(module, ())]
+
+
+def named(text: str, package: str) -> Iterator[tuple[str, str]]:
+    """Modules and names that a text of Python imports from `package`, in programs within it too."""
+    for found in re.finditer(rf"^[ \t]*from ({package}[\w.]*) import (\([^)]*\)|[^\n]*)", text, re.M):
+        for name in re.sub(r"#.*|[()]", "", found[2].partition(";")[0]).split(","):
+            if (first := name.split(" as ")[0].strip()).isidentifier():
+                yield found[1], first
+
+
+def bound(path: Path) -> Iterator[str]:
+    """The names that statements of a file bind, at any depth."""
+    for node in statements(path):
+        match node:
+            case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                yield name
+            case ast.Import(names=names) | ast.ImportFrom(names=names):
+                yield from (each.asname or each.name for each in names)
+            case ast.Assign(targets=targets):
+                yield from (one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name))
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                yield name
 
 
 def test_tests_import_only_what_the_package_has() -> None:

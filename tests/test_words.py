@@ -26,6 +26,8 @@ MOST = {
 NAMES = ("place", "own", "made", "kept", "given", "beside", "told")
 OPENINGS = ("What", "Whether", "Which", "Where", "Who", "That", "Those", "Of", "As")
 PHRASES = ("so much as", "whoever", "asked after", "is to be had", "there where")
+BINDING = {ast.arg, ast.Name, ast.Attribute, ast.FunctionDef, ast.AsyncFunctionDef, ast.Expr}
+"""Nodes that may have one: most are others, and matching takes long."""
 HUNK = re.compile(r"^\+\+\+ b/(?P<path>.*)$|^@@ -\S+ \+(?P<first>\d+)(,(?P<count>\d+))? @@", re.M)
 
 
@@ -34,6 +36,8 @@ def words(text: str) -> Iterator[tuple[str, int]]:
     for number, line in enumerate(text.splitlines(), 1):
         yield from ((phrase, number) for phrase in PHRASES if phrase in line.lower())
     for node in ast.walk(ast.parse(text)):
+        if type(node) not in BINDING:
+            continue
         match node:
             case ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
                 found = name

@@ -21,6 +21,7 @@ from specchat.engine.kernels import expert_products
 from specchat.engine.kernels.activation import gate_mul
 from specchat.engine.kernels.gpu_shapes import PASS_ROWS
 from specchat.engine.kernels.mix import MixtureOutput, add_mixture
+from specchat.engine.kernels.norm import OtherNorm, ResidualUpdate
 from specchat.engine.kernels.pairs import Pairs, allocated
 from specchat.engine.kernels.route import Rule, route
 from specchat.engine.recipe import Experts
@@ -96,7 +97,8 @@ def _stages(feed: Experts, layer: Layer) -> Mapping[str, tuple[Launch, tuple[str
         expert_products.multiply(b.act, one.down, None, b.made, one.pairs, rows, False)
 
     def add(one: Layer, b: Buffers, rows: int) -> None:
-        add_mixture(b.residual, MixtureOutput(b.made, one.pairs), b.norm, 1e-6, b.x, rows, None)
+        norm = OtherNorm(b.norm, 1e-6, b.x)
+        add_mixture(ResidualUpdate(b.residual), MixtureOutput(b.made, one.pairs), norm, rows)
 
     def together(one: Layer, b: Buffers, rows: int) -> None:
         for launch in (choose, gates, down, add):

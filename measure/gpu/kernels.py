@@ -32,6 +32,8 @@ from specchat.engine.kernels.gpu_shapes import (
     tiling,
     widened,
 )
+from specchat.engine.kernels.kv_entries import KvEntries
+from specchat.engine.kernels.paths import RowPlaces
 from specchat.engine.kernels.processors import processors
 from specchat.engine.kernels.products import RowTiles, launch, multiply, splits
 from specchat.engine.kernels.stored import bits_of, stored
@@ -221,7 +223,7 @@ def attention(
             )
 
             def launch(cache: Tensor, rows: int, sums: Any = partial_sums, length: Tensor = length) -> None:
-                attend(query, cache[0], cache[1], length, None, sums, out, rows, None)
+                attend(query, KvEntries(*cache), RowPlaces(length), sums, out, rows)
 
             for rows in ROWS:
                 call = partial(launched, launch, caches, rows)

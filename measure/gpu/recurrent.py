@@ -11,8 +11,8 @@ from measure.gpu.checks import Check, command
 from measure.gpu.kernels import CYCLED, Rows, Timer, replayed, timed
 from specchat.engine.kernels.delta import step
 from specchat.engine.kernels.delta_outputs import finish
-from specchat.engine.kernels.delta_rows import convolve
-from specchat.engine.kernels.delta_state import TIP, DeltaState, LogEntries, chain_paths, slices
+from specchat.engine.kernels.delta_rows import GateWeights, RowText, StateInputs, convolve
+from specchat.engine.kernels.delta_state import TIP, DeltaState, LogEntries, LoggedRows, chain_paths, slices
 from specchat.engine.kernels.gpu_shapes import PASS_ROWS, STATE_LAG, STATE_SLOTS
 from specchat.engine.recipe import LENGTH_EPS
 
@@ -28,10 +28,9 @@ class RowBuffers(NamedTuple):
     partials: Tensor
     gates: Tensor
     entries: LogEntries
-    between: tuple[Tensor, Tensor, Tensor]
+    between: StateInputs
     out: Tensor
-    length: Tensor
-    paths: Tensor
+    at: RowText
 
 
 Launch = Callable[[DeltaState, RowBuffers, int], None]
@@ -46,34 +45,32 @@ def recurrent(sizes: tuple[int, ...], device: torch.device, dtype: torch.dtype, 
     keys, values = key_heads * key_dim, value_heads * value_dim
     channels = 2 * keys + values
     width = -(-(channels + keys + values + value_heads) // 4) * 4
-    weights = torch.randn(channels, 1, TAPS, device=device)
-    rates, shifts = torch.randn(2, value_heads, device=device)
+    weights = GateWeights(
+        torch.randn(channels, 1, TAPS, device=device), None, *torch.randn(2, value_heads, device=device)
+    )
     norm = torch.ones(value_dim, device=device), LENGTH_EPS
+    text = torch.full((1,), TEXT, device=device, dtype=torch.int32)
     b = RowBuffers(
         torch.randn(SPLITS, PASS_ROWS, channels + values, device=device),
         torch.randn(SPLITS, PASS_ROWS, 2 * value_heads, device=device),
         LogEntries.of(torch.zeros(PASS_ROWS, width, device=device), *sizes),
-        (
+        StateInputs(
             torch.zeros(PASS_ROWS, key_heads, key_dim, device=device),
             torch.zeros(PASS_ROWS, value_heads, value_dim, device=device),
             torch.zeros(PASS_ROWS, value_heads, device=device),
         ),
         torch.zeros(PASS_ROWS, values, device=device, dtype=dtype),
-        torch.full((1,), TEXT, device=device, dtype=torch.int32),
-        chain_paths(PASS_ROWS, device),
+        RowText(text, text, chain_paths(PASS_ROWS, device)),
     )
 
     def convolution(one: DeltaState, b: RowBuffers, rows: int) -> None:
-        convolve(
-            b.partials, b.gates, weights, rates, shifts, b.length, b.length, b.paths, one.log, b.entries, *b.between,
-            rows, None, LENGTH_EPS,
-        )  # fmt: skip
+        convolve(b.partials, b.gates, weights, b.at, LoggedRows(one.log, b.entries), b.between, rows, LENGTH_EPS)
 
     def states(one: DeltaState, b: RowBuffers, rows: int) -> None:
-        step(one, b.entries, *b.between, b.length, b.length, b.paths, rows, None, TAPS)
+        step(one, b.entries, b.between, b.at, rows, TAPS)
 
     def outputs(one: DeltaState, b: RowBuffers, rows: int) -> None:
-        finish(b.partials, b.between[1], norm, b.entries, one.log, b.length, b.out, rows, None)
+        finish(b.partials, b.between.values, norm, LoggedRows(one.log, b.entries), b.at, b.out, rows)
 
     size = 4 * value_heads * key_dim * value_dim
     layers = [_layer(sizes, width, device) for _ in range(1 + cycled // size)]

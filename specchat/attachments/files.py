@@ -5,12 +5,12 @@ import os
 import re
 import stat
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from specchat.attachments import pdf
 from specchat.attachments.pictures import AttachedPicture, attached, is_picture
 from specchat.clean import clean, one_line
+from specchat.dataclass import dataclass
 from specchat.engine.errors import EngineError
 from specchat.engine.pictures.decode import MOST_BYTES
 

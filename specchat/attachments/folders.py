@@ -3,11 +3,12 @@
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from specchat.attachments.files import Attachment, AttachmentError, read_attachment
 from specchat.clean import one_line
+from specchat.dataclass import dataclass
 
 MOST_FILES, MOST_BYTES = 200, 1_000_000
 """Files that go along at once, and bytes of all of them."""
@@ -19,9 +20,18 @@ SECRET = re.compile(
     r"(?i).*\.(env|pem|key|p12|pfx|keystore|kdbx)|id_(rsa|dsa|ecdsa|ed25519)|credentials.*|secrets?\..*|passwords?.*"
 )
 """Names of files that go along only where each is named itself."""
+SECRETS_NAMED = 3
 
 
-def read_folder(path: Path) -> list[Attachment]:
+@dataclass(frozen=True)
+class Folder:
+    """The text files of a folder, and the paths of those left out because they look like secrets."""
+
+    texts: list[Attachment]
+    secrets: list[str]
+
+
+def read_folder(path: Path) -> Folder:
     """The text files in a folder and in those below it, in order of their names; links are not followed.
 
     Hidden files, those that programs make, and files with secrets are left out, as is what is no text.
@@ -30,8 +40,14 @@ def read_folder(path: Path) -> list[Attachment]:
         AttachmentError: there are none, or more than bounds allow.
     """
     name = one_line(str(path))
-    found, size = list[Attachment](), 0
+    found, secrets, size = list[Attachment](), list[str](), 0
     for file in _files(Path(os.path.expanduser(path)), name):
+        base = os.path.basename(file)
+        if SECRET.fullmatch(base):
+            secrets.append(os.path.join(path, file))
+            continue
+        if base.startswith("."):
+            continue
         try:
             attached = read_attachment(path / file)
         except AttachmentError:
@@ -45,7 +61,17 @@ def read_folder(path: Path) -> list[Attachment]:
             raise AttachmentError(f"{name} has more text than that: {most}. Name a folder in it, or its files.")
     if not found:
         raise AttachmentError(f"{name} has no text files that go along. Name the files that you mean.")
-    return found
+    return Folder(found, secrets)
+
+
+def about_secrets(secrets: Sequence[str]) -> str:
+    """A sentence on files that stay out because they look like secrets; empty for none."""
+    if not secrets:
+        return ""
+    names = [one_line(file, 60) for file in secrets[:SECRETS_NAMED]]
+    if len(secrets) > SECRETS_NAMED:
+        names.append(f"{len(secrets) - SECRETS_NAMED} more")
+    return f"files that look like secrets stay out: {', '.join(names)}. Name one itself to send it."
 
 
 def _files(root: Path, name: str) -> Iterator[str]:
@@ -62,5 +88,5 @@ def _files(root: Path, name: str) -> Iterator[str]:
                 regular = stat.S_ISREG(os.lstat(whole).st_mode)
             except OSError:
                 continue
-            if regular and not file.startswith(".") and not SECRET.fullmatch(file):
+            if regular:
                 yield os.path.relpath(whole, root)

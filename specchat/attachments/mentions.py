@@ -4,13 +4,13 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from specchat.attachments.files import Attachment, read_attachment
 from specchat.attachments.folders import read_folder
 from specchat.clean import clean, one_line
+from specchat.dataclass import dataclass
 
 _MENTION = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|([^\s"]+))')
 _TYPED = re.compile(r'(?<!\S)@(?:"([^"]*)|([^\s"]*))$')
@@ -110,6 +110,8 @@ class Attacher:
 
     def __init__(self) -> None:
         self._read: dict[str, tuple[tuple[int, int], list[Attachment]]] = {}
+        self.secrets: list[str] = []
+        """Files of named folders that stay out because they look like secrets."""
 
     def attachments(self, prompt: str) -> tuple[Attachment, ...]:
         """The files that `prompt` names, in its order. Waits for the disk.
@@ -117,13 +119,16 @@ class Attacher:
         Raises:
             AttachmentError: one of them cannot be attached.
         """
+        self.secrets = []
         read = {path: self._attachment(path) for path in mentioned_paths(prompt)}
         self._read = read
         return tuple(attachment for _, attachments in read.values() for attachment in attachments)
 
     def _attachment(self, path: str) -> tuple[tuple[int, int], list[Attachment]]:
         if path.endswith("/"):  # what is in it may change without a sign of its own
-            return (0, -1), read_folder(Path(path))
+            folder = read_folder(Path(path))
+            self.secrets += folder.secrets
+            return (0, -1), folder.texts
         try:
             status = os.stat(os.path.expanduser(path))
             version = (status.st_mtime_ns, status.st_size)

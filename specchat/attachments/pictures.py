@@ -1,9 +1,10 @@
 """Pictures that go along with a message."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from io import BytesIO
 
+from specchat.dataclass import dataclass
 from specchat.engine.pictures.decode import opened, upright
 from specchat.engine.protocol.options import Picture
 

@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from specchat.chat.turn import Reply
+from specchat.dataclass import dataclass
 from specchat.engine.protocol.options import Span, Written
 from specchat.engine.text.marks import MARKS, closes_unopened
 

@@ -1,7 +1,8 @@
 """The recorded steps of a reply."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from specchat.dataclass import dataclass
 from specchat.engine.protocol.events import Changed, Step
 from specchat.engine.protocol.options import Speculation
 from specchat.engine.protocol.step_tree import branched

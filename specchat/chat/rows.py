@@ -5,7 +5,7 @@ import secrets
 from base64 import b64decode, b64encode
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from functools import cache, partial
 from typing import Any, Literal, TypeVar, cast
 
@@ -18,6 +18,7 @@ from specchat.chat.trace import Columns
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import PromptRead, Reply, ReplyEnd, SavedRecord, Turn
 from specchat.clean import clean, one_line
+from specchat.dataclass import dataclass
 from specchat.engine.protocol.events import FinishReason
 from specchat.engine.protocol.options import (
     NOTHING_WRITTEN,

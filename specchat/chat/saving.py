@@ -5,7 +5,6 @@ from time import monotonic
 from typing import Any
 
 from specchat.chat.store import Store
-from specchat.chat.titles import is_greeting, make_title
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply, Turn
 from specchat.clean import clean
@@ -66,6 +65,8 @@ class Saving:
 
 def _retitle(chat: Conversation) -> None:
     """Make the title from the first turn that asks for something, where none was made but of a greeting."""
+    from specchat.chat.titles import is_greeting, make_title  # the app starts sooner without
+
     first = chat.turns[0]
     if not chat.made_title or (is_greeting(first.prompt) and chat.made_title == make_title(first.prompt)):
         asked = (turn for turn in chat.turns if not turn.results)

@@ -1,7 +1,6 @@
 """The sources of a reply's tokens, each with its colour's name and words, and the drafts that a step rejected."""
 
-from dataclasses import dataclass
-
+from specchat.dataclass import dataclass
 from specchat.engine.protocol.events import Step
 from specchat.engine.protocol.step_tree import StepTree, branched, likeliest
 from specchat.engine.strategies import GRAMMAR, SERVER, STRATEGIES

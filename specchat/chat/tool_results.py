@@ -2,9 +2,9 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from specchat.clean import clean, one_line
+from specchat.dataclass import dataclass
 from specchat.engine.protocol.options import Message, ToolCall
 from specchat.figures import duration
 

@@ -2,13 +2,14 @@
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from specchat.attachments.files import Attachment
 from specchat.chat.fork import Fork, new_key
 from specchat.chat.tool_results import NOT_MADE, ToolResult, unanswered
 from specchat.chat.turn import Reply, Turn
 from specchat.clean import one_line
+from specchat.dataclass import dataclass
 from specchat.engine.protocol.options import Message, ToolCall
 
 UNTITLED = "new chat"

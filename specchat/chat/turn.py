@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Literal
 
 from specchat.attachments.files import Attachment, with_attachments
@@ -11,6 +11,7 @@ from specchat.chat.record import Mark, Record
 from specchat.chat.tool_results import ToolResult
 from specchat.chat.transcript_text import TranscriptText
 from specchat.clean import clean, one_line
+from specchat.dataclass import dataclass
 from specchat.engine.protocol.events import Changed, Failed, Finished, FinishReason, PromptProgress, Started, Step
 from specchat.engine.protocol.options import (
     NO_BEGINNING,

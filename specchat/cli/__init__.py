@@ -1,5 +1,6 @@
 """The command line. Commands import torch or textual only when they run."""
 
+import gc
 import os
 import signal
 
@@ -15,8 +16,11 @@ def main() -> None:
     usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if usual:
         signal.signal(signal.SIGINT, lambda *_: os._exit(_INTERRUPTED))
+    gc.disable()  # looking for garbage among what is imported is a twelfth of the import
     from specchat.cli.root import main as run
 
+    gc.freeze()
+    gc.enable()
     if usual:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     run()

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from specchat.attachments.files import Attachment, AttachmentError, read_attachment, with_newlines
-from specchat.attachments.folders import read_folder
+from specchat.attachments.folders import about_secrets, read_folder
 from specchat.attachments.passages import fitted
 from specchat.chat.store import Store
 from specchat.chat.turn import Reply
@@ -216,7 +216,12 @@ def _picture(path: Path) -> Attachment:
 
 
 def _attached(path: Path) -> list[Attachment]:
-    return read_folder(path) if path.is_dir() else [read_attachment(path)]
+    if not path.is_dir():
+        return [read_attachment(path)]
+    folder = read_folder(path)
+    if words := about_secrets(folder.secrets):
+        click.echo(f"{words[0].upper()}{words[1:]}", err=True)
+    return folder.texts
 
 
 def _question(text: tuple[str, ...], files: tuple[Path, ...]) -> tuple[str, tuple[Attachment, ...]]:

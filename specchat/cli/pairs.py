@@ -1,7 +1,7 @@
 """The pair that a command line, a file or a chat names."""
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from specchat.config.errors import ConfigError, nearest
 from specchat.config.paths import Paths, user_paths
 from specchat.config.settings import UserSettings, load_settings
 from specchat.config.used_pairs import UsedPairs, gone
+from specchat.dataclass import dataclass
 from specchat.engine.backends import DEFAULT_BACKEND
 from specchat.engine.protocol.pair import ModelSource
 

@@ -89,12 +89,16 @@ class PlainChat:
 
     def _files(self, prompt: str) -> "tuple[Attachment, ...]":
         """The files that a typed prompt names. What a pipe brings may be anyone's, and names none."""
+        from specchat.attachments.folders import about_secrets
         from specchat.attachments.mentions import Attacher, unattached
         from specchat.attachments.passages import fitted
 
-        files = fitted(prompt, Attacher().attachments(prompt), self.service.room_for_files)
+        attacher = Attacher()
+        files = fitted(prompt, attacher.attachments(prompt), self.service.room_for_files)
         if files:
             self.say(f"With {', '.join(one_line(file.name, 60) for file in files)}.")
+        if words := about_secrets(attacher.secrets):
+            self.say(f"{words[0].upper()}{words[1:]}")
         if words := unattached(prompt):
             self.say(f"{words[0].upper()}{words[1:]}.")
         return files

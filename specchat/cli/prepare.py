@@ -3,7 +3,6 @@
 import os
 import re
 from contextlib import suppress
-from dataclasses import dataclass
 
 import click
 
@@ -14,6 +13,7 @@ from specchat.config.catalog import Pair
 from specchat.config.errors import ConfigError
 from specchat.config.paths import Paths, private_folder
 from specchat.config.settings import UserSettings
+from specchat.dataclass import dataclass
 from specchat.engine.backends import declared
 from specchat.engine.prefixes.bounds import DISK, MEMORY, bytes_in
 from specchat.engine.protocol.options import Limits

@@ -1,12 +1,13 @@
 """The choices of the command line and the environment."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
+from specchat.dataclass import dataclass
 from specchat.engine.protocol.options import Acceptance, ContextPolicy
 from specchat.engine.protocol.pair import Activations, KvCache
 

@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from specchat.config.errors import ConfigError, UnknownPair, nearest
 from specchat.config.files import read_tables
 from specchat.config.model_tables import model_source, placed, server_of
 from specchat.config.paths import Paths, shipped
+from specchat.dataclass import dataclass
 from specchat.engine.backends import DEFAULT_BACKEND
 from specchat.engine.protocol.options import Acceptance, Sampling
 from specchat.engine.protocol.pair import ModelSource, PairSpec

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from specchat.config.catalog import Catalog, read_catalog
 from specchat.config.errors import ConfigError
 from specchat.config.paths import Paths, shipped
 from specchat.config.themes import Theme, load_themes
+from specchat.dataclass import dataclass
 
 Stamp = tuple[str, int, int]
 

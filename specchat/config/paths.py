@@ -6,10 +6,10 @@ Environment: SPECCHAT_HOME puts all folders below one; SPECCHAT_CONFIG_FILE name
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from specchat.config.errors import ConfigError
+from specchat.dataclass import dataclass
 from specchat.private import FOLDER, tighten
 
 PACKAGE = Path(__file__).parents[1]

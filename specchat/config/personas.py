@@ -1,11 +1,11 @@
 """personas.toml: system prompts under a name."""
 
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from specchat.config.errors import ConfigError
 from specchat.config.files import read_tables
+from specchat.dataclass import dataclass
 
 
 @dataclass(frozen=True)

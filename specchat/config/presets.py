@@ -1,11 +1,12 @@
 """presets.toml: sampling under a name."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from specchat.config.errors import ConfigError
 from specchat.config.files import read_tables
+from specchat.dataclass import dataclass
 from specchat.engine.protocol.options import Sampling
 
 OWN = "own"

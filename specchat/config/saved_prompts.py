@@ -1,13 +1,13 @@
 """Saved prompts: a file each in the folder `prompts` of the configuration, its name the command that brings it."""
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 from specchat import private
 from specchat.clean import clean
 from specchat.config.errors import ConfigError
 from specchat.config.paths import made_folder
+from specchat.dataclass import dataclass
 from specchat.reading import read_text
 
 MOST, LARGEST = 500, 64 << 10

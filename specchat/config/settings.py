@@ -4,7 +4,6 @@ import json
 import re
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from specchat import private
@@ -12,6 +11,7 @@ from specchat.attention import Notify
 from specchat.config.errors import ConfigError
 from specchat.config.files import read_tables
 from specchat.config.paths import made_folder
+from specchat.dataclass import dataclass
 from specchat.engine.protocol.options import Acceptance, ContextPolicy
 from specchat.reading import read_text
 

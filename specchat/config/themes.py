@@ -1,11 +1,11 @@
 """Theme files: colours by Textual's names, and one for each source of tokens."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from specchat.config.errors import ConfigError, nearest
 from specchat.config.files import read_tables
+from specchat.dataclass import dataclass
 
 OF_TEXTUAL = (
     *("ansi-dark", "ansi-light", "atom-one-dark", "atom-one-light", "catppuccin-frappe", "catppuccin-latte"),

@@ -1,9 +1,11 @@
 """A strategy as a value: description, needs, reasons against it, and its drafter."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib import import_module
 from typing import Any, Literal, NamedTuple
+
+from specchat.dataclass import dataclass
 
 MAX_DRAFT_LENGTH = 15
 """Limit of the draft tokens that a step verifies: with the pending token they fill one 16-row tile."""

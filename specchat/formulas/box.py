@@ -1,9 +1,10 @@
 """Pieces of formulas as rows of characters, put beside and above each other."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rich.cells import cell_len
+
+from specchat.dataclass import dataclass
 
 _TALL = {"(": "⎛⎜⎝", ")": "⎞⎟⎠", "[": "⎡⎢⎣", "]": "⎤⎥⎦", "|": "│││", "‖": "║║║"}
 """Upper end, middle and lower end of delimiters beside several rows."""

@@ -1,8 +1,9 @@
 """The cost of steps: drafting, and checking so many rows, as measured and between and beyond what was measured."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from specchat.dataclass import dataclass
 from specchat.engine.protocol.events import Step
 from specchat.engine.strategies import begins_verify
 

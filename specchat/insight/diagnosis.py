@@ -1,7 +1,7 @@
 """Diagnosis of a reply: does drafting pay, in words with numbers, and what would be faster."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Literal
 
 from specchat import figures
@@ -9,6 +9,7 @@ from specchat.chat.lately import speedup_lately
 from specchat.chat.record import speculation_label
 from specchat.chat.turn import Reply
 from specchat.clean import one_line
+from specchat.dataclass import dataclass
 from specchat.engine.protocol.comparison import MIN_STEPS, MIN_TOKENS
 from specchat.engine.protocol.options import Speculation
 from specchat.engine.protocol.pair import PairInfo

@@ -1,10 +1,9 @@
 """The figures of the engine panel, computed from a reply's steps and the loaded pair."""
 
-from dataclasses import dataclass
-
 from specchat import figures
 from specchat.chat.lately import speedup_lately
 from specchat.chat.turn import Reply
+from specchat.dataclass import dataclass
 from specchat.engine.protocol.pair import PairInfo
 from specchat.engine.strategies import SERVER
 from specchat.insight.diagnosis import NO_DIAGNOSIS, Diagnosis

@@ -1,10 +1,10 @@
 """The use of the GPU that the loaded pair runs on: what to show of it, and what of it slows replies."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from threading import Thread
 
 from specchat import figures
+from specchat.dataclass import dataclass
 from specchat.engine.hardware.gpu_counters import Counters, CountersError, Reading
 
 _IDLE_LOOKS = 2

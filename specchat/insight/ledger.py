@@ -1,11 +1,12 @@
 """The time that drafting saved since the app was started, against plain decoding as measured for each pair."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import sqrt
 from statistics import fmean, stdev
 
 from specchat.chat.turn import Reply
+from specchat.dataclass import dataclass
 from specchat.engine.protocol.comparison import MIN_STEPS, Comparison
 from specchat.engine.protocol.events import Step
 from specchat.engine.protocol.options import Speculation

@@ -2,7 +2,8 @@
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass
+
+from specchat.dataclass import dataclass
 
 _WORD = re.compile(r"\s*\w+|\s*[^\w\s]|\s+")
 _KEY = 2

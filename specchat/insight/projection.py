@@ -8,11 +8,12 @@ tokens, o the rest of a step and r a token's share of the prompt that a draft mo
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from specchat.chat.record import Record
 from specchat.chat.turn import Reply
+from specchat.dataclass import dataclass
 from specchat.engine.protocol.events import Step
 from specchat.engine.protocol.step_tree import branched, ranks
 from specchat.engine.protocol.tally import Tally

@@ -5,10 +5,10 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specchat.clean import clean, one_line
+from specchat.dataclass import dataclass
 from specchat.mcp_tools.servers_file import ServerEntry
 
 if TYPE_CHECKING:

@@ -5,11 +5,12 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from specchat.clean import one_line
+from specchat.dataclass import dataclass
 from specchat.installing import install_command
 from specchat.mcp_tools.importing import uninterrupted
 from specchat.mcp_tools.served import ServedTool

@@ -3,13 +3,14 @@
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from specchat.clean import one_line
 from specchat.config.errors import ConfigError
 from specchat.config.files import MOST_BYTES
+from specchat.dataclass import dataclass
 from specchat.reading import read_text
 
 _VARIABLE = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")

@@ -2,9 +2,10 @@
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Generic, TypeVar
 
+from specchat.dataclass import dataclass
 from specchat.engine.protocol.events import Failed, Loaded, Loading
 from specchat.engine.protocol.pair import PairSpec
 

@@ -7,13 +7,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
 from typing import IO, Any
 
+from specchat.dataclass import dataclass
 from specchat.engine.process import wire
 from specchat.engine.process.channel import Channel, Gone, Receiver
 from specchat.engine.process.client import LOADER, EngineClient

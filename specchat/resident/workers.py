@@ -1,11 +1,12 @@
 """Workers that clients share, and the routing of their events."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
 from specchat.clean import one_line
+from specchat.dataclass import dataclass
 from specchat.engine.fetch.file_state import file_state, state_once_loaded
 from specchat.engine.process.client import EngineClient
 from specchat.engine.process.wire import Sealed

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Any, Literal
@@ -12,6 +12,7 @@ from specchat.chat.tool_results import ToolResult
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply
 from specchat.clean import one_line
+from specchat.dataclass import dataclass
 from specchat.engine.protocol.options import ToolCall
 from specchat.mcp_tools.served import ServedTool
 from specchat.service.chat_tools import ChatTools

@@ -1,9 +1,10 @@
 """The tools that each chat may use: whether it uses any, of which servers, and which need no asking in it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from specchat.dataclass import dataclass
 from specchat.engine.protocol.options import Tool
 from specchat.mcp_tools.served import ServedTool, by_name, fingerprints_of
 from specchat.mcp_tools.servers import ToolServers, ToolServerStatus

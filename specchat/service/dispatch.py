@@ -1,11 +1,12 @@
 """The engine's events, applied to a service."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Literal
 
 from specchat.chat.turn import Reply
 from specchat.clean import clean, one_line
+from specchat.dataclass import dataclass
 from specchat.engine.protocol.events import (
     AwaitingClient,
     AwaitingServer,

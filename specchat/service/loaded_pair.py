@@ -1,11 +1,11 @@
 """The pair of models that the engine has, is loading or has lost."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 from specchat.clean import clean, one_line
 from specchat.config.catalog import Pair
+from specchat.dataclass import dataclass
 from specchat.engine.protocol.events import Loading
 from specchat.engine.protocol.options import Arguments, Sampling
 from specchat.engine.protocol.pair import NO_SYSTEM_ROLE, PairInfo, StrategyStatus

@@ -1,9 +1,8 @@
 """The reply that a shared engine writes for another program, as far as it is told."""
 
-from dataclasses import dataclass
-
 from specchat.chat.turn import Reply
 from specchat.clean import one_line
+from specchat.dataclass import dataclass
 from specchat.engine.protocol.events import Changed, Elsewhere, Failed, Finished, OtherClient, Started, Step
 from specchat.engine.protocol.options import Sampling, Speculation
 from specchat.engine.protocol.port import EnginePort

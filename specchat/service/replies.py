@@ -1,17 +1,16 @@
 """The replies that have not ended, at most one a chat. The engine writes a few of them in turns."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from specchat.chat.saving import Saving
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply, Turn
+from specchat.dataclass import dataclass
 from specchat.engine.protocol.events import Changed, Failed, Finished, PromptProgress, Started, Step
 from specchat.engine.protocol.options import Arguments, Grammar, Speculation, Tool
 from specchat.engine.protocol.port import EnginePort
 from specchat.engine.protocol.requests import Cancel, Generate
 from specchat.engine.protocol.stats import Stats
-from specchat.service.repetition import repeats_itself
 from specchat.service.settings import ChatSettings
 
 _REFUSALS = ("context", "request")
@@ -102,6 +101,8 @@ class Replies:
             case Step():
                 running.reply.step(event)
                 if len(running.reply.steps) % LOOK_STEPS == 0:
+                    from specchat.service.repetition import repeats_itself  # the app starts sooner without
+
                     running.repeats = repeats_itself(running.reply.raw)
             case Changed():
                 running.reply.changed(event)

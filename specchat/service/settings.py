@@ -1,10 +1,11 @@
 """How replies are made: a chat's settings, and the user's preferences that they begin with."""
 
 import random
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from typing import Any
 
 from specchat.config.catalog import Pair
+from specchat.dataclass import dataclass
 from specchat.engine.protocol.options import Acceptance, Arguments, Limits, Sampling, Speculation
 from specchat.engine.protocol.ranges import DRAFT_LENGTHS, MAX_TOKENS, SAMPLING, SEEDS
 from specchat.engine.strategies import STRATEGIES

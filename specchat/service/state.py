@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from specchat.chat.store import Store
@@ -12,6 +12,7 @@ from specchat.clean import one_line
 from specchat.config.catalog import Pair
 from specchat.config.personas import Persona, persona_of
 from specchat.config.used_pairs import UsedPairs
+from specchat.dataclass import dataclass
 from specchat.engine.protocol.options import Speculation, Tool
 from specchat.engine.protocol.port import EnginePort
 from specchat.engine.protocol.requests import Change

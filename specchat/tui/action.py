@@ -1,8 +1,9 @@
 """An `Action` is something the user can do, with its keys, slash command, hint, line of help and handler."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
+
+from specchat.dataclass import dataclass
 
 Where = Literal["anywhere", "prompt", "transcript", "chats", "call"]
 

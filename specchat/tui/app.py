@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterable
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.console import RenderableType
@@ -36,8 +37,6 @@ from specchat.tui.resting import RestingPictures, protocol_of
 from specchat.tui.screens.chat import ChatScreen
 from specchat.tui.session import AppSession
 from specchat.tui.spots import Spot, spots_of, written
-from specchat.tui.text.code import highlight
-from specchat.tui.text.markdown import parse
 from specchat.tui.themes import DEFAULT_THEME, SPEC_DEFAULTS, shades, textual_theme
 from specchat.tui.widgets.transcript import Transcript
 
@@ -117,7 +116,7 @@ class SpecchatApp(App[None]):
             self.stylesheet.set_variables(self.get_css_variables())
 
     def get_default_screen(self) -> Screen[None]:
-        return ChatScreen(self.session, self._catalog, PromptHistory(self.launch.history), self.keys)
+        return ChatScreen(self.session, self._catalog, PromptHistory(self.launch.history), self.keys, self.size)
 
     @property
     def chat(self) -> ChatScreen:
@@ -129,7 +128,7 @@ class SpecchatApp(App[None]):
     async def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
             await self._in_turn.add(event)
-        else:
+        elif self._in_turn.begun or not isinstance(event, events.MouseEvent):  # a click could be for what is not there
             await super().on_event(event)
 
     def on_load(self) -> None:
@@ -153,16 +152,22 @@ class SpecchatApp(App[None]):
 
     def on_ready(self) -> None:
         self._shown = True
+        if self._ended is not None:
+            self._leave(self._ended)
+        else:
+            self.call_after_refresh(self._begin)
+
+    async def _begin(self) -> None:
+        """Go on from the first frame: with the rest of the window, then with what was typed so far."""
+        await self.chat.complete()
         if (graphics := self._graphics or self._resting) is not None:
             graphics.changed = partial(self.chat.transcript.draw_pictures_by, graphics)
         if self._graphics is not None:
             self._graphics.changed()
         elif self._resting is not None:
             self._resting.begin()
-        if self._ended is not None:
-            self._leave(self._ended)
-        else:
-            self.call_after_refresh(self._start_engine)
+        self._start_engine()
+        await self._in_turn.begin()
 
     def _start_engine(self) -> None:
         pair, fallback = self.launch.pair, self.launch.service.fallback
@@ -177,7 +182,6 @@ class SpecchatApp(App[None]):
                 self.session.chat_pair = ""
         self.chat.redraw()
         self.chat.queue.take_left()
-        self.chat.call_later(self.chat.begin)
         self.run_worker(_warm_up, thread=True, exit_on_error=False)
         for warning in (*self.launch.config.warnings, *self.keys.problems):
             self.notify(clean(warning), severity="warning", markup=False)
@@ -269,11 +273,20 @@ class SpecchatApp(App[None]):
         yield from commands(self.chat)
 
 
+_OF_REPLIES = ("specchat.chat.titles", "specchat.service.repetition", "specchat.tui.text.turn")
+"""Modules that the first frame does without, and the first reply does not."""
+
+
 def _warm_up() -> None:
     """Import what the first reply needs, while the model loads; then keep what is loaded out of garbage collections.
 
     Collecting is off until then where the command line turned it off.
     """
+    for name in _OF_REPLIES:
+        import_module(name)
+    from specchat.tui.text.code import highlight
+    from specchat.tui.text.markdown import parse
+
     highlight("", "python")
     parse("")
     gc.freeze()

@@ -1,7 +1,6 @@
 """The rows of the list of chats: by date, or what a search found."""
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ from textual.content import Content, Span
 from specchat.chat.rows import ChatEntry
 from specchat.chat.tags import shown_tags
 from specchat.clean import one_line
+from specchat.dataclass import dataclass
 
 if TYPE_CHECKING:
     from specchat.chat.search import Hit

@@ -4,11 +4,12 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from secrets import token_hex
 
 from specchat.attachments.files import Attachment
+from specchat.dataclass import dataclass
 from specchat.private import FOLDER, opener
 from specchat.reading import read_whole
 

@@ -6,6 +6,7 @@ priority, letters, and those for a screen that is still being built would overta
 
 from collections import deque
 from collections.abc import Awaitable, Callable
+from math import inf
 from time import monotonic
 
 from textual.app import App
@@ -30,8 +31,16 @@ class InTurn:
         self._app = app
         self._take = take
         self._typed: deque[Event] = deque()
-        self._taken_at: float | None = None
-        """When the one was taken that still does something."""
+        self._taken_at: float | None = inf
+        """When the one was taken that still does something; none is before `begin`."""
+
+    @property
+    def begun(self) -> bool:
+        return self._taken_at != inf
+
+    async def begin(self) -> None:
+        """Take what was typed so far, and all that comes."""
+        await self._next()
 
     async def add(self, event: Event) -> None:
         self._typed.append(event)

@@ -1,7 +1,7 @@
 """The app's launch, as the command line hands it over."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from specchat.config.live import LiveFiles
 from specchat.config.presets import Preset
 from specchat.config.saved_prompts import SavedPrompts
 from specchat.config.themes import Theme
+from specchat.dataclass import dataclass
 from specchat.service.settings import Preferences
 from specchat.service.state import ServiceOptions
 from specchat.tune.beside_work import TuningPlaces

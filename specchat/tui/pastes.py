@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from specchat.dataclass import dataclass
 
 FOLD_ABOVE = 4_000
 """Characters."""

@@ -1,15 +1,13 @@
 """The app's session: the chat service, and what only the app shows."""
 
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
+from specchat.chat.turn import Reply
 from specchat.config.catalog import Catalog, Pair
 from specchat.engine.protocol.events import Finished
 from specchat.engine.protocol.port import EnginePort
-from specchat.insight.diagnosis import Advisor, Diagnosis
-from specchat.insight.gpu_use import GpuWatch
-from specchat.insight.ledger import Ledger
-from specchat.insight.racing import Racing
 from specchat.models.fetching import Fetching
 from specchat.recommend.beside import Recommending
 from specchat.service.chat_service import ChatService
@@ -19,7 +17,11 @@ from specchat.tui.draft import QueuedPrompt
 from specchat.tui.launch import Launch
 from specchat.tune.beside_tune import Tuning
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # the app starts sooner without
+    from specchat.insight.diagnosis import Advisor, Diagnosis
+    from specchat.insight.gpu_use import GpuWatch
+    from specchat.insight.ledger import Ledger
+    from specchat.insight.racing import Racing
     from specchat.models.library import Library
     from specchat.models.machine import FreeMemory
     from specchat.models.offers import Offer
@@ -29,25 +31,48 @@ class AppSession(ChatService):
     """A chat service with the ledger, the race, downloads, tuning and prompts that wait."""
 
     def __init__(self, engine: EnginePort, launch: Launch) -> None:
-        self.ledger = Ledger()
         super().__init__(
             engine,
             launch.store,
             launch.preferences,
-            replace(launch.service, saves_settings=True, restarts=True, watches=True, ended=self.ledger.add),
+            replace(launch.service, saves_settings=True, restarts=True, watches=True, ended=self._enter),
         )
         self.launch = launch
-        self.gpu = GpuWatch()
         self.fetching = Fetching(launch.models.places)
         self.tuning = Tuning(launch.tuning)
         self.recommending = Recommending(launch.tuning)
-        self.racing = Racing(self, self.ledger)
         self.waiting: list[QueuedPrompt] = []
         """Prompts to send when the reply that runs here has ended."""
-        self._advisor = Advisor(self.ledger)
+
+    @cached_property
+    def ledger(self) -> "Ledger":
+        from specchat.insight.ledger import Ledger
+
+        return Ledger()
+
+    def _enter(self, reply: Reply) -> None:
+        self.ledger.add(reply)
+
+    @cached_property
+    def gpu(self) -> "GpuWatch":
+        from specchat.insight.gpu_use import GpuWatch
+
+        return GpuWatch()
+
+    @cached_property
+    def racing(self) -> "Racing":
+        from specchat.insight.racing import Racing
+
+        return Racing(self, self.ledger)
+
+    @cached_property
+    def _advisor(self) -> "Advisor":
+        from specchat.insight.diagnosis import Advisor
+
+        return Advisor(self.ledger)
 
     @property
-    def diagnosis(self) -> Diagnosis:
+    def diagnosis(self) -> "Diagnosis":
         """The verdict on drafting, and advice."""
         return self._advisor.diagnose(self.last_reply, self.loaded.info, self.settings.speculation, self.loaded.lengths)
 
@@ -74,13 +99,13 @@ class AppSession(ChatService):
         """
         if self.fetching.places is None:
             return catalog.find(name)
-        from specchat.models.names import pair_named  # the app starts sooner without
+        from specchat.models.names import pair_named
 
         return pair_named(name, catalog, self.launch.service.used, self.fetching.places())
 
     def machine(self) -> "FreeMemory":
         """Free memory once the loaded pair has made way."""
-        from specchat.models.machine import this_machine  # the app starts sooner without
+        from specchat.models.machine import this_machine
 
         machine, info = this_machine(), self.loaded.info
         if info is None:

@@ -1,8 +1,9 @@
 """The settings panel's fields, and how they read numbers."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from specchat.dataclass import dataclass
 from specchat.engine.protocol.options import CONTEXT_POLICIES, Sampling
 from specchat.engine.protocol.ranges import DRAFT_LENGTHS, MAX_SEED, MAX_TOKENS, SAMPLING, SEEDS, Range
 from specchat.engine.strategies import STRATEGIES

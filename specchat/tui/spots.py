@@ -1,12 +1,13 @@
 """The cells of the screen where pictures of the transcript stand."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from rich.console import RenderableType
 from textual._compositor import ChopsUpdate, LayoutUpdate
 from textual.geometry import Region
 
 from specchat.attachments.pictures import AttachedPicture
+from specchat.dataclass import dataclass
 from specchat.tui.text.prompt_rows import PictureSection
 from specchat.tui.widgets.chat_view import ChatView
 

@@ -11,7 +11,6 @@ from specchat.chat.turn import Reply
 from specchat.clean import one_line
 from specchat.config.personas import persona_name
 from specchat.engine.protocol.events import Loading
-from specchat.insight.footer import reading
 from specchat.service.calls import CallRound
 from specchat.tui.composing import slash
 from specchat.tui.keys import Keys
@@ -104,6 +103,8 @@ def status_sides(
 def _running(session: AppSession, reply: Reply, stop: str) -> str:
     if session.stopping:
         return f"stopping; {stop} again restarts the engine"
+    from specchat.insight.footer import reading  # the app starts sooner without
+
     before = session.elsewhere
     if before is not None and reply.state == "waiting":
         return f"waits for {_title(before)} to be answered; {stop} stops"

@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from specchat.clean import one_line
+from specchat.dataclass import dataclass
 from specchat.figures import duration
 from specchat.tune import BEGUN_WITH
 from specchat.tune.beside_work import BesideWork, TuningPlaces

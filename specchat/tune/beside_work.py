@@ -2,9 +2,10 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
+
+from specchat.dataclass import dataclass
 
 if TYPE_CHECKING:  # the app starts sooner without
     from specchat.tune.beside import BesideCommand

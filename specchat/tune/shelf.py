@@ -3,11 +3,12 @@
 import json
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any
 
 from specchat import private
+from specchat.dataclass import dataclass
 
 NOTE = "tuned.json"
 

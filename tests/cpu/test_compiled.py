@@ -46,7 +46,7 @@ import sys
 from pathlib import Path
 from specchat.engine.cpu import compiled
 from specchat.engine.cpu.products import columns, products, tiles
-columns.WIDE, columns.NARROW = {1: 8, 2: 6}, {1: 4, 2: 2}  # two of a format, of up to eight
+columns.WIDE, columns.NARROW = {1: 2}, {1: 1}  # two of a format, of up to eight, in small tiles
 
 def compiles(form):
     told = []
@@ -179,7 +179,7 @@ SHARED = START.format(
     from specchat.engine.cpu.drafting import choice
     from specchat.engine.cpu.products import columns, products, tiles
     if sys.argv[2]:
-        columns.WIDE, columns.NARROW = {1: 8}, {1: 4}
+        columns.WIDE, columns.NARROW = {1: 2}, {1: 1}
     products.kernels(tiles.FLOAT16)
 """,
     result="helper.returncode, choice.draw(np.arange(9, dtype=np.float32), np.uint64(7), 3, 1)",

@@ -23,7 +23,7 @@ from specchat.engine.protocol.options import Acceptance, Sampling
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.host import host_runner
-from specchat.engine.runners.runner import Runner
+from specchat.engine.runners.runner import DraftingLayers, Runner
 from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.engine.weights.exit_adapter import KIND
 from tests.device.conftest import DEVICE, SHAPE, Folders, decoder
@@ -123,9 +123,9 @@ def test_an_early_exit_drafts_what_the_hosts_does(adapted: bool, tmp_path: Path)
         save_file(tensors, extra / "model.safetensors")
         settings = {"model_type": KIND, "exit_layer": 2, "hidden_size": size}
         (extra / "config.json").write_text(json.dumps(settings))
-    options = {"exit_layer": None if adapted else 2, "exit_folder": str(extra) if adapted else None}
-    device = device_runner(decoder(folder), None, VOCAB, DEVICE, **options)  # type: ignore[arg-type]
-    host = host_runner(ReferenceDecoder(Checkpoint.open(folder)), None, **options)  # type: ignore[arg-type]
+    chosen = DraftingLayers(None if adapted else 2, str(extra) if adapted else None)
+    device = device_runner(decoder(folder), None, VOCAB, DEVICE, chosen=chosen)
+    host = host_runner(ReferenceDecoder(Checkpoint.open(folder)), None, chosen)
     sampling, steps = SAMPLINGS["sampled"], []
     for pair in (device, host):
         pair.target.begin(PROMPT)

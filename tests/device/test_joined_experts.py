@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from specchat.engine.device.decoder import DeviceDecoder
+from specchat.engine.device.decoder import DeviceDecoder, RowOptions
 from specchat.engine.device.rehearsal import blank
 from specchat.engine.device.weights import held_bytes, load
 from specchat.engine.formats.layout import FourBit
@@ -74,7 +74,7 @@ def test_padding_has_no_shared_expert(folder: Path) -> None:
     model, tokens = decoder(folder), ids(8)
     alone = torch.cat([run(model, [token], place) for place, token in enumerate(tokens[:3])])
     fed, last = torch.tensor(tokens, device=DEVICE).int(), torch.tensor([2], dtype=torch.int32, device=DEVICE)
-    model.forward(fed, torch.zeros(1, dtype=torch.int32, device=DEVICE), 8, last=last)
+    model.forward(fed, torch.zeros(1, dtype=torch.int32, device=DEVICE), 8, options=RowOptions(last))
     assert torch.equal(model.logits(0, 8)[:3].cpu(), alone)
     (pairs,) = model.buffers.pairs.values()
     assert int(pairs.ends[int(pairs.used) - 1]) == 3 * pairs.top

@@ -121,8 +121,8 @@ def test_entries_before_the_windows_are_not_read(further: int, folder: Path, mon
     found = opened(folder, lambda _, layer: gemmas(0, layer))
     attend = passes.attend_rows
 
-    def other(*args: Any, **named: Any) -> None:
-        attend(*args[:-1], args[-1] + further, **named)
+    def other(*args: Any) -> None:
+        attend(*args[:-1], args[-1]._replace(window=args[-1].window + further))
 
     monkeypatch.setattr(passes, "attend_rows", other)
     before = last(decoder(found))
@@ -135,7 +135,7 @@ def test_entries_before_the_windows_are_not_read(further: int, folder: Path, mon
 def test_a_window_as_long_as_the_context_is_none(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Such models launch the kernels that models without windows launch."""
     found, windows = opened(folder), list[object]()
-    monkeypatch.setattr(passes, "attend_rows", lambda *args, **_: windows.append(args[-1]))
+    monkeypatch.setattr(passes, "attend_rows", lambda *args: windows.append(args[-1].window))
     for context in (WINDOW, WINDOW + 1):
         run(decoder(found, context=context), ids(2), 0)
     assert windows == [0, 0, WINDOW, 0]

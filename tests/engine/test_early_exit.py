@@ -21,6 +21,7 @@ from specchat.engine.protocol.options import Acceptance, Limits, Sampling, Specu
 from specchat.engine.protocol.pair import PairSpec
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.host import host_runner
+from specchat.engine.runners.runner import DraftingLayers
 from specchat.engine.session import Session
 from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.test_costs import step
@@ -74,7 +75,7 @@ def test_what_is_checked_is_a_whole_pass(
     monkeypatch.setattr(
         decoder, "logits_after", lambda fed, start, layout: kept(decoder.forward(fed, start, layout=layout))
     )
-    runner = host_runner(decoder, None, EXIT)
+    runner = host_runner(decoder, None, DraftingLayers(EXIT))
     runner.target.begin(PROMPT)
     drafter = runner.drafters["early-exit"]
     drafter.begin(PROMPT)
@@ -101,7 +102,7 @@ def test_what_is_checked_is_a_whole_pass(
 @pytest.mark.usefixtures("_to_the_limit")
 def test_the_first_layers_and_the_head_draft(folder: Path, make: Make) -> None:
     decoder, alone = make(Checkpoint.open(folder)), make(Checkpoint.open(folder))
-    runner = host_runner(decoder, None, EXIT)
+    runner = host_runner(decoder, None, DraftingLayers(EXIT))
     runner.target.begin(PROMPT)
     decoding = runner.reply(Sampling(), list(PROMPT), ())
     outcome = decoding.step(runner.drafters["early-exit"], 4, "coupled")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from specchat.engine.hardware.gpu import OTHER_ERROR, ChosenGpu, Gpu, find_gpu, free_by_uuid
+from specchat.engine.hardware.gpu import OTHER_ERROR, ChosenGpu, Gpu, GpuSoftware, find_gpu, free_by_uuid
 from specchat.engine.hardware.toolchain import compiler, header, unsupported
 from specchat.engine.memory.plan import GIB
 from specchat.private import is_private
@@ -65,7 +65,7 @@ def started() -> None:
 
 def found(cuda: FakeCuda, triton: bool = True, start: Callable[[], None] = started, **free: int) -> Gpu | str:
     told = {uuid.replace("_", "-"): size for uuid, size in free.items()}
-    return find_gpu(cuda, "12.8", triton, start, lambda: told, lambda: "", ChosenGpu())
+    return find_gpu(GpuSoftware(cuda, "12.8", triton, start, lambda: told, lambda: ""), ChosenGpu())
 
 
 def test_a_gpu_is_found_with_its_free_memory_and_its_size() -> None:
@@ -116,10 +116,11 @@ def test_why_cuda_does_not_start(error: str, words: str) -> None:
 
 
 def test_why_there_is_no_gpu_to_ask() -> None:
-    assert "this torch is built without CUDA" in str(find_gpu(FakeCuda(), None))
+    assert "this torch is built without CUDA" in str(find_gpu(GpuSoftware(FakeCuda(), None)))
     assert "the GPU (RTX 3060) has compute capability 7.5, and 8.0 or newer" in str(found(FakeCuda(((7, 5),))))
     assert "the package triton is not installed" in str(found(FakeCuda(), triton=False))
-    on_windows = str(find_gpu(FakeCuda(), triton=False, chosen=ChosenGpu(), system="win32", built_for="12.8"))
+    windows = GpuSoftware(FakeCuda(), "12.8", triton=False, system="win32")
+    on_windows = str(find_gpu(windows, ChosenGpu()))
     assert on_windows == "Triton is not made for Windows (under WSL specchat's own kernels run)"
 
 
@@ -135,7 +136,7 @@ def test_kernels_are_stored_elsewhere_where_triton_cannot_write(
     if taken:
         usual.mkdir(mode=0o777)
         usual.chmod(0o777)
-    told = find_gpu(FakeCuda(), "12.8", True, started, dict, lambda: "", ChosenGpu())
+    told = find_gpu(GpuSoftware(FakeCuda(), "12.8", True, started, dict, lambda: ""), ChosenGpu())
     used = Path(os.environ["TRITON_CACHE_DIR"])
     assert isinstance(told, Gpu)
     assert told.note.startswith(
@@ -170,7 +171,9 @@ def test_a_driver_module_that_triton_cannot_build_is_said(error: Exception) -> N
     assert reason.startswith("Triton does not start: ")
     assert str(error).splitlines()[0][:20] in reason
     assert "\n" not in reason
-    missing = find_gpu(FakeCuda(), "12.8", True, start, dict, lambda: "no C compiler is found", ChosenGpu())
+    missing = find_gpu(
+        GpuSoftware(FakeCuda(), "12.8", True, start, dict, lambda: "no C compiler is found"), ChosenGpu()
+    )
     assert missing == "Triton does not start: no C compiler is found"
 
 
@@ -185,7 +188,7 @@ def test_a_gpu_is_chosen_once_a_process() -> None:
     pair, choice = FakeCuda(((8, 9), (8, 9))), ChosenGpu()
     free = {"GPU-uuid-0": 20 * GIB, "GPU-uuid-1": 20 * GIB}
     for _ in range(3):
-        gpu = find_gpu(pair, "12.8", True, started, lambda: free, lambda: "", choice)
+        gpu = find_gpu(GpuSoftware(pair, "12.8", True, started, lambda: free, lambda: ""), choice)
         assert isinstance(gpu, Gpu)
         free[f"GPU-uuid-{gpu.index}"] -= 8 * GIB
         assert (gpu.index, choice.device) == (0, torch.device("cuda", 0))
@@ -194,9 +197,9 @@ def test_a_gpu_is_chosen_once_a_process() -> None:
 
 def test_a_gpu_that_cannot_be_used_is_not_chosen() -> None:
     pair, choice, free = FakeCuda(((8, 9), (8, 9)), full=RuntimeError("out of memory")), ChosenGpu(), {"GPU-uuid-0": 1}
-    assert isinstance(find_gpu(pair, "12.8", True, started, lambda: free, lambda: "", choice), str)
+    assert isinstance(find_gpu(GpuSoftware(pair, "12.8", True, started, lambda: free, lambda: ""), choice), str)
     pair.full, free["GPU-uuid-1"] = None, 2
-    gpu = find_gpu(pair, "12.8", True, started, lambda: free, lambda: "", choice)
+    gpu = find_gpu(GpuSoftware(pair, "12.8", True, started, lambda: free, lambda: ""), choice)
     assert isinstance(gpu, Gpu)
     assert gpu.index == 1
 
@@ -211,7 +214,7 @@ def test_a_gpu_that_the_kernels_cannot_use_is_the_one_for_transformers() -> None
     for capability, triton, start in (((8, 9), True, fails), ((8, 9), False, started), ((7, 5), True, started)):
         choice = ChosenGpu()
         pair = FakeCuda((capability, capability))
-        assert isinstance(find_gpu(pair, "12.8", triton, start, lambda: free, lambda: "", choice), str)
+        assert isinstance(find_gpu(GpuSoftware(pair, "12.8", triton, start, lambda: free, lambda: ""), choice), str)
         assert choice.index == 1
 
 
@@ -224,7 +227,7 @@ def test_one_gpu_is_taken_without_asking() -> None:
     def asked() -> dict[str, int]:
         raise AssertionError("nvidia-smi was asked")
 
-    assert isinstance(find_gpu(FakeCuda(), "12.8", True, started, asked, chosen=ChosenGpu()), Gpu)
+    assert isinstance(find_gpu(GpuSoftware(FakeCuda(), "12.8", True, started, asked), ChosenGpu()), Gpu)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from triton.knobs import NvidiaTool
 
 from specchat.engine.gpu_checks import card
 from specchat.engine.hardware.accelerator import Accelerator
-from specchat.engine.hardware.gpu import Gpu, find_gpu, find_ptxas, free_by_uuid
+from specchat.engine.hardware.gpu import Gpu, GpuSoftware, find_gpu, find_ptxas, free_by_uuid
 from specchat.engine.hardware.gpu_record import GpuRecord
 from specchat.engine.hardware.toolchain import unsupported
 from specchat.engine.loading import hf, load, next_best, placing
@@ -68,7 +68,7 @@ def found(cuda: Cuda, built_for: str | None = "12.8", triton: bool = True, missi
         if missing:
             raise RuntimeError("Failed to find C compiler")
 
-    return find_gpu(cuda, built_for, triton, start, dict, lambda: missing)
+    return find_gpu(GpuSoftware(cuda, built_for, triton, start, dict, lambda: missing))
 
 
 def written(session: Session) -> Event:
@@ -175,7 +175,7 @@ WITHOUT_TRITON: dict[str, tuple[Gpu | str, str]] = {
         'Triton does not start: no C compiler is found (install gcc, for example with "apt install gcc")',
     ),
     "no assembler": (
-        find_gpu(Cuda(), "12.8", True, assembler_missing, dict, str),
+        find_gpu(GpuSoftware(Cuda(), "12.8", True, assembler_missing, dict, str)),
         "Triton does not start: Cannot find ptxas (install triton again, or set TRITON_PTXAS_PATH to the ptxas of a "
         "CUDA toolkit)",
     ),

@@ -50,6 +50,7 @@ def drafted(session: Session) -> list[tuple[list[int], int, int]]:
     return found
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize(
     ("family", "predicts"),
     [("glm4_moe", "within"), ("glm4_moe", "alone"), ("qwen3_5", "within"), ("qwen3_5_moe", "alone")],

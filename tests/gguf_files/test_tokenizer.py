@@ -81,7 +81,7 @@ def test_texts_are_split_and_joined_as_the_folder_says(pair: tuple[Tokenizer, To
     assert_same(*pair, text)
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(text=ANY_TEXT)
 def test_any_text_is_split_and_joined_as_the_folder_says(pair: tuple[Tokenizer, Tokenizer], text: str) -> None:
     assert_same(*pair, text)

@@ -17,7 +17,7 @@ from specchat.config.paths import demo_model
 from specchat.engine.heads.files import FoundHeads, HeadFiles
 from specchat.engine.protocol.options import Acceptance, Sampling
 from specchat.engine.runners.host import host_model, host_runner
-from specchat.engine.runners.runner import Runner
+from specchat.engine.runners.runner import DraftingLayers, Runner
 from specchat.engine.strategies import STRATEGIES
 from specchat.engine.strategy import Head
 from specchat.engine.weights.checkpoint import Checkpoint
@@ -89,7 +89,8 @@ def kept(logits: Callable[[Tensor], Tensor], scored: list[bytes], hidden: Tensor
 def runner_of(target: Path, draft: Path | None, heads: Mapping[Head, Path], exit_layer: int | None = None) -> Runner:
     big = host_model(Checkpoint.open(target), 256)
     small = None if draft is None else host_model(Checkpoint.open(draft), 256)
-    return host_runner(big, small, exit_layer, FoundHeads({head: HeadFiles.open(path) for head, path in heads.items()}))
+    found = FoundHeads({head: HeadFiles.open(path) for head, path in heads.items()})
+    return host_runner(big, small, DraftingLayers(exit_layer), found)
 
 
 def strategies_of(runner: Runner, head: Head | None = None) -> list[str]:

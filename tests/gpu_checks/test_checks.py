@@ -11,6 +11,7 @@ from torch import Tensor
 
 from specchat.engine.formats.gguf import TYPES
 from specchat.engine.gpu_checks import (
+    attention,
     blocks,
     card,
     drafts,
@@ -27,6 +28,7 @@ from specchat.engine.gpu_checks import (
 from specchat.engine.gpu_checks.notes import Notes
 from specchat.engine.hardware.gpu import Gpu
 from specchat.engine.kernels import expert_products, products
+from specchat.engine.kernels.attention import Scoring
 from specchat.engine.kernels.processors import as_with
 from specchat.engine.kernels.stored import stored
 
@@ -176,8 +178,9 @@ def test_a_convolution_that_knows_its_company_is_found(monkeypatch: pytest.Monke
     def otherwise(partials: Tensor, *rest: Any) -> None:
         """As where rows are added up in another order in company."""
         convolve(partials, *rest)
-        if rest[7] > 1:
-            rest[6][0] = torch.nextafter(rest[6][0], torch.full((), torch.inf))
+        out, rows = rest[4:6]
+        if rows > 1:
+            out[0] = torch.nextafter(out[0], torch.full((), torch.inf))
 
     monkeypatch.setattr(short_convs, "short_conv", otherwise)
     assert [len(run(check, "short convolution").wrong) for check in CHECKS] == [0, 2, 1]
@@ -200,9 +203,9 @@ def test_a_tree_that_rounds_otherwise_is_found(monkeypatch: pytest.MonkeyPatch) 
     attend = rows.run_attention
 
     def otherwise(
-        query: Tensor, keys: Tensor, values: Tensor, start: int, masks: list[int] | None, window: int
+        query: Tensor, keys: Tensor, values: Tensor, start: int, masks: list[int] | None, of: Scoring
     ) -> Tensor:
-        out = attend(query, keys, values, start, masks, window)
+        out = attend(query, keys, values, start, masks, of)
         if masks is not None:
             out[4, 0] = torch.nextafter(out[4, 0], torch.tensor(torch.inf))
         return out
@@ -212,20 +215,22 @@ def test_a_tree_that_rounds_otherwise_is_found(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_attention_of_another_mask_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    attend = kernels.run_attention
+    attend = attention.run_attention
 
-    def blind(query: Tensor, keys: Tensor, values: Tensor, start: int, masks: list[int] | None, window: int) -> Tensor:
-        return attend(query, keys, values, start, masks and [mask & ~2 for mask in masks], window)
+    def blind(query: Tensor, keys: Tensor, values: Tensor, start: int, masks: list[int] | None, of: Scoring) -> Tensor:
+        return attend(query, keys, values, start, masks and [mask & ~2 for mask in masks], of)
 
-    monkeypatch.setattr(kernels, "run_attention", blind)
-    assert [words.partition(":")[0] for words in run(kernels.attend).wrong] == ["tree attention"]
+    monkeypatch.setattr(attention, "run_attention", blind)
+    assert [words.partition(":")[0] for words in run(attention.attend).wrong] == ["tree attention"]
 
 
 @pytest.mark.parametrize("off", [-1, 1])
 def test_a_window_that_is_off_by_one_is_found(off: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    attend = kernels.run_attention
-    monkeypatch.setattr(kernels, "run_attention", lambda *args: attend(*args[:-1], args[-1] + off))
-    found = run(kernels.attend, 300, 4, 2, 256, kernels.WINDOW).wrong
+    attend = attention.run_attention
+    monkeypatch.setattr(
+        attention, "run_attention", lambda *args: attend(*args[:-1], args[-1]._replace(window=args[-1].window + off))
+    )
+    found = run(attention.attend, 300, 4, 2, 256, attention.WINDOW).wrong
     assert [words.partition(":")[0] for words in found] == [
         f"{what} attention in a window" for what in ("chain", "prompt", "tree")
     ]

@@ -16,6 +16,8 @@ from specchat.engine.device.graphs import current
 from specchat.engine.kernels.attention import attend
 from specchat.engine.kernels.gpu_shapes import attention_splits
 from specchat.engine.kernels.keep import keep
+from specchat.engine.kernels.kv_entries import KvEntries
+from specchat.engine.kernels.paths import RowPlaces
 from specchat.engine.kernels.workspace import workspace
 from specchat.engine.weights.config import ModelConfig, parse_config
 from tests.device.conftest import ON_GPU
@@ -147,7 +149,7 @@ def test_sums_of_half_a_million_positions_are_counted_in_64_bits(tree: bool) -> 
         cache = torch.empty(4, positions, dim, dtype=torch.bfloat16, device=THERE)
         path = torch.empty(rows, dtype=torch.int64, device=THERE) if tree else None
         sums = workspace(rows, heads, dim, attention_splits(positions), THERE)
-        attend(query, cache, cache, many(1), path, sums, out.flatten(1), rows, None)
+        attend(query, KvEntries(cache, cache), RowPlaces(many(1), path), sums, out.flatten(1), rows)
     found = look(fake.launches, worst)
     assert not found.faults
     assert found.looked_at == (4 if tree else 2)

@@ -13,6 +13,8 @@ from specchat.engine.device import drafting as steps
 from specchat.engine.device import ops
 from specchat.engine.device.executor import DeviceExecutor
 from specchat.engine.device.launches import Launches
+from specchat.engine.kernels.kv_entries import KvEntries
+from specchat.engine.kernels.paths import RowPlaces
 from specchat.engine.protocol.options import Sampling
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.runner import Runner
@@ -54,8 +56,8 @@ def left_out(*_: object) -> None:
 def one_too_many(attend: Callable[..., None]) -> Callable[..., None]:
     """Attention that also sees the position after a row's own."""
 
-    def further(query: Tensor, keys: Tensor, values: Tensor, length: Tensor, *rest: Any, **named: Any) -> None:
-        attend(query, keys, values, length + 1, *rest, **named)
+    def further(query: Tensor, entries: KvEntries, at: RowPlaces, *rest: Any) -> None:
+        attend(query, entries, at._replace(length=at.length + 1), *rest)
 
     return further
 

@@ -9,13 +9,14 @@ from specchat.engine.hf.model import HfModel
 from tests.hf.networks import missing, network
 
 CONTEXT = 400
+STATES = {"mamba_d_ssm": 96, "mamba_n_heads": 8, "mamba_d_state": 8, "mamba_chunk_size": 32}
 
 
-@pytest.mark.parametrize("kind", ["olmo2", "gemma3_text", "falcon_h1"])
-def test_a_text_goes_on_as_if_it_were_read_from_the_start(kind: str) -> None:
+@pytest.mark.parametrize(("kind", "sizes"), [("olmo2", {}), ("gemma3_text", {}), ("falcon_h1", STATES)])
+def test_a_text_goes_on_as_if_it_were_read_from_the_start(kind: str, sizes: dict[str, int]) -> None:
     if reason := missing(kind):
         pytest.skip(reason)
-    model = HfModel(network(kind, max_position_embeddings=CONTEXT), CONTEXT, kind)
+    model = HfModel(network(kind, max_position_embeddings=CONTEXT, **sizes), CONTEXT, kind)
     model.uneven = True
     text = [(7919 * (place + 1)) % model.vocab for place in range(2 * UNEVEN_BLOCK + 90)]
     asked, longer = text[: UNEVEN_BLOCK + 37], [*text[:-20], *text[:9]]

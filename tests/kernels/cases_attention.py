@@ -5,10 +5,12 @@ from dataclasses import replace
 
 from torch import bfloat16, empty, int32, int64
 
-from specchat.engine.kernels.attention import _partial, attend
+from specchat.engine.kernels.attention import Scoring, _partial, attend
 from specchat.engine.kernels.attention_rows import _attend_rows
 from specchat.engine.kernels.combine import _combine
 from specchat.engine.kernels.gpu_shapes import attention_splits
+from specchat.engine.kernels.kv_entries import KvEntries
+from specchat.engine.kernels.paths import RowPlaces
 from specchat.engine.kernels.workspace import keys_at_once, workspace
 from tests.kernels.compiled import Case, launched
 
@@ -35,8 +37,9 @@ def _attended(
         empty(rows, dtype=int64) if tree else None,
     )
     more = (empty(HEADS), empty(4, rows, 2 * HEADS * dim)) if further else (None, None)
-    rest = POSITION, paths, space, out, rows, POSITION, None, WINDOW if windowed else 0, *more, CAPACITY
-    return lambda: attend(query, cache, cache, *rest, cap=cap)
+    of = Scoring(None, WINDOW if windowed else 0, cap, *more, CAPACITY)
+    entries, at = KvEntries(cache, cache), RowPlaces(POSITION, paths, POSITION)
+    return lambda: attend(query, entries, at, space, out, rows, of)
 
 
 def _of_kind(kind: str, dim: int, windowed: bool) -> list[Case]:

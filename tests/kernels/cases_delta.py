@@ -3,7 +3,8 @@
 from torch import bfloat16, empty, int32
 
 from specchat.engine.kernels import delta, delta_outputs, delta_rows, delta_state
-from specchat.engine.kernels.delta_state import DeltaState, LogEntries
+from specchat.engine.kernels.delta_rows import GateWeights, RowText, StateInputs
+from specchat.engine.kernels.delta_state import DeltaState, LogEntries, LoggedRows
 from specchat.engine.kernels.gpu_shapes import STATE_SLOTS
 from specchat.engine.kernels.verify_state import VerifyState
 from tests.kernels.compiled import Case, launched
@@ -11,6 +12,7 @@ from tests.kernels.compiled import Case, launched
 KEY_HEADS, VALUE_HEADS, TAPS, ROWS = 16, 48, 4, 16
 POSITION = empty(1, dtype=int32)
 PATHS = delta_state.chain_paths(ROWS, "cpu")
+AT = RowText(POSITION, POSITION, PATHS, POSITION)
 STATE = VerifyState.create(1024, ROWS, "cpu")
 
 
@@ -30,32 +32,31 @@ def _states(key_dim: int, value_dim: int) -> Case:
         empty(VALUE_HEADS, delta_state.slices(key_dim, value_dim), 2, dtype=int32),
         _entries(STATE_SLOTS, key_dim, value_dim),
     )
-    rows = _entries(ROWS, key_dim, value_dim), empty(ROWS, KEY_HEADS, key_dim), empty(ROWS, VALUE_HEADS, value_dim)
-    rest = empty(ROWS, VALUE_HEADS), POSITION, POSITION, PATHS, ROWS, POSITION, TAPS
-    return launched("states", delta._step, lambda: delta.step(state, *rows, *rest))
+    made = empty(ROWS, KEY_HEADS, key_dim), empty(ROWS, VALUE_HEADS, value_dim), empty(ROWS, VALUE_HEADS)
+    rest = _entries(ROWS, key_dim, value_dim), StateInputs(*made), AT, ROWS, TAPS
+    return launched("states", delta._step, lambda: delta.step(state, *rest))
 
 
 DIM = 128
 CHANNELS, VALUES = (2 * KEY_HEADS + VALUE_HEADS) * DIM, VALUE_HEADS * DIM
-MIXED, LOG, ENTRIES = empty(4, ROWS, CHANNELS + VALUES), _entries(STATE_SLOTS, DIM, DIM), _entries(ROWS, DIM, DIM)
-QUERY, HEADS, WRITES = empty(ROWS, KEY_HEADS, DIM), empty(ROWS, VALUE_HEADS, DIM), empty(ROWS, VALUE_HEADS)
+MIXED = empty(4, ROWS, CHANNELS + VALUES)
+ENTRIES = LoggedRows(_entries(STATE_SLOTS, DIM, DIM), _entries(ROWS, DIM, DIM))
+WRITES = empty(ROWS, VALUE_HEADS)
+INPUTS = StateInputs(empty(ROWS, KEY_HEADS, DIM), empty(ROWS, VALUE_HEADS, DIM), WRITES)
+WEIGHTS = GateWeights(empty(CHANNELS, 1, TAPS), None, WRITES[0], WRITES[0])
 
 CASES = [
     launched(
         "convolution",
         delta_rows._convolve,
-        lambda: delta_rows.convolve(
-            *(MIXED, empty(8, ROWS, 2 * VALUE_HEADS), empty(CHANNELS, 1, TAPS), WRITES[0], WRITES[0], POSITION),
-            *(POSITION, PATHS, LOG, ENTRIES, QUERY, HEADS, WRITES, ROWS, POSITION, 1e-6),
-        ),
+        lambda: delta_rows.convolve(MIXED, empty(8, ROWS, 2 * VALUE_HEADS), WEIGHTS, AT, ENTRIES, INPUTS, ROWS, 1e-6),
     ),
     _states(DIM, DIM),
     launched(
         "norm of heads, and the log",
         delta_outputs._finish,
         lambda: delta_outputs.finish(
-            *(MIXED, HEADS, (empty(DIM), 1e-6), ENTRIES, LOG, POSITION),
-            *(empty(ROWS, VALUES, dtype=bfloat16), ROWS, POSITION),
+            MIXED, INPUTS.values, (empty(DIM), 1e-6), ENTRIES, AT, empty(ROWS, VALUES, dtype=bfloat16), ROWS
         ),
     ),
     launched(
@@ -78,31 +79,31 @@ def _mamba() -> list[Case]:
     def entries(tokens: int) -> LogEntries:
         return LogEntries.of(empty(tokens, channels + state + values + heads), 1, state, heads, dim)
 
-    mixed, made, log = empty(4, ROWS, values + channels + heads), entries(ROWS), entries(STATE_SLOTS)
-    query, of_heads, one = empty(ROWS, 1, state), empty(ROWS, heads, dim), empty(heads)
+    mixed, logged, one = (
+        empty(4, ROWS, values + channels + heads),
+        LoggedRows(entries(STATE_SLOTS), entries(ROWS)),
+        empty(heads),
+    )
+    inputs = StateInputs(empty(ROWS, 1, state), empty(ROWS, heads, dim), empty(ROWS, heads))
+    weights = GateWeights(empty(channels, 1, TAPS), empty(channels), one, one)
     positions = empty(heads, delta_state.slices(state, dim), 2, dtype=int32)
-    held, writes = DeltaState(empty(2, heads, state, dim), positions, log), empty(ROWS, heads)
-    at = POSITION, POSITION, PATHS
+    held = DeltaState(empty(2, heads, state, dim), positions, logged.log)
     return [
         launched(
             "convolution with a bias",
             delta_rows._convolve,
-            lambda: delta_rows.convolve(
-                *(mixed, mixed[..., -heads:], empty(channels, 1, TAPS), one, one, *at, log, made, query, of_heads),
-                *(writes, ROWS, POSITION, None, empty(channels)),
-            ),
+            lambda: delta_rows.convolve(mixed, mixed[..., -heads:], weights, AT, logged, inputs, ROWS, None),
         ),
         launched(
             "states of Mamba 2",
             delta._step,
-            lambda: delta.step(held, made, query, of_heads, writes, *at, ROWS, POSITION, TAPS, one),
+            lambda: delta.step(held, logged.rows, inputs, AT, ROWS, TAPS, one),
         ),
         launched(
             "norm of a group, and the log",
             delta_outputs._finish,
             lambda: delta_outputs.finish(
-                *(mixed, of_heads, (empty(values), 1e-6), made, log, POSITION),
-                *(empty(ROWS, values, dtype=bfloat16), ROWS, POSITION, 1),
+                mixed, inputs.values, (empty(values), 1e-6), logged, AT, empty(ROWS, values, dtype=bfloat16), ROWS, 1
             ),
         ),
     ]

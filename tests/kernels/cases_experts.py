@@ -11,6 +11,7 @@ from specchat.engine.kernels.activation import Activation
 from specchat.engine.kernels.ahead import Ahead
 from specchat.engine.kernels.gpu_shapes import AHEAD_PART, joined_scores
 from specchat.engine.kernels.mix import MixtureOutput, _add_mixture, add_mixture
+from specchat.engine.kernels.norm import NormOf, OtherNorm, ResidualUpdate
 from specchat.engine.kernels.pairs import _sort_pairs, allocated
 from specchat.engine.kernels.route import Rule, _route, route
 from tests.kernels.cases_products import FLAG, dense, eight_bit, of_weights
@@ -32,13 +33,14 @@ def routed(name: str, rows: int, count: int = COUNT, rule: Rule = SOFTMAX, kerne
 
 def mixed(name: str, beside: bool = False, norms: bool = False, ahead: Ahead | None = None) -> Case:
     weight = empty(HIDDEN)
-    norm = (weight, 1e-6) if norms else None
+    norm = NormOf(weight, 1e-6) if norms else None
     more = (empty(2, ROWS, HIDDEN), empty(8, ROWS, 1)) if beside else (None, None)
     made = empty(2, ROWS * TOP, HIDDEN)
     of = MixtureOutput(made, allocated(COUNT, TOP, made.device), *more, FLAG, norm, norm)
     residual, out = empty(ROWS, HIDDEN), empty(ROWS, HIDDEN, dtype=bfloat16)
-    rest = norm, 1.0, *((empty(1), FLAG) if norms else (None, None)), ahead
-    return launched(name, _add_mixture, lambda: add_mixture(residual, of, weight, 1e-6, out, ROWS, FLAG, *rest))
+    update = ResidualUpdate(residual, norm, None, FLAG, *((empty(1), FLAG) if norms else (None, None)))
+    rest = OtherNorm(weight, 1e-6, out), ROWS, ahead
+    return launched(name, _add_mixture, lambda: add_mixture(update, of, *rest))
 
 
 def product(name: str, weight: Weight, rows: int, gates: Activation | None = None) -> Case:

@@ -2,6 +2,8 @@
 
 from torch import bfloat16, empty, int32, int64
 
+from specchat.engine.kernels.kv_entries import KvEntries
+from specchat.engine.kernels.paths import RowPlaces
 from specchat.engine.kernels.short_conv import _short_conv, short_conv
 from tests.kernels.compiled import Case, launched
 
@@ -15,9 +17,9 @@ def _convolved(name: str, tree: bool) -> Case:
         name,
         _short_conv,
         lambda: short_conv(
-            *(empty(4, ROWS, 3 * CHANNELS), empty(CHANNELS, 1, 3), position, position),
-            *(empty(ROWS, dtype=int64) if tree else None, cache, cache, empty(ROWS, CHANNELS, dtype=bfloat16)),
-            *(ROWS, position, CAPACITY),
+            *(empty(4, ROWS, 3 * CHANNELS), empty(CHANNELS, 1, 3), position),
+            *(RowPlaces(position, empty(ROWS, dtype=int64) if tree else None, position), KvEntries(cache, cache)),
+            *(empty(ROWS, CHANNELS, dtype=bfloat16), ROWS, CAPACITY),
         ),
     )
 

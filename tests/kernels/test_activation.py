@@ -9,7 +9,8 @@ from torch import Tensor
 from transformers.activations import ACT2FN, XIELUActivation
 from transformers.models.gpt_oss.modeling_gpt_oss import GptOssExperts
 
-from specchat.engine.kernels.activation import Activation, Curve, gate_mul, reference_gate_mul
+from specchat.engine.gpu_checks.references import reference_gate_mul
+from specchat.engine.kernels.activation import Activation, Curve, gate_mul
 from tests.kernels.test_rowwise import CLEAR, COUNTS, DEVICE, DTYPES, ON_DEVICE, SET, TOLERANCE, random
 
 

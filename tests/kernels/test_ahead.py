@@ -12,9 +12,10 @@ from torch import Tensor
 from specchat.engine.formats.layout import EightBit, FourBit
 from specchat.engine.kernels.ahead import NONE, SECTOR, Ahead, Memory, as_of, memory_of, of_weight
 from specchat.engine.kernels.gpu_shapes import AHEAD_PART, LEAST_AHEAD, ahead_parts
+from specchat.engine.kernels.kv_entries import KvEntries
 from specchat.engine.kernels.mix import MixtureOutput, add_mixture
-from specchat.engine.kernels.norm import add_rms_norm
-from specchat.engine.kernels.rope import Turns, rope_and_write
+from specchat.engine.kernels.norm import OtherNorm, ResidualUpdate, add_rms_norm
+from specchat.engine.kernels.rope import RopeNorms, RopeRows, Turns, rope_and_write
 from specchat.engine.model.rope import tables
 from tests.kernels.test_experts import pairs_of
 from tests.kernels.test_rope import rope
@@ -28,14 +29,15 @@ ASKED = Ahead(torch.zeros(PARTS * AHEAD_PART + 100, dtype=torch.uint8, device=DE
 
 def norm(ahead: Ahead | None) -> tuple[Tensor, ...]:
     residual, out = random(ROWS, 200), torch.zeros(ROWS, 200, device=DEVICE)
-    add_rms_norm(residual, random(2, ROWS, 200, seed=1), random(200, seed=2), EPS, out, ROWS, None, ahead=ahead)
+    own = OtherNorm(random(200, seed=2), EPS, out)
+    add_rms_norm(ResidualUpdate(residual), random(2, ROWS, 200, seed=1), own, ROWS, ahead=ahead)
     return residual, out
 
 
 def mix(ahead: Ahead | None) -> tuple[Tensor, ...]:
     residual, out = random(64, 70), torch.zeros(64, 70, device=DEVICE)
     made = MixtureOutput(random(2, 64 * 4, 70, seed=1), pairs_of(ROWS, 16, 4))
-    add_mixture(residual, made, random(70, seed=2), EPS, out, ROWS, None, ahead=ahead)
+    add_mixture(ResidualUpdate(residual), made, OtherNorm(random(70, seed=2), EPS, out), ROWS, ahead)
     return residual, out
 
 
@@ -44,9 +46,8 @@ def turn(ahead: Ahead | None) -> tuple[Tensor, ...]:
     cos, sin = (one.to(DEVICE) for one in tables(rope(32), 32, 64))
     start, offsets = (torch.tensor(at, dtype=torch.int32, device=DEVICE) for at in ([2], [0, 1, 2]))
     sums = random(2, ROWS, 6 * 32)
-    rope_and_write(
-        sums, None, None, Turns.of(cos, sin, 16), start, offsets, query, keys, values, ROWS, None, ahead=ahead
-    )
+    at, turns = RopeRows(ROWS, start, offsets), Turns.of(cos, sin, 16)
+    rope_and_write(sums, RopeNorms(), turns, at, query, KvEntries(keys, values), ahead=ahead)
     return query, keys, values
 
 

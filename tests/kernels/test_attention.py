@@ -3,7 +3,6 @@
 import random
 from collections.abc import Sequence
 from copy import copy
-from typing import Any
 
 import pytest
 import torch
@@ -11,9 +10,12 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from specchat.engine.errors import ModelError
-from specchat.engine.kernels.attention import attend, reference_attend
+from specchat.engine.gpu_checks.references import reference_attend
+from specchat.engine.kernels.attention import Scoring, attend
 from specchat.engine.kernels.combine import UNROLLED
 from specchat.engine.kernels.gpu_shapes import GROWS, SPLIT, attention_splits
+from specchat.engine.kernels.kv_entries import KvEntries
+from specchat.engine.kernels.paths import RowPlaces
 from specchat.engine.kernels.workspace import Workspace, workspace
 
 GPU = torch.cuda.is_available()
@@ -108,8 +110,8 @@ def call(
     length = torch.tensor([start], dtype=torch.int32, device=DEVICE)
     masks = None if tree is None else torch.tensor(tree, device=DEVICE)
     rows = query.shape[0]
-    further: dict[str, Any] = {"sinks": sinks, "gates": gates, "positions": positions, "cap": cap}
-    attend(query, keys, values, length, masks, space, out, rows, skip, scale, window, **further)
+    of = Scoring(scale, window, cap, sinks, gates, positions)
+    attend(query, KvEntries(keys, values), RowPlaces(length, masks, skip), space, out, rows, of)
 
 
 def truth(step: Step, start: int, rows: int, tree: list[int] | None = None) -> Tensor:
@@ -194,7 +196,7 @@ def test_scores_are_capped(tree: list[int] | None, dtype: torch.dtype) -> None:
     query = step.query[:rows].contiguous()
     call(query, step.keys, step.values, start, tree, step.space(rows), out, cap=0.5)
     used = (query.double(), step.keys.double(), step.values.double())
-    expected = reference_attend(*used, start, tree, cap=0.5)
+    expected = reference_attend(*used, start, tree, Scoring(cap=0.5))
     torch.testing.assert_close(out.double(), expected, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
     assert (expected - reference_attend(*used, start, tree)).abs().max() > 4 * TOLERANCE[dtype]
 

@@ -11,7 +11,8 @@ from specchat.engine.formats.quantise import dequantised
 from specchat.engine.formats.words import in_words
 from specchat.engine.gpu_checks import place
 from specchat.engine.gpu_checks.blocks import FORMS
-from specchat.engine.kernels.embed import embed, reference_embed
+from specchat.engine.gpu_checks.references import reference_embed
+from specchat.engine.kernels.embed import embed
 from specchat.engine.kernels.gpu_shapes import RESIDENT
 from specchat.engine.kernels.products import activates, multiply, splits
 from tests.kernels import compiled

@@ -13,14 +13,20 @@ from specchat.engine.formats.layout import Blocks, EightBit, FourBit, Joined, Ne
 from specchat.engine.formats.quantise import by_experts, code_table, dequantised
 from specchat.engine.formats.words import in_words
 from specchat.engine.gpu_checks import place
+from specchat.engine.gpu_checks.references import (
+    reference_add_rms_norm,
+    reference_gate_mul,
+    reference_norm,
+    reference_route,
+)
 from specchat.engine.kernels import expert_products, gpu_shapes
 from specchat.engine.kernels import route as choice
-from specchat.engine.kernels.activation import Activation, reference_gate_mul
+from specchat.engine.kernels.activation import Activation
 from specchat.engine.kernels.gpu_shapes import PASS_ROWS, PROMPT_ROWS, expert_tiles, most_tiles
-from specchat.engine.kernels.mix import MixtureOutput, add_mixture, reference_mixture
-from specchat.engine.kernels.norm import reference_add_rms_norm, reference_norm
+from specchat.engine.kernels.mix import MixtureOutput, add_mixture
+from specchat.engine.kernels.norm import NormOf, OtherNorm, ResidualUpdate
 from specchat.engine.kernels.pairs import Pairs, allocated
-from specchat.engine.kernels.route import Rule, reference_route, route
+from specchat.engine.kernels.route import Rule, route
 from specchat.engine.kernels.stored import parts_of
 from tests.kernels import compiled
 from tests.kernels.test_rowwise import CLEAR, DEVICE, DTYPES, ON_DEVICE, SET, random
@@ -388,12 +394,29 @@ def added(
     rows: int,
     *rest: Any,
     weight: Tensor | None = None,
-    skip: Tensor | None = None,
 ) -> Tensor:
     """What `add_mixture` writes beside the residual stream, which it changes."""
     out = torch.full_like(residual, 7.0)
-    add_mixture(residual, mixture, weight, 1e-6, out, rows, skip, *rest)
+    add_mixture(ResidualUpdate(residual, *rest), mixture, OtherNorm(weight, 1e-6, out), rows)
     return out
+
+
+def mixture_of(mixture: MixtureOutput, rows: int) -> Tensor:
+    """What `add_mixture` adds without `after` and factor: [rows, H]."""
+    top, made = mixture.pairs.top, mixture.made
+    shares, places = (of[: rows * top].view(rows, top) for of in (mixture.pairs.shares, mixture.pairs.places))
+    total = (shares.to(made)[..., None] * made.sum(0)[places.long()]).sum(1)
+    total = _normed(total, mixture.after)
+    if mixture.beside is None:
+        return total
+    one = mixture.beside.to(made).sum(0)[:rows]
+    if mixture.gate is not None:
+        one = torch.sigmoid(mixture.gate.to(made).sum(0)[:rows]) * one
+    return total + _normed(one, mixture.after_beside)
+
+
+def _normed(x: Tensor, norm: tuple[Tensor, float] | None) -> Tensor:
+    return x if norm is None else reference_norm(x, norm[0].to(x), norm[1])
 
 
 @pytest.mark.parametrize("beside", [False, True])
@@ -407,13 +430,13 @@ def test_what_is_added_is_the_references(hidden: int, norms: bool, beside: bool)
     others = (shared, gate) if beside else (None, None)
     mixture = MixtureOutput(made, pairs, *others, None, *((first, second) if norms else ()))
     scalar = torch.tensor([0.7], device=DEVICE)
-    whole = (both, 0.22, scalar, CLEAR) if norms else ()
+    whole = (NormOf(*both), 0.22, CLEAR, scalar, CLEAR) if norms else (None, None, CLEAR)
     residual = start.clone()
-    out = added(residual, mixture, rows, *whole, weight=last[0], skip=CLEAR)
+    out = added(residual, mixture, rows, *whole, weight=last[0])
     doubled = replace(
         mixture, made=made.double(), **({"after": _double(first), "after_beside": _double(second)} if norms else {})
     )
-    of_all = reference_mixture(doubled, rows)[None]
+    of_all = mixture_of(doubled, rows)[None]
     rest = (_double(both), 0.22, scalar) if norms else ()
     truth, normed = reference_add_rms_norm(start[:rows].double(), of_all, last[0].double(), 1e-6, *rest)
     torch.testing.assert_close(residual[:rows].double(), truth, rtol=2e-5, atol=2e-5)
@@ -430,9 +453,9 @@ def test_of_a_skipped_mixture_nothing_is_added() -> None:
     """The norm is that of the residual stream; a factor at the end is left out with the layer's other half."""
     pairs, start, weight = pairs_of(2, 16, 4), random(64, 70, seed=5), random(70, seed=6)
     mixture, scalar = MixtureOutput(torch.full((1, 256, 70), torch.nan, device=DEVICE), pairs), 2 * torch.ones(1)
-    for rest, factor in (((), 1), ((None, 1.0, scalar.to(DEVICE), CLEAR), 2), ((None, 1.0, scalar.to(DEVICE), SET), 1)):
+    for rest, factor in (((), 1), ((scalar.to(DEVICE), CLEAR), 2), ((scalar.to(DEVICE), SET), 1)):
         residual = start.clone()
-        out = added(residual, mixture, 2, *rest, weight=weight, skip=SET)
+        out = added(residual, mixture, 2, None, None, SET, *rest, weight=weight)
         assert torch.equal(residual[:2], factor * start[:2])
         torch.testing.assert_close(out[:2], reference_norm(residual[:2], weight, 1e-6))
 

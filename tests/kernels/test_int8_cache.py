@@ -4,10 +4,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from specchat.engine.kernels.attention import attend
+from specchat.engine.kernels.attention import Scoring, attend
 from specchat.engine.kernels.gpu_shapes import attention_splits
-from specchat.engine.kernels.kv_entries import Scales, dequantised
-from specchat.engine.kernels.rope import rope_and_write
+from specchat.engine.kernels.kv_entries import KvEntries, Scales, dequantised
+from specchat.engine.kernels.paths import RowPlaces
+from specchat.engine.kernels.rope import RopeRows, rope_and_write
 from specchat.engine.kernels.workspace import workspace
 from specchat.engine.model.kv_entries import loaded, stored
 from tests.kernels.test_attention import DEVICE, DTYPES, Step, random_tree
@@ -39,9 +40,7 @@ def written(call: Rotation, block: int, length: int, offsets: list[int], first: 
     scales = Scales(*(torch.full((call.kv, call.held, blocks), 99.0, device=DEVICE) for _ in range(2)))
     places = (torch.tensor(of, dtype=torch.int32, device=DEVICE) for of in ([length], offsets))
     partials = call.partials[:, first : first + rows].contiguous()
-    rope_and_write(
-        partials, *call.norms, call.turns, *places, query, *entries, rows, None, scales=scales
-    )  # fmt: skip
+    rope_and_write(partials, call.norms, call.turns, RopeRows(rows, *places), query, KvEntries(*entries, scales))
     return *entries, *scales
 
 
@@ -106,7 +105,7 @@ def test_attention_is_that_over_what_the_entries_say(
     length = torch.tensor([start], dtype=torch.int32, device=DEVICE)
     masks = None if tree is None else torch.tensor(tree, device=DEVICE)
     query, scales = step.query[:rows].contiguous(), Scales(of_keys, of_values)
-    attend(query, keys, values, length, masks, space, out, rows, None, window=window, scales=scales)
+    attend(query, KvEntries(keys, values, scales), RowPlaces(length, masks), space, out, rows, Scoring(window=window))
     same(out, expected, 4e-6 if dtype == torch.float32 else 0.02)
 
 

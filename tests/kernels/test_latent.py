@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from specchat.engine.kernels.latent import expand, norm_latent, reference_expand
-from specchat.engine.kernels.norm import reference_norm
+from specchat.engine.gpu_checks.references import reference_norm
+from specchat.engine.kernels.latent import expand, norm_latent
 from tests.kernels.test_rowwise import DEVICE, DTYPES, TOLERANCE
 
 ROWS = 5
@@ -12,6 +12,27 @@ ROWS = 5
 
 def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
+
+
+def expected_heads(
+    queries: torch.Tensor, shared: torch.Tensor, parts: torch.Tensor, heads: int, interleaved: bool
+) -> torch.Tensor:
+    """Output of `expand`: [R, 3 * heads * D]."""
+    queries, shared, parts = (each.sum(0) for each in (queries, shared, parts))
+    rotated = shared.shape[1]
+    plain = (queries.shape[1] // heads) - rotated
+    query = queries.unflatten(-1, (heads, -1))
+    keys, values = (
+        one.unflatten(-1, (heads, -1)) for one in parts.split([heads * plain, parts.shape[1] - heads * plain], -1)
+    )
+
+    def halved(x: torch.Tensor) -> torch.Tensor:
+        return x.unflatten(-1, (-1, 2)).transpose(-1, -2).flatten(-2) if interleaved else x
+
+    query = torch.cat([halved(query[..., plain:]), query[..., :plain]], -1)
+    key = torch.cat([halved(shared)[:, None].expand(-1, heads, -1), keys], -1)
+    value = torch.nn.functional.pad(values, (0, plain + rotated - values.shape[-1]))
+    return torch.cat([one.flatten(1) for one in (query, key, value)], -1)
 
 
 @pytest.mark.parametrize("interleaved", [True, False])
@@ -22,7 +43,7 @@ def test_heads_are_put_together(heads: int, plain: int, rotated: int, value: int
     parts = drawn(3, ROWS + 2, heads * (plain + value), seed=1)
     out = torch.full((1, ROWS + 2, 3 * heads * (plain + rotated)), 7.0, device=DEVICE)
     expand(queries, shared, parts, out, heads, ROWS, interleaved, None)
-    expected = reference_expand(queries.double(), shared.double(), parts.double(), heads, interleaved)
+    expected = expected_heads(queries.double(), shared.double(), parts.double(), heads, interleaved)
     torch.testing.assert_close(out[0, :ROWS].double(), expected[:ROWS], atol=1e-5, rtol=1e-5)
     assert (out[0, ROWS:] == 7).all()
     expand(

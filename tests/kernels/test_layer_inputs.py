@@ -4,8 +4,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from specchat.engine.gpu_checks.references import reference_gate_input, reference_make_inputs
 from specchat.engine.kernels.activation import Activation
-from specchat.engine.kernels.layer_inputs import gate_input, make_inputs, reference_gate_input, reference_make_inputs
+from specchat.engine.kernels.layer_inputs import gate_input, make_inputs
+from specchat.engine.kernels.norm import NormOf
 from tests.kernels.test_rowwise import CLEAR, COUNTS, DEVICE, DTYPES, EPS, SET, TOLERANCE, random
 
 VOCAB, LAYERS = 50, 3
@@ -26,7 +28,7 @@ def made(tokens: list[int], size: int, dtype: torch.dtype, first: int = 0) -> tu
     found = torch.full((rows + 1, LAYERS, size), torch.nan, device=DEVICE)
     make_inputs(of, table, partials, weight, EPS, 0.7, found, rows)
     assert found[rows].isnan().all(), "a row beyond the count was written"
-    return found[:rows], reference_make_inputs(of, table, partials, weight, EPS, 0.7)
+    return found[:rows], reference_make_inputs(of, table, partials, NormOf(weight, EPS), 0.7)
 
 
 @pytest.mark.parametrize("size", [8, 24, 256])

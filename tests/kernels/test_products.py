@@ -14,8 +14,9 @@ from specchat.engine.formats.layout import EightBit, FourBit, Weight
 from specchat.engine.formats.quantise import code_table, dequantised, quantise
 from specchat.engine.formats.words import in_words
 from specchat.engine.gpu_checks import place
+from specchat.engine.gpu_checks.references import reference_gate_mul
 from specchat.engine.kernels import products
-from specchat.engine.kernels.activation import Activation, reference_gate_mul
+from specchat.engine.kernels.activation import Activation
 from specchat.engine.kernels.gpu_shapes import (
     MOST_SPLITS,
     PASS_ROWS,

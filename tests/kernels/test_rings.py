@@ -1,5 +1,7 @@
 """Caches that are rings, of fewer entries than a text has positions: the bits of a cache of all, across their edges."""
 
+from collections.abc import Iterable
+
 import pytest
 import torch
 from torch import Tensor
@@ -27,8 +29,15 @@ def dtype(request: pytest.FixtureRequest) -> torch.dtype:
 def test_attention_is_that_of_all_positions(
     group: int, dim: int, rows: int, held: int, as_tree: bool, stored: torch.dtype
 ) -> None:
+    starts = 5, held - 4, held, 2 * SPLIT - 2, 2 * held - 1, 3 * held - 20
+    check_attention(starts, group, dim, rows, held, as_tree, stored)
+
+
+def check_attention(
+    starts: Iterable[int], group: int, dim: int, rows: int, held: int, as_tree: bool, stored: torch.dtype
+) -> None:
     tree = random_tree(rows, seed=rows)[0] if as_tree else None
-    for start in (5, held - 4, held, 2 * SPLIT - 2, 2 * held - 1, 3 * held - 20):
+    for start in starts:
         whole, own = (Step(stored, group, dim, kv=2, window=WINDOW, held=of) for of in (None, held))
         assert torch.equal(own.run(start, rows, tree), whole.run(start, rows, tree)), start
 

@@ -5,7 +5,9 @@ import torch
 from torch import Tensor
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
-from specchat.engine.kernels.rope import NormOf, Turns, reference_rope, rope_and_write
+from specchat.engine.gpu_checks.references import reference_rope
+from specchat.engine.kernels.kv_entries import KvEntries
+from specchat.engine.kernels.rope import RopeNorms, RopeRows, Turns, rope_and_write
 from specchat.engine.model.rope import tables
 from specchat.engine.recipe import Rope
 from tests.kernels.test_rowwise import CLEAR, COUNTS, DEVICE, DTYPES, EPS, ON_DEVICE, SET, TOLERANCE, random
@@ -41,11 +43,10 @@ class Rotation:
         self.partials = random(splits, CAPACITY, ((1 + gated) * heads + 2 * kv) * dim)
         sizes = (heads * dim, kv * dim) if together else (dim, dim)
         of_query, of_key = (1 + random(size, seed=seed).to(dtype) / 4 for seed, size in enumerate(sizes))
-        self.norms: tuple[NormOf | None, NormOf | None] = ((of_query, EPS), (of_key, EPS)) if normed else (None, None)
-        self.further: tuple[NormOf, Tensor] | tuple[()] = ()
-        """A norm of values, and factors on queries."""
-        if further:
-            self.further = (1 + random(dim, seed=7) / 4, EPS), 1 + torch.arange(CAPACITY, device=DEVICE) / 7
+        of_value = (1 + random(dim, seed=7) / 4, EPS) if further else None
+        self.norms = RopeNorms((of_query, EPS), (of_key, EPS), of_value) if normed else RopeNorms(of_value=of_value)
+        self.temper = 1 + torch.arange(CAPACITY, device=DEVICE) / 7 if further else None
+        """Factors on queries."""
         self.turn(rope(width or dim))
 
     def turn(self, by: Rope | None) -> None:
@@ -60,19 +61,15 @@ class Rotation:
         rows = len(offsets)
         query = torch.full((rows, self.heads, self.dim), torch.nan, device=DEVICE, dtype=self.dtype)
         keys, values = torch.full((2, self.kv, self.held, self.dim), torch.nan, device=DEVICE, dtype=self.dtype)
+        at = (torch.tensor(of, dtype=torch.int32, device=DEVICE) for of in ([length], offsets))
         rope_and_write(
             self.partials[:, first : first + rows].contiguous(),
-            *self.norms,
+            self.norms,
             self.turns,
-            torch.tensor([length], dtype=torch.int32, device=DEVICE),
-            torch.tensor(offsets, dtype=torch.int32, device=DEVICE),
+            RopeRows(rows, *at, skip, temper=self.temper),
             query,
-            keys,
-            values,
-            rows,
-            skip,
-            *self.further,
-            gated=self.gated,
+            KvEntries(keys, values),
+            self.gated,
         )
         return query, keys, values
 
@@ -96,12 +93,12 @@ class TestRope:
         rows = len(offsets)
         product = call.partials[:, :rows].double().sum(0).view(rows, -1, dim)
         q, k, v = product.split((heads, kv, kv), 1)
-        if call.norms[0] is not None and call.norms[1] is not None:
+        if call.norms.query is not None and call.norms.key is not None:
             q, k = (
                 torch.nn.functional.rms_norm(x.reshape(rows, -1, len(norm)), (len(norm),), norm.double(), EPS).view(
                     x.shape
                 )
-                for x, (norm, _) in zip((q, k), call.norms, strict=True)
+                for x, (norm, _) in ((q, call.norms.query), (k, call.norms.key))
             )
         positions = torch.tensor(offsets, device=DEVICE) + length
         angles = torch.outer(positions.double(), 10000.0 ** -(torch.arange(0, dim, 2, device=DEVICE).double() / dim))
@@ -115,7 +112,7 @@ class TestRope:
             (values[:, written].transpose(0, 1), v),
         ):
             torch.testing.assert_close(ours.double(), theirs, rtol=truth, atol=3 * truth)
-        reference = reference_rope(call.partials[:, :rows], *call.norms, call.cos, call.sin, positions, heads, kv)
+        reference = reference_rope(call.partials[:, :rows], call.norms, (call.cos, call.sin), positions, heads, kv)
         for ours, theirs in zip((q, k, v), reference, strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
         for cache in (keys, values):
@@ -132,14 +129,16 @@ class TestRope:
         heads, kv, length, offsets = 4, 2, 9, [0, 1, 1, 2, 2]
         call = Rotation(dtype, heads, kv, dim, 3, normed, together, further=True)
         plain = Rotation(torch.float32, heads, kv, dim, 3, normed, together)
-        plain.norms = call.norms
-        of_values, temper = call.further
+        plain.norms = call.norms._replace(of_value=None)
+        of_values, temper = call.norms.of_value, call.temper
+        assert of_values is not None
+        assert temper is not None
         written, positions = slice(length, length + 5), torch.tensor(offsets, device=DEVICE) + length
         q, keys, values = (x.double() for x in plain.run(length, offsets))
         v = torch.nn.functional.rms_norm(values[:, written].transpose(0, 1), (dim,), of_values[0].double(), EPS)
         truth = q * temper[positions, None, None].double(), keys[:, written].transpose(0, 1), v
         partials = call.partials[:, :5]
-        reference = reference_rope(partials, *call.norms, call.cos, call.sin, positions, heads, kv, of_values, temper)
+        reference = reference_rope(partials, call.norms, (call.cos, call.sin), positions, heads, kv, temper)
         query, keys, values = call.run(length, offsets, skip=CLEAR)
         ours = query, keys[:, written].transpose(0, 1), values[:, written].transpose(0, 1)
         slack = 3 * TOLERANCE[torch.float32] + TOLERANCE[dtype]
@@ -167,7 +166,7 @@ class TestRope:
         c, s = call.cos[positions, None].double(), call.sin[positions, None].double()
         slack = 3 * TOLERANCE[torch.float32] + TOLERANCE[dtype]
         partials = call.partials[:, :5]
-        reference = reference_rope(partials, *call.norms, call.cos, call.sin, positions, heads, kv)
+        reference = reference_rope(partials, call.norms, (call.cos, call.sin), positions, heads, kv)
         for made, unturned, by_reference in zip(results(call), results(still), reference, strict=False):
             part = unturned[..., :width]
             truth = torch.cat((part * c + part.roll(width // 2, -1) * s, unturned[..., width:]), -1)
@@ -182,7 +181,7 @@ class TestRope:
         assert (tuple(call.turns.cos.shape), tuple(call.cos.shape)) == ((CAPACITY, 4), (CAPACITY, 32))
         query, keys, _ = call.run(length, offsets, skip=CLEAR)
         positions = torch.tensor(offsets, device=DEVICE) + length
-        truth = reference_rope(call.partials[:, :3], *call.norms, call.cos, call.sin, positions, 4, 2)
+        truth = reference_rope(call.partials[:, :3], call.norms, (call.cos, call.sin), positions, 4, 2)
         slack = 3 * TOLERANCE[torch.float32] + TOLERANCE[dtype]
         for ours, theirs in zip((query, keys[:, length : length + 3].transpose(0, 1)), truth, strict=False):
             torch.testing.assert_close(ours.double(), theirs, rtol=slack, atol=3 * slack)
@@ -201,7 +200,7 @@ class TestRope:
         for ours, theirs in zip(caches, plain_caches, strict=True):
             assert torch.equal(ours[:, length : length + 5], theirs[:, length : length + 5])
         positions = torch.tensor(offsets, device=DEVICE) + length
-        given = *call.norms, call.cos, call.sin, positions, heads, kv
+        given = call.norms, (call.cos, call.sin), positions, heads, kv
         made = reference_rope(call.partials[:, :5], *given, gated=True)
         for ours, theirs in zip(made, reference_rope(plain.partials[:, :5], *given), strict=True):
             assert torch.equal(ours, theirs)
@@ -212,12 +211,12 @@ class TestRope:
         heads, kv, dim, length, offsets = 4, 2, 16, 9, [0, 1, 1, 2, 2]
         for together in (False, True):
             call = Rotation(dtype, heads, kv, dim, 3, True, together)
-            (of_query, _), (of_key, _) = call.norms[0] or (), call.norms[1] or ()
-            call.norms = ((of_query, 0.5), None) if of_queries else (None, (of_key, 0.5))
+            (of_query, _), (of_key, _) = call.norms.query or (), call.norms.key or ()
+            call.norms = RopeNorms((of_query, 0.5)) if of_queries else RopeNorms(key=(of_key, 0.5))
             query, keys, _ = call.run(length, offsets, skip=CLEAR)
             positions = torch.tensor(offsets, device=DEVICE) + length
             made = query, keys[:, length : length + 5].transpose(0, 1)
-            truth = reference_rope(call.partials[:, :5], *call.norms, call.cos, call.sin, positions, heads, kv)
+            truth = reference_rope(call.partials[:, :5], call.norms, (call.cos, call.sin), positions, heads, kv)
             slack = 3 * TOLERANCE[torch.float32] + TOLERANCE[dtype]
             for ours, theirs in zip(made, truth, strict=False):
                 torch.testing.assert_close(ours.double(), theirs, rtol=slack, atol=3 * slack)

@@ -6,8 +6,9 @@ from torch import Tensor
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from specchat.engine.errors import ModelError
-from specchat.engine.kernels.embed import embed, reference_embed
-from specchat.engine.kernels.norm import OtherNorm, add_rms_norm, reference_add_rms_norm, reference_norm
+from specchat.engine.gpu_checks.references import reference_add_rms_norm, reference_embed, reference_norm
+from specchat.engine.kernels.embed import embed
+from specchat.engine.kernels.norm import NormOf, OtherNorm, ResidualUpdate, add_rms_norm
 from specchat.engine.protocol.picture_ids import FIRST
 from tests.kernels import compiled
 
@@ -92,7 +93,7 @@ class TestNorm:
         truth = LlamaRMSNorm(hidden, EPS).to(DEVICE, torch.float64)
         truth.weight.data.copy_(weight)
         _, reference = reference_add_rms_norm(residual.double(), partials, weight.double(), EPS)
-        add_rms_norm(residual, partials, weight, EPS, out, 2, CLEAR if splits else None)
+        add_rms_norm(ResidualUpdate(residual, skip=CLEAR if splits else None), partials, OtherNorm(weight, EPS, out), 2)
         assert torch.equal(residual, expected), "the partial sums are added in index order, to rows in use only"
         # Two float32 roundings of the residual stand against the truth in float64.
         close(out[:2], truth(expected[:2].double()).detach())
@@ -102,7 +103,8 @@ class TestNorm:
     def test_a_skipped_sublayer_adds_nothing(self, dtype: torch.dtype) -> None:
         residual, weight = random(2, 64), random(64, seed=1)
         before, out = residual.clone(), torch.empty(2, 64, device=DEVICE, dtype=dtype)
-        add_rms_norm(residual, torch.full((2, 2, 64), torch.nan, device=DEVICE), weight, EPS, out, 2, SET)
+        stale = torch.full((2, 2, 64), torch.nan, device=DEVICE)
+        add_rms_norm(ResidualUpdate(residual, skip=SET), stale, OtherNorm(weight, EPS, out), 2)
         assert torch.equal(residual, before)
         close(out, reference_add_rms_norm(before.double(), None, weight.double(), EPS)[1])
 
@@ -111,7 +113,7 @@ class TestNorm:
         residual, weight, bias = 3 + random(3, 200), random(200, seed=1), random(200, seed=3)
         out = torch.full((3, 200), 7.0, device=DEVICE, dtype=dtype)
         given = torch.cat([weight, bias]) if biased else weight
-        add_rms_norm(residual, None, given, EPS, out, 2, None, centred=True)
+        add_rms_norm(ResidualUpdate(residual), None, OtherNorm(given, EPS, out), 2, centred=True)
         last = bias.double() if biased else None
         close(out[:2], torch.nn.functional.layer_norm(residual.double(), (200,), weight.double(), last, EPS)[:2])
         assert (out[2] == 7).all()
@@ -134,14 +136,15 @@ class TestNorm:
         given = weight if before else None
         reference = reference_add_rms_norm(residual.double(), partials, given, EPS, after, factor)
         out = torch.full((3, 200), 7.0, device=DEVICE, dtype=dtype)
-        add_rms_norm(residual, partials, given, EPS, out, 2, CLEAR, after, factor)
+        update = ResidualUpdate(residual, after and NormOf(*after), None if factor == 1 else factor)
+        add_rms_norm(update._replace(skip=CLEAR), partials, OtherNorm(given, EPS, out), 2)
         torch.testing.assert_close(residual.double(), expected, rtol=1e-5, atol=1e-5)
         close(out[:2], truth[:2])
         assert (out[2] == 7).all()
         for ours, theirs in zip(reference, (expected, truth), strict=True):
             torch.testing.assert_close(ours[:2], theirs[:2], rtol=1e-5, atol=1e-5)
         kept = residual.clone()
-        add_rms_norm(residual, partials * torch.nan, given, EPS, out, 2, SET, after, factor)
+        add_rms_norm(update._replace(skip=SET), partials * torch.nan, OtherNorm(given, EPS, out), 2)
         assert torch.equal(residual, kept)
 
     @pytest.mark.parametrize("before", [False, True])
@@ -163,7 +166,8 @@ class TestNorm:
             torch.testing.assert_close(expected, factor * (truth[:2] if left_out else truth[:2] + product))
             state, out = residual.clone(), torch.full((3, 200), 7.0, device=DEVICE, dtype=dtype)
             stale = partials * torch.nan if left_out else partials
-            add_rms_norm(state, stale, given, EPS, out, 2, skip, after, 1.0, scalar, earlier)
+            update = ResidualUpdate(state, after and NormOf(*after), None, skip, scalar, earlier)
+            add_rms_norm(update, stale, OtherNorm(given, EPS, out), 2)
             torch.testing.assert_close(state[:2].double(), expected, rtol=1e-5, atol=1e-5)
             assert torch.equal(state[2], residual[2])
             assert (out[2] == 7).all()
@@ -178,8 +182,8 @@ class TestNorm:
         )
         others = [OtherNorm(one, 10.0**-i, out) for i, (one, out) in enumerate(zip(weights, outs[1:], strict=True))]
         state, plain = residual.clone(), torch.full((3, 200), 7.0, device=DEVICE, dtype=dtype)
-        add_rms_norm(state, partials, weight, EPS, outs[0], 2, CLEAR, others=others)
-        add_rms_norm(residual, partials, weight, EPS, plain, 2, CLEAR)
+        add_rms_norm(ResidualUpdate(state, skip=CLEAR), partials, OtherNorm(weight, EPS, outs[0]), 2, others)
+        add_rms_norm(ResidualUpdate(residual, skip=CLEAR), partials, OtherNorm(weight, EPS, plain), 2)
         assert torch.equal(state, residual)
         assert torch.equal(outs[0], plain)
         for one in others:
@@ -189,7 +193,7 @@ class TestNorm:
     def test_too_wide_is_said(self) -> None:
         wide = torch.zeros(1, 8193, device=DEVICE)
         with pytest.raises(ModelError, match=r"8193 wide.*8192 at most.*CPU"):
-            add_rms_norm(wide, None, wide[0], EPS, wide, 1, None)
+            add_rms_norm(ResidualUpdate(wide), None, OtherNorm(wide[0], EPS, wide), 1)
 
     @pytest.mark.parametrize(
         ("hidden", "normed"), [(96, False), (1100, False), (200, True), pytest.param(4096, False, marks=ON_DEVICE)]
@@ -197,11 +201,12 @@ class TestNorm:
     def test_rows_are_alone(self, hidden: int, normed: bool, dtype: torch.dtype) -> None:
         residual, partials, weight = random(64, hidden), random(3, 64, hidden, seed=1), random(hidden, seed=2)
         scalar = torch.tensor([0.3], device=DEVICE)
-        after = ((random(hidden, seed=3), EPS), 0.22, scalar, CLEAR) if normed else ()
+        after = (NormOf(random(hidden, seed=3), EPS), 0.22, CLEAR, scalar, CLEAR) if normed else (None, None, CLEAR)
 
         def run(first: int, rows: int) -> tuple[Tensor, Tensor]:
             state, out = residual[first:].clone(), torch.empty(rows, hidden, device=DEVICE, dtype=dtype)
-            add_rms_norm(state, partials[:, first:].contiguous(), weight, EPS, out, rows, CLEAR, *after)
+            update = ResidualUpdate(state, *after)
+            add_rms_norm(update, partials[:, first:].contiguous(), OtherNorm(weight, EPS, out), rows)
             return out, state[:rows]
 
         alone = [run(r, 1) for r in range(64)]

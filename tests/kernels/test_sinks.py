@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 from transformers.models.gpt_oss.modeling_gpt_oss import eager_attention_forward
 
-from specchat.engine.kernels.attention import reference_attend
+from specchat.engine.gpu_checks.references import reference_attend
+from specchat.engine.kernels.attention import Scoring
 from specchat.engine.kernels.gpu_shapes import SPLIT
 from tests.kernels.test_attention import DEVICE, DTYPES, TOLERANCE, Step, random_tree
 from tests.kernels.test_windows import positions
@@ -65,7 +66,7 @@ def test_it_is_that_of_transformers(
     torch.testing.assert_close(ours.double(), theirs, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
     used = (step.query[:rows].double(), step.keys.double(), step.values.double())
     gates = None if step.gates is None else step.gates[:, :rows]
-    reference = reference_attend(*used, start, tree, window=window, sinks=step.sinks, gates=gates)
+    reference = reference_attend(*used, start, tree, Scoring(window=window, sinks=step.sinks, gates=gates))
     torch.testing.assert_close(reference, theirs)
 
 

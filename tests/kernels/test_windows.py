@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from specchat.engine.gpu_checks.references import reference_attend
 from specchat.engine.kernels import attention
-from specchat.engine.kernels.attention import reference_attend
+from specchat.engine.kernels.attention import Scoring
 from specchat.engine.kernels.combine import UNROLLED
 from specchat.engine.kernels.gpu_shapes import SPLIT
 from tests.kernels.test_attention import DEVICE, DTYPES, GPU, TOLERANCE, Step, random_tree
@@ -62,7 +63,7 @@ def test_a_chain_is_torchs(group: int, dim: int, start: int, rows: int, window: 
     theirs = truth(step, start, rows, window)
     close(step.run(start, rows), theirs)
     used = (step.query[:rows].double(), step.keys.double(), step.values.double())
-    torch.testing.assert_close(reference_attend(*used, start, None, window=window), theirs)
+    torch.testing.assert_close(reference_attend(*used, start, None, Scoring(window=window)), theirs)
 
 
 @pytest.mark.rotated(3, 1)
@@ -75,7 +76,7 @@ def test_a_tree_is_torchs(group: int, dim: int, start: int, rows: int, window: i
     theirs = truth(step, start, rows, window, tree)
     close(step.run(start, rows, tree), theirs)
     used = (step.query[:rows].double(), step.keys.double(), step.values.double())
-    torch.testing.assert_close(reference_attend(*used, start, tree, window=window), theirs)
+    torch.testing.assert_close(reference_attend(*used, start, tree, Scoring(window=window)), theirs)
 
 
 @each_with_two(
@@ -146,8 +147,8 @@ def test_a_window_off_by_one_shows(off: int, tree: bool, monkeypatch: pytest.Mon
     step, masks = Step(dtype, 2, 16, window=16), random_tree(9, seed=2)[0] if tree else None
     theirs = truth(step, 250, 9, 16, masks)
 
-    def other(*args: Any, **further: Any) -> None:
-        attend(*args[:-1], args[-1] + off, **further)
+    def other(*args: Any) -> None:
+        attend(*args[:-1], args[-1]._replace(window=args[-1].window + off))
 
     monkeypatch.setattr("tests.kernels.test_attention.attend", other)
     assert not torch.allclose(step.run(250, 9, masks).double(), theirs, rtol=0.01, atol=0.01)

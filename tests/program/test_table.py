@@ -20,33 +20,42 @@ def lowered(family: str) -> Program:
     return lower(parse_config(Path(), config(**FAMILIES[family])).recipe)
 
 
-def knows_all(_: Add, *, post: Norm | None, factor: float) -> tuple[Norm | None, float]:
-    return post, factor
+def reads_all(words: str, op: Add) -> tuple[str, Norm | None, float]:
+    return words, post_of(op), op.factor
 
 
-def forgets_post(_: Add, *, factor: float) -> float:
-    return factor
+def post_of(op: Add) -> Norm | None:
+    return op.post
 
 
-def invents(op: Add, *, post: Norm | None, factor: float, cap: float) -> None: ...
+def forgets_post(op: Add) -> float:
+    return op.factor
 
 
-@pytest.mark.parametrize(("function", "fault"), [(forgets_post, "does not name"), (invents, "names")])
+def attends(op: Attend) -> str:
+    return op.of.sinks
+
+
+def mixes(op: Mix) -> bool:
+    return op.of.sigmoid
+
+
+@pytest.mark.parametrize(
+    ("function", "fault"),
+    [
+        (forgets_post, "Add does not read the feature 'post'"),
+        (attends, "Attend does not read the feature 'gated'"),
+        (mixes, "Mix does not read the feature 'activation'"),
+    ],
+)
 def test_a_function_that_leaves_out_a_feature_fails_at_import(function: Callable[..., Any], fault: str) -> None:
-    with pytest.raises(TypeError, match=f"the GPU kernels: the function of Add {fault} the feature"):
-        OpTable("the GPU kernels", {Add: function})
+    with pytest.raises(TypeError, match=f"the GPU kernels: the function of {fault}"):
+        OpTable("the GPU kernels", function)
 
 
-def test_features_of_the_recipe_s_pieces_count() -> None:
-    with pytest.raises(TypeError, match="the function of Attend does not name the feature"):
-        OpTable("the GPU kernels", {Attend: lambda _: None})
-    with pytest.raises(TypeError, match="the function of Mix does not name the feature 'activation'"):
-        OpTable("the GPU kernels", {Mix: lambda _: None})
-
-
-def test_a_function_is_given_the_operation_s_features() -> None:
+def test_the_function_of_an_operation_s_class_runs_and_may_leave_features_to_others() -> None:
     add = next(op.kind for layer in lowered("granite").layers for op in layer if isinstance(op.kind, Add))
-    assert OpTable("the reference", {Add: knows_all}).run(add) == (None, add.factor)
+    assert OpTable("the reference", reads_all).run(add, "of") == ("of", None, add.factor)
 
 
 def test_a_feature_that_an_executor_lacks_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

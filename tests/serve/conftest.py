@@ -3,10 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
+import httpcore2
 import pytest
-import uvicorn
+import uvicorn.server
 
 from specchat.chat.store import Store
 from specchat.config.catalog import Pair
@@ -22,6 +25,17 @@ from tests.fake import FakeEngine
 from tests.service.made import CATALOG
 
 SOON_S = 60.0
+LOOK_S = 0.01
+"""Seconds between looks of a server at whether it is to end: ten times as often as it looks by itself."""
+
+
+async def look(seconds: float) -> None:
+    await asyncio.sleep(min(seconds, LOOK_S))
+
+
+uvicorn.server.asyncio = SimpleNamespace(**vars(asyncio) | {"sleep": look})  # type: ignore[attr-defined]
+# Else each client reads all certificates of the system, for thirty milliseconds.
+httpcore2.default_ssl_context = cache(httpcore2.default_ssl_context)
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic

@@ -203,32 +203,34 @@ CHOICES = (("enable_thinking", (True, False)), ("reasoning_effort", ("low", "med
 OFF, LOW = {"enable_thinking": False, "reasoning_effort": "low"}, {"enable_thinking": True, "reasoning_effort": "low"}
 
 
-@pytest.mark.parametrize(
-    ("fields", "expected"),
-    [
-        ({}, {}),
-        ({"reasoning_effort": "low"}, LOW),
-        ({"reasoning_effort": "minimal"}, LOW),
-        ({"reasoning_effort": "xhigh"}, {**LOW, "reasoning_effort": "high"}),
-        ({"reasoning_effort": "none"}, OFF),
-        ({"reasoning": {"effort": "low", "summary": None}}, LOW),
-        ({"reasoning": {"enabled": False}}, OFF),
-        ({"thinking": {"type": "disabled"}, "output_config": {"effort": "high"}}, OFF),
-        ({"thinking": {"type": "enabled", "budget_tokens": 2000}}, {"enable_thinking": True}),
-        ({"thinking": {"type": "adaptive"}, "output_config": {"effort": "max"}}, {"reasoning_effort": "high"}),
-        ({"enable_thinking": False}, OFF),
-        ({"reasoning_effort": "high", "chat_template_kwargs": {"reasoning_effort": "low"}}, LOW),
-    ],
-)
-async def test_fields_about_reasoning_become_arguments_of_the_template(fields: Any, expected: dict[str, Any]) -> None:
+REASONING: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({}, {}),
+    ({"reasoning_effort": "low"}, LOW),
+    ({"reasoning_effort": "minimal"}, LOW),
+    ({"reasoning_effort": "xhigh"}, {**LOW, "reasoning_effort": "high"}),
+    ({"reasoning_effort": "none"}, OFF),
+    ({"reasoning": {"effort": "low", "summary": None}}, LOW),
+    ({"reasoning": {"enabled": False}}, OFF),
+    ({"thinking": {"type": "disabled"}, "output_config": {"effort": "high"}}, OFF),
+    ({"thinking": {"type": "enabled", "budget_tokens": 2000}}, {"enable_thinking": True}),
+    ({"thinking": {"type": "adaptive"}, "output_config": {"effort": "max"}}, {"reasoning_effort": "high"}),
+    ({"enable_thinking": False}, OFF),
+    ({"reasoning_effort": "high", "chat_template_kwargs": {"reasoning_effort": "low"}}, LOW),
+]
+"""Fields of a request about reasoning, and the arguments of the template that they become."""
+
+
+async def test_fields_about_reasoning_become_arguments_of_the_template() -> None:
     engine = FakeEngine(info=replace(INFO, template=TemplateFacts(choices=CHOICES)))
     async with serving(engine) as server:
-        for path in ("chat/completions", "responses", "messages"):
-            found = await post(server, path, on(path, **fields))
-            assert (found.status_code, dict(requested(engine).template)) == (200, expected), found.text
+        for fields, expected in REASONING:
+            for path in ("chat/completions", "responses", "messages"):
+                found = await post(server, path, on(path, **fields))
+                assert (found.status_code, dict(requested(engine).template)) == (200, expected), (fields, found.text)
     async with serving(plain := FakeEngine()) as server:
-        assert (await post(server, "chat/completions", on("", **fields))).status_code == 200
-        assert requested(plain).template == ()
+        for fields, _ in REASONING:
+            assert (await post(server, "chat/completions", on("", **fields))).status_code == 200, fields
+            assert requested(plain).template == ()
         wrong = await post(server, "chat/completions", on("", reasoning_effort="enormous"))
         assert "reasoning_effort" in wrong.json()["error"]["message"]
 

@@ -84,27 +84,40 @@ def apply(sheet: Stylesheet, node: DOMNode, *, animate: bool = False, cache: Any
     apply_components(sheet, node, parts_key)
 
 
+class Parts(dict[str, Any]):
+    """Styles of a node's component classes by their `rules`, each made when it is asked for: most never are."""
+
+    def __init__(self, node: DOMNode, rules: dict[str, Any]) -> None:
+        super().__init__()
+        self._node, self.rules = node, rules
+
+    def __contains__(self, component: object) -> bool:
+        return component in self.rules
+
+    def __missing__(self, component: str) -> Any:
+        part, rules = virtual(self._node, component), self.rules[component]
+        if rules is not None:
+            replace_rules(part, rules)
+        self[component] = part.styles
+        return part.styles
+
+
 def apply_components(sheet: Stylesheet, node: DOMNode, key: Hashable) -> None:
     """`Stylesheet._process_component_classes`, from memory where it can be."""
     components = node._get_component_classes()
-    if not components or (node._component_styles and node.__dict__.get("_components") == key):
+    if not components or node.__dict__.get("_components") == key:
         return
-    before = node._component_styles.copy()
-    node._component_styles.clear()
-    known = PARTS.get(key)
-    found = dict[str, Any]()
-    for component in sorted(components):
-        part = virtual(node, component)
-        if known is None:
+    if key not in PARTS:
+        found = dict[str, Any]()
+        for component in sorted(components):
+            part = virtual(node, component)
             look_up(sheet, part)
             found[component] = MATCHED.pop(id(part), None)
-        elif known[component] is not None:
-            replace_rules(part, known[component])
-        node._component_styles[component] = part.styles
-    if known is None:
         PARTS[key] = found
+    before = node._component_styles
+    node._component_styles = Parts(node, PARTS[key])
     node.__dict__["_components"] = key
-    if before != node._component_styles:
+    if getattr(before, "rules", None) != PARTS[key]:
         node.refresh()
 
 

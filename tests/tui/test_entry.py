@@ -11,6 +11,7 @@ from conftest import CATALOG, LAUNCH, THEMES, ask, loaded, make_app, screen_text
 from test_chat import slow, status, until_shown
 from textual import events
 from textual.pilot import Pilot
+from textual.screen import Screen
 
 from specchat.config.personas import Persona
 from specchat.config.presets import Preset
@@ -316,6 +317,19 @@ async def test_a_file_is_completed_counted_and_sent(folder: Path) -> None:
         assert turn.prompt == 'read @notes.txt and @"my list.md" '
 
 
+async def test_secrets_of_a_folder_are_told_and_stay(folder: Path) -> None:
+    (folder / "src").mkdir()
+    (folder / "src" / "a.py").write_text("a = 1\n")
+    (folder / "src" / ".env").write_text("TOKEN=xyzzy")
+    engine = FakeEngine()
+    async with running(engine) as (app, pilot):
+        await write(app, pilot, "read @src/ now")
+        await until_shown(pilot, app, "1 file, 6 bytes, 1 secret left out · ")
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: app.session.conversation.turns and app.session.reply is None)
+        assert "xyzzy" not in asked(engine).messages[-1].content
+
+
 async def test_what_is_no_text_is_refused_and_what_is_no_file_is_text(folder: Path) -> None:
     del folder
     engine = FakeEngine()
@@ -519,13 +533,17 @@ async def test_presets_set_the_sampling_and_the_settings_show_them() -> None:
         assert {"Preset: warm", "Persona: short"} <= {command.title for command in app.get_system_commands(app.chat)}
 
 
-async def test_what_is_sent_before_a_pair_is_loading_is_asked_once_one_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    start = SpecchatApp._start_engine
-    monkeypatch.setattr(SpecchatApp, "_start_engine", lambda _: None)
+async def test_what_is_typed_before_the_first_frame_is_done_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    first_screen = SpecchatApp.get_default_screen
+
+    def typed_meanwhile(self: SpecchatApp) -> Screen[None]:
+        for key, letter in (("h", "h"), ("i", "i"), ("enter", None), ("ctrl+b", None)):
+            self.post_message(events.Key(key, letter))
+        return first_screen(self)
+
+    monkeypatch.setattr(SpecchatApp, "get_default_screen", typed_meanwhile)
     app = make_app(FakeEngine())
     async with app.run_test(size=(80, 24)) as pilot:
-        await pilot.press(*"hi", "enter")
-        assert (app.chat.prompt.text, app.session.conversation.turns) == ("hi", [])
-        start(app)
         await wait_until(pilot, lambda: [turn.prompt for turn in app.session.conversation.turns] == ["hi"])
+        await wait_until(pilot, lambda: app.chat.lists_chats)
         assert app.chat.prompt.text == ""

@@ -24,7 +24,7 @@ from specchat.chat.store import Store
 from specchat.clean import clean
 from specchat.tui.actions.table import ACTIONS
 
-KILLS = int(os.environ.get("SPECCHAT_KILLS", "4"))
+KILLS = int(os.environ.get("SPECCHAT_KILLS", "2"))
 SEED = int(os.environ.get("SPECCHAT_KILLS_SEED", "1"))
 LAG_S = 1.0
 """How much older than the screen the saved reply may be on an idle machine with a quick disk: half a second passes

@@ -43,7 +43,7 @@ REPLIES = (
     "\n".join(f"line {n} with some words in it, and more of them than fit in one row of a window" for n in range(80)),
     Written.of([("let me see\n", True), ("\n\nSee [a](https://x.y), $x_1$.\n\n$$\nx\n$$\n" * 3, False)]),
 )
-THINGS = int(os.environ.get("SPECCHAT_MONKEY_THINGS", "600"))
+THINGS = int(os.environ.get("SPECCHAT_MONKEY_THINGS", "300"))
 SEED = int(os.environ.get("SPECCHAT_MONKEY_SEED", "1"))
 MOST = 5000
 """Things that are done with one seed."""

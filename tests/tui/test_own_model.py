@@ -76,9 +76,6 @@ def test_ones_own_model_comes_back_and_every_place_names_it(shell: Terminal) -> 
     shell.start("--continue --max-tokens 8 --pair someone/tiny")
     ask(shell, "And now")
     shell.leave()
-    shell.start("--continue --max-tokens 8")
-    ask(shell, "At last")
-    shell.leave()
 
 
 @pytest.fixture(params=["ollama", pytest.param("lm studio", marks=pytest.mark.slow)])
@@ -116,6 +113,7 @@ def test_a_model_of_another_program_answers_after_three_keys_and_comes_back(stra
     shell.leave()
 
 
+@pytest.mark.slow
 @pytest.mark.needs_gguf
 @pytest.mark.skipif(find_spec("llama_cpp") is not None, reason="llama-cpp-python is installed")
 @pytest.mark.parametrize("stranger", ["ollama"], indirect=True)

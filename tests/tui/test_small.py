@@ -58,7 +58,7 @@ def test_every_source_has_a_look_and_a_colour() -> None:
 
 
 def test_every_source_is_told_apart_without_colour() -> None:
-    sheet = (ROOT / "specchat" / "tui" / "screens" / "chat.tcss").read_text()
+    sheet = (ROOT / "specchat" / "tui" / "screens" / "hidden.tcss").read_text()
     looks = dict(re.findall(r"\.(spec-[a-z]+) \{ color: [^;]+;(?: text-style: ([a-z ]+);)? \}", sheet))
     assert set(looks) == set(SPEC_DEFAULTS)
     assert len(set(looks.values())) == len(looks)

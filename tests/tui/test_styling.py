@@ -36,7 +36,7 @@ async def test_every_state_has_the_rules_that_are_looked_up_for_it(monkeypatch: 
             await pilot.pause()
             for node in app.screen.walk_children(with_self=True):
                 app.stylesheet.apply(node)
-                parts = [(component, styling.virtual(node, component)) for component in node._component_styles]
+                parts = [(component, styling.virtual(node, component)) for component in node._get_component_classes()]
                 for one, styles in (
                     (node, node.styles),
                     *((part, node._component_styles[name]) for name, part in parts),

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from textual.content import Content
 
 from specchat.chat.turn import Reply, Turn
+from specchat.clean import is_web_link
 from specchat.engine.protocol.events import Changed, Drafted, Finished, Piece, Started, Step
 from specchat.engine.protocol.options import Sampling, Speculation
 from specchat.engine.protocol.stats import Stats
@@ -13,7 +14,7 @@ from specchat.tui.text import code, turn
 from specchat.tui.text.blocks import split
 from specchat.tui.text.code import OpenCode, box, code_lines, highlight, language_of
 from specchat.tui.text.lines import Section, TextLine, hang, joined, styled
-from specchat.tui.text.markdown import block_lines, is_web_link, parse
+from specchat.tui.text.markdown import block_lines, parse
 from specchat.tui.text.table import column_widths
 from specchat.tui.text.turn import TurnView
 from specchat.tui.text.window import SectionWindow

@@ -107,14 +107,14 @@ def test_a_draft_learns_the_same(
     def trained(of: FrozenTarget, folder: Path) -> tuple[Distilled, list[float]]:
         folder.mkdir()
         losses: list[float] = []
-        for stop in (4, 99):
+        for stop in (2, 99):
             course = Distilling(of, draft, adapted, folder, judged, 4)
             taken: list[float] = []
 
             def stopped(taken: list[float] = taken, stop: int = stop) -> bool:
                 return len(taken) >= stop
 
-            for at in course.run(learnt[:4], 6, stopped):
+            for at in course.run(learnt[:2], 3, stopped):
                 taken.append(at.loss)
             losses += taken
         assert course.result is not None

@@ -2,9 +2,10 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from specchat.dataclass import dataclass
 from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 

@@ -1,7 +1,8 @@
 """The outcome of a verify step."""
 
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from specchat.dataclass import dataclass
 
 
 class Logprobs(NamedTuple):

@@ -51,6 +51,24 @@ class Branches:
     path: Tensor
 
 
+class RowOptions(NamedTuple):
+    """Rows of a pass that count, and pictures among them.
+
+    Attributes:
+        last: int32 [1] on the device, the last row whose result counts; None: all do. More than PASS_ROWS rows, of a
+            chain, have one.
+        until: as in `Placed`.
+        deep: as in `Launches`.
+    """
+
+    last: Tensor | None = None
+    until: Tensor | None = None
+    deep: int = 0
+
+
+ALL_ROWS = RowOptions()
+
+
 class DeviceDecoder:
     """Model on a device with its cache. Not thread-safe: one sequence at a time."""
 
@@ -86,10 +104,8 @@ class DeviceDecoder:
         rows: int,
         skip: SkipFlags | None = None,
         tree: Branches | None = None,
-        last: Tensor | None = None,
         early: Exit | None = None,
-        until: Tensor | None = None,
-        deep: int = 0,
+        options: RowOptions = ALL_ROWS,
     ) -> None:
         """Write `rows` tokens to the cache from position `start` on; leaves the head's input in `buffers.x`.
 
@@ -97,15 +113,12 @@ class DeviceDecoder:
             tokens: int32 [>= rows] on the device.
             start: int32 [1] on the device; a chain attends to all KV entries before it.
             rows: 1..PROMPT_ROWS; row r is bit for bit the same as alone, at the end of its path as a chain.
-            last: int32 [1] on the device, the last row whose result counts; None: all do. More than PASS_ROWS rows,
-                of a chain, have one.
             early: where the pass ends early, if it does.
-            until: as in `Placed`.
-            deep: as in `Launches`.
         """
         of_chain = start, self.buffers.offsets, None
         length, offsets, path = (tree.length, tree.offsets, tree.path) if tree else of_chain
-        run = self._begun(Placed(rows, start, length, offsets, path, until), skip, last, deep)
+        at = Placed(rows, start, length, offsets, path, options.until)
+        run = self._begun(at, skip, options.last, options.deep)
         self._embed(run, tokens)
         self._run(run, range(self.config.layers if early is None else early.layers))
         if early is not None and early.adapt is not None:

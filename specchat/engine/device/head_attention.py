@@ -7,8 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specchat.engine.kernels.attention import attend
+from specchat.engine.kernels.attention import Scoring, attend
 from specchat.engine.kernels.gpu_shapes import SHARING_HEADS, WIDEST_HEAD, attention_splits
+from specchat.engine.kernels.kv_entries import KvEntries
+from specchat.engine.kernels.paths import RowPlaces
 from specchat.engine.kernels.workspace import Workspace, workspace
 from specchat.engine.recipe import Attention
 from specchat.engine.reference.ops import Attended
@@ -67,7 +69,7 @@ class HeadAttention:
         asked = query.new_empty(rows, of.heads, of.head_dim, dtype=keys.dtype).copy_(query.transpose(0, 1))
         mixed = asked.new_empty(rows, of.heads * of.head_dim)
         room = self._room(rows, of, attention_splits(keys.shape[1], window, rows), query.device)
-        attend(asked, keys, values, known, path, room, mixed, rows, None, of.scale, window)
+        attend(asked, KvEntries(keys, values), RowPlaces(known, path), room, mixed, rows, Scoring(of.scale, window))
         return mixed.view(rows, of.heads, of.head_dim).transpose(0, 1).float()
 
     def _room(self, rows: int, of: Attention, splits: int, device: torch.device) -> Workspace:

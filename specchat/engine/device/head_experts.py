@@ -8,6 +8,7 @@ from specchat.engine.heads.tensors import HeadTensors
 from specchat.engine.kernels import expert_products
 from specchat.engine.kernels.activation import gate_mul
 from specchat.engine.kernels.mix import MixtureOutput, add_mixture
+from specchat.engine.kernels.norm import OtherNorm, ResidualUpdate
 from specchat.engine.kernels.pairs import Pairs, allocated
 from specchat.engine.kernels.route import Rule, route
 from specchat.engine.recipe import Activation, Experts
@@ -66,5 +67,6 @@ def mixed(
     made = x.new_empty(expert_products.splits(down, *among), rows * pairs.top, x.shape[1], dtype=torch.float32)
     expert_products.multiply(act, down, None, made, pairs, rows, False)
     out = torch.zeros_like(x, dtype=torch.float32)
-    add_mixture(out, MixtureOutput(made, pairs, beside, gate), None, 0.0, torch.empty_like(out), rows, None)
+    norm = OtherNorm(None, 0.0, torch.empty_like(out))
+    add_mixture(ResidualUpdate(out), MixtureOutput(made, pairs, beside, gate), norm, rows)
     return out

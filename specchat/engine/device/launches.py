@@ -19,7 +19,7 @@ from specchat.engine.formats.layout import Weight
 from specchat.engine.kernels import ahead
 from specchat.engine.kernels.gpu_shapes import PASS_ROWS
 from specchat.engine.kernels.mix import MixtureOutput, add_mixture
-from specchat.engine.kernels.norm import OtherNorm, add_rms_norm
+from specchat.engine.kernels.norm import NormOf, OtherNorm, ResidualUpdate, add_rms_norm
 from specchat.engine.kernels.products import multiply
 from specchat.engine.program.ops import Half
 from specchat.engine.recipe import Activation, Matrix, Norm
@@ -135,26 +135,24 @@ class Launches:
             return
         model, update, b = self.model, self._update, self.model.buffers
         (norm, out), *others = self._norms or [(None, b.x)]
-        weight, eps = self._weight(norm)
-        post = None if update is None or update.post is None else (model.norms[update.post], update.post.eps)
-        skip, factor = (None, 1.0) if update is None else (update.skip, update.factor)
-        scalar, earlier = (None, None) if update is None else (update.scalar, update.earlier)
-        rest = weight, eps, out, self.at.rows, skip, post, factor, scalar, earlier
+        weight, eps = (None, 0.0) if norm is None else (model.norms[norm], norm.eps)
+        change, rows, first = ResidualUpdate(b.residual), self.at.rows, OtherNorm(weight, eps, out)
+        if update is not None:
+            post = None if update.post is None else NormOf(model.norms[update.post], update.post.eps)
+            factor = None if update.factor == 1 else update.factor
+            change = ResidualUpdate(b.residual, post, factor, update.skip, update.scalar, update.earlier)
         prefetch = None if following is None else ahead.of_weight(following, 1)
         parts = None if update is None else update.parts
         centred = norm is not None and norm.centred
         if isinstance(parts, MixtureOutput) and centred:
-            add_mixture(b.residual, parts, None, 0.0, b.x, *rest[3:])
-            add_rms_norm(b.residual, None, weight, eps, out, self.at.rows, None, ahead=prefetch, centred=True)
+            add_mixture(change, parts, OtherNorm(None, 0.0, b.x), rows)
+            add_rms_norm(ResidualUpdate(b.residual), None, first, rows, ahead=prefetch, centred=True)
         elif isinstance(parts, MixtureOutput):
-            add_mixture(b.residual, parts, *rest, ahead=prefetch)
+            add_mixture(change, parts, first, rows, prefetch)
         else:
             more = [OtherNorm(model.norms[one], one.eps, into) for one, into in others if one is not None]
-            add_rms_norm(b.residual, parts, *rest, more, prefetch, centred)
+            add_rms_norm(change, parts, first, rows, more, prefetch, centred)
         self._update, self._norms = None, []
         if self._recorded >= 0 and model.states is not None:
             model.states.put(self._recorded, b.residual, self.at.start, self.at.rows)
         self._recorded = -1
-
-    def _weight(self, norm: Norm | None) -> tuple[Tensor | None, float]:
-        return (None, 0.0) if norm is None else (self.model.norms[norm], norm.eps)

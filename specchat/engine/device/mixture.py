@@ -10,35 +10,22 @@ from specchat.engine.kernels.activation import Curve, gate_mul
 from specchat.engine.kernels.mix import MixtureOutput
 from specchat.engine.kernels.route import Rule, route
 from specchat.engine.program.ops import Mix
-from specchat.engine.recipe import Activation, Apart, Gated, Matrix
+from specchat.engine.recipe import Activation, Matrix
 
 
-def mix(
-    run: Launches,
-    op: Mix,
-    *,
-    sigmoid: bool,
-    correction: str,
-    groups: tuple[int, int],
-    by_best: bool,
-    factor: float,
-    factors: str,
-    shared: Gated | None,
-    shared_gate: Matrix | None,
-    apart: Apart | None,
-    activation: Activation,
-) -> None:
+def mix(run: Launches, op: Mix) -> None:
     """Launch the experts of each row, and the shared MLP; the next norm sums them."""
     model, of, views, rows, skip = run.model, op.of, run.views, run.at.rows, run.skip
+    shared, activation = of.shared, of.each.activation
     weights, more = model.weights, model.buffers.cuts.more(of)
     in_all = shared is None or more
     run.flush(None if shared is None or more else weights.products[shared.gate_up].weight)
     source, of_experts, of_shared = (views[one.name] for one in (op.source, op.of_experts, op.of_shared))
     pairs = model.buffers.pairs[of.count + more, of.top + more]
     run.multiply(of.router, source, views["scores"])
-    added, multiples = (weights.vectors[name] if name else None for name in (correction, factors))
-    joined: Literal["gated", "whole"] | None = ("gated" if shared_gate else "whole") if more else None
-    rule = Rule(of.renormalised, sigmoid, groups, factor, added, multiples, joined, by_best)
+    added, multiples = (weights.vectors[name] if name else None for name in (of.correction, of.factors))
+    joined: Literal["gated", "whole"] | None = ("gated" if of.shared_gate else "whole") if more else None
+    rule = Rule(of.renormalised, of.sigmoid, of.groups, of.factor, added, multiples, joined, of.by_best)
     route(views["scores"], rule, pairs, rows, skip, run.last)
     gates, gated = views["gates and values of pairs"], views["gated pairs"]
     gate_up = weights.products[of.each.gate_up]
@@ -53,12 +40,13 @@ def mix(
         run.values[op.out.name] = MixtureOutput(out, pairs, last=run.last)
         return
     assert shared is not None
-    if shared_gate:
-        run.multiply(shared_gate, source, views["shared gate"])
+    if of.shared_gate:
+        run.multiply(of.shared_gate, source, views["shared gate"])
     gated_mlp(run, shared.gate_up, of_shared, views["gated"], shared.activation)
     run.multiply(shared.down, views["gated"], views["shared"])
-    post = [(weights.norms[norm], norm.eps) for norm in (apart.post_experts, apart.post_shared)] if apart else []
-    gate = views["shared gate"] if shared_gate else None
+    norms = (of.apart.post_experts, of.apart.post_shared) if of.apart else ()
+    post = [(weights.norms[norm], norm.eps) for norm in norms]
+    gate = views["shared gate"] if of.shared_gate else None
     run.values[op.out.name] = MixtureOutput(out, pairs, views["shared"], gate, run.last, *post)
 
 

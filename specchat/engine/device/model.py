@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from specchat.engine.device.decoder import DeviceDecoder
+from specchat.engine.device.decoder import DeviceDecoder, RowOptions
 from specchat.engine.device.graphs import Graphs, current
 from specchat.engine.device.inputs import PassInputs
 from specchat.engine.device.prompts import PromptPasses
@@ -205,7 +205,7 @@ class DeviceModel(CopiedCache):
         rows, first = next(size for size in PADDED_ROWS if size >= len(tokens)), len(tokens) - last
 
         def body() -> None:
-            self.decoder.forward(inputs.tokens, inputs.start, rows, flags, last=inputs.last)
+            self.decoder.forward(inputs.tokens, inputs.start, rows, flags, options=RowOptions(inputs.last))
             self.decoder.logits(first, min(rows, VERIFY_ROWS))
 
         if first or self._full:

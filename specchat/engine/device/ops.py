@@ -7,13 +7,16 @@ from specchat.engine.device.launches import Launches
 from specchat.engine.device.mixture import gated_mlp, mix
 from specchat.engine.kernels import ahead
 from specchat.engine.kernels.activation import Curve
+from specchat.engine.kernels.attention import Scoring
 from specchat.engine.kernels.attention import attend as attend_rows
 from specchat.engine.kernels.embed import embed as embed_rows
+from specchat.engine.kernels.kv_entries import KvEntries
 from specchat.engine.kernels.latent import expand as expand_heads
 from specchat.engine.kernels.latent import norm_latent
 from specchat.engine.kernels.layer_inputs import gate_input as gate_rows
 from specchat.engine.kernels.layer_inputs import make_inputs
-from specchat.engine.kernels.rope import NormOf, rope_and_write
+from specchat.engine.kernels.paths import RowPlaces
+from specchat.engine.kernels.rope import NormOf, RopeNorms, RopeRows, rope_and_write
 from specchat.engine.kernels.short_conv import short_conv
 from specchat.engine.program.ops import (
     Add,
@@ -26,22 +29,21 @@ from specchat.engine.program.ops import (
     GateInput,
     Head,
     MakeInputs,
-    Mix,
     Multiply,
     Normalise,
     Scale,
 )
 from specchat.engine.program.table import OpTable
-from specchat.engine.recipe import Activation, Norm, Selective
+from specchat.engine.recipe import Norm
 
 LAUNCHES = 3
 """From a layer's first product to its last one: rotation, attention, and its combination."""
 
 
-def embed(run: Launches, tokens: Tensor, _: Embed, *, scale: float, eps: float | None) -> None:
+def embed(run: Launches, tokens: Tensor, op: Embed) -> None:
     table, buffers = run.model.weights.embed, run.model.buffers
     pictures = None if buffers.pictures is None else buffers.pictures[0]
-    embed_rows(tokens, table, buffers.residual, run.at.rows, scale, eps, buffers.x.dtype, pictures)
+    embed_rows(tokens, table, buffers.residual, run.at.rows, op.scale, op.eps, buffers.x.dtype, pictures)
 
 
 def token_inputs(run: Launches, tokens: Tensor, op: MakeInputs) -> None:
@@ -63,13 +65,14 @@ def product(run: Launches, op: Multiply) -> None:
     run.multiply(op.matrix, run.views[op.source.name], run.views[op.out.name])
 
 
-def gated_product(run: Launches, op: GatedProduct, *, activation: Activation, curve: tuple[str, ...]) -> None:
-    run.flush(run.model.weights.products[op.of.gate_up].weight)
-    of_curve = Curve(*(run.model.weights.vectors[name] for name in curve)) if curve else None
-    gated_mlp(run, op.of.gate_up, run.views[op.source.name], run.views[op.out.name], activation, of_curve)
+def gated_product(run: Launches, op: GatedProduct) -> None:
+    of, weights = op.of, run.model.weights
+    run.flush(weights.products[of.gate_up].weight)
+    curve = Curve(*(weights.vectors[name] for name in of.curve)) if of.curve else None
+    gated_mlp(run, of.gate_up, run.views[op.source.name], run.views[op.out.name], of.activation, curve)
 
 
-def expand(run: Launches, op: Expand, *, interleaved: bool) -> None:
+def expand(run: Launches, op: Expand) -> None:
     of, rows, views = op.of, run.at.rows, run.views
     first = views[op.source.name]
     rank, rotated = of.key_value.inputs, op.attention.rotary_dim
@@ -81,64 +84,56 @@ def expand(run: Launches, op: Expand, *, interleaved: bool) -> None:
     norm_latent(latent, _norm_of(run, of.key_value_norm), views["latent of keys"], rows, run.skip)
     run.multiply(of.key_value, views["latent of keys"], views["parts of heads"])
     heads, out = op.attention.heads, views[op.out.name]
-    expand_heads(queries, shared, views["parts of heads"], out, heads, rows, interleaved, run.skip)
+    expand_heads(queries, shared, views["parts of heads"], out, heads, rows, of.interleaved, run.skip)
 
 
 def _norm_of(run: Launches, norm: Norm) -> NormOf:
     return run.model.weights.norms[norm], norm.eps
 
 
-def attend(
-    run: Launches,
-    op: Attend,
-    *,
-    query_norm: Norm | None,
-    key_norm: Norm | None,
-    value_norm: Norm | None,
-    late_norms: bool,
-    temper: tuple[float, float],
-    sinks: str,
-    gated: bool,
-    score_cap: float,
-    window: int,
-    mutual: int,
-    share: int | None,
-    int8_cache: bool,
-) -> None:
+def attend(run: Launches, op: Attend) -> None:
     model, at, of, views, caches = run.model, run.at, op.of, run.views, run.model.caches
-    keys, values = caches.entries[run.layer if share is None else share]
-    scales = caches.scales[run.layer] if int8_cache else None
+    scales = caches.scales[run.layer] if of.int8_cache else None
+    entries = KvEntries(*caches.entries[run.layer if of.share is None else of.share], scales)
     projected, query = views[op.source.name], views["queries"]
-
-    query_of, key_of, value_of = (
-        None if one is None else _norm_of(run, one) for one in (query_norm, key_norm, value_norm)
+    query_norm, key_norm, value_norm = (
+        None if one is None else _norm_of(run, one) for one in (of.query_norm, of.key_norm, of.value_norm)
     )
     rope_and_write(
-        projected, query_of, key_of, caches.turns[turn(of)], at.start, at.offsets, query, keys, values, at.rows,
-        run.skip, value_of, caches.tempers.get(temper), gated,
-        ahead.of_weight(model.weights.products[of.out].weight, LAUNCHES), late_norms, scales, run.ends,
-    )  # fmt: skip
-    attend_rows(
-        query, keys, values, at.length, at.path, model.buffers.attention, views[op.out.name], at.rows, run.skip,
-        of.scale, window if window < caches.context else 0, sinks=model.weights.vectors[sinks] if sinks else None,
-        gates=projected if gated else None, positions=caches.capacity, cap=score_cap,
-        scales=scales, last=run.ends, until=at.until if mutual else None,
-    )  # fmt: skip
+        projected,
+        RopeNorms(query_norm, key_norm, value_norm, of.late_norms),
+        caches.turns[turn(of)],
+        RopeRows(at.rows, at.start, at.offsets, run.skip, run.ends, caches.tempers.get(of.temper)),
+        query,
+        entries,
+        of.gated,
+        ahead.of_weight(model.weights.products[of.out].weight, LAUNCHES),
+    )
+    scoring = Scoring(
+        of.scale,
+        of.window if of.window < caches.context else 0,
+        of.score_cap,
+        model.weights.vectors[of.sinks] if of.sinks else None,
+        projected if of.gated else None,
+        caches.capacity,
+        at.until if of.mutual else None,
+    )
+    places = RowPlaces(at.length, at.path, run.skip, run.ends)
+    attend_rows(query, entries, places, model.buffers.attention, views[op.out.name], at.rows, scoring)
 
 
 def convolve(run: Launches, op: Convolve) -> None:
     model, at, views = run.model, run.at, run.views
-    short_conv(
-        views[op.source.name], model.weights.vectors[op.of.convolution], at.start, at.length, at.path,
-        *model.caches.entries[run.layer], views[op.out.name], at.rows, run.skip, model.caches.capacity, run.ends,
-    )  # fmt: skip
+    weights, places = model.weights.vectors[op.of.convolution], RowPlaces(at.length, at.path, run.skip, run.ends)
+    entries, out = KvEntries(*model.caches.entries[run.layer]), views[op.out.name]
+    short_conv(views[op.source.name], weights, at.start, places, entries, out, at.rows, model.caches.capacity)
 
 
-def advance(run: Launches, op: Advance, *, selective: Selective | None) -> None:
+def advance(run: Launches, op: Advance) -> None:
     assert run.model.recurrent is not None
     gates = run.views[op.gates.name] if op.gates else None
     products, out = run.views[op.source.name], run.views[op.out.name]
-    run.model.recurrent.advance(run.layer, op.of, selective, products, gates, out, run.at, run.skip)
+    run.model.recurrent.advance(run.layer, op.of, products, gates, out, run.at, run.skip)
 
 
 def gate_input(run: Launches, op: GateInput) -> None:
@@ -151,39 +146,25 @@ def gate_input(run: Launches, op: GateInput) -> None:
     gate_rows(sums, inputs, run.views[op.out.name], rows, run.skip, op.activation)
 
 
-def add(run: Launches, op: Add, *, post: Norm | None, factor: float) -> None:
+def add(run: Launches, op: Add) -> None:
     name = op.source.name
-    run.add(run.values[name] if name in run.values else run.views[name], post, factor)
+    run.add(run.values[name] if name in run.values else run.views[name], op.post, op.factor)
 
 
 def scale(run: Launches, op: Scale) -> None:
     run.scale(run.model.weights.vectors[op.vector])
 
 
-def head(_: Head, *, scale: float, cap: float) -> tuple[float, float]:
+def head(op: Head) -> tuple[float, float]:
     """Return the factor on the last norm, which only the head reads, and the cap on logits."""
-    return scale, cap
+    return op.scale, op.cap
 
 
 GPU = OpTable(
     "the GPU kernels",
-    {
-        Embed: embed,
-        MakeInputs: token_inputs,
-        Normalise: normalise,
-        Multiply: product,
-        GatedProduct: gated_product,
-        Expand: expand,
-        Attend: attend,
-        Convolve: convolve,
-        Advance: advance,
-        Mix: mix,
-        GateInput: gate_input,
-        Add: add,
-        Scale: scale,
-        Head: head,
-    },
-    elsewhere=("latent", "value_dim", "ungated"),
+    *(embed, token_inputs, normalise, product, gated_product, expand, attend),
+    *(convolve, advance, mix, gate_input, add, scale, head),
+    elsewhere=("latent", "selective", "value_dim", "ungated"),
 )
-"""Latents have an operation of their own. Widths of the output say how many numbers a value has, and whether gates come
-before values."""
+"""`Recurrent` reads the kind of states. Latents have an operation of their own. Widths of the output say how many
+numbers a value has, and whether gates come before values."""

@@ -6,7 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from specchat.engine.device.decoder import DeviceDecoder
+from specchat.engine.device.decoder import DeviceDecoder, RowOptions
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.inputs import PassInputs
 from specchat.engine.kernels.gpu_shapes import PASS_ROWS, PROMPT_ROWS, VERIFY_ROWS
@@ -54,9 +54,10 @@ class PromptPasses:
         until = self._until if many else None
         if until is not None:
             until.fill_(end)
+        options = RowOptions(inputs.last, until, deep)
         self._graphs.run(
             ("prefill", self._name, width, deep),
-            lambda: self._decoder.forward(inputs.tokens, inputs.start, rows, last=inputs.last, until=until, deep=deep),
+            lambda: self._decoder.forward(inputs.tokens, inputs.start, rows, options=options),
         )
 
     def run_layers(self, x: Tensor, layers: range, rows: PassRows, skip: Skip = NOTHING) -> Tensor:

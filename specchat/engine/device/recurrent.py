@@ -11,13 +11,14 @@ from specchat.engine.device.skips import ALIGNED
 from specchat.engine.device.weights import ModelWeights
 from specchat.engine.kernels.delta import step
 from specchat.engine.kernels.delta_outputs import finish
-from specchat.engine.kernels.delta_rows import convolve
+from specchat.engine.kernels.delta_rows import GateWeights, RowText, StateInputs, convolve
 from specchat.engine.kernels.delta_state import (
     BASE,
     NOWHERE,
     TIP,
     DeltaState,
     LogEntries,
+    LoggedRows,
     chain_paths,
     keep_entries,
     slices,
@@ -26,7 +27,7 @@ from specchat.engine.kernels.gpu_shapes import PASS_ROWS, PROMPT_ROWS, STATE_SLO
 from specchat.engine.kernels.verify_state import VerifyState
 from specchat.engine.memory.gpu_states import width
 from specchat.engine.memory.state_need import CHECKPOINTS, PLANES
-from specchat.engine.recipe import LENGTH_EPS, Delta, Recipe, Selective
+from specchat.engine.recipe import LENGTH_EPS, Delta, Recipe
 
 
 class StatesCheckpoint(NamedTuple):
@@ -71,8 +72,7 @@ class Recurrent:
         # Between the kernels of a layer.
         self._rows = self._parts(zeros(PASS_ROWS, width(of)))
         query, values, writes = (of.key_heads, of.key_dim), (of.value_heads, of.value_dim), (of.value_heads,)
-        self._between = zeros(PASS_ROWS, *query), zeros(PASS_ROWS, *values), zeros(PASS_ROWS, *writes)
-        """Queries, values and gates of writing."""
+        self._between = StateInputs(*(zeros(PASS_ROWS, *shape) for shape in (query, values, writes)))
         self._chain, self._at = chain_paths(PASS_ROWS, device), zeros(1, dtype=torch.int32)
         firsts = torch.arange(0, PROMPT_ROWS, PASS_ROWS, dtype=torch.int32)
         self._firsts = firsts[:, None].repeat(1, ALIGNED).to(device)
@@ -95,7 +95,6 @@ class Recurrent:
         self,
         index: int,
         of: Delta,
-        kind: Selective | None,
         products: Tensor,
         gates: Tensor | None,
         out: Tensor,
@@ -105,7 +104,6 @@ class Recurrent:
         """Step the states of layer `index`, and write the inputs of its last product to `out`.
 
         Args:
-            kind: as in `recipe.Delta`.
             products, gates: partial sums of the products `mix` and `gates`, if there is one.
             out: compute dtype [PROMPT_ROWS, inputs].
         """
@@ -114,21 +112,18 @@ class Recurrent:
                 start, some = self._starts[group, :1], slice(first, first + PASS_ROWS)
                 own = Placed(min(PASS_ROWS, at.rows - first), start, start, at.offsets, None)
                 of_group = products[:, some], None if gates is None else gates[:, some], out[some]
-                self.advance(index, of, kind, *of_group, own, self._beyond[group, :1])
+                self.advance(index, of, *of_group, own, self._beyond[group, :1])
             return
-        state, rows, vectors = self._layers[index], at.rows, self._weights.vectors
+        state, rows, vectors, kind = self._layers[index], at.rows, self._weights.vectors, of.selective
         paths = self._chain if at.path is None else at.path
         last = products[..., products.shape[2] - of.value_heads :] if gates is None else gates
-        convolve(
-            products, last, vectors[of.convolution], vectors[of.decay], vectors[of.shift],
-            at.start, at.length, paths, state.log, self._rows, *self._between, rows, skip,
-            None if kind else LENGTH_EPS, vectors[kind.conv_bias] if kind and kind.conv_bias else None,
-        )  # fmt: skip
-        through = vectors[kind.skip] if kind else None
-        step(state, self._rows, *self._between, at.start, at.length, paths, rows, skip, of.taps, through)
-        weight = vectors[kind.weight] if kind else self._weights.norms[of.norm]
-        ends = state.log, at.start, out, rows, skip, of.key_heads if kind else None
-        finish(products, self._between[1], (weight, of.norm.eps), self._rows, *ends)
+        bias = vectors[kind.conv_bias] if kind and kind.conv_bias else None
+        weights = GateWeights(vectors[of.convolution], bias, vectors[of.decay], vectors[of.shift])
+        places, entries = RowText(at.start, at.length, paths, skip), LoggedRows(state.log, self._rows)
+        convolve(products, last, weights, places, entries, self._between, rows, None if kind else LENGTH_EPS)
+        step(state, self._rows, self._between, places, rows, of.taps, vectors[kind.skip] if kind else None)
+        norm = vectors[kind.weight] if kind else self._weights.norms[of.norm], of.norm.eps
+        finish(products, self._between.values, norm, entries, places, out, rows, of.key_heads if kind else None)
 
     def keep(self, state: VerifyState, places: Tensor | None) -> None:
         """After `commit`, move the entries of the accepted nodes together, as `DeviceDecoder.keep`."""
@@ -181,7 +176,7 @@ class Recurrent:
         self._at.fill_(at)
         self.positions.select(-1, TIP).fill_(NOWHERE)
         for state in self._layers.values():
-            step(state, self._rows, *self._between, self._at, self._at, self._chain, 0, None, self._of.taps)
+            step(state, self._rows, self._between, RowText(self._at, self._at, self._chain), 0, self._of.taps)
         inputs = self._inputs.index_select(1, self._before(at)).cpu()
         self._checkpoints[at] = StatesCheckpoint(self.states[:, TIP].to("cpu", copy=True), inputs)
         for old in list(self._checkpoints)[:-CHECKPOINTS]:

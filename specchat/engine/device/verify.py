@@ -6,7 +6,7 @@ from typing import Literal
 
 import torch
 
-from specchat.engine.device.decoder import Branches, DeviceDecoder
+from specchat.engine.device.decoder import Branches, DeviceDecoder, RowOptions
 from specchat.engine.device.skips import ALIGNED
 from specchat.engine.kernels.block import judge_block
 from specchat.engine.kernels.choose import judge
@@ -80,7 +80,7 @@ class Verifier:
         """Run the target over the first `rows` nodes, including all draft tokens; reads nothing back."""
         state, target = self._state, self._target
         tree = Branches(state.length, state.depth, state.path) if branching else None
-        target.forward(state.fed, state.length, rows, tree=tree, last=state.drafted)
+        target.forward(state.fed, state.length, rows, tree=tree, options=RowOptions(state.drafted))
         target.logits(0, rows)
 
     def judge(self, rows: int, kind: Kind) -> None:

@@ -3,9 +3,9 @@
 from array import array
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 
+from specchat.dataclass import dataclass
 from specchat.engine.drafters.occurrences import NgramPool, Occurrences
 
 REMEMBERED = 200_000

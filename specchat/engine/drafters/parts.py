@@ -1,9 +1,10 @@
 """Inputs of the drafters."""
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from specchat.dataclass import dataclass
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.decoding.draft import Drafter
 from specchat.engine.drafters.earlier import Earlier
@@ -11,9 +12,8 @@ from specchat.engine.drafters.occurrences import Occurrences
 from specchat.engine.strategy import SkippedLayers, Strategy
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from specchat.engine.decoding.costs import StepCosts
+    from specchat.engine.weights.exit_adapter import ExitAdapter
 
 FENCE = 3
 
@@ -71,7 +71,7 @@ class TargetLayers:
     count: int = 0
     head: float = 0.0
     exit: int | None = None
-    adapter: "Callable[[Tensor], Tensor] | None" = None
+    adapter: "ExitAdapter | None" = None
     skip: SkippedLayers | None = None
 
 

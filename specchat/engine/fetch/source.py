@@ -2,9 +2,9 @@
 
 import re
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
+from specchat.dataclass import dataclass
 from specchat.reading import read_text
 
 DIGEST = r"^(?:[0-9a-f]{40}|[0-9a-f]{64})$"

@@ -8,7 +8,8 @@ from specchat.engine.formats.quantise import dequantised
 from specchat.engine.formats.words import in_words
 from specchat.engine.gpu_checks import experts, kernels, place, rows
 from specchat.engine.gpu_checks.notes import Notes
-from specchat.engine.kernels.embed import embed, reference_embed
+from specchat.engine.gpu_checks.references import reference_embed
+from specchat.engine.kernels.embed import embed
 
 FORMS = (
     *("Q4_K", "IQ2_S", "Q5_1", "Q6_K", "Q2_K", "Q4_0", "Q8_0"),

@@ -11,14 +11,13 @@ from specchat.engine.formats.layout import Joined, Weight
 from specchat.engine.formats.quantise import dequantised
 from specchat.engine.formats.words import in_words
 from specchat.engine.gpu_checks import place
-from specchat.engine.gpu_checks.kernels import ROUNDING
 from specchat.engine.gpu_checks.notes import Notes
+from specchat.engine.gpu_checks.references import reference_gate_mul, reference_route
 from specchat.engine.gpu_checks.rows import COMPANY, compare
 from specchat.engine.hardware.page_locked import values_in_main
-from specchat.engine.kernels.activation import reference_gate_mul
 from specchat.engine.kernels.pairs import allocated
 from specchat.engine.kernels.products import multiply, splits
-from specchat.engine.kernels.route import Rule, reference_route, route
+from specchat.engine.kernels.route import Rule, route
 from specchat.engine.kernels.stored import parts_of
 from specchat.engine.protocol.pair import QUANTS, Quant
 
@@ -57,7 +56,7 @@ def values(notes: Notes, quant: Quant | str | None, rows: int = 17) -> None:
     act = reference_gate_mul(torch.einsum("ri,rkoi->rko", x.double(), of_gates[chosen])[None], "silu")
     truth = torch.einsum("rk,rko->ro", shares, torch.einsum("rki,rkoi->rko", act, of_down[chosen]))
     error = place.largest((made.double() - truth) / (1 + truth.abs()))
-    notes.within(f"experts {quant or 'dense'}", error, ROUNDING[place.dtype()], rows=rows)
+    notes.within(f"experts {quant or 'dense'}", error, place.ROUNDING[place.dtype()], rows=rows)
 
 
 def alone(notes: Notes, quant: Quant | str | None, company: tuple[int, ...] = COMPANY) -> None:

@@ -10,41 +10,39 @@ from specchat.engine.decoding.draft import Draft
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.formats.layout import EightBit, Joined, Weight
 from specchat.engine.formats.quantise import dequantised
-from specchat.engine.gpu_checks import drafts, layers, place
+from specchat.engine.gpu_checks import attention, drafts, layers, place
 from specchat.engine.gpu_checks.drafts import PROMPT
 from specchat.engine.gpu_checks.notes import Notes
+from specchat.engine.gpu_checks.references import (
+    reference_add_rms_norm,
+    reference_embed,
+    reference_gate_input,
+    reference_gate_mul,
+    reference_make_inputs,
+    reference_rope,
+)
 from specchat.engine.hardware.page_locked import page_locked
-from specchat.engine.kernels import attention
-from specchat.engine.kernels.activation import Activation, Curve, gate_mul, reference_gate_mul
+from specchat.engine.kernels.activation import Activation, Curve, gate_mul
 from specchat.engine.kernels.choose import choose, judge
 from specchat.engine.kernels.commit import commit
-from specchat.engine.kernels.embed import embed, reference_embed
-from specchat.engine.kernels.gpu_shapes import attention_splits
+from specchat.engine.kernels.embed import embed
 from specchat.engine.kernels.keep import keep
-from specchat.engine.kernels.layer_inputs import gate_input, make_inputs, reference_gate_input, reference_make_inputs
-from specchat.engine.kernels.norm import add_rms_norm, reference_add_rms_norm
+from specchat.engine.kernels.kv_entries import KvEntries
+from specchat.engine.kernels.layer_inputs import gate_input, make_inputs
+from specchat.engine.kernels.norm import NormOf, OtherNorm, ResidualUpdate, add_rms_norm
 from specchat.engine.kernels.products import multiply, splits
-from specchat.engine.kernels.rope import Turns, reference_rope, rope_and_write
+from specchat.engine.kernels.rope import RopeNorms, RopeRows, Turns, rope_and_write
 from specchat.engine.kernels.scores import process
 from specchat.engine.kernels.verify_state import Scored, VerifyState
-from specchat.engine.kernels.workspace import workspace
 from specchat.engine.model.rope import tables
 from specchat.engine.protocol.options import Sampling
 from specchat.engine.protocol.pair import QUANTS, Quant
 from specchat.engine.recipe import Rope
 
 EPS = 1e-5
-ROUNDING = {torch.float32: 2e-6, torch.bfloat16: 2e-2}
-"""Allowed difference of values near 1, by dtype."""
 PRODUCT = 4e-6
 """Allowed difference of a product, relative to the sum of magnitudes."""
 ROWS = (1, 16, 17, 64)
-MASKS = [0b1, 0b11, 0b101, 0b1011, 0b10011]
-"""A tree of a root, two children, and two children of the first of these."""
-KINDS = ("chain", None, 16), ("prompt", None, 17), ("tree", MASKS, len(MASKS))
-"""Names, masks and numbers of the rows of attention."""
-WINDOW = 100
-"""Positions that attention looks back on. The window crosses a boundary between splits."""
 SAMPLINGS = {
     "greedy": Sampling(),
     "temperature": Sampling(seed=11, temperature=0.9),
@@ -60,10 +58,10 @@ def all_kernels(notes: Notes) -> None:
     rowwise(notes)
     for quant in (None, *QUANTS, "int4"):
         product(notes, quant)
-    for dim, window in ((64, 0), (256, WINDOW), (512, 0)):
-        attend(notes, dim=dim, window=window)
-    ringed(notes)
-    gated(notes)
+    for dim, window in ((64, 0), (256, attention.WINDOW), (512, 0)):
+        attention.attend(notes, dim=dim, window=window)
+    attention.ringed(notes)
+    attention.gated(notes)
     verdicts(notes)
     drafts.sampled(notes)
     drafts.grown(notes)
@@ -75,7 +73,7 @@ def all_kernels(notes: Notes) -> None:
 def rowwise(notes: Notes) -> None:
     """Embedding, norm, rotation and activation."""
     dtype, device = place.dtype(), place.device()
-    allowed, rows, hidden = ROUNDING[dtype], 3, 1100
+    allowed, rows, hidden = place.ROUNDING[dtype], 3, 1100
     table, tokens = place.random(50, hidden, seed=0, dtype=dtype), torch.tensor([0, 49, 50], dtype=torch.int32)
     tokens, residual = tokens.to(device), torch.zeros(rows, hidden, device=device)
     embed(tokens, table, residual, rows)
@@ -83,10 +81,10 @@ def rowwise(notes: Notes) -> None:
     partials, weight = place.random(3, rows, hidden, seed=1), place.random(hidden, seed=2)
     out, state, scalar = torch.empty(rows, hidden, device=device, dtype=dtype), residual.clone(), weight[:1]
     truth, _ = reference_add_rms_norm(residual.double(), partials.double(), None, EPS, scalar=scalar)
-    add_rms_norm(state, partials, None, EPS, out, rows, None, scalar=scalar)
-    notes.within("factor at the end of a layer", _relative(state, truth), ROUNDING[torch.float32])
+    add_rms_norm(ResidualUpdate(state, scalar=scalar), partials, OtherNorm(None, EPS, out), rows)
+    notes.within("factor at the end of a layer", _relative(state, truth), place.ROUNDING[torch.float32])
     truth = reference_add_rms_norm(residual.double(), partials.double(), weight.double(), EPS)[1]
-    add_rms_norm(residual, partials, weight, EPS, out, rows, None)
+    add_rms_norm(ResidualUpdate(residual), partials, OtherNorm(weight, EPS, out), rows)
     notes.within("norm", _relative(out, truth), allowed)
     act = torch.empty(rows, hidden // 2, device=device, dtype=dtype)
     for activation in get_args(Activation):
@@ -105,12 +103,12 @@ def _layer_inputs(notes: Notes, tokens: Tensor, layers: int = 3, size: int = 48)
     partials, weight = place.random(2, rows, layers * size, seed=17), place.random(size, seed=18)
     inputs, act = torch.empty(rows, layers, size, device=device), torch.empty(rows, size, device=device, dtype=dtype)
     make_inputs(tokens, table, partials, weight, EPS, 0.7, inputs, rows)
-    truth = reference_make_inputs(tokens, table.to(device), partials, weight, EPS, 0.7)
-    notes.within("inputs of layers", _relative(inputs, truth), ROUNDING[torch.float32])
+    truth = reference_make_inputs(tokens, table.to(device), partials, NormOf(weight, EPS), 0.7)
+    notes.within("inputs of layers", _relative(inputs, truth), place.ROUNDING[torch.float32])
     gate = partials[..., :size].contiguous()
     gate_input(gate, inputs[:, 1], act, rows, None, "gelu_tanh")
     truth = reference_gate_input(gate.double(), inputs[:, 1], "gelu_tanh")
-    notes.within("gate on inputs of layers", _relative(act, truth), ROUNDING[dtype])
+    notes.within("gate on inputs of layers", _relative(act, truth), place.ROUNDING[dtype])
 
 
 def _rotation(notes: Notes, dtype: torch.dtype, device: torch.device) -> None:
@@ -124,16 +122,20 @@ def _rotation(notes: Notes, dtype: torch.dtype, device: torch.device) -> None:
     plain, further = ("rotated queries", "rotated keys", "values"), ("queries that grow", "their keys", "normed values")
     partly = "queries rotated in part", "keys rotated in part", "values beside them"
     of_values, temper = (place.random(dim, seed=6), EPS), 1 + torch.arange(16, device=device) / 7
-    for names, width, more in ((plain, dim, ()), (further, dim, (of_values, temper)), (partly, dim // 4, ())):
+    for names, width, more in (
+        (plain, dim, (None, None)),
+        (further, dim, (of_values, temper)),
+        (partly, dim // 4, (None, None)),
+    ):
         rope = Rope(1e4, "default", width, {})
         cos, sin = (table.to(device) for table in tables(rope, width, 16))
-        rope_and_write(
-            partials, *norms, Turns.of(cos, sin, rope.turning), first, offsets, query, keys, values, rows, None, *more
-        )
-        truth = reference_rope(partials, *norms, cos, sin, start + offsets, heads, kv, *more)
+        of_heads, at = RopeNorms(*norms, more[0]), RopeRows(rows, first, offsets, temper=more[1])
+        turns = Turns.of(cos, sin, rope.turning)
+        rope_and_write(partials, of_heads, turns, at, query, KvEntries(keys, values))
+        truth = reference_rope(partials, of_heads, (cos, sin), start + offsets, heads, kv, more[1])
         made = (query, *(entries[:, start : start + rows].transpose(0, 1) for entries in (keys, values)))
         for name, ours, theirs in zip(names, made, truth, strict=True):
-            notes.within(name, _relative(ours, theirs), ROUNDING[dtype])
+            notes.within(name, _relative(ours, theirs), place.ROUNDING[dtype])
 
 
 def product(notes: Notes, quant: Quant | str | None, outputs: int = 96, inputs: int = 256) -> None:
@@ -157,82 +159,7 @@ def multiplied(notes: Notes, what: str, weight: Weight) -> None:
         act = torch.empty(rows, outputs // 2, device=x.device, dtype=dtype)
         multiply(x, weight, None, act, rows, activation="silu")
         of_gates = reference_gate_mul(exact[None])
-        notes.within(f"{what} with silu", _relative(act, of_gates), ROUNDING[dtype], rows=rows)
-
-
-def attend(notes: Notes, start: int = 300, heads: int = 4, kv: int = 2, dim: int = 64, window: int = 0) -> None:
-    """Attention of a chain, and of a tree, against float64."""
-    for kind, masks, rows in KINDS:
-        query, keys, values = attended(rows, start, heads, kv, dim, window)
-        out = run_attention(query, keys, values, start, masks, window)
-        used = query.double(), keys.double(), values.double()
-        truth = attention.reference_attend(*used, start, masks, window=window)
-        what = f"{kind} attention in a window" if window else f"{kind} attention"
-        notes.within(what, place.largest(out.double() - truth), ROUNDING[place.dtype()], rows=rows)
-
-
-def gated(notes: Notes, start: int = 300, heads: int = 4, kv: int = 2, dim: int = 64) -> None:
-    """Attention with sinks and gates of a chain, and of a tree, against float64."""
-    for kind, masks, rows in KINDS:
-        query, keys, values = attended(rows, start, heads, kv, dim)
-        further = sinks_and_gates(rows, heads, dim)
-        out = run_attention(query, keys, values, start, masks, 0, *further)
-        used = query.double(), keys.double(), values.double()
-        truth = attention.reference_attend(*used, start, masks, None, 0, *further)
-        what = f"{kind} attention with sinks and gates"
-        notes.within(what, place.largest(out.double() - truth), ROUNDING[place.dtype()], rows=rows)
-
-
-def ringed(notes: Notes, start: int = 500, heads: int = 4, kv: int = 2, dim: int = 64) -> None:
-    """Attention over a ring of KV entries against that over all of them, bit for bit."""
-    rows, held = len(MASKS), 3 * 64
-    query, keys, values = attended(rows, start, heads, kv, dim, WINDOW)
-    last = torch.arange(start + rows - held, start + rows, device=keys.device)
-    rings = torch.empty(2, kv, held, dim, device=keys.device, dtype=keys.dtype)
-    rings[:, :, last % held] = torch.stack((keys, values))[:, :, last]
-    for kind, masks in (("chain", None), ("tree", MASKS)):
-        whole = run_attention(query, keys, values, start, masks, WINDOW)
-        own = run_attention(query, rings[0], rings[1], start, masks, WINDOW, positions=keys.shape[1])
-        notes.row(what=f"{kind} attention over a ring", right=torch.equal(own, whole))
-        notes.expect(torch.equal(own, whole), f"{kind} attention over a ring: not the bits of a whole cache")
-
-
-def sinks_and_gates(rows: int, heads: int, dim: int) -> tuple[Tensor, Tensor]:
-    """Scores of sinks, float32 [heads], and a product of queries and gates in 3 partial sums."""
-    return place.random(heads, seed=14), place.random(3, rows, 2 * heads * dim, seed=15)
-
-
-def attended(rows: int, start: int, heads: int, kv: int, dim: int, window: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values, with NaN at positions that no row attends to."""
-    dtype, capacity = place.dtype(), 64 * ((start + rows) // 64 + 2)
-    query = place.random(rows, heads, dim, seed=8, dtype=dtype)
-    keys, values = place.random(2, kv, capacity, dim, seed=9, dtype=dtype)
-    keys[:, start + rows :] = values[:, start + rows :] = torch.nan
-    before = max(0, start + 1 - window) if window else 0
-    keys[:, :before] = values[:, :before] = torch.nan
-    return query, keys, values
-
-
-def run_attention(
-    query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    start: int,
-    masks: list[int] | None,
-    window: int = 0,
-    sinks: Tensor | None = None,
-    gates: Tensor | None = None,
-    positions: int | None = None,
-) -> Tensor:
-    """Attention by the kernels: [rows, heads * D]."""
-    rows, heads, dim = query.shape
-    out = torch.full((rows, heads * dim), torch.nan, device=query.device, dtype=query.dtype)
-    space = workspace(rows, heads, dim, attention_splits(positions or keys.shape[1], window, rows), query.device)
-    length = torch.tensor([start], dtype=torch.int32, device=query.device)
-    tree = None if masks is None else torch.tensor(masks, device=query.device)
-    further = None, window, sinks, gates, positions
-    attention.attend(query.contiguous(), keys, values, length, tree, space, out, rows, None, *further)
-    return out
+        notes.within(f"{what} with silu", _relative(act, of_gates), place.ROUNDING[dtype], rows=rows)
 
 
 def verdicts(notes: Notes) -> None:

@@ -13,6 +13,9 @@ from specchat.engine.formats.words import in_words
 from specchat.engine.gpu_checks.notes import Unavailable
 from specchat.engine.protocol.pair import Quant
 
+ROUNDING = {torch.float32: 2e-6, torch.bfloat16: 2e-2}
+"""Allowed difference of values near 1, by dtype."""
+
 
 def on_gpu() -> bool:
     """True where kernels run on a GPU, not under the interpreter."""

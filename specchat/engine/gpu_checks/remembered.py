@@ -8,7 +8,8 @@ import torch
 from specchat.engine.device.compile import compile_all, rehearsed
 from specchat.engine.device.graphs import Graphs, current
 from specchat.engine.gpu_checks import card, place
-from specchat.engine.gpu_checks.kernels import attend, product
+from specchat.engine.gpu_checks.attention import attend
+from specchat.engine.gpu_checks.kernels import product
 from specchat.engine.gpu_checks.notes import Notes
 from specchat.engine.gpu_checks.rows import chains, nodes, products
 from specchat.engine.hardware.gpu import CHOSEN

@@ -9,10 +9,11 @@ from torch import Tensor
 
 from specchat.engine.formats.layout import Joined, Weight
 from specchat.engine.gpu_checks import layers, place
-from specchat.engine.gpu_checks.kernels import WINDOW, attended, run_attention, sinks_and_gates
+from specchat.engine.gpu_checks.attention import WINDOW, attended, run_attention, sinks_and_gates
 from specchat.engine.gpu_checks.notes import Notes
 from specchat.engine.kernels.activation import Activation, Curve, gate_mul
-from specchat.engine.kernels.norm import add_rms_norm
+from specchat.engine.kernels.attention import Scoring
+from specchat.engine.kernels.norm import OtherNorm, ResidualUpdate, add_rms_norm
 from specchat.engine.kernels.processors import as_with, processors
 from specchat.engine.kernels.products import multiply, splits
 from specchat.engine.protocol.pair import QUANTS, Quant
@@ -78,7 +79,7 @@ def chains(notes: Notes, company: tuple[int, ...] = IN_GROUPS, window: int = 0) 
     query, keys, values = attended(max(company), 250, 4, 2, 64, window)
 
     def run(first: int, rows: int) -> Tensor:
-        return run_attention(query[first : first + rows], keys, values, 250 + first, None, window)
+        return run_attention(query[first : first + rows], keys, values, 250 + first, None, Scoring(window=window))
 
     compare(notes, "attention in a window" if window else "attention", run, company)
 
@@ -86,11 +87,13 @@ def chains(notes: Notes, company: tuple[int, ...] = IN_GROUPS, window: int = 0) 
 def gated(notes: Notes, company: tuple[int, ...] = COMPANY) -> None:
     """Rows of attention with sinks and gates."""
     query, keys, values = attended(max(company), 250, 4, 2, 64)
-    sinks, gates = sinks_and_gates(max(company), 4, 64)
+    of = sinks_and_gates(max(company), 4, 64)
+    gates = of.gates
+    assert gates is not None
 
     def run(first: int, rows: int) -> Tensor:
-        own = gates[:, first : first + rows].contiguous()
-        return run_attention(query[first : first + rows], keys, values, 250 + first, None, 0, sinks, own)
+        own = of._replace(gates=gates[:, first : first + rows].contiguous())
+        return run_attention(query[first : first + rows], keys, values, 250 + first, None, own)
 
     compare(notes, "attention with sinks and gates", run, company)
 
@@ -103,7 +106,7 @@ def norms(notes: Notes) -> None:
 
     def norm(first: int, rows: int) -> Tensor:
         state, out = residual[first:].clone(), torch.empty(rows, hidden, device=residual.device, dtype=dtype)
-        add_rms_norm(state, partials[:, first:].contiguous(), weight, 1e-5, out, rows, None)
+        add_rms_norm(ResidualUpdate(state), partials[:, first:].contiguous(), OtherNorm(weight, 1e-5, out), rows)
         return out
 
     def gated(activation: Activation, first: int, rows: int) -> Tensor:
@@ -141,13 +144,13 @@ def nodes(notes: Notes, starts: tuple[int, ...], window: int = 0) -> None:
     masks = [sum(1 << node for node in path) for path in paths]
     for start in starts:
         query, keys, values = attended(len(paths), start, 4, 2, 64, window)
-        made = run_attention(query, keys, values, start, masks, window)
+        made = run_attention(query, keys, values, start, masks, Scoring(window=window))
         unlike = []
         for node, path in enumerate(paths):
             slots, chain = [start + other for other in path], [start + depth for depth in range(len(path))]
             k, v = keys.clone(), values.clone()
             k[:, chain], v[:, chain] = keys[:, slots], values[:, slots]
-            one = run_attention(query[node : node + 1], k, v, start + len(path) - 1, None, window)
+            one = run_attention(query[node : node + 1], k, v, start + len(path) - 1, None, Scoring(window=window))
             if not torch.equal(one[0], made[node]):
                 unlike.append(node)
         notes.row(what="tree", start=start, window=window, unlike=unlike)

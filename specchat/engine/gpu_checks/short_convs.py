@@ -8,6 +8,8 @@ from specchat.engine.gpu_checks import place
 from specchat.engine.gpu_checks.place import filled, number
 from specchat.engine.gpu_checks.states import TextLayer
 from specchat.engine.kernels.gpu_shapes import PASS_ROWS
+from specchat.engine.kernels.kv_entries import KvEntries
+from specchat.engine.kernels.paths import RowPlaces
 from specchat.engine.kernels.short_conv import short_conv
 
 CHANNELS, TAPS, TOKENS = 2 * 280, 3, 120
@@ -38,8 +40,8 @@ class ShortConvLayer(TextLayer):
     ) -> Tensor:
         out, partials = filled(PASS_ROWS, CHANNELS, dtype=self.dtype), self._of(self.products, tokens)
         first, text = number(start), number(start if length is None else length)
-        entries = self.keys, self.values
-        short_conv(partials, self.weights, first, text, masks, *entries, out, len(tokens), skip, self._capacity)
+        entries, at = KvEntries(self.keys, self.values), RowPlaces(text, masks, skip)
+        short_conv(partials, self.weights, first, at, entries, out, len(tokens), self._capacity)
         return self._checked(out, len(tokens))
 
     def reference(self, tokens: list[int]) -> Tensor:

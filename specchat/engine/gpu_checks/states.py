@@ -8,11 +8,13 @@ from torch import Tensor
 
 from specchat.engine.gpu_checks import place
 from specchat.engine.gpu_checks.place import filled, number
+from specchat.engine.gpu_checks.references import DeltaWeights, reference_delta
 from specchat.engine.kernels.delta import step
-from specchat.engine.kernels.delta_outputs import finish, reference_delta
-from specchat.engine.kernels.delta_rows import convolve
-from specchat.engine.kernels.delta_state import DeltaState, LogEntries, chain_paths, slices
+from specchat.engine.kernels.delta_outputs import finish
+from specchat.engine.kernels.delta_rows import GateWeights, RowText, StateInputs, convolve
+from specchat.engine.kernels.delta_state import DeltaState, LogEntries, LoggedRows, chain_paths, slices
 from specchat.engine.kernels.gpu_shapes import PASS_ROWS, STATE_SLOTS
+from specchat.engine.kernels.norm import NormOf
 from specchat.engine.recipe import LENGTH_EPS
 
 LONG = STATE_SLOTS + 70
@@ -88,7 +90,7 @@ class RecurrentLayer(TextLayer):
         self.gates = place.random(3, tokens, 2 * value_heads, seed=1)
         self.weights = place.random(channels, 1, taps, seed=2)
         self.rates, self.shifts = place.random(value_heads, seed=3) - 3, place.random(value_heads, seed=4)
-        self.norm = 1 + place.random(value_dim, seed=5) / 4, LENGTH_EPS
+        self.norm = NormOf(1 + place.random(value_dim, seed=5) / 4, LENGTH_EPS)
         self._width = -(-(channels + keys + values + value_heads) // 4) * 4
         self.log = filled(1, STATE_SLOTS, self._width)
         self.state = DeltaState(
@@ -108,20 +110,20 @@ class RecurrentLayer(TextLayer):
         (key_heads, key_dim, value_heads, value_dim), rows = self._shape, len(tokens)
         entries = LogEntries.of(filled(PASS_ROWS, self._width), *self._shape)
         shapes = (key_heads, key_dim), (value_heads, value_dim), (value_heads,)
-        query, values, writes = tuple(filled(PASS_ROWS, *shape) for shape in shapes)
+        inputs = StateInputs(*(filled(PASS_ROWS, *shape) for shape in shapes))
         partials, gates = (self._of(part, tokens) for part in (self.products, self.gates))
         first, text = number(start), number(start if length is None else length)
         masks = chain_paths(PASS_ROWS, place.device()) if masks is None else masks
-        convolve(
-            partials, gates, self.weights, self.rates, self.shifts, first, text, masks, self.state.log, entries,
-            query, values, writes, rows, skip, LENGTH_EPS,
-        )  # fmt: skip
-        step(self.state, entries, query, values, writes, first, text, masks, rows, skip, self._taps)
+        at, both = RowText(first, text, masks, skip), LoggedRows(self.state.log, entries)
+        weights = GateWeights(self.weights, None, self.rates, self.shifts)
+        convolve(partials, gates, weights, at, both, inputs, rows, LENGTH_EPS)
+        step(self.state, entries, inputs, at, rows, self._taps)
         out = filled(PASS_ROWS, value_heads * value_dim, dtype=self.dtype)
-        finish(partials, values, self.norm, entries, self.state.log, first, out, rows, skip)
+        finish(partials, inputs.values, self.norm, both, at, out, rows)
         return self._checked(out, rows)
 
     def reference(self, tokens: list[int]) -> Tensor:
         mixed, gates = (part[:, tokens].double().sum(0) for part in (self.products, self.gates))
-        used = self.weights, self.rates, self.shifts, self.norm
-        return reference_delta(mixed, gates, *used, self._shape[0], LENGTH_EPS)
+        return reference_delta(
+            mixed, gates, DeltaWeights(self.weights, self.rates, self.shifts, self.norm), self._shape[0]
+        )

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 
@@ -153,45 +153,58 @@ def find_ptxas(architecture: int) -> None:
         raise RuntimeError(f"{first_line(error)} ({advice})") from None
 
 
-def find_gpu(
-    cuda: Cuda = torch.cuda,
-    built_for: str | None = torch.version.cuda,
-    triton: bool = find_spec("triton") is not None,
-    start: Callable[[], None] = start_triton,
-    free: Callable[[], Mapping[str, int]] = free_by_uuid,
-    wanting: Callable[[], str] = unsupported,
-    chosen: ChosenGpu = CHOSEN,
-    system: str = sys.platform,
-    store: Callable[[], str] = store_kernels,
-) -> Gpu | str:
+class GpuSoftware(NamedTuple):
+    """What runs kernels here: torch's CUDA and the version that it is built for, Triton, and the system.
+
+    Attributes:
+        start: starts Triton; `wanting` tells what it lacks.
+        free: as `free_by_uuid`.
+        store: as `store_kernels`.
+    """
+
+    cuda: Cuda = torch.cuda
+    built_for: str | None = torch.version.cuda
+    triton: bool = find_spec("triton") is not None
+    start: Callable[[], None] = start_triton
+    free: Callable[[], Mapping[str, int]] = free_by_uuid
+    wanting: Callable[[], str] = unsupported
+    system: str = sys.platform
+    store: Callable[[], str] = store_kernels
+
+
+HERE = GpuSoftware()
+
+
+def find_gpu(software: GpuSoftware = HERE, chosen: ChosenGpu = CHOSEN) -> Gpu | str:
     """The GPU that the kernels can run on, or the reason why there is none. The current GPU does not change.
 
     Of several visible ones (CUDA_VISIBLE_DEVICES) it is the one with the most free memory, and `chosen` from then on:
     transformers also runs on it where the kernels cannot.
     """
+    cuda, built_for = software.cuda, software.built_for
     if built_for is None:
         return "this torch is built without CUDA (pytorch.org tells how to install one with it)"
     try:
         cuda.init()
         cuda.empty_cache()  # memory of an earlier pair in torch's pool counts as free
-        index = _roomiest(cuda, free) if chosen.index is None else chosen.index
+        index = _roomiest(cuda, software.free) if chosen.index is None else chosen.index
         found = cuda.get_device_properties(index)
         left, _ = cuda.mem_get_info(index)
         chosen.index = index
         if cuda.get_device_capability(index) < OLDEST:
             major, minor = cuda.get_device_capability(index)
             return f"the GPU ({found.name}) has compute capability {major}.{minor}, and 8.0 or newer is needed"
-        if not triton and system == "win32":
+        if not software.triton and software.system == "win32":
             return "Triton is not made for Windows (under WSL specchat's own kernels run)"
-        if not triton:
+        if not software.triton:
             return f'the package triton is not installed ("{install_command("triton")}" adds it)'
     except (RuntimeError, AssertionError) as error:
         return _no_cuda(error, built_for)
     try:
-        note = store()
-        start()
+        note = software.store()
+        software.start()
     except Exception as error:
-        return f"Triton does not start: {wanting() or first_line(error)}"
+        return f"Triton does not start: {software.wanting() or first_line(error)}"
     return Gpu(found.name, left, found.multi_processor_count, index, note)
 
 

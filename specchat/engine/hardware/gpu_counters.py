@@ -3,10 +3,10 @@
 NVML needs neither a CUDA context nor torch, so any process may use it.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 from specchat.clean import one_line
+from specchat.dataclass import dataclass
 
 LANE = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
 """Bytes a second of a lane of PCI Express, by generation."""

@@ -4,8 +4,9 @@ An error of a kernel leaves the process's CUDA context unusable: every later cal
 "sticky" errors).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from specchat.dataclass import dataclass
 from specchat.engine.errors import EngineError
 from specchat.engine.hardware.out_of_memory import ran_out, under_way
 from specchat.engine.protocol.pair import PairSpec

@@ -2,11 +2,9 @@
 
 from typing import Literal, NamedTuple
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.nn.functional import gelu, relu, silu, softplus
 
 Activation = Literal["silu", "gelu_tanh", "clamped_swiglu", "relu2", "xielu"]
 """As in `recipe`, which kernels know nothing of."""
@@ -123,18 +121,3 @@ def gate_mul(
         num_warps=4,
         enable_fp_fusion=True,
     )
-
-
-def reference_gate_mul(partials: Tensor, activation: Activation = "silu", curve: Curve | None = None) -> Tensor:
-    """Output of `gate_mul` with gates, in the precision of `partials`: [rows, I]."""
-    gate, up = partials.sum(0).chunk(2, -1)
-    if curve is not None:
-        p, n, beta, eps = (one.to(gate) for one in curve)
-        below = (beta + softplus(n)) * (torch.expm1(torch.minimum(gate, eps)) - gate)
-        return (torch.where(gate > 0, softplus(p) * gate * gate, below) + beta * gate) * up
-    if activation == "clamped_swiglu":
-        gate = gate.clamp(max=7.0)
-        return gate * torch.sigmoid(1.702 * gate) * (up.clamp(-7.0, 7.0) + 1)
-    if activation == "relu2":
-        return relu(gate).square() * up
-    return (silu(gate) if activation == "silu" else gelu(gate, approximate="tanh")) * up

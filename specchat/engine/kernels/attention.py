@@ -5,8 +5,8 @@ rows of one tile (GQA: Ainslie et al. 2023). Draft tokens form chains or trees (
 """
 
 import math
+from typing import NamedTuple
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -27,7 +27,7 @@ from specchat.engine.kernels.attention_block import (
 from specchat.engine.kernels.attention_rows import attend_rows
 from specchat.engine.kernels.combine import Extras, combine
 from specchat.engine.kernels.gpu_shapes import VERIFY_ROWS, attention_splits
-from specchat.engine.kernels.kv_entries import Scales, blocks_of
+from specchat.engine.kernels.kv_entries import KvEntries, blocks_of
 from specchat.engine.kernels.partial_sums import partial_sums
 from specchat.engine.kernels.paths import RowPlaces
 from specchat.engine.kernels.workspace import (
@@ -40,6 +40,33 @@ from specchat.engine.kernels.workspace import (
     split_at,
 )
 
+
+class Scoring(NamedTuple):
+    """How rows attend.
+
+    Attributes:
+        scale: factor on the scores, D ** -0.5 if None.
+        window: KV entries that a row attends to at most, the last of its path; 0: all.
+        cap: scaled scores x are cap * tanh(x / cap) (Gemma team 2024); 0: as they are.
+        sinks: float32 [heads], the score of a value of zeros beside the others, scaled already (Xiao et al. 2023).
+        gates: float32 [splits, R, columns], added in index order; a row begins with a query and a gate of D values for
+            each head. The sigmoid of the gate multiplies the head's output (Qiu et al. 2025).
+        positions: of the longest text, where KV entries are a ring of fewer.
+        until: int32 [1], position before which each row of a chain of more than VERIFY_ROWS sees all, its window
+            beginning as ever, as of a picture. 0, or None: each up to its own.
+    """
+
+    scale: float | None = None
+    window: int = 0
+    cap: float = 0.0
+    sinks: Tensor | None = None
+    gates: Tensor | None = None
+    positions: int | None = None
+    until: Tensor | None = None
+
+
+PLAIN = Scoring()
+"""All positions alike."""
 LOG2_E = math.log2(math.e)
 _TILE = tl.constexpr(TILE)
 
@@ -123,23 +150,12 @@ def _partial(
 
 def attend(
     query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    length: Tensor,
-    tree: Tensor | None,
+    entries: KvEntries,
+    at: RowPlaces,
     workspace: Workspace,
     out: Tensor,
     rows: int,
-    skip: Tensor | None,
-    scale: float | None = None,
-    window: int = 0,
-    sinks: Tensor | None = None,
-    gates: Tensor | None = None,
-    positions: int | None = None,
-    cap: float = 0.0,
-    scales: Scales | None = None,
-    last: Tensor | None = None,
-    until: Tensor | None = None,
+    of: Scoring = PLAIN,
 ) -> None:
     """Compute attention of a chain or a tree of rows, softmax in float32.
 
@@ -148,30 +164,17 @@ def attend(
 
     Args:
         query: compute dtype [R, heads, D], rotated.
-        keys, values: compute dtype [kv, capacity, D], with `scales` int8; row r's own is KV entry length + r.
-        length: int32 [1], KV entries before the first row.
-        tree: None for a chain: row r attends to KV entries up to length + r. Otherwise int64 [R]: row r attends to all
-            KV entries before length, and to length + j for each set bit j of tree[r]: its own and its ancestors'.
+        entries: row r's own is KV entry length + r.
+        at: `last` is of a chain of more than VERIFY_ROWS.
         out: compute dtype [R, heads * value], written: the first `value` numbers of each head's D.
         rows: 1 to R, at most 64 of a tree.
-        skip: int32 [1]; non-zero skips the kernels.
-        scale: factor on the scores, D ** -0.5 if None.
-        window: KV entries that a row attends to at most, the last of its path; 0: all.
-        sinks: float32 [heads], the score of a value of zeros beside the others, scaled already (Xiao et al. 2023).
-        gates: float32 [splits, R, columns], added in index order; a row begins with a query and a gate of D values for
-            each head. The sigmoid of the gate multiplies the head's output (Qiu et al. 2025).
-        cap: scaled scores x are cap * tanh(x / cap) (Gemma team 2024); 0: as they are.
-        positions: of the longest text, where `keys` and `values` are a ring of fewer: KV entry p modulo their number.
-        last: int32 [1], the last row that counts of a chain of more than VERIFY_ROWS; None: all do.
-        until: int32 [1], position before which each row of such a chain sees all, its window beginning as ever, as of a
-            picture. 0, or None: each up to its own.
 
     Raises:
         ModelError: more than TILE query heads share a key-value head.
     """
-    kv_heads, held, dim = keys.shape
-    scale = dim**-0.5 if scale is None else scale
-    capacity = held if positions is None else positions
+    kv_heads, held, dim = entries.keys.shape
+    scale, cap, window = dim**-0.5 if of.scale is None else of.scale, of.cap, of.window
+    capacity = held if of.positions is None else of.positions
     heads = query.shape[1]
     group = heads // kv_heads
     if group > TILE:
@@ -179,49 +182,18 @@ def attend(
             f"{group} query heads share a key-value head; the GPU kernels take {TILE} at most: run the model on the CPU"
         )
     factor, limit = (scale / cap, cap * LOG2_E) if cap else (scale * LOG2_E, None)
-    operands, at = Operands(query, keys, values, scales), RowPlaces(length, tree, skip, last)
+    operands = Operands(query, *entries)
     ring = None if held == capacity else held
     sizes = ScoreSizes(heads, capacity, workspace.best.stride(0), factor, limit, ring)
-    blocks, written = blocks_of(dim, scales), out.shape[1] // heads
+    blocks, written = blocks_of(dim, entries.scales), out.shape[1] // heads
     shape = AttentionShape(group, dim, written, padded(dim), keys_at_once(dim), workspace.split, blocks)
-    extras = Extras(sinks, None if gates is None else partial_sums(gates))
-    if tree is None and rows > VERIFY_ROWS:
-        attend_rows(operands, at, until, extras, out, rows, sizes, window, shape)
+    extras = Extras(of.sinks, None if of.gates is None else partial_sums(of.gates))
+    if at.tree is None and rows > VERIFY_ROWS:
+        attend_rows(operands, at, of.until, extras, out, rows, sizes, window, shape)
         return
     splits, tiles = attention_splits(capacity, window, rows, workspace.split), triton.cdiv(rows * group, TILE)
-    _partial[(tiles * splits + (0 if tree is None else 2 * rows), kv_heads)](
+    _partial[(tiles * splits + (0 if at.tree is None else 2 * rows), kv_heads)](
         operands, at, workspace, rows, tiles, sizes, window or None, shape,
         num_warps=4, num_stages=2, maxnreg=registers(dim), enable_fp_fusion=True,
     )  # fmt: skip
     combine(workspace, at, out, rows, (heads, dim), capacity, window, extras)
-
-
-def reference_attend(
-    query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    start: int,
-    tree: list[int] | None,
-    scale: float | None = None,
-    window: int = 0,
-    sinks: Tensor | None = None,
-    gates: Tensor | None = None,
-    cap: float = 0.0,
-) -> Tensor:
-    """Output of `attend`, in the precision of its arguments: [rows, heads * D]."""
-    (rows, heads, dim), kv_heads = query.shape, len(keys)
-    outputs = []
-    for row in range(rows):
-        mask = 2 ** (row + 1) - 1 if tree is None else tree[row]
-        slots = [*range(start), *(start + j for j in range(64) if mask >> j & 1)][-window:]
-        q = query[row].view(kv_heads, heads // kv_heads, dim)
-        scores = q @ keys[:, slots].transpose(1, 2) * (dim**-0.5 if scale is None else scale)
-        scores = cap * torch.tanh(scores / cap) if cap else scores
-        beside = scores.new_full((heads,), float("-inf")) if sinks is None else sinks.to(scores)
-        weights = torch.cat((scores, beside.view(kv_heads, -1, 1)), -1).softmax(-1)[..., :-1]
-        outputs.append((weights @ values[:, slots]).reshape(heads * dim))
-    mixed = torch.stack(outputs)
-    if gates is not None:
-        queries_and_gates = gates.to(mixed).sum(0)[:, : 2 * heads * dim].unflatten(-1, (heads, 2, dim))
-        mixed *= queries_and_gates[:, :, 1].flatten(1).sigmoid()
-    return mixed

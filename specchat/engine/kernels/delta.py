@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from specchat.engine.kernels.delta_rows import RowText
+from specchat.engine.kernels.delta_rows import RowText, StateInputs
 from specchat.engine.kernels.delta_state import DeltaState, LogEntries, slices
 from specchat.engine.kernels.gpu_shapes import (
     STATE_BACK,
@@ -233,14 +233,9 @@ def fused(key_dim: int, columns: int) -> bool:
 def step(
     state: DeltaState,
     entries: LogEntries,
-    query: Tensor,
-    values: Tensor,
-    writes: Tensor,
-    start: Tensor,
-    length: Tensor,
-    paths: Tensor,
+    inputs: StateInputs,
+    at: RowText,
     rows: int,
-    skip: Tensor | None,
     taps: int,
     through: Tensor | None = None,
 ) -> None:
@@ -254,22 +249,18 @@ def step(
     Args:
         state: its states and their positions are changed; entries before `length` are read.
         entries: of the rows, from `convolve`; updates are written.
-        query, values, writes: from `convolve`; float32 [R, key_heads, key_dim], [R, value_heads, value_dim] and
-            [R, value_heads].
-        start, length: int32 [1].
-        paths: int64 [R], 64 at most: row r follows the entries length + j where bit j is set, its own included.
-        skip: int32 [1]; non-zero skips the kernel.
+        inputs: from `convolve`.
         taps: tokens that the convolution reads: so many less one before the log's beginning stay.
         through: float32 [value_heads]; with it updates are values times `writes`, and y = S^T q + through * value.
     """
-    (key_heads, key_dim), (value_heads, value_dim) = query.shape[1:], values.shape[1:]
+    (key_heads, key_dim), (value_heads, value_dim) = inputs.query.shape[1:], inputs.values.shape[1:]
     columns, log = state_columns(key_dim, value_dim), state.log
     log_changes, of_rows = (Changes(one.keys, one.updates, one.decays) for one in (log, entries))
     _step[(value_heads, slices(key_dim, value_dim))](
         HeldStates(state.states, state.positions, log_changes),
         of_rows,
-        RowInputs(query, values, writes, through),
-        RowText(start, length, paths, skip),
+        RowInputs(*inputs, through),
+        at,
         rows,
         entries.stride,
         StateShape(key_heads, value_heads // key_heads, key_dim, value_dim, columns, taps),

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from specchat.engine.kernels.delta_state import LogEntries
+from specchat.engine.kernels.delta_state import LoggedRows
 from specchat.engine.kernels.gpu_shapes import STATE_SLOTS
 from specchat.engine.kernels.partial_sums import PartialSums, partial_sums, summed
 
@@ -17,21 +17,47 @@ _SLOTS = tl.constexpr(STATE_SLOTS)
 
 
 class RowText(NamedTuple):
-    """Positions of the rows of a pass, as in `convolve`."""
+    """Positions of the rows of a pass: row r stands at entry start + r.
+
+    Attributes:
+        start, length: int32 [1].
+        paths: int64 [R], 64 at most: row r follows the entries length + j where bit j is set, its own included.
+        skip: int32 [1]; non-zero skips the kernels.
+    """
 
     start: Tensor
     length: Tensor
     paths: Tensor
-    skip: Tensor | None
+    skip: Tensor | None = None
 
 
 class GateWeights(NamedTuple):
-    """Weights of the convolution, and those of gates."""
+    """Weights of the convolution, and those of gates.
+
+    Attributes:
+        taps: float32 [channels, 1, taps], the last tap of the token itself.
+        biases: float32 [channels], added by the convolution.
+        rates, shifts: float32 [value_heads].
+    """
 
     taps: Tensor
     biases: Tensor | None
     rates: Tensor
     shifts: Tensor
+
+
+class StateInputs(NamedTuple):
+    """Inputs of the states by row, float32.
+
+    Attributes:
+        query: [R, key_heads, key_dim], scaled by key_dim ** -0.5 if keys have length 1.
+        values: [R, value_heads, value_dim].
+        writes: [R, value_heads]: sigmoid(b), or softplus(a + shift).
+    """
+
+    query: Tensor
+    values: Tensor
+    writes: Tensor
 
 
 class RowOutputs(NamedTuple):
@@ -165,55 +191,35 @@ def _softplus(x: tl.tensor) -> tl.tensor:
 def convolve(
     partials: Tensor,
     gates: Tensor,
-    weights: Tensor,
-    rates: Tensor,
-    shifts: Tensor,
-    start: Tensor,
-    length: Tensor,
-    paths: Tensor,
-    log: LogEntries,
-    entries: LogEntries,
-    query: Tensor,
-    values: Tensor,
-    writes: Tensor,
+    weights: GateWeights,
+    at: RowText,
+    entries: LoggedRows,
+    out: StateInputs,
     rows: int,
-    skip: Tensor | None,
     eps: float | None,
-    bias: Tensor | None = None,
 ) -> None:
     """Compute queries, keys, values and gates of a pass: the convolution of each channel, silu, lengths of 1.
-
-    Row r stands at entry start + r, and follows the entries length + j where bit j of paths[r] is set.
 
     Args:
         partials: float32 [splits, R, channels + values], of queries, keys, values and z, added in index order; without
             an `eps` of z, values, keys, queries and a.
         gates: float32 [splits, R, 2 * value_heads], of b and a; without an `eps` the last columns of `partials`.
-        weights: float32 [channels, 1, taps], the last tap of the token itself.
-        rates, shifts: float32 [value_heads].
-        start, length: int32 [1].
-        paths: int64 [R], 64 at most.
-        log: entries of the tokens before the pass.
-        entries: of the rows, [R]; inputs, keys and decays are written.
-        query: float32 [R, key_heads, key_dim], written, scaled by key_dim ** -0.5 if keys have length 1.
-        values: float32 [R, value_heads, value_dim], written.
-        writes: float32 [R, value_heads], written: sigmoid(b), or softplus(a + shift).
-        skip: int32 [1]; non-zero skips the kernel.
+        entries: inputs, keys and decays of the rows are written.
+        out: written.
         eps: added to squared lengths; None: those of Mamba 2, of any length.
-        bias: float32 [channels], added by the convolution.
     """
-    (key_heads, key_dim), (value_heads, value_dim) = query.shape[1:], values.shape[1:]
-    keys, of_values = key_heads * key_dim, value_heads * value_dim
+    (key_heads, key_dim), (value_heads, value_dim) = out.query.shape[1:], out.values.shape[1:]
+    keys, of_values, of_rows = key_heads * key_dim, value_heads * value_dim, entries.rows
     begins = (0, 0, keys, 2 * keys) if eps else (of_values, of_values + keys, of_values, 0)
     _convolve[(rows, 2 * key_heads + value_heads)](
         partial_sums(partials),
         partial_sums(gates),
-        GateWeights(weights, bias, rates, shifts),
-        RowText(start, length, paths, skip),
-        RowOutputs(log.inputs, entries.inputs, entries.keys, entries.decays, query, values, writes, entries.stride),
+        weights,
+        at,
+        RowOutputs(entries.log.inputs, of_rows.inputs, of_rows.keys, of_rows.decays, *out, of_rows.stride),
         eps,
         key_dim**-0.5 if eps else 1.0,
-        RowShape(key_heads, value_heads, key_dim, value_dim, weights.shape[-1], *begins),
+        RowShape(key_heads, value_heads, key_dim, value_dim, weights.taps.shape[-1], *begins),
         num_warps=1,
         enable_fp_fusion=True,
     )

@@ -1,6 +1,7 @@
 """Recurrent states of a layer on the device, with a log of what each token changed (`model.state_log`)."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import triton
@@ -53,6 +54,13 @@ class LogEntries:
     def stride(self) -> int:
         """Values from a token's entry to the next."""
         return self.whole.stride(0)
+
+
+class LoggedRows(NamedTuple):
+    """The log of a layer, of the tokens before a pass, and the entries of its rows, [R]."""
+
+    log: LogEntries
+    rows: LogEntries
 
 
 @dataclass(frozen=True)

@@ -91,10 +91,3 @@ def embed(
         tokens, weight, residual, pictures, None if scale == 1 else scale, eps, program, TYPES[dtype], FIRST,
         num_warps=4 if eps is None else warps(columns), enable_fp_fusion=True,
     )  # fmt: skip
-
-
-def reference_embed(tokens: Tensor, table: Tensor, scale: float = 1.0, eps: float | None = None) -> Tensor:
-    """Output of `embed`: float32 [len(tokens), hidden]."""
-    known = (tokens >= 0) & (tokens < table.shape[0])
-    found = torch.where(known[:, None], table[tokens.where(known, 0).long()].float() * scale, 0.0)
-    return found if eps is None else found * torch.rsqrt(found.square().mean(-1, keepdim=True) + eps)

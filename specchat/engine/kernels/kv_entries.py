@@ -21,6 +21,17 @@ class Scales(NamedTuple):
     of_values: Tensor
 
 
+class KvEntries(NamedTuple):
+    """KV entries of a layer: keys and values, compute dtype [kv, held, D]; with `scales` they are int8.
+
+    With fewer entries than positions they are a ring: KV entry p is modulo their number.
+    """
+
+    keys: Tensor
+    values: Tensor
+    scales: Scales | None = None
+
+
 class HeadBlocks(NamedTuple):
     """Constants of a head in an int8 cache: values of a block, and blocks of a head."""
 

@@ -2,7 +2,6 @@
 
 from typing import NamedTuple
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -113,22 +112,3 @@ def expand(
         partial_sums(queries), partial_sums(shared), partial_sums(parts), out, skip, heads, shape,
         num_warps=1, enable_fp_fusion=True,
     )  # fmt: skip
-
-
-def reference_expand(queries: Tensor, shared: Tensor, parts: Tensor, heads: int, interleaved: bool) -> Tensor:
-    """Output of `expand`, in the precision of its arguments: [R, 3 * heads * D]."""
-    queries, shared, parts = (each.sum(0) for each in (queries, shared, parts))
-    rotated = shared.shape[1]
-    plain = (queries.shape[1] // heads) - rotated
-    query = queries.unflatten(-1, (heads, -1))
-    keys, values = (
-        one.unflatten(-1, (heads, -1)) for one in parts.split([heads * plain, parts.shape[1] - heads * plain], -1)
-    )
-
-    def halved(x: Tensor) -> Tensor:
-        return x.unflatten(-1, (-1, 2)).transpose(-1, -2).flatten(-2) if interleaved else x
-
-    query = torch.cat([halved(query[..., plain:]), query[..., :plain]], -1)
-    key = torch.cat([halved(shared)[:, None].expand(-1, heads, -1), keys], -1)
-    value = torch.nn.functional.pad(values, (0, plain + rotated - values.shape[-1]))
-    return torch.cat([one.flatten(1) for one in (query, key, value)], -1)

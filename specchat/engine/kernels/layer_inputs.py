@@ -2,12 +2,11 @@
 
 from typing import NamedTuple
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from specchat.engine.kernels.activation import Activation, gated, reference_gate_mul
+from specchat.engine.kernels.activation import Activation, gated
 from specchat.engine.kernels.norm import NormOf
 from specchat.engine.kernels.partial_sums import PartialSums, partial_sums, summed
 
@@ -119,17 +118,3 @@ def gate_input(
         num_warps=2,
         enable_fp_fusion=True,
     )
-
-
-def reference_make_inputs(
-    tokens: Tensor, table: Tensor, partials: Tensor, weight: Tensor, eps: float, scale: float
-) -> Tensor:
-    """Output of `make_inputs`, in float64: [rows, layers, size]."""
-    x: Tensor = partials.double().sum(0).unflatten(-1, (-1, len(weight)))
-    x *= torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * weight.double()
-    return x.add_(table[tokens.long().clamp(0, len(table) - 1)].view_as(x), alpha=scale)
-
-
-def reference_gate_input(partials: Tensor, inputs: Tensor, activation: Activation) -> Tensor:
-    """Output of `gate_input`, in the precision of `partials`: [rows, size]."""
-    return reference_gate_mul(torch.cat((partials.sum(0), inputs.to(partials)), -1)[None], activation)

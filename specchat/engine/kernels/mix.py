@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -15,7 +14,6 @@ from specchat.engine.kernels.norm import (
     ResidualUpdate,
     check_width,
     normed,
-    reference_norm,
     stored,
     stored_unless_skipped,
     write_norm,
@@ -114,31 +112,20 @@ def _add_mixture(
 
 
 def add_mixture(
-    residual: Tensor,
-    mixture: MixtureOutput,
-    weight: Tensor | None,
-    eps: float,
-    out: Tensor,
-    rows: int,
-    skip: Tensor | None,
-    after: tuple[Tensor, float] | None = None,
-    factor: float = 1.0,
-    scalar: Tensor | None = None,
-    earlier: Tensor | None = None,
-    ahead: Ahead | None = None,
+    update: ResidualUpdate, mixture: MixtureOutput, norm: OtherNorm, rows: int, ahead: Ahead | None = None
 ) -> None:
     """Compute residual += factor * the mixture's output, the experts in order of k; out = RMSNorm(residual).
 
     All but `mixture` is as in `norm.add_rms_norm`.
     """
-    hidden = check_width(residual)
+    hidden = check_width(update.residual)
     of, columns = mixture, triton.next_power_of_2(hidden)
     beside, gate = (None if sums is None else partial_sums(sums) for sums in (of.beside, of.gate))
     norms = (norm and NormOf(*norm) for norm in (of.after, of.after_beside))
     _add_mixture[(rows + (ahead.parts if ahead else 0),)](
-        ResidualUpdate(residual, after and NormOf(*after), None if factor == 1 else factor, skip, scalar, earlier),
+        update,
         MixtureTensors(partial_sums(of.made), of.pairs.shares, of.pairs.places, beside, gate, of.last, *norms),
-        OtherNorm(weight, eps, out),
+        norm,
         ahead and ahead.start,
         rows,
         hidden,
@@ -152,21 +139,3 @@ def add_mixture(
 def warps(columns: int) -> int:
     """Warps for a row of `columns`: 8 numbers of each expert a thread, loaded at a time."""
     return min(16, max(1, columns // 256))
-
-
-def reference_mixture(mixture: MixtureOutput, rows: int) -> Tensor:
-    """What `add_mixture` adds without `after` and factor, in the precision of `made`: [rows, H]."""
-    top, made = mixture.pairs.top, mixture.made
-    shares, places = (of[: rows * top].view(rows, top) for of in (mixture.pairs.shares, mixture.pairs.places))
-    total = (shares.to(made)[..., None] * made.sum(0)[places.long()]).sum(1)
-    total = _normed(total, mixture.after)
-    if mixture.beside is None:
-        return total
-    one = mixture.beside.to(made).sum(0)[:rows]
-    if mixture.gate is not None:
-        one = torch.sigmoid(mixture.gate.to(made).sum(0)[:rows]) * one
-    return total + _normed(one, mixture.after_beside)
-
-
-def _normed(x: Tensor, norm: tuple[Tensor, float] | None) -> Tensor:
-    return x if norm is None else reference_norm(x, norm[0].to(x), norm[1])

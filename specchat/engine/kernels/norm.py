@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -22,7 +21,10 @@ class NormOf(NamedTuple):
 
 
 class OtherNorm(NamedTuple):
-    """One more norm of the same rows: weight, any float dtype [H], and out, compute dtype [R, H], written."""
+    """A norm of the residual stream: weight, any float dtype [H], and out, compute dtype [R, H], written.
+
+    Without a weight the stream is copied. A bias may follow the weight, [2 * H].
+    """
 
     weight: Tensor | None
     eps: float
@@ -45,14 +47,24 @@ class NormShape(NamedTuple):
 
 
 class ResidualUpdate(NamedTuple):
-    """Changes of the residual stream, as in `add_rms_norm`; a factor of 1 is None, without a multiplication."""
+    """An update of the residual stream, which may be multiplied by a `scalar` at the end of a layer.
+
+    Attributes:
+        residual: float32 [R, H], changed in place.
+        after: norm of the summed product, before factor and addition.
+        factor: on what is added; None: 1, without a multiplication.
+        skip: int32 [1]; non-zero marks stale sums: nothing is added.
+        scalar: float32 [1], factor on the residual stream after the addition.
+        earlier: int32 [1], given with `skip` and `scalar`: the flag of the layer's first half. With both flags set
+            `scalar` is left out too.
+    """
 
     residual: Tensor
-    after: NormOf | None
-    factor: float | None
-    skip: Tensor | None
-    scalar: Tensor | None
-    earlier: Tensor | None
+    after: NormOf | None = None
+    factor: float | None = None
+    skip: Tensor | None = None
+    scalar: Tensor | None = None
+    earlier: Tensor | None = None
 
 
 @triton.jit(do_not_specialize=["rows"])  # type: ignore[untyped-decorator]
@@ -166,50 +178,33 @@ def write_norm(
 
 
 def add_rms_norm(
-    residual: Tensor,
+    update: ResidualUpdate,
     partials: Tensor | None,
-    weight: Tensor | None,
-    eps: float,
-    out: Tensor,
+    norm: OtherNorm,
     rows: int,
-    skip: Tensor | None,
-    after: tuple[Tensor, float] | None = None,
-    factor: float = 1.0,
-    scalar: Tensor | None = None,
-    earlier: Tensor | None = None,
     others: Sequence[OtherNorm] = (),
     ahead: Ahead | None = None,
     centred: bool = False,
 ) -> None:
     """Compute residual += factor * (partials[0] + partials[1] + ...), in that order; out = RMSNorm(residual).
 
-    At the end of a layer the residual stream may then be multiplied by a `scalar`.
-
     RMSNorm(x) = x * rsqrt(mean(x^2) + eps) * weight, in float32 (Zhang and Sennrich 2019).
 
     Args:
-        residual: float32 [R, H], changed in place.
         partials: float32 [splits, R, H], split sums of the previous product; None adds nothing.
-        weight: any float dtype [H], or [2 * H] where a bias follows the weight; None copies the residual.
-        out: compute dtype [R, H], written.
-        skip: int32 [1]; non-zero marks stale partial sums: only the norm is computed.
-        after: weight and eps of a norm of the summed product, before factor and addition.
-        scalar: float32 [1], factor on the residual stream after the addition.
-        earlier: int32 [1], given with `skip` and `scalar`: the flag of the layer's first half. With both flags set
-            `scalar` is left out too.
         others: up to two more norms of the residual stream after all this.
         ahead: of the next product, to be asked for meanwhile.
-        centred: the norm with `weight` is of the residual stream less its mean (Ba et al. 2016).
+        centred: `norm` is of the residual stream less its mean (Ba et al. 2016).
 
     Raises:
         ModelError: H is over WIDEST.
     """
-    hidden = check_width(residual)
+    hidden, weight = check_width(update.residual), norm.weight
     columns = triton.next_power_of_2(hidden)
     _add_rms_norm[(rows + (ahead.parts if ahead else 0),)](
-        ResidualUpdate(residual, after and NormOf(*after), None if factor == 1 else factor, skip, scalar, earlier),
+        update,
         None if partials is None else partial_sums(partials),
-        OtherNorm(weight, eps, out),
+        norm,
         Others(*others),
         ahead and ahead.start,
         rows,
@@ -235,27 +230,3 @@ def check_width(residual: Tensor) -> int:
 def warps(columns: int) -> int:
     """Warps for a row of `columns`: 16 numbers a thread if the row is wide enough."""
     return min(16, max(1, columns // 512))
-
-
-def reference_add_rms_norm(
-    residual: Tensor,
-    partials: Tensor | None,
-    weight: Tensor | None,
-    eps: float,
-    after: tuple[Tensor, float] | None = None,
-    factor: float = 1.0,
-    scalar: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Residual stream after the sum, and its norm, in the precision of `residual`: both [rows, H]."""
-
-    if partials is not None:
-        added = partials.to(residual).sum(0)
-        residual = residual + factor * (added if after is None else reference_norm(added, *after))
-    if scalar is not None:
-        residual = residual * scalar.to(residual)
-    return residual, residual if weight is None else reference_norm(residual, weight, eps)
-
-
-def reference_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """Norm of each row, in the precision of `x`."""
-    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * weight

@@ -8,14 +8,19 @@ from torch import Tensor
 
 
 class RowPlaces(NamedTuple):
-    """Rows of a pass: `length` and `tree` as in `attention.attend`; `skip` int32 [1], non-zero skips the kernels.
+    """Rows of a pass.
 
-    `last` int32 [1] is the last row that counts, of many rows; None: all do.
+    Attributes:
+        length: int32 [1], KV entries before the first row.
+        tree: None for a chain: row r attends to KV entries up to length + r. Otherwise int64 [R]: row r attends to all
+            KV entries before length, and to length + j for each set bit j of tree[r]: its own and its ancestors'.
+        skip: int32 [1]; non-zero skips the kernels.
+        last: int32 [1], the last row that counts, of many rows; None: all do.
     """
 
     length: Tensor
-    tree: Tensor | None
-    skip: Tensor | None
+    tree: Tensor | None = None
+    skip: Tensor | None = None
     last: Tensor | None = None
 
 

@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from specchat.engine.kernels.ahead import Ahead, fetch
-from specchat.engine.kernels.kv_entries import HeadBlocks, Scales, blocks_of, put_int8
+from specchat.engine.kernels.kv_entries import HeadBlocks, KvEntries, Scales, blocks_of, put_int8
 from specchat.engine.kernels.partial_sums import PartialSums, constant, partial_sums, summed
 
 _CHUNK = tl.constexpr(16)
@@ -33,6 +33,37 @@ class HeadNorms(NamedTuple):
     query: HeadNorm | None
     key: HeadNorm | None
     of_value: HeadNorm | None
+
+
+class RopeNorms(NamedTuple):
+    """Norms of queries and keys, of each head or of all together, and of each value head.
+
+    They come before the rotation; `late` ones of single heads after it, which keeps lengths: no `cos` has a factor.
+    """
+
+    query: NormOf | None = None
+    key: NormOf | None = None
+    of_value: NormOf | None = None
+    late: bool = False
+
+
+class RopeRows(NamedTuple):
+    """Rows of a pass.
+
+    Attributes:
+        start: int32 [1], KV entry of the first row.
+        offsets: int32 [R]: 0, 1, 2, ... for a chain; less, and below 0 too, for nodes of a tree.
+        skip: int32 [1]; non-zero skips the kernel.
+        last: int32 [1], the last row whose entry is written; None: all are.
+        temper: float32 [capacity], factors on the rotated queries at each position (`model.rope.tempers`).
+    """
+
+    rows: int
+    start: Tensor
+    offsets: Tensor
+    skip: Tensor | None = None
+    last: Tensor | None = None
+    temper: Tensor | None = None
 
 
 class Turns(NamedTuple):
@@ -215,23 +246,13 @@ def _normed(
 
 def rope_and_write(
     partials: Tensor,
-    query_norm: NormOf | None,
-    key_norm: NormOf | None,
+    norms: RopeNorms,
     turns: Turns,
-    start: Tensor,
-    offsets: Tensor,
+    at: RopeRows,
     query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    rows: int,
-    skip: Tensor | None,
-    value_norm: NormOf | None = None,
-    temper: Tensor | None = None,
+    entries: KvEntries,
     gated: bool = False,
     ahead: Ahead | None = None,
-    late_norms: bool = False,
-    scales: Scales | None = None,
-    last: Tensor | None = None,
 ) -> None:
     """Turn the fused product into rotated queries and KV entries (RoPE: Su et al. 2021).
 
@@ -240,40 +261,30 @@ def rope_and_write(
     Args:
         partials: float32 [splits, R, (heads + 2 * kv) * D], added in index order: queries, keys, values. With queries
             alone no KV entries are written.
-        query_norm, key_norm: before the rotation, of each head or of all together.
         turns: of all positions, for the first values of each head, as many as there are; the others stay.
-        start: int32 [1], KV entry of the first row.
-        offsets: int32 [R]: 0, 1, 2, ... for a chain; less, and below 0 too, for nodes of a tree.
         query: compute dtype [R, heads, D], written.
-        keys, values: compute dtype [kv, capacity, D], written at KV entries start .. start + rows - 1. With fewer
-            entries than positions they are a ring: KV entry p is modulo their number. With `scales` they are int8, and
-            the scales are written, too.
-        skip: int32 [1]; non-zero skips the kernel.
-        value_norm: of each value head.
-        temper: float32 [capacity], factors on the rotated queries at each position (`model.rope.tempers`).
+        entries: written at KV entries start .. start + rows - 1.
         gated: each query in `partials` is followed by a gate of D values, which is not read.
         ahead: of the product after attention, to be asked for meanwhile.
-        late_norms: norms of single heads come after the rotation, which keeps lengths: no `cos` has a factor.
-        last: int32 [1], the last row whose entry is written; None: all are.
     """
-    (_, held, dim), capacity = keys.shape, len(turns.cos)
+    (_, held, dim), capacity = entries.keys.shape, len(turns.cos)
     heads = query.shape[1]
     kv_heads = (partials.shape[2] // dim - heads * (1 + gated)) // 2
     step = 1 + gated
-    steps = zip((query_norm, key_norm, value_norm), (step, 1, 1), strict=True)
-    norms = [norm and HeadNorm(*norm, constant(norm[0].shape[0] != dim), constant(apart)) for norm, apart in steps]
-    together = any(norm is not None and norm.together.value for norm in norms)
-    programs, parts, blocks = heads + 2 * kv_heads, ahead.parts if ahead else 0, blocks_of(dim, scales)
+    steps = zip(norms[:3], (step, 1, 1), strict=True)
+    of_heads = [norm and HeadNorm(*norm, constant(norm[0].shape[0] != dim), constant(apart)) for norm, apart in steps]
+    together = any(norm is not None and norm.together.value for norm in of_heads)
+    programs, parts, blocks = heads + 2 * kv_heads, ahead.parts if ahead else 0, blocks_of(dim, entries.scales)
     ring = None if held == capacity else held
-    _rope_and_write[(rows + triton.cdiv(parts, programs), programs)](
+    _rope_and_write[(at.rows + triton.cdiv(parts, programs), programs)](
         partial_sums(partials),
-        HeadNorms(*norms),
-        Rotation(turns.cos, turns.sin, temper, start, offsets, skip, last),
-        Outputs(query, keys, values, scales, heads, kv_heads, capacity, ring),
+        HeadNorms(*of_heads),
+        Rotation(turns.cos, turns.sin, at.temper, at.start, at.offsets, at.skip, at.last),
+        Outputs(query, *entries, heads, kv_heads, capacity, ring),
         ahead and ahead.start,
-        rows,
+        at.rows,
         parts,
-        RopeShape(dim, triton.next_power_of_2(dim), turns.width, turns.cos.shape[1], step, late_norms, blocks),
+        RopeShape(dim, triton.next_power_of_2(dim), turns.width, turns.cos.shape[1], step, norms.late, blocks),
         num_warps=warps(together),
         enable_fp_fusion=True,
     )
@@ -282,42 +293,3 @@ def rope_and_write(
 def warps(together: bool) -> int:
     """Warps of a program: one for a head, more if it reads all heads for their norm."""
     return 4 if together else 1
-
-
-def reference_rope(
-    partials: Tensor,
-    query_norm: NormOf | None,
-    key_norm: NormOf | None,
-    cos: Tensor,
-    sin: Tensor,
-    positions: Tensor,
-    heads: int,
-    kv_heads: int,
-    value_norm: NormOf | None = None,
-    temper: Tensor | None = None,
-    gated: bool = False,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Rotated queries [rows, heads, D] and keys [rows, kv, D], and values [rows, kv, D], in float64."""
-    queries = heads * (1 + gated)
-    x = partials.double().sum(0).unflatten(-1, (queries + 2 * kv_heads, -1))
-    query, key, value = x.split((queries, kv_heads, kv_heads), 1)
-    query, key, value = (
-        y if norm is None else _reference_norm(y, *norm)
-        for y, norm in ((query[:, :: 1 + gated], query_norm), (key, key_norm), (value, value_norm))
-    )
-    c, s = cos[positions.long(), None].double(), sin[positions.long(), None].double()
-    width = cos.shape[1]
-    rotated_query, rotated_key = (
-        torch.cat((y[..., :width] * c + y[..., :width].roll(width // 2, -1) * s, y[..., width:]), -1)
-        for y in (query, key)
-    )
-    if temper is not None:
-        rotated_query = rotated_query * temper[positions.long(), None, None].double()
-    return rotated_query, rotated_key, value
-
-
-def _reference_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """The norm of heads [rows, heads, D], of each or of all together."""
-    dim = x.shape[-1]
-    over = -1 if len(weight) == dim else (-2, -1)
-    return x * torch.rsqrt(x.square().mean(over, keepdim=True) + eps) * weight.double().view(-1, dim)

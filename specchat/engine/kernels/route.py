@@ -5,10 +5,9 @@ once for all rows of a tile. A row's choice is elementwise but for sums in a fix
 the scores of all rows it also sorts their pairs; otherwise several choose, and a second launch sorts.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -181,31 +180,3 @@ def route(scores: Tensor, rule: Rule, out: Pairs, rows: int, skip: Tensor | None
     _route[(shape.programs,)](sums, of_rule, *rest, num_warps=warps, enable_fp_fusion=False)
     if shape.programs > 1:
         sort(sums, *rest, num_warps=warps)
-
-
-def reference_route(scores: Tensor, rule: Rule, top: int) -> tuple[Tensor, Tensor]:
-    """Shares [rows, top] of the chosen experts, and these, int64, of the summed scores [rows, count].
-
-    A shared expert comes last, and counts in `top`.
-    """
-    if rule.shared:
-        gates, scores = (scores[:, -1:], scores[:, :-1]) if rule.shared == "gated" else (None, scores)
-        shares, chosen = reference_route(scores, replace(rule, shared=None), top - 1)
-        own = torch.ones_like(shares[:, :1]) if gates is None else gates.sigmoid()
-        last = torch.full_like(chosen[:, :1], scores.shape[1])
-        return torch.cat([shares, own], 1), torch.cat([chosen, last], 1)
-    share = scores.sigmoid() if rule.sigmoid else scores.softmax(-1)
-    rank = share if rule.correction is None else share + rule.correction
-    groups, kept = rule.groups
-    if kept < groups:
-        grouped = rank.unflatten(-1, (groups, -1))
-        sums = grouped.topk(1 if rule.by_best else 2).values.sum(-1)
-        left = sums.sort(dim=-1, descending=True, stable=True).indices[:, kept:]
-        rank = grouped.scatter(1, left[..., None].expand(-1, -1, grouped.shape[-1]), float("-inf")).flatten(1)
-    chosen = rank.sort(dim=-1, descending=True, stable=True).indices[:, :top]
-    share = share.gather(1, chosen)
-    if rule.renormalised:
-        share = share / share.sum(-1, keepdim=True)
-    if rule.factors is not None:
-        share = share * rule.factors[chosen]
-    return rule.factor * share, chosen

@@ -6,6 +6,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from specchat.engine.kernels.kv_entries import KvEntries
 from specchat.engine.kernels.partial_sums import PartialSums, partial_sums, summed
 from specchat.engine.kernels.paths import RowPlaces
 
@@ -94,15 +95,11 @@ def short_conv(
     partials: Tensor,
     weights: Tensor,
     start: Tensor,
-    length: Tensor,
-    tree: Tensor | None,
-    keys: Tensor,
-    values: Tensor,
+    at: RowPlaces,
+    entries: KvEntries,
     out: Tensor,
     rows: int,
-    skip: Tensor | None,
     capacity: int,
-    last: Tensor | None = None,
 ) -> None:
     """Compute C * convolution(B * z) of each row (`recipe.ShortConv`), and write B * z as its KV entry.
 
@@ -112,18 +109,15 @@ def short_conv(
     Args:
         partials: float32 [splits, R, 3 * channels], of B, C and z, added in index order.
         weights: float32 [channels, 1, taps], the last tap of the token itself.
-        start, length: int32 [1].
-        tree: int64 [R] with the row's own bit set; None for a chain.
-        keys, values: compute dtype [1, held, channels / 2], the first and the other channels of entries. With fewer
-            entries than positions they are a ring: entry p is modulo their number.
+        start: int32 [1].
+        at: the rows, of which `last` is the last one whose entry is written.
+        entries: [1, held, channels / 2], the first channels as keys and the others as values.
         out: compute dtype [R, channels], written.
-        skip: int32 [1]; non-zero skips the kernel.
         capacity: positions of the cache; entries beyond are not written.
-        last: int32 [1], the last row whose entry is written; None: all are.
     """
-    _, held, half = keys.shape
+    _, held, half = entries.keys.shape
     _short_conv[(rows, triton.cdiv(half, COLUMNS), 2)](
-        partial_sums(partials), weights, start, RowPlaces(length, tree, skip, last),
-        ConvEntries(keys, values, half, capacity, held), out,
+        partial_sums(partials), weights, start, at,
+        ConvEntries(entries.keys, entries.values, half, capacity, held), out,
         TAPS=weights.shape[-1], COLUMNS=COLUMNS, num_warps=2, enable_fp_fusion=True,
     )  # fmt: skip

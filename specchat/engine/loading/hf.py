@@ -15,7 +15,7 @@ from specchat.engine.errors import EngineError, ForeignModel, ModelError
 from specchat.engine.fetch.hub import locate
 from specchat.engine.hardware.accelerator import device_of, find_accelerator, kind
 from specchat.engine.hardware.free_memory import free_memory
-from specchat.engine.hardware.gpu import CHOSEN, Gpu, find_gpu
+from specchat.engine.hardware.gpu import CHOSEN, HERE, Gpu, find_gpu
 from specchat.engine.hardware.threads import leave_one_core
 from specchat.engine.hf.files import HfFiles
 from specchat.engine.hf.model import HfModel
@@ -157,7 +157,7 @@ def _placed(pair: PairSpec, files: HfFiles, small: HfFiles | Checkpoint | None) 
 
 def _gpu() -> Gpu | str:
     """The GPU, or the reason why there is none; it needs neither Triton nor its support."""
-    found = find_gpu(triton=True, start=lambda: None, wanting=lambda: "")
+    found = find_gpu(HERE._replace(triton=True, start=lambda: None, wanting=lambda: ""))
     if isinstance(found, Gpu):
         return found
     other = find_accelerator()

@@ -1,7 +1,8 @@
 """Layout of a pass over a tree of draft tokens: its runs and their ancestors."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from specchat.dataclass import dataclass
 
 MAX_TREE_NODES = 64
 """Limit of the nodes in one tree, and size of the tree KV scratch."""

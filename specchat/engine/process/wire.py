@@ -8,8 +8,9 @@ import io
 import pickle
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import IO, Any
+
+from specchat.dataclass import dataclass
 
 HEADER = struct.Struct("<Iq")
 """Bytes of the pickle, and the reply of a step or NO_REPLY."""

@@ -1,7 +1,7 @@
 """The operations of a pass: frozen values that name the buffers they read and write.
 
 A field with a default is a feature, in an operation and in the pieces of the recipe that it runs. Each executor's
-function names all features of its operation, or `table.LACKING` lists those that it does not have.
+function reads all features of its operation, or `table.LACKING` lists those that it does not have.
 """
 
 from dataclasses import dataclass

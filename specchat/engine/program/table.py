@@ -1,9 +1,10 @@
 """The functions of an executor, by the operation that each runs, and the features that no function of it has."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING, fields
 from functools import cache
-from inspect import Parameter, signature
+from inspect import signature
+from types import CodeType, FunctionType
 from typing import Any, Literal
 
 from specchat.engine.program.ops import Mix, Program
@@ -33,38 +34,28 @@ LACKING: dict[Executor, dict[str, str]] = {
 
 
 class OpTable:
-    """An executor's function for each class of operation.
+    """An executor's functions, each for the class of operation that annotates its last parameter.
 
-    A function takes what the executor hands on, the operation, and each feature of the operation as a keyword.
+    A function takes what the executor hands on, then the operation, whose features it reads.
     """
 
-    def __init__(
-        self, executor: Executor, functions: Mapping[type, Callable[..., Any]], elsewhere: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, executor: Executor, *functions: Callable[..., Any], elsewhere: Sequence[str] = ()) -> None:
         """Initialise; features `elsewhere` are those of what functions are handed on, not of the functions.
 
         Raises:
-            TypeError: a function does not name a feature that `LACKING` does not list either, or names another one.
+            TypeError: a function does not read a feature that `LACKING` does not list either.
         """
         apart = {*LACKING[executor], *elsewhere}
-        self._functions: dict[type, tuple[Callable[..., Any], list[tuple[int, str]]]] = {}
-        """Functions with the features that they name, each with the index of the piece that has it."""
-        for kind, function in functions.items():
-            named = [one.name for one in signature(function).parameters.values() if one.kind is Parameter.KEYWORD_ONLY]
-            pieces = kind, *getattr(kind, "pieces", ())
-            names = (name for piece in pieces for name in _features(piece))
-            wanted = {name for name in names if not {name, f"{kind.__name__}.{name}"} & apart}
-            for name in sorted(wanted.symmetric_difference(named)):
-                fault = "does not name" if name in wanted else "names"
-                raise TypeError(f"{executor}: the function of {kind.__name__} {fault} the feature {name!r}")
-            features = [(at, name) for at, piece in enumerate(pieces) for name in _features(piece) if name in named]
-            self._functions[kind] = function, features
+        self._functions = {[*signature(one).parameters.values()][-1].annotation: one for one in functions}
+        for kind, function in self._functions.items():
+            names = {name for piece in (kind, *getattr(kind, "pieces", ())) for name in _features(piece)}
+            for name in sorted(names - _read(function)):
+                if not {name, f"{kind.__name__}.{name}"} & apart:
+                    raise TypeError(f"{executor}: the function of {kind.__name__} does not read the feature {name!r}")
 
     def run(self, op: Any, *context: Any) -> Any:
-        """Call the function of `op` with `context`, the operation and its features."""
-        function, features = self._functions[type(op)]
-        pieces = _pieces(op)
-        return function(*context, op, **{name: getattr(pieces[at], name) for at, name in features})
+        """Call the function of `op` with `context` and the operation."""
+        return self._functions[type(op)](*context, op)
 
 
 def unsupported(program: Program, executor: Executor) -> str:
@@ -83,6 +74,22 @@ def unsupported(program: Program, executor: Executor) -> str:
 
 def _norms(op: Any) -> Iterator[Any]:
     return (value for piece in _pieces(op) for value in vars(piece).values() if isinstance(value, Norm))
+
+
+def _read(function: Callable[..., Any]) -> set[str]:
+    """Names that a function reads, as of attributes, and those that functions of its package read which it calls."""
+    found, functions = set[str](), [function]
+    package = function.__module__.rpartition(".")[0]
+    for one in functions:
+        assert isinstance(one, FunctionType)
+        codes = [one.__code__]
+        for code in codes:
+            codes += [part for part in code.co_consts if isinstance(part, CodeType)]
+            known = (one.__globals__.get(name) for name in code.co_names)
+            called = [other for other in known if isinstance(other, FunctionType) and other not in functions]
+            functions += [other for other in called if other.__module__.startswith(package)]
+            found.update(code.co_names)
+    return found
 
 
 @cache

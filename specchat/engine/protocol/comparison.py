@@ -6,9 +6,10 @@ the machine slows both and cancels out.
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import exp, hypot, isfinite, sqrt
 
+from specchat.dataclass import dataclass
 from specchat.engine.protocol.events import Step
 from specchat.engine.protocol.stats import Speedup
 

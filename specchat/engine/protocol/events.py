@@ -1,8 +1,8 @@
 """Events across the process boundary, from the engine's worker to its client."""
 
-from dataclasses import dataclass
 from typing import Literal
 
+from specchat.dataclass import dataclass
 from specchat.engine.errors import ErrorKind
 from specchat.engine.protocol.options import CallDelta, Ranges, Speculation, ToolCall, Written
 from specchat.engine.protocol.pair import PairInfo, ReadTexts

@@ -1,12 +1,13 @@
 """Options of a reply: messages, sampling, limits and speculation."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from hashlib import blake2b
 from itertools import pairwise, zip_longest
 from typing import Literal
 
+from specchat.dataclass import dataclass
 from specchat.engine.strategies import STRATEGIES
 
 Role = Literal["system", "user", "assistant", "tool"]

@@ -2,11 +2,12 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import inf
 from pathlib import PurePath
 from typing import Literal
 
+from specchat.dataclass import dataclass
 from specchat.engine.backends import DEFAULT_BACKEND
 from specchat.engine.protocol.options import Sampling
 from specchat.engine.strategies import STRATEGIES

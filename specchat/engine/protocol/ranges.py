@@ -1,8 +1,8 @@
 """Ranges of seeds and sampling options, for options, files and settings."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from specchat.dataclass import dataclass
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
 MAX_SEED = 2**63 - 1

@@ -1,6 +1,6 @@
 """Prompts without a chat template."""
 
-from dataclasses import dataclass
+from specchat.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """Requests across the process boundary, from the client to the engine's worker."""
 
-from dataclasses import dataclass
-
+from specchat.dataclass import dataclass
 from specchat.engine.protocol.options import (
     NOTHING_WRITTEN,
     Arguments,

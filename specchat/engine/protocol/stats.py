@@ -1,6 +1,6 @@
 """Statistics of a reply."""
 
-from dataclasses import dataclass
+from specchat.dataclass import dataclass
 
 
 @dataclass(frozen=True)

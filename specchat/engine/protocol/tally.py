@@ -2,8 +2,9 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from specchat.dataclass import dataclass
 from specchat.engine.protocol.comparison import Comparison
 from specchat.engine.protocol.events import Step
 from specchat.engine.protocol.stats import Stats, StepTimes

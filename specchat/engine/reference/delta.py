@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import silu, softplus
 
 from specchat.engine.model.norm import unscaled
-from specchat.engine.recipe import LENGTH_EPS, Delta, Selective
+from specchat.engine.recipe import LENGTH_EPS, Delta
 from specchat.engine.reference.protocols import Tensors
 
 
@@ -45,15 +45,13 @@ def empty(of: Delta, leading: tuple[int, ...], device: torch.device) -> Past:
     return Past(states, torch.zeros(*leading, of.taps - 1, of.channels, device=device))
 
 
-def step_rows(
-    of: Delta, products: Tensor, gates: Tensor | None, tensors: Tensors, past: Past, selective: Selective | None
-) -> Tensor:
+def step_rows(of: Delta, products: Tensor, gates: Tensor | None, tensors: Tensors, past: Past) -> Tensor:
     """Inputs float32 [..., rows, inputs] of the last product, of rows that follow each other.
 
     Args:
         products, gates: of the products `mix` and `gates`, float32 [..., rows, outputs].
     """
-    first, of_z = of.begins
+    (first, of_z), selective = of.begins, of.selective
     mixed, z = products.narrow(-1, first, of.channels), products.narrow(-1, of_z, of.value_heads * of.value_dim)
     write, forget = (None, products[..., -of.value_heads :]) if gates is None else gates.chunk(2, -1)
     grown = softplus(forget + tensors.vector(of.shift))

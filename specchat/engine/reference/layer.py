@@ -10,24 +10,7 @@ from torch import Tensor
 from specchat.engine.model.kv_entries import loaded, stored
 from specchat.engine.model.rope import tables, tempers
 from specchat.engine.program.lower import lower, lower_layer
-from specchat.engine.program.ops import (
-    Add,
-    Advance,
-    Attend,
-    Convolve,
-    Embed,
-    Expand,
-    GatedProduct,
-    GateInput,
-    Half,
-    Head,
-    MakeInputs,
-    Mix,
-    Multiply,
-    Normalise,
-    Op,
-    Scale,
-)
+from specchat.engine.program.ops import Half, Normalise, Op
 from specchat.engine.program.table import OpTable
 from specchat.engine.recipe import Attention, Delta, Layer, Recipe, ShortConv
 from specchat.engine.reference import mixture, ops
@@ -37,22 +20,8 @@ from specchat.engine.reference.protocols import ModelTensors, Tensors
 
 REFERENCE = OpTable(
     "the reference",
-    {
-        Embed: ops.embed,
-        MakeInputs: ops.token_inputs,
-        Normalise: ops.normalise,
-        Multiply: ops.product,
-        GatedProduct: ops.gated_product,
-        Expand: ops.expand,
-        Attend: ops.attend,
-        Convolve: ops.convolve,
-        Advance: ops.advance,
-        Mix: mixture.mix,
-        GateInput: ops.gate_input,
-        Add: ops.add,
-        Scale: ops.scale,
-        Head: ops.head,
-    },
+    *(ops.embed, ops.token_inputs, ops.normalise, ops.product, ops.gated_product, ops.expand, ops.attend),
+    *(ops.convolve, ops.advance, mixture.mix, ops.gate_input, ops.add, ops.scale, ops.head),
     elsewhere=("causal", "int8_cache", "latent", "mutual", "temper", "window"),
 )
 """Windows, attention to later rows, also of pictures, tempered queries and the form of KV entries are in the rows'

@@ -1,7 +1,7 @@
 """The operations of a pass in plain torch: float32, differentiable, any leading dimensions."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -24,7 +24,7 @@ from specchat.engine.program.ops import (
     Normalise,
     Scale,
 )
-from specchat.engine.recipe import Activation, Attention, Experts, Gated, Norm, Selective
+from specchat.engine.recipe import Activation, Attention, Experts, Gated, Norm
 from specchat.engine.reference.delta import Past, step_rows
 from specchat.engine.reference.protocols import ModelTensors, Tensors
 
@@ -40,7 +40,8 @@ def _swish(x: Tensor) -> Tensor:
     return x * torch.sigmoid(1.702 * x)
 
 
-def _xielu(x: Tensor, p: Tensor, n: Tensor, beta: Tensor, eps: Tensor) -> Tensor:
+def xielu(x: Tensor, p: Tensor, n: Tensor, beta: Tensor, eps: Tensor) -> Tensor:
+    """Activation of x [...], as in `recipe.Gated.curve`."""
     below = (beta + softplus(n)) * (torch.expm1(torch.minimum(x, eps)) - x)
     return torch.where(x > 0, softplus(p) * x * x, below) + beta * x
 
@@ -92,8 +93,8 @@ class LayerRows:
     buffers: dict[str, Tensor] = field(default_factory=dict)
 
 
-def embed(tokens: Tensor, tensors: ModelTensors, op: Embed, *, scale: float, eps: float | None) -> Tensor:
-    return unscaled(scale * tensors.rows(op.table, tokens), eps)
+def embed(tokens: Tensor, tensors: ModelTensors, op: Embed) -> Tensor:
+    return unscaled(op.scale * tensors.rows(op.table, tokens), op.eps)
 
 
 def token_inputs(x: Tensor, tokens: Tensor, tensors: ModelTensors, op: MakeInputs) -> Tensor:
@@ -111,14 +112,11 @@ def product(rows: LayerRows, op: Multiply) -> None:
     rows.buffers[op.out.name] = rows.tensors.product(rows.buffers[op.source.name], op.matrix)
 
 
-def gated_product(
-    rows: LayerRows, op: GatedProduct, *, activation: Activation, ungated: bool, curve: tuple[str, ...]
-) -> None:
-    of = replace(op.of, activation=activation, ungated=ungated, curve=curve)
-    rows.buffers[op.out.name] = activated(of, rows.buffers[op.source.name], rows.tensors)
+def gated_product(rows: LayerRows, op: GatedProduct) -> None:
+    rows.buffers[op.out.name] = activated(op.of, rows.buffers[op.source.name], rows.tensors)
 
 
-def expand(rows: LayerRows, op: Expand, *, interleaved: bool) -> None:
+def expand(rows: LayerRows, op: Expand) -> None:
     of, tensors, heads, size = op.of, rows.tensors, op.attention.heads, op.attention.head_dim
     rank, rotated = of.key_value.inputs, op.attention.rotary_dim
     source = rows.buffers[op.source.name]
@@ -128,8 +126,8 @@ def expand(rows: LayerRows, op: Expand, *, interleaved: bool) -> None:
     parts = tensors.product(norm(of.key_value_norm, latent, tensors), of.key_value)
     plain, value = parts.split([heads * (size - rotated), parts.shape[-1] - heads * (size - rotated)], -1)
     query, plain, value = (part.unflatten(-1, (heads, -1)) for part in (query, plain, value))
-    query = torch.cat([_halved(query[..., size - rotated :], interleaved), query[..., : size - rotated]], -1)
-    shared = _halved(shared, interleaved)[..., None, :].expand(*plain.shape[:-1], rotated)
+    query = torch.cat([_halved(query[..., size - rotated :], of.interleaved), query[..., : size - rotated]], -1)
+    shared = _halved(shared, of.interleaved)[..., None, :].expand(*plain.shape[:-1], rotated)
     whole = query, torch.cat([shared, plain], -1), pad(value, (0, size - value.shape[-1]))
     rows.buffers[op.out.name] = torch.cat([part.flatten(-2) for part in whole], -1)
 
@@ -139,38 +137,24 @@ def _halved(x: Tensor, interleaved: bool) -> Tensor:
     return x.unflatten(-1, (-1, 2)).transpose(-1, -2).flatten(-2) if interleaved else x
 
 
-def attend(
-    rows: LayerRows,
-    op: Attend,
-    *,
-    query_norm: Norm | None,
-    key_norm: Norm | None,
-    value_norm: Norm | None,
-    late_norms: bool,
-    sinks: str,
-    gated: bool,
-    score_cap: float,
-    value_dim: int | None,
-    share: int | None,
-) -> None:
+def attend(rows: LayerRows, op: Attend) -> None:
     of, tensors, context, projected = op.of, rows.tensors, rows.context, rows.buffers[op.source.name]
     assert isinstance(context, Context)
-    size = of.heads * of.head_dim * (1 + gated)
+    size = of.heads * of.head_dim * (1 + of.gated)
     query, gate = projected.narrow(-1, 0, size), None
-    if gated:
+    if of.gated:
         query, gate = (part.flatten(-2) for part in query.unflatten(-1, (of.heads, -1)).chunk(2, -1))
-    query = _rotated(of, query, tensors, context.rotation, query_norm, late_norms)
+    query = _rotated(of, query, tensors, context.rotation, of.query_norm)
     if context.temper is not None:
         query = query * context.temper
-    entries, norms = projected.narrow(-1, size, projected.shape[-1] - size), (key_norm, value_norm)
-    new = () if share is not None else _entries(of, entries, tensors, context.rotation, norms, late_norms)
+    entries = projected.narrow(-1, size, projected.shape[-1] - size)
+    new = () if of.share is not None else _entries(of, entries, tensors, context.rotation)
     keys, values = context.entries(*new)
-    if sinks or score_cap or context.attend is None:
-        of_sinks = tensors.vector(sinks) if sinks else None
-        mixed = attended(of, query, keys, values, context.seen, of_sinks, score_cap)
+    if of.sinks or of.score_cap or context.attend is None:
+        mixed = attended(of, query, keys, values, context.seen, tensors.vector(of.sinks) if of.sinks else None)
     else:
         mixed = context.attend(of, query, keys, values, context.seen)
-    mixed = mixed[..., :value_dim].transpose(-2, -3).flatten(-2)
+    mixed = mixed[..., : of.value_dim].transpose(-2, -3).flatten(-2)
     rows.buffers[op.out.name] = mixed if gate is None else mixed * gate.sigmoid()
 
 
@@ -186,10 +170,10 @@ def convolve(rows: LayerRows, op: Convolve) -> None:
     rows.buffers[op.out.name] = after * torch.stack(seen).sum(0)
 
 
-def advance(rows: LayerRows, op: Advance, *, selective: Selective | None) -> None:
+def advance(rows: LayerRows, op: Advance) -> None:
     assert isinstance(rows.context, Past)
     products, gates = rows.buffers[op.source.name], rows.buffers[op.gates.name] if op.gates else None
-    rows.buffers[op.out.name] = step_rows(op.of, products, gates, rows.tensors, rows.context, selective)
+    rows.buffers[op.out.name] = step_rows(op.of, products, gates, rows.tensors, rows.context)
 
 
 def gate_input(rows: LayerRows, op: GateInput) -> None:
@@ -198,17 +182,17 @@ def gate_input(rows: LayerRows, op: GateInput) -> None:
     rows.buffers[op.out.name] = GATES[op.activation](gate, rows.inputs)
 
 
-def add(rows: LayerRows, op: Add, *, post: Norm | None, factor: float) -> None:
-    update = norm(post, rows.buffers[op.source.name], rows.tensors)
-    rows.residual = rows.residual.add(update, alpha=factor)
+def add(rows: LayerRows, op: Add) -> None:
+    update = norm(op.post, rows.buffers[op.source.name], rows.tensors)
+    rows.residual = rows.residual.add(update, alpha=op.factor)
 
 
 def scale(rows: LayerRows, op: Scale) -> None:
     rows.residual = rows.residual * rows.tensors.vector(op.vector)
 
 
-def head(x: Tensor, tensors: Tensors, op: Head, *, scale: float, cap: float) -> Tensor:
-    return capped(scale * tensors.product(norm(op.norm, x, tensors), op.matrix), cap)
+def head(x: Tensor, tensors: Tensors, op: Head) -> Tensor:
+    return capped(op.scale * tensors.product(norm(op.norm, x, tensors), op.matrix), op.cap)
 
 
 def attended(
@@ -218,15 +202,14 @@ def attended(
     values: Tensor,
     seen: Tensor | None,
     sinks: Tensor | None = None,
-    score_cap: float = 0.0,
 ) -> Tensor:
     """The values float32 [..., heads, rows, head_dim] that queries of that shape mix; the rest as in `Context`.
 
-    `sinks` float32 [heads] and `score_cap` as in `Attention`.
+    `sinks` float32 [heads] as in `Attention`.
     """
     # Query heads that share keys are rows of one product.
     grouped = query.unflatten(-3, (of.kv_heads, -1))
-    scores = capped(of.scale * (grouped.flatten(-3, -2) @ keys.transpose(-1, -2)), score_cap)
+    scores = capped(of.scale * (grouped.flatten(-3, -2) @ keys.transpose(-1, -2)), of.score_cap)
     if seen is not None:
         by_row = scores.unflatten(-2, grouped.shape[-3:-1])
         scores = by_row.where(seen, float("-inf")).flatten(-3, -2)
@@ -257,7 +240,7 @@ def activated(of: Gated, x: Tensor, tensors: Tensors) -> Tensor:
     """The values between an MLP's products: float32 [..., inputs] -> float32 [..., width]."""
     sums = tensors.product(x, of.gate_up)
     if of.curve:
-        return _xielu(sums, *map(tensors.vector, of.curve))
+        return xielu(sums, *map(tensors.vector, of.curve))
     gate, up = (sums, torch.ones_like(sums)) if of.ungated else sums.chunk(2, -1)
     return GATES[of.activation](gate, up)
 
@@ -266,35 +249,23 @@ def keys_and_values(
     of: Attention, x: Tensor, tensors: Tensors, rotation: tuple[Tensor, Tensor] | None
 ) -> tuple[Tensor, Tensor]:
     """The entries float32 [..., kv_heads, rows, head_dim] of rows float32 [..., rows, inputs] that ask nothing."""
-    return _entries(
-        of, tensors.product(x, of.key_value), tensors, rotation, (of.key_norm, of.value_norm), of.late_norms
-    )
+    return _entries(of, tensors.product(x, of.key_value), tensors, rotation)
 
 
 def _entries(
-    of: Attention,
-    projected: Tensor,
-    tensors: Tensors,
-    rotation: tuple[Tensor, Tensor] | None,
-    norms: tuple[Norm | None, Norm | None],
-    late: bool,
+    of: Attention, projected: Tensor, tensors: Tensors, rotation: tuple[Tensor, Tensor] | None
 ) -> tuple[Tensor, Tensor]:
-    (key, value), (key_norm, value_norm) = projected.chunk(2, -1), norms
-    return _rotated(of, key, tensors, rotation, key_norm, late), _heads(of, norm(value_norm, value, tensors))
+    key, value = projected.chunk(2, -1)
+    return _rotated(of, key, tensors, rotation, of.key_norm), _heads(of, norm(of.value_norm, value, tensors))
 
 
 def _rotated(
-    of: Attention,
-    x: Tensor,
-    tensors: Tensors,
-    rotation: tuple[Tensor, Tensor] | None,
-    of_heads: Norm | None,
-    late: bool,
+    of: Attention, x: Tensor, tensors: Tensors, rotation: tuple[Tensor, Tensor] | None, of_heads: Norm | None
 ) -> Tensor:
     """Heads of queries or keys, float32 [..., rows, heads * head_dim], normed and rotated."""
-    heads = _heads(of, x if late else norm(of_heads, x, tensors))
+    heads = _heads(of, x if of.late_norms else norm(of_heads, x, tensors))
     heads = heads if rotation is None else turned(heads, *rotation)
-    return norm(of_heads, heads, tensors) if late else heads
+    return norm(of_heads, heads, tensors) if of.late_norms else heads
 
 
 def _heads(of: Attention, x: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ from specchat.engine.device.graphs import Graphs, current
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.rehearsal import HOST, Rehearsed, blank
 from specchat.engine.device.stepwise import StepwiseExecutor
-from specchat.engine.drafters.parts import Parts, TargetLayers
+from specchat.engine.drafters.parts import Parts
 from specchat.engine.drafters.skip_search import WINDOW
 from specchat.engine.hardware.threads import free_cores
 from specchat.engine.heads.files import FoundHeads
@@ -29,9 +29,7 @@ from specchat.engine.kernels.ahead import as_of, memory_of
 from specchat.engine.kernels.processors import as_with, processors
 from specchat.engine.protocol.options import Sampling
 from specchat.engine.runners.host import NO_HEADS
-from specchat.engine.runners.runner import Runner, drafters_for
-from specchat.engine.strategy import Feature, SkippedLayers
-from specchat.engine.weights.exit_adapter import read_adapter
+from specchat.engine.runners.runner import SEARCHED, DraftingLayers, Runner, drafters_for
 
 
 def device_runner(
@@ -42,13 +40,9 @@ def device_runner(
     captured: bool = True,
     graphs: type[Graphs] = Graphs,
     found: FoundHeads = NO_HEADS,
-    skip: SkippedLayers | None = None,
-    exit_layer: int | None = None,
-    exit_folder: str | None = None,
+    chosen: DraftingLayers = SEARCHED,
 ) -> Runner:
     """Make a runner. `vocab`: tokens that may be chosen; `captured`: see `Graphs`. A draft may run on the host.
-
-    `skip`: sub-layers that drafting leaves out. An adapter in `exit_folder` knows its layer.
 
     The heads in `found` run on the target's device in plain torch.
     """
@@ -71,9 +65,7 @@ def device_runner(
     for role, head in heads.items():
         if not executor.drafts.add_head(role, head, cached["target"].model):
             executor.beside[role] = loops
-    adapter, unfit = read_adapter(exit_folder, target.config, device)
-    exit_layer = exit_layer if adapter is None else adapter.layer
-    layers = TargetLayers(target.config.layers, target.config.head_layers, exit_layer, adapter, skip)
+    layers, exits = chosen.of(target.config, device)
     parts = Parts(
         target=cached["target"],
         layers=layers,
@@ -82,9 +74,7 @@ def device_runner(
         draft=small,
         heads=heads,
     )
-    exits: dict[Feature, str] = {"exits": unfit} if unfit else {}
-    unsupported = {**missing_features(draft), **exits}
-    drafters, statuses = drafters_for(parts, unsupported, found.facts)
+    drafters, statuses = drafters_for(parts, {**missing_features(draft), **exits}, found.facts)
 
     def ready(notify: Callable[[str], None]) -> None:
         if device.type == "cuda":
@@ -95,9 +85,8 @@ def device_runner(
         prepare(executor, cached["target"], drafters, notify)
 
     def memory() -> int:
-        beside = sum(one.model.memory() for one in heads.values())
-        of_adapter = 0 if adapter is None else adapter.memory()
-        return executor.memory() + target.memory() + beside + of_adapter + (draft.memory() if draft is not None else 0)
+        others = target, draft, layers.adapter, *(one.model for one in heads.values())
+        return executor.memory() + sum(one.memory() for one in others if one is not None)
 
     return Runner(
         target=cached["target"],

@@ -22,11 +22,10 @@ from specchat.engine.memory.vectors import fits
 from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.protocol.pair import Quant
 from specchat.engine.reference.decoder import ReferenceDecoder
-from specchat.engine.runners.runner import Runner, drafters_for
-from specchat.engine.strategy import Feature, SkippedLayers
+from specchat.engine.runners.runner import SEARCHED, DraftingLayers, Runner, drafters_for
+from specchat.engine.strategy import Feature
 from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.engine.weights.config import ModelConfig
-from specchat.engine.weights.exit_adapter import read_adapter
 
 NO_HEADS = FoundHeads()
 OF_THE_CACHE: tuple[Feature, ...] = ("trees", "states", "exits", "skips")
@@ -93,21 +92,17 @@ def host_model(checkpoint: Checkpoint, context: int | None = None, quant: Quant 
 def host_runner(
     target: NativeModel,
     draft: HostModel | None,
-    exit_layer: int | None = None,
+    chosen: DraftingLayers = SEARCHED,
     found: FoundHeads = NO_HEADS,
-    skip: SkippedLayers | None = None,
-    exit_folder: str | None = None,
 ) -> Runner:
-    """Make the runner of a native target on the CPU, with its drafters; an adapter in `exit_folder` knows its layer."""
+    """Make the runner of a native target on the CPU, with its drafters."""
     threads = f"up to {target.threads} threads" if target.threads > 1 else "1 thread"
     words = f"cpu, {threads}, {target.instructions}"
     c = target.config
-    adapter, unfit = read_adapter(exit_folder, c)
-    unsupported: dict[Feature, str] = {"exits": unfit} if unfit else {}
-    exit_layer = exit_layer if adapter is None else adapter.layer
-    layers = TargetLayers(c.layers, c.head_layers, exit_layer, adapter, skip)
+    layers, unsupported = chosen.of(c)
     info = TargetInfo(c.eos, words, target.exactness, target.threads, unsupported=unsupported, layers=layers)
     runner = assembled(target, draft, info, found)
+    adapter = layers.adapter
     return runner if adapter is None else replace(runner, memory=lambda: runner.memory() + adapter.memory())
 
 

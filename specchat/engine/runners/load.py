@@ -14,7 +14,7 @@ from specchat.engine.memory.need import Model
 from specchat.engine.memory.plan import Plan
 from specchat.engine.protocol.pair import PairSpec
 from specchat.engine.runners.host import NO_HEADS, NativeModel, host_model, host_runner
-from specchat.engine.runners.runner import Runner
+from specchat.engine.runners.runner import DraftingLayers, Runner
 from specchat.engine.weights.checkpoint import Checkpoint
 
 COMPUTED = torch.bfloat16
@@ -52,6 +52,7 @@ def load_runner(
         about_draft()
         return wrap_draft(host_model(draft, plan.context, drafting.quant), vocabulary_map, vocab)
 
+    chosen = DraftingLayers(pair.exit_layer, pair.exit, pair.skip)
     if plan.target.place == "cpu":
         if plan.draft is not None and plan.draft.place == "cuda":
             raise EngineError(
@@ -61,7 +62,7 @@ def load_runner(
             )
         fits = shared is not None and shared.context == plan.context
         big = shared if shared is not None and fits else host_model(target, plan.context, plan.target.quant)
-        return host_runner(big, on_host(big.vocab), pair.exit_layer, heads, pair.skip, pair.exit)
+        return host_runner(big, on_host(big.vocab), chosen, heads)
 
     # Imported here: Triton and the kernels are slow to import, and missing on some systems.
     from specchat.engine.device.decoder import DeviceDecoder
@@ -84,13 +85,4 @@ def load_runner(
         small = model(draft, drafting)
     else:
         small = on_host(vocab)
-    return device_runner(
-        on_gpu,
-        small,
-        vocab,
-        device,
-        found=heads,
-        skip=pair.skip,
-        exit_layer=pair.exit_layer,
-        exit_folder=pair.exit,
-    )
+    return device_runner(on_gpu, small, vocab, device, found=heads, chosen=chosen)

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
+
+import torch
 
 from specchat.engine.decoding.cached import CachedModel, Decoder, HostModel
 from specchat.engine.decoding.costs import StepCosts
@@ -11,13 +13,14 @@ from specchat.engine.decoding.executor import Executor
 from specchat.engine.decoding.reply_rules import Constraint, ReplyRules
 from specchat.engine.decoding.step import Decoding
 from specchat.engine.drafters.earlier import Earlier
-from specchat.engine.drafters.parts import Fences, Parts
+from specchat.engine.drafters.parts import Fences, Parts, TargetLayers
 from specchat.engine.memory.need import Place
 from specchat.engine.protocol.options import Sampling
 from specchat.engine.protocol.pair import DraftFacts, StrategyStatus, TargetFacts
 from specchat.engine.strategies import STRATEGIES
-from specchat.engine.strategy import Facts, Feature, highest
+from specchat.engine.strategy import Facts, Feature, SkippedLayers, highest
 from specchat.engine.weights.config import ModelConfig
+from specchat.engine.weights.exit_adapter import read_adapter
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,28 @@ class Runner:
         """
         executor = self.executor_of(constraint, top)
         return Decoding(executor, self.target, ReplyRules(sampling, eos, constraint, top, begun), prompt, probe)
+
+
+class DraftingLayers(NamedTuple):
+    """Layers of the target that a pair drafts with: those before an early `exit`, and all but sub-layers to `skip`.
+
+    An adapter in the folder `adapter` knows its exit.
+    """
+
+    exit: int | None = None
+    adapter: str | None = None
+    skip: SkippedLayers | None = None
+
+    def of(self, config: ModelConfig, device: torch.device | str = "cpu") -> tuple[TargetLayers, dict[Feature, str]]:
+        """Those of a target, and the reason why its adapter is unsupported, if it is."""
+        adapter, unfit = read_adapter(self.adapter, config, device)
+        exit_layer = self.exit if adapter is None else adapter.layer
+        layers = TargetLayers(config.layers, config.head_layers, exit_layer, adapter, self.skip)
+        return layers, {"exits": unfit} if unfit else {}
+
+
+SEARCHED = DraftingLayers()
+"""Layers that strategies search for."""
 
 
 def _tables(model: Decoder) -> int:

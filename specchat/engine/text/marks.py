@@ -1,7 +1,8 @@
 """Marks of reasoning and channels in the replies of published chat models."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+
+from specchat.dataclass import dataclass
 
 
 @dataclass(frozen=True)

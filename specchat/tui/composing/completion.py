@@ -1,7 +1,8 @@
 """Candidates for the place of the word before the cursor."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from specchat.dataclass import dataclass
 
 
 @dataclass(frozen=True)

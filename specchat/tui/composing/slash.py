@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
+from specchat.dataclass import dataclass
 from specchat.tui.action import Action
 from specchat.tui.composing.completion import Completion, Suggestion
 from specchat.tui.composing.fuzzy import ranked

@@ -6,6 +6,7 @@ from typing import Any
 from textual import events, on
 from textual.binding import BindingsMap
 from textual.content import Content
+from textual.geometry import Size
 from textual.message import Message
 from textual.timer import Timer
 from textual.widgets import TextArea
@@ -46,16 +47,14 @@ class ChatScreen(ChatWindow):
             super().__init__()
             self.words = words
 
-    def __init__(self, session: AppSession, catalog: Catalog, history: PromptHistory, keys: Keys) -> None:
-        super().__init__(session, catalog, history, keys)
+    def __init__(self, session: AppSession, catalog: Catalog, history: PromptHistory, keys: Keys, size: Size) -> None:
+        super().__init__(session, catalog, history, keys, size)
         self._bindings = BindingsMap.merge([self._bindings, BindingsMap(keys.bindings())])
         self.feed = Feed(self, self._took)
         self.queue = Queue(self, self.feed)
         self.composer = Composer(self, self.feed, self.queue)
         self.chats = Chats(self, self.queue, self.composer)
         self.permissions = Permissions(self)
-        self._started, self._sent_early = False, False
-        """True once a pair is being loaded and the chat to begin with is open; if something was sent before that."""
         self.fetch_timer: Timer | None = None
         """Looks at the download that runs beside the chat."""
         self.tune_timer: Timer | None = None
@@ -123,19 +122,7 @@ class ChatScreen(ChatWindow):
 
     @on(Prompt.Sent)
     async def _sent(self, event: Prompt.Sent) -> None:
-        if not self._started:
-            self._sent_early = True
-        else:
-            await self._enter(event.text)
-
-    async def begin(self) -> None:
-        """Send what was entered before there was a pair to ask, as the chat to begin with is open now."""
-        self._started = True
-        if self._sent_early:
-            await self._enter(self.prompt.prompt)
-
-    async def _enter(self, text: str) -> None:
-        if text.strip() and (command := await self._entered(text)) is not None:
+        if event.text.strip() and (command := await self._entered(event.text)) is not None:
             await self._run(command.action, command.argument)
 
     async def _entered(self, text: str) -> Command | None:

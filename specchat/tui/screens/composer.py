@@ -108,7 +108,7 @@ class Composer:
             attachments, window.files = (), "a file cannot be attached"
             window.say(error.message, bad=True)
         else:
-            window.files = _words(attachments)
+            window.files = _words(attachments, len(self._attacher.secrets))
         if window.prompt.prompt == prompt:
             window.session.count(with_attachments(parsed, attachments))
             window.draw_rows()
@@ -123,11 +123,15 @@ class Composer:
         return fitted(typed, self._attacher.attachments(typed), self._window.session.room_for_files)
 
 
-def _words(attachments: tuple[Attachment, ...]) -> str:
-    """`2 files, 14 kB, 1 by passages that fit, 1 picture`; empty without any."""
+def _words(attachments: tuple[Attachment, ...], secrets: int) -> str:
+    """`2 files, 14 kB, 1 by passages that fit, 1 picture, 1 secret left out`; empty without any."""
     texts = [attachment.text for attachment in attachments if attachment.picture is None]
     pictures = len(attachments) - len(texts)
     words = [f"{len(texts)} file{'s' * (len(texts) > 1)}, {figures.text_size(texts)}"] if texts else []
     if cut := sum(attachment.whole > 0 for attachment in attachments):
         words.append(f"{cut} by passages that fit")
-    return ", ".join([*words, *([f"{pictures} picture{'s' * (pictures > 1)}"] if pictures else [])])
+    if pictures:
+        words.append(f"{pictures} picture{'s' * (pictures > 1)}")
+    if secrets:
+        words.append(f"{secrets} secret{'s' * (secrets > 1)} left out")
+    return ", ".join(words)

@@ -1,15 +1,16 @@
 """The window of a chat: its widgets, and how the session is drawn in them."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
+from textual.geometry import Size
 from textual.screen import Screen
 
 from specchat.config.catalog import Catalog
-from specchat.insight.gauges import gauges
 from specchat.service.dispatch import UpdateKind
 from specchat.tui.action import Action, When, Where
 from specchat.tui.composing.saved import saved_commands
@@ -28,6 +29,7 @@ from specchat.tui.widgets.sidebar import Sidebar
 from specchat.tui.widgets.transcript import Transcript
 from specchat.tui.widgets.welcome import Welcome
 
+_HIDDEN = Path(__file__).with_name("hidden.tcss")
 _COLUMN = 70
 """Cells that the chat must have beside the engine panel; with fewer the panel is folded into one row."""
 
@@ -39,8 +41,11 @@ class ChatWindow(Screen[None]):
     HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (40, "-narrow"), (100, "-wide")]  # noqa: RUF012
     VERTICAL_BREAKPOINTS = [(0, "-flat"), (12, "-lowest"), (15, "-low"), (18, "-tall")]  # noqa: RUF012
 
-    def __init__(self, session: AppSession, catalog: Catalog, history: PromptHistory, keys: Keys) -> None:
-        super().__init__()
+    def __init__(self, session: AppSession, catalog: Catalog, history: PromptHistory, keys: Keys, size: Size) -> None:
+        # All widgets would be styled anew for the classes of the window's size if these came with its first event.
+        wide = self._get_breakpoint_classes(size.width, self.HORIZONTAL_BREAKPOINTS)
+        tall = self._get_breakpoint_classes(size.height, self.VERTICAL_BREAKPOINTS)
+        super().__init__(classes=" ".join(wide | tall))
         self.session = session
         self.catalog = catalog
         self.history = history
@@ -63,23 +68,27 @@ class ChatWindow(Screen[None]):
         self._resumed = False
 
     def compose(self) -> ComposeResult:
+        """The widgets that an empty chat shows; `complete` adds the others."""
         yield self._header_row
-        with Horizontal(id="body"):
-            yield self.sidebar
-            with Vertical(id="column"):
-                with Vertical(id="main"):
-                    yield self.welcome
-                    yield self.reading
-                with Vertical(id="below"):
-                    yield self._engine_line
-                    yield self.completions
-                    yield self.status_row
-                    with Horizontal(id="entry"):
-                        yield Plain("❯", id="arrow")
-                        yield self.prompt
-            yield self._panel
+        with Horizontal(id="body"), Vertical(id="column"):
+            with Vertical(id="main"):
+                yield self.welcome
+            with Vertical(id="below"):
+                yield self.status_row
+                with Horizontal(id="entry"):
+                    yield Plain("❯", id="arrow")
+                    yield self.prompt
         yield self._hints
         yield Plain("specchat needs a window of at least 40 x 12 cells", id="too-small")
+
+    async def complete(self) -> None:
+        """Add what is hidden at first, once the first frame is drawn."""
+        self.app.stylesheet.add_source(_HIDDEN.read_text(encoding="utf-8"), (str(_HIDDEN), ""))
+        body = self.query_one("#body")
+        await body.mount(self.sidebar, before=0)
+        await body.mount(self._panel)
+        await self.query_one("#main").mount(self.reading)
+        await self.query_one("#below").mount(self._engine_line, self.completions, before=0)
 
     def on_screen_resume(self, event: events.ScreenResume) -> None:
         if not self._resumed:  # all was styled as it was mounted, just before
@@ -125,17 +134,20 @@ class ChatWindow(Screen[None]):
 
     def draw_gauges(self) -> None:
         """The engine panel, or its one row; neither before something was asked."""
-        session, total = self.session, self.session.ledger.total
+        session, panel, line = self.session, self._panel, self._engine_line
+        if self._panel_hidden or not session.conversation.turns:
+            panel.display = line.display = False
+            return
+        from specchat.insight.gauges import gauges  # the app starts sooner without
+
+        total = session.ledger.total
         saved_ms = total.saved_ms if total.times is not None else None
         info = None if session.wanted else session.loaded.info
         shown = gauges(session.last_reply, info, session.diagnosis, saved_ms, session.gpu.use)
-        panel, line = self._panel, self._engine_line
-        asked = bool(session.conversation.turns)
         listed = Sidebar.outer(self.size.width) if self.lists_chats else 0
         beside = self.size.width - listed - EnginePanel.OUTER >= _COLUMN
         covered = self.lists_chats and not self.has_class("-wide")
-        wanted = asked and not self._panel_hidden
-        panel.display, line.display = wanted and beside, wanted and not beside and not covered
+        panel.display, line.display = beside, not beside and not covered
         (panel if beside else line).show_gauges(shown)
 
     def toggle_panel(self) -> None:

@@ -6,9 +6,9 @@ so the blocks do not depend on how the text arrives in chunks.
 """
 
 import re
-from dataclasses import dataclass
 
 from specchat.chat.reasoning import FENCE
+from specchat.dataclass import dataclass
 from specchat.formulas.marks import DISPLAYED
 
 _HEADING = re.compile(r" {0,3}#{1,6}(?:[ \t]|$)")

@@ -1,16 +1,17 @@
 """The rows of a chat: its turns made into sections, and laid out, around what is being read."""
 
 from collections.abc import Container, Iterable
-from dataclasses import dataclass
-from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Turn
+from specchat.dataclass import dataclass
 from specchat.tui.text.pictures import Graphics
 from specchat.tui.text.prompt_rows import shown_prompt
-from specchat.tui.text.turn import TurnView
 from specchat.tui.text.window import ROWS, Place, Row, SectionWindow
+
+if TYPE_CHECKING:  # the app starts sooner without
+    from specchat.tui.text.turn import TurnView
 
 _TURNS, _CHARACTERS = 30, 60_000
 """At most so many turns, and about so much text, are taken in at a time."""
@@ -47,7 +48,7 @@ class ChatRows:
         self.conversation = conversation
         self.token_view = token_view
         self.window = SectionWindow()
-        self._turn_view = partial(TurnView, token_view=token_view, unfolded=unfolded, graphics=graphics)
+        self._shown_as: dict[str, Any] = {"token_view": token_view, "unfolded": unfolded, "graphics": graphics}
         self._views: list[TurnView] = []
         """The turns from number `_oldest` on."""
         self._oldest = 0
@@ -102,17 +103,19 @@ class ChatRows:
             changed.append(self.window.replace(self._stable, self._views[-1].sections(), width))
         return min((row for row in changed if row is not None), default=None), grown
 
-    def _view(self, number: int, turn: Turn) -> TurnView:
+    def _view(self, number: int, turn: Turn) -> "TurnView":
+        from specchat.tui.text.turn import TurnView
+
         siblings = self.conversation.siblings(turn)
         keys = self._version_keys if number == len(self.conversation.turns) - 1 else ""
-        return self._turn_view(turn, first=number == 0, version_keys=keys, siblings=siblings)
+        return TurnView(turn, first=number == 0, version_keys=keys, siblings=siblings, **self._shown_as)
 
     def _start_at(self, number: int) -> None:
         """Forget all turns taken in; those around `number` come next."""
         self._views, self._oldest, self._stable, self.window = [], number, 0, SectionWindow()
         self._known = len(self.conversation.turns)
 
-    def _some(self, numbers: Iterable[int]) -> list[TurnView]:
+    def _some(self, numbers: Iterable[int]) -> "list[TurnView]":
         """The first of the turns `numbers`: those that are taken in at a time."""
         views: list[TurnView] = []
         size = 0
@@ -278,7 +281,7 @@ class ChatRows:
                 return None if start is None else place.row_in(section, start, width)
         return None
 
-    def _reach(self, turn: Turn) -> tuple[TurnView, int] | None:
+    def _reach(self, turn: Turn) -> "tuple[TurnView, int] | None":
         """The view of a turn, taken in if need be, and the index of its first section; None when it is not shown."""
         base = 0
         for view in self._views:

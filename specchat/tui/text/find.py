@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from specchat.chat.turn import Turn
+from specchat.dataclass import dataclass
 from specchat.tui.text.chat_rows import Said
 from specchat.tui.text.lines import TextLine
 

@@ -1,9 +1,9 @@
 """Drafted tokens that were accepted: their share beside the rows of a reply, their number step by step."""
 
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
 
 from specchat.chat.turn import Reply
+from specchat.dataclass import dataclass
 from specchat.engine.protocol.events import Step
 
 GLYPHS = ((0.75, "●"), (0.45, "◐"), (0.0, "○"))

@@ -1,14 +1,14 @@
 """Letters for what is in view: messages, code blocks and links."""
 
-from dataclasses import dataclass
 from itertools import product
 from typing import Literal
 
 from textual.content import Content
 from textual.style import Style
 
+from specchat.clean import is_web_link
+from specchat.dataclass import dataclass
 from specchat.tui.text.chat_rows import ChatRows
-from specchat.tui.text.markdown import is_web_link
 
 _LETTERS = "asdfghjklqwertyuiopzxcvbnm"
 

@@ -1,14 +1,15 @@
 """One closed Markdown block to rows of styled text. HTML stays text, links show where they lead."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from textual.content import Content, Span
 from textual.style import Style
 
-from specchat.clean import clean
+from specchat.clean import clean, is_web_link
+from specchat.dataclass import dataclass
 from specchat.formulas.latex import in_rows
 from specchat.formulas.marks import add_math, inside, is_displayed, shown_formula
 from specchat.tui.text.code import code_lines, language_of
@@ -39,11 +40,6 @@ def _parser() -> "MarkdownIt":
     parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
     add_math(parser)
     return parser
-
-
-def is_web_link(url: str) -> bool:
-    """True if a link may be opened: http and https only."""
-    return url.lower().startswith(("http://", "https://"))
 
 
 @dataclass

@@ -1,12 +1,12 @@
 """Pictures as rows of cells: by the terminal's graphics, else half blocks, each two pixels, one above the other."""
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
 from textual.content import Content
 
 from specchat.attachments.pictures import SMALL, AttachedPicture
+from specchat.dataclass import dataclass
 from specchat.engine.errors import EngineError
 from specchat.engine.pictures.decode import opened, upright
 

@@ -2,9 +2,9 @@
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from specchat.chat.turn import Turn
+from specchat.dataclass import dataclass
 from specchat.tui.text.lines import Section, TextLine
 
 ROWS = 400

@@ -1,6 +1,5 @@
 """The list of choices above the prompt."""
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import events
@@ -8,6 +7,7 @@ from textual.content import Content
 from textual.message import Message
 
 from specchat.clean import one_line
+from specchat.dataclass import dataclass
 from specchat.tui.composing.completion import Completion, Suggestion
 from specchat.tui.text.lines import styled
 from specchat.tui.widgets.plain import Plain

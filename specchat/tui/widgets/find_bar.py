@@ -1,6 +1,5 @@
 """One row to find words in the chat."""
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from textual import on
@@ -10,6 +9,7 @@ from textual.containers import Horizontal
 from textual.message import Message
 from textual.widgets import Input
 
+from specchat.dataclass import dataclass
 from specchat.tui.widgets.line_input import LineInput
 from specchat.tui.widgets.plain import Plain
 

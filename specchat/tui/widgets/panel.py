@@ -2,17 +2,19 @@
 
 from collections.abc import Iterable
 from functools import partial
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.content import Content
 from textual.geometry import Size
 
 from specchat import figures
-from specchat.insight.gauges import Gauges
 from specchat.tui.keys import Keys
 from specchat.tui.text.bars import bar, big, columns
 from specchat.tui.text.lines import EMPTY, styled
 from specchat.tui.widgets.plain import Plain
+
+if TYPE_CHECKING:  # the app starts sooner without
+    from specchat.insight.gauges import Gauges
 
 WIDTH = 32
 """Cells of text in a row of the panel."""
@@ -28,7 +30,7 @@ _BUSY = 0.05
 Row = Content
 
 
-def panel_rows(shown: Gauges, height: int, advice_key: str) -> list[Row]:
+def panel_rows(shown: "Gauges", height: int, advice_key: str) -> list[Row]:
     """The panel's rows, what matters most first. Where `height` is short, parts are left out from the end."""
     parts = (_speed, _accepted, partial(_diagnosis, key=advice_key), _facts, _split, _histogram)
     rows: list[Row] = []
@@ -39,7 +41,7 @@ def panel_rows(shown: Gauges, height: int, advice_key: str) -> list[Row]:
     return rows
 
 
-def _speed(shown: Gauges) -> Iterable[Row]:
+def _speed(shown: "Gauges") -> Iterable[Row]:
     """The largest figure: times plain decoding, or tokens per second where plain decoding was not measured."""
     speed = "–" if shown.speed.tokens_per_second is None else figures.per_second(shown.speed.tokens_per_second)
     if shown.speed.speedup is None:
@@ -67,7 +69,7 @@ def _ends(left: Content, right: str) -> Row:
     return left.pad_right(max(WIDTH - left.cell_length - len(right), 1)) + styled(right, ".value")
 
 
-def _accepted(shown: Gauges) -> Iterable[Row]:
+def _accepted(shown: "Gauges") -> Iterable[Row]:
     yield styled("tokens per step", ".label")
     accepted = shown.acceptance
     value = "–" if accepted.length is None else figures.per_step(accepted.length)
@@ -77,7 +79,7 @@ def _accepted(shown: Gauges) -> Iterable[Row]:
         yield styled(number.ljust(_NUMBER), ".value") + styled(cells, ".spark")
 
 
-def _diagnosis(shown: Gauges, key: str) -> Iterable[Row]:
+def _diagnosis(shown: "Gauges", key: str) -> Iterable[Row]:
     diagnosis = shown.diagnosis
     if diagnosis.words:
         yield from styled(diagnosis.words, ".label").wrap(WIDTH)
@@ -87,7 +89,7 @@ def _diagnosis(shown: Gauges, key: str) -> Iterable[Row]:
         yield from styled(shown.gpu.trouble, ".slow").wrap(WIDTH)
 
 
-def _facts(shown: Gauges) -> Iterable[Row]:
+def _facts(shown: "Gauges") -> Iterable[Row]:
     yield _fact("first token", "–" if shown.first_token_ms is None else figures.duration(shown.first_token_ms))
     rate = shown.acceptance.rate
     yield _fact("drafts accepted", "–" if rate is None else figures.percent(rate, 1))
@@ -108,7 +110,7 @@ def _fact(label: str, value: str) -> Row:
     return _ends(styled(label, ".label"), value)
 
 
-def _split(shown: Gauges) -> Iterable[Row]:
+def _split(shown: "Gauges") -> Iterable[Row]:
     parts = (("draft", shown.times.draft), ("verify", shown.times.verify), ("other", shown.times.other))
     total = sum(ms for _, ms in parts)
     if not total:
@@ -125,7 +127,7 @@ def _split(shown: Gauges) -> Iterable[Row]:
         yield styled(f"waited for other programs {100 * waited:.0f}%", ".slow")
 
 
-def _histogram(shown: Gauges) -> Iterable[Row]:
+def _histogram(shown: "Gauges") -> Iterable[Row]:
     lengths = max(shown.acceptance.longest, 5) + 1
     cell = 4 if lengths <= 8 else 3 if lengths <= 10 else 2
     counts = [*shown.acceptance.histogram, *[0] * lengths][:lengths]
@@ -140,7 +142,7 @@ def _histogram(shown: Gauges) -> Iterable[Row]:
     yield styled("".join(label.center(cell - 1).ljust(cell) for label in labels).rstrip(), ".label")
 
 
-def one_row(shown: Gauges, width: int, advice_key: str) -> Content:
+def one_row(shown: "Gauges", width: int, advice_key: str) -> Content:
     """The panel folded into one row, for narrow screens."""
     speed = "–" if shown.speed.tokens_per_second is None else figures.per_second(shown.speed.tokens_per_second)
     row = styled(speed, ".value") + styled(" tok/s", ".label")
@@ -186,7 +188,7 @@ class _Gauges(Plain):
         self._shown: Gauges | None = None
         self._advice_key = keys.named("advice")
 
-    def show_gauges(self, shown: Gauges) -> None:
+    def show_gauges(self, shown: "Gauges") -> None:
         self._shown = shown
         if self.content_size:
             self.show(self._drawn(shown, self.content_size))
@@ -195,7 +197,7 @@ class _Gauges(Plain):
         if self._shown is not None:
             self.show_gauges(self._shown)
 
-    def _drawn(self, shown: Gauges, size: Size) -> Content:
+    def _drawn(self, shown: "Gauges", size: Size) -> Content:
         raise NotImplementedError
 
 
@@ -210,12 +212,12 @@ class EnginePanel(_Gauges):
         super().__init__(keys)
         self.styles.width = self.OUTER
 
-    def _drawn(self, shown: Gauges, size: Size) -> Content:
+    def _drawn(self, shown: "Gauges", size: Size) -> Content:
         return Content("\n").join(panel_rows(shown, size.height, self._advice_key))
 
 
 class EngineLine(_Gauges):
     """The gauges in one row."""
 
-    def _drawn(self, shown: Gauges, size: Size) -> Content:
+    def _drawn(self, shown: "Gauges", size: Size) -> Content:
         return one_row(shown, size.width, self._advice_key)

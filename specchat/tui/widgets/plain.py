@@ -9,7 +9,7 @@ from specchat.chat.sources import LEGEND
 from specchat.clean import clean
 
 SOURCES = frozenset(source.style.removeprefix(".") for source in LEGEND)
-"""Component classes of widgets that show where tokens came from; screens/chat.tcss has their looks."""
+"""Component classes of widgets that show where tokens came from; screens/hidden.tcss has their looks."""
 
 TEXT = {
     "box", "box-title", "box-button", "hint", "thought", "failed", "footer",
@@ -17,7 +17,7 @@ TEXT = {
     "md-strong", "md-em", "md-strike", "md-link", "md-url", "md-code", "md-math", "md-h1", "md-h3", "md-bullet",
     "md-quote-bar",
 }  # fmt: skip
-"""Component classes of widgets that show the text of replies; screens/chat.tcss has their looks."""
+"""Component classes of widgets that show the text of replies; screens/hidden.tcss has their looks."""
 
 
 class Plain(Static):

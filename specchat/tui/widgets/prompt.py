@@ -1,7 +1,6 @@
 """The prompt box: several lines, history at its edges, large pastes folded."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import events
@@ -14,6 +13,7 @@ from textual.widgets.text_area import EditResult, Location, Selection
 from specchat.attachments.mentions import mention, pasted_path
 from specchat.clean import clean
 from specchat.config.saved_prompts import BLANK
+from specchat.dataclass import dataclass
 from specchat.tui.draft import UnsentText
 from specchat.tui.history import PromptHistory
 from specchat.tui.pastes import LARGEST, UNFOLD_BELOW, Pastes

@@ -10,12 +10,11 @@ from textual.widget import Widget
 
 from specchat.chat.reasoning import Reasoning
 from specchat.chat.tree import Conversation
-from specchat.clean import clean
+from specchat.clean import clean, is_web_link
 from specchat.tui.finder import Finder
 from specchat.tui.keys import Keys
 from specchat.tui.notice import Notice
 from specchat.tui.text.chat_rows import Said
-from specchat.tui.text.markdown import is_web_link
 from specchat.tui.widgets.find_bar import FindBar
 from specchat.tui.widgets.rows import Inspector, Legend
 from specchat.tui.widgets.step_strip import StepStrip

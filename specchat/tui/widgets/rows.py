@@ -1,7 +1,6 @@
 """The single rows around the chat: header, status and key hints."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from textual import events
@@ -10,6 +9,7 @@ from textual.message import Message
 
 from specchat.chat.sources import LEGEND
 from specchat.chat.turn import Reply
+from specchat.dataclass import dataclass
 from specchat.tui.action import Action, When, Where
 from specchat.tui.keys import Keys
 from specchat.tui.text.inspect import inspected

@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
 from textual import events, on
@@ -17,6 +17,7 @@ from specchat.chat.schema import in_words
 from specchat.chat.store import Store
 from specchat.chat.tags import asked_for, has_all
 from specchat.chat.tree import Conversation
+from specchat.dataclass import dataclass
 from specchat.tui.chat_list import ListRow, by_date, of_hits
 from specchat.tui.text.lines import styled
 from specchat.tui.widgets.line_input import LineInput

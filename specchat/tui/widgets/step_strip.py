@@ -1,6 +1,5 @@
 """The verify steps of the reply being read, one cell each, beside the scrollbar of the token view."""
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from rich.segment import Segment
@@ -10,6 +9,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from specchat.chat.turn import Reply
+from specchat.dataclass import dataclass
 from specchat.tui.text.heat import Stretch, step_glyph
 
 

@@ -1,7 +1,6 @@
 """The chat to read: matches and labels drawn over its rows, and clicks."""
 
 import re
-from dataclasses import dataclass
 
 from textual import events
 from textual.content import Content
@@ -9,11 +8,12 @@ from textual.message import Message
 from textual.style import Style
 
 from specchat.chat.tree import Conversation
+from specchat.clean import is_web_link
+from specchat.dataclass import dataclass
 from specchat.tui.keys import Keys
 from specchat.tui.text.find import Match, Span, found_in
 from specchat.tui.text.labels import JumpTarget, labels, overlaid, targets
 from specchat.tui.text.lines import Section
-from specchat.tui.text.markdown import is_web_link
 from specchat.tui.text.thoughts import fold_of
 from specchat.tui.widgets.token_cursor import TokenCursor
 

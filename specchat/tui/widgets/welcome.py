@@ -1,6 +1,5 @@
 """The welcome in an empty chat."""
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import events
@@ -8,6 +7,7 @@ from textual.content import Content
 from textual.message import Message
 
 from specchat.clean import one_line
+from specchat.dataclass import dataclass
 from specchat.engine.protocol.pair import PairInfo
 from specchat.tui.composing.suggestions import SUGGESTIONS
 from specchat.tui.keys import Keys

@@ -14,38 +14,21 @@ from specchat.engine.memory.state_need import SLOTS, gates_width, pieces, width
 from specchat.engine.memory.vectors import LANES, head_size, latent_places, panels_for
 from specchat.engine.model.rope import tempers
 from specchat.engine.program.ops import Advance, Attend, Convolve, Expand
-from specchat.engine.recipe import LENGTH_EPS, Delta, Norm, Selective
+from specchat.engine.recipe import LENGTH_EPS, Delta
 from specchat.engine.strategy import resolved
 
 
-def attend(
-    steps: StepList,
-    op: Attend,
-    *,
-    query_norm: Norm | None,
-    key_norm: Norm | None,
-    value_norm: Norm | None,
-    late_norms: bool,
-    temper: tuple[float, float],
-    sinks: str,
-    gated: bool,
-    score_cap: float,
-    value_dim: int | None,
-    window: int,
-    mutual: int,
-    share: int | None,
-    int8_cache: bool,
-) -> None:
+def attend(steps: StepList, op: Attend) -> None:
     """Results replace the queries."""
     of, arrays = op.of, steps.arrays
     steps.places[op.out.name] = steps.read(op.source)
     keys, values = arrays.cache[steps.layer]
     cos, sin = arrays.rotations[steps.layer]
-    (kv_heads, capacity, row), factors = keys.shape, tempers(of, len(cos)) if temper[0] else None
-    size = head_size(of) if int8_cache else row
-    whole = any(one and one.size > of.head_dim for one in (query_norm, key_norm))
-    kind = "late_" if late_norms else "whole_" if whole else ""
-    norms = {f"{kind}query_norm": query_norm, f"{kind}key_norm": key_norm, "value_norm": value_norm}
+    (kv_heads, capacity, row), factors = keys.shape, tempers(of, len(cos)) if of.temper[0] else None
+    size = head_size(of) if of.int8_cache else row
+    whole = any(one and one.size > of.head_dim for one in (of.query_norm, of.key_norm))
+    kind = "late_" if of.late_norms else "whole_" if whole else ""
+    norms = {f"{kind}query_norm": of.query_norm, f"{kind}key_norm": of.key_norm, "value_norm": of.value_norm}
     eps = next((one.eps for one in norms.values() if one), 0.0)
     record = Structure(
         ATTENTION,
@@ -60,23 +43,23 @@ def attend(
         cos=cos,
         sin=sin,
         turned=cos.shape[1],
-        window=window,
-        mutual=mutual,
-        gated=gated,
-        shared=share is not None,
-        value_dim=value_dim or 0,
+        window=of.window,
+        mutual=of.mutual,
+        gated=of.gated,
+        shared=of.share is not None,
+        value_dim=of.value_dim or 0,
         temper=None if factors is None else factors.numpy(),
-        sinks=arrays.vectors[sinks] if sinks else None,
+        sinks=arrays.vectors[of.sinks] if of.sinks else None,
         eps=padded_eps(eps, of.head_dim, size),
         scale=of.scale,
-        score_cap=score_cap,
+        score_cap=of.score_cap,
         **{name: arrays.norms[one] for name, one in norms.items() if one},
     )
     steps.mixers.append(record)
     steps.step(attention.ADDRESS, record)
 
 
-def expand(steps: StepList, op: Expand, *, interleaved: bool) -> None:
+def expand(steps: StepList, op: Expand) -> None:
     """Heads begin a row; the first product and those of latents follow them."""
     of, attention = op.of, op.attention
     first, queries, keys, values, _ = latent_places(attention)
@@ -98,7 +81,7 @@ def expand(steps: StepList, op: Expand, *, interleaved: bool) -> None:
         queries=queries if of.query else first,
         keys=keys,
         values=values,
-        interleaved=interleaved,
+        interleaved=of.interleaved,
         **norms,
     )
     steps.step(resolved("specchat.engine.cpu.layers.latent:NORM"), record)
@@ -120,9 +103,10 @@ def convolve(steps: StepList, op: Convolve) -> None:
     steps.step(resolved("specchat.engine.cpu.layers.short_conv:ADDRESS"), record)
 
 
-def advance(steps: StepList, op: Advance, *, selective: Selective | None) -> None:
+def advance(steps: StepList, op: Advance) -> None:
     """Results replace z. Threads multiply the gates as they begin, if there are some, and meet after that."""
     of, arrays, log = op.of, steps.arrays, steps.arrays.logs[steps.layer]
+    selective = of.selective
     assert log is not None
     if of.gates:
         steps.product = None

@@ -3,37 +3,21 @@
 import numpy as np
 
 from specchat.engine.cpu.description.steps import StepList
+from specchat.engine.cpu.primitives.activations import CODES
 from specchat.engine.cpu.primitives.records import MIXTURE, Structure
-from specchat.engine.cpu.primitives.rowwise import CODES
 from specchat.engine.memory.vectors import LANES, panels_for
 from specchat.engine.program.ops import Mix
-from specchat.engine.recipe import Activation, Apart, Gated, Matrix
 
 
-def mix(
-    steps: StepList,
-    op: Mix,
-    *,
-    activation: Activation,
-    ungated: bool,
-    sigmoid: bool,
-    correction: str,
-    groups: tuple[int, int],
-    by_best: bool,
-    factor: float,
-    factors: str,
-    shared: Gated | None,
-    shared_gate: Matrix | None,
-    apart: Apart | None,
-) -> None:
+def mix(steps: StepList, op: Mix) -> None:
     """The mixture waits for its addition, which is its last part. It applies norms apart itself."""
-    of, arrays = op.of, steps.arrays
+    of, arrays, apart = op.of, steps.arrays, op.of.apart
     if apart:
         steps.norms = {op.source.name: (None, steps.half)}
     steps.read(op.source)
-    shares = arrays.vectors[factors] if factors else None
-    if factor != 1:
-        shares = (np.ones(of.count, np.float32) if shares is None else shares) * np.float32(factor)
+    shares = arrays.vectors[of.factors] if of.factors else None
+    if of.factor != 1:
+        shares = (np.ones(of.count, np.float32) if shares is None else shares) * np.float32(of.factor)
     buffers = dict(arrays.mixtures)
     wide = buffers.pop("wide")
     # Without norms of its own the shared MLP adds to the same sums.
@@ -41,18 +25,18 @@ def mix(
     record = Structure(
         MIXTURE,
         products=arrays.products[of.router],
-        activation=CODES[activation, ungated],
+        activation=CODES[of.each.activation, of.each.ungated],
         count=of.count,
         top=of.top,
         renormalised=of.renormalised,
-        sigmoid=sigmoid,
-        groups=groups[0],
-        kept_groups=groups[1],
-        by_best=by_best,
-        shared_row=2 * LANES * panels_for(shared.width) if shared else 0,
-        shared_gate=shared_gate is not None,
+        sigmoid=of.sigmoid,
+        groups=of.groups[0],
+        kept_groups=of.groups[1],
+        by_best=of.by_best,
+        shared_row=2 * LANES * panels_for(of.shared.width) if of.shared else 0,
+        shared_gate=of.shared_gate is not None,
         order_row=buffers["order"].shape[1],
-        correction=arrays.vectors[correction] if correction else None,
+        correction=arrays.vectors[of.correction] if of.correction else None,
         factors=shares,
         **buffers,
         **dict(zip(("sums", "shared_sums", "inputs", "shared_inputs"), rows, strict=False)),

@@ -13,33 +13,27 @@ from specchat.engine.cpu.description.steps import Floats, StepList, centre_field
 from specchat.engine.cpu.layers import passes
 from specchat.engine.cpu.padding import pad_norm
 from specchat.engine.cpu.primitives import records
+from specchat.engine.cpu.primitives.activations import CODES
 from specchat.engine.cpu.primitives.records import Structure
-from specchat.engine.cpu.primitives.rowwise import CODES
 from specchat.engine.model.norm import unscaled
 from specchat.engine.program.ops import (
     Add,
-    Advance,
-    Attend,
-    Convolve,
     Embed,
-    Expand,
     GatedProduct,
     GateInput,
     Head,
     MakeInputs,
-    Mix,
     Multiply,
     Normalise,
     Scale,
 )
 from specchat.engine.program.table import OpTable
-from specchat.engine.recipe import Activation, Norm
 from specchat.engine.strategy import resolved
 
 
-def embed(_: Embed, *, scale: float, eps: float | None) -> Callable[[Tensor], Tensor]:
+def embed(op: Embed) -> Callable[[Tensor], Tensor]:
     """Function from rows of the table to the residual stream, float32 [tokens, hidden]."""
-    return lambda rows: unscaled(rows if scale == 1 else rows * scale, eps)
+    return lambda rows: unscaled(rows if op.scale == 1 else rows * op.scale, op.eps)
 
 
 def make_inputs(steps: StepList, _: MakeInputs) -> None:
@@ -58,15 +52,14 @@ def multiply(steps: StepList, op: Multiply) -> None:
     steps.product = op, steps.half
 
 
-def gated_product(
-    steps: StepList, op: GatedProduct, *, activation: Activation, ungated: bool, curve: tuple[str, ...]
-) -> None:
+def gated_product(steps: StepList, op: GatedProduct) -> None:
+    of = op.of
     steps.read(op.source)
     steps.places[op.out.name] = 0
-    matrix = steps.arrays.products[op.of.gate_up]
-    fields: dict[str, Any] = {"matrix": matrix, "activation": CODES[activation, ungated]}
-    if curve:
-        p, n, beta, eps = (float(steps.arrays.vectors[name].item()) for name in curve)
+    matrix = steps.arrays.products[of.gate_up]
+    fields: dict[str, Any] = {"matrix": matrix, "activation": CODES[of.activation, of.ungated]}
+    if of.curve:
+        p, n, beta, eps = (float(steps.arrays.vectors[name].item()) for name in of.curve)
         fields["curve"] = np.array([log1p(exp(p)), beta + log1p(exp(n)), beta, eps], np.float32)
     steps.step(passes.GATED, Structure(records.GATED, **fields))
 
@@ -80,7 +73,8 @@ def gate_input(steps: StepList, op: GateInput) -> None:
     steps.step(resolved("specchat.engine.cpu.layers.per_layer:GATE"), record)
 
 
-def add(steps: StepList, op: Add, *, post: Norm | None, factor: float) -> None:
+def add(steps: StepList, op: Add) -> None:
+    post, factor = op.post, op.factor
     waiting = steps.product and steps.product[0]
     if steps.mixture is not None:
         steps.mixture.set(factor=factor, **steps.norm(post, "post", "post_eps"))
@@ -101,32 +95,18 @@ def scale(steps: StepList, op: Scale) -> None:
         steps.step(passes.SCALE, vector.ctypes.data)
 
 
-def head(matrix: int, weight: Floats, logits: Floats, op: Head, *, scale: float, cap: float) -> Structure:
+def head(matrix: int, weight: Floats, logits: Floats, op: Head) -> Structure:
     """The record of the head, for `logits` float32 [rows, width of the head]."""
     # A factor on the logits equals a factor on the inputs of the head.
-    padded = pad_norm(weight * np.float32(scale), op.norm.size)
-    fields = {"logits": logits, "logits_row": logits.shape[1], "cap": cap, **centre_fields(op.norm, padded)}
+    padded = pad_norm(weight * np.float32(op.scale), op.norm.size)
+    fields = {"logits": logits, "logits_row": logits.shape[1], "cap": op.cap, **centre_fields(op.norm, padded)}
     return Structure(records.HEAD, matrix=matrix, **fields, **norm_fields(op.norm, padded, "norm"))
 
 
 CPU = OpTable(
     "the compiled pass",
-    {
-        Embed: embed,
-        MakeInputs: make_inputs,
-        Normalise: normalise,
-        Multiply: multiply,
-        GatedProduct: gated_product,
-        Expand: expand,
-        Attend: attend,
-        Convolve: convolve,
-        Advance: advance,
-        Mix: mix,
-        GateInput: gate_input,
-        Add: add,
-        Scale: scale,
-        Head: head,
-    },
+    *(embed, make_inputs, normalise, multiply, gated_product, expand, attend),
+    *(convolve, advance, mix, gate_input, add, scale, head),
     elsewhere=("latent",),
 )
 """Latents are another operation's."""

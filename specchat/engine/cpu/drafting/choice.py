@@ -11,8 +11,8 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
+from specchat.engine.cpu.primitives.activations import exponential
 from specchat.engine.cpu.primitives.atomics import address
-from specchat.engine.cpu.primitives.rowwise import exponential
 from specchat.engine.cpu.primitives.simd import (
     F32,
     I32,

@@ -4,16 +4,15 @@ A query's result does not depend on the others: its sums have one order. KV entr
 which adds nothing while values are finite.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from specchat.engine.cpu.layers.kv_entries import FEW_PANELS, KEYS, PANELS, copy_entry, dots, mix_int8, put_int8
+from specchat.engine.cpu.primitives.activations import cap_vector, close_gate
 from specchat.engine.cpu.primitives.atomics import code_address, word
 from specchat.engine.cpu.primitives.records import OPERATION, attention_at
 from specchat.engine.cpu.primitives.rowwise import (
-    cap_vector,
-    close_gate,
     copy_vector,
     entry,
     exponentials,
@@ -30,6 +29,13 @@ from specchat.engine.cpu.primitives.simd import by_address, inner
 from specchat.engine.cpu.products.shared import barrier, next_piece, next_turn
 from specchat.engine.cpu.products.tiles import FLOAT32, tile
 from specchat.engine.memory.vectors import LANES, QUERIES
+
+
+class KvSpan(NamedTuple):
+    """Addresses of keys and of values of a head."""
+
+    keys: int
+    values: int
 
 
 @inner
@@ -98,7 +104,7 @@ def attend_head(run: Any, a: Any, head: int) -> None:
                 if a.temper:
                     multiply_by_entry(own, size, a.temper, position + j // group)
             sinks = a.sinks + 4 * head * group if a.sinks else 0
-            _attend(a, together, done, position + 1, until, sinks, queries, keys, values)
+            _attend(a, together, done, position + 1, until, sinks, queries, KvSpan(keys, values))
             for j in range(done, done + together):
                 out = run.wide + 4 * (row + j // group) * run.wide_row + query_row * (head * group + j % group)
                 copy_vector(queries + width * (QUERIES + j - done), out, size)
@@ -116,9 +122,7 @@ def rotate_head(a: Any, x: int, position: int, out: int) -> None:
 
 
 @inner
-def _attend(
-    a: Any, count: int, first: int, visible: int, until: int, sinks: int, queries: int, keys: int, values: int
-) -> None:
+def _attend(a: Any, count: int, first: int, visible: int, until: int, sinks: int, queries: int, entries: Any) -> None:
     """softmax(cap(scale * query keys^T)) values for `count` queries, 1 or QUERIES of them.
 
     Args:
@@ -128,8 +132,9 @@ def _attend(
         sinks: address of float32 [group]; 0 for none.
         queries: float32 [QUERIES, size], a multiple of LANES; the results [QUERIES, size] follow, then scores
             [QUERIES, capacity + LANES].
-        keys, values: [capacity] entries of `entry` bytes: float32 [size], or rows of an int8 cache.
+        entries: `KvSpan` of [capacity] entries of `entry` bytes: float32 [size], or rows of an int8 cache.
     """
+    keys, values = entries.keys, entries.values
     size, group, window, row = a.size, a.heads // a.kv_heads, a.window, a.capacity + LANES
     if window:
         # In whole vectors: the lane of an entry's score is the same whatever queries are together.
@@ -171,7 +176,7 @@ def _attend(
         fill(own, behind, padded, 0.0)
     d = 0
     if a.block:
-        mix_int8(count, scores, row, values, size, a.entry, a.block, most, outs)
+        mix_int8(a, count, scores, row, values, most, outs)
         d = size
     while d < size:
         left = size - d >= PANELS * LANES

@@ -16,9 +16,10 @@ from specchat.engine.cpu.layers.recurrent import (
     open_gates,
     step,
 )
+from specchat.engine.cpu.primitives.activations import gate_silu
 from specchat.engine.cpu.primitives.atomics import code_address, put_word, word
 from specchat.engine.cpu.primitives.records import OPERATION, delta_at, product_at
-from specchat.engine.cpu.primitives.rowwise import copy_vector, gate_silu, multiply_vector, norm
+from specchat.engine.cpu.primitives.rowwise import copy_vector, multiply_vector, norm
 from specchat.engine.cpu.primitives.simd import by_address, inner
 from specchat.engine.cpu.products.products import RowSpan, multiply
 from specchat.engine.cpu.products.shared import barrier, next_piece, next_turn
@@ -128,12 +129,10 @@ def begin_row(delta: Any, piece: int, position: int, own: int, room: int) -> Non
 
 
 @inner
-def run_rows(
-    delta: Any, piece: int, shared: int, start: int, position: int, rows: int, own: int, own_row: int, state: int
-) -> None:
-    """Step value head `shared` of a piece over rows from `position` on; outputs replace the values.
+def run_rows(delta: Any, piece: int, shared: int, start: int, position: int, rows: int, y: Any, state: int) -> None:
+    """Step value head `shared` of a piece over rows from `position` on, a `RowSpan`; outputs replace the values.
 
-    `own` is the address of the first row, `state` has room for TOGETHER vectors of columns.
+    `state` has room for TOGETHER vectors of columns.
     """
     keys, row = delta.key_dim, delta.value_dim
     value_head = piece * delta.sharing + shared
@@ -153,7 +152,7 @@ def run_rows(
         for i in range(rows):
             if position + i == fold and fold > base and fold > start:
                 copy_vector(state, first + columns, size)
-            at = own + 4 * i * own_row
+            at = y.at + 4 * i * y.row
             query = at + 4 * (delta.convolved + 2 * piece * keys)
             key = query + 4 * keys
             value = at + 4 * (delta.value + value_head * row + column)
@@ -234,7 +233,7 @@ def delta_layer(run: Any, own: int) -> None:
             for i in range(length):
                 begin_row(delta, piece, position + i, rows + 4 * i * y_row, run.room)
             for shared in range(sharing):
-                run_rows(delta, piece, shared, start, position, length, rows, y_row, state)
+                run_rows(delta, piece, shared, start, position, length, RowSpan(rows, y_row), state)
             for i in range(length):
                 if delta.skip == 0:
                     end_heads(delta, rows + 4 * i * y_row, piece * sharing, (piece + 1) * sharing)

@@ -152,14 +152,12 @@ def _sums(builder: Any, vectors: list[Any]) -> Any:
 
 
 @inner
-def mix_int8(
-    count: int, scores: int, row: int, values: int, size: int, entry: int, block: int, most: int, outs: int
-) -> None:
-    """outs[r, d] = the sum of scores[r, k] values[k, d] over `most` k of an int8 cache, for `count` queries.
+def mix_int8(a: Any, count: int, scores: int, row: int, values: int, most: int, outs: int) -> None:
+    """outs[r, d] = the sum of scores[r, k] values[k, d] over `most` k of the int8 cache of an ATTENTION.
 
-    `count` is 1 or QUERIES; scores and outs are float32, their rows `row` and `size` elements apart.
+    `count` queries are 1 or QUERIES; scores and outs are float32, their rows `row` and the size of a head apart.
     """
-    d = 0
+    d, size, entry, block = 0, a.size, a.entry, a.block
     while d < size:
         out = outs + 4 * d
         if count == QUERIES and size - d >= PANELS * LANES:

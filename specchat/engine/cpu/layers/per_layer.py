@@ -2,9 +2,10 @@
 
 from typing import Any
 
+from specchat.engine.cpu.primitives.activations import gate_by
 from specchat.engine.cpu.primitives.atomics import code_address
 from specchat.engine.cpu.primitives.records import OPERATION, input_at, inputs_at, product_at
-from specchat.engine.cpu.primitives.rowwise import add_vector, gate_by, norm
+from specchat.engine.cpu.primitives.rowwise import add_vector, norm
 from specchat.engine.cpu.primitives.simd import by_address
 from specchat.engine.cpu.products.products import RowSpan, min_panels, multiply
 from specchat.engine.cpu.products.shared import (

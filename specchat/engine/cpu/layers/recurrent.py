@@ -9,7 +9,7 @@ from typing import Any
 
 from numba.core import cgutils
 
-from specchat.engine.cpu.primitives.rowwise import exponential, sigmoid
+from specchat.engine.cpu.primitives.activations import exponential, sigmoid
 from specchat.engine.cpu.primitives.simd import (
     F32,
     VECTOR,

@@ -4,9 +4,10 @@ from typing import Any
 
 import numpy as np
 
+from specchat.engine.cpu.primitives.activations import sigmoids
 from specchat.engine.cpu.primitives.atomics import put_word, word
 from specchat.engine.cpu.primitives.records import PRODUCT_BYTES, product_at
-from specchat.engine.cpu.primitives.rowwise import entry, exponentials, fill, norm, peak, sigmoids, total
+from specchat.engine.cpu.primitives.rowwise import entry, exponentials, fill, norm, peak, total
 from specchat.engine.cpu.primitives.simd import Address, Count, Number, inner, primitive, store
 from specchat.engine.cpu.products.products import RowSpan, multiply
 from specchat.engine.memory.vectors import LANES

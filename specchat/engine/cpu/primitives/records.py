@@ -43,7 +43,7 @@ MULTIPLY = _kind("matrix source out meets")
 `source` and `out` are elements of a row.
 """
 GATED = _kind("matrix activation curve")
-"""The first product of an MLP; `activation` is a code of `rowwise.CODES`, `curve` as in `rowwise.xielu`."""
+"""The first product of an MLP; `activation` is a code of `activations.CODES`, `curve` as in `activations.xielu`."""
 ADD = _kind("matrix source post", "factor eps")
 """An update of the rows: values from element `source` on of a row of `wide`, by a `matrix` or a norm `post`, if any."""
 ATTENTION = _kind(

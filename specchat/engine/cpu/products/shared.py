@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from specchat.engine.cpu.primitives.activations import UNGATED_GELU, activate, cap_vector, gate_by
 from specchat.engine.cpu.primitives.atomics import atomic_load, fetch_add, pause, relax
 from specchat.engine.cpu.primitives.records import product_at
-from specchat.engine.cpu.primitives.rowwise import UNGATED_GELU, activate, cap_vector, gate_by, gather
+from specchat.engine.cpu.primitives.rowwise import gather
 from specchat.engine.cpu.primitives.simd import inner
 from specchat.engine.cpu.products.products import min_panels, multiply
 from specchat.engine.memory.vectors import LANES
@@ -110,7 +111,7 @@ def gate_panels(matrix: int, activation: int) -> int:
 def gated_piece(rows: int, x: Any, matrix: int, activation: int, curve: int, y: Any, first: int, last: int) -> None:
     """Panels `first`, ..., `last` - 1 of y = gate(x G^T, x U^T), or y = activation(x U^T), for one thread.
 
-    `activation` is a code of `rowwise.CODES`, `curve` as in `rowwise.xielu`; `matrix` is G, if any, followed by U.
+    `activation` is a code of `activations.CODES`, `curve` as in `activations.xielu`; `matrix` is G, if any, then U.
     """
     panels, ungated = gate_panels(matrix, activation), activation >= UNGATED_GELU
     multiply(rows, x, matrix, y, first, last)
