@@ -72,7 +72,7 @@ class Waiting(local):
             self._known_ms = waited_ms
 
 
-class Drafted(NamedTuple):
+class DraftedTree(NamedTuple):
     """A draft, whether the likeliest token after each node is wanted, and when it was made, in seconds."""
 
     drafting: HostDraft
@@ -100,7 +100,7 @@ class HostExecutor:
         self.loops = HostLoops(models, self.target.vocab, self.policies)
         self._top: int | None = None
         """Tokens of a place whose log-probabilities are wanted; None for none at all."""
-        self._drafted: Drafted | None = None
+        self._drafted: DraftedTree | None = None
         """The draft of the step that was started."""
 
     def begin(self, rules: ReplyRules, prompt: list[int]) -> None:
@@ -120,7 +120,7 @@ class HostExecutor:
         likeliest = isinstance(proposal, Copy) and proposal.likeliest
         if isinstance(proposal, Copy) and proposal.parents and not self._trees:
             proposal = proposal.first_path()
-        self._drafted = Drafted(self.loops.make(proposal), likeliest, self.costs.clock())
+        self._drafted = DraftedTree(self.loops.make(proposal), likeliest, self.costs.clock())
 
     def outcome(self, follow: bool = False) -> StepOutcome:
         assert self._drafted is not None

@@ -115,7 +115,7 @@ class DraftingLayers(NamedTuple):
     skip: SkippedLayers | None = None
 
     def of(self, config: ModelConfig, device: torch.device | str = "cpu") -> tuple[TargetLayers, dict[Feature, str]]:
-        """Those of a target, and the reason why its adapter is unsupported, if it is."""
+        """The layers of a target, and the reason why its adapter is unsupported, if it is."""
         adapter, unfit = read_adapter(self.adapter, config, device)
         exit_layer = self.exit if adapter is None else adapter.layer
         layers = TargetLayers(config.layers, config.head_layers, exit_layer, adapter, self.skip)
