@@ -126,7 +126,7 @@ class ReplyInProgress:
         while reason is None:
             if self.constraint is not None and (error := self.constraint.error):
                 raise EngineError("request", error)
-            left, joined = self._left, self.joined
+            left, joined = self.left, self.joined
             outcome = (joined or decoding).step(*self._drafting, left)
             turned = text.turned
             rejected = 0 if self.constraint is None else self.constraint.rejected
@@ -207,11 +207,11 @@ class ReplyInProgress:
         """Have its next step in company drafted before it goes on with it; False where none comes."""
         if self.joined is None or self.ended or (self.constraint is not None and self.constraint.error):
             return False
-        self.joined.begin_step(*self._drafting, self._left)
+        self.joined.begin_step(*self._drafting, self.left)
         return True
 
     @property
-    def _left(self) -> int | None:
+    def left(self) -> int | None:
         """Tokens that are still wanted; None for no limit."""
         return None if self._most is None else self._most - len(self._tokens)
 
