@@ -10,9 +10,9 @@ import pytest
 
 from specchat.engine.loading import load
 from specchat.engine.protocol.events import Event, Finished, Started, Step
-from specchat.engine.protocol.options import Limits, Message, Sampling, Speculation
+from specchat.engine.protocol.options import Grammar, Limits, Message, Sampling, Speculation
 from specchat.engine.protocol.pair import PairSpec, ReadTexts
-from specchat.engine.protocol.requests import Generate
+from specchat.engine.protocol.requests import Change, Generate
 from specchat.engine.reply import company as company_module
 from specchat.engine.session import Session
 from tests.engine.test_lossless import auto_drafts, finished
@@ -109,6 +109,39 @@ def test_several_strategies_draft_for_one_pass(bare: Session, always: bool) -> N
     assert (drafted(found) >= {"draft", "lookup", "suffix", "ngram"}) == always
     for request in requests:
         assert same(finished(found[request.id]), alone(bare, replace(request, cold=True))), request
+
+
+class Changing:
+    """Has a reply go on by another strategy now and then, which drops a draft that is made but not verified."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+
+    def poll(self) -> Change | None:
+        if self._random.random() < 0.6:
+            return None
+        return Change(0, Speculation.of(self._random.choice(["draft", "lookup", "plain", "draft-tree", "auto"])))
+
+
+@pytest.mark.usefixtures("always")
+def test_a_reply_may_change_its_strategy_after_its_draft_was_made(bare: Session) -> None:
+    random = Random(4)
+    requests = [
+        Generate(i, (), Sampling(seed=i, temperature=0.3 * i), Limits(40), Speculation.of("draft"), raw=f"{i} {RULES}")
+        for i in range(4)
+    ]
+    requests[3] = replace(requests[3], grammar=Grammar("regex", "[a-z ]{3,60}"))
+    running = {request.id: bare.generate(request, Changing(random)) for request in requests}
+    found = dict[int, list[Event]]({number: [] for number in running})
+    while running:
+        turn = random.choice(list(running))
+        found[turn].append(next(running[turn]))
+        if isinstance(found[turn][-1], Finished):
+            del running[turn]
+    assert shared(found) > 20
+    for request in requests:
+        assert same(finished(found[request.id]), alone(bare, replace(request, cold=True))), request
+    assert left(bare)
 
 
 @pytest.mark.usefixtures("always")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from specchat.engine.decoding.outcome import StepOutcome
-from specchat.engine.reply.pace import PREFERRED, STALE, STAYS, STEPS, ReplyPace, worthwhile
+from specchat.engine.reply.pace import LASTS, PREFERRED, STALE, STAYS, STEPS, ReplyPace, worthwhile
 
 
 @dataclass
@@ -121,6 +121,16 @@ def test_one_in_company_stays_where_turns_are_hardly_quicker() -> None:
     one.pace.together = True
     assert STAYS > 13.0 / 2 / 6.4
     assert names(one, other) == "ab"
+
+
+def test_one_that_ends_soon_joins_no_more_and_stays_where_it_is() -> None:
+    one, other = drafting("a", 30.0, drafted=3, tokens=4), reply("b", 10.0)
+    one.pace.left = 4 * LASTS
+    assert names(one, other, drafted_ms=0.5) == "ab"
+    one.pace.left -= 1
+    assert names(one, other, drafted_ms=0.5) == ""
+    one.pace.together = True
+    assert names(one, other, drafted_ms=0.5) == "ab"
 
 
 def test_one_without_memory_stays_alone() -> None:

@@ -1,6 +1,7 @@
 """Replies in company: up to four decode in one pass, each with copies of the caches."""
 
 from collections.abc import Callable
+from math import inf
 from typing import NamedTuple, cast
 
 import torch
@@ -69,6 +70,7 @@ class Company:
         if (passes := self._passes) is not None and len(self._replies) > 1:
             other, exact = self._runner.executor.costs.other_ms, [reply for reply in self._replies if reply.exact]
             for reply in exact:
+                reply.pace.left = inf if reply.left is None else reply.left
                 reply.pace.able = reply.speculation.strategy in self._strategies
             self.chosen = worthwhile(exact, lambda count: (passes.plain_ms(count) + count * other, passes.row_ms))
 

@@ -1,6 +1,7 @@
 """The choice of replies that decode in one pass: all that go at least as fast so as in turns."""
 
 from collections.abc import Callable, Iterable
+from math import inf
 from typing import NamedTuple, Protocol, TypeVar
 
 from specchat.engine.decoding.outcome import StepOutcome
@@ -11,6 +12,8 @@ STEPS, KEPT = 4, 0.95
 """Steps alone by which a reply's pace is known, and how much each later one leaves of the weight of those before it."""
 STALE = 512
 """Tokens in company after which the pace alone is measured anew: drafts may have come to pay."""
+LASTS = 16
+"""Steps that a reply must have left to join: its text in the caches is copied first."""
 STAYS = 1.15
 """How much slower than in turns a reply in company may go before it leaves: measurements scatter."""
 
@@ -44,10 +47,12 @@ class ReplyPace:
         together: True while it decodes in company.
         able, drafts: True if its strategy can draft there, and if it does.
         refused: True if it has to stay alone.
+        left: tokens that it may still write.
     """
 
     def __init__(self, share: int) -> None:
         self.share, self.together, self.refused, self.able, self.drafts = share, False, False, False, False
+        self.left = inf
         self.forget()
 
     def forget(self) -> None:
@@ -72,6 +77,11 @@ class ReplyPace:
     def known(self) -> bool:
         """True if the pace alone is known well enough."""
         return self._steps >= STEPS and self._since < STALE
+
+    @property
+    def lasts(self) -> bool:
+        """True if enough steps are left for company."""
+        return self.together or self.left * self._drafted.steps >= LASTS * self._drafted.tokens
 
     @property
     def turn_ms(self) -> float:
@@ -104,7 +114,10 @@ def worthwhile(replies: Iterable[R], costs: Callable[[int], tuple[float, float]]
 
     `costs` has the milliseconds of a plain step of so many, and those of a drafted token in it.
     """
-    slowest, drafting = [reply for reply in replies if reply.pace.known and not reply.pace.refused], list[R]()
+    slowest, drafting = (
+        [one for one in replies if one.pace.known and one.pace.lasts and not one.pace.refused],
+        list[R](),
+    )
     while len(slowest) > 1:
         plain_ms, row_ms = costs(len(slowest))
         joint = [reply.pace.joint(plain_ms / len(slowest), row_ms, reply in drafting) for reply in slowest]

@@ -126,7 +126,7 @@ class ReplyInProgress:
         while reason is None:
             if self.constraint is not None and (error := self.constraint.error):
                 raise EngineError("request", error)
-            left, joined, turned = self._left, self.joined, text.turned
+            left, joined, turned = self.left, self.joined, text.turned
             outcome = (joined or decoding).step(*self._drafting, left)
             rejected = 0 if self.constraint is None else self.constraint.rejected
             taken, reason = self._take(outcome.tokens[: len(outcome.tokens) - rejected][:left], outcome)
@@ -199,17 +199,17 @@ class ReplyInProgress:
         """Have its next step in company drafted before it goes on with it; False where none comes."""
         if self.joined is None or self.ended or (self.constraint is not None and self.constraint.error):
             return False
-        self.joined.begin_step(*self._drafting, self._left)
+        self.joined.begin_step(*self._drafting, self.left)
         return True
 
     @property
-    def _left(self) -> int | None:
+    def left(self) -> int | None:
         """Tokens that are still wanted; None for no limit."""
         return None if self._most is None else self._most - len(self._tokens)
 
     def _limit(self, room: int) -> FinishReason | None:
         """The limit that its tokens have come to: theirs, or that of a context with `room` for more."""
-        if self._left is not None and self._left <= 0:
+        if self.left is not None and self.left <= 0:
             return "length"
         return "context" if room == 0 else None
 
