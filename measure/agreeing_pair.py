@@ -21,13 +21,8 @@ TARGET, DRAFT = Shape(2048, 6144, 28, 32000), Shape(1024, 3072, 14, 32000, heads
 LOGIT = 20.0
 
 
-def write_pair(
-    folder: Path, agreement: float, mixture: Mixture = "Q4_0", shapes: tuple[Shape, Shape] = (TARGET, DRAFT)
-) -> NDArray[np.int64]:
-    """Write target.gguf and draft.gguf, whose likeliest tokens are alike after a share `agreement` of the tokens.
-
-    Return the token that follows each in the target's texts, int64 [TOKENS].
-    """
+def write_pair(folder: Path, agreement: float, mixture: Mixture = "Q4_0") -> None:
+    """Write target.gguf and draft.gguf, whose likeliest tokens are alike after a share `agreement` of the tokens."""
     rng = np.random.default_rng(0)
     circle = rng.permutation(np.arange(SPECIAL, TOKENS))
     after = np.zeros(TOKENS, np.int64)
@@ -36,9 +31,8 @@ def write_pair(
     drafted[unlike] = after[np.roll(unlike, 1)]
     vocabulary = Vocabulary.of(Checkpoint.open(demo_model("target")))
     folder.mkdir(parents=True, exist_ok=True)
-    for name, shape, follows in zip(("target", "draft"), shapes, (after, drafted), strict=True):
+    for name, shape, follows in (("target", TARGET, after), ("draft", DRAFT, drafted)):
         write(folder / f"{name}.gguf", shape, mixture, Tables(*_tables(shape.hidden, follows, rng), vocabulary))
-    return after
 
 
 def _tables(

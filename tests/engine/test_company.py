@@ -10,9 +10,9 @@ import pytest
 
 from specchat.engine.loading import load
 from specchat.engine.protocol.events import Event, Finished, Started, Step
-from specchat.engine.protocol.options import Grammar, Limits, Message, Sampling, Speculation
+from specchat.engine.protocol.options import Limits, Message, Sampling, Speculation
 from specchat.engine.protocol.pair import PairSpec, ReadTexts
-from specchat.engine.protocol.requests import Change, Generate
+from specchat.engine.protocol.requests import Generate
 from specchat.engine.reply import company as company_module
 from specchat.engine.session import Session
 from tests.engine.test_lossless import auto_drafts, finished
@@ -27,24 +27,15 @@ def bare(tiny_pair: PairSpec) -> Session:
     return load(replace(tiny_pair, heads={}), lambda _: None)
 
 
-def choosing(chosen: Callable[[list[Any]], list[Any]], drafts: Callable[[], bool]) -> Callable[..., list[Any]]:
-    """Choose among the replies that have memory for company; each `drafts` there, or not."""
-
-    def worthwhile(replies: list[Any], _: object) -> list[Any]:
-        found = chosen([reply for reply in replies if not reply.pace.refused])
-        for reply in found:
-            reply.pace.drafts = drafts()
-        return found
-
-    return worthwhile
+def choosing(chosen: Callable[[list[Any]], list[Any]]) -> Callable[..., list[Any]]:
+    """Choose among the replies that have memory for company."""
+    return lambda replies, _: chosen([reply for reply in replies if not reply.pace.refused])
 
 
-@pytest.fixture(params=[False, True], ids=["plain", "drafts"])
-def always(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """All replies that may go on in company, whether that pays or not; True if they draft there."""
-    drafts: bool = request.param
-    monkeypatch.setattr(company_module, "worthwhile", choosing(lambda replies: replies, lambda: drafts))
-    return drafts
+@pytest.fixture
+def always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All replies that may go on in company, whether that pays or not."""
+    monkeypatch.setattr(company_module, "worthwhile", choosing(lambda replies: replies))
 
 
 def now_and_then(random: Random) -> Callable[[list[Any]], list[Any]]:
@@ -67,12 +58,6 @@ def shared(events: dict[int, list[Event]]) -> int:
     return sum(finished(one).stats.num_shared_steps for one in events.values())
 
 
-def drafted(events: dict[int, list[Event]]) -> set[str]:
-    """Strategies that drafted in company."""
-    steps = [event for one in events.values() for event in one if isinstance(event, Step)]
-    return {step.strategy for step in steps if step.together > 1 and step.drafted}
-
-
 def left(session: Session) -> bool:
     """True if no reply, copy or memory is left of a company."""
     company = session.holder.company
@@ -83,7 +68,7 @@ def left(session: Session) -> bool:
 @pytest.mark.parametrize("replies", [14, pytest.param(1500, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
 def test_each_has_the_text_that_it_has_alone(bare: Session, replies: int, monkeypatch: pytest.MonkeyPatch) -> None:
     random = Random(replies)
-    monkeypatch.setattr(company_module, "worthwhile", choosing(now_and_then(random), lambda: random.random() < 0.8))
+    monkeypatch.setattr(company_module, "worthwhile", choosing(now_and_then(random)))
     monkeypatch.setattr(company_module, "AHEAD", 5)
     strategies = [status.name for status in bare.info.strategies if status.available]
     requests = asked(random.choices(strategies, k=replies), random)
@@ -95,52 +80,6 @@ def test_each_has_the_text_that_it_has_alone(bare: Session, replies: int, monkey
         events = list(bare.generate(replace(request, cold=True)))
         assert same(finished(found[request.id]), finished(events)), request
         assert logprobs(found[request.id]) == logprobs(events)
-    assert left(bare)
-
-
-def test_several_strategies_draft_for_one_pass(bare: Session, always: bool) -> None:
-    names = ["draft", "lookup", "suffix", "ngram", "cascade", "auto"]
-    samplings = Sampling(), Sampling(seed=3, temperature=0.2)
-    requests = [
-        Generate(i, (), samplings[i % 2], Limits(40), Speculation.of(name), raw=f"{i} {RULES}")
-        for i, name in enumerate(2 * names)
-    ]
-    found = woven(bare, requests, Random(6))
-    assert (drafted(found) >= {"draft", "lookup", "suffix", "ngram"}) == always
-    for request in requests:
-        assert same(finished(found[request.id]), alone(bare, replace(request, cold=True))), request
-
-
-class Changing:
-    """Has a reply go on by another strategy now and then, which drops a draft that is made but not verified."""
-
-    def __init__(self, random: Random) -> None:
-        self._random = random
-
-    def poll(self) -> Change | None:
-        if self._random.random() < 0.6:
-            return None
-        return Change(0, Speculation.of(self._random.choice(["draft", "lookup", "plain", "draft-tree", "auto"])))
-
-
-@pytest.mark.usefixtures("always")
-def test_a_reply_may_change_its_strategy_after_its_draft_was_made(bare: Session) -> None:
-    random = Random(4)
-    requests = [
-        Generate(i, (), Sampling(seed=i, temperature=0.3 * i), Limits(40), Speculation.of("draft"), raw=f"{i} {RULES}")
-        for i in range(4)
-    ]
-    requests[3] = replace(requests[3], grammar=Grammar("regex", "[a-z ]{3,60}"))
-    running = {request.id: bare.generate(request, Changing(random)) for request in requests}
-    found = dict[int, list[Event]]({number: [] for number in running})
-    while running:
-        turn = random.choice(list(running))
-        found[turn].append(next(running[turn]))
-        if isinstance(found[turn][-1], Finished):
-            del running[turn]
-    assert shared(found) > 20
-    for request in requests:
-        assert same(finished(found[request.id]), alone(bare, replace(request, cold=True))), request
     assert left(bare)
 
 

@@ -89,10 +89,6 @@ class AutoDrafter(Drafter):
                 arm.restore(*known)
         self._estimates.refresh_all()
 
-    def learn_from(self, other: Drafter) -> None:
-        assert isinstance(other, AutoDrafter)
-        self.restore(other.learnt())
-
     def rank(self) -> None:
         """Rank arms between replies, so that the next reply need not wait for it."""
         self._review_costs()

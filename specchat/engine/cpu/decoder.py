@@ -100,8 +100,6 @@ class CpuDecoder(CachedDecoder):
         self._layouts: dict[int, PassSpans] = {}
         self._chains: Chains | None = None
         self._skipped = NOTHING
-        self._copy: CacheCopy | None = None
-        """The copy that passes go by instead of the cache."""
         self._count = 0
         """Threads for the current pass; 0 for the best number so far."""
         self._threads = ByRows(few, many, self._timed)
@@ -141,19 +139,8 @@ class CpuDecoder(CachedDecoder):
         simple = self.cache.tail(0) is None and self.aux_states is None and self.pictures is None
         return CacheCopy(self.cache) if simple else None
 
-    @contextmanager
-    def by_copy(self, copy: CacheCopy) -> Iterator[None]:
-        self._copy = copy
-        try:
-            yield
-        finally:
-            self._copy = None
-
-    def logits_apart(
-        self, fed: Sequence[Sequence[int]], positions: Sequence[int], copies: Sequence[CacheCopy]
-    ) -> Tensor:
-        spans = spans_apart(positions, [len(of_text) for of_text in fed], [int(copy.of_span[0]) for copy in copies])
-        tokens, layers = [token for of_text in fed for token in of_text], range(self.config.layers)
+    def logits_apart(self, tokens: Sequence[int], positions: Sequence[int], copies: Sequence[CacheCopy]) -> Tensor:
+        spans, layers = spans_apart(positions, [copy.away for copy in copies]), range(self.config.layers)
         with self._timing(spans.rows):
             kept_states = self._arguments.kept_states(None, layers)
             self._run(self.embed(tokens), layers, PassRows(tokens, 0), NOTHING, kept_states, scoring=True, spans=spans)
@@ -199,8 +186,6 @@ class CpuDecoder(CachedDecoder):
         """
         (tokens, start, layout, until), rows = at, len(x)
         spans = spans or (self._chain_spans(rows) if layout is None else pass_spans(layout))
-        if self._copy is not None:
-            spans = spans._replace(copies=self._copy.of_span)
         if start + spans.reach > self.context:
             raise ValueError(f"{rows} tokens do not fit after {start} of {self.context}")
         if layout is not None and layout.scratch_row + rows > MAX_TREE_NODES:
@@ -265,7 +250,6 @@ class CpuDecoder(CachedDecoder):
                 x=self._space.x,
                 logits=logits,
             )
-        self._chains.go_by(None if self._copy is None else self._copy.of_span)
         return self._chains.draft_chain(tokens, start, chain)
 
     def _keep_entries(self, rows: Sequence[int], start: int) -> None:

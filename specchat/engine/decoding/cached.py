@@ -1,7 +1,6 @@
 """A model with its KV cache and the tokens it holds. Free of torch, as drafters import it."""
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, runtime_checkable
 
 from specchat.engine.model.tree_layout import shared_prefix
@@ -117,24 +116,17 @@ class TakesCheckpoints(LossyCache, Protocol):
 
 
 @runtime_checkable
-class ReadsTextsApart(HostModel, DraftsChains, Protocol):
-    """A model that reads tokens of several texts in one pass."""
+class ReadsTextsApart(HostModel, Protocol):
+    """A model that reads a token each of several texts in one pass."""
 
     def copied(self) -> "CacheCopy | None":
         """Return a copy of the cache for another text, empty; None where there can be none."""
         ...
 
-    def by_copy(self, copy: "CacheCopy") -> AbstractContextManager[None]:
-        """Have passes over chains write to a copy and read it, until the context ends."""
-        ...
+    def logits_apart(self, tokens: Sequence[int], positions: Sequence[int], copies: "Sequence[CacheCopy]") -> "Tensor":
+        """Return logits float32 [len(tokens), vocab] after each token of a text of its own, which `copies` go on from.
 
-    def logits_apart(
-        self, fed: Sequence[Sequence[int]], positions: Sequence[int], copies: "Sequence[CacheCopy]"
-    ) -> "Tensor":
-        """Return logits float32 [all tokens, vocab] after each of the tokens `fed` to every text.
-
-        Those of text i go on from position `positions[i]` of `copies[i]`. Row r is bit for bit what it would be alone.
-        The next pass may overwrite them.
+        Row r is bit for bit what it would be alone. The next pass may overwrite them.
         """
         ...
 

@@ -181,10 +181,6 @@ class StepCosts:
                 for tokens, ms in by_length.items():
                     line.add(tokens, ms)
 
-    def share(self, other: "StepCosts") -> None:
-        """Have all costs but those of verifying in common with `other`."""
-        self.load, self._drafts, self._lines, self._other = other.load, other._drafts, other._lines, other._other
-
     def settle(self, one_row: float, more: float) -> None:
         """Define the current load as 1, and scale costs of bare steps to those in replies."""
         self._verifies.scale(one_row, more)

@@ -179,10 +179,6 @@ class Drafter(Protocol):
         """Reset to the state right after loading."""
         return
 
-    def learn_from(self, other: "Drafter") -> None:
-        """Know of all texts what another drafter of the same strategy knows."""
-        return
-
     @abstractmethod
     def propose(self, token_ids: Sequence[int], limit: int) -> Proposal:
         """Propose up to `limit` tokens after `token_ids`, whose last token is not cached yet."""

@@ -9,7 +9,6 @@ from os import open as open_file
 from pathlib import Path
 from threading import local
 from time import perf_counter
-from typing import NamedTuple
 from weakref import finalize
 
 from torch import Tensor, cat, tensor
@@ -72,36 +71,22 @@ class Waiting(local):
             self._known_ms = waited_ms
 
 
-class DraftedTree(NamedTuple):
-    """A draft, whether the likeliest token after each node is wanted, and when it was made, in seconds."""
-
-    drafting: HostDraft
-    likeliest: bool
-    at: float
-
-
 class HostExecutor:
     """Executor on the host."""
 
     asynchronous, joins = False, True
 
     def __init__(
-        self,
-        models: Mapping[Role, CachedModel[HostModel]],
-        guard: Guard | None = None,
-        trees: bool = True,
-        costs: StepCosts | None = None,
+        self, models: Mapping[Role, CachedModel[HostModel]], guard: Guard | None = None, trees: bool = True
     ) -> None:
         """Create an executor; `guard` is for a target with size-dependent logits, `trees` if it supports trees."""
         self.target = models["target"].model
         self._guard, self._trees = guard, trees
-        self.costs = costs or StepCosts(Waiting().clock)
+        self.costs = StepCosts(Waiting().clock)
         self.policies = LengthPolicies(self.costs)
         self.loops = HostLoops(models, self.target.vocab, self.policies)
         self._top: int | None = None
         """Tokens of a place whose log-probabilities are wanted; None for none at all."""
-        self._drafted: DraftedTree | None = None
-        """The draft of the step that was started."""
 
     def begin(self, rules: ReplyRules, prompt: list[int]) -> None:
         self.loops.begin(rules, prompt)
@@ -120,19 +105,18 @@ class HostExecutor:
         likeliest = isinstance(proposal, Copy) and proposal.likeliest
         if isinstance(proposal, Copy) and proposal.parents and not self._trees:
             proposal = proposal.first_path()
-        self._drafted = DraftedTree(self.loops.make(proposal), likeliest, self.costs.clock())
+        drafting = self.loops.make(proposal)
+        drafted = self.costs.clock()
+        self._outcome = self._verify_draft(drafting, likeliest, drafted)
+        self.policies.observe(self._outcome)
 
     def outcome(self, follow: bool = False) -> StepOutcome:
-        assert self._drafted is not None
-        outcome = self._verified(*self._drafted)
-        self._drafted = None
-        self.policies.observe(outcome)
-        return outcome
+        return self._outcome
 
     def rewind(self, token_ids: list[int]) -> None:
         self.loops.rewind(token_ids)
 
-    def _verified(self, drafting: HostDraft, likeliest: bool, drafted: float) -> StepOutcome:
+    def _verify_draft(self, drafting: HostDraft, likeliest: bool, drafted: float) -> StepOutcome:
         """Verify a draft finished at time `drafted`, and add the accepted tokens to the text."""
         loops, draft = self.loops, drafting.draft
         position, layout = len(loops.token_ids), depth_first(draft.parents)

@@ -66,8 +66,11 @@ class Decoding:
         """Number of further tokens that fit the context."""
         return self._target.model.context - len(self.committed)
 
-    def begin_step(self, drafter: Drafter, length: int, acceptance: Acceptance, wanted: int | None = None) -> StepPlan:
-        """Start the step that `step` goes on with where its arguments are the same."""
+    def step(self, drafter: Drafter, length: int, acceptance: Acceptance, wanted: int | None = None) -> StepOutcome:
+        """Add at least one token, at most `length` + 1 unless more are forced, none after an end-of-text token.
+
+        The draft is limited to the tokens still `wanted`. A device may already run a longer draft, and may add more.
+        """
         limit = draft_limit(self._executor, length, self.room, wanted)
         forced_limit = limit
         if self._constraint is not None:
@@ -76,14 +79,6 @@ class Decoding:
         if self._under_way != plan:
             self.close()
             self._start(plan)
-        return plan
-
-    def step(self, drafter: Drafter, length: int, acceptance: Acceptance, wanted: int | None = None) -> StepOutcome:
-        """Add at least one token, at most `length` + 1 unless more are forced, none after an end-of-text token.
-
-        The draft is limited to the tokens still `wanted`. A device may already run a longer draft, and may add more.
-        """
-        plan = self.begin_step(drafter, length, acceptance, wanted)
         early = self._executor.asynchronous and drafter.instant
         follow = early and self._follows(plan)
         outcome = self._executor.outcome(follow)

@@ -1,21 +1,20 @@
-"""One pass for the next steps of several replies, each with a copy of the target's cache.
+"""One pass for the next plain steps of several replies, each with a copy of the target's cache.
 
-The first reply that goes on has all others draft, runs the pass over all drafts, and the others find their logits. A
-row of a pass does not depend on the others, so each reply has the text that it has alone.
+The first reply that goes on runs the pass, and the others find their logits. A row of a pass does not depend on the
+others, so each reply has the text that it has alone.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from time import perf_counter
 
 from torch import Tensor
 
-from specchat.engine.decoding.cached import CachedModel, HostModel, ReadsTextsApart
-from specchat.engine.decoding.costs import StepCosts, VerifyCosts
-from specchat.engine.decoding.draft import Copy, Proposal, Role, Tree
+from specchat.engine.decoding.cached import CachedModel, ReadsTextsApart
+from specchat.engine.decoding.costs import VerifyCosts
+from specchat.engine.decoding.draft import Proposal
 from specchat.engine.decoding.host import HostExecutor
 from specchat.engine.decoding.host_loops import HostDraft
-from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.model.cache_copy import CacheCopy
 from specchat.engine.model.tree_layout import Layout
 
@@ -24,113 +23,68 @@ RECENT_S = 60.0
 
 
 class CommonPasses:
-    """Passes of `model` over tokens of each of its companions; `alone` are the costs of steps of a reply alone."""
+    """Passes of `model` over a token of each of its companions."""
 
-    def __init__(self, model: ReadsTextsApart, alone: StepCosts) -> None:
-        self.model, self.alone = model, alone
+    def __init__(self, model: ReadsTextsApart) -> None:
+        self.model = model
         self.companions: list[Companion] = []
         self._costs, self._last = VerifyCosts(), perf_counter()
 
-    def plain_ms(self, replies: int) -> float:
-        """Milliseconds of a pass over a token each of so many replies, at first that of drafts of as many tokens."""
+    def known_ms(self, replies: int) -> float:
+        """Milliseconds of a pass over so many replies, 0 if the last ones are unknown or long ago."""
         if perf_counter() - self._last > RECENT_S:
             self._costs = VerifyCosts()
-        return self._costs.known(replies) or self.alone.verify_ms()[replies]
-
-    @property
-    def row_ms(self) -> float:
-        """Milliseconds that a drafted token adds to a pass."""
-        table = self.alone.verify_ms()
-        few = max(1, len(self.companions))
-        return (table[-1] - table[few]) / (len(table) - 1 - few)
-
-    def share_ms(self, rows: int) -> float:
-        """Milliseconds of a pass that fall to a reply with so many rows of it."""
-        replies = max(1, len(self.companions))
-        return self.plain_ms(replies) / replies + (rows - 1) * self.row_ms
+        return self._costs.known(replies)
 
     def run(self) -> None:
         """Run the next pass, over all replies that wait for one."""
-        waiting = [one for one in self.companions if one.waits()]
-        fed, clock = [one.fed for one in waiting], self.alone.clock
+        waiting = [one for one in self.companions if one.waits]
+        texts, copies = [one.text for one in waiting], [one.copy for one in waiting]
+        clock = waiting[0].costs.clock
         began = clock()
-        positions = [len(one.text) - 1 for one in waiting]
-        logits = self.model.logits_apart(fed, positions, [one.copy for one in waiting]).clone()
-        ms, rows = 1e3 * (clock() - began), [len(tokens) for tokens in fed]
-        drafted = sum(rows) - len(waiting)
-        self._costs.add(len(waiting), max(ms - drafted * self.row_ms, ms * len(waiting) / sum(rows)))
+        logits = self.model.logits_apart([text[-1] for text in texts], [len(text) - 1 for text in texts], copies)
+        ms = 1e3 * (clock() - began)
+        self._costs.add(len(waiting), ms)
         self._last = perf_counter()
-        shares = [self.share_ms(count) for count in rows]
-        for one, own, share in zip(waiting, logits.split(rows), shares, strict=True):
-            one.take(own, ms * share / sum(shares), len(waiting))
-
-
-class CompanyCosts(StepCosts):
-    """Costs of the steps of a reply in company: of a pass its share, so that no draft pays at the cost of others."""
-
-    def __init__(self, passes: CommonPasses) -> None:
-        super().__init__(passes.alone.clock)
-        self._passes = passes
-        self.share(passes.alone)
-
-    def add(self, strategy: str, outcome: StepOutcome) -> None:
-        """Count one more step; what drafts take is measured alone."""
-        self.measured += 1
-
-    def verify_ms(self) -> list[float]:
-        table = self._passes.alone.verify_ms()
-        return [0.0, *(self._passes.share_ms(rows) for rows in range(1, len(table)))]
+        for one, row in zip(waiting, logits.clone().split(1), strict=True):
+            one.take(row, ms, len(waiting))
 
 
 class Companion(HostExecutor):
-    """Executor of the steps of one reply in company.
+    """Executor of the plain steps of one reply in company.
 
     Attributes:
-        copy: of the target's cache.
+        cached: the target with the tokens that the copy holds.
+        copy: of the cache.
         text: the reply's, with its prompt.
     """
 
-    def __init__(
-        self,
-        passes: CommonPasses,
-        copy: CacheCopy,
-        models: Mapping[Role, CachedModel[HostModel]],
-        text: list[int],
-        begin: Callable[[], bool],
-    ) -> None:
-        """`models` hold the reply's text in copies; `begin` has its next step drafted, False where none comes."""
-        super().__init__(models, trees=False, costs=CompanyCosts(passes))
-        self._passes, self.copy, self.text, self._begin = passes, copy, text, begin
-        self._rows: Tensor | None = None
-        """Logits float32 [rows, vocab] of the pending token and the draft; None before a pass."""
-        self._share_ms, self._together = 0.0, 1
+    def __init__(self, passes: CommonPasses, copy: CacheCopy, text: list[int], ended: Callable[[], bool]) -> None:
+        """`ended` is True once the reply wants no further token."""
+        self.cached = CachedModel(passes.model)
+        super().__init__({"target": self.cached})
+        self._passes, self.copy, self.text, self._ended = passes, copy, text, ended
+        self._row: Tensor | None = None
+        """Logits float32 [1, vocab] after the text; None before a pass."""
+        self._pass_ms, self._together = 0.0, 1
 
     @property
-    def fed(self) -> list[int]:
-        """The pending token and the draft."""
-        assert self._drafted is not None
-        return [self.text[-1], *self._drafted.drafting.draft.tokens]
-
     def waits(self) -> bool:
-        """True if the next pass has rows for this reply, whose draft is made by then."""
-        return self._rows is None and (self._drafted is not None or self._begin())
+        """True if the next pass has a row for this reply."""
+        return self._row is None and not self._ended()
 
-    def take(self, rows: Tensor, share_ms: float, together: int) -> None:
-        """Take rows of a pass over so many replies, and the share of its time."""
-        self._rows, self._share_ms, self._together = rows, share_ms, together
+    def take(self, row: Tensor, pass_ms: float, together: int) -> None:
+        """Take a row of a pass over so many replies."""
+        self._row, self._pass_ms, self._together = row, pass_ms, together
 
-    def supports(self, proposal: Proposal) -> bool:
-        """True for all but a model's trees, whose entries would go to the cache instead of the copy."""
-        return not isinstance(proposal, Tree) and not (isinstance(proposal, Copy) and proposal.likeliest)
-
-    def _verified(self, drafting: HostDraft, likeliest: bool, drafted: float) -> StepOutcome:
-        outcome = super()._verified(drafting, likeliest, drafted)
-        return replace(outcome, verify_ms=self._share_ms, together=self._together)
+    def verify(self, proposal: Proposal) -> None:
+        super().verify(proposal)
+        self._outcome = replace(self._outcome, verify_ms=self._pass_ms, together=self._together)
 
     def _logits(self, fed: Sequence[int], layout: Layout | None, drafting: HostDraft) -> Tensor:
         del fed, layout, drafting
-        if self._rows is None:
+        if self._row is None:
             self._passes.run()
-        rows, self._rows = self._rows, None
-        assert rows is not None
-        return rows
+        row, self._row = self._row, None
+        assert row is not None
+        return row

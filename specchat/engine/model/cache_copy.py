@@ -16,7 +16,7 @@ class CacheCopy:
     """Entries of one text in memory of its own, laid out like those of the cache. Memory is taken as it is written.
 
     Attributes:
-        of_span: int64 [1], bytes from an entry of the cache to the copy's.
+        away: bytes from an entry of the cache to the copy's.
     """
 
     def __init__(self, cache: KVCache) -> None:
@@ -25,7 +25,7 @@ class CacheCopy:
         held = np.zeros(size + ALIGNMENT, np.uint8)
         first = -held.ctypes.data % ALIGNMENT
         space = torch.from_numpy(held[first : first + size])
-        self.of_span = np.array([space.data_ptr() - cache.space.data_ptr()], np.int64)
+        self.away = space.data_ptr() - cache.space.data_ptr()
         self.entries = CacheEntries(cache.entries_of(*cache.split(space)))
 
 

@@ -1,16 +1,13 @@
-"""Replies in company: up to four decode in one pass, each with copies of the caches."""
+"""Replies in company: up to four decode in one pass, each by plain steps and with a copy of the target's cache."""
 
 from collections.abc import Callable
-from math import inf
 from typing import NamedTuple, cast
 
 import torch
 
-from specchat.engine.decoding.by_copy import ModelByCopy
-from specchat.engine.decoding.cached import CachedModel, HostModel, ReadsTextsApart
-from specchat.engine.decoding.draft import Role
+from specchat.engine.decoding.cached import ReadsTextsApart
 from specchat.engine.decoding.together import CommonPasses, Companion
-from specchat.engine.model.cache_copy import CacheCopy, move
+from specchat.engine.model.cache_copy import move
 from specchat.engine.reply.pace import worthwhile
 from specchat.engine.reply.reply import ReplyInProgress
 from specchat.engine.runners.runner import Runner
@@ -19,19 +16,10 @@ AHEAD = 256
 """Tokens beyond its text for which a copy takes memory at a time."""
 
 
-class Held(NamedTuple):
-    """A copy of a model's cache; `cached` has the tokens that it holds, `source` is the model with its cache."""
-
-    copy: CacheCopy
-    cached: CachedModel[HostModel]
-    source: CachedModel[ReadsTextsApart]
-
-
 class Seat(NamedTuple):
-    """A reply's part in common passes, its copies, and the tokens that they have memory for."""
+    """A reply's part in common passes, and the tokens that its copy has memory for."""
 
     companion: Companion
-    copies: dict[Role, Held]
     room: int = 0
 
 
@@ -49,10 +37,7 @@ class Company:
         """Whose turn it is, a reply's or the company's, and its number."""
         model = runner.target.model
         able = isinstance(model, ReadsTextsApart) and runner.target.shelf is not None
-        self._passes = CommonPasses(cast(ReadsTextsApart, model), runner.executor.costs) if able else None
-        models = {role: held.cached for role, held in self._copied().items()}
-        self._strategies = runner.apart(models, runner.executor.costs).keys() if models else ()
-        """Strategies that can draft in company."""
+        self._passes = CommonPasses(cast(ReadsTextsApart, model)) if able else None
 
     def open(self, reply: ReplyInProgress) -> None:
         """Note that a reply is being written."""
@@ -68,11 +53,12 @@ class Company:
         """Choose which replies decode in one pass, by what was measured."""
         self.chosen = []
         if (passes := self._passes) is not None and len(self._replies) > 1:
-            other, exact = self._runner.executor.costs.other_ms, [reply for reply in self._replies if reply.exact]
-            for reply in exact:
-                reply.pace.left = inf if reply.left is None else reply.left
-                reply.pace.able = reply.speculation.strategy in self._strategies
-            self.chosen = worthwhile(exact, lambda count: (passes.plain_ms(count) + count * other, passes.row_ms))
+            costs = self._runner.executor.costs
+            table, other = costs.verify_ms(), costs.other_ms
+            self.chosen = worthwhile(
+                [reply for reply in self._replies if reply.exact],
+                lambda count: (passes.known_ms(count) or table[count]) + count * other,
+            )
 
     def has(self, reply: ReplyInProgress) -> bool:
         """True if a reply goes on in company; one that is not chosen, or has no memory for its text, leaves it."""
@@ -93,19 +79,14 @@ class Company:
         decoding, passes = reply.decoding, self._passes
         assert decoding is not None
         assert passes is not None
-        if not (copies := self._copied()):
+        if (copy := passes.model.copied()) is None:
             self._refuse(reply)
             return False
-        models = {role: held.cached for role, held in copies.items()}
-        companion = Companion(passes, copies["target"].copy, models, decoding.committed, reply.draft_ahead)
-        if not self._take_room(reply, Seat(companion, copies)):
+        companion = Companion(passes, copy, decoding.committed, lambda: reply.ended)
+        if not self._take_room(reply, Seat(companion)):
             return False
-        for copy, cached, source in copies.values():
-            move(source.model.entries(), source.tokens, copy.entries, cached.tokens)
-        reply.joined, reply.compared = decoding.continued(companion, copies["target"].cached), False
-        reply.drafters = self._runner.apart(models, companion.costs)
-        for drafter in reply.drafters.values():
-            drafter.begin(decoding.committed, reply.ends)
+        move(passes.model.entries(), decoding.committed[:-1], copy.entries, companion.cached.tokens)
+        reply.joined, reply.compared = decoding.continued(companion, companion.cached), False
         reply.pace.together = True
         passes.companions.append(companion)
         return True
@@ -122,37 +103,26 @@ class Company:
         """Let a reply go on alone; the shelf takes its text."""
         if (seat := self._seats.pop(reply, None)) is None or self._passes is None:
             return
-        reply.joined, reply.drafters, reply.pace.together = None, self._runner.drafters, False
-        self._passes.companions.remove(seat.companion)
-        self._lend(seat, 0)
-        for copy, cached, source in seat.copies.values():
-            if source.shelf is not None:
-                source.shelf.take(cached.tokens, copy.entries, reply.request.chat)
-
-    def _copied(self) -> dict[Role, Held]:
-        """Empty copies of the target's cache, and of the draft's where it has any; none without one of the target."""
-        copies = dict[Role, Held]()
-        for role in ("target", "draft"):
-            source = self._runner.caches.get(role)
-            copy = source.model.copied() if source is not None and isinstance(source.model, ReadsTextsApart) else None
-            if source is not None and copy is not None:
-                model = source.model if role == "target" else cast(HostModel, ModelByCopy(source.model, copy))
-                copies[role] = Held(copy, CachedModel(model), source)
-        return copies if "target" in copies else {}
+        companion, reply.joined, reply.pace.together = seat.companion, None, False
+        self._passes.companions.remove(companion)
+        self._lend(companion, seat.room, 0)
+        if self._target.shelf is not None:
+            self._target.shelf.take(companion.cached.tokens, companion.copy.entries, reply.request.chat)
 
     def _take_room(self, reply: ReplyInProgress, seat: Seat) -> bool:
         """Take memory for what a reply writes next; without any it has to go on alone."""
-        room = min(len(seat.companion.text) + AHEAD, self._runner.context)
-        if self._lend(seat, room):
+        companion = seat.companion
+        room = min(len(companion.text) + AHEAD, self._runner.context)
+        if self._lend(companion, seat.room, room):
             self._seats[reply] = seat._replace(room=room)
             return True
         self._refuse(reply)
         return False
 
-    def _lend(self, seat: Seat, room: int) -> bool:
-        """Let copies have memory for `room` tokens instead of as many as they have."""
-        parts = [part for copy, *_ in seat.copies.values() for part in copy.entries.tensors]
-        return self._of_memory((room - seat.room) * sum(part.nbytes // part.shape[1] for part in parts))
+    def _lend(self, companion: Companion, room: int, more: int) -> bool:
+        """Let a copy have memory for `more` tokens instead of for `room`."""
+        of_token = sum(part.nbytes // part.shape[1] for part in companion.copy.entries.tensors)
+        return self._of_memory((more - room) * of_token)
 
     def _refuse(self, reply: ReplyInProgress) -> None:
         reply.pace.refused = True

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from time import perf_counter
 
-from specchat.engine.decoding.draft import PLAIN, Drafter
 from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.decoding.step import Decoding
 from specchat.engine.decoding.yardstick import Measured, Yardstick
@@ -21,7 +20,7 @@ from specchat.engine.protocol.events import (
     Step,
     TokenLogprob,
 )
-from specchat.engine.protocol.options import Acceptance, Speculation
+from specchat.engine.protocol.options import Speculation
 from specchat.engine.protocol.requests import Cancel, Generate
 from specchat.engine.protocol.stats import Stats
 from specchat.engine.protocol.step_tree import PENDING
@@ -91,8 +90,6 @@ class ReplyInProgress:
         """None while the prompt is read."""
         self.joined: Decoding | None = None
         """Writes the same text in company, while the reply is there."""
-        self.drafters = runner.drafters
-        """Drafters that hold its text."""
         self.compared = True
         """True if its speed is compared with plain decoding's, alone."""
         self.ended = False
@@ -107,7 +104,6 @@ class ReplyInProgress:
         self._started = started
         self.constraint = constraint
         self._tokens: list[int] = []
-        self._most = request.limits.max_tokens
 
     def steps(
         self, decoding: Decoding, yardstick: Yardstick, control: Control, again: Callable[[], bool]
@@ -120,14 +116,14 @@ class ReplyInProgress:
             EngineError: "request": no token goes on with the grammar.
         """
         text, tokens, meter = self._text, self._tokens, self.meter
-        reason: FinishReason | None = "length" if self._most == 0 else None
+        reason: FinishReason | None = "length" if self._left == 0 else None
         clock, sent_ms = self._runner.executor.costs.clock, 0.0
         begun, ran = perf_counter(), clock()
         while reason is None:
             if self.constraint is not None and (error := self.constraint.error):
                 raise EngineError("request", error)
-            left, joined, turned = self.left, self.joined, text.turned
-            outcome = (joined or decoding).step(*self._drafting, left)
+            left, joined, turned = self._left, self.joined, text.turned
+            outcome = self._step(joined or decoding, left)
             rejected = 0 if self.constraint is None else self.constraint.rejected
             taken, reason = self._take(outcome.tokens[: len(outcome.tokens) - rejected][:left], outcome)
             if not taken:
@@ -175,7 +171,7 @@ class ReplyInProgress:
                 together=outcome.together,
             )
             meter.tally.add(step)
-            self.pace.add(step.ran_ms, outcome, taken, self.speculation.draft_length > 0)
+            self.pace.add(step.ran_ms, taken, self.speculation.draft_length > 0)
             sent = clock()
             yield step
             sent_ms = 1e3 * (clock() - sent)
@@ -195,33 +191,24 @@ class ReplyInProgress:
         """True if no draft changes its text."""
         return self.speculation.acceptance == "coupled" or self.request.sampling.greedy
 
-    def draft_ahead(self) -> bool:
-        """Have its next step in company drafted before it goes on with it; False where none comes."""
-        if self.joined is None or self.ended or (self.constraint is not None and self.constraint.error):
-            return False
-        self.joined.begin_step(*self._drafting, self.left)
-        return True
-
     @property
-    def left(self) -> int | None:
+    def _left(self) -> int | None:
         """Tokens that are still wanted; None for no limit."""
-        return None if self._most is None else self._most - len(self._tokens)
+        most = self.request.limits.max_tokens
+        return None if most is None else most - len(self._tokens)
 
     def _limit(self, room: int) -> FinishReason | None:
         """The limit that its tokens have come to: theirs, or that of a context with `room` for more."""
-        if self.left is not None and self.left <= 0:
+        if self._left is not None and self._left <= 0:
             return "length"
         return "context" if room == 0 else None
 
-    @property
-    def _drafting(self) -> tuple[Drafter, int, Acceptance]:
-        """How its steps draft. In company all acceptance tests of an exact reply are one."""
+    def _step(self, decoding: Decoding, left: int | None) -> StepOutcome:
+        if decoding is self.joined:
+            return decoding.step(self._runner.drafters["plain"], 0, "coupled", left)
         speculation = self.speculation
-        if self.joined is None:
-            return self.drafters[speculation.strategy], longest_draft(speculation), speculation.acceptance
-        if not (self.pace.drafts and speculation.strategy in self.drafters):
-            return self.drafters[PLAIN.strategy], 0, "coupled"
-        return self.drafters[speculation.strategy], longest_draft(speculation), "coupled"
+        drafter = self._runner.drafters[speculation.strategy]
+        return decoding.step(drafter, longest_draft(speculation), speculation.acceptance, left)
 
     def finished(self, reason: FinishReason) -> Finished:
         """The last event."""

@@ -1,18 +1,15 @@
 """The runner of a pair on the CPU, or of one that the host runs step by step."""
 
 from collections.abc import Mapping
-from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
 from specchat.engine.cpu import compiled
 from specchat.engine.cross_tokenizer.model import missing_features
 from specchat.engine.decoding.cached import CachedModel, HostModel
-from specchat.engine.decoding.costs import StepCosts
-from specchat.engine.decoding.draft import Drafter, Role
+from specchat.engine.decoding.draft import Role
 from specchat.engine.decoding.guard import Guard
 from specchat.engine.decoding.host import HostExecutor
-from specchat.engine.drafters.occurrences import Occurrences
 from specchat.engine.drafters.parts import Parts, TargetLayers
 from specchat.engine.hardware.threads import free_cores
 from specchat.engine.heads.files import FoundHeads
@@ -28,8 +25,6 @@ from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.engine.weights.config import ModelConfig
 
 NO_HEADS = FoundHeads()
-OF_THE_CACHE: tuple[Feature, ...] = ("trees", "states", "exits", "skips")
-"""Features that need a text in the target's own cache."""
 
 
 @runtime_checkable
@@ -128,18 +123,6 @@ def assembled(target: HostModel, draft: HostModel | None, info: TargetInfo, foun
         heads=heads,
     )
     drafters, statuses = drafters_for(parts, {**missing_features(draft), **info.unsupported}, found.facts)
-
-    def apart(models: Mapping[Role, CachedModel[HostModel]], costs: StepCosts) -> dict[str, Drafter]:
-        its_own, model = models.get("draft"), models["target"]
-        of_text = replace(
-            parts, target=model, draft=its_own, costs=costs, fences=copy(parts.fences), here=Occurrences(), heads={}
-        )
-        lacking = {**missing_features(its_own), **info.unsupported, **dict.fromkeys(OF_THE_CACHE, "one text alone")}
-        found, _ = drafters_for(of_text, lacking, {})
-        for name, drafter in found.items():
-            drafter.learn_from(drafters[name])
-        return found
-
     return Runner(
         target=cached["target"],
         draft=cached.get("draft"),
@@ -158,5 +141,4 @@ def assembled(target: HostModel, draft: HostModel | None, info: TargetInfo, foun
         memory=lambda: sum(one.model.memory() for one in cached.values()),
         prepare=lambda _: None,
         caches=cached,
-        apart=apart,
     )

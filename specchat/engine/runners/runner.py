@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from specchat.engine.decoding.cached import CachedModel, Decoder, HostModel
-from specchat.engine.decoding.costs import StepCosts
+from specchat.engine.decoding.cached import CachedModel, Decoder
 from specchat.engine.decoding.draft import Drafter, Role
 from specchat.engine.decoding.executor import Executor
 from specchat.engine.decoding.reply_rules import Constraint, ReplyRules
@@ -38,7 +37,6 @@ class Runner:
         exactness: reason why the text equals that of plain decoding, in words.
         memory: bytes held on the device: weights, cache, buffers.
         caches: all models that have one, by role.
-        apart: makes drafters of one text that models with its cache hold, by the costs of its steps.
         stepwise: the executor of replies under a constraint, and of those with log-probabilities; None where `executor`
             runs them too.
         prepare: does in advance the work that would delay the first reply, and reports each part in words.
@@ -61,7 +59,6 @@ class Runner:
     memory: Callable[[], int]
     prepare: Callable[[Callable[[str], None]], None]
     caches: Mapping[Role, CachedModel[Any]]
-    apart: Callable[[Mapping[Role, CachedModel[HostModel]], StepCosts], Mapping[str, Drafter]] = lambda *_: {}
     stepwise: Executor | None = None
 
     @property

@@ -79,8 +79,8 @@ def pass_spans(layout: Layout) -> PassSpans:
     return PassSpans(np.array(list(spans), np.int64), np.array(ancestors, np.int64), reach, sum(layout.lengths))
 
 
-def spans_apart(positions: Sequence[int], rows: Sequence[int], copies: Sequence[int]) -> PassSpans:
-    """So many rows of each text, from its position of a copy of the cache on, which begins so many bytes after it."""
-    spans = [(position, count, 0, 0) for position, count in zip(positions, rows, strict=True)]
-    none, reach = np.empty(0, np.int64), max(position + count for position, count, *_ in spans)
-    return PassSpans(np.array(spans, np.int64), none, reach, sum(rows), np.array(copies, np.int64))
+def spans_apart(positions: Sequence[int], copies: Sequence[int]) -> PassSpans:
+    """Rows of as many texts, each at its position of a copy of the cache, which begins so many bytes after it."""
+    spans = [(position, 1, 0, 0) for position in positions]
+    none = np.empty(0, np.int64)
+    return PassSpans(np.array(spans, np.int64), none, 1 + max(positions), len(spans), np.array(copies, np.int64))

@@ -222,10 +222,6 @@ class Chains:
         )
         self._scores: dict[int, Floats] = {}
 
-    def go_by(self, copy: NDArray[np.int64] | None) -> None:
-        """Go by a copy of the cache, int64 [1] as in `records.py`; None: by the cache."""
-        self._held[0].set(copies=copy)
-
     def draft_chain(self, tokens: Sequence[int], start: int, chain: ChainParameters) -> list[tuple[int, float]]:
         """Draft a chain; see `CachedDecoder.draft_chain`."""
         # A target may choose a padding token that a draft model has no row for.
