@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from specchat.engine.device.decoder import DeviceDecoder
+from specchat.engine.device.decoder import DeviceDecoder, RowOptions
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.rehearsal import blank
 from specchat.engine.device.skips import SkipFlags
@@ -278,7 +278,7 @@ def test_experts_of_padding_are_not_read(tmp_path: Path) -> None:
     model, tokens = decoder(checkpoint(tmp_path / "m", seed=3, **changes("qwen2_moe"))), ids(8)
     alone = torch.cat([run(model, [token], place) for place, token in enumerate(tokens[:3])])
     fed, last = torch.tensor(tokens, device=DEVICE).int(), torch.tensor([2], dtype=torch.int32, device=DEVICE)
-    model.forward(fed, torch.zeros(1, dtype=torch.int32, device=DEVICE), 8, last=last)
+    model.forward(fed, torch.zeros(1, dtype=torch.int32, device=DEVICE), 8, options=RowOptions(last))
     assert torch.equal(model.logits(0, 8)[:3].cpu(), alone)
     (pairs,) = model.buffers.pairs.values()
     assert 2 <= int(pairs.used) <= 5

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from specchat.engine.decoding.draft import Chain, Tree
 from specchat.engine.decoding.length_policy import LengthPolicy
-from specchat.engine.device.decoder import Branches, DeviceDecoder, Exit
+from specchat.engine.device.decoder import ALL_ROWS, Branches, DeviceDecoder, Exit, RowOptions
 from specchat.engine.device.drafting import CapturedDrafts
 from specchat.engine.device.executor import DeviceExecutor
 from specchat.engine.device.graphs import Graphs
@@ -185,10 +185,8 @@ def poisoned() -> Iterator[Counter[str]]:
         rows: int,
         skip: SkipFlags | None = None,
         tree: Branches | None = None,
-        last: Tensor | None = None,
         early: Exit | None = None,
-        until: Tensor | None = None,
-        deep: int = 0,
+        options: RowOptions = ALL_ROWS,
     ) -> None:
         counts["passes"] += 1
         spoil_but(model.buffers, PASS_KEEPS)
@@ -198,7 +196,7 @@ def poisoned() -> Iterator[Counter[str]]:
             kept[..., places(kept, int(first), int(first) + rows), :] = torch.nan
         spoil_states(model, int(first))
         with outside_windows(model, int(first if tree is None else tree.length)):
-            forward(model, tokens, first, rows, skip, tree, last, early, until, deep)
+            forward(model, tokens, first, rows, skip, tree, early, options)
 
     def poisoned_step(executor: DeviceExecutor, acceptance: Acceptance) -> None:
         counts["steps"] += 1
