@@ -79,13 +79,16 @@ def _faintest(colour: Color, grounds: Sequence[Color], least: float) -> Color:
 
 
 def shades(theme: Mapping[str, str]) -> dict[str, str]:
-    """`quiet`, `rule` and `band` for the variables of a theme. Of the terminal's own colours nothing can be mixed."""
+    """`quiet`, `rule`, `band` and the scrollbars' colours for the variables of a theme.
+
+    Of the terminal's own colours nothing can be mixed.
+    """
     foreground, accent = Color.parse(theme["foreground"]), Color.parse(theme["accent"])
     grounds = [Color.parse(theme[name]) for name in _GROUNDS]
-    if any(colour.ansi is not None for colour in (foreground, accent, *grounds)):
-        return {"quiet": theme["foreground"], "rule": theme["foreground"], "band": theme["background"]}
-    return {
-        "quiet": _faintest(foreground, grounds, TEXT).hex,
-        "rule": _faintest(foreground, grounds, RULE).hex,
-        "band": grounds[0].blend(accent, _BAND).hex,
-    }
+    quiet, rule, band = theme["foreground"], theme["foreground"], theme["background"]
+    if all(colour.ansi is None for colour in (foreground, accent, *grounds)):
+        quiet, rule = (_faintest(foreground, grounds, contrast).hex for contrast in (TEXT, RULE))
+        band = grounds[0].blend(accent, _BAND).hex
+    bars = {"": rule, "-hover": f"{theme['accent']} 70%", "-active": theme["accent"]}
+    bars |= {f"-background{state}": theme["background"] for state in ("", "-hover", "-active")}
+    return {"quiet": quiet, "rule": rule, "band": band} | {f"scrollbar{part}": bars[part] for part in bars}
