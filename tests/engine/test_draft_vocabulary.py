@@ -81,7 +81,7 @@ def test_what_is_no_file_is_not_opened(tokenizer: Tokenizer, tmp_path: Path) -> 
     for name, reason in (("nowhere", "is missing"), ("pipe", "is not a file"), (".", "is not a file")):
         with pytest.raises(Unusable, match=reason):
             read(tmp_path / name, tokenizer, {END})
-    with pytest.raises(Unusable, match="cannot be read"):
+    with pytest.raises(Unusable, match=r"cannot be read|is missing"):  # the second by Python 3.14
         read(tmp_path / ("long" * 100), tokenizer, {END})
 
 

@@ -52,7 +52,7 @@ def test_without_the_file_there_are_no_servers(tmp_path: Path) -> None:
         ("{", "is not valid JSON (line 1, column 2"),
         ("[]", 'has no object "mcpServers"'),
         ('{"mcpServers": []}', 'has no object "mcpServers"'),
-        ('{"a":' * 20_000, "nested too deeply"),
+        ('{"a":' * 20_000, "is not valid JSON"),
         ("\xff", "is not UTF-8 text"),
     ],
 )

@@ -5,6 +5,7 @@ from conftest import LAUNCH, answered, ask, loaded, make_app, screen_text, wait_
 from hypothesis import given
 from hypothesis import strategies as st
 from test_chat import being_answered, slow
+from textual.app import App, ComposeResult
 from textual.content import EMPTY_CONTENT, Content, Span
 from textual.widgets import OptionList
 
@@ -15,6 +16,7 @@ from specchat.tui.text.code_wrap import wrapped
 from specchat.tui.widgets import rows
 from specchat.tui.widgets.chat_view import WIDEST
 from specchat.tui.widgets.panel import EngineLine, EnginePanel
+from specchat.tui.widgets.plain import Plain
 from specchat.tui.widgets.rows import Hints, hinted
 from specchat.tui.widgets.sidebar import Sidebar
 from tests.fake import FakeEngine
@@ -177,3 +179,21 @@ async def test_fields_and_choices_of_the_settings_begin_in_one_column() -> None:
         values = ("temperature", "0.7"), ("system prompt", "what the model"), ("preset", "exact"), ("context", "refuse")
         columns = {next(row for row in rows if name in row).index(value) for name, value in values}
         assert len(columns) == 1
+
+
+class OneText(App[None]):
+    def compose(self) -> ComposeResult:
+        yield Plain("one row")
+
+
+async def test_a_text_has_its_height_where_the_screen_is_to_be_laid_out_anyway() -> None:
+    """As where a dialog is first opened, and its screen laid out before it has looked what is due."""
+    app = OneText()
+    async with app.run_test(size=(80, 24)) as pilot:
+        text = app.query_one(Plain)
+        text.refresh(layout=True)
+        app.screen._clear_arrangement_cache()
+        app.screen._refresh_layout()
+        text.show("one\ntwo\nthree", layout=True)
+        await pilot.pause()
+        assert text.size.height == 3

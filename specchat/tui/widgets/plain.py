@@ -28,6 +28,8 @@ class Plain(Static):
 
     def show(self, content: str | Content, *, layout: bool = False) -> None:
         """Replace the content. `layout` only where the size may change: it costs a pass over the whole screen."""
+        if layout:  # where one is due already, Textual would take the size that it knows for the new content's
+            self._box_model_cache.clear()
         self.update(_content(content), layout=layout)
 
 
