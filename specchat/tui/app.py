@@ -273,7 +273,14 @@ class SpecchatApp(App[None]):
         yield from commands(self.chat)
 
 
-_OF_REPLIES = ("specchat.chat.titles", "specchat.service.repetition", "specchat.tui.text.turn")
+_OF_REPLIES = (
+    "specchat.chat.titles",
+    "specchat.insight.diagnosis",
+    "specchat.insight.gauges",
+    "specchat.insight.gpu_use",
+    "specchat.service.repetition",
+    "specchat.tui.text.turn",
+)
 """Modules that the first frame does without, and the first reply does not."""
 
 
