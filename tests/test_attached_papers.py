@@ -100,7 +100,7 @@ def test_text_files_of_a_folder_go_along_and_no_secrets(folder: Path) -> None:
     secrets = [folder / name for name in (".env", "credentials.json", "id_ed25519", "my.env", "tls.key")]
     assert found.secrets == [str(path) for path in secrets]
     words = about_secrets([str(path.relative_to(folder)) for path in secrets])
-    assert words.startswith("files that look like secrets stay out: .env, credentials.json, id_ed25519, 2 more. ")
+    assert words.startswith("Files that look like secrets stay out: .env, credentials.json, id_ed25519, 2 more. ")
     assert about_secrets(()) == ""
     assert [(Path(one.name).relative_to(folder).as_posix(), one.text) for one in found.texts] == [
         ("b.py", "b = 1\n"),

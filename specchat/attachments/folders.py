@@ -71,7 +71,7 @@ def about_secrets(secrets: Sequence[str]) -> str:
     names = [one_line(file, 60) for file in secrets[:SECRETS_NAMED]]
     if len(secrets) > SECRETS_NAMED:
         names.append(f"{len(secrets) - SECRETS_NAMED} more")
-    return f"files that look like secrets stay out: {', '.join(names)}. Name one itself to send it."
+    return f"Files that look like secrets stay out: {', '.join(names)}. Name one itself to send it."
 
 
 def _files(root: Path, name: str) -> Iterator[str]:

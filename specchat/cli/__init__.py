@@ -16,7 +16,7 @@ def main() -> None:
     usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if usual:
         signal.signal(signal.SIGINT, lambda *_: os._exit(_INTERRUPTED))
-    gc.disable()  # looking for garbage among what is imported is a twelfth of the import
+    gc.disable()  # a twelfth of the import would go to looking for garbage
     from specchat.cli.root import main as run
 
     gc.freeze()

@@ -220,7 +220,7 @@ def _attached(path: Path) -> list[Attachment]:
         return [read_attachment(path)]
     folder = read_folder(path)
     if words := about_secrets(folder.secrets):
-        click.echo(f"{words[0].upper()}{words[1:]}", err=True)
+        click.echo(words, err=True)
     return folder.texts
 
 

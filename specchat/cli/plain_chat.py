@@ -98,7 +98,7 @@ class PlainChat:
         if files:
             self.say(f"With {', '.join(one_line(file.name, 60) for file in files)}.")
         if words := about_secrets(attacher.secrets):
-            self.say(f"{words[0].upper()}{words[1:]}")
+            self.say(words)
         if words := unattached(prompt):
             self.say(f"{words[0].upper()}{words[1:]}.")
         return files

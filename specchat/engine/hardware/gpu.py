@@ -154,7 +154,7 @@ def find_ptxas(architecture: int) -> None:
 
 
 class GpuSoftware(NamedTuple):
-    """What runs kernels here: torch's CUDA and the version that it is built for, Triton, and the system.
+    """The software that runs kernels: torch's CUDA with its version, Triton, and the system.
 
     Attributes:
         start: starts Triton; `wanting` tells what it lacks.
