@@ -33,7 +33,7 @@ async def look(seconds: float) -> None:
     await asyncio.sleep(min(seconds, LOOK_S))
 
 
-uvicorn.server.asyncio = SimpleNamespace(**vars(asyncio) | {"sleep": look})  # type: ignore[attr-defined]
+vars(uvicorn.server)["asyncio"] = SimpleNamespace(**vars(asyncio) | {"sleep": look})
 # Else each client reads all certificates of the system, for thirty milliseconds.
 httpcore2.default_ssl_context = cache(httpcore2.default_ssl_context)
 
