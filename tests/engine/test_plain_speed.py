@@ -57,6 +57,19 @@ def test_a_repeated_step_is_compared_with_those_after_plain_replies(repeated: in
     assert known.token_ms == pytest.approx(12.0, rel=0.05)
 
 
+def test_noise_of_repeated_steps_does_not_move_their_mean() -> None:
+    """Steps that a busy machine makes longer and shorter by turns: the lowest ones must not count more."""
+    begun: list[float] = []
+    speed = PlainSpeed(StepCosts())
+    yardstick = SimpleNamespace(usual_speed=100.0, bare_share=0.0, begin=lambda _, share: begun.append(share))
+    cast("Any", speed).yardstick = yardstick
+    for share in [0.6, 0.9] * 50:
+        yardstick.bare_share = share
+        speed.observe(Tally(steps=9, tokens=REPLY_TOKENS), GREEDY)
+        speed.begin(100.0)
+    assert sum(begun[-10:]) / 10 == pytest.approx(0.735, rel=0.02)
+
+
 @pytest.mark.parametrize("tally", [{"drafted": 1}, {"tokens": REPLY_TOKENS - 1}])
 def test_a_short_reply_and_one_with_drafts_tell_nothing(tally: dict[str, int]) -> None:
     assert seen(PlainSpeed(StepCosts()), 100.0, GREEDY, **tally) == (0.0, 0.0)

@@ -19,18 +19,21 @@ SPREAD = 0.25
 class Mean:
     """A robust running mean of milliseconds."""
 
-    __slots__ = ("count", "value")
+    __slots__ = ("_up", "count", "value")
 
-    def __init__(self, expected: float = 0.0) -> None:
-        """Start from the mean `expected` from an earlier measurement, if any."""
-        self.value, self.count = expected, SEEN if expected else 0
+    def __init__(self, expected: float = 0.0, up: float = UP) -> None:
+        """Start from the mean `expected` from an earlier measurement, if any; `up` is the weight of those above it.
+
+        With less than 1 the mean of noisy measurements is too low.
+        """
+        self.value, self.count, self._up = expected, SEEN if expected else 0, up
 
     def add(self, value: float) -> None:
         self.count += 1
         weight = max(1 / self.count, NEWEST)
         if self.count > SEEN and value > 0 and self.value > 0:
             # A geometric mean, as in all step costs; less weight upwards, as a busy machine only delays.
-            up = UP if value > self.value else 1.0
+            up = self._up if value > self.value else 1.0
             self.value *= min(max(value / self.value, 1 / OUTLIER), OUTLIER) ** (up * weight)
         else:
             self.value += (value - self.value) * weight

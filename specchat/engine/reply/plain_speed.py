@@ -24,8 +24,8 @@ class PlainSpeed:
     def __init__(self, costs: StepCosts) -> None:
         self._costs = costs
         self.yardstick = Yardstick(costs)
-        self._bare_share = Mean()
-        """Part of a plain step that one takes without the processing of text."""
+        self._bare_share = Mean(up=1.0)
+        """Part of a plain step that one takes without the processing of text; a ratio of times under the same load."""
         self.forget()
 
     def begin(self, tokens_per_second: float) -> None:
