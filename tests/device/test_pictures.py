@@ -9,6 +9,7 @@ import torch
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.device.prompts import PromptPasses
 from specchat.engine.loading.pictures import opened_album
+from specchat.engine.pictures.draft_album import DraftAlbum
 from specchat.engine.protocol.options import Limits, Message, Sampling, Speculation
 from specchat.engine.protocol.pair import PairSpec
 from specchat.engine.protocol.picture_ids import FIRST
@@ -46,38 +47,57 @@ def _narrow(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(PromptPasses, "block", 8)
 
 
-def session_of(folder: Path, runner: Runner) -> Session:
+def session_of(folder: Path, runner: Runner, draft: Checkpoint | None = None) -> Session:
     opened, pair = Checkpoint.open(folder), PairSpec("tiny", "Tiny", on_cpu(folder))
     tokenizer = opened.tokenizer()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Session, "_measure", lambda _: None)
-        album = opened_album(pair, opened, runner, tokenizer)
+        album = opened_album(pair, opened, runner, tokenizer, draft=draft)
         return Session(pair, tokenizer, runner, perf_counter(), album=album)
 
 
 @pytest.fixture(scope="module")
-def session(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Session:
-    draft = perturbed(tmp_path_factory.mktemp("draft"), folder, 0.05)
-    return session_of(folder, device_runner(decoder(folder), decoder(draft), VOCAB, DEVICE))
+def small(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    return Checkpoint.open(perturbed(tmp_path_factory.mktemp("draft"), folder, 0.05))
+
+
+@pytest.fixture(scope="module")
+def session(folder: Path, small: Checkpoint) -> Session:
+    """A session whose draft looks at pictures, too."""
+    made = session_of(folder, device_runner(decoder(folder), decoder(small.folder), VOCAB, DEVICE), small)
+    look_too(made)
+    return made
+
+
+def look_too(session: Session) -> None:
+    """Have the draft look at pictures that come."""
+    drawn = session.album.draft  # type: ignore[attr-defined]
+    assert isinstance(drawn, DraftAlbum)
+    drawn.took = {True: (1.0, 8), False: (9.0, 8)}
 
 
 @pytest.mark.rotated(2, 1)
-def test_logits_are_those_of_the_processor(folder: Path, session: Session) -> None:
-    on_host = session_of(folder, host_runner(host_model(Checkpoint.open(folder), CONTEXT), None))
-    found = []
+def test_logits_are_those_of_the_processor(folder: Path, small: Checkpoint, session: Session) -> None:
+    """Those of the target and of the draft."""
+    models = (host_model(Checkpoint.open(folder), CONTEXT), host_model(small, CONTEXT))
+    on_host = session_of(folder, host_runner(*models), small)
+    look_too(on_host)
+    found: list[list[torch.Tensor]] = []
     for one in (session, on_host):
         tokens = one._prompts.prompt(Generate(1, ASKED)).tokens
         assert sum(token >= FIRST for token in tokens) >= 10
         seen = list[object]()
-        list(one.album.look(ASKED[0].pictures, seen))
+        list(one.album.look(ASKED[0].pictures, seen, "draft"))
         one.album.hold(tokens)
-        cached: CachedModel = one.target  # type: ignore[type-arg]
-        found.append(cached.next_logits(tokens)[:VOCAB])
+        assert len(seen) == 4
+        cached: tuple[CachedModel, ...] = (one.target, one.runner.draft)  # type: ignore[type-arg, assignment]
+        found.append([of.next_logits(tokens)[:VOCAB] for of in cached])
         one.forget()
         del seen
-    assert found[1].std() > 0.3
     close = {"atol": 2e-4, "rtol": 1e-4} if DEVICE.type == "cpu" else {"atol": 2e-3, "rtol": 1e-3}
-    torch.testing.assert_close(*found, **close)
+    for ours, theirs in zip(*found, strict=True):
+        assert theirs.std() > 0.3
+        torch.testing.assert_close(ours, theirs, **close)
 
 
 @pytest.mark.rotated(2)

@@ -1,13 +1,15 @@
 """A tower stands on its target's GPU where that has room, and elsewhere in main memory; for a GPU stands a second name
 of main memory."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from specchat.engine.errors import EngineError
 from specchat.engine.hardware.gpu import CHOSEN, Gpu
 from specchat.engine.loading import heads
-from specchat.engine.loading.pictures import with_tower
+from specchat.engine.loading.pictures import with_draft_tower, with_tower
 from specchat.engine.memory.need import Model
 from specchat.engine.memory.plan import GIB, SPARE, Plan, plan
 from specchat.engine.pictures import tower as towers
@@ -114,3 +116,19 @@ def test_the_plan_of_a_processor_counts_it_as_it_is_held(
     found, device, note = with_tower(checkpoint, on_host)
     assert (found, device) == (on_host, CPU)
     assert note == "pictures take a tower of 0.0 GiB, which are not free beside the models"
+
+
+def test_a_drafts_tower_lies_beside_the_targets_where_both_have_room(
+    mistral: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = Model(mistral.config, "cuda")
+    both = plan(model, model, 128)
+    needed = 4 * tower_values(mistral)
+    for free, more, device in ((needed, needed, CHOSEN.device), (needed - 1000, 0, CPU)):
+        gpu = Gpu("card", int((both.need("cuda").total + free) / (1 - SPARE)) + 1)
+        monkeypatch.setattr(heads, "find_gpu", lambda gpu=gpu: gpu)
+        found, where = with_draft_tower(mistral, mistral, both, CHOSEN.device)
+        assert (found.need("cuda").total - both.need("cuda").total, where) == (more, device)
+    assert with_draft_tower(mistral, mistral, both, CPU) == (both, CPU)
+    apart = replace(both, draft=replace(model, place="cpu"))
+    assert with_draft_tower(mistral, mistral, apart, CHOSEN.device) == (apart, CPU)

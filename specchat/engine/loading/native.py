@@ -23,7 +23,7 @@ from specchat.engine.heads.files import FoundHeads
 from specchat.engine.loading import heads
 from specchat.engine.loading.drafting import noted, on_the_host, unrestricted, vocabulary_map_of, words_of
 from specchat.engine.loading.next_best import KernelsUnsupported
-from specchat.engine.loading.pictures import opened_album, with_tower
+from specchat.engine.loading.pictures import opened_album, with_draft_tower, with_tower
 from specchat.engine.loading.placing import placed, smaller
 from specchat.engine.loading.progress import Bar, Progress
 from specchat.engine.memory.need import Model, describe_experts
@@ -187,11 +187,12 @@ def _read(files: _Files, plan: Plan, note: str, bar: Bar, shared: NativeModel | 
         pair, plan, without = heads.with_adapter(pair, plan)
         fitting, plan = heads.fitting(files.heads, plan)
         plan, looking, of_tower = with_tower(target, plan)
+        plan, by_draft = with_draft_tower(target, draft, plan, looking)
         runner = load_runner(pair, target, draft, plan, about_draft, files.vocabulary_map, fitting, shared)
     runner = replace(runner, exactness=noted(runner.exactness, _rounded_words(target)))
     runner.prepare(lambda part: bar.show(f"preparing the GPU: {part}", 0.8))
     bar.show("measuring plain speed", 0.9)
-    album = opened_album(pair, target, runner, files.tokenizer, looking, draft)
+    album = opened_album(pair, target, runner, files.tokenizer, (looking, by_draft), draft)
     text_alone = TEXT_ALONE * (target.also_sees and not album.sees)
     note = noted(note, words_of(files.vocabulary_map), of_tower, text_alone)
     session = Session(pair, files.tokenizer, runner, started, note, album)

@@ -10,7 +10,6 @@ from specchat.engine.gguf.mmproj import projector
 from specchat.engine.hardware.gpu import CHOSEN
 from specchat.engine.loading.heads import with_room
 from specchat.engine.memory.plan import GIB, Plan
-from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.pictures.album import Album
 from specchat.engine.pictures.blind import Blind
 from specchat.engine.pictures.draft_album import DraftAlbum
@@ -47,15 +46,30 @@ def with_tower(target: Checkpoint, plan: Plan) -> tuple[Plan, torch.device, str]
     return plan, CPU, f"pictures take a tower of {size}, which are not free beside the models"
 
 
+def with_draft_tower(
+    target: Checkpoint, draft: Checkpoint | None, plan: Plan, device: torch.device
+) -> tuple[Plan, torch.device]:
+    """The plan with a draft's tower, and its device: that of the target's tower, where both models and towers fit."""
+    if draft is None or plan.draft is None or plan.draft.place != plan.target.place or device == CPU:
+        return plan, CPU
+    if not _alike(target, draft):
+        return plan, CPU
+    try:
+        plan, reason = with_room(plan, 4 * tower_values(draft), "")
+    except ValueError:  # its draft sees nothing then
+        return plan, CPU
+    return plan, CPU if reason else device
+
+
 def opened_album(
     pair: PairSpec,
     checkpoint: Checkpoint,
     runner: Runner,
     tokenizer: Tokenizer,
-    device: torch.device = CPU,
+    devices: tuple[torch.device, torch.device] = (CPU, CPU),
     draft: Checkpoint | None = None,
 ) -> Blind:
-    """The album of a pair that our own decoder runs, with the towers of its target on a device and of its draft."""
+    """The album of a pair that our own decoder runs; `devices` are those of the towers of its target and its draft."""
     model, kind = runner.target.model, kind_of(checkpoint)
     if not checkpoint.also_sees:
         if (unread := checkpoint.mmproj) is not None:
@@ -75,14 +89,19 @@ def opened_album(
     assert isinstance(model, TakesRows)
     if tokenizer.template is not None:
         tokenizer.template.picture = written
-    tower = partial(Tower, checkpoint, vocabulary, device)
+    tower = partial(Tower, checkpoint, vocabulary, devices[0])
     album = Album(tower, model, _rope(checkpoint), vocabulary, _mutual(checkpoint))
-    small, same = runner.draft, draft is not None and draft.also_sees and KINDS.get(kind_of(draft)) == KINDS[kind]
-    # On a GPU, and behind a wrapper for other tokens, a draft sees nothing.
-    if same and draft is not None and small is not None and isinstance(small.model, CachedDecoder):
-        looking = partial(Tower, draft, vocabulary)
+    small = runner.draft
+    # Behind a wrapper for other tokens a draft sees nothing.
+    if draft is not None and _alike(checkpoint, draft) and small is not None and isinstance(small.model, TakesRows):
+        looking = partial(Tower, draft, vocabulary, devices[1])
         album.draft = small.pictures = DraftAlbum(album, looking, small.model, _rope(draft), _mutual(draft))
     return album
+
+
+def _alike(target: Checkpoint, draft: Checkpoint) -> bool:
+    """True if the towers of both are of one kind."""
+    return draft.also_sees and KINDS.get(kind_of(draft)) == KINDS.get(kind_of(target))
 
 
 def _rope(checkpoint: Checkpoint) -> Rope | None:
