@@ -3,6 +3,7 @@
 import hmac
 import ipaddress
 import json
+import math
 import os
 from dataclasses import dataclass
 from typing import Any
@@ -12,10 +13,13 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 
+from specchat.clean import valid
 from specchat.serve.errors import ApiError
 
 MAX_BODY = 32 << 20
 """Bytes of a request."""
+MAX_DEPTH = 200
+"""Objects and lists in each other, which others who read or repeat them have to bear as well."""
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 LOCAL_PAGES = Middleware(
     CORSMiddleware,
@@ -64,7 +68,28 @@ class AccessCheck:
             raise ApiError(400, "The body is not JSON.") from None
         if not isinstance(found, dict):
             raise ApiError(400, "The body has to be a JSON object.")
-        return found
+        return _usable(found)
+
+
+def _usable(value: Any, *place: str) -> Any:
+    """JSON that answers can repeat: with U+FFFD for halves of surrogate pairs.
+
+    Raises:
+        ApiError: a number in it is not finite, or it is nested too deeply; the error names the place.
+    """
+    if isinstance(value, str):
+        return valid(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        where = ".".join(place)
+        raise ApiError(400, f"{where}: it has to be a finite number.", where)
+    if isinstance(value, dict | list) and len(place) > MAX_DEPTH:
+        raise ApiError(400, f"{place[0]}: it is nested more than {MAX_DEPTH} deep.", place[0])
+    if isinstance(value, dict):
+        return {(name := valid(key)): _usable(one, *place, name) for key, one in value.items()}
+    if isinstance(value, list):
+        # Prompts may have a million tokens.
+        return [one if type(one) is int else _usable(one, *place, str(n)) for n, one in enumerate(value)]
+    return value
 
 
 def is_local(host: str) -> bool:

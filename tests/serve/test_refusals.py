@@ -1,10 +1,13 @@
 """Requests that get no reply: the status, the body, and the next one is served."""
 
+import json
 from typing import Any
 
 import httpx2
 import pytest
 
+from specchat.engine.protocol.options import Grammar
+from specchat.engine.protocol.requests import Generate
 from tests.fake import FakeEngine
 from tests.serve.conftest import SOON_S, serving
 from tests.service.made import Clock
@@ -27,6 +30,9 @@ BAD: list[tuple[Any, str]] = [
     ({**GOOD, "strategy": "magic"}, "no strategy magic"),
     ({**GOOD, "draft_length": 99}, "draft_length"),
     (b'{"messages": [{"role": "user", "content": "4"}], "logit_bias": {"5": NaN}}', "logit_bias.5"),
+    (b'{"messages": [], "user": 1e999}', "user: it has to be a finite number"),
+    (b'{"messages": [], "metadata": {"a": [1, -Infinity]}}', "metadata.a.1: it has to be a finite number"),
+    ({**GOOD, "metadata": json.loads("[" * 201 + "]" * 201)}, "metadata: it is nested more than 200 deep"),
     ({**GOOD, "acceptance": "any"}, "acceptance"),
     ({**GOOD, "stop": ["x"] * 99}, "stop"),
     ({**GOOD, "stop": ["x", 1]}, "stop.1: Input should be a valid string"),
@@ -41,6 +47,7 @@ BAD: list[tuple[Any, str]] = [
     ({**GOOD, "tool_choice": {"type": "function", "function": {"name": "look"}}}, "no tool look"),
     ({**GOOD, "tool_choice": {"type": "custom"}}, "tool_choice"),
     ({**GOOD, "tool_choice": {"type": "allowed_tools", "mode": "required", "tools": []}}, "no tools"),
+    ({**GOOD, "tool_choice": {"type": "allowed_tools", "tools": True}}, "have to be a list"),
     (
         {**GOOD, "tool_choice": {"type": "allowed_tools", "tools": [{"type": "function", "function": {"name": "x"}}]}},
         "no tool x",
@@ -70,6 +77,22 @@ async def test_fields_that_cannot_be_used_are_named(engine: FakeEngine) -> None:
         assert (await post(server.url, b"[" * 100_000)).status_code == 400
         assert (await post(server.url, b"x" * (33 << 20))).status_code == 413
         assert (await post(server.url, GOOD)).status_code == 200
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_comes_back_in_an_answer_can_be_written(engine: FakeEngine, stream: bool) -> None:
+    """No encoding has half a surrogate pair, and no reader of JSON bears any depth."""
+    deep = json.loads("[" * 199 + "]" * 199)
+    half: dict[str, Any] = {"instructions": "a\ud800", "metadata": {"\udfff": deep}, "guided_regex": "[\ud800a]"}
+    async with serving(engine) as server, httpx2.AsyncClient(timeout=SOON_S) as client:
+        url = f"{server.url}/v1/responses"
+        text = (await client.post(url, content=json.dumps({"input": "\ud800", "stream": stream, **half}))).text
+        found = json.loads(text.splitlines()[-2][6:])["response"] if stream else json.loads(text)
+        assert (found["instructions"], found["metadata"]) == ("a\ufffd", {"\ufffd": deep})
+        said = engine.requests[-1]
+        assert isinstance(said, Generate)
+        assert [message.content for message in said.messages] == ["a\ufffd", "\ufffd"]
+        assert said.grammar == Grammar("regex", "[\ufffda]")
 
 
 async def test_anthropics_errors_have_their_own_shape(engine: FakeEngine) -> None:

@@ -1,0 +1,166 @@
+"""Who hears of a worker's loads, and what is loaded for clients that want unlike contexts; the process is scripted."""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from specchat.engine.protocol.events import Event, Failed, Finished, Loaded, Loading
+from specchat.engine.protocol.pair import PairSpec
+from specchat.engine.protocol.requests import Cancel, Load
+from specchat.engine.protocol.stats import Stats
+from specchat.resident import workers
+from specchat.resident.workers import Client, SharedWorker
+from tests.fake import INFO
+from tests.process.conftest import PAIR, ask
+
+SHORT, LONG, TOO_LONG = (replace(PAIR, context=context) for context in (2_000, 50_000, 10**9))
+NO_ROOM = Failed(None, "memory", "It does not fit.")
+
+
+class Process:
+    """Records what a worker's process is sent, and has the events that a test gives it."""
+
+    def __init__(self) -> None:
+        self.sent: list[Any] = []
+        self.come = deque[Event]()
+        self.send = self.sent.append
+        self.pid = None
+
+    def listen(self, arrived: Callable[[Any], object]) -> None: ...
+    def start(self) -> None: ...
+    def restart(self) -> None: ...
+    def close(self) -> None: ...
+
+    def poll(self) -> list[Event]:
+        found = list(self.come)
+        self.come.clear()
+        return found
+
+
+class Windows:
+    """Clients of one worker, each with the events that it was sent."""
+
+    def __init__(self, process: Process, names: str) -> None:
+        self.process = process
+        self.worker = SharedWorker(None, "", lambda _: None)
+        self.heard: dict[str, list[Event]] = {name: [] for name in names}
+        self.clients = {name: Client(name, 1, self.heard[name].append) for name in names}
+        for client in self.clients.values():
+            client.worker = self.worker
+            self.worker.clients.append(client)
+
+    def load(self, name: str, pair: PairSpec) -> None:
+        self.worker.load(self.clients[name], pair)
+
+    def come(self, *events: Event) -> dict[str, list[Event]]:
+        """What each client hears of events of the process."""
+        for events_of in self.heard.values():
+            events_of.clear()
+        self.process.come.extend(events)
+        for client, event in self.worker.events():
+            client.send(event)
+        return self.heard
+
+    @property
+    def loads(self) -> list[PairSpec]:
+        """The pairs that the process was told to load."""
+        return [request.pair for request in self.process.sent if isinstance(request, Load)]
+
+
+@pytest.fixture
+def windows(monkeypatch: pytest.MonkeyPatch) -> Windows:
+    process = Process()
+    monkeypatch.setattr(workers, "EngineClient", lambda *_, **__: process)
+    return Windows(process, "abc")
+
+
+def loaded(context: int) -> Loaded:
+    return Loaded(replace(INFO, context=context))
+
+
+def test_a_shorter_context_waits_for_the_longer_one_that_is_being_loaded(windows: Windows) -> None:
+    for name, pair in (("a", LONG), ("b", PAIR), ("c", SHORT)):
+        windows.load(name, pair)
+    assert windows.loads == [LONG]
+    told = [Loading("weights", 0.5), loaded(50_000)]
+    assert windows.come(*told) == dict.fromkeys("abc", told)
+
+
+def test_as_many_tokens_as_fit_are_not_had_from_a_context_that_is_being_loaded(windows: Windows) -> None:
+    as_many = replace(PAIR, long_context=True)
+    windows.load("a", LONG)
+    windows.load("b", as_many)
+    windows.load("c", LONG)
+    assert windows.loads == [LONG, as_many]
+    assert windows.come(loaded(50_000)) == {"a": [loaded(50_000)], "b": [], "c": []}
+    assert windows.come(loaded(90_000)) == {name: [loaded(90_000)] for name in "abc"}
+
+
+@pytest.mark.parametrize("order", [(LONG, SHORT), (SHORT, LONG)])
+def test_the_longest_of_the_shorter_contexts_is_loaded_where_the_longer_one_fails(
+    windows: Windows, order: tuple[PairSpec, ...]
+) -> None:
+    windows.load("a", TOO_LONG)
+    for name, pair in zip("bc", order, strict=True):
+        windows.load(name, pair)
+    assert windows.come(NO_ROOM) == {"a": [NO_ROOM], "b": [], "c": []}
+    assert windows.loads == [TOO_LONG, LONG]
+    assert windows.come(loaded(50_000)) == {"a": [], "b": [loaded(50_000)], "c": [loaded(50_000)]}
+    windows.load("a", SHORT)
+    assert windows.loads == [TOO_LONG, LONG]
+
+
+def test_who_asks_again_for_the_longer_context_hears_of_it_once_and_of_its_failure(windows: Windows) -> None:
+    windows.load("a", TOO_LONG)
+    windows.load("b", SHORT)
+    windows.load("b", TOO_LONG)
+    assert windows.come(Loading("weights"), NO_ROOM)["b"] == [Loading("weights"), NO_ROOM]
+    assert windows.loads == [TOO_LONG], "nobody is left that a shorter context is enough to"
+
+
+def test_nothing_is_loaded_again_for_a_client_that_left(windows: Windows) -> None:
+    windows.load("a", TOO_LONG)
+    windows.load("b", SHORT)
+    windows.worker.remove(windows.clients["b"])
+    assert windows.come(NO_ROOM) == {"a": [NO_ROOM], "b": [], "c": []}
+    assert windows.loads == [TOO_LONG]
+    assert windows.worker.pair is None or not windows.worker.has(SHORT)
+
+
+def test_a_failure_before_a_further_load_ends_leaves_that_one(windows: Windows) -> None:
+    windows.load("a", SHORT)
+    windows.come(loaded(2_000))
+    windows.load("b", TOO_LONG)
+    windows.load("c", replace(PAIR, id="another"))
+    assert windows.come(NO_ROOM) == {"a": [], "b": [NO_ROOM], "c": []}
+    assert windows.loads == [SHORT, TOO_LONG, replace(PAIR, id="another")]
+
+
+def test_events_of_a_load_that_nobody_waits_for_are_told_to_nobody(windows: Windows) -> None:
+    assert windows.come(Loading("weights"), loaded(2_000), NO_ROOM) == {"a": [], "b": [], "c": []}
+
+
+def test_a_worker_that_died_forgets_its_loads_and_replies(windows: Windows) -> None:
+    windows.load("a", LONG)
+    windows.worker.forward(windows.clients["a"], ask("hello", 1))
+    died = Failed(None, "died", "It was killed.")
+    heard = windows.come(died)
+    assert heard["a"] == [replace(died, id=1)]
+    assert windows.come(loaded(50_000)) == {"a": [], "b": [], "c": []}
+    windows.load("b", SHORT)
+    assert windows.loads == [LONG, SHORT], "what was loaded is gone"
+    assert windows.come(loaded(2_000)) == {"a": [], "b": [loaded(2_000)], "c": []}
+    windows.worker.forward(windows.clients["b"], ask("hello", 1))
+    assert windows.come(Finished(1, "stop", "", (), Stats()))["b"] == [Finished(1, "stop", "", (), Stats())]
+
+
+def test_a_client_that_left_has_what_waits_for_it_cancelled(windows: Windows) -> None:
+    windows.load("a", LONG)
+    windows.come(loaded(50_000))
+    windows.worker.forward(windows.clients["a"], ask("hello", 7))
+    windows.worker.remove(windows.clients["a"])
+    assert windows.process.sent[-1] == Cancel(7)
+    assert windows.clients["a"].waiting == {}
