@@ -3,20 +3,33 @@
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from specchat.engine.protocol.events import Event, Failed, Finished, Loaded, Loading
+from specchat.engine.protocol.events import (
+    AwaitingClient,
+    Event,
+    Failed,
+    Finished,
+    Loaded,
+    Loading,
+    OtherClient,
+    Started,
+)
+from specchat.engine.protocol.options import Speculation
 from specchat.engine.protocol.pair import PairSpec
-from specchat.engine.protocol.requests import Cancel, Load
+from specchat.engine.protocol.requests import Cancel, Count, Load, Watch
 from specchat.engine.protocol.stats import Stats
 from specchat.resident import workers
+from specchat.resident.broker import Broker
 from specchat.resident.workers import Client, SharedWorker
 from tests.fake import INFO
 from tests.process.conftest import PAIR, ask
 
 SHORT, LONG, TOO_LONG = (replace(PAIR, context=context) for context in (2_000, 50_000, 10**9))
+STARTED = Started(1, 3, 0, 0, Speculation())
 NO_ROOM = Failed(None, "memory", "It does not fit.")
 
 
@@ -48,12 +61,13 @@ class Windows:
         self.worker = SharedWorker(None, "", lambda _: None)
         self.heard: dict[str, list[Event]] = {name: [] for name in names}
         self.clients = {name: Client(name, 1, self.heard[name].append) for name in names}
-        for client in self.clients.values():
-            client.worker = self.worker
-            self.worker.clients.append(client)
 
     def load(self, name: str, pair: PairSpec) -> None:
-        self.worker.load(self.clients[name], pair)
+        client = self.clients[name]
+        if client.worker is None:
+            client.worker = self.worker
+            self.worker.clients.append(client)
+        self.worker.load(client, pair)
 
     def come(self, *events: Event) -> dict[str, list[Event]]:
         """What each client hears of events of the process."""
@@ -164,3 +178,74 @@ def test_a_client_that_left_has_what_waits_for_it_cancelled(windows: Windows) ->
     windows.worker.remove(windows.clients["a"])
     assert windows.process.sent[-1] == Cancel(7)
     assert windows.clients["a"].waiting == {}
+
+
+def test_a_longer_context_than_as_many_as_fit_is_loaded(windows: Windows) -> None:
+    windows.load("a", replace(PAIR, long_context=True))
+    windows.come(loaded(40_000))
+    windows.load("b", PAIR)
+    assert len(windows.loads) == 1
+    windows.load("b", LONG)
+    assert windows.loads[1:] == [LONG]
+
+
+def test_who_comes_while_a_reply_is_written_is_told_of_it(windows: Windows) -> None:
+    windows.load("a", PAIR)
+    windows.come(loaded(8_000))
+    windows.worker.forward(windows.clients["a"], ask("hello", 1))
+    windows.come(STARTED)
+    windows.clients["b"].watched = Watch()
+    windows.load("b", PAIR)
+    assert windows.heard["b"] == [loaded(8_000), OtherClient(1, "a", 1, "hello"), STARTED]
+
+
+def test_a_client_in_the_background_stays_where_its_pair_gets_a_longer_context(windows: Windows) -> None:
+    windows.clients["b"].background = True
+    windows.load("a", PAIR)
+    windows.come(loaded(8_000))
+    windows.load("b", PAIR)
+    windows.load("a", LONG)
+    assert windows.come(loaded(50_000))["b"] == [loaded(50_000)]
+    windows.load("a", replace(PAIR, id="another"))
+    assert [type(event) for event in windows.heard["b"]] == [Loaded, Failed]
+    assert windows.clients["b"].worker is None
+
+
+def test_replies_in_the_background_make_way_for_those_of_others_alone(windows: Windows) -> None:
+    windows.clients["b"].background = windows.clients["c"].background = True
+    for name in "abc":
+        windows.load(name, PAIR)
+    windows.come(loaded(8_000))
+    for number, name in enumerate("bc"):
+        windows.worker.forward(windows.clients[name], ask("hello", number))
+    assert not any(isinstance(request, Cancel) for request in windows.process.sent)
+    windows.worker.forward(windows.clients["a"], ask("hello", 7))
+    assert [request for request in windows.process.sent if isinstance(request, Cancel)] == [Cancel(0), Cancel(1)]
+
+
+def test_counts_of_others_keep_no_reply_waiting(windows: Windows) -> None:
+    for name in "ab":
+        windows.load(name, PAIR)
+    windows.come(loaded(8_000))
+    windows.worker.forward(windows.clients["a"], Count(1, ()))
+    windows.worker.forward(windows.clients["b"], ask("hello", 2))
+    assert windows.heard["b"] == [loaded(8_000)]
+    windows.worker.forward(windows.clients["a"], ask("hello", 3))
+    assert windows.heard["a"] == [loaded(8_000), AwaitingClient(3, "b", 1)]
+
+
+async def test_a_worker_that_died_is_begun_again_for_all_its_clients(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(workers, "EngineClient", lambda *_, **__: Process())
+    broker = Broker(tmp_path / "no.sock", None, "")
+    clients = [Client(name, 1, lambda _: None) for name in "ab"]
+    for client in clients:
+        broker._handle(client, Load(PAIR))
+    (worker,) = broker._workers
+    worker.engine.come.append(Failed(None, "died", "It was killed."))  # type: ignore[attr-defined]
+    broker._deliver()
+    for client in clients:
+        broker._handle(client, Load(PAIR))
+    assert broker._workers == [worker]
+    assert [client.worker for client in clients] == [worker, worker]
