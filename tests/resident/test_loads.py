@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from specchat.engine.process.wire import Sealed
 from specchat.engine.protocol.events import (
     AwaitingClient,
     Event,
@@ -19,12 +20,12 @@ from specchat.engine.protocol.events import (
     Started,
 )
 from specchat.engine.protocol.options import Speculation
-from specchat.engine.protocol.pair import PairSpec
+from specchat.engine.protocol.pair import PairSpec, ReadTexts
 from specchat.engine.protocol.requests import Cancel, Count, Load, Watch
 from specchat.engine.protocol.stats import Stats
 from specchat.resident import workers
 from specchat.resident.broker import Broker
-from specchat.resident.workers import Client, SharedWorker
+from specchat.resident.workers import Client, Restarted, SharedWorker
 from tests.fake import INFO
 from tests.process.conftest import PAIR, ask
 
@@ -38,7 +39,7 @@ class Process:
 
     def __init__(self) -> None:
         self.sent: list[Any] = []
-        self.come = deque[Event]()
+        self.come = deque[Event | Sealed]()
         self.send = self.sent.append
         self.pid = None
 
@@ -47,7 +48,7 @@ class Process:
     def restart(self) -> None: ...
     def close(self) -> None: ...
 
-    def poll(self) -> list[Event]:
+    def poll(self) -> list[Event | Sealed]:
         found = list(self.come)
         self.come.clear()
         return found
@@ -59,7 +60,7 @@ class Windows:
     def __init__(self, process: Process, names: str) -> None:
         self.process = process
         self.worker = SharedWorker(None, "", lambda _: None)
-        self.heard: dict[str, list[Event]] = {name: [] for name in names}
+        self.heard: dict[str, list[Event | Sealed]] = {name: [] for name in names}
         self.clients = {name: Client(name, 1, self.heard[name].append) for name in names}
 
     def load(self, name: str, pair: PairSpec) -> None:
@@ -69,7 +70,7 @@ class Windows:
             self.worker.clients.append(client)
         self.worker.load(client, pair)
 
-    def come(self, *events: Event) -> dict[str, list[Event]]:
+    def come(self, *events: Event | Sealed) -> dict[str, list[Event | Sealed]]:
         """What each client hears of events of the process."""
         for events_of in self.heard.values():
             events_of.clear()
@@ -249,3 +250,97 @@ async def test_a_worker_that_died_is_begun_again_for_all_its_clients(
         broker._handle(client, Load(PAIR))
     assert broker._workers == [worker]
     assert [client.worker for client in clients] == [worker, worker]
+
+
+def test_a_worker_that_loads_again_for_somebody_who_left_is_not_idle(windows: Windows) -> None:
+    on_a_gpu = Loaded(replace(INFO, load=replace(INFO.load, gpu="a card")))
+    for name in "ab":
+        windows.load(name, PAIR)
+    windows.come(on_a_gpu)
+    assert windows.worker.idle
+    windows.worker.rest()
+    windows.worker.forward(windows.clients["a"], Count(1, ()))
+    assert windows.loads == [PAIR, PAIR]
+    windows.worker.remove(windows.clients["a"])
+    assert not windows.worker.idle
+    assert windows.come(on_a_gpu)["b"] == [on_a_gpu]
+    assert windows.worker.idle
+
+
+def test_a_restart_loads_once_and_is_told_once(windows: Windows) -> None:
+    for name in "ab":
+        windows.load(name, PAIR)
+    windows.come(loaded(8_000))
+    windows.worker.forward(windows.clients["a"], ask("hello", 1))
+    windows.come(Failed(None, "died", "It was killed."))
+    windows.load("a", PAIR)
+    windows.worker.forward(windows.clients["a"], ask("hello", 2))
+    windows.heard["b"].clear()
+    windows.worker.restart(windows.clients["a"], 5)
+    assert (windows.heard["a"][-1], windows.clients["a"].waiting) == (Restarted(5), {})
+    assert windows.heard["b"] == [], "it knows of a death since which it asked for nothing"
+    assert windows.loads == [PAIR, PAIR], "the process loads again by itself"
+    assert windows.come(loaded(8_000)) == {"a": [loaded(8_000)], "b": [], "c": []}
+    assert windows.worker.info == loaded(8_000).info
+    windows.load("b", PAIR)
+    windows.worker.restart(windows.clients["a"], 6)
+    assert windows.heard["b"] == [loaded(8_000), Failed(None, "died", "another window restarted it")]
+
+
+def test_who_watches_is_told_of_replies_that_others_wait_for(windows: Windows) -> None:
+    windows.clients["c"].background = True
+    for name in "abc":
+        windows.load(name, PAIR)
+    windows.come(loaded(8_000))
+    step = Sealed(1, b"a step")
+    windows.worker.forward(windows.clients["a"], ask("hello", 1))
+    windows.come(STARTED, step)
+    about = OtherClient(1, "a", 1, "hello")
+    windows.clients["a"].watch(Watch(steps=True))
+    for steps in (False, True):
+        windows.heard["b"].clear()
+        windows.clients["b"].watch(Watch(steps=steps))
+        assert windows.heard["b"] == [about, STARTED, *[step] * steps]
+    end = replace(Finished(1, "stop", "", (), Stats()), read=ReadTexts(5, 6))
+    assert windows.come(end) == {"a": [end], "b": [end], "c": []}
+    assert windows.worker.read == ReadTexts(5, 6)
+    windows.worker.forward(windows.clients["c"], ask("hello", 2))
+    begun = replace(STARTED, id=2)
+    assert windows.come(begun) == {"a": [], "b": [], "c": [begun]}
+    windows.clients["b"].watch(Watch(steps=True))
+    assert windows.heard["b"] == []
+    windows.worker.forward(windows.clients["a"], ask("hello", 3))
+    windows.come(replace(STARTED, id=3), Failed(None, "died", "It was killed."))
+    windows.heard["b"].clear()
+    windows.clients["b"].watch(Watch(steps=True))
+    assert windows.heard["b"] == []
+
+
+def test_steps_are_kept_for_who_comes_later_as_far_as_there_is_room(
+    windows: Windows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "MAX_KEPT_BYTES", 12)
+    for name in "ab":
+        windows.load(name, PAIR)
+    windows.worker.forward(windows.clients["a"], ask("hello", 1))
+    steps = [Sealed(1, b"a step") for _ in range(4)]
+    assert windows.come(loaded(8_000), STARTED, *steps)["a"] == [loaded(8_000), STARTED, *steps]
+    windows.heard["b"].clear()
+    windows.clients["b"].watch(Watch(steps=True))
+    assert windows.heard["b"][2:] == steps[:2]
+
+
+def test_files_that_loading_brought_are_those_that_are_loaded(
+    windows: Windows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = ["not there"]
+    monkeypatch.setattr(workers, "file_state", lambda _: state[0])
+    monkeypatch.setattr(workers, "state_once_loaded", lambda *_: state[0])
+    windows.load("a", PAIR)
+    state[0] = "here"
+    windows.come(loaded(8_000))
+    windows.load("b", PAIR)
+    assert windows.loads == [PAIR]
+    state[0] = "replaced"
+    windows.load("b", PAIR)
+    assert windows.loads == [PAIR, PAIR]

@@ -63,20 +63,20 @@ async def test_a_full_queue_refuses_and_one_that_leaves_makes_room() -> None:
 
 
 async def test_a_turn_that_comes_as_its_client_leaves_goes_to_the_next() -> None:
-    queue, order, release = FairQueue(at_once=1), list[str](), asyncio.Event()
+    queue, order = FairQueue(at_once=1), list[str]()
 
     async def ask(name: str) -> None:
         async with queue.turn(name):
             order.append(name)
-            await release.wait()
 
-    tasks = [asyncio.create_task(ask(name)) for name in "abc"]
-    await asyncio.sleep(0)
-    release.set()
-    tasks[1].cancel()
+    async with queue.turn("a"):
+        tasks = [asyncio.create_task(ask(name)) for name in "bcd"]
+        await asyncio.sleep(0)
+        tasks[1].cancel()
+    tasks[0].cancel()
     await asyncio.wait(tasks)
-    assert order == ["a", "c"]
-    assert queue.running == 0
+    assert order == ["d"]
+    assert (queue.running, queue.waiting) == (0, 0)
 
 
 async def until(true: Callable[[], object]) -> None:

@@ -1,13 +1,18 @@
 """Requests that get no reply: the status, the body, and the next one is served."""
 
 import json
+from contextlib import nullcontext
 from typing import Any
 
 import httpx2
 import pytest
+from starlette.requests import Request
 
 from specchat.engine.protocol.options import Grammar
 from specchat.engine.protocol.requests import Generate
+from specchat.serve import guard
+from specchat.serve.errors import ApiError
+from specchat.serve.guard import AccessCheck
 from tests.fake import FakeEngine
 from tests.serve.conftest import SOON_S, serving
 from tests.service.made import Clock
@@ -119,12 +124,23 @@ async def test_anthropics_errors_have_their_own_shape(engine: FakeEngine) -> Non
         {"origin": "http://evil.example"},
         {"origin": "null"},
         {"origin": "http://[::1"},
+        {"origin": ""},
     ],
 )
 async def test_pages_of_other_sites_are_refused(engine: FakeEngine, headers: dict[str, str]) -> None:
     async with serving(engine) as server:
         assert (await post(server.url, GOOD, **headers)).status_code == 403
         assert (await post(server.url, GOOD, origin="http://localhost:3000")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "local"), [("127.0.0.2", True), ("::1", True), ("localhost", True), ("0.0.0.0", False)]
+)
+def test_where_others_may_ask_the_machine_has_any_name(host: str, local: bool) -> None:
+    there = Request({"type": "http", "client": ("10.0.0.7", 1), "headers": [(b"host", b"box.lan:8642")]})
+    with pytest.raises(ApiError, match="name this machine") if local else nullcontext():
+        AccessCheck(host).check(there)
+    assert guard.client(there) == "10.0.0.7"
 
 
 async def test_pages_of_this_machine_may_read_answers(engine: FakeEngine) -> None:
@@ -144,7 +160,7 @@ async def test_a_key_is_asked_for(engine: FakeEngine) -> None:
     async with serving(engine, key="secret") as server:
         assert (await post(server.url, GOOD)).status_code == 401
         assert (await post(server.url, GOOD, authorization="Bearer wrong")).status_code == 401
-        assert (await post(server.url, GOOD, authorization="Bearer secret")).status_code == 200
+        assert (await post(server.url, GOOD, authorization="bearer secret")).status_code == 200
         assert (await post(server.url, GOOD, **{"x-api-key": "secret"})).status_code == 200
         async with httpx2.AsyncClient(timeout=SOON_S) as client:
             assert (await client.get(f"{server.url}/v1/models")).status_code == 401
