@@ -90,7 +90,7 @@ def cancelled(engine: FakeEngine) -> list[int]:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_a_client_that_leaves_cancels_its_reply(stream: bool) -> None:
+async def test_a_client_that_leaves_cancels_its_reply(stream: bool, caplog: pytest.LogCaptureFixture) -> None:
     engine = FakeEngine((LONG,), tokens_per_second=20, clock=(clock := Clock()))
     async with serving(engine) as server, httpx2.AsyncClient(timeout=SOON_S) as client:
         leaving = asyncio.create_task(_take(client, server, stream))
@@ -104,6 +104,7 @@ async def test_a_client_that_leaves_cancels_its_reply(stream: bool) -> None:
         found = await client.post(f"{server.url}/v1/chat/completions", json=BODY)
         assert found.json()["choices"][0]["message"]["content"] == LONG
         await until(lambda: server.served.queue.running == 0)
+    assert not any(record.exc_info for record in caplog.records)
 
 
 async def _take(client: httpx2.AsyncClient, server: Server, stream: bool) -> None:
