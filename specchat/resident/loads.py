@@ -69,5 +69,5 @@ class PendingLoads(Generic[C]):
     def end(self, event: Loaded | Failed) -> PendingLoad[C]:
         """End the first load. Return the pair to load again after a failure, and its users; without a pair none."""
         load = self._loads.popleft() if self._loads else PendingLoad[C]()
-        failed = isinstance(event, Failed) and load.before is not None and load.users and not self._loads
+        failed = isinstance(event, Failed) and load.before is not None and load.users
         return PendingLoad(load.users, before=load.before) if failed else PendingLoad()

@@ -124,12 +124,12 @@ class SharedWorker:
 
     def has(self, pair: PairSpec) -> bool:
         """True if `pair`, or a longer context of it, is loaded or being loaded, from the files that are there now."""
-        same = not self.dead and pair == self.pair and self._files == file_state(pair)
+        same = pair == self.pair and self._files == file_state(pair)
         return same or (self.grows_to(pair) and pair.fits_in(self._context))
 
     def grows_to(self, pair: PairSpec) -> bool:
         """True if what is loaded differs from `pair` in its context at most: two of them are not to take the memory."""
-        known = self.pair is not None and not self.dead and self.pair.alike(pair)
+        known = self.pair is not None and self.pair.alike(pair)
         return known and self._files == file_state(pair)
 
     @property

@@ -65,18 +65,13 @@ async def respond(
 
 
 async def whole(writer: ApiWriter, events: ReplyEvents) -> Any:
-    """The body of all replies, as JSON.
-
-    Raises:
-        ApiError: the engine failed or ended.
-    """
+    """The body of all replies, as JSON; raises ApiError if the engine fails."""
     async with aclosing(events):
         last = None
         async for some in events:
             _written(writer, some)
             last = next((event for event in some if isinstance(event, Finished)), last)
-    if last is None:
-        raise ApiError(503, "The engine ended.")
+    assert last is not None
     return writer.body(last)
 
 

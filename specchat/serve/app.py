@@ -99,7 +99,7 @@ def make_app(served: Served, guarded: guard.AccessCheck) -> Starlette:
     refusals: dict[Any, Any] = {
         ApiError: lambda request, error: _refused(request, error),
         ValidationError: lambda request, error: _refused(request, ApiError.of_fields(error)),
-        HTTPException: lambda request, error: _refused(request, _of_route(request, error)),
+        HTTPException: lambda request, error: _refused(request, _of_route(request, error), error.headers),
         ClientDisconnect: lambda request, _: _refused(request, ApiError(499, "The client left.")),
         Exception: lambda request, _: _refused(request, ApiError(500, "specchat failed. Its log has the details.")),
     }
@@ -113,10 +113,12 @@ def _of_route(request: Request, error: HTTPException) -> ApiError:
         words = f"There is no {path} here."
         if not path.startswith("/v1/") or path.startswith("/v1/v1/"):
             words += " OpenAI's clients need a base_url that ends with /v1, Anthropic's one without."
+    if error.status_code == 405:
+        words = f"{request.url.path} takes {(error.headers or {}).get('Allow')} alone."
     return ApiError(error.status_code, words)
 
 
-def _refused(request: Request, error: ApiError) -> Response:
+def _refused(request: Request, error: ApiError, headers: Mapping[str, str] | None = None) -> Response:
     forms = {"/v1/messages": error.anthropic, "/api/": error.ollama}
     form = next((form for path, form in forms.items() if request.url.path.startswith(path)), error.openai)
-    return JSONResponse(form(), error.status, error.headers)
+    return JSONResponse(form(), error.status, {**error.headers, **(headers or {})})

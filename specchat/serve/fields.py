@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
-from pydantic import Field, FiniteFloat, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from specchat.config.catalog import Pair
 from specchat.engine.protocol.options import Acceptance, Limits, Message, Sampling, Speculation
@@ -97,7 +97,7 @@ class SamplingFields(Lenient):
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     repetition_penalty: float | None = None
-    logit_bias: dict[int, FiniteFloat] | None = None
+    logit_bias: dict[int, float] | None = None
 
     @field_validator(*SAMPLING)
     @classmethod

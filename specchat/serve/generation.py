@@ -22,6 +22,7 @@ from specchat.service.chat_service import ChatService
 
 ReplyEvent = PromptProgress | Started | Step | Finished
 ReplyEvents = AsyncGenerator[list[ReplyEvent], None]
+Arrived = asyncio.Queue[list[ReplyEvent] | Exception | None]
 Make = Callable[[int], Generate]
 NO_CHAT = Chat(())
 MAX_REPLIES = 128
@@ -55,6 +56,8 @@ class Served:
         self.metrics = Metrics(pair.id, self.queue)
         self.responses = KeptResponses()
         self._service = service
+        self._arriving = set[Arrived]()
+        """What comes of each reply."""
 
     def loaded(self) -> PairInfo:
         """The loaded pair.
@@ -81,6 +84,11 @@ class Served:
                 shown = known
                 show(known)
 
+    def end(self) -> None:
+        """Have all replies fail, as the server ends."""
+        for arrived in self._arriving:
+            arrived.put_nowait(ApiError(503, "specchat serve was stopped. Try again once it runs."))
+
     async def reply(self, client: str, make: Make, progress: bool = False) -> ReplyEvents:
         """The events of a reply from Started to Finished, those that came together in a list.
 
@@ -92,7 +100,7 @@ class Served:
             ApiError: the queue is full, or the engine fails.
         """
         self.loaded()
-        arrived: asyncio.Queue[list[ReplyEvent] | Exception | None] = asyncio.Queue()
+        arrived = Arrived()
         kinds = (PromptProgress, Started, Step, Finished) if progress else (Started, Step, Finished)
 
         def deliver(some: list[Event] | Exception | None) -> None:
@@ -102,6 +110,7 @@ class Served:
                 arrived.put_nowait(known)
 
         answering = asyncio.create_task(self._answer(client, make, deliver))
+        self._arriving.add(arrived)
         try:
             while True:
                 try:
@@ -114,6 +123,7 @@ class Served:
                     raise some
                 yield some
         finally:
+            self._arriving.discard(arrived)
             answering.cancel()
             await asyncio.wait([answering])
 

@@ -12,10 +12,13 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 
+from specchat.clean import valid
 from specchat.serve.errors import ApiError
 
 MAX_BODY = 32 << 20
 """Bytes of a request."""
+MAX_DEPTH = 200
+"""Objects and lists in each other, which others who read or repeat them have to bear as well."""
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 LOCAL_PAGES = Middleware(
     CORSMiddleware,
@@ -38,10 +41,10 @@ class AccessCheck:
 
         A name that was made to lead here (DNS rebinding) is told by the Host header.
         """
-        if is_local(self.host) and _name(request.headers.get("host", "")) not in LOCAL_NAMES:
-            raise ApiError(403, "The Host header names another machine: use 127.0.0.1 or localhost.")
+        if is_local(self.host) and _name(f"//{request.headers.get('host', '')}") not in LOCAL_NAMES:
+            raise ApiError(403, "The Host header has to name this machine: use 127.0.0.1 or localhost.")
         origin = request.headers.get("origin")
-        if origin is not None and _name(urlsplit(origin).netloc) not in LOCAL_NAMES:
+        if origin is not None and _name(origin) not in LOCAL_NAMES:
             raise ApiError(403, "Pages of other sites are refused.")
         # Headers come as Latin-1, whatever their bytes are.
         if self.key and not hmac.compare_digest(_key(request).encode("latin-1"), os.fsencode(self.key)):
@@ -64,7 +67,26 @@ class AccessCheck:
             raise ApiError(400, "The body is not JSON.") from None
         if not isinstance(found, dict):
             raise ApiError(400, "The body has to be a JSON object.")
-        return found
+        return _usable(found)
+
+
+def _usable(found: dict[str, Any]) -> dict[str, Any]:
+    """JSON that answers can repeat: with U+FFFD for halves of surrogate pairs.
+
+    Raises:
+        ApiError: it is nested too deeply, or a number in it is not finite.
+    """
+    inner: list[Any] = [found]
+    for _ in range(MAX_DEPTH + 1):
+        around = (one.values() if isinstance(one, dict) else one for one in inner)
+        inner = [one for some in around for one in some if isinstance(one, dict | list)]
+    if inner:
+        raise ApiError(400, f"The body is nested more than {MAX_DEPTH} deep.")
+    try:
+        text = json.dumps(found, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        raise ApiError(400, "The body has a number that is not finite: NaN, or one beyond 1.8e308.") from None
+    return found if (whole := valid(text)) == text else json.loads(whole)
 
 
 def is_local(host: str) -> bool:
@@ -85,8 +107,8 @@ def _key(request: Request) -> str:
     return bearer[7:] if bearer.lower().startswith("bearer ") else request.headers.get("x-api-key", "")
 
 
-def _name(netloc: str) -> str:
+def _name(url: str) -> str:
     try:
-        return (urlsplit(f"//{netloc}").hostname or "").lower()
+        return urlsplit(url).hostname or ""
     except ValueError:
         return ""

@@ -16,9 +16,8 @@ from specchat.serve.app import make_app
 from specchat.serve.generation import Served
 from specchat.serve.guard import AccessCheck
 
-GRACE_S = 2
-"""Seconds that replies have to end in once the server is stopped."""
-
+GRACE_S, READ_S = 2, 1
+"""Seconds that replies have to end in once the server is stopped, and further ones in which clients can read of it."""
 
 MAX_CONNECTIONS, AT_ONCE, BACKLOG = 192, 16, 128
 """Connections at a time, those that a turn of the loop accepts, so that 256 open files do, and those that may wait."""
@@ -104,7 +103,7 @@ def config(app: Starlette) -> uvicorn.Config:
         backlog=AT_ONCE,
         lifespan="off",
         log_config=None,
-        timeout_graceful_shutdown=GRACE_S,
+        timeout_graceful_shutdown=GRACE_S + READ_S,
     )
 
 
@@ -131,6 +130,7 @@ async def serve(
         nonlocal stopped
         stopped = number
         server.should_exit = True
+        loop.call_later(GRACE_S, served.end)
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop, number)

@@ -188,7 +188,10 @@ def _chosen(tools: list[Tool], choice: Any, function: Any, parallel: bool | None
     if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
         nested = choice.get("allowed_tools")
         allowed = nested if isinstance(nested, dict) else choice
-        names = [_choice(one, function) for one in allowed.get("tools") or ()]
+        listed = allowed.get("tools") or []
+        if not isinstance(listed, list):
+            raise ApiError(400, "tool_choice: the tools of allowed_tools have to be a list.", "tool_choice")
+        names = [_choice(one, function) for one in listed]
         if unknown := set(names) - {tool.name for tool in tools}:
             raise ApiError(400, f"tool_choice: there is no tool {min(unknown)}.", "tool_choice")
         tools, choice = [tool for tool in tools if tool.name in names], allowed.get("mode")

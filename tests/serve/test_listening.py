@@ -1,10 +1,13 @@
 """Connections whose clients neither send nor read, over a real socket."""
 
 import asyncio
+import os
+import signal
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
+import httpx2
 import pytest
 import uvicorn
 from starlette.applications import Starlette
@@ -12,8 +15,15 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.routing import Route
 
+from specchat.chat.store import Store
 from specchat.serve import listening
+from specchat.serve.generation import Served
+from specchat.serve.guard import AccessCheck
+from specchat.service.chat_service import ChatService
+from specchat.service.settings import Preferences
+from tests.fake import FakeEngine
 from tests.serve.conftest import SOON_S
+from tests.service.made import CATALOG, Clock
 
 
 class Endless:
@@ -94,3 +104,29 @@ async def test_of_too_many_connections_the_oldest_without_a_request_goes(monkeyp
         assert await last.readline() == b"HTTP/1.1 200 OK\r\n"
         for one in (writing, writer):
             one.close()
+
+
+async def test_replies_that_a_stop_cuts_say_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(listening, "GRACE_S", 0.05)
+    engine, ready = FakeEngine(tokens_per_second=1, clock=Clock()), asyncio.Event()
+    served = Served(ChatService(engine, Store(), Preferences()), CATALOG.pairs[0])
+    here = listening.listen("127.0.0.1", 0)
+    running = asyncio.create_task(
+        listening.serve(served, AccessCheck("127.0.0.1"), here, lambda: None, lambda _: ready.set())
+    )
+    async with asyncio.timeout(SOON_S), httpx2.AsyncClient(timeout=SOON_S) as client:
+        await ready.wait()
+        url, body = f"{listening.url(here)}/v1/chat/completions", {"messages": [{"role": "user", "content": "hi"}]}
+        asking = [asyncio.create_task(client.post(url, json={**body, "stream": stream})) for stream in (False, True)]
+        while served.queue.running < len(asking):
+            await asyncio.sleep(0.005)
+        os.kill(os.getpid(), signal.SIGTERM)
+        whole, streamed = [await one for one in asking]
+        assert await running == signal.SIGTERM
+    assert whole.status_code == 503
+    for answer in (whole, streamed):
+        assert "specchat serve was stopped" in answer.text
+    assert not any(record.exc_info for record in caplog.records)
+    engine.close()

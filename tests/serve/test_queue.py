@@ -63,20 +63,20 @@ async def test_a_full_queue_refuses_and_one_that_leaves_makes_room() -> None:
 
 
 async def test_a_turn_that_comes_as_its_client_leaves_goes_to_the_next() -> None:
-    queue, order, release = FairQueue(at_once=1), list[str](), asyncio.Event()
+    queue, order = FairQueue(at_once=1), list[str]()
 
     async def ask(name: str) -> None:
         async with queue.turn(name):
             order.append(name)
-            await release.wait()
 
-    tasks = [asyncio.create_task(ask(name)) for name in "abc"]
-    await asyncio.sleep(0)
-    release.set()
-    tasks[1].cancel()
+    async with queue.turn("a"):
+        tasks = [asyncio.create_task(ask(name)) for name in "bcd"]
+        await asyncio.sleep(0)
+        tasks[1].cancel()
+    tasks[0].cancel()
     await asyncio.wait(tasks)
-    assert order == ["a", "c"]
-    assert queue.running == 0
+    assert order == ["d"]
+    assert (queue.running, queue.waiting) == (0, 0)
 
 
 async def until(true: Callable[[], object]) -> None:
@@ -90,7 +90,7 @@ def cancelled(engine: FakeEngine) -> list[int]:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_a_client_that_leaves_cancels_its_reply(stream: bool) -> None:
+async def test_a_client_that_leaves_cancels_its_reply(stream: bool, caplog: pytest.LogCaptureFixture) -> None:
     engine = FakeEngine((LONG,), tokens_per_second=20, clock=(clock := Clock()))
     async with serving(engine) as server, httpx2.AsyncClient(timeout=SOON_S) as client:
         leaving = asyncio.create_task(_take(client, server, stream))
@@ -104,6 +104,7 @@ async def test_a_client_that_leaves_cancels_its_reply(stream: bool) -> None:
         found = await client.post(f"{server.url}/v1/chat/completions", json=BODY)
         assert found.json()["choices"][0]["message"]["content"] == LONG
         await until(lambda: server.served.queue.running == 0)
+    assert not any(record.exc_info for record in caplog.records)
 
 
 async def _take(client: httpx2.AsyncClient, server: Server, stream: bool) -> None:

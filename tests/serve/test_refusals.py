@@ -1,10 +1,18 @@
 """Requests that get no reply: the status, the body, and the next one is served."""
 
+import json
+from contextlib import nullcontext
 from typing import Any
 
 import httpx2
 import pytest
+from starlette.requests import Request
 
+from specchat.engine.protocol.options import Grammar
+from specchat.engine.protocol.requests import Generate
+from specchat.serve import guard
+from specchat.serve.errors import ApiError
+from specchat.serve.guard import AccessCheck
 from tests.fake import FakeEngine
 from tests.serve.conftest import SOON_S, serving
 from tests.service.made import Clock
@@ -26,7 +34,10 @@ BAD: list[tuple[Any, str]] = [
     ({**GOOD, "tools": [{"type": "function"}]}, "tools"),
     ({**GOOD, "strategy": "magic"}, "no strategy magic"),
     ({**GOOD, "draft_length": 99}, "draft_length"),
-    (b'{"messages": [{"role": "user", "content": "4"}], "logit_bias": {"5": NaN}}', "logit_bias.5"),
+    (b'{"messages": [{"role": "user", "content": "4"}], "logit_bias": {"5": NaN}}', "a number that is not finite"),
+    (b'{"messages": [], "user": 1e999}', "a number that is not finite"),
+    (b'{"messages": [], "metadata": {"a": [1, -Infinity]}}', "a number that is not finite"),
+    ({**GOOD, "metadata": json.loads("[" * 201 + "]" * 201)}, "The body is nested more than 200 deep"),
     ({**GOOD, "acceptance": "any"}, "acceptance"),
     ({**GOOD, "stop": ["x"] * 99}, "stop"),
     ({**GOOD, "stop": ["x", 1]}, "stop.1: Input should be a valid string"),
@@ -41,6 +52,7 @@ BAD: list[tuple[Any, str]] = [
     ({**GOOD, "tool_choice": {"type": "function", "function": {"name": "look"}}}, "no tool look"),
     ({**GOOD, "tool_choice": {"type": "custom"}}, "tool_choice"),
     ({**GOOD, "tool_choice": {"type": "allowed_tools", "mode": "required", "tools": []}}, "no tools"),
+    ({**GOOD, "tool_choice": {"type": "allowed_tools", "tools": True}}, "have to be a list"),
     (
         {**GOOD, "tool_choice": {"type": "allowed_tools", "tools": [{"type": "function", "function": {"name": "x"}}]}},
         "no tool x",
@@ -72,6 +84,22 @@ async def test_fields_that_cannot_be_used_are_named(engine: FakeEngine) -> None:
         assert (await post(server.url, GOOD)).status_code == 200
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_comes_back_in_an_answer_can_be_written(engine: FakeEngine, stream: bool) -> None:
+    """No encoding has half a surrogate pair, and no reader of JSON bears any depth."""
+    deep = json.loads("[" * 199 + "]" * 199)
+    half: dict[str, Any] = {"instructions": "a\ud800", "metadata": {"\udfff": deep}, "guided_regex": "[\ud800a]"}
+    async with serving(engine) as server, httpx2.AsyncClient(timeout=SOON_S) as client:
+        url = f"{server.url}/v1/responses"
+        text = (await client.post(url, content=json.dumps({"input": "\ud800", "stream": stream, **half}))).text
+        found = json.loads(text.splitlines()[-2][6:])["response"] if stream else json.loads(text)
+        assert (found["instructions"], found["metadata"]) == ("a\ufffd", {"\ufffd": deep})
+        said = engine.requests[-1]
+        assert isinstance(said, Generate)
+        assert [message.content for message in said.messages] == ["a\ufffd", "\ufffd"]
+        assert said.grammar == Grammar("regex", "[\ufffda]")
+
+
 async def test_anthropics_errors_have_their_own_shape(engine: FakeEngine) -> None:
     async with serving(engine) as server, httpx2.AsyncClient(timeout=SOON_S) as client:
         found = await client.post(f"{server.url}/v1/messages", json={"messages": HI})
@@ -83,17 +111,36 @@ async def test_anthropics_errors_have_their_own_shape(engine: FakeEngine) -> Non
             words = elsewhere.text
             assert f"There is no /{path} here." in words
             assert ("need a base_url that ends with /v1" in words) == told
-        assert (await client.get(f"{server.url}/v1/messages")).status_code == 405
+        asked = await client.get(f"{server.url}/v1/messages")
+        assert (asked.status_code, asked.headers["allow"]) == (405, "POST")
+        assert asked.json()["error"]["message"] == "/v1/messages takes POST alone."
 
 
 @pytest.mark.parametrize(
     "headers",
-    [{"host": "evil.example"}, {"host": "evil.example:80"}, {"origin": "http://evil.example"}, {"origin": "null"}],
+    [
+        {"host": "evil.example"},
+        {"host": "evil.example:80"},
+        {"origin": "http://evil.example"},
+        {"origin": "null"},
+        {"origin": "http://[::1"},
+        {"origin": ""},
+    ],
 )
 async def test_pages_of_other_sites_are_refused(engine: FakeEngine, headers: dict[str, str]) -> None:
     async with serving(engine) as server:
         assert (await post(server.url, GOOD, **headers)).status_code == 403
         assert (await post(server.url, GOOD, origin="http://localhost:3000")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "local"), [("127.0.0.2", True), ("::1", True), ("localhost", True), ("0.0.0.0", False)]
+)
+def test_where_others_may_ask_the_machine_has_any_name(host: str, local: bool) -> None:
+    there = Request({"type": "http", "client": ("10.0.0.7", 1), "headers": [(b"host", b"box.lan:8642")]})
+    with pytest.raises(ApiError, match="name this machine") if local else nullcontext():
+        AccessCheck(host).check(there)
+    assert guard.client(there) == "10.0.0.7"
 
 
 async def test_pages_of_this_machine_may_read_answers(engine: FakeEngine) -> None:
@@ -113,7 +160,7 @@ async def test_a_key_is_asked_for(engine: FakeEngine) -> None:
     async with serving(engine, key="secret") as server:
         assert (await post(server.url, GOOD)).status_code == 401
         assert (await post(server.url, GOOD, authorization="Bearer wrong")).status_code == 401
-        assert (await post(server.url, GOOD, authorization="Bearer secret")).status_code == 200
+        assert (await post(server.url, GOOD, authorization="bearer secret")).status_code == 200
         assert (await post(server.url, GOOD, **{"x-api-key": "secret"})).status_code == 200
         async with httpx2.AsyncClient(timeout=SOON_S) as client:
             assert (await client.get(f"{server.url}/v1/models")).status_code == 401

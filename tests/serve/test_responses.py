@@ -9,8 +9,6 @@ import pytest
 
 from specchat.engine.protocol.options import Grammar, Message, Written
 from specchat.serve.compaction import ASK
-from specchat.serve.errors import ApiError
-from specchat.serve.kept_responses import KeptResponse, KeptResponses
 from specchat.serve.openai_responses import SUMMARY
 from tests.fake import FakeEngine
 from tests.serve.conftest import serving
@@ -145,23 +143,6 @@ async def test_kept_responses_can_be_read_and_dropped(engine: FakeEngine) -> Non
         assert [item.content[0].text async for item in client.responses.input_items.list(text.id)] == ["hi"]
         counted = await client.responses.input_tokens.count(model="demo", input="hi there", instructions="Be brief.")
         assert (counted.object, counted.input_tokens) == ("response.input_tokens", 5)
-
-
-def kept_one(name: str, text: str) -> KeptResponse:
-    return KeptResponse((Message("user", text),), {"id": name}, [])
-
-
-def test_the_oldest_chats_go_first_and_a_client_has_its_own() -> None:
-    kept = KeptResponses(most=2, characters=1000)
-    for name in ("a", "b", "c"):
-        kept.keep("me", kept_one(name, name))
-    assert [message.content for message in kept.get("me", "b").messages] == ["b"]
-    for client, name in (("me", "a"), ("you", "b")):
-        with pytest.raises(ApiError):
-            kept.get(client, name)
-    kept.keep("me", kept_one("long", "x" * 2000))
-    with pytest.raises(ApiError):
-        kept.get("me", "b")
 
 
 async def test_a_chat_is_compacted_to_a_summary_that_stands_for_it() -> None:
