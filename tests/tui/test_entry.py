@@ -317,6 +317,23 @@ async def test_a_file_is_completed_counted_and_sent(folder: Path) -> None:
         assert turn.prompt == 'read @notes.txt and @"my list.md" '
 
 
+async def test_a_folder_that_is_written_whole_is_sent(folder: Path) -> None:
+    (folder / "src").mkdir()
+    (folder / "src" / "a.py").write_text("a = 1\n")
+    (folder / "src" / "b.py").write_text("b = 2\n")
+    async with running() as (app, pilot):
+        await write(app, pilot, "@src/")
+        await wait_until(pilot, lambda: choices(app))
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: app.session.conversation.turns)
+        (turn,) = app.session.conversation.turns
+        assert (turn.prompt, [one.name for one in turn.attachments]) == ("@src/", ["src/a.py", "src/b.py"])
+        await write(app, pilot, "@src/")
+        await wait_until(pilot, lambda: choices(app))
+        await pilot.press("down", "enter")
+        assert app.chat.prompt.text == "@src/a.py "
+
+
 async def test_secrets_of_a_folder_are_told_and_stay(folder: Path) -> None:
     (folder / "src").mkdir()
     (folder / "src" / "a.py").write_text("a = 1\n")
