@@ -76,7 +76,7 @@ def status_sides(
     elif session.loaded.loading is not None:
         back = session.loaded.before
         way = f" · {stop} goes back to {back}" if back and session.reply is None else ""
-        left = styled(loading_words(session.loaded.loading) + way, ".quiet")
+        left = styled(loading_words(session.loaded.loading) + way + _next(session), ".quiet")
     elif session.reply is not None:
         left = styled(_running(session, session.reply, stop) + _next(session) + _beside(session), ".quiet")
     elif (calling := session.calling) is not None:
