@@ -8,7 +8,6 @@ from textual.binding import BindingsMap
 from textual.content import Content
 from textual.geometry import Size
 from textual.message import Message
-from textual.timer import Timer
 from textual.widgets import TextArea
 
 from specchat.clean import one_line
@@ -55,10 +54,6 @@ class ChatScreen(ChatWindow):
         self.composer = Composer(self, self.feed, self.queue)
         self.chats = Chats(self, self.queue, self.composer)
         self.permissions = Permissions(self)
-        self.fetch_timer: Timer | None = None
-        """Looks at the download that runs beside the chat."""
-        self.tune_timer: Timer | None = None
-        """Looks at the tune that runs beside the chat."""
         self._completer = Completer(
             self.prompt, self.completions, lambda: self.commands, self._values, lambda: self.status_row.region.y
         )
