@@ -99,6 +99,21 @@ async def test_enter_runs_the_marked_command() -> None:
         assert app.chat.prompt.text == ""
 
 
+async def test_the_status_row_says_what_enter_does_with_the_list(folder: Path) -> None:
+    del folder
+    async with running() as (app, pilot):
+        await write(app, pilot, "/mod")
+        assert status(app).endswith("enter takes it")
+        await write(app, pilot, "", "escape")
+        assert status(app).endswith("enter runs it")
+        app.chat.prompt.clear()
+        await write(app, pilot, "see @nts")
+        await until_shown(pilot, app, "enter takes it")
+        await write(app, pilot, "", "tab")
+        await until_shown(pilot, app, "1 file, 14 bytes · ")
+        assert status(app).endswith("enter sends")
+
+
 async def test_escape_closes_the_list_before_it_stops_a_reply() -> None:
     engine, clock = slow()
     async with running(engine) as (app, pilot):

@@ -60,7 +60,7 @@ class ChatScreen(ChatWindow):
 
     def on_mount(self) -> None:
         self.prompt.placeholder = Content("ask something")
-        self.prompt.takes_key = self._completer.key
+        self.prompt.takes_key = self._completed
         self.prompt.follows = lambda typed: suggestion_after(typed) if self.welcome.display else ""
         self.watch(self.transcript, "scroll_y", lambda _: self.call_next(self.draw_hints), init=False)
         self.feed.start()
@@ -141,6 +141,16 @@ class ChatScreen(ChatWindow):
         transcript = self.transcript
         transcript.scroll_relative(y=event.direction * max(transcript.size.height - 2, 1), animate=False)
 
+    @property
+    def choosing(self) -> bool:
+        return self._completer.chooses
+
+    def _completed(self, key: str) -> bool:
+        """True if the list above the prompt takes this key."""
+        if taken := self._completer.key(key):
+            self.draw_rows()
+        return taken
+
     @on(TextArea.Changed)
     def _typed(self) -> None:
         self.chats.load_wanted()
@@ -201,7 +211,10 @@ class ChatScreen(ChatWindow):
 
     def stop(self) -> None:
         """End the innermost thing there is to end; the reply last."""
-        if self._completer.close() or (self.sidebar.has_focus_within and self.chats.leave()):
+        if self._completer.close():
+            self.draw_rows()
+            return
+        if self.sidebar.has_focus_within and self.chats.leave():
             return
         if self.reading.leave() or self.chats.stop_editing():
             return

@@ -118,6 +118,11 @@ class ChatWindow(Screen[None]):
         return saved | self.keys.by_slash
 
     @property
+    def choosing(self) -> bool:
+        """True if enter takes what is marked in the list above the prompt."""
+        raise NotImplementedError
+
+    @property
     def lists_chats(self) -> bool:
         """True if the list of chats is shown."""
         return self.has_class("-chats")
@@ -166,7 +171,7 @@ class ChatWindow(Screen[None]):
         session, notice = self.session, self.notice
         self._header_row.show_sides(*header_sides(session))
         message, warning = ("", notice.text) if notice.bad else (notice.text, "")
-        sides = status_sides(session, self.keys, self.prompt.text, message, warning, self.files)
+        sides = status_sides(session, self.keys, self.prompt.text, message, warning, self.files, self.choosing)
         self.status_row.show_sides(*sides, whole=bool(notice.text))
         if self.welcome.display:
             loaded = session.loaded
