@@ -39,6 +39,8 @@ class _Unwritten:
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         cls, name = self._class, self._name
+        if instance is None and name == "__hash__":  # `dataclasses` looks whether there is one, and calls it seldom
+            return self
         written = dataclasses.make_dataclass(
             cls.__name__,
             [(part.name, part.type, part) for part in dataclasses.fields(cls)],

@@ -118,9 +118,7 @@ def ask(
         if store is None:
             store = _passing_store(stack, prepared) if save is None else Store()
         engine = stack.enter_context(closing(engine_for(prepared, "ask")))
-        used = (
-            prepared.used if store.path is not None else None
-        )  # where no chat is kept, no model has to be found again
+        used = prepared.used if store.path is not None else None  # for chats that are kept: they name models
         service = ChatService(engine, store, prepared.preferences, ServiceOptions(used=used))
         going_on.open(service)
         service.chat.scratch = not save and (service.chat.scratch or not goes_on)
@@ -160,7 +158,7 @@ def _answer(
             for warning in filter(None, (info.notes.warning, service.warning)):
                 click.echo(clean(warning), err=True)
             plain = grammar is not None or not out.is_terminal or os.environ.get("TERM") == "dumb"
-            outlet = Outlet(_drop) if as_json else _outlet(out, plain)
+            outlet = Outlet(lambda _: None) if as_json else _outlet(out, plain)
             finished = answer(service, interrupt, outlet)
         finally:
             progress.clear()
@@ -202,10 +200,6 @@ def _outlet(out: Output, plain: bool) -> Outlet:
 
     drawn = MarkdownWriter(out.draw)
     return Outlet(drawn.put, on_terminal, drawn.end)
-
-
-def _drop(text: str) -> None:
-    del text
 
 
 def _picture(path: Path) -> Attachment:

@@ -1,6 +1,5 @@
 """`specchat chats delete`, `restore`, `rename` and `tag`."""
 
-import sys
 from collections.abc import Sequence
 
 import click
@@ -9,6 +8,7 @@ from specchat.chat.tags import changed, shown_tags
 from specchat.clean import one_line
 from specchat.cli.chat_store import by_title, find_chat, opened_store, saved
 from specchat.cli.completion import complete_chats, complete_deleted
+from specchat.cli.download import can_ask
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.output import Output, Problem, reports_errors
 
@@ -26,8 +26,7 @@ def delete(chat: str, yes: bool) -> None:
     with opened_store() as store:
         entry = find_chat(store, chat)
         title = one_line(entry.title, 80)
-        asks = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
-        if asks and not yes:
+        if can_ask() and not yes:
             click.confirm(f'Delete "{title}"?', abort=True, err=True)
         saved(store, store.delete(entry.key))
         forget_chat(user_paths().runtime, entry.key)

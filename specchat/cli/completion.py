@@ -1,7 +1,5 @@
 """`specchat completion`: the script that completes options and names in a shell, and the names it offers."""
 
-from typing import TYPE_CHECKING
-
 import click
 from click.shell_completion import (
     BashComplete,
@@ -13,9 +11,6 @@ from click.shell_completion import (
 )
 
 from specchat.cli.output import Output
-
-if TYPE_CHECKING:
-    from specchat.config.catalog import Catalog
 
 SHELLS = ("bash", "zsh", "fish")
 VARIABLE = "_SPECCHAT_COMPLETE"
@@ -80,13 +75,18 @@ def complete_pairs(ctx: click.Context, param: click.Parameter, incomplete: str) 
     """Ids and aliases of pairs that begin like `incomplete`; none where the user's files cannot be read."""
     del param
     from specchat.clean import one_line
+    from specchat.config.catalog import read_catalog
+    from specchat.config.errors import ConfigError
     from specchat.config.paths import user_paths
     from specchat.config.used_pairs import UsedPairs
 
-    catalog = _catalog(ctx)
+    try:
+        pairs = (*read_catalog(user_paths(), ctx.params.get("models")).pairs, *UsedPairs(user_paths().used_pairs).all())
+    except ConfigError:
+        return []
     return [
         CompletionItem(name, help=one_line(pair.name, 60))
-        for pair in ((*catalog.pairs, *UsedPairs(user_paths().used_pairs).all()) if catalog else ())
+        for pair in pairs
         for name in (pair.id, *pair.aliases)
         if name.startswith(incomplete)
     ]
@@ -136,14 +136,3 @@ def _keys(incomplete: str, *, deleted: bool) -> list[CompletionItem[str]] | None
     except (sqlite3.Error, ConfigError):
         return None
     return [CompletionItem(one.key, help=one_line(one.title, 60)) for one in entries if one.key.startswith(incomplete)]
-
-
-def _catalog(ctx: click.Context) -> "Catalog | None":
-    from specchat.config.catalog import read_catalog
-    from specchat.config.errors import ConfigError
-    from specchat.config.paths import user_paths
-
-    try:
-        return read_catalog(user_paths(), ctx.params.get("models"))
-    except ConfigError:
-        return None

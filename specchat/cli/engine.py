@@ -30,12 +30,9 @@ def status(as_json: bool) -> None:
     found = _answers("status")
     if as_json:
         Output().write(json.dumps(found) + "\n")
-    elif not found:
-        Output().write("No engine is running.\n")
-    else:
-        Output().write("".join(line + "\n" for answer in found for line in _lines(answer)))
-    if not as_json:
-        Output().write(_on_disk())
+        return
+    lines = [line for answer in found for line in _lines(answer)] or ["No engine is running."]
+    Output().write("".join(f"{line}\n" for line in lines) + _on_disk())
 
 
 @engine.command()

@@ -40,7 +40,8 @@ class GoingOn:
             raise click.UsageError("--system cannot change a chat that goes on. Leave one of them out.")
         key = find_chat(store, name or LAST, scratch=True).key
         row = store.row(key)
-        return _with_pair(key, wishes, row.view if row is not None else {})
+        declared = pair_of_chat(row.view) if row is not None and not (wishes.pair or wishes.target) else ""
+        return cls(key, replace(wishes, pair=declared or wishes.pair), bool(declared))
 
     def open(self, service: ChatService) -> None:
         """Open the chat in `service`.
@@ -72,8 +73,3 @@ def pair_of_chat(view: Mapping[str, Any]) -> str:
     """The id of the pair that a chat was kept with; empty for none."""
     pair = view.get("pair")
     return pair if isinstance(pair, str) else ""
-
-
-def _with_pair(key: str, wishes: Wishes, view: Mapping[str, Any]) -> GoingOn:
-    declared = "" if wishes.pair or wishes.target else pair_of_chat(view)
-    return GoingOn(key, replace(wishes, pair=declared or wishes.pair), bool(declared))

@@ -83,9 +83,8 @@ def show(models: Path | None, model: str, as_json: bool) -> None:
         if os.path.exists(os.path.expanduser(model)):
             offer = offer_at(Path(model), known.library, machine)
     if offer is not None:
-        found_out = _as_json(offer) | {"template": dict(_template(offer))} if as_json else {}
         if as_json:
-            Output().write_json(found_out)
+            Output().write_json(_as_json(offer) | {"template": dict(_template(offer))})
         else:
             Output().write("\n".join(_lines(offer)) + "\n")
         return

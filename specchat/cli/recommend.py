@@ -14,7 +14,7 @@ from specchat.cli.options import FOLDER, PAIR_OPTIONS, with_options
 from specchat.cli.output import Output, Problem, ProgressLine, reports_errors
 from specchat.cli.tune_work import data_of
 from specchat.figures import interval
-from specchat.recommend.decision import Recommended, decided
+from specchat.recommend.decision import Recommended, check_lines, decided
 from specchat.recommend.search import Recommendations, RecommendSearch, SearchStopped, VariantSpeed
 from specchat.recommend.variants import Variant, variants
 
@@ -82,7 +82,7 @@ def recommend(
         others = [*variants(found, bool(session.info.load.gpu), paths.tuned, toml)]
         search = RecommendSearch(found, session, data.chats, progress.show)
         measured = _searched(search, 60 * minutes, others)
-        checks = _checks(search, measured, progress) if decide else []
+        checks = check_lines(search, measured, progress.show) if decide else []
     finally:
         progress.clear()
     decision = decided(found, measured)
@@ -147,12 +147,6 @@ def _suggested(one: VariantSpeed, best: str, toml: Path, ask: bool) -> list[str]
         one.variant.write(toml)
         return [f'Pair "{one.variant.spec.id}" in {toml} now has its {one.variant.name}.']
     return [words, f"To have it, set {keys} {place}."]
-
-
-def _checks(search: RecommendSearch, measured: Recommendations, progress: ProgressLine) -> list[str]:
-    from specchat.recommend.decision import check_lines
-
-    return check_lines(search, measured, progress.show)
 
 
 def _table(measured: "list[ContenderSpeed]") -> str:

@@ -53,12 +53,6 @@ COMMANDS = (
 """Each is in the module of its name, which is imported when the command runs."""
 
 
-def _imported(name: str) -> click.Command:
-    attribute = name.replace("-", "_")
-    command: click.Command = getattr(import_module(f"specchat.cli.{attribute}"), attribute)
-    return command
-
-
 class _Commands(Passing):
     """Ends quietly when the reader of standard output is gone, and in a sentence when the disk behind it is full.
 
@@ -70,7 +64,8 @@ class _Commands(Passing):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         for name in [cmd_name] if cmd_name in COMMANDS else COMMANDS:  # click looks among all for the nearest
-            self.add_command(_imported(name))
+            module = name.replace("-", "_")
+            self.add_command(getattr(import_module(f"specchat.cli.{module}"), module))
         return super().get_command(ctx, cmd_name)
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:

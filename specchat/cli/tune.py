@@ -31,9 +31,8 @@ def tune(models: Path | None) -> None:
     del models
 
 
-tune.add_command(list_)
-tune.add_command(use_)
-tune.add_command(remove_)
+for command in (list_, use_, remove_):
+    tune.add_command(command)
 
 
 def _steps(default: int) -> Callable[[F], F]:

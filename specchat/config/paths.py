@@ -10,7 +10,7 @@ from pathlib import Path
 
 from specchat.config.errors import ConfigError
 from specchat.dataclass import dataclass
-from specchat.private import FOLDER, tighten
+from specchat.private import FOLDER, is_private, tighten
 
 PACKAGE = Path(__file__).parents[1]
 
@@ -138,8 +138,9 @@ def user_paths(environ: Mapping[str, str] = os.environ) -> Paths:
             dirs.user_cache_path,
             dirs.user_state_path,
         )
-        # Without a login there is no such folder on Linux, and what else is usual there belongs to all users.
-        alone = sys.platform == "linux" and not environ.get("XDG_RUNTIME_DIR")
+        # Without a login there is no such folder on Linux, or one for all users, and so is what else is usual there.
+        named = environ.get("XDG_RUNTIME_DIR")
+        alone = sys.platform == "linux" and not (named and is_private(Path(named)))
         runtime = cache / "run" if alone else dirs.user_runtime_path
     settings = (
         _named(environ, "SPECCHAT_CONFIG_FILE") if environ.get("SPECCHAT_CONFIG_FILE") else config / "config.toml"

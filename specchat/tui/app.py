@@ -36,7 +36,7 @@ from specchat.tui.live import watch
 from specchat.tui.resting import RestingPictures, protocol_of
 from specchat.tui.screens.chat import ChatScreen
 from specchat.tui.session import AppSession
-from specchat.tui.spots import Spot, spots_of, written
+from specchat.tui.spots import spots_of, written
 from specchat.tui.themes import DEFAULT_THEME, SPEC_DEFAULTS, shades, textual_theme
 from specchat.tui.widgets.transcript import Transcript
 
@@ -64,10 +64,7 @@ class SpecchatApp(App[None]):
         self._catalog = catalog
         self._shown = False
         self._ended: int | None = None
-        self._graphics: KittyGraphics | None = None
-        if can_show(os.environ, self.console.color_system):
-            self._graphics = KittyGraphics(self._write_codes, self.call_later)
-        self._resting = None if self._graphics is not None else self._rested()
+        self._graphics = self._graphics_here()
         for theme in launch.config.themes:
             self.register_theme(textual_theme(theme))
         wanted = launch.config.theme or DEFAULT_THEME
@@ -81,25 +78,23 @@ class SpecchatApp(App[None]):
 
         return Terminal
 
-    def _rested(self) -> RestingPictures | None:
-        """Pictures by other graphics, where the driver reads what the terminal answers."""
-        protocol = protocol_of(os.environ, self.console.color_system)
+    def _graphics_here(self) -> KittyGraphics | RestingPictures | None:
+        """Pictures by the terminal's means, as far as they are known; some only where the driver reads its answers."""
+        colours = self.console.color_system
+        if can_show(os.environ, colours):
+            return KittyGraphics(self._write_codes, self.call_later)
+        protocol = protocol_of(os.environ, colours)
         if protocol is None or sys.platform == "win32":
             return None
         from specchat.tui.terminal import cell_pixels
 
-        return RestingPictures(protocol, self._write_frame, cell_pixels, self._spots, self._redraw)
-
-    def _spots(self) -> list[Spot]:
-        return spots_of(self.chat.transcript)
-
-    def _redraw(self) -> None:
-        self.chat.transcript.refresh()
+        spots, redraw = lambda: spots_of(self.chat.transcript), lambda: self.chat.transcript.refresh()
+        return RestingPictures(protocol, self._write_frame, cell_pixels, spots, redraw)
 
     def _display(self, screen: Screen[object], renderable: RenderableType | None) -> None:
         super()._display(screen, renderable)
-        if self._resting is not None and self._shown:
-            self._resting.displayed(written(renderable))
+        if self._graphics is not None and self._shown:
+            self._graphics.displayed(written(renderable))
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         return SPEC_DEFAULTS
@@ -134,21 +129,15 @@ class SpecchatApp(App[None]):
     def on_load(self) -> None:
         asyncio.get_running_loop().set_default_executor(Errands())
 
-    @on(InBandWindowResize)
-    def _sizes_come(self, event: InBandWindowResize) -> None:
-        if self._graphics is not None and event.supported:
-            self._graphics.found()
-
     def on_resize(self, event: events.Resize) -> None:
         if self._graphics is not None:
             self._graphics.sized(event)
-        if self._resting is not None:
-            self._resting.sized()
 
+    @on(InBandWindowResize)
     @on(TerminalAnswer)
-    def _terminal_answers(self, event: TerminalAnswer) -> None:
-        if self._resting is not None:
-            self._resting.answered(event)
+    def _terminal_answers(self, event: InBandWindowResize | TerminalAnswer) -> None:
+        if self._graphics is not None:
+            self._graphics.answered(event)
 
     def on_ready(self) -> None:
         self._shown = True
@@ -160,12 +149,9 @@ class SpecchatApp(App[None]):
     async def _begin(self) -> None:
         """Go on from the first frame: with the rest of the window, then with what was typed so far."""
         await self.chat.complete()
-        if (graphics := self._graphics or self._resting) is not None:
+        if (graphics := self._graphics) is not None:
             graphics.changed = partial(self.chat.transcript.draw_pictures_by, graphics)
-        if self._graphics is not None:
-            self._graphics.changed()
-        elif self._resting is not None:
-            self._resting.begin()
+            graphics.begin()
         self._start_engine()
         await self._in_turn.begin()
 
@@ -251,8 +237,6 @@ class SpecchatApp(App[None]):
         self.session.close()
         if self._graphics is not None:
             self._graphics.close()
-        if self._resting is not None:
-            self._resting.close()
         self.exit(return_code=code)
 
     async def on_unmount(self) -> None:

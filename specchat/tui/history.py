@@ -23,7 +23,6 @@ class PromptHistory:
         self._prompts = _read(path) if path else []
         self._at = len(self._prompts)
         self._typed: dict[int, str] = {}
-        self._case: dict[str, str] = {}
 
     def add(self, prompt: str) -> None:
         """Remember a prompt that was sent."""
@@ -50,7 +49,7 @@ class PromptHistory:
         found: dict[str, int] = {}
         for number in range(len(self._prompts) - 1, max(len(self._prompts) - _KEPT, 0) - 1, -1):
             prompt = self._prompts[number]
-            if prompt not in found and all(word in self._folded(prompt) for word in words):
+            if prompt not in found and all(word in prompt.casefold() for word in words):
                 found[prompt] = number
                 if len(found) == most:
                     break
@@ -61,11 +60,6 @@ class PromptHistory:
         self._keep(current)
         self._at = number
         return self._prompts[number]
-
-    def _folded(self, prompt: str) -> str:
-        if prompt not in self._case:
-            self._case[prompt] = prompt.casefold()
-        return self._case[prompt]
 
     def newer(self, current: str) -> str | None:
         """The prompt after the one shown, at last what was being typed; None when there is nothing newer."""

@@ -16,6 +16,9 @@ from weakref import WeakValueDictionary, finalize
 
 from textual.content import Content
 from textual.events import Resize
+from textual.geometry import Region
+from textual.message import Message
+from textual.messages import InBandWindowResize
 
 from specchat.attachments.pictures import AttachedPicture
 from specchat.tui.text.pictures import SQUARE, Drawing, cells, scaled
@@ -68,9 +71,17 @@ class KittyGraphics:
         """A whole picture that has been read, to be sent."""
         self._id = randrange(_IDS.start, _IDS.stop)
 
-    def found(self) -> None:
-        """The terminal was entered, and will report its size."""
-        self._anew = True
+    def begin(self) -> None:
+        """Have the pictures drawn for the first time."""
+        self.changed()
+
+    def answered(self, answer: Message) -> None:
+        """The terminal may say, each time that it is entered, that it will report its size."""
+        if isinstance(answer, InBandWindowResize) and answer.supported:
+            self._anew = True
+
+    def displayed(self, written: list[Region]) -> None:
+        """Nothing: Textual has written pictures among other cells."""
 
     def sized(self, event: Resize) -> None:
         """The terminal reported its size."""

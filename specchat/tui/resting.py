@@ -10,7 +10,9 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Literal
 
+from textual.events import Resize
 from textual.geometry import Region
+from textual.message import Message
 
 from specchat.attachments.pictures import AttachedPicture
 from specchat.tui.key_parser import TerminalAnswer
@@ -46,7 +48,7 @@ class RestingPictures:
         write: Callable[[str], None],
         cell: Callable[[], tuple[int, int] | None],
         spots: Callable[[], list[Spot]],
-        redraw: Callable[[], None],
+        redraw: Callable[[], object],
     ) -> None:
         """`write` sends codes to the terminal in one frame; `cell` gives width and height of a cell in pixels, or None;
         `spots` says where pictures stand, with nothing over them, and `redraw` has them written again."""
@@ -70,7 +72,9 @@ class RestingPictures:
         self._write(_CELL if self._known else _CELL + _ATTRIBUTES)
         self._measure()
 
-    def answered(self, answer: TerminalAnswer) -> None:
+    def answered(self, answer: Message) -> None:
+        if not isinstance(answer, TerminalAnswer):
+            return
         if answer.kind == "c" and 4 in answer.numbers[1:] and not self._known:
             self._known = True
             self._write(_COLOURS)
@@ -78,7 +82,7 @@ class RestingPictures:
             self._reported = answer.numbers[2], answer.numbers[1]
         self._measure()
 
-    def sized(self) -> None:
+    def sized(self, _: Resize) -> None:
         """The window may have another size, or its cells."""
         if self._known and self._cell_of() is None:
             self._write(_CELL)

@@ -61,9 +61,12 @@ def loading_words(loading: Loading | None) -> str:
 
 
 def status_sides(
-    session: AppSession, keys: Keys, typed: str, message: str, warning: str, files: str
+    session: AppSession, keys: Keys, typed: str, message: str, warning: str, files: str, choosing: bool
 ) -> tuple[Content, Content]:
-    """The work under way, or a message; the prompt's `files`, in words, its tokens and what enter does."""
+    """The work under way, or a message; the prompt's `files`, in words, its tokens and what enter does.
+
+    While `choosing` it takes what is marked in the list above the prompt.
+    """
     stop, models = keys.named("stop"), keys.named("models")
     if warning:
         left = styled(warning, ".bad")
@@ -76,7 +79,7 @@ def status_sides(
     elif session.loaded.loading is not None:
         back = session.loaded.before
         way = f" · {stop} goes back to {back}" if back and session.reply is None else ""
-        left = styled(loading_words(session.loaded.loading) + way, ".quiet")
+        left = styled(loading_words(session.loaded.loading) + way + _next(session), ".quiet")
     elif session.reply is not None:
         left = styled(_running(session, session.reply, stop) + _next(session) + _beside(session), ".quiet")
     elif (calling := session.calling) is not None:
@@ -97,7 +100,7 @@ def status_sides(
         left = styled(f"the reply will begin with: {one_line(session.next_prefill, 60)}", ".quiet")
     else:
         left = EMPTY
-    return left, _prompt_side(session, keys, typed, files)
+    return left, _prompt_side(session, keys, typed, files, choosing)
 
 
 def _running(session: AppSession, reply: Reply, stop: str) -> str:
@@ -145,12 +148,12 @@ def _title(chat: Conversation) -> str:
     return f"“{one_line(chat.title, 30)}”"
 
 
-def _prompt_side(session: AppSession, keys: Keys, typed: str, files: str) -> Content:
+def _prompt_side(session: AppSession, keys: Keys, typed: str, files: str, choosing: bool) -> Content:
     if not typed.strip():
         return EMPTY
     if typed.startswith("/") and not isinstance(slash.parse(typed, keys.by_slash), str):
-        return styled("enter runs it", ".quiet")
-    enter = "enter sends it next" if session.at_work else "enter sends"
+        return styled("enter takes it" if choosing else "enter runs it", ".quiet")
+    enter = "enter takes it" if choosing else "enter sends it next" if session.at_work else "enter sends"
     named = [files] if files and ("@" in typed or session.chat.editing is not None) else []
     if session.prompt_count.outdated:
         return styled(" · ".join([*named, "counting tokens", enter]), ".quiet")

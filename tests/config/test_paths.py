@@ -1,5 +1,6 @@
 """Where files are."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,19 @@ def test_the_platform_keeps_four_folders_apart() -> None:
     found = paths.user_paths({})
     assert len({found.config, found.data, found.cache, found.state}) == 4
     assert all("specchat" in folder.parts for folder in (found.config, found.data, found.cache, found.state))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="of Linux alone")
+@pytest.mark.filterwarnings("error")
+def test_sockets_are_in_the_login_s_folder_if_it_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    login = tmp_path / "run"
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(login))
+    for mode, private in ((None, False), (0o755, False), (0o700, True)):
+        if mode is not None:
+            login.mkdir(exist_ok=True)
+            login.chmod(mode)
+        found = paths.user_paths()
+        assert found.runtime == (login / "specchat" if private else found.cache / "run")
 
 
 def test_the_settings_file_can_be_named(tmp_path: Path) -> None:

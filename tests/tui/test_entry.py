@@ -99,6 +99,21 @@ async def test_enter_runs_the_marked_command() -> None:
         assert app.chat.prompt.text == ""
 
 
+async def test_the_status_row_says_what_enter_does_with_the_list(folder: Path) -> None:
+    del folder
+    async with running() as (app, pilot):
+        await write(app, pilot, "/mod")
+        assert status(app).endswith("enter takes it")
+        await write(app, pilot, "", "escape")
+        assert status(app).endswith("enter runs it")
+        app.chat.prompt.clear()
+        await write(app, pilot, "see @nts")
+        await until_shown(pilot, app, "enter takes it")
+        await write(app, pilot, "", "tab")
+        await until_shown(pilot, app, "1 file, 14 bytes · ")
+        assert status(app).endswith("enter sends")
+
+
 async def test_escape_closes_the_list_before_it_stops_a_reply() -> None:
     engine, clock = slow()
     async with running(engine) as (app, pilot):
@@ -315,6 +330,23 @@ async def test_a_file_is_completed_counted_and_sent(folder: Path) -> None:
         (turn,) = app.session.conversation.turns
         assert [attachment.name for attachment in turn.attachments] == ["notes.txt", "my list.md"]
         assert turn.prompt == 'read @notes.txt and @"my list.md" '
+
+
+async def test_a_folder_that_is_written_whole_is_sent(folder: Path) -> None:
+    (folder / "src").mkdir()
+    (folder / "src" / "a.py").write_text("a = 1\n")
+    (folder / "src" / "b.py").write_text("b = 2\n")
+    async with running() as (app, pilot):
+        await write(app, pilot, "@src/")
+        await wait_until(pilot, lambda: choices(app))
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: app.session.conversation.turns)
+        (turn,) = app.session.conversation.turns
+        assert (turn.prompt, [one.name for one in turn.attachments]) == ("@src/", ["src/a.py", "src/b.py"])
+        await write(app, pilot, "@src/")
+        await wait_until(pilot, lambda: choices(app))
+        await pilot.press("down", "enter")
+        assert app.chat.prompt.text == "@src/a.py "
 
 
 async def test_secrets_of_a_folder_are_told_and_stay(folder: Path) -> None:

@@ -23,6 +23,7 @@ import pytest
 from PIL import Image
 from textual.events import Resize
 from textual.geometry import Size
+from textual.messages import InBandWindowResize
 
 from specchat.attachments.files import Attachment
 from specchat.attachments.pictures import attached
@@ -56,7 +57,7 @@ class Screen:
 
     def found(self, cell: tuple[int, int] = (10, 20)) -> None:
         """Enter the terminal, whose cells have so many pixels."""
-        self.graphics.found()
+        self.graphics.answered(InBandWindowResize(supported=True, enabled=True))
         self.sized(cell)
 
     def sized(self, cell: tuple[int, int]) -> None:

@@ -32,6 +32,16 @@ async def test_what_is_entered_during_a_reply_is_sent_when_it_has_ended() -> Non
         assert [turn.prompt for turn in app.session.conversation.turns] == ["count", "second", "third"]
 
 
+async def test_what_waits_is_named_while_the_model_loads() -> None:
+    engine = FakeEngine()
+    engine.holds_loads = True
+    app = make_app(engine)
+    async with app.run_test(size=(120, 36)) as pilot:
+        await ask(app, pilot, "first", wait=False)
+        await pilot.press(*"second", "enter")
+        await wait_until(pilot, lambda: "next: “second”" in status(app))
+
+
 async def test_stopping_gives_back_what_waits_before_what_is_typed() -> None:
     async with being_answered(LONG, (120, 36), 20, "word10") as (app, pilot, _):
         await pilot.press(*"second", "enter", *"more")

@@ -8,6 +8,7 @@ from io import BytesIO
 
 import pytest
 from PIL import Image
+from textual.events import Resize
 from textual.geometry import Region
 
 from specchat.attachments.pictures import attached
@@ -214,7 +215,7 @@ def test_cells_are_those_of_the_kernel_else_of_the_terminal() -> None:
         assert feed(screen, sent) == []
         assert screen.pictures._cell == expected
         screen.codes.clear()
-        screen.pictures.sized()
+        screen.pictures.sized(Resize(SCREEN.size, SCREEN.size))
         assert screen.codes == ([] if cell else ["\x1b[16t"])
         feed(screen, "\x1b[6;40;20t")
         assert screen.pictures._cell == (cell or (20, 40))

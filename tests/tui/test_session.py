@@ -184,6 +184,6 @@ def test_the_count_of_another_text_is_not_told_of_a_large_paste() -> None:
     for text, before, said in (("word", None, "1 / "), ("word " * 999 + "word", "counting tokens", "1,000 / ")):
         session.count(text)
         if before is not None:
-            assert status_sides(session, Keys(ACTIONS), text, "", "", "")[1].plain == f"{before} · enter sends"
+            assert status_sides(session, Keys(ACTIONS), text, "", "", "", False)[1].plain == f"{before} · enter sends"
         session.poll()
-        assert said in status_sides(session, Keys(ACTIONS), text, "", "", "")[1].plain
+        assert said in status_sides(session, Keys(ACTIONS), text, "", "", "", False)[1].plain

@@ -109,6 +109,6 @@ async def test_the_app_lays_them_where_nothing_covers_them(
         laid()
         app.screen.refresh()
         await pilot.pause()
-        assert (laid(), app._resting and app._resting._laid) == ([], set())
+        assert (laid(), app._graphics and app._graphics._laid) == ([], set())
         await pilot.press("escape")
         await wait_until(pilot, seen(lambda found: any(one[:3] == (line, left, 32) for one in found)))

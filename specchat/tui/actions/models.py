@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Sequence
-from functools import partial
 
 from specchat.clean import one_line
 from specchat.config.catalog import Catalog, Pair
@@ -96,20 +95,18 @@ def want_pair(chat: ChatScreen, pair: Pair) -> None:
     def answered(agreed: bool | None) -> None:
         if agreed:
             fetching.begin(task, pair)
-            if chat.fetch_timer is None:
-                chat.fetch_timer = chat.set_interval(LOOK_EVERY, partial(_look, chat))
+            chat.run_worker(_follow(chat), group="download", exclusive=True)
 
     chat.app.push_screen(DownloadScreen(task), answered)
 
 
-def _look(chat: ChatScreen) -> None:
+async def _follow(chat: ChatScreen) -> None:
     """Draw the download's progress, and use its pair once it is there and no reply runs."""
     fetching = chat.session.fetching
-    if error := fetching.failed():
-        chat.say(f"{error} {chat.keys.named('models')}, then ctrl+x, goes on with it.", bad=True)
-    elif not chat.session.replies and not chat.session.racing.running and (pair := fetching.done()) is not None:
-        use_pair(chat, pair)
-    if fetching.task is None and chat.fetch_timer is not None:
-        chat.fetch_timer.stop()
-        chat.fetch_timer = None
-    chat.draw_rows()
+    while fetching.task is not None:
+        await asyncio.sleep(LOOK_EVERY)
+        if error := fetching.failed():
+            chat.say(f"{error} {chat.keys.named('models')}, then ctrl+x, goes on with it.", bad=True)
+        elif not chat.session.replies and not chat.session.racing.running and (pair := fetching.done()) is not None:
+            use_pair(chat, pair)
+        chat.draw_rows()

@@ -1,5 +1,6 @@
 """Tuning the loaded pair beside the chat: asked for, followed, and what comes of it taken into the chat."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -145,8 +146,14 @@ def _started(chat: ChatScreen, refusal: str) -> None:
 
 
 def _watch(chat: ChatScreen) -> None:
-    if chat.tune_timer is None:
-        chat.tune_timer = chat.set_interval(LOOK_EVERY, partial(_look, chat))
+    chat.run_worker(_follow(chat), group="tune", exclusive=True)
+
+
+async def _follow(chat: ChatScreen) -> None:
+    tuning, recommending = chat.session.tuning, chat.session.recommending
+    while tuning.job is not None or recommending.job is not None or tuning.changed:
+        await asyncio.sleep(LOOK_EVERY)
+        _look(chat)
 
 
 def _look(chat: ChatScreen) -> None:
@@ -163,9 +170,6 @@ def _look(chat: ChatScreen) -> None:
             _ended(chat, end)
         if tuning.changed:
             _take_in(chat, tuning.places)
-    if tuning.job is None and recommending.job is None and not tuning.changed and chat.tune_timer is not None:
-        chat.tune_timer.stop()
-        chat.tune_timer = None
     chat.draw_rows()
 
 

@@ -24,7 +24,10 @@ class FileLister:
         self._until = 0.0
 
     def complete(self, typed: Typed, column: int) -> Completion | None:
-        """Files for the mention `typed`, which ends at `column`; None where none fit."""
+        """Files for the mention `typed`, which ends at `column`; None where none fit.
+
+        A folder with its slash can be meant itself, so that none in it is marked.
+        """
         if _BY_FOLDER.match(typed.path):
             choices, note = _in_folder(typed.path), ""
         else:
@@ -34,7 +37,8 @@ class FileLister:
                 for path, places in ranked(typed.path, listing.paths, str, _OFFERED)
             ]
             note = f"the first {len(listing.paths):,} files only" if listing.capped else ""
-        return Completion(typed.start, column, tuple(choices), note) if choices else None
+        whole = typed.path.endswith("/") and os.path.isdir(os.path.expanduser(typed.path))
+        return Completion(typed.start, column, tuple(choices), note, eager=not whole) if choices else None
 
     def _below(self, root: str) -> PathListing:
         if self._listing is None or root != self._root or monotonic() > self._until:

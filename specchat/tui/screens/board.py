@@ -1,5 +1,7 @@
 """Dialogs that fill the window, are drawn row by row and may move."""
 
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from time import monotonic
 from typing import ClassVar
 
@@ -8,9 +10,12 @@ from textual.content import Content
 from textual.timer import Timer
 
 from specchat.tui.screens.dialog import Dialog
+from specchat.tui.text.lines import EMPTY, styled
 from specchat.tui.widgets.plain import SOURCES, TEXT, Plain
 
 _HZ = 12
+GAP = " │ "
+"""Between what stands side by side."""
 
 
 class Canvas(Plain):
@@ -25,6 +30,8 @@ class Canvas(Plain):
 
 class Board(Dialog[None]):
     """Subclasses say what there is to see. The timer runs only while something moves: `wake` after any change."""
+
+    CSS_PATH = "board.tcss"
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,3 +82,9 @@ class Board(Dialog[None]):
         self.draw()
         if self._timer is not None and not self.moving:
             self._timer.pause()
+
+
+def side_by_side(left: Sequence[Content], right: Sequence[Content], room: int) -> Iterator[Content]:
+    """Rows of `left`, at most `room` cells wide, with those of `right` behind them."""
+    for row, more in zip_longest(left, right, fillvalue=EMPTY):
+        yield row.pad_right(room - row.cell_length) + styled(GAP, ".box") + more

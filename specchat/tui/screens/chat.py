@@ -8,7 +8,6 @@ from textual.binding import BindingsMap
 from textual.content import Content
 from textual.geometry import Size
 from textual.message import Message
-from textual.timer import Timer
 from textual.widgets import TextArea
 
 from specchat.clean import one_line
@@ -55,17 +54,13 @@ class ChatScreen(ChatWindow):
         self.composer = Composer(self, self.feed, self.queue)
         self.chats = Chats(self, self.queue, self.composer)
         self.permissions = Permissions(self)
-        self.fetch_timer: Timer | None = None
-        """Looks at the download that runs beside the chat."""
-        self.tune_timer: Timer | None = None
-        """Looks at the tune that runs beside the chat."""
         self._completer = Completer(
             self.prompt, self.completions, lambda: self.commands, self._values, lambda: self.status_row.region.y
         )
 
     def on_mount(self) -> None:
         self.prompt.placeholder = Content("ask something")
-        self.prompt.takes_key = self._completer.key
+        self.prompt.takes_key = self._completed
         self.prompt.follows = lambda typed: suggestion_after(typed) if self.welcome.display else ""
         self.watch(self.transcript, "scroll_y", lambda _: self.call_next(self.draw_hints), init=False)
         self.feed.start()
@@ -146,6 +141,16 @@ class ChatScreen(ChatWindow):
         transcript = self.transcript
         transcript.scroll_relative(y=event.direction * max(transcript.size.height - 2, 1), animate=False)
 
+    @property
+    def choosing(self) -> bool:
+        return self._completer.chooses
+
+    def _completed(self, key: str) -> bool:
+        """True if the list above the prompt takes this key."""
+        if taken := self._completer.key(key):
+            self.draw_rows()
+        return taken
+
     @on(TextArea.Changed)
     def _typed(self) -> None:
         self.chats.load_wanted()
@@ -206,7 +211,10 @@ class ChatScreen(ChatWindow):
 
     def stop(self) -> None:
         """End the innermost thing there is to end; the reply last."""
-        if self._completer.close() or (self.sidebar.has_focus_within and self.chats.leave()):
+        if self._completer.close():
+            self.draw_rows()
+            return
+        if self.sidebar.has_focus_within and self.chats.leave():
             return
         if self.reading.leave() or self.chats.stop_editing():
             return

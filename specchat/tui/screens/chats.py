@@ -105,10 +105,9 @@ class Chats:
         if found is None:
             window.transcript.read_on(window.session.chat.scroll)
         else:
-            reply = isinstance(found, Reply)
             turn = found.turn if isinstance(found, Reply) else found
             if turn is not None:
-                window.transcript.go_to_said(Said(turn, "model" if reply else "you"))
+                window.transcript.go_to_said(Said(turn, "you" if turn is found else "model"))
         if window.has_class("-wide"):
             self._window.draw_chats()
             window.set_focus(window.prompt)

@@ -9,14 +9,13 @@ from textual.content import Content
 from specchat import figures
 from specchat.chat.turn import Reply
 from specchat.service.two_replies import TwoReplies
-from specchat.tui.screens.board import Board
+from specchat.tui.screens.board import GAP, Board, side_by_side
 from specchat.tui.session import AppSession
 from specchat.tui.text.lines import EMPTY, styled
 from specchat.tui.text.turn import FootView, MarkdownView
 
 _BESIDE = 90
 """Cells from which the replies stand side by side: those in a window of 100."""
-_GAP = " │ "
 
 
 class _Side:
@@ -36,7 +35,6 @@ class _Side:
 class CompareScreen(Board):
     """Shows a comparison, and has its second reply begun."""
 
-    CSS_PATH = ["board.tcss"]  # noqa: RUF012
     DIALOG_TITLE = "two models"
     DIALOG_HINT = "1 2 keeps that reply · ↑ ↓ scroll · enter unfolds thoughts · esc keeps both"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -70,17 +68,14 @@ class CompareScreen(Board):
 
     def rows(self, width: int, height: int) -> list[Content]:
         wide = width >= _BESIDE
-        room = (width - len(_GAP)) // 2 if wide else width
+        room = (width - len(GAP)) // 2 if wide else width
         each = height if wide else height // 2
         texts = [self._text(number, room) for number in (0, 1)]
         self._room = max(each - 2, 1)
         self._most = max(0, max(map(len, texts)) - self._room)
         self._top = min(self._top, self._most)
-        panes = [self._pane(number, text, room) for number, text in enumerate(texts)]
-        if not wide:
-            return [*panes[0], *panes[1]]
-        gap = styled(_GAP, ".box")
-        return [left.pad_right(room - left.cell_length) + gap + right for left, right in zip(*panes, strict=True)]
+        first, second = (self._pane(number, text, room) for number, text in enumerate(texts))
+        return [*side_by_side(first, second, room)] if wide else [*first, *second]
 
     def _text(self, number: int, width: int) -> list[Content]:
         replies = self._comparison.replies

@@ -105,12 +105,21 @@ class Completer:
     def _enter(self, completion: Completion) -> bool:
         """Take the marked choice, unless it is there already or can be sent as soon as it is taken."""
         choice = self._list.marked
-        line = self._prompt.line_at_cursor()[0]
-        if choice is None or line[completion.start : completion.end] == choice.text.rstrip():
+        if choice is None or self._is_there(choice, completion):
             self._list.close()
             return False
         self.take(choice)
         return not choice.sends
+
+    def _is_there(self, choice: Suggestion, completion: Completion) -> bool:
+        line = self._prompt.line_at_cursor()[0]
+        return line[completion.start : completion.end] == choice.text.rstrip()
+
+    @property
+    def chooses(self) -> bool:
+        """True if enter would take the marked choice and send nothing."""
+        choice, completion = self._list.marked, self._list.completion
+        return bool(choice and completion and not choice.sends and not self._is_there(choice, completion))
 
     def take(self, choice: Suggestion) -> None:
         """Put a choice in place of what was typed."""

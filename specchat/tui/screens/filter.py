@@ -56,9 +56,7 @@ class FilterDialog(Dialog[Result | None], Generic[Result]):
         options.highlighted = (len(found) - 1 if last else 0) if found else None
 
     def action_move(self, by: int) -> None:
-        options = self.query_one(OptionList)
-        if options.highlighted is not None:
-            options.highlighted = min(max(options.highlighted + by, 0), options.option_count - 1)
+        self.query_one(Options).move(by, len(self._entries))
 
     @on(Input.Submitted)
     def _entered(self) -> None:

@@ -29,7 +29,7 @@ class ModelRows:
         name = one_line(offer.pair.spec.name, max(self._room - len(mark) - 1, 4))
         cells = (*self._facts(offer, share), "")[: len(self._columns)]
         pairs = zip(cells, self._columns, strict=True)
-        tail = Content("").join(_cell(one_line(cell, size - 1), size) for cell, (_, size) in pairs)
+        tail = Content("").join(_filled(Content(one_line(cell, size - 1)), size) for cell, (_, size) in pairs)
         title = Content.styled(name, "bold") + Content.styled(mark, "$accent")
         return _filled(title, self._room) + Content.styled(tail.plain, "$quiet")
 
@@ -38,10 +38,6 @@ class ModelRows:
         if self._columns is _NARROW:
             return amount.replace("download ", "↓ "), offer.fit.verdict
         return amount, words.fits(offer), words.speed(offer), offer.licence
-
-
-def _cell(text: str, cells: int) -> Content:
-    return _filled(Content(text), cells)
 
 
 def _filled(text: Content, cells: int) -> Content:

@@ -150,9 +150,7 @@ class ModelsScreen(Dialog[Pair | str | None]):
         self._list(self._first)
 
     def action_move(self, by: int) -> None:
-        options = self.query_one(OptionList)
-        if options.highlighted is not None:
-            options.highlighted = min(max(options.highlighted + by, 0), len(self.rows) - 1)
+        self.query_one(Options).move(by, len(self.rows))
 
     def action_other(self) -> None:
         """Show the next download of the same models in the row."""
@@ -208,14 +206,12 @@ class ModelsScreen(Dialog[Pair | str | None]):
         if offer is None:
             pane.show(Content("" if self._listed.offers else _LOOKING), layout=True)
             return
-        width = max(pane.content_size.width, 20)
         rows = facts(offer, self._session, self._adding.outcomes)
         row = self.query_one(OptionList).get_option_at_index(self.query_one(OptionList).highlighted or 0)
         if offer.pair.name in str(row.prompt):
             rows = [fact for fact in rows if fact[0] != "name"]
         rows += [("not read", problem) for problem in self._library.problems]
-        lines = [line for name, text in rows for line in named(name, text, width, _NAMES, longest=_LONGEST)]
-        pane.show(Content("\n").join(lines), layout=True)
+        pane.show_rows(lambda width: [line for row in rows for line in named(*row, width, _NAMES, longest=_LONGEST)])
         if offer.pair.spec != self._described:
             self._described = offer.pair.spec
             self.query_one("#about", VerticalScroll).scroll_home(animate=False)

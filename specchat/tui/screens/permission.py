@@ -54,9 +54,9 @@ class PermissionScreen(Dialog[Decision]):
             yield FactRows()
         once, always = map(self._keys.first, ACTION_OF)
         answers = (
-            ("no", "no, and the model is told so", "esc"),
-            ("once", "once", once),
-            ("always", "always for this tool in this chat", always),
+            ("call-not", "no, and the model is told so", "esc"),
+            ("call-once", "once", once),
+            ("call-always", "always for this tool in this chat", always),
         )
         longest = max(len(words) for _, words, _ in answers)
         yield Options(*(Option(f"{words:<{longest}}  {key}", id=id) for id, words, key in answers), markup=False)
@@ -70,20 +70,18 @@ class PermissionScreen(Dialog[Decision]):
     def on_resize(self) -> None:
         super().on_resize()
         self.query_one("#arguments").styles.max_height = max(self.size.height - _AROUND, _LEAST)
-        self.call_after_refresh(self._show_arguments)
+        self.call_after_refresh(self.query_one(FactRows).show_rows, self._rows)
 
-    def _show_arguments(self) -> None:
-        pane = self.query_one(FactRows)
+    def _rows(self, width: int) -> list[Content]:
         text = "\n".join(argument_lines(self._call.call.arguments)) or "without arguments"
-        rows = [row.content for row in hang(styled(text[:_LONGEST]), max(pane.content_size.width, 20))]
+        rows = [row.content for row in hang(styled(text[:_LONGEST]), width)]
         if len(text) > _LONGEST:
             rows.append(styled(f"… and {len(text) - _LONGEST:,} more characters that are not shown", ".quiet"))
-        pane.show(Content("\n").join(rows), layout=True)
+        return rows
 
     @on(OptionList.OptionSelected)
     def _chosen(self, event: OptionList.OptionSelected) -> None:
-        decisions: dict[str | None, Decision] = {"once": "once", "always": "always"}
-        self.dismiss(decisions.get(event.option.id, "no"))
+        self.dismiss(ACTION_OF.get(event.option.id or "", "no"))
 
     def action_decide(self, decision: Decision) -> None:
         self.dismiss(decision)

@@ -7,19 +7,16 @@ from textual.content import Content
 
 from specchat import figures
 from specchat.insight.race import Lane, Race, RaceVerdict, RaceView
-from specchat.tui.screens.board import Board
+from specchat.tui.screens.board import GAP, Board, side_by_side
 from specchat.tui.session import AppSession
 from specchat.tui.text.bars import bar
 from specchat.tui.text.lines import EMPTY, styled
 from specchat.tui.text.tail import tail_rows
 
-_GAP = " │ "
-
 
 class RaceScreen(Board):
     """Shows the session's race, which has to be started; closing ends it."""
 
-    CSS_PATH = ["board.tcss"]  # noqa: RUF012
     DIALOG_TITLE = "race"
     DIALOG_HINT = "r replays · + - pace · esc closes"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -46,11 +43,9 @@ class RaceScreen(Board):
     def rows(self, width: int, height: int) -> list[Content]:
         view = self.view
         foot = [row for words in (*_result(view.race), *_shown(view)) for row in words.wrap(width)]
-        room = (width - len(_GAP)) // 2
-        columns = [_lane_rows(view, lane, room, height - len(foot)) for lane in view.race.lanes]
-        gap = styled(_GAP, ".box")
-        body = [left.pad_right(room - left.cell_length) + gap + right for left, right in zip(*columns, strict=True)]
-        return [*body, *foot]
+        room = (width - len(GAP)) // 2
+        left, right = (_lane_rows(view, lane, room, height - len(foot)) for lane in view.race.lanes)
+        return [*side_by_side(left, right, room), *foot]
 
     # Keys
 
@@ -61,10 +56,6 @@ class RaceScreen(Board):
     def action_faster(self, by: int) -> None:
         self.view.faster(by)
         self.wake()
-
-    def action_close(self) -> None:
-        self._session.racing.end()
-        super().action_close()
 
     def on_unmount(self) -> None:
         if self._session.racing.race is self.view.race:

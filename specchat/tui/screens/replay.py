@@ -31,7 +31,6 @@ _TEXT = 6
 
 
 class ReplayScreen(Board):
-    CSS_PATH = ["board.tcss"]  # noqa: RUF012
     DIALOG_TITLE = "replay"
     DIALOG_HINT = "space plays · left right step · + - pace · esc closes"
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -8,7 +8,7 @@ from textual.content import Content
 
 from specchat.sandbox.running import OUTPUT, SECONDS
 from specchat.tui.screens.dialog import Dialog
-from specchat.tui.text.lines import hang, styled
+from specchat.tui.text.lines import EMPTY, hang, styled
 from specchat.tui.widgets.plain import FactRows
 
 
@@ -33,13 +33,10 @@ class RunScreen(Dialog[bool]):
 
     def on_resize(self) -> None:
         super().on_resize()
-        self.call_after_refresh(self._show)
+        self.call_after_refresh(self.query_one(FactRows).show_rows, self._rows)
 
-    def _show(self) -> None:
-        pane = self.query_one(FactRows)
-        width = max(pane.content_size.width, 20)
-        rows = [row.content for part in (self._bounds, Content(""), self._code) for row in hang(part, width)]
-        pane.show(Content("\n").join(rows), layout=True)
+    def _rows(self, width: int) -> list[Content]:
+        return [row.content for part in (self._bounds, EMPTY, self._code) for row in hang(part, width)]
 
     def action_agree(self) -> None:
         self.dismiss(True)

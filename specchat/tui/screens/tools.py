@@ -1,6 +1,7 @@
 """The servers of tools: whether this chat uses them, what they are doing, and what they offer."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import ClassVar
 
 from textual import on
@@ -100,9 +101,7 @@ class ToolsScreen(Dialog[None]):
 
     @on(OptionList.OptionHighlighted)
     def _describe(self) -> None:
-        pane = self.query_one(FactRows)
-        width = max(pane.content_size.width, 20)
-        pane.show(Content("\n").join(self._lines(self._marked, width)), layout=True)
+        self.query_one(FactRows).show_rows(partial(self._lines, self._marked))
         self.query_one("#about").scroll_home(animate=False)
         self.show_hint(self._keys())
 

@@ -100,11 +100,13 @@ class TunedScreen(Dialog[None]):
 
     @on(OptionList.OptionHighlighted)
     def _describe(self) -> None:
-        pane, marked = self.query_one(FactRows), self._marked
+        marked = self._marked
         self._doomed = self._doomed if marked is not None and marked[0].id == self._doomed else ""
-        width = max(pane.content_size.width, 20)
-        lines = [line for name, text in self._facts(marked) for line in named(name, text, width, _NAMES if name else 0)]
-        pane.show(Content("\n").join(lines), layout=True)
+        self.query_one(FactRows).show_rows(
+            lambda width: [
+                line for name, text in self._facts(marked) for line in named(name, text, width, _NAMES if name else 0)
+            ]
+        )
         self.show_hint(self._keys(marked))
 
     def _keys(self, marked: tuple[Tuned, list[str]] | None) -> str:

@@ -1,14 +1,11 @@
 """The reply that the engine writes for another program, as it comes."""
 
-from collections.abc import Iterator, Sequence
-from itertools import zip_longest
-
 from textual.content import Content
 
 from specchat import figures
 from specchat.insight.gauges import Gauges, gauges
 from specchat.service.others import OtherReply
-from specchat.tui.screens.board import Board
+from specchat.tui.screens.board import GAP, Board, side_by_side
 from specchat.tui.session import AppSession
 from specchat.tui.text.lines import EMPTY, styled
 from specchat.tui.text.tail import tail_of
@@ -17,12 +14,10 @@ from specchat.tui.widgets.panel import WIDTH, panel_rows
 
 _BESIDE = 80
 """Cells from which the gauges stand beside the text."""
-_RULE = " │ "
 _STATES = {"waiting": "reading the prompt", "reading": "reading the prompt", "writing": "writing"}
 
 
 class WatchScreen(Board):
-    CSS_PATH = ["board.tcss"]  # noqa: RUF012
     DIALOG_TITLE = "another program's reply"
     DIALOG_HINT = "esc closes"
 
@@ -59,17 +54,11 @@ class WatchScreen(Board):
         shown, room = gauges(other.reply, self._session.loaded.info), width
         panel = panel_rows(shown, height, "") if width >= _BESIDE else []
         if panel:
-            room -= WIDTH + len(_RULE)
+            room -= WIDTH + len(GAP)
         head = [*_head(other, shown, figured=not panel), EMPTY]
         text = tail_of([*self._tokens.frozen, *self._tokens.open()], room, max(height - len(head), 1))
         left = [row.truncate(room, ellipsis=True) for row in (*head, *text)]
-        return [*_beside(left, panel, room)] if panel else left
-
-
-def _beside(left: Sequence[Content], right: Sequence[Content], room: int) -> Iterator[Content]:
-    """Rows of `room` cells, and the panel's behind them."""
-    for row, more in zip_longest(left, right, fillvalue=EMPTY):
-        yield row + " " * (room - row.cell_length) + styled(_RULE, ".box") + more
+        return [*side_by_side(left, panel, room)] if panel else left
 
 
 def _head(other: OtherReply, shown: Gauges, *, figured: bool) -> list[Content]:

@@ -1,6 +1,7 @@
 """The window of a chat: its widgets, and how the session is drawn in them."""
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ from textual.geometry import Size
 from textual.screen import Screen
 
 from specchat.config.catalog import Catalog
+from specchat.config.errors import ConfigError
+from specchat.config.saved_prompts import filled
 from specchat.service.dispatch import UpdateKind
 from specchat.tui.action import Action, When, Where
-from specchat.tui.composing.saved import saved_commands
 from specchat.tui.history import PromptHistory
 from specchat.tui.keys import Keys
 from specchat.tui.notice import Notice
@@ -108,7 +110,17 @@ class ChatWindow(Screen[None]):
     @property
     def commands(self) -> Mapping[str, Action[Any]]:
         """Actions by what is written after a slash; the user's saved prompts are among them."""
-        return saved_commands(self.session.launch.config.prompts) | self.keys.by_slash
+        help = "Put your saved prompt into the box."
+        saved: dict[str, Action[Any]] = {
+            name: Action(f"saved-{name}", name, help, partial(_fill_in, name=name), slash=name, argument="first blank")
+            for name in self.session.launch.config.prompts.names()
+        }
+        return saved | self.keys.by_slash
+
+    @property
+    def choosing(self) -> bool:
+        """True if enter takes what is marked in the list above the prompt."""
+        raise NotImplementedError
 
     @property
     def lists_chats(self) -> bool:
@@ -159,7 +171,7 @@ class ChatWindow(Screen[None]):
         session, notice = self.session, self.notice
         self._header_row.show_sides(*header_sides(session))
         message, warning = ("", notice.text) if notice.bad else (notice.text, "")
-        sides = status_sides(session, self.keys, self.prompt.text, message, warning, self.files)
+        sides = status_sides(session, self.keys, self.prompt.text, message, warning, self.files, self.choosing)
         self.status_row.show_sides(*sides, whole=bool(notice.text))
         if self.welcome.display:
             loaded = session.loaded
@@ -215,3 +227,11 @@ class ChatWindow(Screen[None]):
         elif session.loaded.info is None and session.loaded.loading is None:
             way = f" · {self.keys.named('models')} chooses one"
         self.say(refusal + way, bad=True, until="ended" if session.at_work else None)
+
+
+def _fill_in(window: ChatWindow, argument: str, name: str) -> None:
+    """Put a saved prompt into the box; an argument goes into its first blank, or after it."""
+    try:
+        window.prompt.fill_in(filled(window.session.launch.config.prompts.read(name), argument))
+    except ConfigError as error:
+        window.say(error.message, bad=True)

@@ -129,12 +129,12 @@ class MarkdownView:
     def _take_marks(self, offset: int) -> None:
         marks = self._reply.marks
         while self._marks < len(marks) and marks[self._marks].offset < offset:
-            self.frozen.append(_mark_section(marks[self._marks].text))
+            self.frozen.append(_ornament(f"⟨{marks[self._marks].text}⟩", ".mark"))
             self._marks += 1
 
     def open(self) -> list[Section]:
         """Marks that came since the last closed block, above the block being written."""
-        sections = [_mark_section(mark.text) for mark in self._reply.marks[self._marks :]]
+        sections = [_ornament(f"⟨{mark.text}⟩", ".mark") for mark in self._reply.marks[self._marks :]]
         if (thought := self._reasoning.thinking) is not None:
             return [*sections, *self._thought.sections(thought, closed=False)]
         tail = self._answer.tail
@@ -172,13 +172,6 @@ def _block_section(block: TextBlock, reply: Reply, *, parsed: bool = True) -> Se
         return _spaced(block, block_lines(parse(block.source), width))
 
     return Section(layout, block.start, block.end, reply)
-
-
-def _mark_section(text: str) -> Section:
-    def layout(width: int) -> list[TextLine]:
-        return [TextLine(line.content, copied=False) for line in hang(styled(f"⟨{text}⟩", ".mark"), width)]
-
-    return Section(layout)
 
 
 def _ornament(text: str, style: str, *, above: bool = False) -> Section:

@@ -50,6 +50,8 @@ class ChatView(ScrollView, can_focus=False):
         self._following = True
         self._syncing = False
         self._laid_out_at = 0
+        self._rows = self.chat_rows.rows
+        """The rows of the last layout. Going to a place far away makes others."""
         self._painter = RowPainter(self, self._get_style)
 
     # What is shown
@@ -187,7 +189,7 @@ class ChatView(ScrollView, can_focus=False):
 
     def _resized(self, changed: int = 0, shift: int = 0) -> None:
         """Rows from `changed` on are new, and `shift` rows came in above what is on the screen."""
-        self._syncing = True
+        self._syncing, self._rows = True, self.chat_rows.rows
         before, at = self.scroll_y, self.scroll_y + shift
         size = Size(self._width, len(self.chat_rows.rows))
         was_last = self.cursor >= self.virtual_size.height - 1

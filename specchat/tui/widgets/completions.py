@@ -31,36 +31,32 @@ class Completions(Plain):
     def __init__(self) -> None:
         super().__init__()
         self.display = False
-        self._completion: Completion | None = None
+        self.completion: Completion | None = None
+        """The candidates that are shown; None while the list is hidden."""
         self._at: int | None = None
         self._first = 0
         self._rows = ROWS
 
     @property
-    def completion(self) -> Completion | None:
-        """The candidates that are shown; None while the list is hidden."""
-        return self._completion
-
-    @property
     def marked(self) -> Suggestion | None:
-        return self._completion.choices[self._at] if self._completion and self._at is not None else None
+        return self.completion.choices[self._at] if self.completion and self._at is not None else None
 
     def open(self, completion: Completion, rows: int) -> None:
         """Show `completion` in at most `rows` rows."""
         self._rows = max(min(ROWS, rows - bool(completion.note) - (len(completion.choices) > ROWS)), 1)
-        self._completion, self._first = completion, 0
+        self.completion, self._first = completion, 0
         self._at = 0 if completion.eager else None
         self.display = True
         self._fill()
 
     def close(self) -> None:
-        self._completion = None
+        self.completion = None
         self.display = False
 
     def move(self, step: int) -> None:
         """Mark the next choice (1) or the one before (-1), around the ends."""
-        if self._completion is not None:
-            count = len(self._completion.choices)
+        if self.completion is not None:
+            count = len(self.completion.choices)
             self._at = (0 if step > 0 else count - 1) if self._at is None else (self._at + step) % count
             self._first = min(max(self._first, self._at - self._rows + 1), self._at)
             self._fill()
@@ -69,13 +65,13 @@ class Completions(Plain):
         self._fill()
 
     def on_click(self, event: events.Click) -> None:
-        if self._completion is not None:
+        if self.completion is not None:
             at = self._first + event.y
-            if event.y < self._rows and at < len(self._completion.choices):
-                self.post_message(self.Picked(self._completion.choices[at]))
+            if event.y < self._rows and at < len(self.completion.choices):
+                self.post_message(self.Picked(self.completion.choices[at]))
 
     def _fill(self) -> None:
-        completion = self._completion
+        completion = self.completion
         if completion is None:
             return
         width = self.content_size.width or self.app.size.width - 2

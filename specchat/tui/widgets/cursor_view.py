@@ -88,22 +88,18 @@ class CursorView(ChatView, can_focus=True):
 
     def go_to_said(self, said: Said, *, at_top: bool = True) -> None:
         """Put the cursor on the first row of a message, at the top of the screen if that is wanted."""
-        before = self.chat_rows.rows
-        row = self.chat_rows.row_of(said, self._text_width)
-        self._arrive(row, before, at_top=at_top)
+        self._arrive(self.chat_rows.row_of(said, self._text_width), at_top=at_top)
 
     def go_to_next_message(self, direction: int) -> None:
-        before = self.chat_rows.rows
         row = self.chat_rows.next_message(self.cursor, direction, self._text_width)
         if row is None and direction > 0:
             self.bottom()
-            return
-        self._arrive(row, before)
+        else:
+            self._arrive(row)
 
     def go_to_text(self, said: Said, offset: int) -> None:
         """Put the cursor on what shows a message's text from `offset` on."""
-        before = self.chat_rows.rows
-        self._arrive(self._row_of_text(said, offset), before)
+        self._arrive(self._row_of_text(said, offset))
 
     def _row_of_text(self, said: Said, offset: int) -> int | None:
         row = self.chat_rows.row_of(said, self._text_width, offset)
@@ -114,10 +110,10 @@ class CursorView(ChatView, can_focus=True):
             row += min(max(offset - section.start, 0) * rows // length, rows - 1)
         return row
 
-    def _arrive(self, row: int | None, before: object, *, at_top: bool = False) -> None:
+    def _arrive(self, row: int | None, *, at_top: bool = False) -> None:
         if row is None:
             return
-        if self.chat_rows.rows is not before:
+        if self.chat_rows.rows is not self._rows:
             self._following = False
             self.cursor = row
             self.relaid()
@@ -200,9 +196,8 @@ class CursorView(ChatView, can_focus=True):
         key, offset = place.get("turn"), place.get("offset")
         turn = next((turn for turn in self.chat_rows.conversation.turns if turn.key == key), None)
         if turn is not None and isinstance(offset, int):
-            before = self.chat_rows.rows
             said = Said(turn, "you" if place.get("by") == "you" else "model")
-            self._arrive(self._row_of_text(said, max(offset, 0)), before, at_top=True)
+            self._arrive(self._row_of_text(said, max(offset, 0)), at_top=True)
 
     # Folding
 

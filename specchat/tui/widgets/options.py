@@ -19,6 +19,11 @@ class Options(OptionList):
         if self.scrollable_content_region:
             super()._move_page(direction)
 
+    def move(self, by: int, among: int) -> None:
+        """Mark another of the first `among` options, so many below (above: negative), or the one at the end."""
+        if self.highlighted is not None:
+            self.highlighted = min(max(self.highlighted + by, 0), among - 1)
+
     def refill(self, options: Iterable[Option], highlighted: int | None) -> None:
         """List other options with the rows in view where they are, as far as the marked one is among them."""
         top = self.scroll_y

@@ -1,5 +1,6 @@
 """Text that is never markup."""
 
+from collections.abc import Callable, Iterable
 from typing import ClassVar
 
 from textual.content import Content
@@ -37,6 +38,10 @@ class FactRows(Plain):
     """Rows of names and words about something."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"quiet", "head", "bad"}
+
+    def show_rows(self, rows: Callable[[int], Iterable[Content]]) -> None:
+        """Show the rows for its width in cells."""
+        self.show(Content("\n").join(rows(max(self.content_size.width, 20))), layout=True)
 
 
 def _content(content: str | Content) -> Content:

@@ -83,20 +83,19 @@ class Transcript(TokenCursor):
         pattern = self._pattern
         if pattern is None:
             return
-        before = self.chat_rows.rows
         row = self.chat_rows.row_of(match.said, self._text_width, match.start)
         found = self.chat_rows.window.section_at(row) if row is not None else None
         if row is None or found is None:
             return
         section = self.chat_rows.window.sections[found[0]]
         if unfold and (fold := fold_of(self.chat_rows.rows[row][0])) and fold not in self._unfolded:
-            self._arrive(row, before)
+            self._arrive(row)
             self.toggle_fold(row)
             self.go_to_match(match)
             return
         self._match, self._current = match, self._shown_in(section, match)
         inside = self._matches_of(section)[self._current[1]][0][0] if self._current else 0
-        self._arrive(row + inside, before)
+        self._arrive(row + inside)
 
     def _shown_in(self, section: Section, match: Match) -> tuple[Section, int] | None:
         """Number of `match` among the matches that `section` shows; None where it shows none."""
