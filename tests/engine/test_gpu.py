@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from specchat.engine.hardware.gpu import OTHER_ERROR, ChosenGpu, Gpu, GpuSoftware, find_gpu, free_by_uuid
+from specchat.engine.hardware.gpu import OTHER_ERROR, ChosenGpu, Gpu, GpuSoftware, find_gpu, find_second, free_by_uuid
 from specchat.engine.hardware.toolchain import compiler, header, unsupported
 from specchat.engine.memory.plan import GIB
 from specchat.private import is_private
@@ -267,3 +267,23 @@ def test_what_triton_builds_with(tmp_path: Path) -> None:
     assert "TRITON_LIBCUDA_PATH" in unsupported({}, both.get, there, nowhere)
     assert unsupported({"TRITON_LIBCUDA_PATH": "/x"}, both.get, there, nowhere) == ""
     assert header().name == "Python.h"
+
+
+def second(cuda: FakeCuda, first: int | None = 0, **free: int) -> tuple[Gpu | str, int | None]:
+    chosen = ChosenGpu()
+    told = {uuid.replace("_", "-"): size for uuid, size in free.items()}
+    software = GpuSoftware(cuda, "12.8", True, started, lambda: told, lambda: "")
+    return find_second(software, ChosenGpu(first), chosen), chosen.index
+
+
+def test_a_second_gpu_is_another_one_than_the_first() -> None:
+    two = ((8, 6), (8, 6))
+    assert second(FakeCuda(two)) == (Gpu("RTX 3061", 11 * GIB, 28, 1), 1)
+    assert second(FakeCuda(two), first=1) == (Gpu("RTX 3060", 11 * GIB, 28, 0), 0)
+    assert second(FakeCuda((*two, (8, 6))), GPU_uuid_1=1, GPU_uuid_2=2)[1] == 2
+
+
+def test_why_there_is_no_second_gpu() -> None:
+    assert second(FakeCuda())[0] == "there is no second GPU, or CUDA_VISIBLE_DEVICES hides it"
+    old, _ = second(FakeCuda(((8, 6), (7, 5))))
+    assert str(old).startswith("the second GPU cannot be used: the GPU (RTX 3061) has compute capability 7.5")

@@ -70,6 +70,13 @@ class DeviceRows(ChainOnlyModel):
         return 0
 
 
+def by_rows(cached: CachedModel[DeviceModel], vocab: int) -> CachedModel[HostModel]:
+    """Make a model that the host calls, with the cache of `cached`."""
+    made = CachedModel[HostModel](DeviceRows(cached.model, vocab))
+    made.tokens = cached.tokens  # one cache, and one list of what it holds
+    return made
+
+
 class StepwiseExecutor(HostExecutor):
     """Executor on the host over models on a device, or beside them."""
 
@@ -82,9 +89,7 @@ class StepwiseExecutor(HostExecutor):
         vocab: int,
     ) -> None:
         models = dict(on_host)
-        for role, cached in on_device.items():
-            models[role] = CachedModel(DeviceRows(cached.model, vocab))
-            models[role].tokens = cached.tokens  # one cache, and one list of what it holds
+        models |= {role: by_rows(cached, vocab) for role, cached in on_device.items()}
         self._roles = frozenset(models)
         super().__init__(models, trees=False)
 

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -87,8 +87,9 @@ class ChosenGpu:
         return torch.device("cuda", self.index or 0)
 
 
-CHOSEN = ChosenGpu()
-"""This process's GPU. It is fixed: memory that a pair takes must not move the next pair to another GPU."""
+CHOSEN, SECOND = ChosenGpu(), ChosenGpu()
+"""This process's GPU, and another one for drafts. They are fixed: memory that a pair takes must not move the next pair
+to another GPU."""
 
 
 def free_gpu_memory(device: torch.device) -> int:
@@ -187,7 +188,8 @@ def find_gpu(software: GpuSoftware = HERE, chosen: ChosenGpu = CHOSEN) -> Gpu | 
     try:
         cuda.init()
         cuda.empty_cache()  # memory of an earlier pair in torch's pool counts as free
-        index = _roomiest(cuda, software.free) if chosen.index is None else chosen.index
+        gpus = range(cuda.device_count())
+        index = _roomiest(cuda, gpus, software.free) if chosen.index is None else chosen.index
         found = cuda.get_device_properties(index)
         left, _ = cuda.mem_get_info(index)
         chosen.index = index
@@ -208,18 +210,28 @@ def find_gpu(software: GpuSoftware = HERE, chosen: ChosenGpu = CHOSEN) -> Gpu | 
     return Gpu(found.name, left, found.multi_processor_count, index, note)
 
 
-def _roomiest(cuda: Cuda, free: Callable[[], Mapping[str, int]]) -> int:
+def find_second(software: GpuSoftware = HERE, first: ChosenGpu = CHOSEN, chosen: ChosenGpu = SECOND) -> Gpu | str:
+    """Another GPU than the `first`, once that is found, or the reason why there is none."""
+    others = [index for index in range(software.cuda.device_count()) if index != first.index]
+    if not others:
+        return "there is no second GPU, or CUDA_VISIBLE_DEVICES hides it"
+    if chosen.index is None:
+        chosen.index = _roomiest(software.cuda, others, software.free)
+    found = find_gpu(software, chosen)
+    return f"the second GPU cannot be used: {found}" if isinstance(found, str) else found
+
+
+def _roomiest(cuda: Cuda, among: Sequence[int], free: Callable[[], Mapping[str, int]]) -> int:
     """The index of the GPU with the most free memory, new enough if possible; the first if memory is unknown."""
-    count = cuda.device_count()
-    if count < 2:
-        return 0
+    if len(among) < 2:
+        return min(among, default=0)
     free_bytes = free()
 
     def merit(index: int) -> tuple[bool, int, int]:
         uuid = getattr(cuda.get_device_properties(index), "uuid", "")
         return cuda.get_device_capability(index) >= OLDEST, free_bytes.get(f"GPU-{uuid}", 0), -index
 
-    return max(range(count), key=merit)
+    return max(among, key=merit)
 
 
 def _no_cuda(error: Exception, built_for: str) -> str:
