@@ -17,6 +17,10 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import JITFunction, driver
 
 from specchat.engine import kernels
+from specchat.engine.decoding.cached import CachedModel
+from specchat.engine.decoding.costs import StepCosts
+from specchat.engine.decoding.length_policy import LengthPolicies
+from specchat.engine.device.apart import LoopsApart
 from specchat.engine.device.compile import Absent, Kernel, compile_all, rehearsed
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.model import DeviceModel
@@ -91,13 +95,15 @@ def finds_passes(draft: DeviceDecoder) -> bool:
     """True where a draft on a second GPU launches no kernel but those of its rehearsal."""
     vocab = draft.config.vocab
     found = rehearsed(lambda: rehearse_passes(draft, vocab))
-    model = DeviceRows(DeviceModel(blank(draft), "draft", vocab, Rehearsed(HOST, []), HOST), vocab)
+    graphs = Rehearsed(HOST, [])
+    cached = CachedModel(DeviceModel(blank(draft), "draft", vocab, graphs, HOST))
+    model, loops = DeviceRows(cached.model, vocab), LoopsApart(cached, vocab, LengthPolicies(StepCosts()), graphs)
 
     def drafts() -> None:
         for length in (200, 40):
             model.write([0] * length, 0)
         for length in (1, 2, 3, 9, 70):
-            model.forward([0] * length, 8)
+            loops.choose_there(model.forward([0] * length, 8)[-1:], 8 + length)
 
     wanted = {kernel.wanted for kernel in rehearsed(drafts)}
     return set() < wanted <= {kernel.wanted for kernel in found}

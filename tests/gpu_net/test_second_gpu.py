@@ -39,12 +39,15 @@ def apart(folders: tuple[Path, Path], target: torch.device, draft: torch.device)
     return device_runner(tiny_decoder(folders[0], target), tiny_decoder(folders[1], draft), VOCAB, target)
 
 
-@pytest.mark.parametrize(("target", "draft"), [(FIRST, SECOND), (SECOND, FIRST)])
+@pytest.mark.parametrize(
+    ("target", "draft", "name"),
+    [(FIRST, SECOND, "sampled"), (SECOND, FIRST, "filtered"), (FIRST, SECOND, "penalised")],
+)
 def test_a_draft_on_a_gpu_of_its_own_changes_no_text(
-    target: torch.device, draft: torch.device, tiny: tuple[Path, Path]
+    target: torch.device, draft: torch.device, name: str, tiny: tuple[Path, Path]
 ) -> None:
     """Whichever GPU is the current one; from GPU to GPU goes nothing."""
-    sampling = SAMPLINGS["sampled"]
+    sampling = SAMPLINGS[name]
     expected = write(apart(tiny, HOST, HOST), "plain", 0, sampling, tokens=8)
     with fake_torch(2, computes=True) as fake:
         runner = apart(tiny, target, draft)
@@ -54,6 +57,19 @@ def test_a_draft_on_a_gpu_of_its_own_changes_no_text(
         assert not fake.runtime.problems
         assert {graph.gpu for graph in fake.runtime.captures} == {0, 1}
         assert all(queue.asked for queue in fake.runtime.queues)
+
+
+@pytest.mark.parametrize("name", ["greedy", "sampled", "filtered"])
+def test_a_draft_chooses_on_its_gpu_what_the_target_would(name: str, tiny: tuple[Path, Path]) -> None:
+    """The target drafts for itself, so everything is accepted; ids and probabilities come to the host, no logits."""
+    with fake_torch(2, computes=True) as fake:
+        runner = apart((tiny[0], tiny[0]), FIRST, SECOND)
+        write(runner, "draft", 3, SAMPLINGS[name], tokens=12, refused=False)
+        copied = len(fake.to_host)
+        write(runner, "draft", 3, SAMPLINGS[name], tokens=12, refused=False)
+        reports = {one for one in fake.to_host[copied:] if one > 8}
+        assert len(reports) <= 1, "the report of a step"
+        assert not fake.runtime.problems
 
 
 def test_a_pair_is_loaded_to_the_gpus_of_its_plan(tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +87,7 @@ def test_a_pair_is_loaded_to_the_gpus_of_its_plan(tiny: tuple[Path, Path], monke
         devices = (runner.target.model.device, runner.draft.model.device)
         assert devices == (SECOND, FIRST)
         assert runner.device == "card cuda:1, the draft on a second GPU (card cuda:0)"
-        assert runner.second_memory == runner.draft.model.memory() > 0
+        assert runner.second_memory > runner.draft.model.memory() > 0
         alone = load_runner(spec, target, None, replace(planned, draft=None), lambda: None, None)
         assert runner.memory() == alone.memory()
         assert not fake.runtime.problems

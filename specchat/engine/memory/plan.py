@@ -88,6 +88,11 @@ class Plan:
         """Return the plan with the KV entries of both models in 8 bits."""
         return self.changed(lambda model: replace(model, config=model.config.with_cache("int8")))
 
+    def apart(self) -> "Plan":
+        """Return the plan with each model on a GPU of its own."""
+        moved = self.on("cuda")
+        return replace(moved, draft=moved.draft and replace(moved.draft, place="second-gpu"))
+
     def on(self, place: Place) -> "Plan":
         """Return the plan with both models on `place`."""
         moved = replace(self.draft, place=place) if self.draft else None

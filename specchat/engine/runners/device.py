@@ -9,9 +9,12 @@ import torch
 
 from specchat.engine.cross_tokenizer.model import missing_features
 from specchat.engine.decoding.cached import CachedModel, HostModel
+from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.draft import Drafter, Role
+from specchat.engine.decoding.length_policy import LengthPolicies
 from specchat.engine.decoding.reply_rules import ReplyRules
 from specchat.engine.decoding.step import Decoding
+from specchat.engine.device.apart import LoopsApart
 from specchat.engine.device.beside import LoopsAhead, LoopsBeside
 from specchat.engine.device.compile import compile_all, rehearsed
 from specchat.engine.device.decoder import DeviceDecoder
@@ -19,7 +22,7 @@ from specchat.engine.device.executor import DeviceExecutor
 from specchat.engine.device.graphs import Graphs, current
 from specchat.engine.device.model import PADDED_ROWS, DeviceModel
 from specchat.engine.device.rehearsal import HOST, Rehearsed, blank
-from specchat.engine.device.stepwise import StepwiseExecutor, by_rows
+from specchat.engine.device.stepwise import StepwiseExecutor
 from specchat.engine.drafters.parts import Parts
 from specchat.engine.drafters.skip_search import WINDOW
 from specchat.engine.hardware.threads import free_cores
@@ -47,7 +50,7 @@ def device_runner(
 ) -> Runner:
     """Make a runner. `vocab`: tokens that may be chosen; `captured`: see `Graphs`. A draft may run on the host.
 
-    One on another GPU than `device` runs its passes there, as the host asks; no more than tokens go from GPU to GPU.
+    One on another GPU than `device` runs there, as the host asks; no more than tokens go from GPU to GPU.
     The heads in `found` run on the target's device in plain torch.
     """
     models: dict[Role, DeviceDecoder] = {"target": target}
@@ -61,10 +64,12 @@ def device_runner(
     small: CachedModel[Any] | None = cached.get("draft")
     if small is not None:
         small.asynchronous = True
+    second_memory = 0
     if apart is not None:
         own = graphs(apart.device, [], captured)
         small = cached["draft"] = CachedModel(DeviceModel(apart, "draft", vocab, own, apart.device))
-        executor.beside["draft"] = LoopsAhead({"draft": by_rows(small, vocab)}, vocab, executor.policies)
+        executor.beside["draft"] = loops_apart = LoopsApart(small, vocab, executor.policies, own)
+        second_memory = apart.memory() + loops_apart.memory()
     elif draft is not None and not isinstance(draft, DeviceDecoder):
         small = on_host = CachedModel(draft)
         executor.beside["draft"] = LoopsAhead({"draft": on_host}, vocab, executor.policies)
@@ -120,7 +125,7 @@ def device_runner(
         prepare=ready,
         caches={**cached, **beside, **heads},
         stepwise=StepwiseExecutor(cached, beside, vocab),
-        second_memory=apart.memory() if apart else 0,
+        second_memory=second_memory,
     )
 
 
@@ -155,11 +160,13 @@ def rehearse(target: DeviceDecoder, draft: DeviceDecoder | HostModel | None, voc
 
 
 def rehearse_passes(decoder: DeviceDecoder, vocab: int) -> None:
-    """Launch in main memory the kernels of passes that the host asks for."""
-    model = DeviceModel(blank(decoder), "draft", vocab, Rehearsed(HOST, []), HOST)
+    """Launch in main memory the kernels of a draft that the host asks for its passes."""
+    graphs = Rehearsed(HOST, [])
+    model = DeviceModel(blank(decoder), "draft", vocab, graphs, HOST)
     model.prepare()
+    loops = LoopsApart(CachedModel(model), vocab, LengthPolicies(StepCosts()), graphs)
     for rows in PADDED_ROWS:
-        model.logits_after([0] * rows, 0, NOTHING, min(rows, VERIFY_ROWS))
+        loops.choose_there(model.logits_there([0] * rows, 0, NOTHING, min(rows, VERIFY_ROWS))[-1:], 1)
 
 
 PROMPT = WINDOW + 2
