@@ -82,7 +82,7 @@ def _lines(answer: dict[str, Any]) -> list[str]:
 
     lines = [f"specchat {one_line(text(answer, 'version'), 20)}, process {number(answer, 'pid'):.0f}"]
     for worker in _dicts(answer, "workers"):
-        pair, device = one_line(text(worker, "pair"), 60), one_line(text(worker, "device"), 40)
+        pair, device = one_line(text(worker, "pair"), 60), one_line(text(worker, "device"), 120)
         loaded = f"{pair} on {device}" if pair and device else pair or "no pair"
         clients = [
             f"{one_line(text(client, 'name'), 20)} (process {number(client, 'pid'):.0f})"

@@ -76,10 +76,13 @@ def recommend(
     progress = JsonLines() if as_json else ProgressLine()
     try:
         progress.show("starting ...")
+        from torch.cuda import device_count
+
         from specchat.engine.loading import load
 
         session = load(found.spec, progress.loading)
-        others = [*variants(found, bool(session.info.load.gpu), paths.tuned, toml)]
+        gpus = device_count() if session.info.load.gpu else 0
+        others = [*variants(found, gpus, paths.tuned, toml)]
         search = RecommendSearch(found, session, data.chats, progress.show)
         measured = _searched(search, 60 * minutes, others)
         checks = check_lines(search, measured, progress.show) if decide else []

@@ -33,10 +33,9 @@ def _loaded(info: PairInfo) -> list[Finding]:
     cost = "" if info.draft.cost is None else f"; a drafted token costs {info.draft.cost:.2f} of that time"
     missing = [f"{strategy.name} ({strategy.reason})" for strategy in info.strategies if not strategy.available]
     there = ", ".join(strategy.name for strategy in info.strategies if strategy.available)
-    facts, mib = info.load, info.load.memory / (1 << 20)
     strategies = note("strategies", f"{there}; not {', '.join(missing)}") if missing else ok("strategies", there)
     return [
-        ok("engine", f"{info.name} on {facts.device}, {mib:.0f} MiB, in {facts.seconds:.1f} s"),
+        ok("engine", f"{info.name} on {info.load.device}, {info.load.held}, in {info.load.seconds:.1f} s"),
         ok("plain speed", f"{info.plain.tokens_per_second:.0f} tok/s{cost}"),
         strategies,
         ok("exactness", info.notes.exactness),

@@ -74,7 +74,7 @@ class Session:
             target=runner.target_facts,
             draft=runner.draft_facts,
             strategies=runner.statuses,
-            load=LoadFacts(runner.device, runner.gpu, runner.memory(), read=limits),
+            load=LoadFacts(runner.device, runner.gpu, runner.memory(), read=limits, second_memory=runner.second_memory),
             notes=PairNotes(runner.exactness, note, _without_template(tokenizer)),
             template=TemplateFacts(
                 habits(tokenizer), chat.choices, system_role=chat.system, tools=chat.tools is not None

@@ -99,11 +99,20 @@ def _fit(pair: Pair, target: About | None, draft: About | None, machine: FreeMem
 
 
 def _planned(pair: Pair, target: About, draft: About | None, machine: FreeMemory, heads: PairHeads) -> Fit:
-    available: dict[Place, int | None] = {"cuda": machine.gpu or 0, "cpu": machine.memory}
+    available: dict[Place, int | None] = {
+        "cuda": machine.gpu or 0,
+        "second-gpu": machine.second,
+        "cpu": machine.memory,
+    }
     big = _model(pair.spec, pair.spec.target, target, machine)
     small = _model(pair.spec, pair.spec.draft, draft, machine) if pair.spec.draft and draft else None
     made = plan(big, small, context_of(big.config, pair.spec.context))
     on_gpu = making_room(drafting(made.on("cuda"), available), available)
+    device = pair.spec.draft.device if pair.spec.draft else "cpu"
+    if device == "second-gpu" and not machine.second:
+        return Fit("no", 'its draft asks for device = "second-gpu", and there is no second GPU')
+    if device == "second-gpu" or (device == "auto" and not plan_fits(on_gpu, available)):
+        on_gpu = making_room(drafting(made.apart(), available), available)
     wanted = pair.spec.target.device
     reason = next((words for m in made.models if (words := unsupported(m.config))), "")
     if wanted != "cpu" and machine.gpu is not None and not reason and plan_fits(on_gpu, available):
@@ -160,7 +169,8 @@ def _model(pair: PairSpec, source: ModelSource, about: About, machine: FreeMemor
 def _takes(made: Plan, device: Place) -> str:
     need = made.need(device).total / GIB
     if device == "cuda":
-        return f"takes {need:.1f} GiB of GPU memory"
+        second = made.need("second-gpu").total / GIB
+        return f"takes {need:.1f} GiB of GPU memory" + f", and {second:.1f} of a second GPU's" * (second > 0)
     return f"takes {need:.1f} GiB of memory, and the program itself {PROGRAM_GIB:g}"
 
 

@@ -31,6 +31,7 @@ PACKAGES = ("llama_cpp", "accelerate", "bitsandbytes")
 class FreeMemory:
     """Free bytes of the GPU, None where there is none for us, and of the main memory, None where it is unknown.
 
+    `second` are those of another GPU, for a draft; 0 where there is none.
     `llama_gpu` is the same for llama.cpp, which may be built without; `missing` are those of PACKAGES that are not
     installed. `threads` are those that a compiled pass may have; 0 where there is none. `bus` are the bytes a second
     that the GPU reads of the main memory. `rates` are the bytes a second that the processor and the GPU read of their
@@ -44,6 +45,7 @@ class FreeMemory:
     threads: int = 0
     bus: float = ASSUMED_BUS
     rates: Mapping[Place, float] = field(default_factory=dict)
+    second: int = 0
 
 
 def this_machine(environ: Mapping[str, str] = os.environ) -> FreeMemory:
@@ -51,7 +53,8 @@ def this_machine(environ: Mapping[str, str] = os.environ) -> FreeMemory:
     hidden = environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
     ours, llamas = not hidden and _torch_uses_gpus(), not hidden and _llama_uses_gpus()
     gpus = installed() if ours or llamas else ()
-    roomiest = max((gpu for gpu in gpus if ours and gpu.capability >= OLDEST), key=lambda gpu: gpu.free, default=None)
+    roomy = sorted((gpu for gpu in gpus if ours and gpu.capability >= OLDEST), key=lambda gpu: -gpu.free)
+    roomiest = roomy[0] if roomy else None
     return FreeMemory(
         gpu=roomiest.free if roomiest else None,
         memory=free_memory(),
@@ -60,6 +63,7 @@ def this_machine(environ: Mapping[str, str] = os.environ) -> FreeMemory:
         threads=max(1, (os.cpu_count() or 1) // 2) if compiled.likely_available() else 0,
         bus=roomiest.bus if roomiest else ASSUMED_BUS,
         rates=_rates(roomiest),
+        second=roomy[1].free if len(roomy) > 1 else 0,
     )
 
 

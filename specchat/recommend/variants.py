@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specchat.engine.backends import DEFAULT_BACKEND
-from specchat.engine.protocol.pair import ModelSource, PairSpec, Wanted
+from specchat.engine.protocol.pair import Device, ModelSource, PairSpec, Wanted
 from specchat.engine.strategies import STRATEGIES
 from specchat.models.declare import vocabulary_file
 
@@ -64,8 +64,11 @@ class Variant:
             set_setting(toml, self.spec.id, self.key, {**table, **self.value})
 
 
-def variants(pair: "Pair", on_gpu: bool, shelf: Path, toml: Path) -> Iterator[Variant]:
-    """Settings under which the text stays, what was tuned first; then those of the target, under which it changes."""
+def variants(pair: "Pair", gpus: int, shelf: Path, toml: Path) -> Iterator[Variant]:
+    """Settings under which the text stays, what was tuned first; then those of the target, under which it changes.
+
+    `gpus` are those of the machine where the pair runs on one, else 0.
+    """
     from specchat.tune.registry import used_by
     from specchat.tune.shelf import shelved
 
@@ -85,9 +88,11 @@ def variants(pair: "Pair", on_gpu: bool, shelf: Path, toml: Path) -> Iterator[Va
         for quant in _quants(spec.draft):
             draft = replace(spec, draft=replace(spec.draft, quant=quant), heads={})
             yield Variant(f"draft {_named(quant)}", draft, _by_draft, "draft", {"quant": quant})
-        if on_gpu and spec.draft.device != "cpu":
-            draft = replace(spec, draft=replace(spec.draft, device="cpu"), heads={})
-            yield Variant("draft on the CPU", draft, _by_draft, "draft", {"device": "cpu"})
+        elsewhere: tuple[tuple[Device, str], ...] = ("cpu", "the CPU"), ("second-gpu", "a second GPU")
+        for device, words in elsewhere[:gpus]:
+            if spec.draft.device != device:
+                draft = replace(spec, draft=replace(spec.draft, device=device), heads={})
+                yield Variant(f"draft on {words}", draft, _by_draft, "draft", {"device": device})
     for quant in _quants(spec.target):
         target = replace(spec, target=replace(spec.target, quant=quant))
         yield Variant(f"target {_named(quant)}", target, lambda _: True, "target", {"quant": quant}, same_text=False)

@@ -21,6 +21,13 @@ def test_the_status_tells_what_read_texts_take() -> None:
     assert line.endswith(", 2.8 replies in a pass of its last one")
 
 
+def test_the_status_tells_where_a_draft_is_that_has_a_gpu_of_its_own() -> None:
+    card = "NVIDIA GeForce RTX 3090 Ti"
+    device = f"{card}, the draft on a second GPU ({card})"
+    answer = {"version": "1", "pid": 1, "linger_s": 300, "workers": [WORKER | {"device": device}]}
+    assert f"Demo on {device}: loaded" in _lines(answer)[1]
+
+
 @pytest.mark.usefixtures("home")
 def test_forget_removes_the_files_alone(run: Run) -> None:
     folder = user_paths().read

@@ -83,7 +83,7 @@ def found(*others: VariantSpeed) -> Recommendations:
 
 
 def setting(pair: Pair, name: str, times: float, low: float = 0.0, case: str = "draft x5") -> VariantSpeed:
-    every = {one.name: one for one in variants(pair, False, Path("none"), Path("none"))}
+    every = {one.name: one for one in variants(pair, 0, Path("none"), Path("none"))}
     return VariantSpeed(every[name], case, speed(times, low))
 
 
@@ -110,15 +110,16 @@ def test_every_setting_is_measured_on_the_pair_s_own_text(
 
 
 def test_settings_that_a_pair_has_are_not_tried(pair: Pair, tuned: Tuned, toml: Path, home: Path) -> None:
-    def names(of: Pair, on_gpu: bool = False) -> list[str]:
-        return [one.name for one in variants(of, on_gpu, home / "data" / "tuned", toml)]
+    def names(of: Pair, gpus: int = 0) -> list[str]:
+        return [one.name for one in variants(of, gpus, home / "data" / "tuned", toml)]
 
     usual = ["draft in int8", "draft in nf4", "target in int8", "target in nf4"]
     assert names(pair) == ["tiny-draft", *usual]
-    assert names(pair, on_gpu=True) == ["tiny-draft", *usual[:2], "draft on the CPU", *usual[2:]]
+    assert names(pair, 1) == ["tiny-draft", *usual[:2], "draft on the CPU", *usual[2:]]
+    assert names(pair, 2) == ["tiny-draft", *usual[:2], "draft on the CPU", "draft on a second GPU", *usual[2:]]
     assert pair.spec.draft is not None
     eight = replace(pair.spec, draft=replace(pair.spec.draft, quant="int8", device="cpu"))
-    assert names(replace(pair, spec=eight), on_gpu=True)[1:3] == ["draft as stored", "draft in nf4"]
+    assert names(replace(pair, spec=eight), 2)[1:4] == ["draft as stored", "draft in nf4", "draft on a second GPU"]
     assert names(replace(pair, spec=replace(pair.spec, draft=None))) == usual[2:]
     assert names(replace(pair, spec=replace(pair.spec, backend="gguf"))) == []
     use(tuned, toml)
@@ -136,7 +137,7 @@ def test_a_draft_vocabulary_that_was_counted_is_tried_and_written(
     result = run(*command, "--dry-run", "--json")
     measured = [name for name, *_ in json.loads(result.stdout.splitlines()[-1])["others"]]
     assert any(name.startswith("draft") and name.endswith(", draft vocabulary") for name in measured)
-    (one,) = (one for one in variants(pair, False, Path("none"), toml) if one.key == "draft_vocabulary")
+    (one,) = (one for one in variants(pair, 0, Path("none"), toml) if one.key == "draft_vocabulary")
     affected = {name for name in STRATEGIES if one.affects(name)}
     assert affected == {"mtp", *(name for name, of in STRATEGIES.items() if of.needs_draft)}
     one.write(toml)
@@ -168,7 +169,7 @@ def test_settings_of_the_draft_share_the_target_and_take_no_more_than_the_pair(
 ) -> None:
     session = load(pair.spec, lambda _: None)
     chats = [(Message("user", word),) for word in WORDS]
-    every = {one.name: one for one in variants(pair, False, home / "data" / "tuned", toml)}
+    every = {one.name: one for one in variants(pair, 0, home / "data" / "tuned", toml)}
     groups: list[list[str]] = []
     assert tuned.id in every
 
@@ -217,7 +218,7 @@ def test_a_tuned_draft_is_written(
     run: Run, toml: Path, command: tuple[str, ...], pair: Pair, tuned: Tuned, home: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    (variant, *_) = variants(pair, False, home / "data" / "tuned", toml)
+    (variant, *_) = variants(pair, 0, home / "data" / "tuned", toml)
     given(monkeypatch, found(VariantSpeed(variant, "draft x5", speed(1.2))))
     assert run(*command).exit_code == 0
     now = load_catalog(toml).find("tiny").spec.draft
@@ -305,7 +306,7 @@ def test_a_setting_is_measured_by_the_fastest_strategies_that_ran(pair: Pair, ho
     """Lengths of a strategy that was too slow at one never ran."""
     session = load(pair.spec, lambda _: None)
     search = RecommendSearch(pair, session, [(Message("user", word),) for word in WORDS], lambda *_: None)
-    every = {one.name: one for one in variants(pair, False, home / "data" / "tuned", toml)}
+    every = {one.name: one for one in variants(pair, 0, home / "data" / "tuned", toml)}
     ran = Recommendations([speed(2.0, name="auto"), speed(1.9, name="draft x5"), speed(1.1, name="cascade x8")])
     best = contenders(session, pair)[0]
     cases = search._cases(every["draft in int8"], ran, best)

@@ -17,15 +17,20 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import JITFunction, driver
 
 from specchat.engine import kernels
+from specchat.engine.decoding.cached import CachedModel
+from specchat.engine.decoding.costs import StepCosts
+from specchat.engine.decoding.length_policy import LengthPolicies
+from specchat.engine.device.apart import LoopsApart
 from specchat.engine.device.compile import Absent, Kernel, compile_all, rehearsed
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.rehearsal import HOST, Rehearsed, blank
+from specchat.engine.device.stepwise import DeviceRows
 from specchat.engine.device.weights import load
 from specchat.engine.kernels.processors import as_with
 from specchat.engine.protocol.picture_ids import FIRST
 from specchat.engine.reference.decoder import ReferenceDecoder
-from specchat.engine.runners.device import rehearse
+from specchat.engine.runners.device import rehearse, rehearse_passes
 from specchat.engine.weights.checkpoint import Checkpoint
 
 WIDE = 300
@@ -86,6 +91,24 @@ def finds_pictures(target: DeviceDecoder, found: list[Kernel]) -> bool:
     return set() < wanted <= {kernel.wanted for kernel in found}
 
 
+def finds_passes(draft: DeviceDecoder) -> bool:
+    """True where a draft on a second GPU launches no kernel but those of its rehearsal."""
+    vocab = draft.config.vocab
+    found = rehearsed(lambda: rehearse_passes(draft, vocab))
+    graphs = Rehearsed(HOST, [])
+    cached = CachedModel(DeviceModel(blank(draft), "draft", vocab, graphs, HOST))
+    model, loops = DeviceRows(cached.model, vocab), LoopsApart(cached, vocab, LengthPolicies(StepCosts()), graphs)
+
+    def drafts() -> None:
+        for length in (200, 40):
+            model.write([0] * length, 0)
+        for length in (1, 2, 3, 9, 70):
+            loops.choose_there(model.forward([0] * length, 8)[-1:], 8 + length)
+
+    wanted = {kernel.wanted for kernel in rehearsed(drafts)}
+    return set() < wanted <= {kernel.wanted for kernel in found}
+
+
 def main() -> None:
     target, draft = decoder(sys.argv[1]), decoder(sys.argv[2])
     driver.set_active(Absent(GPUTarget("cuda", 80, 32)))
@@ -129,6 +152,7 @@ def main() -> None:
                 "launched": sorted(launched()),
                 "no more": set() < {kernel.wanted for kernel in on_host} <= {kernel.wanted for kernel in found},
                 "heads": set() < {kernel.wanted for kernel in of_heads} <= {kernel.wanted for kernel in found},
+                "apart": finds_passes(draft),
                 "pictures": pictures,
                 "differ": {kernel.wanted for kernel in found} != {kernel.wanted for kernel in smaller},
                 "compiled": len(quick),

@@ -11,10 +11,10 @@ import pytest
 
 from specchat.engine.runners import device
 from specchat.engine.runners.device import compile_ahead
-from tests.device.conftest import DEVICE, SHAPE, Folders, decoder
+from tests.device.conftest import DEVICE, SHAPE
 from tests.device.test_families import changes
 from tests.device.test_pictures import ONE
-from tests.engine.tiny import VOCAB, checkpoint, perturbed
+from tests.engine.tiny import checkpoint, perturbed
 from tests.pictures.whole import saved
 
 CUT = {"num_hidden_layers": 5, "hidden_size": 512, "head_dim": 16, "intermediate_size": 1024}
@@ -52,6 +52,7 @@ def test_one_kernel_is_found_in_all_the_forms_that_a_pair_launches(ahead: dict[s
     assert ahead["differ"], "products are cut by the size of the GPU"
     assert ahead["no more"], "a draft on the host launches none of its own"
     assert ahead["heads"], "heads launch none of their own"
+    assert ahead["apart"], "all that a draft on a second GPU launches"
     assert ahead["pictures"] == [True, True], "wide pictures and rows after first layers launch none of their own"
 
 
@@ -67,7 +68,7 @@ def test_progress_counts_kernels(ahead: dict[str, Any]) -> None:
 
 
 def test_a_pair_loads_where_nothing_can_be_compiled_ahead(
-    shallow: Folders, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refused(_: object) -> None:
         raise AttributeError("another version of Triton")
@@ -75,6 +76,6 @@ def test_a_pair_loads_where_nothing_can_be_compiled_ahead(
     monkeypatch.setattr(device, "rehearsed", refused)
     told: list[str] = []
     with caplog.at_level(logging.WARNING):
-        compile_ahead(decoder(shallow.target), None, VOCAB, DEVICE, told.append)
+        compile_ahead(lambda: None, DEVICE, told.append)
     assert told == ["kernels"]
     assert "one after the other" in caplog.text

@@ -195,6 +195,8 @@ def test_the_engine_tells_what_was_measured() -> None:
     port = FakeEngine(info=info)
     found = {finding.name: finding for finding in engine(port, PAIR, shown, lambda: False)}
     assert "Mine on none, 64 MiB, in 0.5 s" in found["engine"].text
+    apart = engine(FakeEngine(info=changed(info, second_memory=1500 << 20)), PAIR, shown, lambda: False)
+    assert "Mine on none, 64 MiB, and 1,500 MiB on the second GPU, in 0.5 s" in apart[0].text
     assert found["plain speed"].text.startswith("100 tok/s")
     assert found["strategies"].text == "plain; not draft (no draft)"
     assert found["exactness"].text == "nothing is computed"

@@ -337,3 +337,77 @@ def test_a_context_is_as_long_as_fits(machine: Machine, tmp_path: Path) -> None:
     assert longest_context(pair, target, None, tight) == 8192
     with pytest.raises(EngineError, match="needs"):
         longest_context(pair, target, None, Machine("no GPU", 1000))
+
+
+def two(first: int, second: int | str, free: int = 64 * GIB) -> Machine:
+    """A machine whose GPUs have so many bytes free, or the reason why there is no second one."""
+    other = second if isinstance(second, str) else Gpu("RTX 3050", second, 20, 1)
+    return Machine(Gpu("RTX 3060", first), free, second=other)
+
+
+def holding(need: int) -> int:
+    """Free bytes that are just enough."""
+    return int(need / (1 - SPARE)) + 1
+
+
+@pytest.mark.parametrize("target", ["auto", "cuda"])
+def test_a_draft_without_room_beside_its_target_goes_to_a_second_gpu(target: Device, tiny: Tiny) -> None:
+    """Each GPU's memory counts by itself."""
+    both = tiny.place(BIG, target, "auto", draft_quant="none").plan
+    apart = tiny.place(two(20 * GIB, 20 * GIB), target, "second-gpu", draft_quant="none").plan
+    alone, drafts = apart.need("cuda").total, apart.need("second-gpu").total
+    assert apart.need("cuda") == tiny.place(BIG, target).plan.need("cuda")
+    assert apart.others == 20
+    roomy = tiny.place(two(holding(both.need("cuda").total), 20 * GIB), target, "auto", draft_quant="none")
+    assert (roomy.plan.places, roomy.note) == (("cuda", "cuda"), "")
+    placement = tiny.place(two(holding(alone), holding(drafts), 0), target, "auto", draft_quant="none")
+    assert placement.plan == apart
+    words = "the draft has no room beside the target on the GPU (RTX 3060) and runs on a second one (RTX 3050)"
+    assert placement.note == words
+    if target == "auto":
+        full = tiny.place(two(holding(alone), holding(drafts) - 1000), target, "auto", draft_quant="none")
+        assert (full.plan.places, full.note[-19:]) == (("cuda", "cpu"), "and runs on the CPU")
+        none = tiny.place(two(holding(alone), "there is none"), target, "auto", draft_quant="none")
+        assert none.plan.places == ("cuda", "cpu")
+
+
+def test_a_second_gpu_is_named_and_must_be_there_and_have_room(tiny: Tiny) -> None:
+    placement = tiny.place(two(20 * GIB, 20 * GIB), draft="second-gpu")
+    assert (placement.plan.places, placement.note, placement.otherwise) == (("cuda", "second-gpu"), "", None)
+    missing = tiny.refusal(two(20 * GIB, "there is no second GPU"), draft="second-gpu")
+    assert missing.kind == "config"
+    assert missing.message.endswith(
+        'draft asks for device = "second-gpu": there is no second GPU. Say device = "auto" or "cpu".'
+    )
+    assert "no NVIDIA GPU is found" in tiny.refusal(NO_GPU, draft="second-gpu").message
+    small = tiny.refusal(two(20 * GIB, 1000), draft="second-gpu")
+    assert small.kind == "memory"
+    assert small.message.startswith("Tiny needs 0.3 GiB of the second GPU's memory with context 256")
+    of_target = tiny.refusal(two(20 * GIB, 20 * GIB), target="second-gpu")
+    assert 'target asks for device = "second-gpu": that is of drafts' in of_target.message
+
+
+@pytest.mark.parametrize(
+    ("draft", "asked"), [(None, False), ("cpu", False), ("cuda", False), ("auto", True), ("second-gpu", True)]
+)
+def test_a_second_gpu_is_left_alone_unless_a_draft_may_go_there(
+    draft: Device | None, asked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "find_gpu", lambda: Gpu("the first", 1))
+    monkeypatch.setattr(devices, "find_second", lambda: Gpu("the second", 1, index=1))
+    source = ModelSource(path="/d", device=draft) if draft else None
+    machine = this_machine(PairSpec("p", "P", ModelSource(path="/t"), source))
+    assert isinstance(machine.second, Gpu) == asked
+
+
+def test_a_context_is_no_longer_than_keeps_a_draft_where_it_is(tmp_path: Path) -> None:
+    """With the default context both are on one GPU, though a second one would hold the draft of a longer one."""
+    folder = checkpoint(tmp_path, max_position_embeddings=32768)
+    opened = Checkpoint.open(folder)
+    pair = PairSpec("p", "P", ModelSource(path=str(folder)), ModelSource(path=str(folder)), long_context=True)
+
+    def needed(context: int) -> int:
+        return place(pair, opened, opened, context, BIG).plan.need("cuda").total
+
+    free = int(needed(20_480) / (1 - SPARE) / (1 - devices.HELD_BACK)) + 1000
+    assert longest_context(pair, opened, opened, two(free, 20 * GIB)) == 20_480

@@ -11,7 +11,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from specchat.engine.hardware.gpu import OTHER_ERROR, ChosenGpu, Gpu, GpuSoftware, find_gpu, free_by_uuid
+from specchat.engine.hardware.gpu import (
+    CONTEXT,
+    OTHER_ERROR,
+    ChosenGpu,
+    Gpu,
+    GpuSoftware,
+    find_gpu,
+    find_second,
+    free_by_uuid,
+)
 from specchat.engine.hardware.toolchain import compiler, header, unsupported
 from specchat.engine.memory.plan import GIB
 from specchat.private import is_private
@@ -267,3 +276,30 @@ def test_what_triton_builds_with(tmp_path: Path) -> None:
     assert "TRITON_LIBCUDA_PATH" in unsupported({}, both.get, there, nowhere)
     assert unsupported({"TRITON_LIBCUDA_PATH": "/x"}, both.get, there, nowhere) == ""
     assert header().name == "Python.h"
+
+
+def second(cuda: FakeCuda, first: int | None = 0, **free: int) -> tuple[Gpu | str, int | None]:
+    chosen = ChosenGpu()
+    told = {uuid.replace("_", "-"): size for uuid, size in free.items()}
+    software = GpuSoftware(cuda, "12.8", True, started, lambda: told, lambda: "")
+    return find_second(software, ChosenGpu(first), chosen), chosen.index
+
+
+def test_a_second_gpu_is_another_one_than_the_first() -> None:
+    """CUDA's context is kept from it as long as nvidia-smi tells what is free, and counts as taken."""
+    two = ((8, 6), (8, 6))
+    untold = FakeCuda(two, emptied=True)
+    assert second(untold) == (Gpu("RTX 3061", 11 * GIB - CONTEXT, 28, 1), 1)
+    assert second(untold, first=1) == (Gpu("RTX 3060", 11 * GIB - CONTEXT, 28, 0), 0)
+    three = FakeCuda((*two, (8, 6)))
+    assert second(three, GPU_uuid_1=1, GPU_uuid_2=2 * GIB) == (Gpu("RTX 3062", 2 * GIB - CONTEXT, 28, 2), 2)
+    assert second(three, first=2, GPU_uuid_0=9, GPU_uuid_1=1) == (Gpu("RTX 3060", 0, 28, 0), 0)
+    assert (untold.asked, three.asked) == ([1, 0], [])
+
+
+def test_why_there_is_no_second_gpu() -> None:
+    assert second(FakeCuda())[0] == "there is no second GPU, or CUDA_VISIBLE_DEVICES hides it"
+    old, _ = second(FakeCuda(((8, 6), (7, 5))))
+    assert old == "the GPU (RTX 3061) has compute capability 7.5, and 8.0 or newer is needed"
+    lost, chosen = second(FakeCuda(((8, 6), (8, 6)), full=RuntimeError("CUDA error: GPU is lost\nmore"), emptied=True))
+    assert (lost, chosen) == ("the second GPU cannot be used: CUDA error: GPU is lost", None)

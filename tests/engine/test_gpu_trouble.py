@@ -198,7 +198,7 @@ def test_where_the_kernels_cannot_be_built_transformers_goes_on_on_the_gpu(
     for module in (placing, next_best, hf):
         monkeypatch.setattr(module, "find_accelerator", lambda: Accelerator("cuda", "RTX 3060", 4 * GIB))
     monkeypatch.setattr(hf, "kind", lambda: "cpu")
-    monkeypatch.setattr(card, "record", lambda: GpuRecord(None, "RTX 3060"))
+    monkeypatch.setattr(card, "record", lambda *_: GpuRecord(None, "RTX 3060"))
     session = load(pair, lambda _: None)
     assert session.info.load.device.startswith("transformers")
     assert session.info.notes.warning == f"{words}, so transformers runs p on RTX 3060."

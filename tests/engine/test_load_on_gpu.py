@@ -134,7 +134,7 @@ def test_what_the_system_does_not_lock_goes_to_the_gpu_where_it_fits(
         return size // 4
 
     monkeypatch.setattr(native, "load_runner", stand_in)
-    monkeypatch.setattr(placing, "_check_kernels", lambda *_: None)
+    monkeypatch.setattr(placing, "_wrong", lambda *_: "")
     monkeypatch.setattr(page_locked, "lockable", lockable)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(devices, "this_machine", lambda _: Machine(Gpu("RTX 4060", free), 64 * GIB))

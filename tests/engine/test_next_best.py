@@ -15,16 +15,17 @@ from specchat.engine.gpu_checks import card, remembered
 from specchat.engine.gpu_checks.notes import Notes
 from specchat.engine.hardware import gpu_record
 from specchat.engine.hardware.accelerator import Accelerator, find_accelerator, kind
-from specchat.engine.hardware.gpu import CHOSEN, Gpu
+from specchat.engine.hardware.gpu import CHOSEN, SECOND, Gpu
 from specchat.engine.hardware.gpu_failure import REPORT, UNTIL, GpuLost, without_gpu
 from specchat.engine.hardware.gpu_record import UNENDED, VARIABLE, Boot, GpuRecord
 from specchat.engine.loading import hf, load, native, next_best, placing
 from specchat.engine.memory import devices
 from specchat.engine.memory.devices import Machine
-from specchat.engine.memory.plan import GIB
+from specchat.engine.memory.plan import GIB, SPARE
 from specchat.engine.protocol.pair import Device, ModelSource, PairSpec
 from specchat.engine.runners.load import load_runner
 from specchat.engine.session import Session
+from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.tiny import checkpoint
 from tests.parts import changed
 
@@ -124,7 +125,7 @@ def transformers(monkeypatch: pytest.MonkeyPatch) -> Transformers:
     monkeypatch.setattr(hf, "load", made)
     for module in (placing, next_best):
         monkeypatch.setattr(module, "find_accelerator", lambda: found)
-    monkeypatch.setattr(card, "record", lambda: GpuRecord.of("T4"))
+    monkeypatch.setattr(card, "record", lambda *_: GpuRecord.of("T4"))
     monkeypatch.setattr(devices, "this_machine", machine(Machine(OLD, 64 * GIB)))
     return made
 
@@ -226,7 +227,7 @@ def test_kernels_that_fail_their_checks_are_not_used_and_not_checked_again(
     for when in ("its checks", "before"):
         assert loaded(pair).info.notes.warning == told.format(when)
     assert gpus.checked == 1
-    monkeypatch.setattr(card, "record", lambda: GpuRecord.of("T4 with another driver"))
+    monkeypatch.setattr(card, "record", lambda *_: GpuRecord.of("T4 with another driver"))
     assert loaded(pair).info.notes.warning == told.format("its checks")
     assert gpus.checked == 2
 
@@ -245,6 +246,38 @@ def test_kernels_that_pass_are_used_and_remembered(gpus: Gpus, pair: PairSpec, m
             loaded(pair)
     assert (runs, gpus.checked) == (["cuda", "cuda"], 1)
     assert gpus.transformers.pairs == []
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_a_second_gpu_is_checked_before_a_draft_goes_there(
+    right: bool, gpus: Gpus, pair: PairSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a record of its own; with a fault there the draft runs on the CPU, and the target where it was."""
+    checked, runs = list[torch.device](), list[tuple[str, ...]]()
+    monkeypatch.setattr(SECOND, "index", 1)
+    monkeypatch.setattr(card, "record", lambda device=CHOSEN.device: GpuRecord.of(f"card {device}"))
+    monkeypatch.setattr(remembered, "current", lambda device: checked.append(device) or nullcontext())
+    gpus.check = lambda notes: notes.expect(right or checked[-1] == CHOSEN.device, "a row differs")
+    opened, roomy = Checkpoint.open(Path(str(pair.target.path))), replace(ROOMY, second=Gpu("RTX 3050", 4 * GIB))
+    apart = replace(pair, draft=replace(pair.target, device="second-gpu"))
+    need = devices.place(apart, opened, opened, 256, roomy).plan.need("cuda").total
+    tight = replace(roomy, gpu=Gpu("RTX 3060", int(need / (1 - SPARE)) + 1))
+    monkeypatch.setattr(devices, "this_machine", machine(tight))
+
+    def run(*arguments: Any) -> Any:
+        runs.append(arguments[3].places)
+        raise ModelError("The weights are damaged.")
+
+    monkeypatch.setattr(native, "load_runner", run)
+    with pytest.raises(ModelError, match="damaged"):
+        loaded(replace(pair, draft=pair.target))
+    assert checked == [SECOND.device, CHOSEN.device]
+    assert runs == [("cuda", "second-gpu" if right else "cpu")]
+    GpuRecord.failed("in a reply")
+    assert GpuRecord.of("card cuda:0").fail("kernels", "again", "p") == 2, "it counts for the target's GPU"
+    if not right:
+        with pytest.raises(EngineError, match=r'"second-gpu": the GPU failed before \(a row differs\)'):
+            loaded(apart)
 
 
 def test_checks_that_cannot_be_made_are_made_again(gpus: Gpus, pair: PairSpec) -> None:
@@ -314,7 +347,7 @@ def test_a_check_that_tells_nothing_is_forgotten(error: Exception, gpus: Gpus) -
 
     gpus.check = fails
     GpuRecord.of("T4").fail("kernels", "before")
-    remembered.wrong("p", lambda _: None)
+    remembered.wrong("p", CHOSEN.device, lambda _: None)
     assert gpus.checked == 1
     assert GpuRecord.of("T4").wrong("kernels") is None
 

@@ -85,7 +85,7 @@ def test_kernels_are_compiled_as_they_are_launched(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(runners, "rehearsed", lambda _: found.append(memory_of(torch.device("cpu"))))
     monkeypatch.setattr(runners, "compile_all", lambda *_: None)
     with fake_torch():
-        compile_ahead(None, None, 100, THERE, lambda _: None)  # type: ignore[arg-type]
+        compile_ahead(lambda: None, THERE, lambda _: None)
         assert found == [memory_of(THERE)]
     assert found[0].rate == pytest.approx(1008e3, rel=0.001)
 

@@ -59,6 +59,26 @@ def test_the_planner_says_where_a_pair_fits(tiny: About) -> None:
     assert fit(chosen, tiny, None, FreeMemory(None, None)).verdict == "CPU"
 
 
+def test_a_draft_may_go_to_a_second_gpu(tiny: About) -> None:
+    """By itself where the first one has no room for both, or because it asks for it."""
+    chosen, config = pair(tiny.place, tiny.place), tiny.config
+    assert config is not None
+    there = plan(Model(config, "cuda"), Model(config, "cuda"), 8192)
+    first, second = (int(there.apart().need(place).total / 0.95) + 1 for place in ("cuda", "second-gpu"))
+    machine = FreeMemory(first, 64 * GIB, second=second)
+    found = fit(chosen, tiny, tiny, machine)
+    assert found.verdict == "GPU"
+    assert found.words.endswith(" of a second GPU's")
+    assert fit(chosen, tiny, tiny, replace(machine, second=1000)).verdict == "CPU"
+    roomy = replace(machine, gpu=16 * GIB)
+    assert "second" not in fit(chosen, tiny, tiny, roomy).words
+    assert chosen.spec.draft is not None
+    asking = replace(chosen, spec=replace(chosen.spec, draft=replace(chosen.spec.draft, device="second-gpu")))
+    assert "second" in fit(asking, tiny, tiny, roomy).words
+    missing = fit(asking, tiny, tiny, replace(roomy, second=0))
+    assert (missing.verdict, "there is no second GPU" in missing.words) == ("no", True)
+
+
 @pytest.mark.parametrize(
     ("count", "said"), [(0, ""), (260_032, "260 k"), (134_515_008, "135 M"), (8_190_735_360, "8.2 B")]
 )

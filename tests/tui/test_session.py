@@ -45,6 +45,11 @@ def test_what_a_pair_does_not_get_is_said_when_it_is_loaded() -> None:
     )
 
 
+def test_the_memory_of_each_gpu_is_said() -> None:
+    load = replace(INFO.load, memory=2000 << 20, second_memory=300 << 20)
+    assert ("memory", "2,000 MiB, and 300 MiB on the second GPU") in about(replace(INFO, load=load))
+
+
 @pytest.mark.parametrize(
     ("read", "words"),
     [

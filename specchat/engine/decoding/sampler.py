@@ -69,7 +69,7 @@ class Sampler:
         """Create a sampler; `constrained` if histories have a constraint."""
         self.sampling, self.constrained = sampling, constrained
         self.greedy = sampling.greedy
-        self._penalised = (
+        self.penalised = (
             sampling.repetition_penalty != 1.0 or sampling.presence_penalty != 0.0 or sampling.frequency_penalty != 0.0
         )
         biases = {token: bias for token, bias in sampling.logit_bias.items() if token >= 0}
@@ -78,7 +78,7 @@ class Sampler:
             torch.tensor([*biases.values()], dtype=torch.float32),
         )
         _fast()  # compiled now, not within a step
-        as_is = not self._penalised and not sampling.logit_bias
+        as_is = not self.penalised and not sampling.logit_bias
         self.plain_argmax = self.greedy and as_is and not constrained
         cut = sampling.top_k > 0 or sampling.top_p < 1.0 or sampling.min_p > 0.0
         self.temperature_alone = as_is and (self.greedy or not cut)
@@ -86,7 +86,7 @@ class Sampler:
 
     def history(self, prompt: Sequence[int], constraint: Constraint | None = None, begun: int = 0) -> History:
         """Create the history of a reply to `prompt`, whose last `begun` tokens are the reply's."""
-        counted = self._penalised or constraint is not None
+        counted = self.penalised or constraint is not None
         return History(prompt, constraint, begun) if counted else Uncounted(())
 
     def choose(self, logits: Tensor, position: int, history: History) -> int:
@@ -158,7 +158,7 @@ class Sampler:
         scores = logits
         if history.constraint is not None and (allowed := history.constraint.allowed(len(logits))) is not None:
             scores = _masked(logits, allowed)
-        if self._penalised or s.logit_bias:
+        if self.penalised or s.logit_bias:
             scores = scores.clone()
             self._penalise(scores, history)
         if self.greedy:

@@ -197,6 +197,11 @@ class DeviceModel(CopiedCache):
         `last` is VERIFY_ROWS at most. The next pass overwrites them. `meanwhile` is called while the pass runs, with
         what tells whether it is done.
         """
+        self.logits_there(tokens, start, skip, last)
+        return self._on_host(last, meanwhile)
+
+    def logits_there(self, tokens: Sequence[int], start: int, skip: Skip, last: int) -> Tensor:
+        """Return the logits of `logits_after` on the device, where they are computed later."""
         inputs = self._inputs
         inputs.put(tokens, start)
         flags = None if skip == NOTHING else self._flags
@@ -216,7 +221,7 @@ class DeviceModel(CopiedCache):
             except torch.OutOfMemoryError:
                 self._full = True
                 self._graphs.eagerly(body)
-        return self._on_host(last, meanwhile)
+        return self.decoder.last_logits[:last]
 
     def _on_host(self, last: int, meanwhile: Callable[[Done], None] | None) -> Tensor:
         logits = self.decoder.last_logits

@@ -32,6 +32,13 @@ class DeviceRows(ChainOnlyModel):
         self.vocab = min(vocab, model.vocab)
         self.context = model.context
 
+    @classmethod
+    def sharing(cls, cached: CachedModel[DeviceModel], vocab: int) -> CachedModel[HostModel]:
+        """Make one with the cache of `cached`."""
+        made = CachedModel[HostModel](cls(cached.model, vocab))
+        made.tokens = cached.tokens  # one cache, and one list of what it holds
+        return made
+
     @property
     def block(self) -> int:
         return self._model.block
@@ -51,8 +58,14 @@ class DeviceRows(ChainOnlyModel):
     ) -> Tensor:
         for first in range(0, len(tokens), PASS_ROWS):
             block = tokens[first : first + PASS_ROWS]
-            logits = self._model.logits_after(block, start + first, skip, min(len(block), VERIFY_ROWS), meanwhile)
+            logits = self._after(block, start + first, skip, min(len(block), VERIFY_ROWS), meanwhile)
         return logits[:, : self.vocab].contiguous()
+
+    def _after(
+        self, tokens: Sequence[int], start: int, skip: Skip, last: int, meanwhile: Callable[[Done], None] | None
+    ) -> Tensor:
+        """Return logits float32 [last, >= vocab], as `DeviceModel.logits_after`."""
+        return self._model.logits_after(tokens, start, skip, last, meanwhile)
 
     def write(self, tokens: Sequence[int], start: int) -> None:
         self._model.write(tokens, start)
@@ -82,9 +95,7 @@ class StepwiseExecutor(HostExecutor):
         vocab: int,
     ) -> None:
         models = dict(on_host)
-        for role, cached in on_device.items():
-            models[role] = CachedModel(DeviceRows(cached.model, vocab))
-            models[role].tokens = cached.tokens  # one cache, and one list of what it holds
+        models |= {role: DeviceRows.sharing(cached, vocab) for role, cached in on_device.items()}
         self._roles = frozenset(models)
         super().__init__(models, trees=False)
 

@@ -11,9 +11,9 @@ from specchat.engine.hardware.gpu_record import GpuRecord
 from specchat.engine.hardware.toolchain import DRIVER
 
 
-def record() -> GpuRecord:
-    """The record of this process's GPU, read before anything can fail there."""
-    return GpuRecord.of(known_by(CHOSEN.device))
+def record(device: torch.device | None = None) -> GpuRecord:
+    """The record of a GPU, by default this process's, read before anything can fail there."""
+    return GpuRecord.of(known_by(device or CHOSEN.device))
 
 
 @cache

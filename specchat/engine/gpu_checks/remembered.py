@@ -12,7 +12,6 @@ from specchat.engine.gpu_checks.attention import attend
 from specchat.engine.gpu_checks.kernels import product
 from specchat.engine.gpu_checks.notes import Notes
 from specchat.engine.gpu_checks.rows import chains, nodes, products
-from specchat.engine.hardware.gpu import CHOSEN
 from specchat.engine.hardware.gpu_failure import first_line, is_gpu_failure
 from specchat.engine.hardware.out_of_memory import ran_out
 from specchat.engine.kernels.products import multiply, splits
@@ -22,13 +21,13 @@ COMPANY = (2, 17, 64)
 """Numbers of rows whose products a row alone is compared with."""
 
 
-def wrong(pair: str, notify: Callable[[str], None]) -> str:
-    """Fault of the kernels on this GPU, or with `pair` there, as a clause; "" where there is none.
+def wrong(pair: str, device: torch.device, notify: Callable[[str], None]) -> str:
+    """Fault of the kernels on a GPU, or with `pair` there, as a clause; "" where there is none.
 
     Raises:
         Exception: an error after which this process cannot use the GPU any more.
     """
-    record = card.record()
+    record = card.record(device)
     known = record.wrong("kernels", pair)
     if known is not None:
         # Perhaps in a reply, not in a check.
@@ -36,7 +35,7 @@ def wrong(pair: str, notify: Callable[[str], None]) -> str:
     notify("checking the kernels")
     notes = Notes()
     try:
-        with current(CHOSEN.device), torch.no_grad():
+        with current(device), torch.no_grad():
             _compile_ahead(notify)
             record.begin("kernels")
             quick(notes)

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -24,6 +24,8 @@ from specchat.installing import install_command
 SMI = ("nvidia-smi", "--query-gpu=uuid,memory.free", "--format=csv,noheader,nounits")
 PATIENCE_S = 5.0
 MIB = 1 << 20
+CONTEXT = 512 * MIB
+"""Bytes of a GPU that CUDA's context will take, of what nvidia-smi tells as free. Estimated, not measured."""
 LASTING = ("illegal memory access", "launch failure", "device-side assert", "misaligned address", "illegal instruction")
 """Errors after which a process cannot use its GPU any more."""
 GONE = ("GPU is lost", "fallen off the bus", "device is lost", "uncorrectable ECC")
@@ -87,8 +89,9 @@ class ChosenGpu:
         return torch.device("cuda", self.index or 0)
 
 
-CHOSEN = ChosenGpu()
-"""This process's GPU. It is fixed: memory that a pair takes must not move the next pair to another GPU."""
+CHOSEN, SECOND = ChosenGpu(), ChosenGpu()
+"""This process's GPU, and another one for drafts. They are fixed: memory that a pair takes must not move the next pair
+to another GPU."""
 
 
 def free_gpu_memory(device: torch.device) -> int:
@@ -187,13 +190,13 @@ def find_gpu(software: GpuSoftware = HERE, chosen: ChosenGpu = CHOSEN) -> Gpu | 
     try:
         cuda.init()
         cuda.empty_cache()  # memory of an earlier pair in torch's pool counts as free
-        index = _roomiest(cuda, software.free) if chosen.index is None else chosen.index
+        gpus = range(cuda.device_count())
+        index = _roomiest(cuda, gpus, software.free) if chosen.index is None else chosen.index
         found = cuda.get_device_properties(index)
         left, _ = cuda.mem_get_info(index)
         chosen.index = index
-        if cuda.get_device_capability(index) < OLDEST:
-            major, minor = cuda.get_device_capability(index)
-            return f"the GPU ({found.name}) has compute capability {major}.{minor}, and 8.0 or newer is needed"
+        if reason := _too_old(cuda, index):
+            return reason
         if not software.triton and software.system == "win32":
             return "Triton is not made for Windows (under WSL specchat's own kernels run)"
         if not software.triton:
@@ -208,18 +211,52 @@ def find_gpu(software: GpuSoftware = HERE, chosen: ChosenGpu = CHOSEN) -> Gpu | 
     return Gpu(found.name, left, found.multi_processor_count, index, note)
 
 
-def _roomiest(cuda: Cuda, free: Callable[[], Mapping[str, int]]) -> int:
+def find_second(software: GpuSoftware = HERE, first: ChosenGpu = CHOSEN, chosen: ChosenGpu = SECOND) -> Gpu | str:
+    """Another GPU than the `first`, once that is found, or the reason why there is none.
+
+    CUDA is asked only where nvidia-smi does not tell how much is free: it would leave a context there.
+    """
+    cuda, free = software.cuda, software.free()
+    others = [index for index in range(cuda.device_count()) if index != first.index]
+    if not others:
+        return "there is no second GPU, or CUDA_VISIBLE_DEVICES hides it"
+    index = _roomiest(cuda, others, lambda: free) if chosen.index is None else chosen.index
+    try:
+        found = cuda.get_device_properties(index)
+        if reason := _too_old(cuda, index):
+            return reason
+        left = free[_uuid(found)] if _uuid(found) in free else cuda.mem_get_info(index)[0]
+    except (RuntimeError, AssertionError) as error:
+        return f"the second GPU cannot be used: {first_line(error)}"
+    chosen.index = index
+    return Gpu(found.name, max(0, left - CONTEXT), found.multi_processor_count, index)
+
+
+def _too_old(cuda: Cuda, index: int) -> str:
+    """The reason why a GPU is too old for the kernels; empty if it is not."""
+    major, minor = cuda.get_device_capability(index)
+    if (major, minor) >= OLDEST:
+        return ""
+    name = cuda.get_device_properties(index).name
+    return f"the GPU ({name}) has compute capability {major}.{minor}, and 8.0 or newer is needed"
+
+
+def _uuid(properties: Properties) -> str:
+    """The name of a GPU for nvidia-smi."""
+    return f"GPU-{getattr(properties, 'uuid', '')}"
+
+
+def _roomiest(cuda: Cuda, among: Sequence[int], free: Callable[[], Mapping[str, int]]) -> int:
     """The index of the GPU with the most free memory, new enough if possible; the first if memory is unknown."""
-    count = cuda.device_count()
-    if count < 2:
-        return 0
+    if len(among) < 2:
+        return min(among, default=0)
     free_bytes = free()
 
     def merit(index: int) -> tuple[bool, int, int]:
-        uuid = getattr(cuda.get_device_properties(index), "uuid", "")
-        return cuda.get_device_capability(index) >= OLDEST, free_bytes.get(f"GPU-{uuid}", 0), -index
+        uuid = _uuid(cuda.get_device_properties(index))
+        return cuda.get_device_capability(index) >= OLDEST, free_bytes.get(uuid, 0), -index
 
-    return max(range(count), key=merit)
+    return max(among, key=merit)
 
 
 def _no_cuda(error: Exception, built_for: str) -> str:

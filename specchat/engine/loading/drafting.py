@@ -48,11 +48,11 @@ def on_the_host(pair: PairSpec) -> PairSpec:
     """
     assert pair.draft is not None
     draft: ModelSource = pair.draft
-    if draft.device == "cuda":
+    if draft.device not in ("auto", "cpu"):
         raise EngineError(
             "config",
-            f'{draft.label} asks for device = "cuda", but its tokens differ from the target\'s and are translated '
-            'on the CPU. Say device = "cpu" for the draft, or take a draft of the same family.',
+            f'{draft.label} asks for device = "{draft.device}", but its tokens differ from the target\'s and are '
+            'translated on the CPU. Say device = "cpu" for the draft, or take a draft of the same family.',
         )
     return replace(pair, draft=replace(draft, device="cpu"))
 

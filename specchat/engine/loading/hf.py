@@ -110,7 +110,7 @@ def _draft(pair: PairSpec, source: ModelSource, small: HfFiles | Checkpoint, con
     if isinstance(small, Checkpoint) and (place == "cpu" or source.device == "cpu"):
         return host_draft(pair, source, small, context)
     files = HfFiles.open(small.folder, small.trusted if isinstance(small, HfFiles) else False)
-    chosen: Place = place if source.device == "auto" else source.device
+    chosen: Place = "cpu" if source.device == "cpu" else place
     draft = HfModel(files.load(_device(chosen), source.quant), files.context(context), source.label)
     if reason := prove(draft, files.max_context).unsupported:
         raise ModelError(f"{source.label} cannot draft: {reason}. Leave the draft out, or take another.")

@@ -11,7 +11,7 @@ from specchat.engine.errors import EngineError
 from specchat.engine.gpu_checks import card
 from specchat.engine.hardware import page_locked
 from specchat.engine.hardware.accelerator import Accelerator, find_accelerator
-from specchat.engine.hardware.gpu import CHOSEN, Gpu
+from specchat.engine.hardware.gpu import CHOSEN, SECOND, Gpu
 from specchat.engine.hardware.gpu_failure import REPORT, UNTIL, GpuLost, first_line
 from specchat.engine.hardware.gpu_record import GpuRecord
 from specchat.engine.hardware.threads import CORES
@@ -27,7 +27,7 @@ from specchat.engine.weights.config import ModelConfig
 
 
 def placed(pair: PairSpec, target: Checkpoint, draft: Checkpoint | None, bar: Bar) -> Placement:
-    """Place a pair on this machine, whose GPU is checked before.
+    """Place a pair on this machine, whose GPUs are checked before.
 
     Raises:
         EngineError: it does not fit, or asks for a GPU that cannot be used.
@@ -43,12 +43,19 @@ def placed(pair: PairSpec, target: Checkpoint, draft: Checkpoint | None, bar: Ba
         context = context_of(target.config, pair.context)
     placement = place(pair, target, draft, context, machine, threads)
     if placement.plan.target.place == "cuda" and torch.cuda.is_available():
-        _check_kernels(pair, bar)
-        asked = placement.plan.locked
+        asked, notes = placement.plan.locked, list[str]()
         if asked and (lockable := page_locked.lockable(asked, CHOSEN.device)) < asked:
             machine = replace(machine, lockable=lockable)
             placement = place(pair, target, draft, context, machine, threads)
-            placement = replace(placement, note=noted(placement.note, _unlocked(placement.plan, asked)))
+            notes.append(_unlocked(placement.plan, asked))
+        if "second-gpu" in placement.plan.places and (wrong := _wrong(pair, SECOND.device, bar)):
+            machine = replace(machine, second=wrong)
+            placement = place(pair, target, draft, context, machine, threads)
+            notes.append(f"the second GPU is not used: {wrong}")
+        # Last, for a later failure counts for the GPU of the last check.
+        if placement.plan.target.place == "cuda" and (wrong := _wrong(pair, CHOSEN.device, bar)):
+            raise KernelsUnsupported(wrong, UNTIL if card.record().passes("kernels", pair.id) else REPORT)
+        placement = replace(placement, note=noted(placement.note, *notes))
     with bar.compiling(placement.plan):
         if any(model.compiled for model in placement.plan.models):
             if compiled.unavailable():
@@ -60,6 +67,8 @@ def placed(pair: PairSpec, target: Checkpoint, draft: Checkpoint | None, bar: Ba
 def smaller(pair: PairSpec, target: Checkpoint, draft: Checkpoint | None, before: Placement) -> Placement | None:
     """The pair on its GPU with half the context of `before` or less, which fits what is free now; None if none does."""
     machine = replace(devices.this_machine(pair), lockable=before.plan.lockable)
+    if "second-gpu" not in before.plan.places:
+        machine = replace(machine, second="it was not checked")
     context = before.plan.context // 2
     while context >= LEAST_CONTEXT:
         with suppress(EngineError):
@@ -97,21 +106,17 @@ def _check_gpu_runs(pair: PairSpec, machine: Machine, target: ModelConfig) -> No
         raise KernelsUnsupported(machine.gpu if ours else "specchat's own kernels are for NVIDIA GPUs")
 
 
-def _check_kernels(pair: PairSpec, bar: Bar) -> None:
-    """Check the kernels on the GPU, or recall an earlier result.
+def _wrong(pair: PairSpec, device: torch.device, bar: Bar) -> str:
+    """Fault of the kernels on a GPU, by a check or an earlier result; "" where there is none.
 
     Raises:
-        KernelsUnsupported: a check failed.
         GpuLost: the GPU failed.
     """
     from specchat.engine.gpu_checks import remembered  # imports Triton
 
-    record = card.record()
-    GpuRecord.use(record, pair=pair.id)
+    GpuRecord.use(card.record(device), pair=pair.id)
     try:
-        wrong = remembered.wrong(pair.id, lambda part: bar.show(f"preparing the GPU: {part}", 0.1))
+        return remembered.wrong(pair.id, device, lambda part: bar.show(f"preparing the GPU: {part}", 0.1))
     except Exception as error:
         logging.getLogger(__name__).info("the GPU failed its checks", exc_info=True)
         raise GpuLost(pair, first_line(error)) from None
-    if wrong:
-        raise KernelsUnsupported(wrong, UNTIL if record.passes("kernels", pair.id) else REPORT)

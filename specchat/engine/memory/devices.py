@@ -9,7 +9,7 @@ import torch
 
 from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.hardware.free_memory import free_memory
-from specchat.engine.hardware.gpu import Gpu, find_gpu
+from specchat.engine.hardware.gpu import Gpu, find_gpu, find_second
 from specchat.engine.kernels.gpu_shapes import PROCESSORS
 from specchat.engine.memory.gpu_need import unsupported
 from specchat.engine.memory.need import Model, Place, quantised
@@ -26,29 +26,35 @@ HELD_BACK = 0.1
 class Machine:
     """The hardware: a GPU or the reason why there is none, and free main memory in bytes, None if unknown.
 
-    `lockable` as in `Plan`.
+    `lockable` as in `Plan`; `second` is another GPU for a draft, or the reason why there is none.
     """
 
     gpu: Gpu | str
     free: int | None
     lockable: int | None = None
+    second: Gpu | str = "it was not asked for"
 
     @property
     def available(self) -> Mapping[Place, int | None]:
-        return {"cuda": self.gpu.free if isinstance(self.gpu, Gpu) else 0, "cpu": self.free}
+        first, second = (gpu.free if isinstance(gpu, Gpu) else 0 for gpu in (self.gpu, self.second))
+        return {"cuda": first, "second-gpu": second, "cpu": self.free}
 
     def less(self, fraction: float) -> "Machine":
         """The machine without a fraction of what is free."""
-        gpu = self.gpu if isinstance(self.gpu, str) else replace(self.gpu, free=int((1 - fraction) * self.gpu.free))
-        return replace(self, gpu=gpu, free=None if self.free is None else int((1 - fraction) * self.free))
+        gpu, second = (
+            one if isinstance(one, str) else replace(one, free=int((1 - fraction) * one.free))
+            for one in (self.gpu, self.second)
+        )
+        free = None if self.free is None else int((1 - fraction) * self.free)
+        return replace(self, gpu=gpu, second=second, free=free)
 
 
 @dataclass(frozen=True)
 class Placement:
     """A plan of the load, with a fallback.
 
-    `note` is the reason why an "auto", of the draft alone too, runs on the CPU, else empty. `otherwise` is the plan
-    to load if the GPU fails; None where the pair asked for the GPU, or nothing else fits.
+    `note` is the reason why an "auto" runs on the CPU, or the draft alone elsewhere, else empty. `otherwise` is the
+    plan to load if the GPU fails; None where the pair asked for the GPU, or nothing else fits.
     """
 
     plan: Plan
@@ -57,10 +63,12 @@ class Placement:
 
 
 def this_machine(pair: PairSpec) -> Machine:
-    """This machine; the GPU is not touched unless `pair` may use it."""
+    """This machine; a GPU is not touched unless `pair` may use it."""
     sources = (pair.target, pair.draft) if pair.draft else (pair.target,)
     wanted = any(source.device != "cpu" for source in sources)
-    return Machine(find_gpu() if wanted else "it was not asked for", free_memory())
+    machine = Machine(find_gpu() if wanted else "it was not asked for", free_memory())
+    apart = pair.draft is not None and pair.draft.device in ("auto", "second-gpu")
+    return replace(machine, second=find_second()) if apart and isinstance(machine.gpu, Gpu) else machine
 
 
 def place(
@@ -74,7 +82,8 @@ def place(
     """Place `target` and `draft`, with at most `context` tokens of cache.
 
     `threads` is the number for a compiled pass on the CPU; 0 where there is none. "auto" is the GPU if the pair fits
-    one, otherwise the CPU; a draft on "auto" follows the target, unless it has no room beside it on the GPU.
+    one, otherwise the CPU; a draft on "auto" follows the target, unless it has no room beside it on the GPU, and then
+    goes to a second one with room, else to the CPU.
 
     Raises:
         ModelError: a checkpoint does not support the quantisation requested.
@@ -86,15 +95,20 @@ def place(
     if pair.draft is not None and draft is not None:
         sources.append((pair.draft, draft))
     for source, _ in sources:
-        if source.device == "cuda" and isinstance(machine.gpu, str):
+        gpus = {"cuda": machine.gpu, "second-gpu": machine.gpu if isinstance(machine.gpu, str) else machine.second}
+        if source is pair.target:
+            gpus["second-gpu"] = 'that is of drafts, and "cuda" is the GPU with most free memory'
+        if isinstance(reason := gpus.get(source.device), str):
             raise EngineError(
-                "config", f'{source.label} asks for device = "cuda": {machine.gpu}. Say device = "auto" or "cpu".'
+                "config", f'{source.label} asks for device = "{source.device}": {reason}. Say device = "auto" or "cpu".'
             )
     models = [_model(pair, source, checkpoint, threads) for source, checkpoint in sources]
 
     reason = next((words for model in models if (words := unsupported(model.config))), "")
 
-    processors = machine.gpu.processors if isinstance(machine.gpu, Gpu) else PROCESSORS
+    processors, others = (
+        gpu.processors if isinstance(gpu, Gpu) else PROCESSORS for gpu in (machine.gpu, machine.second)
+    )
 
     open_quant = pair.draft is not None and pair.draft.quant is None and models[-1].quant is None
     free_to_choose = open_quant and find_spec("bitsandbytes") is not None
@@ -108,23 +122,31 @@ def place(
         big, small = placed[0], placed[1] if len(placed) > 1 else None
         if small is not None and small.quant is not None and not small.fixed:
             small = quantised(small, small.quant)
-        planned = replace(plan(big, small, context, processors), lockable=machine.lockable)
+        planned = replace(plan(big, small, context, processors), lockable=machine.lockable, others=others)
         planned = drafting(planned, machine.available) if free_to_choose else planned
         return making_room(planned, machine.available)
 
-    requested = any(source.device == "cuda" for source, _ in sources)
+    requested = [source.device for source, _ in sources if source.device not in ("auto", "cpu")]
     if requested and reason:
-        raise EngineError("config", f'{pair.name} asks for device = "cuda": {reason}. Say device = "auto" or "cpu".')
-    if wanted != "auto":
-        chosen, note = laid_out(wanted), ""
+        raise EngineError(
+            "config", f'{pair.name} asks for device = "{requested[0]}": {reason}. Say device = "auto" or "cpu".'
+        )
+    if wanted == "cpu":
+        chosen, note = laid_out("cpu"), ""
     elif isinstance(machine.gpu, str) or reason:
         chosen, note = laid_out("cpu"), machine.gpu if isinstance(machine.gpu, str) else reason
     else:
         chosen, note = laid_out("cuda"), ""
-        if not fits(chosen, machine.available):
-            name = machine.gpu.name
-            if len(sources) > 1 and fits(apart := laid_out("cuda", "cpu"), machine.available):
-                chosen, note = apart, f"the draft has no room beside the target on the GPU ({name}) and runs on the CPU"
+        name, crowded = machine.gpu.name, not fits(chosen, machine.available)
+        apart = f"the draft has no room beside the target on the GPU ({name}) and runs on"
+        # Equal to `chosen` where the draft is not free to go.
+        second, experts = laid_out("cuda", "second-gpu"), chosen.target.experts_in_main
+        better = fits(second, machine.available) and (crowded or second.target.experts_in_main < experts)
+        if better and second != chosen and isinstance(machine.second, Gpu):
+            chosen, note = second, f"{apart} a second one ({machine.second.name})"
+        elif crowded and wanted == "auto":
+            if len(sources) > 1 and fits(on_both := laid_out("cuda", "cpu"), machine.available):
+                chosen, note = on_both, f"{apart} the CPU"
             elif fits(laid_out("cpu"), machine.available):
                 chosen, note = laid_out("cpu"), f"the pair does not fit the free memory of the GPU ({name})"
     check_fits(chosen, machine.available, pair.name)
@@ -151,7 +173,7 @@ def longest_context(
             found = place(pair, target, draft, context, machine, threads).plan
         except EngineError:
             return True
-        return (found.on_gpu, found.target.experts_in_main) != (usual.on_gpu, usual.target.experts_in_main)
+        return (found.places, found.target.experts_in_main) != (usual.places, usual.target.experts_in_main)
 
     return contexts[max(0, bisect_left(contexts, True, key=too_long) - 1)]
 

@@ -18,7 +18,8 @@ from specchat.engine.protocol.pair import Quant
 from specchat.engine.recipe import Experts, Matrix
 from specchat.engine.weights.config import ModelConfig
 
-Place = Literal["cpu", "cuda"]
+Place = Literal["cpu", "cuda", "second-gpu"]
+"""A model's memory; "second-gpu" is that of a draft's own GPU."""
 HEAD: Quant = "int8"
 """Format of a quantised draft's head: 4 bits would blur its choice."""
 
@@ -125,7 +126,7 @@ def need(model: Model, context: int, processors: int = PROCESSORS) -> Need:
 
 def quantised(draft: Model, quant: Quant) -> Model:
     """Return `draft` quantised at load; on a GPU with its head, which a pass reads as it reads the layers."""
-    return replace(draft, quant=quant, head=HEAD if draft.place == "cuda" else None)
+    return replace(draft, quant=quant, head=None if draft.place == "cpu" else HEAD)
 
 
 class Storage(NamedTuple):
@@ -186,7 +187,7 @@ def table_bytes(model: Model) -> int:
     c, of = model.config, model.config.recipe.per_layer
     shared = c.tied and model.head_rows is None and _of_head(model) is None
     embed = 0 if shared else _bytes_of(replace(model, quant=None, narrowed=False), c.recipe.embed)
-    return embed + ((2 if model.half or model.place == "cuda" else 4) * of.table.parameters if of else 0)
+    return embed + ((2 if model.half or model.place != "cpu" else 4) * of.table.parameters if of else 0)
 
 
 def locked_bytes(model: Model) -> int:
@@ -197,7 +198,7 @@ def locked_bytes(model: Model) -> int:
 
 def main_expert_bytes(model: Model) -> int:
     """Bytes of experts that a GPU reads in main memory."""
-    mixtures = model.config.recipe.mixtures if model.place == "cuda" else []
+    mixtures = [] if model.place == "cpu" else model.config.recipe.mixtures
     return sum(expert_bytes(model, one) * one.count for one in mixtures[: model.experts_in_main])
 
 
@@ -219,7 +220,7 @@ def _matrix(model: Model, matrix: Matrix) -> int:
 
 def _bytes_of(model: Model, matrix: Matrix, rows: int = 0) -> int:
     """Bytes of a matrix, of so many rows if it is stored alike."""
-    on_gpu, storage = model.place == "cuda", _storage(model, matrix)
+    on_gpu, storage = model.place != "cpu", _storage(model, matrix)
     return sum(
         layout.bytes(
             rows if rows and len(storage) == 1 else outputs,

@@ -37,9 +37,9 @@ each node holds a kernel's arguments. Estimated, not measured; 5 % of a GPU of 8
 class Plan:
     """A pair with `context` tokens of cache in each model, and its memory.
 
-    `processors` are the GPU's multiprocessors, which determine the tiling of products; `besides` are the bytes of
-    trained heads and an adapter on the target's device. `lockable` are the bytes of main memory that the system locks
-    for a GPU to read; None: as many as are asked for.
+    `processors` are the GPU's multiprocessors, which determine the tiling of products, and `others` those of a second
+    GPU; `besides` are the bytes of trained heads and an adapter on the target's device. `lockable` are the bytes of
+    main memory that the system locks for a GPU to read; None: as many as are asked for.
     """
 
     target: Model
@@ -48,6 +48,7 @@ class Plan:
     processors: int = PROCESSORS
     besides: int = 0
     lockable: int | None = None
+    others: int = PROCESSORS
 
     @property
     def locked(self) -> int:
@@ -59,23 +60,24 @@ class Plan:
         return (self.target, self.draft) if self.draft else (self.target,)
 
     @property
-    def on_gpu(self) -> int:
-        """Models on a GPU."""
-        return sum(model.place == "cuda" for model in self.models)
+    def places(self) -> tuple[Place, ...]:
+        """Places of the target and of the draft."""
+        return tuple(model.place for model in self.models)
 
     def need(self, place: Place) -> Need:
         """Memory of all models on `place`."""
-        needs = [need(model, self.context, self.processors) for model in self.models if model.place == place]
+        processors = self.others if place == "second-gpu" else self.processors
+        needs = [need(model, self.context, processors) for model in self.models if model.place == place]
         weights, cache = sum(n.weights for n in needs), sum(n.cache for n in needs)
         own, shared = sum(n.workspace - n.shared for n in needs), max([0, *(n.shared for n in needs)])
         weights += self.besides if self.target.place == place else 0
         if place == "cpu":
             # A GPU reads tables, and some experts, where they are; checkpoints of its states are held here.
-            on_gpu = [model for model in self.models if model.place == "cuda"]
+            on_gpu = [model for model in self.models if model.place != "cpu"]
             weights += self.locked
             cache += sum(checkpoints(model.config.recipe) for model in on_gpu)
             return Need(weights, cache, own + shared, shared)
-        verifying = gpu_need.verifying(self.target.config) if self.target.place == "cuda" else 0
+        verifying = gpu_need.verifying(self.target.config) if self.target.place == place else 0
         return Need(weights, cache, (GPU_RUNTIME if needs else 0) + verifying + own)
 
     def changed(self, change: Callable[[Model], Model]) -> "Plan":
@@ -85,6 +87,11 @@ class Plan:
     def with_int8_cache(self) -> "Plan":
         """Return the plan with the KV entries of both models in 8 bits."""
         return self.changed(lambda model: replace(model, config=model.config.with_cache("int8")))
+
+    def apart(self) -> "Plan":
+        """Return the plan with each model on a GPU of its own."""
+        moved = self.on("cuda")
+        return replace(moved, draft=moved.draft and replace(moved.draft, place="second-gpu"))
 
     def on(self, place: Place) -> "Plan":
         """Return the plan with both models on `place`."""
@@ -146,7 +153,7 @@ def check_fits(plan: Plan, available: Mapping[Place, int | None], name: str) -> 
     for place in _lacking(plan, available):
         needed, free = plan.need(place), available[place] or 0
         parts = f"weights {_gib(needed.weights)}, cache {_gib(needed.cache)}, workspace {_gib(needed.workspace)}"
-        kind = "memory" if place == "cpu" else "GPU memory"
+        kind = {"cpu": "memory", "cuda": "GPU memory", "second-gpu": "the second GPU's memory"}[place]
         kind += " for experts that the GPU has no room for" * (place == "cpu" and plan.target.experts_in_main > 0)
         raise EngineError(
             "memory",
@@ -190,7 +197,7 @@ def _alternatives(plan: Plan) -> Iterator[tuple[Plan, str]]:
     for smaller, words in _fewer_bits(plan):
         yield smaller, words
         yield replace(smaller, context=context), f"{words} and context = {context}"
-    if any(model.place == "cuda" for model in plan.models):
+    if any(place != "cpu" for place in plan.places):
         there = plan.on("cpu")
         yield there, 'device = "cpu"'
         for smaller, words in _fewer_bits(there):
@@ -215,7 +222,7 @@ def _quantised(model: Model, quant: Quant) -> Model | None:
 
 
 def _lacking(plan: Plan, available: Mapping[Place, int | None]) -> Iterator[Place]:
-    for place in ("cuda", "cpu"):
+    for place in ("cuda", "second-gpu", "cpu"):
         free = available.get(place)
         if free is not None and plan.need(place).total > (1 - SPARE) * free:
             yield place
@@ -249,6 +256,6 @@ def drafting(plan: Plan, available: Mapping[Place, int | None]) -> Plan:
 def _kept(draft: Model) -> Iterator[Model]:
     if draft.place == "cpu" or draft.config.parameters() < MIN_PARAMETERS:
         yield draft
-    if draft.place == "cuda":
+    if draft.place != "cpu":
         yield replace(quantised(draft, "int8"), chosen=True)
         yield replace(quantised(draft, "nf4"), chosen=True)

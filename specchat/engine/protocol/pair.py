@@ -19,7 +19,8 @@ one scale per row (the weights of LLM.int8, without its activations). int4 are i
 checkpoints that were stored so. gguf are the types of a GGUF file, a matrix each."""
 Wanted = Literal["nf4", "fp4", "int8", "none"]
 """The setting; "none" keeps the weights as stored."""
-Device = Literal["auto", "cpu", "cuda"]
+Device = Literal["auto", "cpu", "cuda", "second-gpu"]
+"""A model's device; "second-gpu", of a draft, is another one than "cuda", which is the target's."""
 ServerKind = Literal["auto", "openai", "llama.cpp", "vllm", "sglang", "trtllm", "triton", "specchat"]
 DEFAULT_CONTEXT = 8192
 """Default tokens of a context: published ones of 128 k would take all memory."""
@@ -258,6 +259,7 @@ class LoadFacts:
         device: in words.
         gpu: NVML's UUID of the target's GPU; empty on the CPU.
         memory: bytes.
+        second_memory: bytes of a draft on a second GPU.
         seconds: duration of the load.
         read: most that read texts take.
         forms: forms of rows that the target's matrices take on a CPU, the one in use first; else empty.
@@ -269,6 +271,13 @@ class LoadFacts:
     seconds: float = 0.0
     read: ReadTexts = ReadTexts()
     forms: tuple[Activations, ...] = ()
+    second_memory: int = 0
+
+    @property
+    def held(self) -> str:
+        """The memory in words, of each GPU by itself."""
+        second = f", and {self.second_memory >> 20:,} MiB on the second GPU" if self.second_memory else ""
+        return f"{self.memory >> 20:,} MiB{second}"
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,18 @@ import torch
 
 from specchat.engine.cross_tokenizer.model import missing_features
 from specchat.engine.decoding.cached import CachedModel, HostModel
+from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.draft import Drafter, Role
+from specchat.engine.decoding.length_policy import LengthPolicies
 from specchat.engine.decoding.reply_rules import ReplyRules
 from specchat.engine.decoding.step import Decoding
+from specchat.engine.device.apart import LoopsApart
 from specchat.engine.device.beside import LoopsAhead, LoopsBeside
 from specchat.engine.device.compile import compile_all, rehearsed
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.executor import DeviceExecutor
 from specchat.engine.device.graphs import Graphs, current
-from specchat.engine.device.model import DeviceModel
+from specchat.engine.device.model import PADDED_ROWS, DeviceModel
 from specchat.engine.device.rehearsal import HOST, Rehearsed, blank
 from specchat.engine.device.stepwise import StepwiseExecutor
 from specchat.engine.drafters.parts import Parts
@@ -26,10 +29,13 @@ from specchat.engine.hardware.threads import free_cores
 from specchat.engine.heads.files import FoundHeads
 from specchat.engine.heads.target import read_heads
 from specchat.engine.kernels.ahead import as_of, memory_of
+from specchat.engine.kernels.gpu_shapes import VERIFY_ROWS
 from specchat.engine.kernels.processors import as_with, processors
+from specchat.engine.model.passes import NOTHING
 from specchat.engine.protocol.options import Sampling
 from specchat.engine.runners.host import NO_HEADS
 from specchat.engine.runners.runner import SEARCHED, DraftingLayers, Runner, drafters_for
+from specchat.engine.strategy import Feature
 
 
 def device_runner(
@@ -44,10 +50,12 @@ def device_runner(
 ) -> Runner:
     """Make a runner. `vocab`: tokens that may be chosen; `captured`: see `Graphs`. A draft may run on the host.
 
+    One on another GPU than `device` runs there, as the host asks; no more than tokens go from GPU to GPU.
     The heads in `found` run on the target's device in plain torch.
     """
     models: dict[Role, DeviceDecoder] = {"target": target}
-    if isinstance(draft, DeviceDecoder):
+    apart = draft if isinstance(draft, DeviceDecoder) and draft.device != device else None
+    if isinstance(draft, DeviceDecoder) and apart is None:
         models["draft"] = draft
     executor = DeviceExecutor(models, vocab, device, captured, graphs)
     cached = {
@@ -56,7 +64,13 @@ def device_runner(
     small: CachedModel[Any] | None = cached.get("draft")
     if small is not None:
         small.asynchronous = True
-    if draft is not None and not isinstance(draft, DeviceDecoder):
+    second_memory = 0
+    if apart is not None:
+        own = graphs(apart.device, [], captured)
+        small = cached["draft"] = CachedModel(DeviceModel(apart, "draft", vocab, own, apart.device))
+        executor.beside["draft"] = loops_apart = LoopsApart(small, vocab, executor.policies, own)
+        second_memory = apart.memory() + loops_apart.memory()
+    elif draft is not None and not isinstance(draft, DeviceDecoder):
         small = on_host = CachedModel(draft)
         executor.beside["draft"] = LoopsAhead({"draft": on_host}, vocab, executor.policies)
     beside: dict[Role, CachedModel[HostModel]] = {} if small is None or "draft" in cached else {"draft": small}
@@ -74,18 +88,22 @@ def device_runner(
         draft=small,
         heads=heads,
     )
-    drafters, statuses = drafters_for(parts, {**missing_features(draft), **exits}, found.facts)
+    drafters, statuses = drafters_for(
+        parts, {**missing_features(draft), **(ON_SECOND if apart else {}), **exits}, found.facts
+    )
 
     def ready(notify: Callable[[str], None]) -> None:
         if device.type == "cuda":
-            compile_ahead(target, draft, vocab, device, notify)
+            compile_ahead(partial(rehearse, target, None if apart else draft, vocab), device, notify)
+        if apart is not None:
+            compile_ahead(partial(rehearse_passes, apart, vocab), apart.device, notify)
         notify("the prompt's passes")
         for one in cached.values():
             one.model.prepare()
         prepare(executor, cached["target"], drafters, notify)
 
     def memory() -> int:
-        others = target, draft, layers.adapter, *(one.model for one in heads.values())
+        others = target, None if apart else draft, layers.adapter, *(one.model for one in heads.values())
         return executor.memory() + sum(one.memory() for one in others if one is not None)
 
     return Runner(
@@ -100,28 +118,34 @@ def device_runner(
         eos=target.config.eos,
         place="cuda",
         free_cores=free_cores(0),
-        device=torch.cuda.get_device_name(device) if device.type == "cuda" else "interpreted kernels",
+        device=_named(device, apart),
         gpu=f"GPU-{torch.cuda.get_device_properties(device).uuid}" if device.type == "cuda" else "",
         exactness="row-invariant kernels" + (", captured graphs" if executor.graphs.captured else ""),
         memory=memory,
         prepare=ready,
         caches={**cached, **beside, **heads},
         stepwise=StepwiseExecutor(cached, beside, vocab),
+        second_memory=second_memory,
     )
 
 
-def compile_ahead(
-    target: DeviceDecoder,
-    draft: DeviceDecoder | HostModel | None,
-    vocab: int,
-    device: torch.device,
-    notify: Callable[[str], None],
-) -> None:
-    """Compile all kernels of a pair in parallel, before their first launches."""
+ON_SECOND: Mapping[Feature, str] = {"draft trees": "the draft model runs on a second GPU, where it drafts chains"}
+
+
+def _named(device: torch.device, apart: DeviceDecoder | None) -> str:
+    """The GPU in words, with that of a draft `apart`."""
+    if device.type != "cuda":
+        return "interpreted kernels"
+    name = torch.cuda.get_device_name(device)
+    return name if apart is None else f"{name}, the draft on a second GPU ({torch.cuda.get_device_name(apart.device)})"
+
+
+def compile_ahead(run: Callable[[], object], device: torch.device, notify: Callable[[str], None]) -> None:
+    """Compile in parallel all kernels that `run` launches, as for `device`, before their first launches there."""
     notify("kernels")
     try:
         with as_with(processors(device)), as_of(memory_of(device)), current(device):
-            compile_all(rehearsed(partial(rehearse, target, draft, vocab)), notify)
+            compile_all(rehearsed(run), notify)
     except Exception:
         logging.getLogger(__name__).warning("kernels will be compiled one after the other", exc_info=True)
 
@@ -133,6 +157,16 @@ def rehearse(target: DeviceDecoder, draft: DeviceDecoder | HostModel | None, voc
     assert isinstance(runner.executor, DeviceExecutor)
     runner.executor.pretend()
     runner.prepare(lambda _: None)
+
+
+def rehearse_passes(decoder: DeviceDecoder, vocab: int) -> None:
+    """Launch in main memory the kernels of a draft that the host asks for its passes."""
+    graphs = Rehearsed(HOST, [])
+    model = DeviceModel(blank(decoder), "draft", vocab, graphs, HOST)
+    model.prepare()
+    loops = LoopsApart(CachedModel(model), vocab, LengthPolicies(StepCosts()), graphs)
+    for rows in PADDED_ROWS:
+        loops.choose_there(model.logits_there([0] * rows, 0, NOTHING, min(rows, VERIFY_ROWS))[-1:], 1)
 
 
 PROMPT = WINDOW + 2

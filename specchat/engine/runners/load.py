@@ -8,7 +8,7 @@ from specchat.engine.cross_tokenizer.model import wrap_draft
 from specchat.engine.cross_tokenizer.vocabulary_map import VocabularyMap
 from specchat.engine.decoding.cached import HostModel
 from specchat.engine.errors import EngineError
-from specchat.engine.hardware.gpu import CHOSEN
+from specchat.engine.hardware.gpu import CHOSEN, SECOND
 from specchat.engine.heads.files import FoundHeads
 from specchat.engine.memory.need import Model
 from specchat.engine.memory.plan import Plan
@@ -54,7 +54,7 @@ def load_runner(
 
     chosen = DraftingLayers(pair.exit_layer, pair.exit, pair.skip)
     if plan.target.place == "cpu":
-        if plan.draft is not None and plan.draft.place == "cuda":
+        if plan.draft is not None and plan.draft.place != "cpu":
             raise EngineError(
                 "config",
                 f"{pair.id}: the draft is to run on the GPU and the target on the CPU. Give the target device = "
@@ -69,9 +69,8 @@ def load_runner(
     from specchat.engine.device.weights import load
     from specchat.engine.runners.device import device_runner
 
-    device = CHOSEN.device
-
     def model(checkpoint: Checkpoint, chosen: Model) -> DeviceDecoder:
+        device = (SECOND if chosen.place == "second-gpu" else CHOSEN).device
         weights = load(
             checkpoint, chosen.quant, device, COMPUTED, chosen.head, chosen.experts_in_main, chosen.tables_on_gpu
         )
@@ -80,9 +79,9 @@ def load_runner(
     on_gpu = model(target, plan.target)
     vocab = on_gpu.config.vocab
     small: DeviceDecoder | HostModel | None
-    if draft is not None and drafting is not None and drafting.place == "cuda":
+    if draft is not None and drafting is not None and drafting.place != "cpu":
         about_draft()
         small = model(draft, drafting)
     else:
         small = on_host(vocab)
-    return device_runner(on_gpu, small, vocab, device, found=heads, chosen=chosen)
+    return device_runner(on_gpu, small, vocab, CHOSEN.device, found=heads, chosen=chosen)

@@ -52,7 +52,7 @@ def about(info: PairInfo | None, loading: str = "", choose: str = "", sampling: 
         *(("note", words) for words in (info.notes.note, info.notes.warning) if words),
         ("context", f"{figures.count(info.context)} tokens"),
         *([("sampling", sampling)] if sampling else []),
-        ("memory", f"{figures.count(info.load.memory >> 20)} MiB"),
+        ("memory", info.load.held),
         ("read texts", _read(info.load.read)),
         ("plain speed", f"{figures.per_second(plain)} tok/s, measured here at load" if plain else "not measured"),
         ("drafting", ", ".join(usable) or "no drafting for this pair"),
