@@ -15,7 +15,7 @@ BACKENDS: Mapping[str, str] = {
     HF_BACKEND: "specchat.engine.loading.hf:load",
     REMOTE_BACKEND: "specchat.engine.loading.remote:load",
 }
-"""The "module:function" that loads pairs of each kind; see `worker.Loader`."""
+"""The "module:function" that loads pairs of each kind; see `held_pair.Loader`."""
 UNSUPPORTED: Mapping[str, Mapping[Feature, str]] = {
     DEFAULT_BACKEND: {},
     GGUF_BACKEND: {

@@ -1,12 +1,14 @@
 """A loaded pair that answers chats: messages to tokens, steps to events, prefix reuse from turn to turn."""
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from time import perf_counter
 
 from specchat.engine.bandit.drafter import AutoDrafter
 from specchat.engine.bandit.learnt import Learnt
+from specchat.engine.decoding.cached import CachedModel, Decoder
+from specchat.engine.decoding.draft import Drafter
 from specchat.engine.decoding.step import draft_limit
 from specchat.engine.drafters.parts import backquotes
 from specchat.engine.errors import EngineError
@@ -17,7 +19,7 @@ from specchat.engine.prefixes.on_disk import NOBODY, UNKNOWN
 from specchat.engine.prefixes.shelf import Shelf
 from specchat.engine.protocol.events import Changed, Counted, Event, Finished, PromptProgress, Started
 from specchat.engine.protocol.options import Picture
-from specchat.engine.protocol.pair import LoadFacts, PairInfo, PairNotes, PairSpec, TemplateFacts
+from specchat.engine.protocol.pair import PairSpec
 from specchat.engine.protocol.picture_ids import of_text
 from specchat.engine.protocol.requests import Count, Generate
 from specchat.engine.reply.control import UNCONTROLLED, Control
@@ -28,10 +30,10 @@ from specchat.engine.reply.plain_speed import PlainSpeed
 from specchat.engine.reply.prompts import Prompts
 from specchat.engine.reply.read_ahead import ReadAhead, reader
 from specchat.engine.reply.refusals import refuse_length, refuse_strategy, too_long
-from specchat.engine.reply.reply import ReplyInProgress, longest_draft
+from specchat.engine.reply.reply import ReplyInProgress, TokenRules, longest_draft
 from specchat.engine.reply.scoring import ScoringReader
+from specchat.engine.runners.description import described
 from specchat.engine.runners.runner import Runner
-from specchat.engine.text.habits import habits
 from specchat.engine.text.tokenizer import Tokenizer
 
 PART_S = 0.25
@@ -56,8 +58,6 @@ class Session:
         """
         self.tokenizer = tokenizer
         self.runner = runner
-        self.target = runner.target
-        self.drafters = runner.drafters
         self.cross_chat = CrossChatIndexer(runner.earlier, tokenizer.encode)
         runner.fences.know(backquotes(tokenizer.vocabulary))
         self.eos = runner.eos | tokenizer.eos
@@ -65,26 +65,9 @@ class Session:
         self.shelf = Shelf(limits := bounds(), of_shelf)
         for role, cached in runner.caches.items():
             self.shelf.add(role, cached)
-        chat = tokenizer.format
-        self.info = PairInfo(
-            id=pair.id,
-            name=pair.name,
-            context=runner.context,
-            vocab_size=runner.vocab,
-            target=runner.target_facts,
-            draft=runner.draft_facts,
-            strategies=runner.statuses,
-            load=LoadFacts(runner.device, runner.gpu, runner.memory(), read=limits, second_memory=runner.second_memory),
-            notes=PairNotes(runner.exactness, note, _without_template(tokenizer)),
-            template=TemplateFacts(
-                habits(tokenizer), chat.choices, system_role=chat.system, tools=chat.tools is not None
-            ),
-        )
-        self.album = album or Blind(f"{pair.name} reads text alone here")
-        self.target.pictures = self.album
-        self.info = replace(self.info, sees=self.album.sees)
+        self.album = self.target.pictures = album or Blind(f"{pair.name} reads text alone here")
+        self.info = replace(described(pair, runner, tokenizer, limits, note), sees=self.album.sees)
         self._prompts = Prompts(tokenizer, runner.context, runner.vocab, self.album, self.shelf.tails)
-        self.takes_turns = self.target.shelf is not None
         self.holder = Holder(runner, self.shelf.lend, self._turn_to)
         self._grammars = Grammars(tokenizer)
         self._speed = PlainSpeed(runner.executor.costs)
@@ -92,6 +75,19 @@ class Session:
         self._learnt.restore(self.drafters.get("auto"))
         self._measure()
         self.info = replace(self.info, load=replace(self.info.load, seconds=perf_counter() - started))
+
+    @property
+    def target(self) -> CachedModel[Decoder]:
+        return self.runner.target
+
+    @property
+    def drafters(self) -> Mapping[str, Drafter]:
+        return self.runner.drafters
+
+    @property
+    def takes_turns(self) -> bool:
+        """True if the models need not read again all that a reply loses to others."""
+        return self.target.shelf is not None
 
     def warn(self, *sentences: str) -> None:
         """Add to the pair's info which settings do not take effect, and what runs slower than it could."""
@@ -165,7 +161,7 @@ class Session:
         if grammar is not None and grammar.opener is not None and self.runner.stepwise is not None:
             grammar = None  # all of the reply would be written pass by pass, for calls that it may not make
         constraint = self._grammars.constraint(request, grammar, self._prompts.spans(request, built), eos)
-        reply = ReplyInProgress(request, self.runner, self.tokenizer, eos, text, built, started, constraint)
+        reply = ReplyInProgress(request, self.runner, self.tokenizer, TokenRules(eos, constraint), text, built, started)
         cancelled, changes = yield from self._look(reply, built.pictures, control)
         if cancelled:
             yield Finished.unbegun(request)
@@ -201,10 +197,10 @@ class Session:
 
     def _turn_to(self, reply: ReplyInProgress) -> None:
         """Have pictures, read texts and what other chats wrote turn to a reply, whose text the models hold next."""
-        self.album.hold(reply.prompt)
+        self.album.hold(reply.prompt.tokens)
         cold = self.runner.earlier.hidden = reply.request.cold
         owner = reply.request.chat or (UNKNOWN if cold else NOBODY)
-        self.shelf.hold(owner, reply.beginning, opened=not cold)
+        self.shelf.hold(owner, reply.prompt.beginning, opened=not cold)
 
     def _look(
         self, reply: ReplyInProgress, pictures: Sequence[Picture], control: Control
@@ -215,7 +211,7 @@ class Session:
             for _ in parts:
                 if perf_counter() > until:
                     self.holder.back_s = 0.0  # nothing of it is in the caches yet
-                    yield PromptProgress(reply.request.id, 0, len(reply.prompt))
+                    yield PromptProgress(reply.request.id, 0, len(reply.prompt.tokens))
                     until = perf_counter() + PART_S
                 cancelled, more = reply.listen(control)
                 changes += more
@@ -227,7 +223,7 @@ class Session:
         self, reply: ReplyInProgress, control: Control, scoring: ScoringReader | None
     ) -> Generator[Event, None, tuple[bool, list[Changed]]]:
         """Read the prompt, in parts; return as `_look` does."""
-        prompt, free_cores, changes = reply.prompt, self.runner.free_cores, list[Changed]()
+        prompt, free_cores, changes = reply.prompt.tokens, self.runner.free_cores, list[Changed]()
         self.holder.begin_drafts(reply, prompt)
         room, most = self.info.context - len(prompt), reply.request.limits.max_tokens
         limit = draft_limit(self.runner.executor, longest_draft(reply.speculation), room, most)
@@ -253,22 +249,24 @@ class Session:
         return cancelled, changes
 
     def _write(self, reply: ReplyInProgress, control: Control) -> Iterator[Event]:
-        request, prompt, speed = reply.request, reply.prompt, self._speed
+        request, prompt, speed = reply.request, reply.prompt.tokens, self._speed
+        progress, constraint = reply.progress, reply.rules.constraint
         self.holder.go_on(reply, prompt, lambda: self.target.begin(prompt))
         # A stepwise executor has a speed of its own, with which no reply is compared.
-        reply.compared = self.runner.executor_of(reply.constraint, request.logprobs) is self.runner.executor
-        due, top, ends = speed.yardstick.due, request.logprobs, self._ends(request)
-        decoding = self.runner.reply(request.sampling, prompt, ends, due, reply.constraint, top, reply.begun)
-        reply.decoding, company = decoding, self.holder.company
+        progress.compared = self.runner.executor_of(constraint, request.logprobs) is self.runner.executor
+        due, begun = speed.yardstick.due, len(reply.prompt.begun)
+        ends, top = reply.rules.ends, request.logprobs
+        decoding = self.runner.reply(request.sampling, prompt, ends, due, constraint, top, begun)
+        progress.decoding, company = decoding, self.holder.company
         company.open(reply)
 
         def begin() -> None:
-            speed.begin(self.info.plain_speed(request.sampling) if reply.compared else 0.0)
+            speed.begin(self.info.plain_speed(request.sampling) if progress.compared else 0.0)
 
         begin()
         try:
             for event in reply.steps(decoding, speed.yardstick, control, lambda: self.holder.again(reply, begin)):
-                if isinstance(event, Finished) and reply.compared:
+                if isinstance(event, Finished) and progress.compared:
                     speed.observe(reply.meter.tally, request.sampling)
                     self.info = speed.described(self.info)
                 if isinstance(event, Finished):
@@ -302,9 +300,3 @@ class Session:
 
     def _ends(self, request: Generate) -> frozenset[int]:
         return frozenset() if request.limits.ignore_eos else self.eos | self._prompts.ends(request)
-
-
-def _without_template(tokenizer: Tokenizer) -> str:
-    """A sentence if the model has no chat template; else ""."""
-    reason = tokenizer.source.unsupported
-    return f"{reason[:1].upper()}{reason[1:]}: the model goes on with your text as it stands." if reason else ""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 
 from specchat.config.paths import demo_model
@@ -264,6 +265,12 @@ def test_a_chain_in_one_go_tells_the_chance_of_one_token_after_another() -> None
     assert 0 < told[0][0] < 1
 
 
+def trusted(decoder: CpuDecoder) -> NDArray[np.float64]:
+    """How far a decoder's chains trust proposals of each length; empty before its first chain."""
+    chains = decoder._arguments._chains
+    return np.zeros(0) if chains is None else chains[1].acceptance
+
+
 @pytest.mark.parametrize("temperature", [0.0, 0.6])
 def test_what_followed_the_same_words_is_guessed_and_changes_nothing(temperature: float) -> None:
     """Where the guess is right wholly, in part and not at all, and where the chain ends within it."""
@@ -276,14 +283,13 @@ def test_what_followed_the_same_words_is_guessed_and_changes_nothing(temperature
         place = seed % len(story)
         prompt = [*PROMPT, *story[:place], 99, *story[place + 1 :], 11, *PROMPT]
         for limit, eos, taught_by in ((LIMIT, (), None), (5, (), None), (LIMIT, (story[4],), None), (9, (), taught(2))):
-            before = np.zeros(0) if quick._chains is None else quick._chains.acceptance.copy()
+            before = trusted(quick).copy()
             found = made(quick, sampling, limit, unread=1 + seed % 3, eos=eos, taught=taught_by, prompt=prompt)
             assert found == made(slow, sampling, limit, unread=1 + seed % 3, eos=eos, taught=taught_by, prompt=prompt)
-            assert quick._chains is not None
             if len(before):
                 # What is trusted rises by itself only where it is too little to guess by.
-                right += int(((quick._chains.acceptance > before) & (before >= MIN_ACCEPTANCE)).sum())
-                wrong += int((quick._chains.acceptance < before).sum())
+                right += int(((trusted(quick) > before) & (before >= MIN_ACCEPTANCE)).sum())
+                wrong += int((trusted(quick) < before).sum())
     assert right > 5
     assert wrong > 5
 
@@ -298,8 +304,7 @@ def test_guesses_of_no_use_are_left_for_a_while() -> None:
     for _ in range(40):
         made = quick.draft_chain(prompt[-1:], len(prompt) - 1, chain, NOTHING)
         assert len(made) == 1
-    assert quick._chains is not None
-    assert quick._chains.acceptance.min() < MIN_ACCEPTANCE + 0.02
+    assert trusted(quick).min() < MIN_ACCEPTANCE + 0.02
 
 
 def test_scores_that_are_no_numbers_are_told_of(tmp_path: Path) -> None:

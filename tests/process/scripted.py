@@ -13,7 +13,7 @@ from specchat.engine.drafters.earlier import Earlier
 from specchat.engine.errors import ContextError, ModelError
 from specchat.engine.hardware.gpu_failure import GpuLost
 from specchat.engine.hardware.gpu_record import GpuRecord
-from specchat.engine.process.worker import WorkerSession
+from specchat.engine.process.held_pair import WorkerSession
 from specchat.engine.protocol.events import Changed, Counted, Event, Finished, Loading, Started, Step
 from specchat.engine.protocol.options import Message
 from specchat.engine.protocol.pair import PairInfo, PairSpec

@@ -184,9 +184,9 @@ def test_replies_are_written_one_after_another_where_each_would_be_read_again() 
     events = BytesIO()
     worker = Worker(BytesIO(), events, "tests.process.scripted:load", "")
     assert worker._may_begin(ask("a", 1))  # before a pair is loaded it fails, at once
-    worker._load(Load(PAIR))
-    assert worker._session is not None
+    worker._pair.load(Load(PAIR))
+    assert worker._pair.session is not None
     worker._turns.add(ask("a", 1), iter([]))
     assert worker._may_begin(ask("b", 2))
-    worker._session.takes_turns = False
+    worker._pair.session.takes_turns = False
     assert not worker._may_begin(ask("b", 2))

@@ -88,7 +88,7 @@ class Forgetful:
 def test_what_cannot_be_taken_in_at_all_keeps_no_core_busy(capfd: pytest.CaptureFixture[str]) -> None:
     worker = Worker(BytesIO(), BytesIO(), "", "")
     session = Forgetful()
-    worker._session = session  # type: ignore[assignment]
+    worker._pair.session = session  # type: ignore[assignment]
     Timer(0.2, lambda: worker._inbox.put(ask("well"))).start()
     assert worker._next() == ask("well")
     assert session.asked == 1
@@ -140,7 +140,7 @@ class Reader(Forgetful):
 def reader(monkeypatch: pytest.MonkeyPatch) -> tuple[Worker, Reader]:
     monkeypatch.setattr(process_worker, "REST_S", 0.05)
     worker = Worker(BytesIO(), BytesIO(), "", "")
-    worker._session = session = Reader()  # type: ignore[assignment]
+    worker._pair.session = session = Reader()  # type: ignore[assignment]
     return worker, session
 
 
@@ -171,7 +171,7 @@ def test_read_texts_are_written_before_another_pair_comes_and_at_the_end(
     with pytest.raises(SystemExit):
         worker._handle(worker._next())
     assert session.saved == [False]
-    worker._make_room()
+    worker._pair._make_room()
     assert session.saved == [False, False]
 
 

@@ -1,11 +1,9 @@
 """Llama-family decoder as one compiled pass: computes the same as `model/decoder.py`, in a fraction of the time."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -15,13 +13,10 @@ from specchat.engine.cpu.description.buffers import PassBuffers
 from specchat.engine.cpu.description.inputs import LayerInputs
 from specchat.engine.cpu.description.layers import Layers, PassSpans, pass_spans, spans_apart
 from specchat.engine.cpu.description.steps import Arrays, product_addresses
-from specchat.engine.cpu.drafting.chain import Chains
-from specchat.engine.cpu.drafting.nested_speculation import LONG_PROPOSAL
 from specchat.engine.cpu.padding import pad_rows
 from specchat.engine.cpu.parameters import Parameters
 from specchat.engine.cpu.products import bfloat16, dots
-from specchat.engine.cpu.threads.crew import Crew
-from specchat.engine.cpu.threads.tuning import ByRows
+from specchat.engine.cpu.threads.timed_crew import TimedCrew
 from specchat.engine.hardware.threads import CORES
 from specchat.engine.memory.vectors import brief, filled, head_places, workers
 from specchat.engine.model.aux_states import AuxHiddenStates
@@ -37,9 +32,6 @@ from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout, chain
 from specchat.engine.program.lower import lower
 from specchat.engine.protocol.pair import Quant
 from specchat.engine.weights.checkpoint import Checkpoint
-
-LOAD_PASSES, LOAD_SECONDS = (3, 20), 0.005
-"""Least and most passes that time a number of threads at load, and the seconds that the passes must take in all."""
 
 
 class CpuDecoder(CachedDecoder):
@@ -67,61 +59,42 @@ class CpuDecoder(CachedDecoder):
         """
         self.config = c = checkpoint.config
         few, many = (threads or workers(c, CORES, rows) for rows in (1, TILE))
-        self._clock = clock
         self.context = min(c.longest, context or c.context)
-        self._crew = Crew(many)
+        self._crew = TimedCrew(few, many, clock)
         self._parameters = weights = Parameters(checkpoint, quant)
         self._multiplied = {"int8": f"whole numbers by {dots.way()}", "bfloat16": f"bfloat16 by {bfloat16.way()}"}.get(
             checkpoint.activations, ""
         )
         whole = filled(c.recipe)
         self.cache = KVCache(whole, self.context)
-        self._entries = [(k.numpy(), v.numpy()) for k, v in zip(self.cache.keys, self.cache.values, strict=True)]
+        entries = [(k.numpy(), v.numpy()) for k, v in zip(self.cache.keys, self.cache.values, strict=True)]
         self._space = PassBuffers(c, weights.table, many, self.cache.capacity)
-        self._inputs = None
+        inputs = None
         if c.recipe.per_layer is not None and weights.layer_rows is not None:
             product, norm = weights.table[-2:].ctypes.data, weights.norms[c.recipe.per_layer.norm]
-            self._inputs = LayerInputs(c.recipe.per_layer, whole.hidden, weights.layer_rows, product, norm)
-        self._rotations, logs = turned(c.recipe, self.cache.capacity), self.cache.logs
-        arrays = Arrays(
+            inputs = LayerInputs(c.recipe.per_layer, whole.hidden, weights.layer_rows, product, norm)
+        self._arrays = Arrays(
             product_addresses(c.recipe.layers, weights.table),
             weights.norms,
-            self._entries,
-            self._rotations,
+            entries,
+            turned(c.recipe, self.cache.capacity),
             self._space.wide.shape[1],
             weights.vectors,
-            logs,
+            self.cache.logs,
             self._space.mixtures,
-            self._inputs,
+            inputs,
         )
         program = lower(c.recipe)
-        self._layers = Layers(program.layers, arrays, program.inputs)
+        self._layers = Layers(program.layers, self._arrays, program.inputs)
         self._arguments = PassArguments(c, weights, self._space, self._layers)
         self._layouts: dict[int, PassSpans] = {}
-        self._chains: Chains | None = None
-        self._skipped = NOTHING
-        self._count = 0
-        """Threads for the current pass; 0 for the best number so far."""
-        self._threads = ByRows(few, many, self._timed)
-        self._count = 0
-
-    def _timed(self, rows: int, count: int) -> float:
-        """Seconds of a pass of `count` threads over `rows` unlike tokens."""
-        self._count = count
-        times: list[float] = []
-        for trial in range(1, LOAD_PASSES[1] + 1):
-            started = self._clock()
-            super().forward(range(rows), 0)
-            times.append(self._clock() - started)
-            if trial >= LOAD_PASSES[0] and sum(times) >= LOAD_SECONDS:
-                break
-        return min(times)
+        self._crew.tune(lambda rows: super(CpuDecoder, self).forward(range(rows), 0))
 
     def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, layout: Layout | None = None) -> Tensor:
         self._space.keep_tokens(tokens, start, layout)
         if len(tokens) > TILE or skip != NOTHING:
             return super().forward(tokens, start, skip, layout)
-        with self._timing(len(tokens)):
+        with self._crew.timing(len(tokens)):
             return super().forward(tokens, start, skip, layout)
 
     def logits_after(self, tokens: Sequence[int], start: int, layout: Layout | None = None) -> Tensor:
@@ -129,7 +102,7 @@ class CpuDecoder(CachedDecoder):
         if rows > TILE or self._deep(tokens):
             return super().logits_after(tokens, start, layout)
         self._space.keep_tokens(tokens, start, layout)
-        with self._timing(rows):
+        with self._crew.timing(rows):
             at, layers = PassRows(tokens, start, layout), range(self.config.layers)
             kept_states = self._arguments.kept_states(self.aux_states, layers)
             self._run(self.embed(tokens), layers, at, NOTHING, kept_states, scoring=True)
@@ -141,29 +114,17 @@ class CpuDecoder(CachedDecoder):
 
     def logits_apart(self, tokens: Sequence[int], positions: Sequence[int], copies: Sequence[CacheCopy]) -> Tensor:
         spans, layers = spans_apart(positions, [copy.away for copy in copies]), range(self.config.layers)
-        with self._timing(spans.rows):
+        with self._crew.timing(spans.rows):
             kept_states = self._arguments.kept_states(None, layers)
             self._run(self.embed(tokens), layers, PassRows(tokens, 0), NOTHING, kept_states, scoring=True, spans=spans)
         return self._parameters.scatter(torch.from_numpy(self._space.logits[: spans.rows]))
-
-    @contextmanager
-    def _timing(self, rows: int) -> Iterator[None]:
-        """Time a pass, to learn the best number of threads for so many rows."""
-        threads = self._threads.of(rows)
-        started = self._clock()
-        self._count = threads.next
-        try:
-            yield
-        finally:
-            self._count = 0
-        threads.took(rows, self._clock() - started)
 
     def _embed(self, tokens: Sequence[int] | Tensor, normed: bool) -> Tensor:
         return self._parameters.embed(tokens, normed)
 
     def turn(self, first: int, places: Tensor) -> None:
         new = turned(self.config.recipe, len(places), self.cache.capacity, places)
-        for held, tables in zip(self._rotations, new, strict=True):
+        for held, tables in zip(self._arrays.rotations, new, strict=True):
             for into, table in zip(held, tables, strict=True):
                 into[first : first + len(places)] = table
 
@@ -193,12 +154,11 @@ class CpuDecoder(CachedDecoder):
         self._slide(start, max(start + spans.reach, until), layers)
         space = self._space
         space.x[:rows] = pad_rows(x).numpy()
-        if self._inputs is not None:
-            self._inputs.put(tokens, self.embed(tokens))
-        self._crew.active = self._count or self._threads.of(rows).settled
+        if self._arrays.inputs is not None:
+            self._arrays.inputs.put(tokens, self.embed(tokens))
         args = self._arguments
         args.begin(start, spans, args.parts(layers, skip), layout, kept_states, scoring, until)
-        self._crew.run(args.record)
+        self._crew.run_rows(args.record, rows)
         return torch.from_numpy(space.x[:rows, : self.config.hidden].copy())
 
     def _slide(self, start: int, end: int, layers: range) -> None:
@@ -227,35 +187,20 @@ class CpuDecoder(CachedDecoder):
         self, tokens: Sequence[int], start: int, chain: ChainParameters, skip: Skip
     ) -> list[tuple[int, float]]:
         # Threads share long passes, and each pass is timed.
-        shared = self._threads.of(1).most > 1 and not brief(self.config)
+        shared = self._crew.most_of(1) > 1 and not brief(self.config)
         embed, keeps_states = self.embedding_product, self.aux_states is not None and skip == NOTHING
-        restricted = self._parameters.tokens is not None
-        if shared or embed is None or restricted or keeps_states or len(tokens) > TILE or self._inputs is not None:
+        uncommon = self._parameters.tokens is not None or self._arrays.inputs is not None
+        if shared or embed is None or uncommon or keeps_states or len(tokens) > TILE:
             return []
         if (end := start + len(tokens) + chain.limit - 1) > self.context:
             return []
-        layers, args = range(self.config.layers), self._arguments
-        self._slide(start, end, layers)
-        if self._chains is None or skip is not self._skipped:
-            self._skipped, recipe = skip, self.config.recipe
-            logits = np.zeros((1 + LONG_PROPOSAL, self._space.logits.shape[1]), np.float32)
-            self._chains = Chains(
-                args.chain_pass(args.parts(layers, skip)),
-                args.head(logits),
-                embed,
-                recipe.vocab,
-                nested=LONG_PROPOSAL,
-                embed_scale=recipe.embed_scale,
-                token_ids=self._space.token_ids,
-                x=self._space.x,
-                logits=logits,
-            )
-        return self._chains.draft_chain(tokens, start, chain)
+        self._slide(start, end, range(self.config.layers))
+        return self._arguments.chains(embed, skip).draft_chain(tokens, start, chain)
 
     def _keep_entries(self, rows: Sequence[int], start: int) -> None:
         if not rows:
             return
-        of_layers = zip(self._space.tree_scratch, self._entries, self.cache.bases, self.cache.logs, strict=True)
+        of_layers = zip(self._space.tree_scratch, self._arrays.cache, self.cache.bases, self.cache.logs, strict=True)
         for scratch, cached, base, log in of_layers:
             if log is not None:
                 log.put(torch.from_numpy(scratch[list(rows)]), start)
@@ -299,7 +244,7 @@ class CpuDecoder(CachedDecoder):
     @property
     def threads(self) -> int:
         """Most threads that work on a pass."""
-        return self._threads.most
+        return self._crew.most
 
     @property
     def working(self) -> int:
@@ -308,7 +253,7 @@ class CpuDecoder(CachedDecoder):
 
     def use_threads(self, count: int) -> None:
         """Use `count` threads from here on, at most those that the decoder was made for."""
-        self._threads.settle(min(max(count, 1), len(self._space.own)))
+        self._crew.settle(count)
 
     @property
     def instructions(self) -> str:

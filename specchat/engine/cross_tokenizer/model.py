@@ -36,6 +36,47 @@ TRIALS, MIN_HIT_RATE = 2, 0.5
 TREES_UNSUPPORTED = "the draft's tokens differ from the target's: what follows a place is found by going on from it"
 
 
+class LogitMap:
+    """Logits of draft tokens, as those of the target tokens that they begin with."""
+
+    def __init__(self, to_target: Mapping[int, Path], draft_vocab: int, vocab: int) -> None:
+        """Map logits of `draft_vocab` columns to `vocab`."""
+        first = {token: tokens[0] for token, tokens in to_target.items() if tokens and token < draft_vocab}
+        self._draft_tokens = torch.tensor(list(first), dtype=torch.int64)
+        self._targets = torch.tensor(list(first.values()), dtype=torch.int64)
+        """Target token that each of the draft tokens begins with."""
+        self._sources = torch.zeros(vocab, dtype=torch.int64).index_copy_(0, self._targets, self._draft_tokens)
+        """Draft token for each target token; arbitrary where there are none or several."""
+        counts = torch.bincount(self._targets, minlength=vocab)
+        self._absent = counts == 0
+        self._any_absent, self._merges = bool(self._absent.any()), int(counts.max()) > 1
+
+    def __call__(self, row: Tensor) -> Tensor:
+        """Logits float32 [vocab]; draft tokens with the same beginning add their probabilities."""
+        if self._merges:
+            largest = row.max()
+            weights = (row - largest).exp_().index_select(0, self._draft_tokens)
+            return torch.zeros(len(self._sources)).index_add_(0, self._targets, weights).log_().add_(largest)
+        logits = row.index_select(0, self._sources)
+        return logits.masked_fill_(self._absent, -torch.inf) if self._any_absent else logits
+
+
+class FollowedPaths:
+    """Record of the paths that were followed, and of how often the next token went on along them."""
+
+    def __init__(self) -> None:
+        self._followed, self._hits = Counter[Path](), Counter[Path]()
+
+    def add(self, path: Path, hit: bool) -> None:
+        self._followed[path] += 1
+        self._hits[path] += hit
+
+    def pays(self, path: Path) -> bool:
+        """True if a path should be followed; most words only begin rare longer ones."""
+        followed = self._followed[path]
+        return followed < TRIALS or self._hits[path] >= MIN_HIT_RATE * followed
+
+
 class CrossTokenizerModel(ChainOnlyModel):
     """A draft model in the target's tokens.
 
@@ -56,20 +97,10 @@ class CrossTokenizerModel(ChainOnlyModel):
         self._from = 0
         self._rows: dict[int, Tensor] = {}
         """Draft logits by the number of cached tokens before them."""
-        self._followed, self._hits = Counter[Path](), Counter[Path]()
-        """Number of times each path was followed, and of times that spelled more of a token."""
+        self._followed = FollowedPaths()
         self._pending: tuple[int, Path] = 0, ()
         """An input length, and target tokens to propose next if the first of them is put there."""
-        to_target = vocabulary_map.to_target.items()
-        first = {token: tokens[0] for token, tokens in to_target if tokens and token < model.vocab}
-        self._own = torch.tensor(list(first), dtype=torch.int64)
-        self._to = torch.tensor(list(first.values()), dtype=torch.int64)
-        """Target token that each draft token of `_own` begins with."""
-        self._source = torch.zeros(vocab, dtype=torch.int64).index_copy_(0, self._to, self._own)
-        """Draft token for each target token; arbitrary where there are none or several."""
-        counts = torch.bincount(self._to, minlength=vocab)
-        self._absent = counts == 0
-        self._any_absent, self._merges = bool(self._absent.any()), int(counts.max()) > 1
+        self._logit_map = LogitMap(vocabulary_map.to_target, model.vocab, vocab)
 
     @property
     def block(self) -> int:
@@ -140,27 +171,14 @@ class CrossTokenizerModel(ChainOnlyModel):
         path: Path = (likeliest,)
         if self._pays(path):
             return self._spelled(draft_tokens, row, path)
-        logits = self._mapped(row)
+        logits = self._logit_map(row)
         parts = self.vocabulary_map.to_target.get(likeliest, ())
         if len(parts) > 1 and float((row[likeliest] - logits[parts[0]]).exp()) > 0.5:
             self._pending = length, parts
         return logits
 
     def _pays(self, path: Path) -> bool:
-        """True if a path should be followed; most words only begin rare longer ones."""
-        if path not in self.vocabulary_map.continuations:
-            return False
-        followed = self._followed[path]
-        return followed < TRIALS or self._hits[path] >= MIN_HIT_RATE * followed
-
-    def _mapped(self, row: Tensor) -> Tensor:
-        """Draft logits in the target's vocabulary; tokens with the same beginning add their probabilities."""
-        if self._merges:
-            largest = row.max()
-            weights = (row - largest).exp_().index_select(0, self._own)
-            return torch.zeros(self.vocab).index_add_(0, self._to, weights).log_().add_(largest)
-        logits = row.index_select(0, self._source)
-        return logits.masked_fill_(self._absent, -torch.inf) if self._any_absent else logits
+        return path in self.vocabulary_map.continuations and self._followed.pays(path)
 
     def _spelled(self, draft_tokens: Sequence[int], row: Tensor, path: Path) -> Tensor:
         """The distribution where the likeliest draft token may begin a longer target token."""
@@ -168,7 +186,7 @@ class CrossTokenizerModel(ChainOnlyModel):
         probability = float((row[path[0]] - total).exp())
         others = row.clone()
         others[path[0]] = -torch.inf
-        logits = self._mapped(others)
+        logits = self._logit_map(others)
         token = known.to_target.get(path[0], (None,))[0]
 
         def add(share: float) -> None:
@@ -181,8 +199,7 @@ class CrossTokenizerModel(ChainOnlyModel):
             longer = next_probabilities[continuations]
             add(probability * max(0.0, 1.0 - float(longer.sum())))
             likeliest = int(next_probabilities.argmax())
-            self._followed[path] += 1
-            self._hits[path] += likeliest in continuations
+            self._followed.add(path, likeliest in continuations)
             if likeliest not in continuations:
                 return logits
             probability *= float(next_probabilities[likeliest])

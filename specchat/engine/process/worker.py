@@ -10,32 +10,28 @@ loads that may run elsewhere, the client lets a new process load it there.
 
 import contextlib
 import faulthandler
-import gc
-import importlib
 import logging
 import os
 import signal
 import sys
 import traceback
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import replace
+from collections.abc import Collection, Iterator
 from io import TextIOWrapper
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
-from typing import BinaryIO, NoReturn, Protocol
+from typing import BinaryIO, NoReturn
 
 from specchat.engine import leash
 from specchat.engine.cpu import compiled
 from specchat.engine.errors import EngineError, ErrorKind
-from specchat.engine.fetch.file_state import file_state, state_once_loaded
 from specchat.engine.hardware import gpu_failure, out_of_memory
 from specchat.engine.hardware.gpu_record import FAILURES, GpuRecord
 from specchat.engine.process import wire
+from specchat.engine.process.held_pair import HeldPair, WorkerSession
 from specchat.engine.process.mailbox import Mailbox, ReplyControl
 from specchat.engine.process.turns import ReplyTurns
-from specchat.engine.protocol.events import Counted, Event, Failed, Finished, Loaded, Loading, Step
-from specchat.engine.protocol.pair import PairInfo, PairSpec
+from specchat.engine.protocol.events import Event, Failed, Finished, Loading, Step
 from specchat.engine.protocol.requests import (
     Cancel,
     Change,
@@ -48,68 +44,41 @@ from specchat.engine.protocol.requests import (
     Request,
     Shutdown,
 )
-from specchat.engine.reply.control import Control
-from specchat.engine.reply.cross_chat import CrossChatIndexer
-
-
-class TurnHolder(Protocol):
-    """Whose text the models of a pair hold, such as `reply.holder.Holder`."""
-
-    back_s: float
-    """Seconds that the models took to hold the text of the last reply that went on after another."""
-
-    @property
-    def together(self) -> Collection[int]:
-        """Ids of the replies that go on in one pass."""
-
-
-class WorkerSession(Protocol):
-    """A loaded pair for the worker, such as `session.Session`."""
-
-    info: PairInfo
-    cross_chat: CrossChatIndexer
-    takes_turns: bool
-    """True if replies may take turns: what one loses to others is not read again each time."""
-
-    @property
-    def holder(self) -> TurnHolder: ...
-
-    def generate(self, request: Generate, control: Control) -> Iterator[Event]: ...
-
-    def count(self, request: Count) -> Counted: ...
-
-    def save_read(self, stop: Callable[[], bool]) -> None: ...
-
-    def forget_read(self, chat: str | None = None) -> None: ...
-
 
 Queued = Load | Generate | Count | Remember | Forget | ForgetRead | Shutdown
 """Requests that wait their turn."""
 REST_S = 1.0
 """Seconds without a request after which read texts are written to disk."""
-Loader = Callable[[PairSpec, Callable[[Loading], None], Callable[[], None]], WorkerSession]
-"""Loads a pair: reports progress to the second argument, and calls the third before it allocates memory."""
+
+
+class EventWriter:
+    """Writes events to a stream, from any thread; exits if nobody reads."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream, self._writing = stream, Lock()
+
+    def __call__(self, event: Event | gpu_failure.LoadAgain) -> None:
+        try:
+            with self._writing:
+                wire.write(self._stream, event, event.id if isinstance(event, Step) else wire.NO_REPLY)
+        except OSError:
+            _leave()
 
 
 class Worker:
     """Runs requests on a session from `loader`, a "module:function". Error messages name `log`."""
 
     def __init__(self, requests: BinaryIO, events: BinaryIO, loader: str, log: str) -> None:
-        self._requests = requests
-        self._events = events
-        self._loader = loader
+        self._requests, self._emit = requests, EventWriter(events)
         self._log = log
         self._inbox: SimpleQueue[Queued] = SimpleQueue()
         self._counts: SimpleQueue[Count] = SimpleQueue()
         self._mailbox = Mailbox()
         self._turns = ReplyTurns(self._back_s, cancelled=self._mailbox.cancelled, together=self._together)
-        self._writing, self._counting = Lock(), Lock()
+        self._counting = Lock()
         self._loads = 0
         """Loads that have not ended."""
-        self._session: WorkerSession | None = None
-        self._pair: PairSpec | None = None
-        self._files = ""
-        """The state of its files."""
+        self._pair = HeldPair(loader, self._emit)
         self._waiting = False
         """True while there is no request to work on."""
 
@@ -120,7 +89,7 @@ class Worker:
         Thread(target=self._count, name="counts", daemon=True).start()
         compiled.share_compilation()  # needs no torch
         with contextlib.suppress(Exception):  # reported when a pair is loaded
-            self._find_loader()
+            self._pair.find_loader()
         waiting = deque[Queued]()
         while True:
             if not (self._turns or waiting):
@@ -144,26 +113,26 @@ class Worker:
         """
         self._waiting = True
         try:
-            while self._inbox.empty() and self._session is not None and self._session.cross_chat.digest():
+            while self._inbox.empty() and self._pair.session is not None and self._pair.session.cross_chat.digest():
                 pass
-            if self._session is not None:
+            if self._pair.session is not None:
                 with contextlib.suppress(Empty):
                     return self._inbox.get(timeout=REST_S)
-                self._session.save_read(lambda: not self._inbox.empty())
+                self._pair.session.save_read(lambda: not self._inbox.empty())
         except Exception:
             traceback.print_exc()
         return self._inbox.get()
 
     def _back_s(self) -> float:
-        return self._session.holder.back_s if self._session is not None else 0.0
+        return self._pair.session.holder.back_s if self._pair.session is not None else 0.0
 
     def _together(self) -> Collection[int]:
-        return self._session.holder.together if self._session is not None else ()
+        return self._pair.session.holder.together if self._pair.session is not None else ()
 
     def _may_begin(self, request: Queued) -> bool:
         match request:
             case Generate():
-                apart = self._session is None or not self._session.takes_turns
+                apart = self._pair.session is None or not self._pair.session.takes_turns
                 return not (self._turns and apart) and self._turns.may_begin(request)
             case Load():
                 return not self._turns
@@ -197,18 +166,10 @@ class Worker:
         while True:
             self._handle(self._counts.get())
 
-    def _emit(self, event: Event | gpu_failure.LoadAgain) -> None:
-        """Send an event, also from downloading threads; exit if nobody reads."""
-        try:
-            with self._writing:
-                wire.write(self._events, event, event.id if isinstance(event, Step) else wire.NO_REPLY)
-        except OSError:
-            _leave()
-
     def _handle(self, request: Queued) -> None:
         """Run a request; of a reply one event."""
         if isinstance(request, Shutdown):
-            self._save_read()
+            self._pair.save_read()
             _leave()
         if isinstance(request, Remember | Forget | ForgetRead):
             self._remember(request)
@@ -218,7 +179,7 @@ class Worker:
             match request:
                 case Load():
                     try:
-                        self._load(request)
+                        self._pair.load(request)
                     finally:
                         with self._counting:
                             self._loads -= 1
@@ -249,32 +210,6 @@ class Worker:
                 os._exit(gpu_failure.EXIT_CODE)
             self._emit(Failed(reply, *self._describe(error, request)))
 
-    def _load(self, request: Load) -> None:
-        """Load a pair unless it is loaded from its files; missing or mismatched ones keep the one before."""
-        pair, files = request.pair, file_state(request.pair)
-        if self._session is None or pair != self._pair or files != self._files:
-            wanted = gpu_failure.without_gpu(pair) if request.failed and not request.remembered else pair
-            session = self._find_loader()(wanted, self._emit, self._make_room)
-            notes = session.info.notes
-            if request.failed and request.failed not in notes.warning:
-                note = "; ".join(filter(None, (f"the GPU failed: {request.failed}", notes.note)))
-                session.info = replace(session.info, notes=replace(notes, note=note))
-            self._session, self._pair, self._files = session, pair, state_once_loaded(pair, files)
-        self._emit(Loaded(self._session.info))
-
-    def _save_read(self) -> None:
-        """Write read texts to disk before they are gone."""
-        try:
-            if self._session is not None:
-                self._session.save_read(lambda: False)
-        except Exception:
-            traceback.print_exc()
-
-    def _make_room(self) -> None:
-        self._save_read()
-        self._session = self._pair = None
-        gc.collect()
-
     def _reply(self, request: Generate) -> Iterator[Event]:
         try:
             session = self._loaded()
@@ -287,7 +222,7 @@ class Worker:
 
     def _remember(self, request: Remember | Forget | ForgetRead) -> None:
         """Update what is known of other texts, if a pair is loaded."""
-        if (session := self._session) is None:
+        if (session := self._pair.session) is None:
             return
         match request:
             case Remember():
@@ -300,19 +235,14 @@ class Worker:
                 session.forget_read()
 
     def _loaded(self) -> WorkerSession:
-        if self._session is None:
+        if self._pair.session is None:
             raise EngineError("request", "No model is loaded.")
-        return self._session
-
-    def _find_loader(self) -> Loader:
-        module, _, function = self._loader.partition(":")
-        loader: Loader = getattr(importlib.import_module(module), function)
-        return loader
+        return self._pair.session
 
     def _describe(self, error: Exception, request: Load | Generate | Count) -> tuple[ErrorKind, str]:
         if out_of_memory.ran_out(error):
-            pair = request.pair if isinstance(request, Load) else self._pair
-            loaded = self._session if not isinstance(request, Load) else None
+            pair = request.pair if isinstance(request, Load) else self._pair.spec
+            loaded = self._pair.session if not isinstance(request, Load) else None
             context = loaded.info.context if loaded else pair.context if pair else None
             return "memory", out_of_memory.describe(request, pair, context)
         first = f"{type(error).__name__}: {gpu_failure.first_line(error)}"

@@ -76,17 +76,17 @@ class Company:
         """Let a chosen reply, whose text the target's cache holds, go on in company; True if it does."""
         if reply not in self.chosen or reply in self._seats:
             return False
-        decoding, passes = reply.decoding, self._passes
+        decoding, passes = reply.progress.decoding, self._passes
         assert decoding is not None
         assert passes is not None
         if (copy := passes.model.copied()) is None:
             self._refuse(reply)
             return False
-        companion = Companion(passes, copy, decoding.committed, lambda: reply.ended)
+        companion = Companion(passes, copy, decoding.committed, lambda: reply.progress.ended)
         if not self._take_room(reply, Seat(companion)):
             return False
         move(passes.model.entries(), decoding.committed[:-1], copy.entries, companion.cached.tokens)
-        reply.joined, reply.compared = decoding.continued(companion, companion.cached), False
+        reply.progress.joined, reply.progress.compared = decoding.continued(companion, companion.cached), False
         reply.pace.together = True
         passes.companions.append(companion)
         return True
@@ -96,14 +96,15 @@ class Company:
         turn = self if reply in self._seats else reply
         if turn is not self._turn:
             self._turn, self._turns = turn, self._turns + 1
-        turned, reply.turn = reply.turn != self._turns, self._turns
+        progress = reply.progress
+        turned, progress.turn = progress.turn != self._turns, self._turns
         return turned
 
     def leave(self, reply: ReplyInProgress) -> None:
         """Let a reply go on alone; the shelf takes its text."""
         if (seat := self._seats.pop(reply, None)) is None or self._passes is None:
             return
-        companion, reply.joined, reply.pace.together = seat.companion, None, False
+        companion, reply.progress.joined, reply.pace.together = seat.companion, None, False
         self._passes.companions.remove(companion)
         self._lend(companion, seat.room, 0)
         if self._target.shelf is not None:

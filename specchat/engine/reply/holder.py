@@ -27,8 +27,8 @@ class Holder:
 
     def hold(self, reply: ReplyInProgress) -> None:
         """Let the models hold a reply's text from here on."""
-        if self.reply is not None and self.reply.decoding is not None:
-            self.reply.decoding.close()
+        if self.reply is not None and self.reply.progress.decoding is not None:
+            self.reply.progress.decoding.close()
         self.reply = reply
         self.company.turned(reply)
         self._turn_to(reply)
@@ -36,7 +36,7 @@ class Holder:
     def begin_drafts(self, reply: ReplyInProgress, text: Sequence[int]) -> None:
         """Let every drafter begin a reply after `text`."""
         for drafter in self._runner.drafters.values():
-            drafter.begin(text, reply.ends)
+            drafter.begin(text, reply.rules.ends)
 
     def go_on(self, reply: ReplyInProgress, text: Sequence[int], read: Callable[[], object]) -> bool:
         """Have the models hold a reply's `text`, which `read` has the target do; True if another had its turn."""
@@ -62,7 +62,7 @@ class Holder:
         if self.company.has(reply):
             self.back_s = 0.0
             return self.company.turned(reply)
-        decoding = reply.decoding
+        decoding = reply.progress.decoding
         assert decoding is not None
         if turned := self.go_on(reply, decoding.committed, decoding.resume):
             begin()

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from time import perf_counter
+from typing import NamedTuple
 
 from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.decoding.step import Decoding
@@ -40,10 +41,16 @@ class Meter:
     """Statistics since the request of a reply. All times in milliseconds."""
 
     prompt_tokens: int
+    started: float
+    """When the reply was asked for, by `perf_counter`."""
     reused_tokens: int = 0
     """Prompt tokens that were cached."""
     ttft_ms: float = 0.0
     tally: Tally = field(default_factory=Tally)
+
+    def stepped(self, now: float) -> None:
+        """Note that a step has ended, in seconds of `perf_counter`."""
+        self.ttft_ms = self.ttft_ms or 1e3 * (now - self.started)
 
     def other_ms(self, outcome: StepOutcome, elapsed_ms: float, ran_ms: float) -> tuple[float, float]:
         """Return the rest of the step that just ended, and its waits for a CPU, both in milliseconds.
@@ -61,6 +68,32 @@ class Meter:
         )
 
 
+@dataclass
+class ReplyProgress:
+    """How far the decoding of a reply has come, alone or in company.
+
+    Attributes:
+        decoding: None while the prompt is read.
+        joined: writes the same text in company, while the reply is there.
+        compared: True if the speed is compared with plain decoding's, alone.
+        ended: True after the last step.
+        turn: number of the last turn, the reply's or the company's.
+    """
+
+    decoding: Decoding | None = None
+    joined: Decoding | None = None
+    compared: bool = True
+    ended: bool = False
+    turn: int = 0
+
+
+class TokenRules(NamedTuple):
+    """Tokens that end a reply, and the constraint of the others, which stands at the end of the prompt."""
+
+    ends: Set[int]
+    constraint: HeldReply | None = None
+
+
 class ReplyInProgress:
     """The reply to a request, after `prompt`; its speculation may change between steps."""
 
@@ -69,40 +102,20 @@ class ReplyInProgress:
         request: Generate,
         runner: Runner,
         tokenizer: Tokenizer,
-        ends: Set[int],
+        rules: TokenRules,
         text: ReplyText,
         prompt: PromptTokens,
         started: float,
-        constraint: HeldReply | None = None,
     ) -> None:
-        """Initialise.
-
-        Args:
-            ends: tokens that end the reply.
-            started: when it was asked for, by `perf_counter`.
-            constraint: of its tokens, at the end of the prompt.
-        """
-        self.request, self.prompt, self.begun = request, prompt.tokens, len(prompt.begun)
-        self.beginning = prompt.beginning
+        """Initialise; `started` is when it was asked for, by `perf_counter`."""
+        self.request, self.prompt, self.rules = request, prompt, rules
         self.speculation = request.speculation
-        self.meter = Meter(len(self.prompt))
-        self.decoding: Decoding | None = None
-        """None while the prompt is read."""
-        self.joined: Decoding | None = None
-        """Writes the same text in company, while the reply is there."""
-        self.compared = True
-        """True if its speed is compared with plain decoding's, alone."""
-        self.ended = False
-        """True after its last step."""
-        self.turn = 0
-        """The number of its last turn, or the company's."""
+        self.meter = Meter(len(prompt.tokens), started)
+        self.progress = ReplyProgress()
         self.pace = ReplyPace(PREFERRED if request.chat else 1)
         self.seen: list[object] = []
         """Rows of the prompt's pictures, which stay as long as the reply."""
         self._runner, self._tokenizer, self._text = runner, tokenizer, text
-        self.ends = ends
-        self._started = started
-        self.constraint = constraint
         self._tokens: list[int] = []
 
     def steps(
@@ -115,16 +128,16 @@ class ReplyInProgress:
         Raises:
             EngineError: "request": no token goes on with the grammar.
         """
-        text, tokens, meter = self._text, self._tokens, self.meter
+        text, tokens, meter, constraint = self._text, self._tokens, self.meter, self.rules.constraint
         reason: FinishReason | None = "length" if self._left == 0 else None
         clock, sent_ms = self._runner.executor.costs.clock, 0.0
         begun, ran = perf_counter(), clock()
         while reason is None:
-            if self.constraint is not None and (error := self.constraint.error):
+            if constraint is not None and (error := constraint.error):
                 raise EngineError("request", error)
-            left, joined, turned = self._left, self.joined, text.turned
+            left, joined, turned = self._left, self.progress.joined, text.turned
             outcome = self._step(joined or decoding, left)
-            rejected = 0 if self.constraint is None else self.constraint.rejected
+            rejected = 0 if constraint is None else constraint.rejected
             taken, reason = self._take(outcome.tokens[: len(outcome.tokens) - rejected][:left], outcome)
             if not taken:
                 continue
@@ -133,7 +146,7 @@ class ReplyInProgress:
             cancelled, changes = self.listen(control)
             reason = reason or ("cancelled" if cancelled else None)
             now = perf_counter()
-            meter.ttft_ms = meter.ttft_ms or 1e3 * (now - self._started)
+            meter.stepped(now)
             ran_ms = 1e3 * (clock() - ran)
             other_ms, waited_ms = meter.other_ms(outcome, 1e3 * (now - begun), ran_ms)
             measured, known = Measured(), tuple[PlainKnown, ...]()
@@ -141,7 +154,7 @@ class ReplyInProgress:
                 # A strategy that chooses others has them draft otherwise than they do alone.
                 measured = yardstick.add(f"{self.speculation.strategy} {outcome.strategy}", outcome, sent_ms)
                 known = () if reason is None else _plain_known(yardstick, decoding, reason)
-            self.ended = reason is not None
+            self.progress.ended = reason is not None
             pieces = text.take() if reason is None else text.finish(complete=reason == "stop")
             called = text.take_calls()
             step = Step(
@@ -154,7 +167,7 @@ class ReplyInProgress:
                 draft_ms=outcome.draft_ms,
                 verify_ms=outcome.verify_ms,
                 other_ms=other_ms,
-                context_used=len(self.prompt) + len(tokens),
+                context_used=len(self.prompt.tokens) + len(tokens),
                 strategy=outcome.strategy,
                 drafts=self._drafts(outcome),
                 again=outcome.again,
@@ -204,7 +217,7 @@ class ReplyInProgress:
         return "context" if room == 0 else None
 
     def _step(self, decoding: Decoding, left: int | None) -> StepOutcome:
-        if decoding is self.joined:
+        if decoding is self.progress.joined:
             return decoding.step(self._runner.drafters["plain"], 0, "coupled", left)
         speculation = self.speculation
         drafter = self._runner.drafters[speculation.strategy]
@@ -233,7 +246,7 @@ class ReplyInProgress:
     def _take(self, tokens: Sequence[int], outcome: StepOutcome) -> tuple[int, FinishReason | None]:
         """Pass on a step's `tokens` until the reply ends; returns their number, and "stop" at its end."""
         for i, token in enumerate(tokens):
-            if token in self.ends or self._text.push(token, source(outcome, i), i):
+            if token in self.rules.ends or self._text.push(token, source(outcome, i), i):
                 return i + 1, "stop"
         return len(tokens), None
 
@@ -255,7 +268,7 @@ class ReplyInProgress:
         return tuple(
             token_logprob(one, self._tokenizer.text_of)
             for one in outcome.logprobs[:taken]
-            if self.request.scored or one.token not in self.ends
+            if self.request.scored or one.token not in self.rules.ends
         )
 
     def _repeated(self) -> int:

@@ -11,6 +11,8 @@ from specchat.engine.cpu.description.buffers import PassBuffers
 from specchat.engine.cpu.description.layers import Layers, PassSpans
 from specchat.engine.cpu.description.operations import CPU
 from specchat.engine.cpu.description.steps import EITHER, FEED, MIXER, Floats
+from specchat.engine.cpu.drafting.chain import Chains
+from specchat.engine.cpu.drafting.nested_speculation import LONG_PROPOSAL
 from specchat.engine.cpu.layers.passes import HEAD
 from specchat.engine.cpu.padding import pad_norm, pad_rows
 from specchat.engine.cpu.parameters import Parameters
@@ -41,7 +43,9 @@ class PassArguments:
         self._states: dict[range, AuxFields] = {}
         self._skipping = range(config.layers), NOTHING, space.all_parts
         """Layers, what they leave out, and the `parts` of the last pass that ran in part."""
-        self._head = self.head(space.logits_of(0))
+        self._chains: tuple[Skip, Chains] | None = None
+        """Drafter of chains, and what its passes leave out."""
+        self._head = self._head_of(space.logits_of(0))
         # A norm of equal weights divides each row by its length.
         self._bare = self._head.copy()
         even = pad_norm(np.full(config.hidden, config.recipe.logit_scale, np.float32), config.hidden)
@@ -126,14 +130,29 @@ class PassArguments:
         head.set(logits=space.logits_of(rows))
         self.record.set(rows=rows, steps=None, head=head)
 
-    def head(self, logits: Floats) -> Structure:
+    def _head_of(self, logits: Floats) -> Structure:
         """Describe the head with its `logits`, float32 [rows, width of the head]."""
         matrix = self._parameters.table[-1:].ctypes.data
         described: Structure = CPU.run(lower(self._config.recipe).head, matrix, self._parameters.last_norm, logits)
         return described
 
-    def chain_pass(self, parts: NDArray[np.int64]) -> Structure:
-        """Return the record of passes for chains, over the layers' enabled `parts`."""
-        run = self.record.copy()
-        run.set(parts=parts, steps=self._layers.steps, kept=None, copies=None, scratch_row=-1, until=0)
-        return run
+    def chains(self, embed: NDArray[Any], skip: Skip) -> Chains:
+        """The drafter of chains without the sub-layers to `skip`; `embed` is the product of the embeddings."""
+        if self._chains is None or self._chains[0] is not skip:
+            run, space, recipe = self.record.copy(), self._space, self._config.recipe
+            parts = self.parts(range(self._config.layers), skip)
+            run.set(parts=parts, steps=self._layers.steps, kept=None, copies=None, scratch_row=-1, until=0)
+            logits = np.zeros((1 + LONG_PROPOSAL, space.logits.shape[1]), np.float32)
+            chains = Chains(
+                run,
+                self._head_of(logits),
+                embed,
+                recipe.vocab,
+                nested=LONG_PROPOSAL,
+                embed_scale=recipe.embed_scale,
+                token_ids=space.token_ids,
+                x=space.x,
+                logits=logits,
+            )
+            self._chains = skip, chains
+        return self._chains[1]

@@ -36,6 +36,11 @@ class Crew:
         # Also at exit, before Python ends: a thread that wakes later is killed, and may crash the process.
         weakref.finalize(self, _end, self._board, self._calls, threads)
 
+    @property
+    def size(self) -> int:
+        """Number of threads."""
+        return len(self._calls) + 1
+
     def run(self, record: Structure) -> None:
         """Run a pass by its record in every active thread; return when all have ended."""
         if self.active > 1:
