@@ -167,7 +167,9 @@ def _answer(
         assert reply is not None
         if as_json:
             out.write(_as_json(finished, pair.id, reply, service.chat.saved) + "\n")
-        _report(finished, reply)
+        if finished.reason == "context":
+            click.echo("The context is full: the reply ends here.", err=True)
+        progress.line(" · ".join(reply_words(finished.stats, reply.seed)))
         if interrupt.pressed:
             raise click.exceptions.Exit(ExitCode.INTERRUPTED)
         if grammar is not None:
@@ -276,10 +278,3 @@ def _as_json(finished: Finished, pair: str, reply: Reply, chat: str | None) -> s
         "stats": asdict(finished.stats),
     }
     return json.dumps(found)
-
-
-def _report(finished: Finished, reply: Reply) -> None:
-    """Figures for people, and warnings that nobody should miss."""
-    if finished.reason == "context":
-        click.echo("The context is full: the reply ends here.", err=True)
-    ProgressLine().line(" · ".join(reply_words(finished.stats, reply.seed)))

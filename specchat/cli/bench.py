@@ -124,6 +124,7 @@ def bench(ctx: click.Context, /, **options: Any) -> None:
     with Interrupt() as interrupt:
         progress = ProgressLine()
         progress.show("starting ...")
+        from specchat.bench.decide_text import decided_text
         from specchat.bench.pair import measured, ours, usable
         from specchat.bench.report import write_json, write_plot
         from specchat.engine.loading import load
@@ -155,7 +156,7 @@ def bench(ctx: click.Context, /, **options: Any) -> None:
             prices = {form: str(price) for form, price in known.items()}
             report.notes += other_rows(pair.spec, session, prices, progress.loading)
             progress.clear()
-        Output().write(_written(report, decided))
+        Output().write(report.text() if decided is None else decided_text(decided, report.head, report.notes))
         if options["json_file"]:
             write_json(report, options["json_file"], decided)
         if options["plot_file"] and report.samples:
@@ -232,10 +233,3 @@ def _decided(report: "BenchReport") -> "Decided | None":
         report.notes.append("nothing is decided: what checks cost was not measured")
         return None
     return decide(report.samples, report.verify_cost)
-
-
-def _written(report: "BenchReport", decided: "Decided | None") -> str:
-    """The decision in words, or the tables of measurements without one."""
-    from specchat.bench.decide_text import decided_text
-
-    return report.text() if decided is None else decided_text(decided, report.head, report.notes)

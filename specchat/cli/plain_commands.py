@@ -106,11 +106,7 @@ def _number(command: str, value: str, span: Range) -> float:
     Raises:
         click.UsageError: it is none, or out of range.
     """
-    try:
-        number = int(value) if span.whole else float(value)
-    except ValueError:
-        number = None
-    if number is None or number not in span:
+    if (number := span.read(value)) is None:
         raise click.UsageError(f"/{command} needs {span.number}, not {one_line(value, 40)}.")
     return number
 

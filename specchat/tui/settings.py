@@ -41,11 +41,7 @@ def _shown(value: float) -> str:
 
 
 def _number(text: str, span: Range) -> float:
-    try:
-        value: float = int(text) if span.whole else float(text.replace(",", "."))
-    except ValueError:
-        raise InvalidValue(f"needs {span.number}") from None
-    if value not in span:
+    if (value := span.read(text)) is None:
         raise InvalidValue(f"needs {span.number}")
     return value
 

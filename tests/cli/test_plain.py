@@ -90,7 +90,7 @@ def test_messages_may_go_over_lines(run: Run, engine: FakeEngine, typed: str, me
 
 
 def test_commands_change_the_next_replies(run: Run, engine: FakeEngine) -> None:
-    commands = "/strategy lookup\na\n/length 3\n/seed 7\n/temperature 0.25\nb\n/seed\n/strategy plain\nc\n"
+    commands = "/strategy lookup\na\n/length 3\n/seed 7\n/temperature 0,25\nb\n/seed\n/strategy plain\nc\n"
     assert run("--plain", "--draft-length", "5", "--top-p", "0.9", input=commands).exit_code == 0
     first, second, third = asked(engine)
     assert first.speculation == Speculation("lookup", 8)

@@ -14,6 +14,7 @@ from specchat.engine.protocol.requests import Load
 from specchat.models import words
 from specchat.tui.app import SpecchatApp
 from specchat.tui.screens import beside_dialog
+from specchat.tui.widgets.plain import FactRows
 from specchat.tune.plan import recommend_memory
 from specchat.tune.registry import give_back, register
 from specchat.tune.shelf import Tuned
@@ -107,7 +108,7 @@ async def test_the_list_of_models_offers_it_and_the_dialog_shows_progress_and_ta
             "| one prompt 1.02 unsure 1 |",
         ):
             assert any(row_words in row for row in rows), row_words
-        assert app.screen.query_one("#order").get_component_rich_style("head").bold  # the row that would be written
+        assert app.screen.query_one(FactRows).get_component_rich_style("head").bold  # the row that would be written
 
 
 async def test_nothing_is_written_before_a_yes_and_then_it_is_used_at_once(toml: Path, jobs: Jobs) -> None:

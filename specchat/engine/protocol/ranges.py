@@ -29,6 +29,14 @@ class Range:
         """`a whole number from 1 to 15`."""
         return f"{'a whole number' if self.whole else 'a number'} {self.words}"
 
+    def read(self, text: str) -> float | None:
+        """The number of the range that `text` is, with a point or a comma; None where it is none."""
+        try:
+            value: float = int(text) if self.whole else float(text.replace(",", "."))
+        except ValueError:
+            return None
+        return value if value in self else None
+
     def __contains__(self, value: float) -> bool:
         return (value > self.low if self.above else value >= self.low) and (self.high is None or value <= self.high)
 

@@ -11,8 +11,8 @@ from specchat.clean import one_line
 from specchat.engine.hardware.free_memory import free_memory
 from specchat.models import words
 from specchat.tui.screens.dialog import Dialog
-from specchat.tui.text.lines import EMPTY, hang
-from specchat.tui.widgets.plain import Plain
+from specchat.tui.text.lines import hang
+from specchat.tui.widgets.plain import FactRows
 
 _LONGEST = 400
 
@@ -25,7 +25,7 @@ class BesideDialog(Dialog[Given]):
     EVERY_S: ClassVar = 0.4
 
     def compose_content(self) -> ComposeResult:
-        yield Plain(id="order")
+        yield FactRows()
 
     def on_mount(self) -> None:
         self.set_interval(self.EVERY_S, self.look)
@@ -59,17 +59,13 @@ class BesideDialog(Dialog[Given]):
 
     def look(self) -> None:
         """Draw what there is now."""
-        if not self.query("#order"):  # not there yet, or closed
-            return
-        self.show_hint(f"{self.keys}esc closes")
-        box = self.query_one("#order", Plain)
-        width = max(box.content_size.width, 20)
-        lines = [
-            line.content
-            for text in self.sentences()
-            for line in hang(Content(one_line(text, _LONGEST)), width, EMPTY, EMPTY)
-        ]
-        box.show(Content("\n").join([*lines, *self.table(width)]), layout=True)
+        if self.query(FactRows):  # else it is not there yet, or closed
+            self.show_hint(f"{self.keys}esc closes")
+            self.query_one(FactRows).show_rows(self._rows)
+
+    def _rows(self, width: int) -> list[Content]:
+        lines = [line.content for text in self.sentences() for line in hang(Content(one_line(text, _LONGEST)), width)]
+        return [*lines, *self.table(width)]
 
 
 def lack(memory: int) -> str:

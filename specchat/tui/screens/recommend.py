@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from typing import ClassVar
 
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.content import Content
 
@@ -25,7 +24,6 @@ _COLUMNS = (9, 14, 8)
 class RecommendScreen(BesideDialog[str]):
     """Gives "begin" where it is to be measured, "write" where the result is to be written."""
 
-    CSS_PATH = "text_dialog.tcss"
     DIALOG_TITLE = "what is fastest here"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter,y", "agree", "Begin or write", show=False),
@@ -46,9 +44,6 @@ class RecommendScreen(BesideDialog[str]):
     def from_chats(self) -> bool:
         """True if there are prompts enough in the saved chats."""
         return (self._prompts or 0) >= LEAST_ASKED
-
-    def compose_content(self) -> ComposeResult:
-        yield FactRows(id="order")
 
     def count(self) -> None:
         self._prompts = sum(1 for _ in asked_prompts(self._session.chat.saving.store))
@@ -71,7 +66,7 @@ class RecommendScreen(BesideDialog[str]):
         return lack(recommend_memory(info)) if info is not None else ""
 
     def look(self) -> None:
-        if self.query("#order"):
+        if self.query(FactRows):
             self._looked_at()
         super().look()
 

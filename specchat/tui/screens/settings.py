@@ -149,6 +149,7 @@ class SettingsScreen(Dialog[str]):
         for row in self._rows:
             options.replace_option_prompt(row.id, self._shown(row))
 
+    @on(OptionList.OptionHighlighted, "#strategy")
     def _show_note(self) -> None:
         at = self.query_one("#strategy", OptionList).highlighted or 0
         self.query_one("#strategy-note", Plain).show(self._rows[at].summary)
@@ -158,10 +159,6 @@ class SettingsScreen(Dialog[str]):
         chosen = STRATEGIES[self._session.settings.strategy]
         options.highlighted = next((index for index, row in enumerate(self._rows) if chosen in row.strategies), 0)
         self.query_one("#temperature").focus()
-        self._show_note()
-
-    @on(OptionList.OptionHighlighted, "#strategy")
-    def _strategy_looked_at(self) -> None:
         self._show_note()
 
     # Changes

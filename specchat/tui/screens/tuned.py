@@ -139,7 +139,7 @@ class TunedScreen(Dialog[None]):
     def _chosen(self) -> None:
         if self._marked is not None:
             one, users = self._marked
-            self._do(partial(self._give_back, one) if users else partial(self._use, one))
+            self._do(partial(give_back, one, self._places.toml) if users else partial(self._use, one))
 
     def action_remove(self) -> None:
         """Delete the marked one, the second time."""
@@ -147,7 +147,7 @@ class TunedScreen(Dialog[None]):
             return
         one, _ = self._marked
         if self._doomed == one.id:
-            self._do(partial(self._take_away, one))
+            self._do(lambda: take_away(one, self._places.shelf, self._places.toml)[1])
         else:
             self._doomed = one.id
             self._describe()
@@ -155,12 +155,6 @@ class TunedScreen(Dialog[None]):
     def _use(self, one: Tuned) -> list[str]:
         use(one, self._places.toml)
         return [one.pair]
-
-    def _give_back(self, one: Tuned) -> list[str]:
-        return give_back(one, self._places.toml)
-
-    def _take_away(self, one: Tuned) -> list[str]:
-        return take_away(one, self._places.shelf, self._places.toml)[1]
 
     def _do(self, change: Callable[[], list[str]]) -> None:
         """Change what is used, and show it; a failure is a sentence and changes nothing."""
