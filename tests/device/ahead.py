@@ -127,6 +127,7 @@ def main() -> None:
     model = DeviceModel(blank(target), "target", target.config.vocab, Rehearsed(HOST, []), HOST)
     of_heads = rehearsed(lambda: [model.project(torch.zeros(rows, model.config.hidden)) for rows in (1, 3, 15)])
     pictures = [finds_pictures(one, kernels) for one, kernels in of_targets if one.config.sees]
+    apart = finds_passes(draft)
     quick, told, hits = [kernel for kernel in found if kernel.name in QUICK], list[str](), list[bool]()
 
     def compiled(*, cache_hit: bool, **_: object) -> None:
@@ -152,7 +153,7 @@ def main() -> None:
                 "launched": sorted(launched()),
                 "no more": set() < {kernel.wanted for kernel in on_host} <= {kernel.wanted for kernel in found},
                 "heads": set() < {kernel.wanted for kernel in of_heads} <= {kernel.wanted for kernel in found},
-                "apart": finds_passes(draft),
+                "apart": apart,
                 "pictures": pictures,
                 "differ": {kernel.wanted for kernel in found} != {kernel.wanted for kernel in smaller},
                 "compiled": len(quick),

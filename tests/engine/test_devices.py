@@ -12,10 +12,11 @@ from specchat.engine.formats import by_quant
 from specchat.engine.hardware import free_memory as memory
 from specchat.engine.hardware.free_memory import free_memory
 from specchat.engine.hardware.gpu import Gpu
+from specchat.engine.kernels.gpu_shapes import PROCESSORS
 from specchat.engine.memory import devices, plan
 from specchat.engine.memory.devices import Machine, Placement, longest_context, place, this_machine
 from specchat.engine.memory.gpu_need import unsupported
-from specchat.engine.memory.need import Place
+from specchat.engine.memory.need import Model, Need, Place
 from specchat.engine.memory.plan import GIB, SPARE
 from specchat.engine.protocol.pair import QUANTS, Device, ModelSource, PairSpec, Quant, Wanted
 from specchat.engine.recipe import Layer, Norm, Rope
@@ -385,6 +386,19 @@ def test_a_second_gpu_is_named_and_must_be_there_and_have_room(tiny: Tiny) -> No
     assert small.message.startswith("Tiny needs 0.3 GiB of the second GPU's memory with context 256")
     of_target = tiny.refusal(two(20 * GIB, 20 * GIB), target="second-gpu")
     assert 'target asks for device = "second-gpu": that is of drafts' in of_target.message
+
+
+def test_each_gpu_counts_with_its_own_multiprocessors(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, asked = tiny.place(two(20 * GIB, 20 * GIB), draft="second-gpu").plan, list[tuple[str, int]]()
+
+    def needed(model: Model, _: int, processors: int) -> Need:
+        asked.append((model.place, processors))
+        return Need(0, 0, 0)
+
+    monkeypatch.setattr(plan, "need", needed)
+    made.need("cuda")
+    made.need("second-gpu")
+    assert asked == [("cuda", PROCESSORS), ("second-gpu", 20)]
 
 
 @pytest.mark.parametrize(

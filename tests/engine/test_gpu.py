@@ -298,7 +298,8 @@ def test_a_second_gpu_is_another_one_than_the_first() -> None:
 
 
 def test_why_there_is_no_second_gpu() -> None:
-    assert second(FakeCuda())[0] == "there is no second GPU, or CUDA_VISIBLE_DEVICES hides it"
+    one = GpuSoftware(FakeCuda(), "12.8", free=lambda: pytest.fail("nvidia-smi takes time"))
+    assert find_second(one, ChosenGpu(0)) == "there is no second GPU, or CUDA_VISIBLE_DEVICES hides it"
     old, _ = second(FakeCuda(((8, 6), (7, 5))))
     assert old == "the GPU (RTX 3061) has compute capability 7.5, and 8.0 or newer is needed"
     lost, chosen = second(FakeCuda(((8, 6), (8, 6)), full=RuntimeError("CUDA error: GPU is lost\nmore"), emptied=True))

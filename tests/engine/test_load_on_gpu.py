@@ -1,6 +1,6 @@
 """Loading where the GPU is at fault: what may go on goes on, on the CPU, and says so."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +186,23 @@ def test_a_smaller_context_is_tried_before_the_cpu(
     assert info.notes.warning == (
         f"The GPU's memory ran out while p was being loaded, so its context has {left[-1]} tokens. {FULL}"
     )
+
+
+def test_a_smaller_context_takes_no_second_gpu_that_was_not_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = checkpoint(tmp_path / "long", max_position_embeddings=8192)
+    opened, source = Checkpoint.open(folder), ModelSource(path=str(folder))
+    pair = PairSpec("p", "P", source, source)
+    alone = plan(Model(opened.config, "cuda"), None, 4096).need("cuda").total
+    there = Machine(Gpu("RTX 3060", int(alone / (1 - SPARE)) + 1), 0, second=Gpu("RTX 3050", 20 * GIB, index=1))
+    monkeypatch.setattr(devices, "this_machine", lambda _: there)
+    before = devices.place(pair, opened, opened, 8192, Machine(Gpu("RTX 4090", 20 * GIB), 0))
+    apart = placing.smaller(pair, opened, opened, replace(before, plan=before.plan.apart()))
+    assert apart is not None
+    assert apart.plan.places == ("cuda", "second-gpu")
+    less = placing.smaller(pair, opened, opened, before)
+    assert less is None or "second-gpu" not in less.plan.places
 
 
 def test_where_no_smaller_context_fits_it_is_the_cpu_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

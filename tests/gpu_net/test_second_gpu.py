@@ -1,14 +1,18 @@
 """A draft on a GPU of its own, on two GPUs that are not there: every launch on its GPU, and the same text."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from specchat.engine.device import beside
 from specchat.engine.device.clock import Clock
+from specchat.engine.device.model import DeviceModel
 from specchat.engine.hardware import gpu
 from specchat.engine.memory.need import Model
 from specchat.engine.memory.plan import plan
@@ -59,16 +63,46 @@ def test_a_draft_on_a_gpu_of_its_own_changes_no_text(
         assert all(queue.asked for queue in fake.runtime.queues)
 
 
-@pytest.mark.parametrize("name", ["greedy", "sampled", "filtered"])
-def test_a_draft_chooses_on_its_gpu_what_the_target_would(name: str, tiny: tuple[Path, Path]) -> None:
-    """The target drafts for itself, so everything is accepted; ids and probabilities come to the host, no logits."""
+@pytest.mark.parametrize("name", SAMPLINGS)
+def test_a_draft_chooses_on_its_gpu_what_the_target_would(
+    name: str, tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The target drafts for itself, so everything is accepted; logits come to the host under penalties alone."""
+    run, rows = DeviceModel.logits_there, list[int]()
+
+    def noted(model: DeviceModel, tokens: Sequence[int], *others: Any) -> Tensor:
+        rows.append(len(tokens))
+        return run(model, tokens, *others)
+
+    monkeypatch.setattr(DeviceModel, "logits_there", noted)
     with fake_torch(2, computes=True) as fake:
         runner = apart((tiny[0], tiny[0]), FIRST, SECOND)
         write(runner, "draft", 3, SAMPLINGS[name], tokens=12, refused=False)
         copied = len(fake.to_host)
         write(runner, "draft", 3, SAMPLINGS[name], tokens=12, refused=False)
-        reports = {one for one in fake.to_host[copied:] if one > 8}
-        assert len(reports) <= 1, "the report of a step"
+        logits = [one for one in fake.to_host[copied:] if one >= 4 * VOCAB]
+        assert bool(logits) == (name == "penalised")
+        assert 1 <= max(rows) <= 2, "what the cache holds was read again"
+        assert not fake.runtime.problems
+
+
+def test_replies_with_log_probabilities_wait_for_the_gpu_that_they_read(tiny: tuple[Path, Path]) -> None:
+    prompt = [5, 6, 7, 5, 6]
+
+    def text(runner: Runner, strategy: str) -> list[int]:
+        runner.target.keep(0)
+        runner.target.begin(list(prompt))
+        runner.drafters[strategy].begin(list(prompt))
+        reply = runner.reply(SAMPLINGS["sampled"], list(prompt), (), top=2)
+        while len(reply.committed) < len(prompt) + 6:
+            reply.step(runner.drafters[strategy], 3, "coupled")
+        reply.close()
+        return reply.committed[len(prompt) :][:6]
+
+    expected = text(apart(tiny, HOST, HOST), "plain")
+    with fake_torch(2, computes=True) as fake:
+        assert text(apart(tiny, FIRST, SECOND), "draft") == expected
+        assert text(apart(tiny, SECOND, FIRST), "draft") == expected
         assert not fake.runtime.problems
 
 

@@ -13,7 +13,7 @@ from specchat.config.catalog import Catalog, Pair, Requires
 from specchat.engine.cpu import compiled as compiled_module
 from specchat.engine.fetch.source import Hub
 from specchat.engine.formats.mxfp4 import Mxfp4
-from specchat.engine.hardware.gpu_counters import ASSUMED_BUS
+from specchat.engine.hardware.gpu_counters import ASSUMED_BUS, Installed
 from specchat.engine.memory.need import Model
 from specchat.engine.memory.plan import plan
 from specchat.engine.protocol.pair import ModelSource, PairSpec, Quant
@@ -343,6 +343,17 @@ def test_the_gpu_counts_where_it_can_be_used(
     machine = this_machine(environ)
     assert (machine.gpu, machine.llama_gpu, machine.missing) == (gpu, None, frozenset())
     assert machine.bus == (pytest.approx(12.6e9, rel=0.01) if gpu else ASSUMED_BUS)
+
+
+def test_a_second_gpu_is_the_next_roomiest_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    cards = [((8, 6), GIB), ((8, 6), 3 * GIB), ((7, 5), 9 * GIB)]
+    found = tuple(Installed("card", capability, free, 9 * GIB) for capability, free in cards)
+    monkeypatch.setattr(machine_module, "version", lambda _: "2.13.0+cu130")
+    monkeypatch.setattr(machine_module, "find_spec", lambda _: object())
+    for count, second in ((3, GIB), (1, 0)):
+        monkeypatch.setattr(machine_module, "installed", lambda count=count: found[:count])
+        machine = this_machine({})
+        assert (machine.gpu, machine.second) == (3 * GIB if count > 1 else GIB, second)
 
 
 def test_a_llama_cpp_that_is_built_for_gpus_is_known_by_its_library(

@@ -216,10 +216,11 @@ def find_second(software: GpuSoftware = HERE, first: ChosenGpu = CHOSEN, chosen:
 
     CUDA is asked only where nvidia-smi does not tell how much is free: it would leave a context there.
     """
-    cuda, free = software.cuda, software.free()
+    cuda = software.cuda
     others = [index for index in range(cuda.device_count()) if index != first.index]
     if not others:
         return "there is no second GPU, or CUDA_VISIBLE_DEVICES hides it"
+    free = software.free()
     index = _roomiest(cuda, others, lambda: free) if chosen.index is None else chosen.index
     try:
         found = cuda.get_device_properties(index)
