@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import pickle
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,11 +10,13 @@ from typing import Any
 
 import pytest
 
+from specchat.engine.process import wire
 from specchat.engine.protocol.events import Failed, Loaded, Loading
 from specchat.engine.protocol.pair import ReadTexts
 from specchat.engine.protocol.requests import Load
 from specchat.resident import broker as module
 from specchat.resident import handshake, workers
+from specchat.resident.address import MAX_PATH, address
 from specchat.resident.broker import Broker
 from specchat.resident.workers import Client, SharedWorker
 from tests.process.conftest import PAIR
@@ -157,3 +160,27 @@ def test_a_client_that_does_not_read_is_cut_off() -> None:
         writer = Writer(unread)
         module._send(writer, loaded(8_000))  # type: ignore[arg-type]
         assert (writer.aborted, bool(writer.written)) == (aborted, not aborted)
+
+
+async def test_a_message_that_says_it_is_too_long_is_not_waited_for() -> None:
+    reader = asyncio.StreamReader()
+    reader.feed_data(wire.HEADER.pack(wire.MAX_BYTES + 1, -1))
+    reader.feed_eof()
+    with pytest.raises(pickle.UnpicklingError, match="bytes"):
+        await module._read(reader)
+
+
+@pytest.mark.parametrize("said", [b"[1]\n", b'"specchat"\n', b"7\n"])
+def test_json_that_is_no_object_is_none_of_ours(said: bytes) -> None:
+    assert handshake.parsed(said) is None
+
+
+@pytest.mark.parametrize(("value", "known"), [(3, 3.0), (0.5, 0.5), (-1, 0.0), (True, 0.0), ("3", 0.0), (None, 0.0)])
+def test_a_number_of_a_handshake_is_none_below_zero(value: object, known: float) -> None:
+    assert handshake.number({"idle_s": value}, "idle_s") == known
+
+
+@pytest.mark.parametrize(("longer", "there"), [(0, True), (1, False)])
+def test_a_socket_has_a_path_that_every_system_takes(longer: int, there: bool) -> None:
+    name = len("/0123456789abcdef.sock")
+    assert (address(Path("/" + "x" * (MAX_PATH - name - 1 + longer)), "", {}) is not None) == there
