@@ -70,6 +70,23 @@ def test_a_text_of_yesterday_goes_on_bit_for_bit(name: str, root: Path, folder: 
     assert torch.equal(state(later.cached, 429), state(alone, 429))
 
 
+def test_a_shelf_tells_what_is_on_disk_and_writes_nothing_while_it_is_closed_or_told_to_stop(
+    root: Path, folder: Path
+) -> None:
+    one = started(root, folder)
+    one.cached.begin(text(LONG + 9, 1))
+    one.cached.begin(text(LONG - 50, 2))
+    one.shelf.save(lambda: True)
+    one.shelf.hold(NOBODY, opened=False)
+    one.shelf.save(never)
+    assert not folder.exists()
+    assert (one.shelf.taken.memory > 0, one.shelf.taken.disk) == (True, 0)
+    one.shelf.hold(NOBODY)
+    one.shelf.save(never)
+    (file,) = folder.iterdir()
+    assert 0 < one.shelf.taken.disk < file.stat().st_size, "the other text is too short"
+
+
 @pytest.mark.parametrize("name", ["windows", "recurrent"])
 def test_another_text_goes_on_from_what_it_begins_with_as_yesterdays(name: str, root: Path, folder: Path) -> None:
     system = text(300, 1)

@@ -212,6 +212,21 @@ def test_memory_that_runs_out_ends_no_reply(root: Path, monkeypatch: pytest.Monk
     assert held.size == 0
 
 
+def test_what_is_lent_to_copies_of_a_cache_is_no_room_for_texts(root: Path) -> None:
+    hundred = size_of(root, 100)
+    cached, held = whole(root, 3 * hundred)
+    for one in (text(101, 0), text(101, 1), text(101, 2)):
+        cached.begin(one)
+    held.put_all()
+    assert (held.size, held.largest) == (3 * hundred, 3 * hundred)
+    assert not held.lend(3 * hundred + 1)
+    assert held.lend(2 * hundred)
+    assert (held.size, held.largest) == (3 * hundred, hundred), "the two texts that were used least lately are gone"
+    assert not held.lend(hundred + 1)
+    assert held.lend(-2 * hundred)
+    assert (held.size, held.largest) == (hundred, 3 * hundred)
+
+
 def test_replies_with_empty_caches_see_no_shelf_and_cost_none(root: Path) -> None:
     cached, held = whole(root)
     chat = text(100, 0)

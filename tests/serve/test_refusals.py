@@ -188,6 +188,9 @@ async def test_no_answer_tells_where_files_are(engine: FakeEngine, words: str, t
     engine.fail_reply("model", words)
     async with serving(engine) as server:
         assert (await post(server.url, GOOD)).json()["error"]["message"] == told
+        async with httpx2.AsyncClient(timeout=SOON_S) as client:
+            page = (await client.get(f"{server.url}/metrics")).text
+        assert 'vllm:request_success_total{finished_reason="error",model_name="demo"} 1.0' in page
     engine.fail_load("model", words)
     async with serving(engine, load=False) as server, httpx2.AsyncClient(timeout=SOON_S) as client:
         while told not in (found := await client.get(f"{server.url}/health")).text:

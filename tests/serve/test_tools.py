@@ -11,6 +11,7 @@ import pytest
 
 from specchat.engine.protocol.events import Finished, Started, Step
 from specchat.engine.protocol.options import CallDelta, Message, Speculation, Tool, ToolCall, Written
+from specchat.engine.protocol.requests import Count
 from specchat.engine.protocol.stats import Stats
 from specchat.serve.anthropic import MessageWriter
 from specchat.serve.api_writer import ApiWriter, chunks, whole
@@ -96,6 +97,9 @@ async def test_anthropic_gets_calls_whole_and_streamed(engine: FakeEngine) -> No
             streamed = await stream.get_final_message()
         counted = await client.messages.count_tokens(model="demo", messages=HI, tools=ANTHROPIC)
         assert counted.input_tokens > 0
+        count = engine.requests[-1]
+        assert isinstance(count, Count)
+        assert (count.tools, count.limits.context) == ((TOOL,), "refuse")
         alone = await client.messages.create(**kind, tool_choice={"type": "auto", "disable_parallel_tool_use": True})
     for found in (whole, streamed):
         text, *used = found.content
