@@ -55,7 +55,7 @@ def pair() -> Runner:
     executor.pretend()
     state = executor._state
     state.result[:3] = torch.tensor([ACCEPTED, ACCEPTED + 1, ACCEPTED + 1])
-    executor.drafts._sure.fill_(SURE)
+    executor.drafts._values.values.fill_(SURE)
     return made
 
 

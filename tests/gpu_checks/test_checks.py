@@ -254,7 +254,7 @@ def test_a_tree_that_grows_otherwise_is_found(monkeypatch: pytest.MonkeyPatch) -
 
     def narrow(growth: Any, count: int) -> None:
         expand(growth, count)
-        growth.value[0] = 0.0
+        growth.pool.value[0] = 0.0
 
     monkeypatch.setattr(drafts, "expand", narrow)
     assert [words.partition(":")[0] for words in run(drafts.grown).wrong] == ["grown tree"]

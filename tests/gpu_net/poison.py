@@ -50,8 +50,7 @@ STEP_KEEPS = {
     "_state.parents": ALL,
     "_state.depth": ALL,
     "_state.path": ALL,
-    "_verifier.tail": ALL,
-    "_verifier.recent": ALL,
+    "_verifier.text": ALL,
     # Always 0: a level is judged from its first row on.
     "drafts.trees.growth.step.node": ALL,
 }
@@ -60,14 +59,13 @@ STEP_KEEPS = {
 DRAFT_KEEPS = {
     **{name: kept for name, kept in STEP_KEEPS.items() if name.startswith("_state")},
     "_flags._flags": ALL,
-    "_tail": ALL,
-    "_recent": ALL,
+    "_text": ALL,
     "trees.growth.step.node": ALL,
 }
 """Of `CapturedDrafts`: the same, for drafts that begin before the host has read the last step's report."""
 HEAD_KEEPS = {f"drafts._heads.{name}": ALL for name in ("_before", "_width", "_alone")}
 """Of heads that the executor runs: constants."""
-VERIFY_KEEPS = {"_state": ALL, "_drawn": ALL, "tail": ALL, "recent": ALL, "_on_host": ALL}
+VERIFY_KEEPS = {"_state": ALL, "_drawn": ALL, "text": ALL, "_on_host": ALL}
 """Of `Verifier`: what others hold, the end of the text, and reports that the host may not have read yet."""
 
 

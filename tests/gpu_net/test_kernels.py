@@ -58,7 +58,7 @@ NOTICED: list[tuple[str, Mutation, set[str]]] = [
     ("scores", Mutation(scores._process, "mask", "tl.load(state.counts"), {SANITISER}),
     ("scores", Mutation(scores._process, "mask", "tl.store(scored.scores"), {SANITISER}),
     ("growth", Mutation(candidates._gather, "other", "tl.load(scored.scores"), {SANITISER, REFERENCE}),
-    ("growth", Mutation(candidates._append, "other", "tl.load(growth.best +"), {SANITISER, REFERENCE}),
+    ("growth", Mutation(candidates._append, "other", "tl.load(growth.tops.score +"), {SANITISER, REFERENCE}),
     ("growth", Mutation(growth._settle, "mask", "tl.store(growth.places"), {SANITISER}),
     ("commit", Mutation(commit._commit, "mask", "tl.store(state.counts"), {SANITISER, REFERENCE}),
     ("commit", Mutation(commit._commit, "mask", "tl.store(state.report + 3 + i"), {SANITISER}),

@@ -106,14 +106,14 @@ def test_buffers_are_found_wherever_they_are_held(runner: Runner) -> None:
     found = {path for path, _ in buffers(executor)}
     assert found >= {
         "new",
-        "drafts._sure",
-        "drafts._token",
+        "drafts._values.values",
+        "drafts._input.token",
         "_drawn.scores",
         "_state.sure",
         "_verifier._on_host",
         "_verifier._scored.candidates",
         "drafts.trees._chosen",
-        "drafts.trees.growth.best",
+        "drafts.trees.growth.tops.score",
         "drafts.trees.growth.step.fed",
     }
     assert not any("weight" in path or "keys" in path for path in found)

@@ -76,11 +76,13 @@ def grow(state: VerifyState, growth: GrowthState, model: Model, levels: int) -> 
     growth.begin()
     for level in range(levels):
         rows = WIDTH if level else 1
-        assert not level or int(growth.start) == int(state.length) + 1 + WIDTH * (level - 1)
+        assert not level or int(growth.frontier.start) == int(state.length) + 1 + WIDTH * (level - 1)
         texts = [[int(growth.step.fed[j]) for j in range(1, 63) if int(bits) >> j & 1] for bits in growth.step.path]
         if level:
-            assert (growth.start - state.length + growth.offsets).tolist() == [len(text) for text in texts]
-            assert growth.ids.tolist() == [text[-1] for text in texts]
+            assert (growth.frontier.start - state.length + growth.frontier.offset).tolist() == [
+                len(text) for text in texts
+            ]
+            assert growth.frontier.token.tolist() == [text[-1] for text in texts]
         logits = torch.stack([model([*PROMPT, *text]) for text in texts[:rows]])
         process(logits.to(DEVICE), growth.step, 0, scored, rows, model.vocab)
         choose(scored, growth.step, 0, rows, chosen)
@@ -108,8 +110,8 @@ def check(model: Model, sampling: Sampling, acceptance: Acceptance, levels: int)
     growth = GrowthState.create(state, WIDTH, 6)
     grow(state, growth, model, levels)
     pool = pool_of(model, sampling, acceptance, levels)
-    assert int(growth.pooled) == len(pool)
-    assert growth.value[: len(pool)].tolist() == pytest.approx([node.value for node in pool], rel=1e-4, abs=1e-9)
+    assert int(growth.pool.filled) == len(pool)
+    assert growth.pool.value[: len(pool)].tolist() == pytest.approx([node.value for node in pool], rel=1e-4, abs=1e-9)
     starts = [0, *range(WIDTH, len(pool) + 1, WIDTH * WIDTH)]
     most = [max(node.value for node in pool[a:b]) for a, b in pairwise(starts)]
     assert growth.sure[:levels].tolist() == pytest.approx(most, rel=1e-4)
@@ -149,10 +151,10 @@ def test_of_equals_the_earlier_stays() -> None:
     """So a node that is as probable as its child stays with it."""
     state = started(40, Sampling())
     growth = GrowthState.create(state, WIDTH, 3)
-    growth.pooled.fill_(20)
-    growth.value[:20] = torch.tensor([1.0, 0.0, 0.0, 0.0, *[0.0] * 4, *[0.0] * 4, 1.0, 0.5, *[0.0] * 6])
-    growth.above[:20] = torch.tensor([-1] * 4 + [3] * 4 + [2] * 4 + [0] * 4 + [1] * 4)
-    growth.token[:20] = torch.arange(20)
+    growth.pool.filled.fill_(20)
+    growth.pool.value[:20] = torch.tensor([1.0, 0.0, 0.0, 0.0, *[0.0] * 4, *[0.0] * 4, 1.0, 0.5, *[0.0] * 6])
+    growth.pool.above[:20] = torch.tensor([-1] * 4 + [3] * 4 + [2] * 4 + [0] * 4 + [1] * 4)
+    growth.pool.token[:20] = torch.arange(20)
     for limit, tokens, parents in ((1, [0], [0]), (2, [0, 12], [0, 1]), (5, [0, 12, 13], [0, 1, 1])):
         growth.limit.fill_(limit)
         settle(growth, state)

@@ -23,6 +23,7 @@ from specchat.engine.kernels.growth_state import GrowthState
 from specchat.engine.kernels.scores import process
 from specchat.engine.kernels.verify_state import BLOCK, Scored, VerifyState
 from specchat.engine.protocol.options import ACCEPTANCES, Acceptance, Sampling
+from tests.gpu_net.runtime import flat
 from tests.kernels import compiled
 
 GPU = torch.cuda.is_available()
@@ -405,9 +406,10 @@ def test_choosing_and_judging_are_one_program(monkeypatch: pytest.MonkeyPatch) -
         def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
             def launch(*arguments: object, **constants: object) -> None:
                 values = dict(zip(kernel.arg_names, arguments, strict=False))
-                flat = [one for v in values.values() for one in (v if isinstance(v, tuple) else [v])]
-                kinds = [(type(one), getattr(one, "dtype", None)) for one in flat]
-                launches.append((kinds, [values["strides"], values["draft_strides"]], constants))
+                kinds = [(type(one), getattr(one, "dtype", None)) for _, one in flat(values)]
+                launches.append(
+                    (kinds, [values["target"].strides, values["draft"].strides, values["shape"]], constants)
+                )
                 kernel[grid](*arguments, **constants)
 
             return launch

@@ -48,18 +48,35 @@ class CalibrationBins:
         self.values[at] = self._hits[at] / self._tries[at]
 
 
+class TokenPrice:
+    """Least acceptance probability at which a further token pays, by the costs of a strategy's steps."""
+
+    def __init__(self, strategy: str, costs: StepCosts, at_once: bool) -> None:
+        self._strategy, self._costs, self._at_once = strategy, costs, at_once
+        self._tokens = self._ms = 0.0
+        self._steps = 0
+        self.least = UNSURE
+
+    def observe(self, outcome: StepOutcome) -> None:
+        """Count a step, and review the price now and then."""
+        self._tokens = KEPT_STEP * self._tokens + len(outcome.tokens)
+        self._ms = KEPT_STEP * self._ms + outcome.draft_ms + outcome.verify_ms + self._costs.other_ms
+        self._steps += 1
+        if self._steps % REVIEW == 0 and self._ms:
+            checks = self._costs.verify_ms()
+            row_ms = (checks[1 + ROWS] - checks[1]) / ROWS
+            rate = max(self._tokens / self._ms, 1 / (checks[1] + self._costs.other_ms))
+            price = rate * (row_ms + (0.0 if self._at_once else self._costs.further_token_ms(self._strategy)))
+            self.least = min(max(0.05, price), 0.95)
+
+
 class LengthPolicy:
     """Draft-length policy of one strategy. Costs and calibration are kept between texts."""
 
     def __init__(self, strategy: str, costs: StepCosts, at_once: bool = False) -> None:
         """Create a policy; with `at_once` one pass drafts all tokens, so one more costs only verification."""
-        self._strategy = strategy
-        self._costs = costs
-        self._at_once = at_once
+        self._price = TokenPrice(strategy, costs, at_once)
         self._stay, self._follow = CalibrationBins(), CalibrationBins()
-        self._tokens = self._ms = 0.0
-        self._steps = 0
-        self._least = UNSURE
 
     @property
     def chance(self) -> float:
@@ -80,7 +97,7 @@ class LengthPolicy:
             return probability < UNSURE
         bin_index = bisect_left(BIN_BOUNDS, probability)
         self._chance *= self._stay.values[bin_index]
-        return self._chance * self._follow.values[bin_index] < self._least
+        return self._chance * self._follow.values[bin_index] < self._price.least
 
     def ends_after(self, confidence: Sequence[float]) -> bool:
         """Return True if the draft ends with its last token; `confidence` has the probability of each token."""
@@ -98,7 +115,7 @@ class LengthPolicy:
     def known(self) -> tuple[NDArray[np.float64], float]:
         """Return `calibration` and `min_acceptance` of `ChainParameters`, by which `ends` decides."""
         shares = np.array(((*BIN_BOUNDS, np.inf), self._stay.values, self._follow.values))
-        return shares, -1.0 if self._off else self._least
+        return shares, -1.0 if self._off else self._price.least
 
     def observe(self, outcome: StepOutcome) -> None:
         """Update calibration and threshold from a step's outcome."""
@@ -112,18 +129,7 @@ class LengthPolicy:
             if before >= 0:
                 self._follow.add(before, stayed)
             before = at
-        self._tokens = KEPT_STEP * self._tokens + len(outcome.tokens)
-        self._ms = KEPT_STEP * self._ms + outcome.draft_ms + outcome.verify_ms + self._costs.other_ms
-        self._steps += 1
-        if self._steps % REVIEW == 0 and self._ms:
-            self._review()
-
-    def _review(self) -> None:
-        checks = self._costs.verify_ms()
-        row_ms = (checks[1 + ROWS] - checks[1]) / ROWS
-        rate = max(self._tokens / self._ms, 1 / (checks[1] + self._costs.other_ms))
-        price = rate * (row_ms + (0.0 if self._at_once else self._costs.further_token_ms(self._strategy)))
-        self._least = min(max(0.05, price), 0.95)
+        self._price.observe(outcome)
 
 
 class LengthPolicies:

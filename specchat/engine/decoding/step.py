@@ -51,7 +51,7 @@ class Decoding:
         self._rules, self._prompt = rules, len(prompt)
         self._eos = frozenset(rules.eos)
         self._under_way: StepPlan | None = None
-        self._probe, self._greedy, self._constraint = probe, rules.sampling.greedy, rules.constraint
+        self._probe = probe
         self._observe: Observer | None = None
         """Learns from the last started step; None if the drafter proposed nothing of it."""
         self._proposal: Proposal = PLAIN
@@ -73,7 +73,7 @@ class Decoding:
         """
         limit = draft_limit(self._executor, length, self.room, wanted)
         forced_limit = limit
-        if self._constraint is not None:
+        if self._rules.constraint is not None:
             forced_limit = draft_limit(self._executor, MAX_DRAFT_LENGTH, self.room, wanted)
         plan = StepPlan(drafter, limit, acceptance, forced_limit)
         if self._under_way != plan:
@@ -97,7 +97,7 @@ class Decoding:
     @property
     def repeatable(self) -> bool:
         """True if `repeat` can run: no constraint has ended, and one more token fits the context."""
-        return self._constraint is None and self.room > 1
+        return self._rules.constraint is None and self.room > 1
 
     def repeat(self) -> StepOutcome:
         """Run a plain step after the end of the text and drop its token, to measure the speed of such steps."""
@@ -174,15 +174,15 @@ class Decoding:
         """Return True if the next step is a plain probe; asks once for each."""
         if self._probing is None:
             # If the text depends on drafts, these must not depend on time.
-            exact = plan.acceptance == "coupled" or self._greedy
+            exact = plan.acceptance == "coupled" or self._rules.sampling.greedy
             self._probing = exact and plan.limit > 0 and self._probe()
         return self._probing
 
     def _forced(self, plan: StepPlan) -> list[int]:
         """Tokens that the constraint leaves no choice about, which cost nothing to draft; none in a plain reply."""
-        if self._constraint is None or not plan.limit:
+        if self._rules.constraint is None or not plan.limit:
             return []
-        return self._constraint.forced(plan.forced_limit)
+        return self._rules.constraint.forced(plan.forced_limit)
 
     def _extension(self, plan: StepPlan, forced: list[int]) -> Chain | None:
         """The drafter's chain after the forced tokens, which its model has to read in any case."""

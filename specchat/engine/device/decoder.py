@@ -154,7 +154,7 @@ class DeviceDecoder:
     def _begun(self, at: Placed, skip: SkipFlags | None, last: Tensor | None, deep: int = 0) -> Launches:
         if self.recurrent is not None and at.rows > PASS_ROWS:
             assert last is not None
-            self.recurrent.begin(at.start, last)
+            self.recurrent.groups.begin(at.start, last)
         model = ModelParts(self.weights, self._norms, self.buffers, self.caches, self.recurrent, self.states)
         return Launches(model, at, skip, last, deep)
 

@@ -1,7 +1,8 @@
 """Draft loops on a device: captured passes over one token of a chain, or one level of a tree."""
 
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from specchat.engine.device.heads import CapturedHead, captured_head
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.skips import SkipFlags
 from specchat.engine.device.trees import DeviceTrees
+from specchat.engine.device.verify import TextEnd
 from specchat.engine.kernels.choose import choose
 from specchat.engine.kernels.gpu_shapes import VERIFY_ROWS
 from specchat.engine.kernels.scores import process
@@ -24,6 +26,55 @@ from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
 FIRST = 2
 """Passes of a model that differ: the first, and any later one."""
+
+
+class PassValues:
+    """Values of passes on their way to the host: probabilities of draft tokens, or the largest value of each level.
+
+    Attributes:
+        values: float32 [VERIFY_ROWS], in locked memory where a GPU writes them.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        on_gpu = device.type == "cuda"
+        self.values = torch.zeros(VERIFY_ROWS, pin_memory=on_gpu)
+        self._passed = [torch.cuda.Event(blocking=True) if on_gpu else None for _ in range(VERIFY_ROWS)]
+        self._waiting, self._device = SpinWait(), device
+
+    def launched(self, number: int) -> None:
+        """Note that pass `number`, counted from 0, has been launched."""
+        if (event := self._passed[number]) is not None:
+            event.record(torch.cuda.current_stream(self._device))
+
+    def after(self, number: int) -> float:
+        """Wait for pass `number`, and return its value."""
+        if (event := self._passed[number]) is not None:
+            self._waiting.wait(event)
+        return float(self.values[number])
+
+
+class PassInput(NamedTuple):
+    """Input token of a pass, and its position in the cache: int32 [1] each."""
+
+    token: Tensor
+    slot: Tensor
+
+
+@dataclass
+class Growing:
+    """The draft under way, of at most `most` passes, of which `done` are launched; `policy` ends a chain."""
+
+    proposal: Chain | Tree
+    policy: LengthPolicy | None
+    most: int
+    done: int = 0
+
+    def ends(self, value: float) -> bool:
+        """Return true if drafting ends after the pass with this value."""
+        if isinstance(self.proposal, Tree):
+            return value < self.proposal.least
+        assert self.policy is not None
+        return self.policy.ends(value)
 
 
 class CapturedDrafts:
@@ -37,37 +88,27 @@ class CapturedDrafts:
     def __init__(
         self,
         models: dict[Role, DeviceDecoder],
-        vocab: int,
         state: VerifyState,
         drawn: Scored,
-        tail: Tensor,
-        recent: Tensor,
+        text: TextEnd,
         trees: DeviceTrees,
         graphs: Graphs,
     ) -> None:
-        """Initialise; `drawn` receives the distributions of sampled tokens.
-
-        `tail` int32 [>= 2] are the last two tokens of the text, `recent` int32 [rows] more of them.
-        """
-        self._models, self._vocab, self._state, self._drawn, self._tail = models, vocab, state, drawn, tail
-        self._recent, self.trees, self._graphs, device = recent, trees, graphs, state.fed.device
+        """Initialise; `drawn` receives the distributions of sampled tokens."""
+        self._models, self._state, self._drawn, self._text = models, state, drawn, text
+        self.trees, self._graphs, device = trees, graphs, state.fed.device
         self._heads: dict[Role, CapturedHead[Any]] = {}
         self.whole = False
         """True to run every pass, however unlikely."""
         self._flags = SkipFlags(models["target"].config.recipe, device)
-        self._token, self._slot = (torch.zeros(1, device=device, dtype=torch.int32) for _ in range(2))
-        """Input token of a pass, and its position in the cache."""
-        on_gpu = device.type == "cuda"
-        self._sure = torch.zeros(VERIFY_ROWS, pin_memory=on_gpu)
-        """Probabilities of the draft tokens, or the largest value of each level of a tree, for the host."""
-        self._passed = [torch.cuda.Event(blocking=True) if on_gpu else None for _ in range(VERIFY_ROWS)]
-        self._waiting = SpinWait()
+        self._input = PassInput(*(torch.zeros(1, device=device, dtype=torch.int32) for _ in range(2)))
+        self._values = PassValues(device)
 
     def add_head(self, role: Role, head: CachedModel[Any], target: DeviceModel) -> bool:
         """Register a head of `target`; return True if captured passes can run it."""
-        if (made := captured_head(head.model, target, self._state, self._recent)) is None:
+        if (made := captured_head(head.model, target, self._state, self._text.recent)) is None:
             return False
-        self._heads[role], head.asynchronous, head.read_again = made, True, len(self._recent)
+        self._heads[role], head.asynchronous, head.read_again = made, True, len(self._text.recent)
         return True
 
     @property
@@ -81,56 +122,42 @@ class CapturedDrafts:
 
     def start(self, proposal: Chain | Tree, policy: LengthPolicy | None) -> None:
         """Begin to draft; `policy` ends a chain."""
-        self._proposal, self._policy, self._done = proposal, policy, 0
-        self._most = min(proposal.limit, proposal.levels) if isinstance(proposal, Tree) else proposal.limit
+        most = min(proposal.limit, proposal.levels) if isinstance(proposal, Tree) else proposal.limit
+        self._draft = Growing(proposal, policy, most)
         if isinstance(proposal, Tree):
             self.trees.start(proposal.limit, proposal.least)
         elif proposal.skip is not None:
             self._flags.set(proposal.skip)
-        for _ in range(min(self._most, 2)):
+        for _ in range(min(self._draft.most, 2)):
             self._run_pass()
 
     def finish(self) -> int:
         """Draft on until a further token is unlikely to pay off; return the number of nodes at most."""
-        limit = self._proposal.limit
-        while self._done < self._most and not self._ends(self._value(self._done - 2)):
+        draft, limit = self._draft, self._draft.proposal.limit
+        while draft.done < draft.most and (self.whole or not draft.ends(self._values.after(draft.done - 2))):
             self._run_pass()
-        if isinstance(self._proposal, Tree):
+        if isinstance(draft.proposal, Tree):
             self._graphs.eagerly(self.trees.settle)
-            return min(limit, WIDTH + WIDTH * WIDTH * (self._done - 1))
-        return min(limit, self._done)
+            return min(limit, WIDTH + WIDTH * WIDTH * (draft.done - 1))
+        return min(limit, draft.done)
 
     def kept(self) -> None:
         """After verification, move the accepted path of a tree after the text in its model's cache."""
         # A head reads accepted tokens again, with the target's own states.
-        if isinstance(self._proposal, Tree) and (model := self._models.get(self._proposal.model)):
+        proposal = self._draft.proposal
+        if isinstance(proposal, Tree) and (model := self._models.get(proposal.model)):
             self._graphs.eagerly(partial(self.trees.keep, model))
-
-    def _ends(self, value: float) -> bool:
-        """Return true if drafting ends after the pass with this value."""
-        if self.whole:
-            return False
-        if isinstance(self._proposal, Tree):
-            return value < self._proposal.least
-        assert self._policy is not None
-        return self._policy.ends(value)
-
-    def _value(self, done: int) -> float:
-        """Wait for pass `done`, counted from 0, and return its value."""
-        if (event := self._passed[done]) is not None:
-            self._waiting.wait(event)
-        return float(self._sure[done])
 
     def _run_pass(self) -> None:
         """Draft one more token or level."""
-        head = self._heads.get(self._proposal.model)
-        number = min(self._done, FIRST - 1 if head is None else head.passes - 1)
-        layers = self._proposal.layers if isinstance(self._proposal, Chain) else 0
-        key = (self._proposal.strategy, number, layers) if layers else (self._proposal.strategy, number)
-        self._graphs.run(key, partial(self._pass, self._proposal, number))
-        if (event := self._passed[self._done]) is not None:
-            event.record(torch.cuda.current_stream(self._state.fed.device))
-        self._done += 1
+        draft, proposal = self._draft, self._draft.proposal
+        head = self._heads.get(proposal.model)
+        number = min(draft.done, FIRST - 1 if head is None else head.passes - 1)
+        layers = proposal.layers if isinstance(proposal, Chain) else 0
+        key = (proposal.strategy, number, layers) if layers else (proposal.strategy, number)
+        self._graphs.run(key, partial(self._pass, proposal, number))
+        self._values.launched(draft.done)
+        draft.done += 1
 
     @torch.inference_mode()
     def _pass(self, proposal: Chain | Tree, node: int) -> None:
@@ -138,17 +165,17 @@ class CapturedDrafts:
         if node == 0:
             self._state.node.zero_()
         head = self._heads.get(proposal.model)
-        columns = min(self._vocab, self._models[proposal.model].config.vocab if head is None else head.vocab)
+        columns = min(self._state.vocab, self._models[proposal.model].config.vocab if head is None else head.vocab)
         if isinstance(proposal, Tree):
             self._level(proposal, node, columns)
-            self._sure[:MAX_DRAFT_LENGTH].copy_(self.trees.values, non_blocking=True)
+            self._values.values[:MAX_DRAFT_LENGTH].copy_(self.trees.values, non_blocking=True)
             return
         process(self._logits(proposal, node), self._state, 0, self._drawn, 1, columns)
         choose(self._drawn, self._state, 0, 1, self._state.fed[1:])
         if head is not None and (chance := head.chance) is not None:
             self._state.sure.index_copy_(0, self._state.node.long(), chance)
         self._state.node.add_(1)
-        self._sure.copy_(self._state.sure, non_blocking=True)
+        self._values.values.copy_(self._state.sure, non_blocking=True)
 
     def _level(self, tree: Tree, level: int, columns: int) -> None:
         if not level:
@@ -168,14 +195,14 @@ class CapturedDrafts:
         model, state = self._models[proposal.model], self._state
         if proposal.model == "draft" and node == 0:
             # Over the last two tokens of the text, so that the draft model's cache never lags behind.
-            torch.sub(state.length, 1, out=self._slot)
-            model.forward(self._tail, self._slot, 2)
+            torch.sub(state.length, 1, out=self._input.slot)
+            model.forward(self._text.tail, self._input.slot, 2)
             return model.logits(1, 1)
         flags, early = None, None
         if isinstance(proposal, Chain):
             flags = None if proposal.skip is None else self._flags
             early = Exit(proposal.layers, proposal.adapt) if proposal.layers else None
-        torch.index_select(state.fed, 0, state.node, out=self._token)
-        torch.add(state.length, state.node, out=self._slot)
-        model.forward(self._token, self._slot, 1, flags, early=early)
+        torch.index_select(state.fed, 0, state.node, out=self._input.token)
+        torch.add(state.length, state.node, out=self._input.slot)
+        model.forward(self._input.token, self._input.slot, 1, flags, early=early)
         return model.logits(0, 1)

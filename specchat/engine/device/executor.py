@@ -79,10 +79,10 @@ class DeviceExecutor:
         self._reply, self._step = ReplyOnDevice(), StepOnDevice()
         self._clocks = Clocks(device)
         trees = DeviceTrees(state, self._drawn)
-        tail, recent = self._verifier.tail, self._verifier.recent
-        self.graphs = graphs(device, [*state.tensors(), *trees.tensors(), tail, recent], captured)
+        text = self._verifier.text
+        self.graphs = graphs(device, [*state.tensors(), *trees.tensors(), *text], captured)
         self.policies = LengthPolicies(StepCosts())
-        self.drafts = CapturedDrafts(dict(models), vocab, state, self._drawn, tail, recent, trees, self.graphs)
+        self.drafts = CapturedDrafts(dict(models), state, self._drawn, text, trees, self.graphs)
         self.beside: dict[Role, LoopsBeside] = {}
         """Host loops, by the models that they draft with."""
         self.pick_from = Picker(state, self._drawn, vocab, target.config.vocab, self.graphs)

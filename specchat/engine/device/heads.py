@@ -95,13 +95,16 @@ class FeatureDrafts(CapturedHead[FeatureHead]):
     def level(self, growth: GrowthState, level: int) -> Tensor:
         assert self._features is not None
         last = self._state.length.long() - 1
-        slots = growth.start.long() - 1 + self._width
-        above = growth.above.index_select(0, growth.place).long()
-        parent = torch.where(above < 0, 0, growth.number.index_select(0, above.clamp(min=0)))
-        features, positions = self._features.index_select(0, parent), growth.start.long() - 1 + growth.offsets
+        slots = growth.frontier.start.long() - 1 + self._width
+        above = growth.pool.above.index_select(0, growth.frontier.place).long()
+        parent = torch.where(above < 0, 0, growth.pool.number.index_select(0, above.clamp(min=0)))
+        features, positions = (
+            self._features.index_select(0, parent),
+            growth.frontier.start.long() - 1 + growth.frontier.offset,
+        )
         # Node 0 has the entry `last`.
         rows = self._rows(slots, self._attention.along(last, growth.step.path), positions)
-        hidden, made = self._head.run(growth.ids, features, rows)
+        hidden, made = self._head.run(growth.frontier.token, features, rows)
         self._features.index_copy_(0, slots - last, made)
         return self._head.logits(hidden)
 

@@ -42,6 +42,22 @@ def reachable(length: int, base: int, checkpoints: Sequence[int]) -> int:
     return length if length >= base else max((at for at in checkpoints if at <= length), default=0)
 
 
+class PromptGroups:
+    """Groups of PASS_ROWS rows of a prompt's pass, which step the states one after another."""
+
+    def __init__(self, device: torch.device) -> None:
+        firsts = torch.arange(0, PROMPT_ROWS, PASS_ROWS, dtype=torch.int32)
+        self._firsts = firsts[:, None].repeat(1, ALIGNED).to(device)
+        """First row of each."""
+        self.starts, self.beyond = torch.zeros_like(self._firsts), torch.zeros_like(self._firsts)
+        """KV entries of these rows, and flags of those after the last row that counts."""
+
+    def begin(self, start: Tensor, last: Tensor) -> None:
+        """Begin a pass from KV entry `start` on; `last` is the last row that counts."""
+        torch.add(self._firsts, start, out=self.starts)
+        self.beyond.copy_(self._firsts > last)
+
+
 class Recurrent:
     """The recurrent layers of a model, which are alike, with their states.
 
@@ -74,22 +90,13 @@ class Recurrent:
         query, values, writes = (of.key_heads, of.key_dim), (of.value_heads, of.value_dim), (of.value_heads,)
         self._between = StateInputs(*(zeros(PASS_ROWS, *shape) for shape in (query, values, writes)))
         self._chain, self._at = chain_paths(PASS_ROWS, device), zeros(1, dtype=torch.int32)
-        firsts = torch.arange(0, PROMPT_ROWS, PASS_ROWS, dtype=torch.int32)
-        self._firsts = firsts[:, None].repeat(1, ALIGNED).to(device)
-        """First rows of the groups of a prompt's pass, which step the states one after another."""
-        self._starts, self._beyond = torch.zeros_like(self._firsts), torch.zeros_like(self._firsts)
-        """KV entries of these rows, and flags of those after the last row that counts."""
+        self.groups = PromptGroups(device)
         self._checkpoints: dict[int, StatesCheckpoint] = {}
         """By position, in the order in which they were taken."""
 
     def _parts(self, entries: Tensor) -> LogEntries:
         of = self._of
         return LogEntries.of(entries, of.key_heads, of.key_dim, of.value_heads, of.value_dim)
-
-    def begin(self, start: Tensor, last: Tensor) -> None:
-        """Begin a pass of more than PASS_ROWS rows from KV entry `start` on; `last` is the last row that counts."""
-        torch.add(self._firsts, start, out=self._starts)
-        self._beyond.copy_(self._firsts > last)
 
     def advance(
         self,
@@ -109,10 +116,10 @@ class Recurrent:
         """
         if at.rows > PASS_ROWS:
             for group, first in enumerate(range(0, at.rows, PASS_ROWS)):
-                start, some = self._starts[group, :1], slice(first, first + PASS_ROWS)
+                start, some = self.groups.starts[group, :1], slice(first, first + PASS_ROWS)
                 own = Placed(min(PASS_ROWS, at.rows - first), start, start, at.offsets, None)
                 of_group = products[:, some], None if gates is None else gates[:, some], out[some]
-                self.advance(index, of, *of_group, own, self._beyond[group, :1])
+                self.advance(index, of, *of_group, own, self.groups.beyond[group, :1])
             return
         state, rows, vectors, kind = self._layers[index], at.rows, self._weights.vectors, of.selective
         paths = self._chain if at.path is None else at.path

@@ -42,8 +42,8 @@ class DeviceTrees:
     def run(self, model: DeviceDecoder, flags: SkipFlags | None) -> None:
         """Run over the nodes that a level extends, after node 0."""
         growth = self.growth
-        tree = Branches(self._state.length, growth.offsets, growth.step.path)
-        model.forward(growth.ids, growth.start, WIDTH, flags, tree)
+        tree = Branches(self._state.length, growth.frontier.offset, growth.step.path)
+        model.forward(growth.frontier.token, growth.frontier.start, WIDTH, flags, tree)
 
     def branch(self, logits: Tensor, rows: int, columns: int) -> None:
         """Find candidates from logits float32 [>= rows, >= columns], and the nodes that the next level extends."""
@@ -67,4 +67,6 @@ class DeviceTrees:
 
     def memory(self) -> int:
         """Bytes held."""
-        return sum(t.nbytes for t in self.growth if isinstance(t, Tensor))
+        growth = self.growth
+        own = (one for one in growth if isinstance(one, Tensor))
+        return sum(t.nbytes for t in (*growth.tops, *growth.pool, *growth.frontier, *own))

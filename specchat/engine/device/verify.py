@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
+from torch import Tensor
 
 from specchat.engine.device.decoder import Branches, DeviceDecoder, RowOptions
 from specchat.engine.device.skips import ALIGNED
@@ -44,6 +45,18 @@ class Report:
     likeliest: tuple[int, ...]
 
 
+class TextEnd(NamedTuple):
+    """The end of the text on the device.
+
+    Attributes:
+        tail: int32, the last two tokens, apart as kernels are compiled for aligned pointers.
+        recent: int32 [VERIFY_ROWS], the last tokens, as many as a step adds at most; zeros before a shorter text.
+    """
+
+    tail: Tensor
+    recent: Tensor
+
+
 class Verifier:
     """Verify pass of the target over a step's nodes, which judges them and commits the accepted ones to the state."""
 
@@ -57,10 +70,7 @@ class Verifier:
         self._vocab = vocab
         self._scored = Scored.create(VERIFY_ROWS, target.config.vocab, device)
         self._chosen = torch.zeros(VERIFY_ROWS + 1, device=device, dtype=torch.int32)
-        self.tail = torch.zeros(ALIGNED, device=device, dtype=torch.int32)
-        """The last two tokens of the text, on the device, apart as kernels are compiled for aligned pointers."""
-        self.recent = torch.zeros(VERIFY_ROWS, device=device, dtype=torch.int32)
-        """The last tokens of the text, as many as a step adds at most; zeros before a shorter one."""
+        self.text = TextEnd(*(torch.zeros(size, device=device, dtype=torch.int32) for size in (ALIGNED, VERIFY_ROWS)))
         pinned = device.type == "cuda"
         self._on_host = [torch.zeros(state.report.shape, dtype=torch.int32, pin_memory=pinned) for _ in range(2)]
         """One report of a finished step, one of the step that follows it meanwhile."""
@@ -73,8 +83,8 @@ class Verifier:
     def place(self, token_ids: Sequence[int]) -> None:
         """Set the text to `token_ids`."""
         last = [*[0] * VERIFY_ROWS, *token_ids[-VERIFY_ROWS:]][-VERIFY_ROWS:]
-        self.recent.copy_(torch.tensor(last))
-        self.tail[:2].copy_(self.recent[-2:])
+        self.text.recent.copy_(torch.tensor(last))
+        self.text.tail[:2].copy_(self.text.recent[-2:])
 
     def forward(self, rows: int, branching: bool) -> None:
         """Run the target over the first `rows` nodes, including all draft tokens; reads nothing back."""
@@ -94,7 +104,7 @@ class Verifier:
             judge_block(self._scored, state, rows, self._chosen, self._drawn)
         else:
             judge(self._scored, state, rows, self._chosen, self._drawn if kind == "sampled chain" else None)
-        commit(self._chosen, state, self.tail, self.recent)
+        commit(self._chosen, state, *self.text)
         if kind == "tree":
             target.keep(state, None)
             if target.states is not None:

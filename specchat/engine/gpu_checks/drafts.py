@@ -89,7 +89,7 @@ def grown(notes: Notes) -> None:
     growth.least.fill_(0.0)
     growth.begin()
     for level in range(LEVELS):
-        last = growth.ids.tolist() if level else PROMPT[-1:]
+        last = growth.frontier.token.tolist() if level else PROMPT[-1:]
         process(table[last].to(device), growth.step, 0, scored, len(last), VOCAB)
         choose(scored, growth.step, 0, len(last), chosen)
         gather(scored, growth, len(last))

@@ -19,8 +19,17 @@ class Curve(NamedTuple):
     eps: Tensor
 
 
+class GateShape(NamedTuple):
+    """Constants of a program: partial sums, the activation, and whether nothing comes after the gate."""
+
+    splits: int
+    activation: Activation
+    ungated: bool
+
+
 COLUMNS = 512
 """Columns of one program."""
+_COLUMNS = tl.constexpr(COLUMNS)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -31,26 +40,24 @@ def _gate_mul(
     curve: Curve | None,
     stride_split: tl.tensor,
     inner: tl.tensor,
-    SPLITS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    ACTIVATION: tl.constexpr,
-    UNGATED: tl.constexpr,
+    shape: tl.constexpr,
 ) -> None:
+    SPLITS: tl.constexpr = shape.splits
     if skip is not None:  # noqa: SIM102
         if tl.load(skip) != 0:
             return
     row = tl.program_id(0)
-    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    column = tl.program_id(1) * _COLUMNS + tl.arange(0, _COLUMNS)
     inside = column < inner
-    first = partials + row * (inner if UNGATED else 2 * inner) + column
+    first = partials + row * (inner if shape.ungated else 2 * inner) + column
     gate, up = tl.load(first, mask=inside, other=0.0), 1.0
-    if not UNGATED:
+    if not shape.ungated:
         up = tl.load(first + inner, mask=inside, other=0.0)
     for split in tl.static_range(1, SPLITS):
         gate += tl.load(first + split * stride_split, mask=inside, other=0.0)
-        if not UNGATED:
+        if not shape.ungated:
             up += tl.load(first + split * stride_split + inner, mask=inside, other=0.0)
-    y = xielu(gate, curve) * up if ACTIVATION == "xielu" else gated(gate, up, ACTIVATION)
+    y = xielu(gate, curve) * up if shape.activation == "xielu" else gated(gate, up, shape.activation)
     tl.store(out + row * inner + column, y.to(out.dtype.element_ty), mask=inside)
 
 
@@ -114,10 +121,7 @@ def gate_mul(
         curve,
         partials.stride(0),
         inner,
-        SPLITS=splits,
-        COLUMNS=COLUMNS,
-        ACTIVATION=activation,
-        UNGATED=columns == inner,
+        GateShape(splits, activation, columns == inner),
         num_warps=4,
         enable_fp_fusion=True,
     )

@@ -38,13 +38,13 @@ def _gather(
             s += noise.gumbel(tl.load(growth.step.seed), position, noise.TOKEN, token)
     top = tl.max(s, 0)
     blocks = tl.num_programs(1)
-    tl.store(growth.total + row * blocks + block, tl.sum(tl.exp(s - tl.where(top == float("-inf"), 0.0, top)), 0))
+    tl.store(growth.tops.total + row * blocks + block, tl.sum(tl.exp(s - tl.where(top == float("-inf"), 0.0, top)), 0))
     for k in tl.static_range(WIDTH):
         top = tl.max(s, 0)
         # With fewer candidates any token fills up, with probability 0.
         found = tl.minimum(tl.min(tl.where(s == top, token, 2147483647), 0), vocab - 1)
-        tl.store(growth.best + (row * blocks + block) * WIDTH + k, top)
-        tl.store(growth.best_id + (row * blocks + block) * WIDTH + k, found)
+        tl.store(growth.tops.score + (row * blocks + block) * WIDTH + k, top)
+        tl.store(growth.tops.token + (row * blocks + block) * WIDTH + k, found)
         s = tl.where(token == found, float("-inf"), s)
 
 
@@ -59,31 +59,31 @@ def _append(
 ) -> None:
     row = tl.program_id(0)
     b = tl.arange(0, BLOCKS)
-    tops = tl.load(growth.best + (row * blocks + b) * WIDTH, mask=b < blocks, other=float("-inf"))
+    tops = tl.load(growth.tops.score + (row * blocks + b) * WIDTH, mask=b < blocks, other=float("-inf"))
     top = tl.max(tops, 0)
     base = tl.where(top == float("-inf"), 0.0, top)
-    mass = tl.sum(tl.load(growth.total + row * blocks + b, mask=b < blocks, other=0.0) * tl.exp(tops - base), 0)
+    mass = tl.sum(tl.load(growth.tops.total + row * blocks + b, mask=b < blocks, other=0.0) * tl.exp(tops - base), 0)
     i = tl.arange(0, BLOCKS * WIDTH)
-    s = tl.load(growth.best + row * blocks * WIDTH + i, mask=i < blocks * WIDTH, other=float("-inf"))
-    ids = tl.load(growth.best_id + row * blocks * WIDTH + i, mask=i < blocks * WIDTH, other=2147483647)
-    parent = tl.load(growth.place + row)
+    s = tl.load(growth.tops.score + row * blocks * WIDTH + i, mask=i < blocks * WIDTH, other=float("-inf"))
+    ids = tl.load(growth.tops.token + row * blocks * WIDTH + i, mask=i < blocks * WIDTH, other=2147483647)
+    parent = tl.load(growth.frontier.place + row)
     mass = tl.maximum(mass, 1e-30)
-    value_above = tl.load(growth.reached + row)
+    value_above = tl.load(growth.frontier.value + row)
     noisy = (tl.load(growth.step.integers + _GREEDY) == 0) & (tl.load(growth.step.integers + _RATIO) == 0)
-    at = tl.load(growth.pooled) + row * WIDTH
+    at = tl.load(growth.pool.filled) + row * WIDTH
     for k in tl.static_range(WIDTH):
         top = tl.max(s, 0)
         found = tl.min(tl.where(s == top, ids, 2147483647), 0)
         share = tl.exp(top - base) / mass
         # Rounding must not give a node a larger value than its parent's.
-        tl.store(growth.value + at + k, tl.minimum(share, 1.0) * value_above)
+        tl.store(growth.pool.value + at + k, tl.minimum(share, 1.0) * value_above)
         if noisy:
             score = tl.load(scored.scores + row.to(tl.int64) * stride_scores + found)
             share = tl.exp(score - tl.load(scored.norm + row * 4)) / tl.load(scored.norm + row * 4 + 1)
-        tl.store(growth.probability + at + k, share)
-        tl.store(growth.token + at + k, found)
-        tl.store(growth.above + at + k, parent)
-        tl.store(growth.number + at + k, 0)
+        tl.store(growth.pool.probability + at + k, share)
+        tl.store(growth.pool.token + at + k, found)
+        tl.store(growth.pool.above + at + k, parent)
+        tl.store(growth.pool.number + at + k, 0)
         s = tl.where(ids == found, float("-inf"), s)
 
 
@@ -93,7 +93,7 @@ def gather(scored: Scored, growth: GrowthState, rows: int) -> None:
     Args:
         scored: output of `process` and `choose` for the same rows.
     """
-    width, vocab = growth.frontier, growth.step.vocab
+    width, vocab = growth.width, growth.step.vocab
     blocks = triton.cdiv(vocab, BLOCK)
     _gather[(rows, blocks)](
         scored,

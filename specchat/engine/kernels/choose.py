@@ -4,6 +4,8 @@ The references are `Sampler` of decoding/sampler.py and `judge` of decoding/acce
 and a fixed order of operations, so it cannot depend on the number of rows.
 """
 
+from typing import NamedTuple
+
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -17,7 +19,7 @@ from specchat.engine.kernels.verify_state import (
     GROUP,
     RATIO,
     Scored,
-    Strides,
+    StridedScores,
     VerifyState,
 )
 
@@ -32,6 +34,14 @@ _GREEDY, _FILTERED, _RATIO = tl.constexpr(GREEDY), tl.constexpr(FILTERED), tl.co
 _BY_BLOCKS = tl.constexpr(BY_BLOCKS)
 
 
+class ChoiceShape(NamedTuple):
+    """Constants of a program: blocks of a vocabulary and nodes of a tree, both rounded up to powers of 2."""
+
+    vocab: filters.VocabularyShape
+    blocks: int
+    nodes: int
+
+
 @triton.jit(
     # One program for every purpose: rounding of the filters must not depend on drafting.
     do_not_specialize=["purpose", "first_row", "vocab"],
@@ -39,28 +49,24 @@ _BY_BLOCKS = tl.constexpr(BY_BLOCKS)
     do_not_specialize_on_alignment=["chosen"],
 )  # type: ignore[untyped-decorator]
 def _choose(
-    scored: Scored,
-    strides: Strides,
-    draft: Scored,
-    draft_strides: Strides,
+    target: StridedScores,
+    draft: StridedScores,
     state: VerifyState,
     chosen: tl.tensor,
     purpose: tl.tensor,
     first_row: tl.tensor,
     vocab: tl.tensor,
-    BLOCK: tl.constexpr,
-    BLOCKS: tl.constexpr,
-    GROUPS: tl.constexpr,
-    GROUP: tl.constexpr,
-    NODES: tl.constexpr,
+    shape: tl.constexpr,
 ) -> None:
+    BLOCK: tl.constexpr = shape.vocab.block
+    scored, strides = target.rows, target.strides
     before = tl.load(state.node)
     row = before + tl.program_id(0)
     at = first_row + row
     scores = scored.scores + row.to(tl.int64) * strides.scores
     candidates = scored.candidates + row.to(tl.int64) * strides.scores
     blocks = tl.cdiv(vocab, BLOCK)
-    b = tl.arange(0, BLOCKS)
+    b = tl.arange(0, shape.blocks)
     of_blocks = row * strides.blocks + b
     top, token, base, mass = _best(scored, of_blocks, b < blocks)
     # Without an allowed token all scores are equal, and the first token is the lowest.
@@ -72,19 +78,10 @@ def _choose(
         cut = tl.full((), filters.LOWEST, tl.int32)
         last = vocab
         if filtered:
-            n, cut, last, mass = filters.cut(
-                scores,
-                scored.best + row * strides.blocks,
-                scored.tops + row * strides.tops,
-                candidates,
-                state,
-                top,
-                mass,
-                vocab,
-                BLOCK,
-                GROUPS,
-                GROUP,
+            of_row = filters.RowScores(
+                scores, scored.best + row * strides.blocks, scored.tops + row * strides.tops, candidates
             )
+            n, cut, last, mass = filters.cut(of_row, state, top, mass, vocab, shape.vocab)
             stream = noise.drafting(before, tl.load(state.integers + _BY_BLOCKS))
             token = _noisiest(
                 token, filters.Distribution(scores, cut, last, top, mass), candidates, n, key, position, stream, BLOCK
@@ -100,7 +97,7 @@ def _choose(
         tl.store(scored.norm + row * 4 + 1, mass)
         if (purpose > _CHECK) & (tl.load(state.integers + _RATIO) != 0):
             end = tl.load(state.drafted) + 1
-            node_ids = tl.arange(0, NODES)
+            node_ids = tl.arange(0, shape.nodes)
             above = tl.load(state.parents + node_ids, mask=node_ids < end, other=-1)
             set = tl.sum((above == at).to(tl.int32) << node_ids, 0)
             if set != 0:
@@ -108,7 +105,7 @@ def _choose(
                 # Without a sample `draft` is the row itself, which a thread of this program is writing.
                 token = acceptance.ratio(
                     filters.Distribution(scores, cut, last, top, mass),
-                    filters.distribution(draft, draft_strides.scores, at, sampled),
+                    filters.distribution(draft.rows, draft.strides.scores, at, sampled),
                     filters.Candidates(candidates, n, filtered),
                     acceptance.Children(state.fed, set, at + 1, end, sampled, key, position),
                     vocab,
@@ -191,20 +188,18 @@ def _launch(
 ) -> None:
     """Launch `_choose`, which reads `draft` only if the purpose is SAMPLED."""
     _choose[(rows,)](
-        scored,
-        scored.strides,
-        draft,
-        draft.strides,
+        scored.strided,
+        draft.strided,
         state,
         chosen,
         purpose,
         first_row,
         state.vocab,
-        BLOCK=BLOCK,
-        BLOCKS=triton.next_power_of_2(triton.cdiv(state.vocab, BLOCK)),
-        GROUPS=triton.next_power_of_2(triton.cdiv(state.vocab, GROUP)),
-        GROUP=GROUP,
-        NODES=triton.next_power_of_2(state.parents.shape[0]),
+        ChoiceShape(
+            filters.VocabularyShape(BLOCK, triton.next_power_of_2(triton.cdiv(state.vocab, GROUP)), GROUP),
+            triton.next_power_of_2(triton.cdiv(state.vocab, BLOCK)),
+            triton.next_power_of_2(state.parents.shape[0]),
+        ),
         num_warps=WARPS,
         maxnreg=REGISTERS,
         enable_fp_fusion=True,

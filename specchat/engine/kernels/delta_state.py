@@ -9,7 +9,7 @@ import triton.language as tl
 from torch import Tensor
 
 from specchat.engine.kernels.gpu_shapes import state_columns
-from specchat.engine.kernels.verify_state import VerifyState
+from specchat.engine.kernels.verify_state import AcceptedNodes, VerifyState
 
 BASE, TIP = range(2)
 """Indices of states, and of their positions: before the first entry of the log, and in its midst."""
@@ -86,22 +86,20 @@ def slices(key_dim: int, value_dim: int) -> int:
 @triton.jit  # type: ignore[untyped-decorator]
 def _keep_entries(
     entries: tl.tensor,
-    length: tl.tensor,
-    result: tl.tensor,
-    kept: tl.tensor,
+    nodes: AcceptedNodes,
     places: tl.tensor,
     stride_layer: tl.tensor,
     width: tl.tensor,
     SLOTS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ) -> None:
-    accepted = tl.load(result)
+    accepted = tl.load(nodes.result)
     # `commit` has already counted the emitted tokens.
-    start = tl.load(length) - tl.load(result + 2)
+    start = tl.load(nodes.length) - tl.load(nodes.result + 2)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     own = entries + tl.program_id(0).to(tl.int64) * stride_layer + column
     for depth in range(1, accepted + 1):
-        place = tl.load(kept + depth)
+        place = tl.load(nodes.kept + depth)
         if places is not None:
             place = tl.load(places + place)
         # Never below `depth`, as in `keep`.
@@ -120,9 +118,7 @@ def keep_entries(entries: Tensor, state: VerifyState, places: Tensor | None) -> 
     layers, slots, width = entries.shape
     _keep_entries[(layers, triton.cdiv(width, COLUMNS))](
         entries,
-        state.length,
-        state.result,
-        state.kept,
+        state.accepted,
         places,
         entries.stride(0),
         width,

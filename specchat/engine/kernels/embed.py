@@ -15,6 +15,7 @@ from specchat.engine.protocol.picture_ids import FIRST
 
 COLUMNS = 1024
 """Columns of one program."""
+_FIRST = tl.constexpr(FIRST)
 TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
 
 
@@ -37,7 +38,6 @@ def _embed(
     eps: tl.tensor,
     program: tl.constexpr,
     TYPE: tl.constexpr,
-    FIRST: tl.constexpr,
 ) -> None:
     COLUMNS: tl.constexpr = program.inputs
     vocab, hidden = weight.outputs, weight.inputs
@@ -58,8 +58,8 @@ def _embed(
     if eps is not None:
         x = x * tl.rsqrt(tl.sum(x * x, 0) / hidden + eps)
     if pictures is not None:
-        seen = tl.load(pictures + row * hidden + column, mask=(token >= FIRST) & (column < hidden), other=0.0)
-        x = tl.where(token >= FIRST, seen, x)
+        seen = tl.load(pictures + row * hidden + column, mask=(token >= _FIRST) & (column < hidden), other=0.0)
+        x = tl.where(token >= _FIRST, seen, x)
     tl.store(residual + row * hidden + column, x, mask=column < hidden)
 
 
@@ -88,6 +88,6 @@ def embed(
     columns = COLUMNS if eps is None else triton.next_power_of_2(hidden)
     program = Columns(form, 1, columns, False)
     _embed[(rows, triton.cdiv(hidden, columns))](
-        tokens, weight, residual, pictures, None if scale == 1 else scale, eps, program, TYPES[dtype], FIRST,
+        tokens, weight, residual, pictures, None if scale == 1 else scale, eps, program, TYPES[dtype],
         num_warps=4 if eps is None else warps(columns), enable_fp_fusion=True,
     )  # fmt: skip

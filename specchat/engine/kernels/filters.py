@@ -32,6 +32,32 @@ class Distribution(NamedTuple):
     mass: tl.tensor
 
 
+class RowScores(NamedTuple):
+    """Scores of a row, the largest of each block and of each group, and where its candidates are listed."""
+
+    scores: tl.tensor
+    best: tl.tensor
+    tops: tl.tensor
+    candidates: tl.tensor
+
+
+class ListedCandidates(NamedTuple):
+    """The first `count` candidates of a row whose largest score is `top`."""
+
+    scores: tl.tensor
+    candidates: tl.tensor
+    count: tl.tensor
+    top: tl.tensor
+
+
+class VocabularyShape(NamedTuple):
+    """Constants of a program: tokens of a block, groups of a vocabulary up to a power of 2, and tokens of a group."""
+
+    block: int
+    groups: int
+    group: int
+
+
 LOWEST = tl.constexpr(-2139095041)
 """Key of -inf: never kept."""
 
@@ -144,39 +170,35 @@ def _gather(
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _candidates(
-    scores: tl.tensor, candidates: tl.tensor, start: tl.tensor, n: tl.tensor, top: tl.tensor, BLOCK: tl.constexpr
-) -> tuple[tl.tensor, tl.tensor]:
-    """Keys and exp(score - top) of the candidates from index `start` on; the key of -inf and 0 after the n-th."""
-    ids, inside = tokens(candidates, start, n, True, BLOCK)
-    s = tl.load(scores + ids, mask=inside, other=float("-inf"))
-    return key(s), tl.where(inside, tl.exp(s - top), 0.0)
+def _candidates(listed: ListedCandidates, start: tl.tensor, BLOCK: tl.constexpr) -> tuple[tl.tensor, tl.tensor]:
+    """Keys and exp(score - top) of the candidates from index `start` on; the key of -inf and 0 after the last."""
+    ids, inside = tokens(listed.candidates, start, listed.count, True, BLOCK)
+    s = tl.load(listed.scores + ids, mask=inside, other=float("-inf"))
+    return key(s), tl.where(inside, tl.exp(s - listed.top), 0.0)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _mass_over(
-    scores: tl.tensor, candidates: tl.tensor, n: tl.tensor, top: tl.tensor, above: tl.tensor,
-    keys: tl.tensor, weights: tl.tensor, BLOCK: tl.constexpr,
-) -> tl.tensor:  # fmt: skip
+    listed: ListedCandidates, above: tl.tensor, keys: tl.tensor, weights: tl.tensor, BLOCK: tl.constexpr
+) -> tl.tensor:
     """Sum of exp(score - top) of candidates with a key over `above`; the first BLOCK are `keys`, `weights`."""
     mass = tl.sum(tl.where(keys > above, weights, 0.0), 0)
-    for start in range(BLOCK, n, BLOCK):
-        more, weight = _candidates(scores, candidates, start, n, top, BLOCK)
+    for start in range(BLOCK, listed.count, BLOCK):
+        more, weight = _candidates(listed, start, BLOCK)
         mass += tl.sum(tl.where(more > above, weight, 0.0), 0)
     return mass
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _kth(
-    scores: tl.tensor, candidates: tl.tensor, n: tl.tensor, k: tl.tensor, top: tl.tensor, low: tl.tensor,
-    high: tl.tensor, keys: tl.tensor, BLOCK: tl.constexpr,
-) -> tl.tensor:  # fmt: skip
+    listed: ListedCandidates, k: tl.tensor, low: tl.tensor, high: tl.tensor, keys: tl.tensor, BLOCK: tl.constexpr
+) -> tl.tensor:
     """Key of the k-th largest candidate, from `low` to `high`; `keys` are those of the first BLOCK candidates."""
     while low < high:
         least, middle, most = _quarters(low, high)
         counts = _counts(keys, least, middle, most)
-        for start in range(BLOCK, n, BLOCK):
-            more, _ = _candidates(scores, candidates, start, n, top, BLOCK)
+        for start in range(BLOCK, listed.count, BLOCK):
+            more, _ = _candidates(listed, start, BLOCK)
             counts += _counts(more, least, middle, most)
         low, high = _narrowed(low, high, least, middle, most, counts, k)
     return low
@@ -215,29 +237,20 @@ def _last_of_equals(
 
 @triton.jit  # type: ignore[untyped-decorator]
 def cut(
-    scores: tl.tensor,
-    best: tl.tensor,
-    tops: tl.tensor,
-    candidates: tl.tensor,
-    state: VerifyState,
-    top: tl.tensor,
-    mass: tl.tensor,
-    vocab: tl.tensor,
-    BLOCK: tl.constexpr,
-    GROUPS: tl.constexpr,
-    GROUP: tl.constexpr,
+    row: RowScores, state: VerifyState, top: tl.tensor, mass: tl.tensor, vocab: tl.tensor, shape: tl.constexpr
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor, tl.tensor]:
     """Filter a row whose largest score is `top` > -inf and whose sum of exp(score - top) is `mass`.
 
     Returns the number of listed candidates, `cut` and `last` for `keeps`, and the mass of the kept tokens.
     """
+    BLOCK: tl.constexpr = shape.block
     k = tl.load(state.integers + _TOP_K)
     top_p = tl.load(state.reals + _TOP_P)
     high = key(top)
     by_min_p = tl.minimum(key(top + tl.load(state.reals + _LOG_MIN_P)), high)
     floor = tl.full((), LOWEST + 1, tl.int32)
-    if (k > 0) & (k <= tl.cdiv(vocab, GROUP)):
-        floor = _bound(tops, k, vocab, high, GROUPS, GROUP)
+    if (k > 0) & (k <= tl.cdiv(vocab, shape.group)):
+        floor = _bound(row.tops, k, vocab, high, shape.groups, shape.group)
     if top_p < 1.0:
         # All tokens this improbable together weigh less than 1 - top_p, with room for rounding. Top-k leaves a mass of
         # at least 1 = exp(top - top).
@@ -245,31 +258,32 @@ def cut(
         floor = tl.maximum(floor, key(top + log_mass + tl.load(state.reals + _TAIL) - 0.01))
     else:
         floor = tl.maximum(floor, by_min_p)
-    n, low = _gather(scores, best, candidates, floor, vocab, BLOCK)
+    n, low = _gather(row.scores, row.best, row.candidates, floor, vocab, BLOCK)
+    listed = ListedCandidates(row.scores, row.candidates, n, top)
     # Mostly these are all candidates: bisection then runs in registers.
-    keys, weights = _candidates(scores, candidates, tl.full((), 0, tl.int32), n, top, BLOCK)
+    keys, weights = _candidates(listed, tl.full((), 0, tl.int32), BLOCK)
     if k > 0:
-        low = _kth(scores, candidates, n, k, top, low, high, keys, BLOCK)
+        low = _kth(listed, k, low, high, keys, BLOCK)
     last = vocab
     if top_p < 1.0:
         if k > 0:
-            mass = _mass_over(scores, candidates, n, top, low - 1, keys, weights, BLOCK)
+            mass = _mass_over(listed, low - 1, keys, weights, BLOCK)
         share = top_p * mass
         # The smallest key with a mass over it of less than the share; tokens with this key fill it up.
         while low < high:
             middle = _middle(low, high)
-            less = _mass_over(scores, candidates, n, top, middle, keys, weights, BLOCK) < share
+            less = _mass_over(listed, middle, keys, weights, BLOCK) < share
             low, high = tl.where(less, low, middle + 1), tl.where(less, middle, high)
-        short = share - _mass_over(scores, candidates, n, top, low, keys, weights, BLOCK)
+        short = share - _mass_over(listed, low, keys, weights, BLOCK)
         value = (low ^ ((low >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
         wanted = tl.maximum(tl.ceil(tl.minimum(short / tl.exp(value - top), 1073741824.0)).to(tl.int32), 1)
-        last = _last_of_equals(scores, candidates, n, low, wanted, BLOCK)
+        last = _last_of_equals(row.scores, row.candidates, n, low, wanted, BLOCK)
     if by_min_p > low:
         low = by_min_p
         last = vocab
     kept_mass = tl.full((), 0.0, tl.float32)
     for start in range(0, n, BLOCK):
-        ids, inside = tokens(candidates, start, n, True, BLOCK)
-        s = tl.load(scores + ids, mask=inside, other=float("-inf"))
+        ids, inside = tokens(row.candidates, start, n, True, BLOCK)
+        s = tl.load(row.scores + ids, mask=inside, other=float("-inf"))
         kept_mass += tl.sum(tl.where(keeps(s, ids, low, last), tl.exp(s - top), 0.0), 0)
     return n, low, last, kept_mass

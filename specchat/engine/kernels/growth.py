@@ -23,9 +23,9 @@ def _expand(
 ) -> None:
     i = tl.arange(0, CANDIDATES)
     k = tl.arange(0, WIDTH)
-    first = tl.load(growth.pooled)
+    first = tl.load(growth.pool.filled)
     level = tl.load(growth.step.depth)
-    v = tl.load(growth.value + first + i, mask=i < ROWS * WIDTH, other=-1.0)
+    v = tl.load(growth.pool.value + first + i, mask=i < ROWS * WIDTH, other=-1.0)
     better = (v[None, :] > v[:, None]) | ((v[None, :] == v[:, None]) & (i[None, :] < i[:, None]))
     rank = tl.sum(better.to(tl.int32), 1)
     found = tl.sum(tl.where(rank[None, :] == k[:, None], i[None, :], 0), 1)
@@ -33,17 +33,17 @@ def _expand(
     above = tl.load(growth.step.path + found // WIDTH)
     # Write only after other threads of this program have read.
     tl.debug_barrier()
-    tl.store(growth.number + first + found, node)
-    tl.store(growth.step.fed + node, tl.load(growth.token + first + found))
-    tl.store(growth.ids + k, tl.load(growth.token + first + found))
+    tl.store(growth.pool.number + first + found, node)
+    tl.store(growth.step.fed + node, tl.load(growth.pool.token + first + found))
+    tl.store(growth.frontier.token + k, tl.load(growth.pool.token + first + found))
     tl.store(growth.step.path + k, above | (tl.full((WIDTH,), 1, tl.int64) << node.to(tl.int64)))
     tl.store(growth.step.depth + k, tl.zeros_like(k) + level + 1)
-    tl.store(growth.offsets + k, tl.zeros_like(k) - level * WIDTH + level)
-    tl.store(growth.place + k, first + found)
-    tl.store(growth.reached + k, tl.load(growth.value + first + found))
-    tl.store(growth.start, tl.load(growth.step.length) + 1 + level * WIDTH)
+    tl.store(growth.frontier.offset + k, tl.zeros_like(k) - level * WIDTH + level)
+    tl.store(growth.frontier.place + k, first + found)
+    tl.store(growth.frontier.value + k, tl.load(growth.pool.value + first + found))
+    tl.store(growth.frontier.start, tl.load(growth.step.length) + 1 + level * WIDTH)
     tl.store(growth.sure + level, tl.max(v, 0))
-    tl.store(growth.pooled, first + ROWS * WIDTH)
+    tl.store(growth.pool.filled, first + ROWS * WIDTH)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -57,7 +57,7 @@ def _settle(
 ) -> None:
     i = tl.arange(0, POOL)
     most = tl.load(growth.limit)
-    v = tl.load(growth.value + i, mask=i < tl.load(growth.pooled), other=0.0)
+    v = tl.load(growth.pool.value + i, mask=i < tl.load(growth.pool.filled), other=0.0)
     v = tl.where(v >= tl.load(growth.least), v, 0.0)
     taken = i < 0
     for _ in range(most):
@@ -71,7 +71,7 @@ def _settle(
     node = tl.arange(0, SLOTS)
     there = (node > 0) & (node <= n)
     place = tl.sum(tl.where((rank[None, :] == node[:, None]) & taken[None, :], i[None, :], 0), 1)
-    higher = tl.load(growth.above + place, mask=there, other=-1)
+    higher = tl.load(growth.pool.above + place, mask=there, other=-1)
     parent = tl.sum(tl.where((place[None, :] == higher[:, None]) & there[None, :], node[None, :], 0), 1)
     # The nodes after the tree form a chain: passes have more rows than nodes.
     parent = tl.where(there, parent, tl.maximum(node - 1, 0))
@@ -83,21 +83,21 @@ def _settle(
         steps += tl.gather(steps, jump, 0)
         jump = tl.gather(jump, jump, 0)
     bits |= 1
-    tl.store(state.fed + node, tl.load(growth.token + place, mask=there, other=0), mask=there)
+    tl.store(state.fed + node, tl.load(growth.pool.token + place, mask=there, other=0), mask=there)
     # The frontier is numbered, but no model ran over it.
-    own = tl.load(growth.number + place, mask=there, other=0)
+    own = tl.load(growth.pool.number + place, mask=there, other=0)
     ran = own <= (tl.load(growth.step.depth) - 1) * WIDTH
     tl.store(growth.places + node, tl.where(ran, own, 0), mask=node < NODES)
     tl.store(state.parents + node, tl.where(node > 0, parent, -1), mask=node < NODES)
     tl.store(state.depth + node, steps, mask=node < NODES)
     tl.store(state.path + node, bits, mask=node < NODES)
-    tl.store(state.sure + node - 1, tl.load(growth.probability + place, mask=there, other=0.0), mask=there)
+    tl.store(state.sure + node - 1, tl.load(growth.pool.probability + place, mask=there, other=0.0), mask=there)
     tl.store(state.drafted, n)
 
 
 def expand(growth: GrowthState, rows: int) -> None:
     """Expand the best candidates of the last `gather` as the next frontier; `rows` is that of `gather`, 1 or all."""
-    width = growth.frontier
+    width = growth.width
     _expand[(1,)](
         growth,
         ROWS=rows,
@@ -118,8 +118,8 @@ def settle(growth: GrowthState, state: VerifyState) -> None:
         state,
         NODES=state.fed.shape[0],
         SLOTS=triton.next_power_of_2(state.fed.shape[0]),
-        POOL=triton.next_power_of_2(growth.value.shape[0]),
-        WIDTH=growth.frontier,
+        POOL=triton.next_power_of_2(growth.pool.value.shape[0]),
+        WIDTH=growth.width,
         num_warps=WARPS,
         enable_fp_fusion=True,
     )

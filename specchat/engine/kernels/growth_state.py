@@ -9,6 +9,54 @@ from torch import Tensor
 from specchat.engine.kernels.verify_state import BLOCK, VerifyState
 
 
+class BlockTops(NamedTuple):
+    """Best tokens of each BLOCK tokens after each node of a level; from `candidates.gather`.
+
+    Attributes:
+        score, token: float32 and int32 [width, blocks * width], the largest perturbed scores in descending order.
+        total: float32 [width, blocks], sum of exp(score - largest) of each block.
+    """
+
+    score: Tensor
+    token: Tensor
+    total: Tensor
+
+
+class CandidatePool(NamedTuple):
+    """Candidates of all levels.
+
+    Attributes:
+        filled: int32 [1], number of them.
+        value, probability: float32 [pool], a candidate's product of shares on its path, where a share is the softmax of
+            the perturbed scores, and its probability without noise.
+        token, above, number: int32 [pool], a candidate's token, its parent's index in the pool (-1: node 0), and its
+            number (0: not expanded).
+    """
+
+    filled: Tensor
+    value: Tensor
+    probability: Tensor
+    token: Tensor
+    above: Tensor
+    number: Tensor
+
+
+class Frontier(NamedTuple):
+    """Nodes of the next model run.
+
+    Attributes:
+        start: int32 [1], KV entry of the first one.
+        value: float32 [width].
+        place, token, offset: int32 [width], a node's index in the pool, its token, and its position less `start`.
+    """
+
+    start: Tensor
+    value: Tensor
+    place: Tensor
+    token: Tensor
+    offset: Tensor
+
+
 class GrowthState(NamedTuple):
     """Draft tree that grows level by level: a model runs over at most `width` nodes of each.
 
@@ -17,38 +65,16 @@ class GrowthState(NamedTuple):
     Kernels take the state whole.
 
     Attributes:
-        best, best_id: float32 and int32 [width, blocks * width], the largest perturbed scores of each BLOCK tokens in
-            descending order, and their tokens. From `candidates.gather`, like the next one.
-        total: float32 [width, blocks], sum of exp(score - largest) of each block.
-        pooled: int32 [1], candidates in the pool.
-        value, probability: float32 [pool], a candidate's product of shares on its path, where a share is the softmax of
-            the perturbed scores, and its probability without noise.
-        token, above, number: int32 [pool], a candidate's token, its parent's index in the pool (-1: node 0), and its
-            number (0: not expanded).
         sure: float32 [levels], largest value of each level.
-        start: int32 [1], KV entry of the frontier's first node.
-        reached, place, ids, offsets: float32 and int32 [width], a frontier node's value, its index in the pool, its
-            token, and its position less `start`.
         limit, least: int32 and float32 [1], most nodes of the draft, and their least value.
         places: int32 [rows + 1], number of each draft node in this tree; 0 for one that no model ran over.
         step: state for `process` and `choose`: `fed` are the expanded nodes' tokens, `depth` and `path` the frontier's.
     """
 
-    best: Tensor
-    best_id: Tensor
-    total: Tensor
-    pooled: Tensor
-    value: Tensor
-    probability: Tensor
-    token: Tensor
-    above: Tensor
-    number: Tensor
+    tops: BlockTops
+    pool: CandidatePool
+    frontier: Frontier
     sure: Tensor
-    start: Tensor
-    reached: Tensor
-    place: Tensor
-    ids: Tensor
-    offsets: Tensor
     limit: Tensor
     least: Tensor
     places: Tensor
@@ -67,21 +93,10 @@ class GrowthState(NamedTuple):
             return torch.zeros(shape, device=device, dtype=torch.int32)
 
         return cls(
-            best=reals(width, blocks * width),
-            best_id=integers(width, blocks * width),
-            total=reals(width, blocks),
-            pooled=integers(1),
-            value=reals(pool),
-            probability=reals(pool),
-            token=integers(pool),
-            above=integers(pool),
-            number=integers(pool),
+            tops=BlockTops(reals(width, blocks * width), integers(width, blocks * width), reals(width, blocks)),
+            pool=CandidatePool(integers(1), reals(pool), reals(pool), integers(pool), integers(pool), integers(pool)),
+            frontier=Frontier(integers(1), reals(width), integers(width), integers(width), integers(width)),
             sure=reals(levels),
-            start=integers(1),
-            reached=reals(width),
-            place=integers(width),
-            ids=integers(width),
-            offsets=integers(width),
             limit=integers(1),
             least=reals(1),
             places=torch.zeros_like(state.fed),
@@ -95,27 +110,18 @@ class GrowthState(NamedTuple):
         )
 
     @property
-    def frontier(self) -> int:
+    def width(self) -> int:
         """Most expanded nodes of a level."""
-        return self.place.shape[0]
+        return self.frontier.place.shape[0]
 
     def tensors(self) -> list[Tensor]:
         """Tensors that the passes over a level advance."""
-        return [
-            self.pooled,
-            self.start,
-            self.reached,
-            self.place,
-            self.ids,
-            self.offsets,
-            self.step.depth,
-            self.step.path,
-        ]
+        return [self.pool.filled, *self.frontier, self.step.depth, self.step.path]
 
     def begin(self) -> None:
         """Reset to an empty tree with node 0 as the frontier."""
-        self.pooled.zero_()
-        self.reached.fill_(1.0)
-        self.place.fill_(-1)
+        self.pool.filled.zero_()
+        self.frontier.value.fill_(1.0)
+        self.frontier.place.fill_(-1)
         self.step.depth.zero_()
         self.step.path.fill_(1)

@@ -4,29 +4,27 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from specchat.engine.kernels.verify_state import VerifyState
+from specchat.engine.kernels.verify_state import AcceptedNodes, VerifyState
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _keep(
     keys: tl.tensor,
     values: tl.tensor,
-    length: tl.tensor,
-    result: tl.tensor,
-    kept: tl.tensor,
+    nodes: AcceptedNodes,
     places: tl.tensor,
     capacity: tl.tensor,
     DIM: tl.constexpr,
     PADDED: tl.constexpr,
 ) -> None:
-    accepted = tl.load(result)
+    accepted = tl.load(nodes.result)
     # `commit` has already counted the emitted tokens.
-    start = tl.load(length) - tl.load(result + 2)
+    start = tl.load(nodes.length) - tl.load(nodes.result + 2)
     head = tl.program_id(0).to(tl.int64) * tl.num_programs(1) + tl.program_id(1)
     first = head * capacity * DIM
     d = tl.arange(0, PADDED)
     for depth in range(1, accepted + 1):
-        place = tl.load(kept + depth)
+        place = tl.load(nodes.kept + depth)
         if places is not None:
             place = tl.load(places + place)
         # Never below `depth`: an overwritten entry was moved before, or is not on the path.
@@ -50,9 +48,7 @@ def keep(keys: Tensor, values: Tensor, state: VerifyState, places: Tensor | None
     _keep[(layers, kv_heads)](
         keys,
         values,
-        state.length,
-        state.result,
-        state.kept,
+        state.accepted,
         places,
         capacity,
         DIM=dim,

@@ -21,7 +21,7 @@ from specchat.engine.kernels.verify_state import (
     REPETITION,
     TEMPERATURE,
     Scored,
-    Strides,
+    StridedScores,
     VerifyState,
 )
 
@@ -32,26 +32,25 @@ _PRESENCE, _FREQUENCY = tl.constexpr(PRESENCE), tl.constexpr(FREQUENCY)
 _GREEDY, _PENALISED = tl.constexpr(GREEDY), tl.constexpr(PENALISED)
 _BIASED, _FILTERED = tl.constexpr(BIASED), tl.constexpr(FILTERED)
 _BY_BLOCKS = tl.constexpr(BY_BLOCKS)
+_BLOCK, _GROUP = tl.constexpr(BLOCK), tl.constexpr(GROUP)
 
 
 @triton.jit(do_not_specialize=["first_row", "columns", "vocab"])  # type: ignore[untyped-decorator]
 def _process(
     logits: tl.tensor,
     state: VerifyState,
-    scored: Scored,
-    strides: Strides,
+    out: StridedScores,
     first_row: tl.tensor,
     columns: tl.tensor,
     vocab: tl.tensor,
     stride_logits: tl.tensor,
-    BLOCK: tl.constexpr,
-    GROUP: tl.constexpr,
 ) -> None:
+    scored, strides = out.rows, out.strides
     row = tl.program_id(0)
     block = tl.program_id(1)
     drafted = tl.load(state.node)
     at = drafted + first_row + row
-    token = block * BLOCK + tl.arange(0, BLOCK)
+    token = block * _BLOCK + tl.arange(0, _BLOCK)
     inside = token < columns
     greedy = tl.load(state.integers + _GREEDY) != 0
     s = tl.load(logits + row.to(tl.int64) * stride_logits + token, mask=inside, other=float("-inf"))
@@ -82,10 +81,10 @@ def _process(
     tl.store(scored.scores + written.to(tl.int64) * strides.scores + token, s, mask=token < vocab)
 
     place = written * strides.blocks + block
-    groups: tl.constexpr = BLOCK // GROUP
+    groups: tl.constexpr = _BLOCK // _GROUP
     tl.store(
         scored.tops + written * strides.tops + block * groups + tl.arange(0, groups),
-        tl.max(tl.reshape(s, (groups, GROUP)), 1),
+        tl.max(tl.reshape(s, (groups, _GROUP)), 1),
     )
     top = tl.max(s, 0)
     tl.store(scored.best + place, top)
@@ -116,14 +115,11 @@ def process(logits: Tensor, state: VerifyState, first_row: int, scored: Scored, 
     _process[(rows, triton.cdiv(state.vocab, BLOCK))](
         logits,
         state,
-        scored,
-        scored.strides,
+        scored.strided,
         first_row,
         columns,
         state.vocab,
         logits.stride(0),
-        BLOCK=BLOCK,
-        GROUP=GROUP,
         num_warps=WARPS,
         enable_fp_fusion=True,
     )

@@ -101,6 +101,26 @@ class Scored(NamedTuple):
         """Strides of rows, for kernels."""
         return Strides(self.scores.stride(0), self.best.stride(0), self.tops.stride(0))
 
+    @property
+    def strided(self) -> "StridedScores":
+        """These rows with their strides, for kernels."""
+        return StridedScores(self, self.strides)
+
+
+class StridedScores(NamedTuple):
+    """Rows of scores, and elements from one to the next."""
+
+    rows: Scored
+    strides: Strides
+
+
+class AcceptedNodes(NamedTuple):
+    """Accepted nodes after `commit`: `VerifyState.length`, `result` and `kept`."""
+
+    length: Tensor
+    result: Tensor
+    kept: Tensor
+
 
 class VerifyState(NamedTuple):
     """State of a reply on the device, which kernels take whole.
@@ -186,6 +206,11 @@ class VerifyState(NamedTuple):
     def kept(self) -> Tensor:
         """Node 0 and the nodes accepted after it, int32 [rows + 1], padded with -1 as the emitted tokens are."""
         return self.result[3 + self.fed.shape[0] :]
+
+    @property
+    def accepted(self) -> AcceptedNodes:
+        """The accepted nodes after `commit`, for kernels."""
+        return AcceptedNodes(self.length, self.result, self.kept)
 
     @property
     def likeliest(self) -> Tensor:

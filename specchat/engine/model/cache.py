@@ -32,6 +32,43 @@ def _part(mixer: Attention | ShortConv | Delta, capacity: int) -> tuple[tuple[in
     return (mixer.kv_heads, host_need.positions(mixer, capacity), row), torch.int8 if mixer.block else torch.float32
 
 
+class CacheLayout:
+    """Places of the keys and values of all layers in one tensor, in an order of the recipe alone.
+
+    Attributes:
+        owners: the layer whose entries each has.
+        size: bytes of all.
+    """
+
+    def __init__(self, recipe: Recipe, capacity: int) -> None:
+        self.owners = [index if layer.share is None else layer.share for index, layer in enumerate(recipe.layers)]
+        self._parts = [_part(layer.mixer, capacity) for layer in recipe.layers]
+        owned = (part for index, part in enumerate(self._parts) if self.owns(index))
+        self.size = 2 * sum(math.prod(shape) * kind.itemsize for shape, kind in owned)
+
+    def owns(self, index: int) -> bool:
+        """True if a layer has entries of its own."""
+        return self.owners[index] == index
+
+    def split(self, space: torch.Tensor) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """Keys and values of all layers in uint8 [size], views."""
+        at = 0
+
+        def views() -> list[torch.Tensor]:
+            nonlocal at
+            of: list[torch.Tensor] = []
+            for owner, (shape, kind) in zip(self.owners, self._parts, strict=True):
+                if owner < len(of):
+                    of.append(of[owner])
+                    continue
+                size = math.prod(shape) * kind.itemsize
+                of.append(space[at : at + size].view(kind).view(shape))
+                at += size
+            return of
+
+        return views(), views()
+
+
 class KVCache:
     """`keys` and `values` of each layer, float32 [kv_heads, positions, head_dim], or rows of `kv_entries.stored`.
 
@@ -42,13 +79,10 @@ class KVCache:
     def __init__(self, recipe: Recipe, context: int) -> None:
         self.capacity = -(-context // CACHE_BLOCK) * CACHE_BLOCK
         mixers = [layer.mixer for layer in recipe.layers]
-        self._owners = [index if layer.share is None else layer.share for index, layer in enumerate(recipe.layers)]
-        """The layer whose entries each has."""
-        self._parts = [_part(layer.mixer, self.capacity) for layer in recipe.layers]
-        owned = [part for index, part in enumerate(self._parts) if self._owns(index)]
-        self.space = torch.zeros(2 * sum(math.prod(shape) * kind.itemsize for shape, kind in owned), dtype=torch.uint8)
-        """Bytes that all keys and values lie in, in an order of the recipe alone."""
-        self.keys, self.values = self.split(self.space)
+        self.layout = CacheLayout(recipe, self.capacity)
+        self.space = torch.zeros(self.layout.size, dtype=torch.uint8)
+        """Bytes that all keys and values lie in."""
+        self.keys, self.values = self.layout.split(self.space)
         self._sizes = [0 if isinstance(mixer, Delta) else mixer.head_dim for mixer in mixers]
         self.bases = [0] * len(mixers)
         self._windows = {
@@ -57,29 +91,10 @@ class KVCache:
             if not isinstance(mixer, Delta) and keys.shape[1] < self.capacity
         }
         """Windows of the layers that hold the last positions alone."""
-        self._back = host_need.BACK
         self.logs = [StateLog(mixer) if isinstance(mixer, Delta) else None for mixer in mixers]
         self._recurrent = {index: log for index, log in enumerate(self.logs) if log is not None}
         self._checkpoints: dict[int, dict[int, StateCheckpoint]] = {}
         """States of each layer by their position, in the order in which they were taken."""
-
-    def split(self, space: torch.Tensor) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        """Keys and values of all layers in uint8 [any] as large as `space`, views."""
-        at = 0
-
-        def views() -> list[torch.Tensor]:
-            nonlocal at
-            of: list[torch.Tensor] = []
-            for owner, (shape, kind) in zip(self._owners, self._parts, strict=True):
-                if owner < len(of):
-                    of.append(of[owner])
-                    continue
-                size = math.prod(shape) * kind.itemsize
-                of.append(space[at : at + size].view(kind).view(shape))
-                at += size
-            return of
-
-        return views(), views()
 
     def read(self, index: int, first: int, last: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values of a layer at positions first, ..., last - 1: float32 [kv_heads, last - first, head_dim]."""
@@ -100,8 +115,8 @@ class KVCache:
             if first <= index < last:
                 log.make_room(start, end, there.get(index))
         for index, window in self._windows.items():
-            if not self._owns(index):
-                self.bases[index] = self.bases[self._owners[index]]
+            if not self.layout.owns(index):
+                self.bases[index] = self.bases[self.layout.owners[index]]
                 continue
             base, keys = self.bases[index], self.keys[index]
             size = keys.shape[1]
@@ -109,7 +124,7 @@ class KVCache:
                 self.bases[index], moved = 0, True
             elif end - base > size:
                 # In whole vectors: an entry's place in a vector never changes.
-                self.bases[index], moved = (start - window - self._back) // LANES * LANES, True
+                self.bases[index], moved = (start - window - host_need.BACK) // LANES * LANES, True
                 shift = self.bases[index] - base
                 for part in (keys, self.values[index]):
                     part[:, : size - shift] = part[:, shift:].clone()
@@ -160,7 +175,9 @@ class KVCache:
 
     def entries_of(self, *parts: list[torch.Tensor]) -> list[torch.Tensor]:
         """`entries` among `parts`, keys and values of all layers."""
-        of_layers = [i for i in range(len(self.keys)) if self._owns(i) and i not in {*self._windows, *self._recurrent}]
+        of_layers = [
+            i for i in range(len(self.keys)) if self.layout.owns(i) and i not in {*self._windows, *self._recurrent}
+        ]
         return [part[index] for index in of_layers for part in parts]
 
     def tail(self, held: int) -> Tail | None:
@@ -195,16 +212,13 @@ class KVCache:
 
     def _sliding(self, held: int) -> list[torch.Tensor]:
         """Keys and values that layers with windows hold of a text of `held` tokens, views."""
-        own = [(index, max(0, held - self.bases[index])) for index in self._windows if self._owns(index)]
+        own = [(index, max(0, held - self.bases[index])) for index in self._windows if self.layout.owns(index)]
         return [part[index][:, :last] for index, last in own for part in (self.keys, self.values)]
 
     def memory(self) -> int:
         """Bytes held."""
         taken = [part for one in self._checkpoints.values() for of_layer in one.values() for part in of_layer]
         pairs = zip(self.keys, self.values, strict=True)
-        owned = [part for index, pair in enumerate(pairs) if self._owns(index) for part in pair]
+        owned = [part for index, pair in enumerate(pairs) if self.layout.owns(index) for part in pair]
         held = *owned, *taken, *(part for log in self._recurrent.values() for part in (log.states, log.entries))
         return sum(part.nbytes for part in held)
-
-    def _owns(self, index: int) -> bool:
-        return self._owners[index] == index

@@ -26,7 +26,7 @@ class CacheCopy:
         first = -held.ctypes.data % ALIGNMENT
         space = torch.from_numpy(held[first : first + size])
         self.away = space.data_ptr() - cache.space.data_ptr()
-        self.entries = CacheEntries(cache.entries_of(*cache.split(space)))
+        self.entries = CacheEntries(cache.entries_of(*cache.layout.split(space)))
 
 
 def move(source: CacheEntries, token_ids: Sequence[int], into: CacheEntries, held: list[int]) -> None:

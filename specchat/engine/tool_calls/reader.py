@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from specchat.engine.protocol.options import CallDelta, Tool, ToolCall
@@ -26,6 +27,36 @@ class CallProgress(NamedTuple):
     deltas: tuple[CallDelta, ...] = ()
 
 
+class CallIds:
+    """Identifiers of calls: those that the model writes, or else those of `others`."""
+
+    def __init__(self, others: Iterator[str]) -> None:
+        self._others, self._written = others, set[str]()
+
+    def of(self, written: str) -> str:
+        """The identifier that the model wrote, unless it has one for several calls."""
+        if not written or written in self._written:
+            return next(self._others)
+        self._written.add(written)
+        return written
+
+
+@dataclass
+class OpenCall:
+    """The call that is being written, or the last one.
+
+    Attributes:
+        raw: its text, the opening mark included; None outside.
+        space: white space before it.
+        name: where a header has it.
+    """
+
+    stream: CallStream
+    raw: str | None = None
+    space: str = ""
+    name: str = ""
+
+
 class CallReader:
     """Takes the answer's text as it comes, and gives back what is no call.
 
@@ -43,29 +74,20 @@ class CallReader:
         self.unreadable = 0
         self.tokens = tokens
         self._form = form
-        self._ids = ids
+        self._ids = CallIds(ids)
         self._schemas = {tool.name: schema_of(tool) for tool in tools}
         self._held = ""
-        self._raw: str | None = None
-        """Text of the call that is being written, its opening mark included; None outside."""
-        self._space = ""
-        """White space before the call."""
-        self._name = ""
-        """Name of the call, where a header has it."""
-        self._stream = CallStream(form, ())
-        """Follows the call that is being written, or the last one."""
-        self._given_ids: set[str] = set()
-        """Those that the model wrote."""
-        self._shown = ""
-        self._given = 0
-        self._deltas: list[CallDelta] = []
+        self._call = OpenCall(CallStream(form, ()))
+        self._taken = 0
+        """Calls that were taken; `_progress` has the rest of what is to be taken."""
+        self._progress = CallProgress()
         self._begun = False
         """True once the reply has text that is no call."""
 
     @property
     def inside(self) -> bool:
         """True while a call is written."""
-        return self._raw is not None
+        return self._call.raw is not None
 
     def opens(self, mark: str) -> bool:
         """True if the token `mark` begins calls."""
@@ -73,15 +95,14 @@ class CallReader:
 
     def take(self) -> CallProgress:
         """Calls since the last time."""
-        shown, self._shown = self._shown, ""
-        calls, self._given = tuple(self.calls[self._given :]), len(self.calls)
+        calls, self._taken = tuple(self.calls[self._taken :]), len(self.calls)
         self._follow()
-        deltas, self._deltas = tuple(self._deltas), []
-        return CallProgress(shown, calls, deltas)
+        taken, self._progress = self._progress._replace(calls=calls), CallProgress()
+        return taken
 
     def feed(self, text: str) -> str:
         """Take text of the answer or of a call; gives back answer text."""
-        if self._raw is not None:
+        if self._call.raw is not None:
             return self._continue(text)
         text, self._held = self._held + text, ""
         if not self._form.opening:
@@ -95,7 +116,7 @@ class CallReader:
 
     def mark(self, mark: str) -> str:
         """Take a token that is a mark of calls; gives back answer text."""
-        if self._raw is None:
+        if self._call.raw is None:
             return self._begin(mark)
         if self.opens(mark):
             text = self._close()
@@ -106,25 +127,25 @@ class CallReader:
 
     def address(self, name: str) -> str:
         """Begin a call of the function `name`, which the header of a part has; gives back answer text."""
-        self._name = name
+        self._call.name = name
         return self._begin("")
 
     def leave(self) -> str:
         """End the part that a header began; gives back answer text."""
-        return self._close() if self._raw is not None else ""
+        return self._close() if self._call.raw is not None else ""
 
     def finish(self, *, complete: bool) -> str:
         """End the reply; gives back the rest of the answer. A call that was cut is dropped."""
         text = ""
-        if self._raw is not None:
+        if self._call.raw is not None:
             text = self._close() if complete else ""
-            self._raw = None
+            self._call.raw = None
         held, self._held = self._held, ""
         if not complete or (self.calls and not held.strip()):
             return text
         at = self._bare_call(held) if not self._form.opening else len(held)
         if at < len(held):
-            self._space = held[:at]
+            self._call.space = held[:at]
             self._open(held[at:])
             return text + self._close()
         return text + held
@@ -181,31 +202,37 @@ class CallReader:
     def _begin(self, mark: str) -> str:
         held, self._held = self._held, ""
         answer = held.rstrip()
-        self._space = held[len(answer) :]
+        self._call.space = held[len(answer) :]
         self._open(mark)
         return self._answer(answer)
 
     def _open(self, mark: str) -> None:
-        self._raw, self._shown = mark, self._shown + mark
-        self._stream = CallStream(self._form, self._schemas.keys(), self._name)
+        self._call.raw = mark
+        self._show(mark)
+        self._call.stream = CallStream(self._form, self._schemas.keys(), self._call.name)
 
     def _write(self, text: str) -> None:
         """Add text to the call that is being written."""
-        assert self._raw is not None
-        self._raw, self._shown = self._raw + text, self._shown + text
-        self._stream.feed(text)
+        assert self._call.raw is not None
+        self._call.raw += text
+        self._show(text)
+        self._call.stream.feed(text)
+
+    def _show(self, text: str) -> None:
+        self._progress = self._progress._replace(text=self._progress.text + text)
 
     def _follow(self) -> None:
         """Tell how far the calls that are being written have come."""
-        for call in self._stream.found.values():
+        for call in self._call.stream.found.values():
             begins = call.told < 0
             if (text := call.take()) is not None:
-                call.id = self._id(call.id) if begins else call.id
-                self._deltas.append(CallDelta(call.id, call.name, text))
+                call.id = self._ids.of(call.id) if begins else call.id
+                delta = CallDelta(call.id, call.name, text)
+                self._progress = self._progress._replace(deltas=(*self._progress.deltas, delta))
 
     def _continue(self, text: str) -> str:
-        assert self._raw is not None
-        before, raw = len(self._raw), self._raw + text
+        assert self._call.raw is not None
+        before, raw = len(self._call.raw), self._call.raw + text
         closing = self._form.closing
         if closing and closing not in self.tokens:
             at = raw.find(closing, max(len(self._form.opening), before - len(closing) + 1))
@@ -240,10 +267,9 @@ class CallReader:
     def _close(self) -> str:
         """End the call; gives back its text where it cannot be read."""
         self._follow()
-        raw, self._raw = self._raw or "", None
-        name, self._name = self._name, ""
-        space, self._space = self._space, ""
-        found = read_calls(self._inner(raw), self._form, self._schemas) or self._stream.complete()
+        of = self._call
+        raw, name, space, of.raw, of.name, of.space = of.raw or "", of.name, of.space, None, "", ""
+        found = read_calls(self._inner(raw), self._form, self._schemas) or self._call.stream.complete()
         bare = not self._form.opening and self._form.kind != "channel"
         if not found or (bare and any(call.name not in self._schemas for call in found)):
             self.unreadable += not bare
@@ -251,16 +277,9 @@ class CallReader:
         self.calls += [self._made(number, call, name) for number, call in enumerate(found)]
         return ""
 
-    def _id(self, written: str) -> str:
-        """The identifier that the model wrote, unless it has one for several calls."""
-        if not written or written in self._given_ids:
-            return next(self._ids)
-        self._given_ids.add(written)
-        return written
-
     def _made(self, number: int, call: ReadCall, name: str) -> ToolCall:
         """A call as it was told while it was written, or as it was read."""
-        followed = self._stream.found.get(number)
+        followed = self._call.stream.found.get(number)
         if followed is None:
-            return ToolCall(self._id(call.id), call.name or name, call.arguments)
+            return ToolCall(self._ids.of(call.id), call.name or name, call.arguments)
         return ToolCall(followed.id, followed.name, followed.arguments or call.arguments)

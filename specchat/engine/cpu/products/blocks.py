@@ -70,11 +70,14 @@ class BlockReader:
         self.groups = self._shared(inputs, GROUP)
         self.of_block = self._shared(self.block, GROUP)
         self._supers = self._shared(inputs, SUPER_BLOCK)
-        self.has_totals = self._form.has_totals
         self.turn, self._grid = GROUP, None
         if (grid := self._form.of_grid) is not None:
             codebook = builder.add(self.fields["code"], constant(self._form.code_bytes))
             self._grid = GridReader(builder, self, grid, codebook)
+
+    @property
+    def has_totals(self) -> bool:
+        return self._form.has_totals
 
     def _shared(self, count: Any, size: int) -> Any:
         return self._builder.lshr(count, constant(size.bit_length() - 1))
