@@ -95,13 +95,7 @@ def place(
     if pair.draft is not None and draft is not None:
         sources.append((pair.draft, draft))
     for source, _ in sources:
-        gpus = {"cuda": machine.gpu, "second-gpu": machine.gpu if isinstance(machine.gpu, str) else machine.second}
-        if source is pair.target:
-            gpus["second-gpu"] = 'that is of drafts, and "cuda" is the GPU with most free memory'
-        if isinstance(reason := gpus.get(source.device), str):
-            raise EngineError(
-                "config", f'{source.label} asks for device = "{source.device}": {reason}. Say device = "auto" or "cpu".'
-            )
+        _check_wanted(source, source is pair.target, machine)
     models = [_model(pair, source, checkpoint, threads) for source, checkpoint in sources]
 
     reason = next((words for model in models if (words := unsupported(model.config))), "")
@@ -154,6 +148,17 @@ def place(
         note = "; ".join(filter(None, (note, machine.gpu.note)))
     fallback = laid_out("cpu") if wanted == "auto" and chosen.target.place == "cuda" and not requested else None
     return Placement(chosen, note, fallback if fallback and fits(fallback, machine.available) else None)
+
+
+def _check_wanted(source: ModelSource, is_target: bool, machine: Machine) -> None:
+    """Raise EngineError ("config") if a model of a pair asks for a GPU that cannot be used."""
+    gpus = {"cuda": machine.gpu, "second-gpu": machine.gpu if isinstance(machine.gpu, str) else machine.second}
+    if is_target:
+        gpus["second-gpu"] = 'that is of drafts, and "cuda" is the GPU with most free memory'
+    if isinstance(reason := gpus.get(source.device), str):
+        raise EngineError(
+            "config", f'{source.label} asks for device = "{source.device}": {reason}. Say device = "auto" or "cpu".'
+        )
 
 
 def longest_context(

@@ -61,18 +61,7 @@ def device_runner(
     cached = {
         role: CachedModel(DeviceModel(model, role, vocab, executor.graphs, device)) for role, model in models.items()
     }
-    small: CachedModel[Any] | None = cached.get("draft")
-    if small is not None:
-        small.asynchronous = True
-    second_memory = 0
-    if apart is not None:
-        own = graphs(apart.device, [], captured)
-        small = cached["draft"] = CachedModel(DeviceModel(apart, "draft", vocab, own, apart.device))
-        executor.beside["draft"] = loops_apart = LoopsApart(small, vocab, executor.policies, own)
-        second_memory = apart.memory() + loops_apart.memory()
-    elif draft is not None and not isinstance(draft, DeviceDecoder):
-        small = on_host = CachedModel(draft)
-        executor.beside["draft"] = LoopsAhead({"draft": on_host}, vocab, executor.policies)
+    small, second_memory = _drafting(draft, executor, cached, vocab, lambda its: graphs(its, [], captured))
     beside: dict[Role, CachedModel[HostModel]] = {} if small is None or "draft" in cached else {"draft": small}
     heads, found = read_heads(found, cached["target"])
     loops = LoopsBeside(heads, vocab, executor.policies, executor.pick_from)
@@ -127,6 +116,28 @@ def device_runner(
         stepwise=StepwiseExecutor(cached, beside, vocab),
         second_memory=second_memory,
     )
+
+
+def _drafting(
+    draft: DeviceDecoder | HostModel | None,
+    executor: DeviceExecutor,
+    cached: dict[Role, CachedModel[DeviceModel]],
+    vocab: int,
+    graphs_of: Callable[[torch.device], Graphs],
+) -> tuple[CachedModel[Any] | None, int]:
+    """The draft, and the bytes that it holds on a second GPU; `executor` gets loops of one that runs elsewhere."""
+    small: CachedModel[Any] | None = cached.get("draft")
+    if small is not None:
+        small.asynchronous = True
+    elif isinstance(draft, DeviceDecoder):
+        own = graphs_of(draft.device)
+        small = cached["draft"] = CachedModel(DeviceModel(draft, "draft", vocab, own, draft.device))
+        executor.beside["draft"] = loops = LoopsApart(small, vocab, executor.policies, own)
+        return small, draft.memory() + loops.memory()
+    elif draft is not None:
+        small = CachedModel(draft)
+        executor.beside["draft"] = LoopsAhead({"draft": small}, vocab, executor.policies)
+    return small, 0
 
 
 ON_SECOND: Mapping[Feature, str] = {"draft trees": "the draft model runs on a second GPU, where it drafts chains"}
