@@ -53,7 +53,7 @@ NOTICED: list[tuple[str, Mutation, set[str]]] = [
     ("filters", Mutation(filters._gather, "barrier", "tl.debug_barrier"), {SANITISER}),
     ("filters", Mutation(choose._best, "other", "tl.load(scored.best + of_blocks"), {REFERENCE}),
     ("ratio", Mutation(filters.tokens, "mask", "tl.load(candidates"), {SANITISER}),
-    ("filters", Mutation(filters._candidates, "other", "tl.load(scores"), {REFERENCE}),
+    ("filters", Mutation(filters._candidates, "other", "tl.load(listed.scores"), {REFERENCE}),
     ("filters", Mutation(filters._bound, "other", "tl.load(tops"), {REFERENCE}),
     ("scores", Mutation(scores._process, "mask", "tl.load(state.counts"), {SANITISER}),
     ("scores", Mutation(scores._process, "mask", "tl.store(scored.scores"), {SANITISER}),
