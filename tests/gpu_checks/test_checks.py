@@ -30,7 +30,7 @@ from specchat.engine.hardware.gpu import Gpu
 from specchat.engine.kernels import expert_products, products
 from specchat.engine.kernels.attention import Scoring
 from specchat.engine.kernels.processors import as_with
-from specchat.engine.kernels.stored import stored
+from specchat.engine.kernels.stored import StoredWeight, stored
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU here")
 
@@ -83,7 +83,12 @@ def test_blocks_are_right_under_the_interpreter(dtype: torch.dtype, monkeypatch:
 def test_a_way_to_unpack_is_that_of_one_type_at_least() -> None:
     """Each type of GGUF is unpacked as one of those that are checked."""
     ways = {kind: stored(place.weight_of(kind, 32, 256), None) for kind in TYPES}
-    found = {kind: (one.form, *(x is not None and x.dtype for x in one.tensors[5:8])) for kind, one in ways.items()}
+
+    def way(one: StoredWeight) -> tuple[Any, ...]:
+        signs, (scales, minimums, *_) = one.tensors.planes.signs, one.tensors.factors
+        return one.form, *(x is not None and x.dtype for x in (signs, scales, minimums))
+
+    found = {kind: way(one) for kind, one in ways.items()}
     assert set(found.values()) == {found[kind] for kind in blocks.FORMS}
 
 

@@ -29,9 +29,9 @@ ON_HOST: dict[Any, Callable[..., Any]] = {
 """Operations that torch has on GPUs alone, and what computes them here."""
 PROCESSORS = 128
 IN_MAIN_MEMORY = {
-    *(("_multiply", name) for name in ("packed", "high", "signs")),
+    *(("_multiply", name) for name in ("low", "high", "signs")),
     ("_make_inputs", "table"),
-    *(("_embed", name) for name in ("packed", "high", "signs", "scales", "minimums", "supers", "code", "codebook")),
+    *(("_embed", name) for name in ("low", "high", "signs", "scales", "minimums", "supers", "code", "codebook")),
 }
 """Kernels, and what they may be given of locked main memory."""
 

@@ -61,7 +61,7 @@ def test_what_is_asked_for_is_the_next_products(name: str) -> None:
     assert len(asking) == ASKING[name]
     assert all(one.arguments.get("ahead") is None for one in without)
     for at in asking:
-        given, of_next = launches[at].arguments, product_after(launches, at).leaves["packed"]
+        given, of_next = launches[at].arguments, product_after(launches, at).arguments["weight"].planes.low
         programs = launches[at].grid[0] * launches[at].grid[1] - given["rows"] * launches[at].grid[1]
         parts = given.get("parts", programs)
         assert 0 <= programs - parts < launches[at].grid[1]

@@ -22,7 +22,7 @@ from tests.device.test_families import changes
 from tests.engine.tiny import VOCAB, checkpoint
 from tests.families.test_gpt_oss import published, saved
 from tests.gpu_net.fake_torch import fake_torch
-from tests.gpu_net.runtime import Launch
+from tests.gpu_net.runtime import Launch, flat
 from tests.gpu_net.shapes import weights
 
 pytestmark = pytest.mark.skipif(ON_GPU, reason="stands for a GPU where there is none")
@@ -113,7 +113,7 @@ def test_launches_are_those_of_experts_on_the_gpu() -> None:
 
     def told(launches: list[Launch]) -> list[tuple[object, ...]]:
         shapes = [
-            {name: (tuple(v.shape), v.dtype) if isinstance(v, Tensor) else v for name, v in one.leaves.items()}
+            [(name, (tuple(v.shape), v.dtype) if isinstance(v, Tensor) else v) for name, v in flat(one.arguments)]
             for one in launches
         ]
         return [(one.name, one.grid, shape) for one, shape in zip(launches, shapes, strict=True)]

@@ -29,15 +29,15 @@ FIXED = {
     "integers": 1,
     "eos": -1,
     "scales": 255,
-    "packed": 255,
+    "low": 255,
 }
 
 
 OF_PAIRS: dict[str, Callable[[Launch], int]] = {
     "used": lambda launch: launch.grid[2],
-    "experts": lambda launch: launch.arguments["weight"].packed.shape[0] // launch.arguments["weight"].outputs - 1,
-    "begins": lambda launch: launch.arguments["out"].shape[-2] - TILE_ROWS,
-    "ends": lambda launch: launch.arguments["out"].shape[-2],
+    "experts": lambda launch: launch.arguments["weight"].planes.low.shape[0] // launch.arguments["weight"].outputs - 1,
+    "begins": lambda launch: launch.arguments["sums"].out.shape[-2] - TILE_ROWS,
+    "ends": lambda launch: launch.arguments["sums"].out.shape[-2],
     "source": lambda launch: launch.arguments["x"].shape[0] - 1,
 }
 """Of the tiles of products of experts: the last pairs, of the last expert and the last row."""

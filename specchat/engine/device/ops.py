@@ -116,9 +116,8 @@ def attend(run: Launches, op: Attend) -> None:
         model.weights.vectors[of.sinks] if of.sinks else None,
         projected if of.gated else None,
         caches.capacity,
-        at.until if of.mutual else None,
     )
-    places = RowPlaces(at.length, at.path, run.skip, run.ends)
+    places = RowPlaces(at.length, at.path, run.skip, run.ends, at.until if of.mutual else None)
     attend_rows(query, entries, places, model.buffers.attention, views[op.out.name], at.rows, scoring)
 
 

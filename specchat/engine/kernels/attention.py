@@ -16,6 +16,7 @@ from specchat.engine.kernels import paths
 from specchat.engine.kernels.attention_block import (
     TILE,
     AttentionShape,
+    KeyBlock,
     Operands,
     ScoreSizes,
     Sight,
@@ -34,6 +35,7 @@ from specchat.engine.kernels.workspace import (
     Workspace,
     first_split,
     keys_at_once,
+    no_sums,
     of_split,
     padded,
     registers,
@@ -52,8 +54,6 @@ class Scoring(NamedTuple):
         gates: float32 [splits, R, columns], added in index order; a row begins with a query and a gate of D values for
             each head. The sigmoid of the gate multiplies the head's output (Qiu et al. 2025).
         positions: of the longest text, where KV entries are a ring of fewer.
-        until: int32 [1], position before which each row of a chain of more than VERIFY_ROWS sees all, its window
-            beginning as ever, as of a picture. 0, or None: each up to its own.
     """
 
     scale: float | None = None
@@ -62,7 +62,6 @@ class Scoring(NamedTuple):
     sinks: Tensor | None = None
     gates: Tensor | None = None
     positions: int | None = None
-    until: Tensor | None = None
 
 
 PLAIN = Scoring()
@@ -128,9 +127,7 @@ def _partial(
     q = load_queries(operands, token, head, used, sizes, shape)
     operands = of_kv_head(operands, kv, sizes, shape)
     PADDED: tl.constexpr = shape.padded
-    best = tl.full((_TILE,), float("-inf"), tl.float32)
-    total = tl.zeros((_TILE,), tl.float32)
-    mixed = tl.zeros((_TILE, PADDED), tl.float32)
+    found = no_sums(_TILE, PADDED)
     for block in range(first, tl.minimum(first + size, end), shape.keys):
         position = block + tl.arange(0, shape.keys)
         slot = position
@@ -138,14 +135,14 @@ def _partial(
             drafted = tl.gather(nodes, tl.minimum(tl.maximum(position - start, 0), 63), 0)
             slot = tl.minimum(tl.where(position < start, position, start + drafted), sizes.capacity - 1)
         slot, sight = of_ring(slot, first, sizes), Sight(end, seen, since, lowest)
-        best, total, mixed = add_keys(best, total, mixed, q, operands, position, slot, sight, sizes, window, shape)
+        found = add_keys(found, q, operands, KeyBlock(position, slot), sight, sizes, window, shape)
     of_sums = (split - stored) * sizes.stride_split + token * sizes.heads + head
-    tl.store(sums.best + of_sums, best, mask=used)
-    tl.store(sums.total + of_sums, total, mask=used)
+    tl.store(sums.best + of_sums, found.best, mask=used)
+    tl.store(sums.total + of_sums, found.total, mask=used)
     # Values of long texts are more numbers than 32 bits count.
     of_mixed = sums.mixed + of_sums.to(tl.int64)[:, None] * shape.dim
     d = tl.arange(0, PADDED)
-    tl.store(of_mixed + d[None, :], mixed, mask=used[:, None] & (d[None, :] < shape.dim))
+    tl.store(of_mixed + d[None, :], found.mixed, mask=used[:, None] & (d[None, :] < shape.dim))
 
 
 def attend(
@@ -189,7 +186,7 @@ def attend(
     shape = AttentionShape(group, dim, written, padded(dim), keys_at_once(dim), workspace.split, blocks)
     extras = Extras(of.sinks, None if of.gates is None else partial_sums(of.gates))
     if at.tree is None and rows > VERIFY_ROWS:
-        attend_rows(operands, at, of.until, extras, out, rows, sizes, window, shape)
+        attend_rows(operands, at, extras, out, rows, sizes, window, shape)
         return
     splits, tiles = attention_splits(capacity, window, rows, workspace.split), triton.cdiv(rows * group, TILE)
     _partial[(tiles * splits + (0 if at.tree is None else 2 * rows), kv_heads)](

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from specchat.engine.kernels.gpu_shapes import SHARING_HEADS
 from specchat.engine.kernels.kv_entries import HeadBlocks, Scales, load_entries
+from specchat.engine.kernels.workspace import SplitSums
 
 TILE = SHARING_HEADS
 """Packed rows of one program: more rows take more programs, never a larger tile."""
@@ -60,6 +61,13 @@ class Sight(NamedTuple):
     lowest: tl.tensor
 
 
+class KeyBlock(NamedTuple):
+    """Positions of some keys, and the entries that hold them."""
+
+    position: tl.tensor
+    slot: tl.tensor
+
+
 @triton.jit  # type: ignore[untyped-decorator]
 def of_kv_head(operands: Operands, kv: tl.tensor, sizes: ScoreSizes, shape: tl.constexpr) -> Operands:
     """Return the operands from the entries of a key-value head on."""
@@ -85,19 +93,17 @@ def load_queries(
 
 @triton.jit  # type: ignore[untyped-decorator]
 def add_keys(
-    best: tl.tensor,
-    total: tl.tensor,
-    mixed: tl.tensor,
+    sums: SplitSums,
     q: tl.tensor,
     operands: Operands,
-    position: tl.tensor,
-    slot: tl.tensor,
+    keys: KeyBlock,
     sight: Sight,
     sizes: ScoreSizes,
     window: tl.tensor,
     shape: tl.constexpr,
-) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
-    """Return the largest score, the sum of weights and the weighted values with the keys in some entries `slot`."""
+) -> SplitSums:
+    """Return the sums with some more keys."""
+    position, slot = keys.position, keys.slot
     k_scales, v_scales = None, None
     if operands.scales is not None:
         k_scales, v_scales = operands.scales.of_keys, operands.scales.of_values
@@ -110,9 +116,9 @@ def add_keys(
     if window is not None:
         visible = (position[None, :] - sight.since[:, None]).to(tl.uint32) < window
     scores = tl.where(visible, scores, float("-inf"))
-    best, total, fade, p = _weights(best, total, scores)
+    best, total, fade, p = _weights(sums.best, sums.total, scores)
     v = load_entries(operands.value, v_scales, slot, there, q, shape)
-    return best, total, tl.dot(p.to(v.dtype), v, mixed * fade[:, None], input_precision="ieee")
+    return SplitSums(best, total, tl.dot(p.to(v.dtype), v, sums.mixed * fade[:, None], input_precision="ieee"))
 
 
 @triton.jit  # type: ignore[untyped-decorator]

@@ -11,6 +11,7 @@ from torch import Tensor
 from specchat.engine.kernels.attention_block import (
     TILE,
     AttentionShape,
+    KeyBlock,
     Operands,
     ScoreSizes,
     Sight,
@@ -22,7 +23,7 @@ from specchat.engine.kernels.attention_block import (
 from specchat.engine.kernels.combine import Extras, before_all, folded, write_outputs
 from specchat.engine.kernels.gpu_shapes import GROWS
 from specchat.engine.kernels.paths import RowPlaces
-from specchat.engine.kernels.workspace import registers
+from specchat.engine.kernels.workspace import no_sums, registers
 
 _TILE = tl.constexpr(TILE)
 _GROWS = tl.constexpr(GROWS)
@@ -32,7 +33,6 @@ _GROWS = tl.constexpr(GROWS)
 def _attend_rows(
     operands: Operands,
     at: RowPlaces,
-    until: tl.tensor,
     extras: Extras,
     out: tl.tensor,
     rows: tl.tensor,
@@ -59,8 +59,8 @@ def _attend_rows(
         since = seen - window
         lowest = tl.min(tl.where(token < rows, since, end), 0)
         first = tl.maximum(lowest, 0) // shape.keys * shape.keys
-    if until is not None:
-        whole = tl.load(until)
+    if at.until is not None:
+        whole = tl.load(at.until)
         seen, end = tl.maximum(seen, whole), tl.maximum(end, whole)
         if window is not None:
             span = (seen - since).to(tl.uint32)[:, None]
@@ -69,33 +69,23 @@ def _attend_rows(
     q = load_queries(operands, token, head, used, sizes, shape)
     operands = of_kv_head(operands, kv, sizes, shape)
     PADDED: tl.constexpr = shape.padded
-    best, total = before_all(head, extras)
-    mixed = tl.zeros((_TILE, PADDED), tl.float32)
-    of_best = tl.full((_TILE,), float("-inf"), tl.float32)
-    of_total = tl.zeros((_TILE,), tl.float32)
-    of_mixed = tl.zeros((_TILE, PADDED), tl.float32)
+    sums, of_split = before_all(head, extras, PADDED), no_sums(_TILE, PADDED)
     size = tl.zeros_like(end) + shape.split
     for block in range(first, end, shape.keys):
         position = block + tl.arange(0, shape.keys)
         slot, sight = of_ring(position, block, sizes), Sight(end, seen, since, lowest)
-        of_best, of_total, of_mixed = add_keys(
-            of_best, of_total, of_mixed, q, operands, position, slot, sight, sizes, span, shape
-        )
+        of_split = add_keys(of_split, q, operands, KeyBlock(position, slot), sight, sizes, span, shape)
         after = block + shape.keys
         if (after % size == 0) | (after >= end):
-            best, total, mixed = folded(best, total, mixed, of_best, of_total, of_mixed)
-            of_best = tl.full((_TILE,), float("-inf"), tl.float32)
-            of_total = tl.zeros((_TILE,), tl.float32)
-            of_mixed = tl.zeros((_TILE, PADDED), tl.float32)
+            sums, of_split = folded(sums, of_split), no_sums(_TILE, PADDED)
             if window is None:
                 size = tl.where(after == size * (2 * _GROWS), 2 * size, size)
-    write_outputs(mixed, total, token, head, used, extras, out, sizes.heads, shape)
+    write_outputs(sums, token, head, used, extras, out, sizes.heads, shape)
 
 
 def attend_rows(
     operands: Operands,
     at: RowPlaces,
-    until: Tensor | None,
     extras: Extras,
     out: Tensor,
     rows: int,
@@ -103,9 +93,9 @@ def attend_rows(
     window: int,
     shape: AttentionShape,
 ) -> None:
-    """Compute `attention.attend` of a chain, without partial sums in memory; `until` as there."""
+    """Compute `attention.attend` of a chain, without partial sums in memory."""
     kv_heads = operands.key.shape[0]
     _attend_rows[(triton.cdiv(rows * shape.group, TILE), kv_heads)](
-        operands, at, until, extras, out, rows, sizes, window or None, shape,
+        operands, at, extras, out, rows, sizes, window or None, shape,
         num_warps=4, num_stages=2, maxnreg=registers(shape.dim), enable_fp_fusion=True,
     )  # fmt: skip

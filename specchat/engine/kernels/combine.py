@@ -9,7 +9,7 @@ from torch import Tensor
 from specchat.engine.kernels import paths
 from specchat.engine.kernels.partial_sums import PartialSums, summed
 from specchat.engine.kernels.paths import RowPlaces
-from specchat.engine.kernels.workspace import Workspace, first_split, padded, split_at
+from specchat.engine.kernels.workspace import SplitSums, Workspace, first_split, no_sums, padded, split_at
 
 UNROLLED = 8
 """Partial sums whose loads are under way at a time."""
@@ -41,41 +41,33 @@ class CombineShape(NamedTuple):
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def before_all(head: tl.tensor, extras: Extras) -> tuple[tl.tensor, tl.tensor]:
-    """Return the largest score and the sum of weights of heads [N] before all keys: those of a sink, if any."""
-    best, total = tl.full(head.shape, float("-inf"), tl.float32), tl.zeros(head.shape, tl.float32)
+def before_all(head: tl.tensor, extras: Extras, DIM: tl.constexpr) -> SplitSums:
+    """Return the sums of heads [N] before all keys: those of a sink, if any."""
+    sums = no_sums(head.shape[0], DIM)
     if extras.sinks is not None:
         # A value of zeros before all others, whose score is in powers of 2 as theirs are.
-        best, total = tl.load(extras.sinks + head) * 1.4426950408889634, total + 1.0
-    return best, total
+        sums = SplitSums(tl.load(extras.sinks + head) * 1.4426950408889634, sums.total + 1.0, sums.mixed)
+    return sums  # type: ignore[no-any-return]
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def folded(
-    best: tl.tensor,
-    total: tl.tensor,
-    mixed: tl.tensor,
-    of_best: tl.tensor,
-    of_total: tl.tensor,
-    of_mixed: tl.tensor,
-) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
-    """Add the partial sums of one more split, [N], [N] and [N, D], rounded alike wherever it stands.
+def folded(sums: SplitSums, split: SplitSums) -> SplitSums:
+    """Add the sums of one more split, rounded alike wherever it stands.
 
     A split in which nothing is seen changes no bit.
     """
-    new = tl.maximum(best, of_best)
+    new = tl.maximum(sums.best, split.best)
     origin = tl.where(new == float("-inf"), 0.0, new)
-    fade, weight = tl.exp2(best - origin), tl.exp2(of_best - origin)
-    seen = of_best > float("-inf")
-    added = tl.fma(mixed, fade[:, None], of_mixed * weight[:, None])
-    total = tl.where(seen, tl.fma(total, fade, of_total * weight), total)
-    return new, total, tl.where(seen[:, None], added, mixed)
+    fade, weight = tl.exp2(sums.best - origin), tl.exp2(split.best - origin)
+    seen = split.best > float("-inf")
+    added = tl.fma(sums.mixed, fade[:, None], split.mixed * weight[:, None])
+    total = tl.where(seen, tl.fma(sums.total, fade, split.total * weight), sums.total)
+    return SplitSums(new, total, tl.where(seen[:, None], added, sums.mixed))
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def write_outputs(
-    mixed: tl.tensor,
-    total: tl.tensor,
+    sums: SplitSums,
     row: tl.tensor,
     head: tl.tensor,
     used: tl.tensor,
@@ -86,7 +78,7 @@ def write_outputs(
 ) -> None:
     """Divide, apply gates if there are any, and write the heads of rows that are `used`, [N]."""
     d = tl.arange(0, shape.padded)[None, :]
-    y = mixed / total[:, None]
+    y = sums.mixed / sums.total[:, None]
     if extras.gates is not None:
         of_gate = row * extras.gates.row + (2 * head + 1) * shape.dim
         gate = summed(extras.gates.first + of_gate[:, None] + d, used[:, None] & (d < shape.dim), extras.gates)
@@ -97,7 +89,7 @@ def write_outputs(
 
 @triton.jit(do_not_specialize=["window"])  # type: ignore[untyped-decorator]
 def _combine(
-    sums: Workspace,
+    partials: Workspace,
     at: RowPlaces,
     extras: Extras,
     out: tl.tensor,
@@ -123,19 +115,18 @@ def _combine(
     PADDED: tl.constexpr = shape.padded
     d = tl.arange(0, PADDED)[None, :]
     one = tl.arange(0, 1)
-    best, total = before_all(head + one, extras)
-    mixed = tl.zeros((1, PADDED), tl.float32)
+    sums = before_all(head + one, extras, PADDED)
     for chunk in range(first, last + 1, _UNROLLED):
         for i in tl.static_range(_UNROLLED):
             there = chunk + i <= last
             # Sums of long texts are more numbers than 32 bits count.
             of_set = tl.cast(chunk + i - stored, tl.int64) * sizes.stride_split + row * sizes.heads + head + one
-            of_best = tl.load(sums.best + of_set, mask=there, other=float("-inf"))
-            of_total = tl.load(sums.total + of_set, mask=there, other=0.0)
-            where = sums.mixed + of_set[:, None] * shape.dim + d
+            of_best = tl.load(partials.best + of_set, mask=there, other=float("-inf"))
+            of_total = tl.load(partials.total + of_set, mask=there, other=0.0)
+            where = partials.mixed + of_set[:, None] * shape.dim + d
             of_mixed = tl.load(where, mask=there & (d < shape.dim), other=0.0)
-            best, total, mixed = folded(best, total, mixed, of_best, of_total, of_mixed)
-    write_outputs(mixed, total, row + one, head + one, one == 0, extras, out, sizes.heads, shape)
+            sums = folded(sums, SplitSums(of_best, of_total, of_mixed))
+    write_outputs(sums, row + one, head + one, one == 0, extras, out, sizes.heads, shape)
 
 
 def combine(

@@ -52,7 +52,8 @@ def _embed(
         x = weight_tiles.in_blocks(weight, weight_tiles.table(weight, program), one, first, program, TYPE)
         x = tl.reshape(x, (COLUMNS,)).to(tl.float32)
     else:
-        x = tl.load(weight.packed + token * hidden + column, mask=known & (column < hidden), other=0.0).to(tl.float32)
+        x = tl.load(weight.planes.low + token * hidden + column, mask=known & (column < hidden), other=0.0)
+        x = x.to(tl.float32)
     if scale is not None:
         x = x * scale
     if eps is not None:

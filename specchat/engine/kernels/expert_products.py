@@ -64,7 +64,8 @@ def multiply(
         begin, end = end, end + part.shape[0] // count
         tensors, form = stored(part, None, count)
         if bias is not None:
-            tensors = tensors._replace(bias=bias[begin:], bias_step=weight.shape[0] // count)
+            steps = tensors.steps._replace(bias=weight.shape[0] // count)
+            tensors = tensors._replace(bias=bias[begin:], steps=steps)
         into = out if len(parts) == 1 else out[..., begin:end]
         of_part = part_of(cut, end - begin, weight.shape[1], bits)
         launch(x, StoredWeight(tensors, form), into, rows, of_part, tiles, skip, activation)

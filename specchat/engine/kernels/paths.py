@@ -16,12 +16,15 @@ class RowPlaces(NamedTuple):
             KV entries before length, and to length + j for each set bit j of tree[r]: its own and its ancestors'.
         skip: int32 [1]; non-zero skips the kernels.
         last: int32 [1], the last row that counts, of many rows; None: all do.
+        until: int32 [1], position before which each row of a chain of more than VERIFY_ROWS sees all, its window
+            beginning as ever, as of a picture. 0, or None: each up to its own.
     """
 
     length: Tensor
     tree: Tensor | None = None
     skip: Tensor | None = None
     last: Tensor | None = None
+    until: Tensor | None = None
 
 
 @triton.jit  # type: ignore[untyped-decorator]

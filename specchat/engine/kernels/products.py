@@ -63,22 +63,34 @@ class ExpertTiles(NamedTuple):
     source: Tensor | None
 
 
+class Omitted(NamedTuple):
+    """Omissions of a launch: all where the number `skip` is not 0, and groups of rows after the row `last`."""
+
+    skip: Tensor | None
+    last: Tensor | None
+
+
+class Sums(NamedTuple):
+    """Partial sums that a launch writes, with elements from one to the next, and from a row to the next."""
+
+    out: Tensor
+    stride_split: int
+    width: int
+
+
 @triton.jit(do_not_specialize=["rows"])  # type: ignore[untyped-decorator]
 def _multiply(
     x: tl.tensor,
-    skip: tl.tensor,
+    omitted: Omitted,
     tiles: ExpertTiles | None,
-    out: tl.tensor,
+    sums: Sums,
     rows: tl.tensor,
     groups: tl.tensor,
-    last: tl.tensor,
     weight: WeightTensors,
-    stride_split: tl.tensor,
-    width: tl.tensor,
     program: tl.constexpr,
 ) -> None:
-    if skip is not None:
-        if tl.load(skip) != 0:
+    if omitted.skip is not None:
+        if tl.load(omitted.skip) != 0:
             return
     elif rows < 1:
         # Never so, but after a branch fewer registers of 64 rows are spilled on sm_120.
@@ -87,10 +99,10 @@ def _multiply(
     # Groups of rows are neighbours, so that the second cache has the weights of one for the next.
     block, group = tl.program_id(0) // groups, tl.program_id(0) % groups
     first_row = group * (program.rows * program.tiles)
-    if last is not None:  # noqa: SIM102
-        if first_row > tl.load(last):
+    if omitted.last is not None:  # noqa: SIM102
+        if first_row > tl.load(omitted.last):
             return
-    source = None
+    out, source = sums.out, None
     if tiles is not None:
         at = tl.program_id(2)
         if at >= tl.load(tiles.used):
@@ -98,7 +110,7 @@ def _multiply(
         begin = tl.load(tiles.begins + at)
         rows = tl.load(tiles.ends + at) - begin
         weight = weight_tiles.of_expert(weight, tl.load(tiles.experts + at).to(tl.int64))
-        out += begin * width
+        out += begin * sums.width
         if tiles.source is None:
             x += begin * inputs
         else:
@@ -110,32 +122,33 @@ def _multiply(
     split = tl.program_id(1)
     row = first_row + tl.arange(0, ROWS)
     first = split * program.span
-    sums = (tl.zeros((BN, ROWS), tl.float32),) * TILES
+    acc = (tl.zeros((BN, ROWS), tl.float32),) * TILES
     table = weight_tiles.table(weight, program)
     origins = ()
     for tile in tl.static_range(TILES):
         origins += (row_tiles.origin(source, row, tile * ROWS, rows),)  # type: ignore[assignment]
     for k in range(first, tl.minimum(first + program.span, inputs), program.inputs):
         w = weight_tiles.tile(weight, table, n, k, program, x.dtype.element_ty)
-        before = sums
-        sums = ()
+        before = acc
+        acc = ()
         for tile in tl.static_range(TILES):
             tile_x = x
             if source is None:
                 tile_x += tile * ROWS * inputs
             some = row_tiles.load(tile_x, origins[tile], row + tile * ROWS, rows, weight, k, program)
-            sums += (tl.dot(w, tl.trans(some), before[tile], input_precision="ieee"),)
-    out += split * stride_split
+            acc += (tl.dot(w, tl.trans(some), before[tile], input_precision="ieee"),)
+    out += split * sums.stride_split
     factor = weight_tiles.factor(weight, n, program)
     offset = tl.zeros((BN,), tl.float32)
     if weight.bias is not None:  # noqa: SIM102
         if split == 0:
             offset = tl.load(weight.bias + n, mask=n < outputs, other=0.0).to(tl.float32)
     for tile in tl.static_range(TILES):
+        y = acc[tile] * factor[:, None] + offset[:, None]
         if program.activation is None:
-            row_tiles.store(out, sums[tile], factor, offset, row + tile * ROWS, n, rows, outputs, width)
+            row_tiles.store(out, y, row + tile * ROWS, n, rows, outputs, sums.width)
         else:
-            row_tiles.store_activated(out, sums[tile], factor, offset, row + tile * ROWS, block, rows, outputs, program)
+            row_tiles.store_activated(out, y, row + tile * ROWS, block, rows, outputs, program)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -250,19 +263,16 @@ def launch(
     count = triton.next_power_of_2(triton.cdiv(tiles.rows, TILE_ROWS))
     _multiply[(triton.cdiv(outputs, cut.outputs) * tiles.groups, cut.splits, tiles.most)](
         x,
-        skip,
+        Omitted(skip, tiles.last),
         tiles.experts,
-        out,
+        # Of one split there is no next.
+        Sums(out, out.stride(0) if activation is None else 0, out.stride(-2)),
         rows,
         tiles.groups,
-        tiles.last,
         tensors,
-        # Of one split there is no next.
-        out.stride(0) if activation is None else 0,
-        out.stride(-2),
         ProductShape(form, cut.outputs, cut.inputs, TILE_ROWS, count, span, whole, activation),
         num_warps=cut.warps,
-        num_stages=stages(count, chained=tensors.nested is not None and whole),
+        num_stages=stages(count, chained=tensors.factors.nested is not None and whole),
         enable_fp_fusion=False,
     )
 

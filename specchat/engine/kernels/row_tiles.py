@@ -51,38 +51,28 @@ def load(
 
 @triton.jit  # type: ignore[untyped-decorator]
 def store(
-    out: tl.tensor,
-    acc: tl.tensor,
-    factor: tl.tensor,
-    offset: tl.tensor,
-    row: tl.tensor,
-    n: tl.tensor,
-    rows: tl.tensor,
-    outputs: tl.tensor,
-    width: tl.tensor,
+    out: tl.tensor, y: tl.tensor, row: tl.tensor, n: tl.tensor, rows: tl.tensor, outputs: tl.tensor, width: tl.tensor
 ) -> None:
-    """Write acc * factor + offset, float32 [BN, ROWS], to the rows `row` of out, `width` apart, outputs `n`."""
+    """Write y float32 [BN, ROWS] to the rows `row` of out, `width` apart, outputs `n`."""
     there = (row < rows)[None, :] & (n < outputs)[:, None]
-    tl.store(out + row[None, :] * width + n[:, None], acc * factor[:, None] + offset[:, None], mask=there)
+    tl.store(out + row[None, :] * width + n[:, None], y, mask=there)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def store_activated(
     out: tl.tensor,
-    acc: tl.tensor,
-    factor: tl.tensor,
-    offset: tl.tensor,
+    y: tl.tensor,
     row: tl.tensor,
     block: tl.tensor,
     rows: tl.tensor,
     outputs: tl.tensor,
     program: tl.constexpr,
 ) -> None:
-    """Write activation(gate) * up of acc * factor + offset, whose outputs are eight gates by eight values."""
+    """Write activation(gate) * up of y float32 [BN, ROWS], whose outputs are eight gates by eight values."""
     BN: tl.constexpr = program.outputs
-    pairs = tl.reshape(acc * factor[:, None] + offset[:, None], (BN // 16, 2, 8, program.rows))
+    pairs = tl.reshape(y, (BN // 16, 2, 8, program.rows))
     gate, up = tl.split(tl.permute(pairs, (0, 2, 3, 1)))
-    y = tl.reshape(gated(gate, up, program.activation), (BN // 2, program.rows))
+    act = tl.reshape(gated(gate, up, program.activation), (BN // 2, program.rows))
     n = block * (BN // 2) + tl.arange(0, BN // 2)
     there = (row < rows)[None, :] & (n < outputs // 2)[:, None]
-    tl.store(out + row[None, :] * (outputs // 2) + n[:, None], y.to(out.dtype.element_ty), mask=there)
+    tl.store(out + row[None, :] * (outputs // 2) + n[:, None], act.to(out.dtype.element_ty), mask=there)

@@ -42,39 +42,56 @@ class NestedScales(NamedTuple):
     offset: Tensor
 
 
-class WeightTensors(NamedTuple):
-    """A matrix [outputs, inputs], or the matrices of experts, one after the other.
+class Planes(NamedTuple):
+    """Numbers of a matrix: values, or bytes or words with several each, and their `high` bits and `signs` if apart."""
 
-    Attributes:
-        packed: values, or bytes or words with several each.
-        high, signs, scales, minimums, supers, nested, zeros, order, code, codebook: as in the layout of the form; None:
-            it has none.
-        bias: float [outputs] of each matrix.
-        outputs, inputs: shape of one matrix.
-        packed_step, high_step, signs_step, scales_step, supers_step, bias_step: elements from one matrix to the next; 0
-            of a single matrix.
-    """
-
-    packed: Tensor
-    outputs: int
-    inputs: int
-    packed_step: int
+    low: Tensor
     high: Tensor | None = None
     signs: Tensor | None = None
+
+
+class Factors(NamedTuple):
+    """Factors of rows or blocks, and what is subtracted, as in the layout of the form; None: it has none."""
+
     scales: Tensor | None = None
     minimums: Tensor | None = None
     supers: Tensor | None = None
     nested: NestedScales | None = None
     zeros: Tensor | None = None
+
+
+NO_FACTORS = Factors()
+
+
+class MatrixSteps(NamedTuple):
+    """Elements from one matrix to the next in the tensors of these names; 0 of a single matrix."""
+
+    low: int
+    high: int
+    signs: int
+    scales: int
+    supers: int
+    bias: int
+
+
+class WeightTensors(NamedTuple):
+    """A matrix [outputs, inputs], or the matrices of experts, one after the other.
+
+    Attributes:
+        outputs, inputs: shape of one matrix.
+        order, code, codebook: as in the layout of the form; None: it has none.
+        bias: float [outputs] of each matrix.
+    """
+
+    planes: Planes
+    factors: Factors
+    outputs: int
+    inputs: int
+    steps: MatrixSteps
     order: Tensor | None = None
     code: Tensor | None = None
     codebook: Tensor | None = None
     bias: Tensor | None = None
-    high_step: int = 0
-    signs_step: int = 0
-    scales_step: int = 0
-    supers_step: int = 0
-    bias_step: int = 0
 
 
 SPARE = {"apart": "signs", "in scales": "scales", "paired": "rows"}
@@ -99,10 +116,9 @@ def stored(weight: Plain, bias: Tensor | None, experts: int = 0) -> StoredWeight
     def step(tensor: Tensor | None) -> int:
         return tensor.numel() // experts if experts and tensor is not None else 0
 
-    def tensors(packed: Tensor, scales: Tensor | None = None, **others: Any) -> WeightTensors:
-        sizes = outputs, inputs, step(packed)
-        found = WeightTensors(packed, *sizes, scales=scales, scales_step=step(scales), bias=bias, **others)
-        return found._replace(bias_step=step(bias))
+    def tensors(planes: Planes, factors: Factors = NO_FACTORS, **others: Any) -> WeightTensors:
+        steps = MatrixSteps(*map(step, (*planes, factors.scales, factors.supers, bias)))
+        return WeightTensors(planes, factors, outputs, inputs, steps, bias=bias, **others)
 
     match weight:
         case FourBit(packed, scales, code, block, nested, zeros, order):
@@ -112,23 +128,22 @@ def stored(weight: Plain, bias: Tensor | None, experts: int = 0) -> StoredWeight
                     "with int8"
                 )
             second = None if nested is None else NestedScales(nested.code, nested.absmax, nested.offset)
-            found = tensors(packed, scales, nested=second, zeros=zeros, order=order, code=code)
+            found = tensors(Planes(packed), Factors(scales, nested=second, zeros=zeros), order=order, code=code)
             return StoredWeight(found, Form("four_bit", block))
         case WordBlocks(low, high, scales, minimums, supers, code):
             bits, is_coded = (weight.low_bits, weight.bits - weight.low_bits), code.dtype == torch.float32
             form = Form("blocks", weight.block, *bits, weight.minimums_in, is_coded)
-            planes: dict[str, Any] = {"high": high, "high_step": step(high)}
-            numbers: dict[str, Any] = {"minimums": minimums, "supers": supers, "supers_step": step(supers)}
-            return StoredWeight(tensors(low, scales, **planes, **numbers, order=weight.order, code=code), form)
+            factors = Factors(scales, minimums, supers)
+            return StoredWeight(tensors(Planes(low, high), factors, order=weight.order, code=code), form)
         case GridWords(low, high, signs, scales, supers, code, codebook, grid):
             form = Form("grids", weight.block, high=grid.high_bits, values=grid.values, spare=SPARE[grid.signs])
-            planes = {"high": high, "high_step": step(high), "signs": signs, "signs_step": step(signs)}
-            numbers = {"supers": supers, "supers_step": step(supers), "codebook": codebook}
-            return StoredWeight(tensors(low, scales, **planes, **numbers, order=weight.order, code=code), form)
+            planes, factors = Planes(low, high, signs), Factors(scales, supers=supers)
+            found = tensors(planes, factors, order=weight.order, code=code, codebook=codebook)
+            return StoredWeight(found, form)
         case EightBit(values, scales):
-            return StoredWeight(tensors(values, scales), Form("eight_bit"))
+            return StoredWeight(tensors(Planes(values), Factors(scales)), Form("eight_bit"))
         case Tensor():
-            return StoredWeight(tensors(weight), Form("dense"))
+            return StoredWeight(tensors(Planes(weight)), Form("dense"))
         case _:
             raise TypeError(f"{type(weight).__name__} has no kernel")
 

@@ -27,7 +27,7 @@ def four_bit(
     block = k // BLOCK + tl.arange(0, BK // BLOCK)
     where = n[:, None] * (inputs // BLOCK) + block[None, :]
     inside = (n < outputs)[:, None] & (block < inputs // BLOCK)[None, :]
-    eights = weight.packed.to(tl.pointer_type(tl.uint32))
+    eights = weight.planes.low.to(tl.pointer_type(tl.uint32))
     # Rows start at whole blocks, or at whole passes of BK. With this hint the compiler copies 16 bytes at a time.
     width = tl.multiple_of(inputs // 8, (BK if program.whole else BLOCK) // 8)
     where_words = eights + n[:, None] * width + word[None, :]
@@ -36,14 +36,14 @@ def four_bit(
     else:
         there = (n < outputs)[:, None] & (word < width)[None, :]
         words = tl.load(where_words, mask=there, other=0, eviction_policy="evict_first")
-    if program.whole and weight.nested is not None:
-        scale = _of_blocks(weight.scales, weight, n, k, program)
+    if program.whole and weight.factors.nested is not None:
+        scale = _of_blocks(weight.factors.scales, weight, n, k, program)
     elif program.whole:
-        scale = tl.load(weight.scales + where)
+        scale = tl.load(weight.factors.scales + where)
     else:
-        scale = tl.load(weight.scales + where, mask=inside, other=0)
-    if weight.nested is not None:
-        nested = weight.nested
+        scale = tl.load(weight.factors.scales + where, mask=inside, other=0)
+    if weight.factors.nested is not None:
+        nested = weight.factors.nested
         # Two roundings, as in bitsandbytes: the launch disables fused multiply-add.
         if program.whole:
             absmax, offset = tl.load(nested.absmax + (where >> 8)), tl.load(nested.offset + n)
@@ -55,12 +55,12 @@ def four_bit(
             scale = tl.where(inside, scale, 0.0)
     words = tl.reshape(words, (BN, BK // BLOCK, BLOCK // 8))
     scale = scale[:, :, None]
-    if weight.zeros is None:
+    if weight.factors.zeros is None:
         zero = None
     elif program.whole:
-        zero = _of_blocks(weight.zeros, weight, n, k, program).to(tl.int8).to(tl.float32)[:, :, None]
+        zero = _of_blocks(weight.factors.zeros, weight, n, k, program).to(tl.int8).to(tl.float32)[:, :, None]
     else:
-        zero = tl.load(weight.zeros + where, mask=inside, other=0).to(tl.float32)[:, :, None]
+        zero = tl.load(weight.factors.zeros + where, mask=inside, other=0).to(tl.float32)[:, :, None]
     return tl.reshape(coded(words, scale, zero, weight.code, table, TYPE), (BN, BK))
 
 

@@ -40,9 +40,9 @@ def blocks(
     BK: tl.constexpr = program.inputs
     BLOCK: tl.constexpr = program.form.block
     UNIT: tl.constexpr = 4 if program.form.coded else 8
-    words = _plane(weight.packed, weight, n, k, program, program.form.low, 0, UNIT)
+    words = _plane(weight.planes.low, weight, n, k, program, program.form.low, 0, UNIT)
     if program.form.high > 0:
-        words |= _plane(weight.high, weight, n, k, program, program.form.high, program.form.low, UNIT)
+        words |= _plane(weight.planes.high, weight, n, k, program, program.form.high, program.form.low, UNIT)
     numbers = _of_blocks(weight, n, k, program)
     scale = numbers[0][:, :, None]
     if program.form.coded:
@@ -158,13 +158,13 @@ def _moved(words: tl.tensor, LEFT: tl.constexpr) -> tl.tensor:
 @triton.jit  # type: ignore[untyped-decorator]
 def _of_blocks(weight: WeightTensors, n: tl.tensor, k: tl.tensor, program: tl.constexpr) -> tl.tuple:
     """Return the scales of the blocks of inputs k .. k + BK - 1, and the minimums if any, float32 [BN, BK / BLOCK]."""
-    if weight.supers is None:
-        found = (_halves(weight.scales, weight, n, k, program),)
+    if weight.factors.supers is None:
+        found = (_halves(weight.factors.scales, weight, n, k, program),)
         if program.form.minimums == "halves":
-            found += (_halves(weight.minimums, weight, n, k, program),)  # type: ignore[assignment]
+            found += (_halves(weight.factors.minimums, weight, n, k, program),)  # type: ignore[assignment]
     else:
-        numbers = _bytes(weight.scales, weight, n, k, program)
-        supers = supers_of(weight.supers, weight, n, k, program)
+        numbers = _bytes(weight.factors.scales, weight, n, k, program)
+        supers = supers_of(weight.factors.supers, weight, n, k, program)
         found = (numbers[0] * supers[0],)
         if program.form.minimums != "none":
             found += (numbers[1] * supers[1],)  # type: ignore[assignment]

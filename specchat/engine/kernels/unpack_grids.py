@@ -40,11 +40,13 @@ def blocks(
     BLOCK: tl.constexpr = program.form.block
     OF_ROWS: tl.constexpr = (BN, BK // program.form.values)
     SHAPE: tl.constexpr = (BN, BK // BLOCK, BLOCK // FOURS)
-    low = loaded(weight.packed, weight, n, k, program, tl.uint32, 4 * program.form.values)
-    signs = loaded(weight.signs, weight, n, k, program, tl.uint32, 32)
+    low = loaded(weight.planes.low, weight, n, k, program, tl.uint32, 4 * program.form.values)
+    signs = loaded(weight.planes.signs, weight, n, k, program, tl.uint32, 32)
     rows = parts(low, 32, 8, OF_ROWS)
     if program.form.high > 0:
-        rows |= parts(loaded(weight.high, weight, n, k, program, tl.uint16, 64), 16, program.form.high, OF_ROWS) << 8
+        rows |= (
+            parts(loaded(weight.planes.high, weight, n, k, program, tl.uint16, 64), 16, program.form.high, OF_ROWS) << 8
+        )
     elif program.form.spare == "rows":
         ninth = tl.join(tl.join(signs >> 17, signs >> 21), tl.join(signs >> 19, signs >> 23))
         rows |= tl.reshape(ninth, OF_ROWS) & 256
@@ -59,7 +61,7 @@ def blocks(
     else:
         scale = _scales(weight, weight.codebook, n, k, program)
         scale = scale[:, :, None]
-    factor = (2 * scale + 1).to(tl.float32) * supers_of(weight.supers, weight, n, k, program)[0][:, :, None]
+    factor = (2 * scale + 1).to(tl.float32) * supers_of(weight.factors.supers, weight, n, k, program)[0][:, :, None]
     if program.form.spare != "signs":
         signs = _implied(signs)
     signs = tl.reshape(apart(signs, 1, 7, 8), SHAPE)
@@ -76,11 +78,11 @@ def _scales(weight: WeightTensors, codebook: tl.tensor, n: tl.tensor, k: tl.tens
     """Return numbers of four bits of blocks, uint32 [BN, BK / BLOCK]."""
     SHAPE: tl.constexpr = (program.outputs, program.inputs // program.form.block)
     if program.form.block == 16:
-        found = parts(loaded(weight.scales, weight, n, k, program, tl.uint16, 64), 16, 4, SHAPE)
+        found = parts(loaded(weight.factors.scales, weight, n, k, program, tl.uint16, 64), 16, 4, SHAPE)
     else:
         # A thread has two numbers of a word, and the shifts that bring them down are loaded numbers.
         shifts = tl.load(codebook.to(tl.pointer_type(tl.uint32)) + SHIFTS_AT + tl.arange(0, 8))
-        eights = loaded(weight.scales, weight, n, k, program, tl.uint32, SUPER_BLOCK)
+        eights = loaded(weight.factors.scales, weight, n, k, program, tl.uint32, SUPER_BLOCK)
         found = tl.reshape(eights[:, :, None] >> shifts[None, None, :], SHAPE) & 15
     return found
 

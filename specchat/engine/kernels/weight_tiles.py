@@ -4,27 +4,40 @@ import triton
 import triton.language as tl
 
 from specchat.engine.kernels import unpack_blocks, unpack_grids
-from specchat.engine.kernels.stored import NestedScales, WeightTensors
+from specchat.engine.kernels.stored import Factors, NestedScales, Planes, WeightTensors
 from specchat.engine.kernels.unpack import four_bit, numbers
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def of_expert(weight: WeightTensors, expert: tl.tensor) -> WeightTensors:
     """Return the matrix of one expert, int64."""
-    of_scales = expert * weight.scales_step
-    nested = weight.nested
+    planes, factors, steps = weight.planes, weight.factors, weight.steps
+    of_scales = expert * steps.scales
+    nested = factors.nested
     if nested is not None:
-        absmax = nested.absmax + expert * (weight.scales_step >> 8)
+        absmax = nested.absmax + expert * (steps.scales >> 8)
         nested = NestedScales(nested.code, absmax, nested.offset + expert * weight.outputs)
     return WeightTensors(
-        weight.packed + expert * weight.packed_step, weight.outputs, weight.inputs, weight.packed_step,
-        _after(weight.high, expert * weight.high_step), _after(weight.signs, expert * weight.signs_step),
-        _after(weight.scales, of_scales), _after(weight.minimums, of_scales),
-        _after(weight.supers, expert * weight.supers_step), nested, _after(weight.zeros, of_scales), weight.order,
-        weight.code, weight.codebook,
-        _after(weight.bias, expert * weight.bias_step), weight.high_step, weight.signs_step, weight.scales_step,
-        weight.supers_step, weight.bias_step,
-    )  # fmt: skip
+        Planes(
+            planes.low + expert * steps.low,
+            _after(planes.high, expert * steps.high),
+            _after(planes.signs, expert * steps.signs),
+        ),
+        Factors(
+            _after(factors.scales, of_scales),
+            _after(factors.minimums, of_scales),
+            _after(factors.supers, expert * steps.supers),
+            nested,
+            _after(factors.zeros, of_scales),
+        ),
+        weight.outputs,
+        weight.inputs,
+        steps,
+        weight.order,
+        weight.code,
+        weight.codebook,
+        _after(weight.bias, expert * steps.bias),
+    )
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -83,7 +96,7 @@ def factor(weight: WeightTensors, n: tl.tensor, program: tl.constexpr) -> tl.ten
     """Return the factor on sums of outputs `n`, float32: their scale where a row has one."""
     found = tl.full(n.shape, 1.0, tl.float32)
     if program.form.name == "eight_bit":
-        found = tl.load(weight.scales + n, mask=n < weight.outputs, other=0.0)
+        found = tl.load(weight.factors.scales + n, mask=n < weight.outputs, other=0.0)
     return found
 
 
@@ -102,7 +115,7 @@ def _by_threads(w: tl.tensor, program: tl.constexpr) -> tl.tensor:
 def plain(weight: WeightTensors, n: tl.tensor, k: tl.tensor, program: tl.constexpr, TYPE: tl.constexpr) -> tl.tensor:
     """Return int8 or float values as TYPE [BN, BK], where small integers are exact; zero beyond the matrix."""
     column = k + tl.arange(0, program.inputs)
-    where = weight.packed + (n[:, None] * weight.inputs + column[None, :])
+    where = weight.planes.low + (n[:, None] * weight.inputs + column[None, :])
     if program.whole:
         found = tl.load(where, eviction_policy="evict_first")
     else:

@@ -21,6 +21,21 @@ _DOUBLINGS = tl.constexpr(16)
 """More than a text of 2^31 positions has."""
 
 
+class SplitSums(NamedTuple):
+    """Sums over some keys as in `Workspace`, of some rows of heads: [N], [N] and [N, D]."""
+
+    best: tl.tensor
+    total: tl.tensor
+    mixed: tl.tensor
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def no_sums(ROWS: tl.constexpr, DIM: tl.constexpr) -> SplitSums:
+    """Return the sums over no keys."""
+    best, total = tl.full((ROWS,), float("-inf"), tl.float32), tl.zeros((ROWS,), tl.float32)
+    return SplitSums(best, total, tl.zeros((ROWS, DIM), tl.float32))
+
+
 class Workspace(NamedTuple):
     """Partial sums between the two launches, shared by all layers: one set for each (split, row, head).
 
