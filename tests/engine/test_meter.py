@@ -8,7 +8,7 @@ from specchat.engine.reply.reply import Meter
 
 
 def test_what_a_step_waited_for_a_processor_is_told_apart() -> None:
-    meter = Meter(1, 0)
+    meter = Meter(1, 0.0)
     elapsed = ran = 0.0
     for other, waited in ((1.0, 0.0), (2.0, 4.0), (0.5, 0.0), (1.0, 9.0)):
         outcome = StepOutcome((7,), (), (), 0, (), 3.0, 5.0)
@@ -23,7 +23,7 @@ def test_what_a_step_waited_for_a_processor_is_told_apart() -> None:
 
 def test_speed_is_that_of_the_clock_though_steps_overlap() -> None:
     """The second step ran, for 2 ms, while the host was busy with the first."""
-    meter = Meter(prompt_tokens=5, reused_tokens=0)
+    meter = Meter(prompt_tokens=5, started=0.0)
     one = StepOutcome((1,), (), (), 0, (), 1.0, 1.0)
     others = []
     for elapsed in (5.0, 5.5, 9.0, 12.0):

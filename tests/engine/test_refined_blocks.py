@@ -241,4 +241,4 @@ def test_a_drafter_drafts_what_the_formulas_say(
     assert accepted
     assert refused
     # A further token costs no pass: where the draft ends is judged so.
-    assert runner.executor.policies.begin(family, timed=True)._at_once
+    assert runner.executor.policies.begin(family, timed=True)._price._at_once

@@ -38,6 +38,7 @@ class CacheLayout:
     Attributes:
         owners: the layer whose entries each has.
         size: bytes of all.
+        back: positions that a window keeps before its own when it slides.
     """
 
     def __init__(self, recipe: Recipe, capacity: int) -> None:
@@ -45,6 +46,7 @@ class CacheLayout:
         self._parts = [_part(layer.mixer, capacity) for layer in recipe.layers]
         owned = (part for index, part in enumerate(self._parts) if self.owns(index))
         self.size = 2 * sum(math.prod(shape) * kind.itemsize for shape, kind in owned)
+        self.back = host_need.BACK
 
     def owns(self, index: int) -> bool:
         """True if a layer has entries of its own."""
@@ -124,7 +126,7 @@ class KVCache:
                 self.bases[index], moved = 0, True
             elif end - base > size:
                 # In whole vectors: an entry's place in a vector never changes.
-                self.bases[index], moved = (start - window - host_need.BACK) // LANES * LANES, True
+                self.bases[index], moved = (start - window - self.layout.back) // LANES * LANES, True
                 shift = self.bases[index] - base
                 for part in (keys, self.values[index]):
                     part[:, : size - shift] = part[:, shift:].clone()
