@@ -43,6 +43,7 @@ def apart(folders: tuple[Path, Path], target: torch.device, draft: torch.device)
     return device_runner(tiny_decoder(folders[0], target), tiny_decoder(folders[1], draft), VOCAB, target)
 
 
+@pytest.mark.rotated(2, 1)
 @pytest.mark.parametrize(
     ("target", "draft", "name"),
     [(FIRST, SECOND, "sampled"), (SECOND, FIRST, "filtered"), (FIRST, SECOND, "penalised")],
@@ -63,6 +64,7 @@ def test_a_draft_on_a_gpu_of_its_own_changes_no_text(
         assert all(queue.asked for queue in fake.runtime.queues)
 
 
+@pytest.mark.rotated(2, 1)
 @pytest.mark.parametrize("name", SAMPLINGS)
 def test_a_draft_chooses_on_its_gpu_what_the_target_would(
     name: str, tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
