@@ -57,7 +57,7 @@ class Served:
         self.responses = KeptResponses()
         self._service = service
         self._arriving = set[Arrived]()
-        """What comes of each reply."""
+        """Queues of events, one for each reply under way."""
 
     def loaded(self) -> PairInfo:
         """The loaded pair.

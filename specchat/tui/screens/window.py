@@ -119,8 +119,8 @@ class ChatWindow(Screen[None]):
 
     @property
     def choosing(self) -> bool:
-        """True if enter takes what is marked in the list above the prompt."""
-        raise NotImplementedError
+        """True if enter takes what is marked in the list above the prompt; never without such a list."""
+        return False
 
     @property
     def lists_chats(self) -> bool:
