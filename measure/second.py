@@ -4,7 +4,7 @@
 
 A try starts the app anew, beside 0 to `busiest` busy loops, and lets it answer two suggested prompts, each in a chat
 of its own. The multiplier is compared with the truth, as in `measure.load`: plain decoding's time over the strategy's,
-from pairs of replies right after, each after a rest as between two prompts.
+from pairs of replies right after, each after a rest as between two prompts. Pairs alone are as far off as chance is.
 """
 
 import argparse
@@ -34,12 +34,15 @@ class Try:
     """True if the first reply shows one."""
     shown: list[float] | None
     truth: Truth
+    alone: list[float]
+    """The ratio of each pair alone, as a share of the truth."""
 
     @classmethod
     def of(cls, loops: int, report: dict[str, Any]) -> "Try":
         first, second = (one["times"] for one in report["shown"])
         pairs = [Pair(0.0, 0.0, own, plain) for own, plain in report["pairs"]]
-        return cls(loops, first is not None, second, Truth.of(pairs))
+        truth = Truth.of(pairs)
+        return cls(loops, first is not None, second, truth, [Truth.of([pair]).times / truth.times for pair in pairs])
 
 
 def started(number: int, loops: int, pairs: int) -> Try:
@@ -80,6 +83,8 @@ def main() -> None:
     if off:
         print(f"shown / truth: median {median(off):.2f}, {min(off):.2f} to {max(off):.2f}")
         print(f"beyond {AT_ODDS:.0%}: {sum(abs(one - 1) > AT_ODDS for one in off)} of {len(off)}")
+        alone = [one for each in tries for one in each.alone]
+        print(f"pairs alone beyond: {sum(abs(one - 1) > AT_ODDS for one in alone)} of {len(alone)}")
         print(f"truth in the interval: {sum(low <= truth.times <= high for (_, low, high), truth in shown)}")
     if asked.json:
         asked.json.write_text(json.dumps([asdict(one) for one in tries]))
