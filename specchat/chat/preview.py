@@ -1,4 +1,4 @@
-"""The beginning of a message on one line, without marks of Markdown."""
+"""The beginning of a message on one line, without marks of Markdown and LaTeX."""
 
 import re
 
@@ -19,4 +19,8 @@ _LENGTH = 120
 def preview(text: str) -> str:
     """The first words of `text`."""
     text = _LINK.sub(r"\1", _LEFT_OUT.sub("", text))
+    if "$" in text or "\\" in text:
+        from specchat.formulas.marks import with_shown_formulas
+
+        text = with_shown_formulas(text)
     return one_line(_AROUND.sub(r"\2", _AROUND.sub(r"\2", text)).lstrip("*_`"), _LENGTH)

@@ -31,6 +31,22 @@ def inside(written: str) -> str:
     return written
 
 
+def with_shown_formulas(text: str) -> str:
+    """`text` with its formulas on lines of characters; one that has no such form stays without its marks."""
+    parts, at = [], 0
+    while at < len(text):
+        end = formula_end(text, at) if text[at] in "$\\" else 0
+        if end:
+            written = text[at:end]
+            shown = shown_formula(written)
+            parts.append(inside(written) if shown == written else shown)
+        else:
+            end = at + 1 + (text[at] == "\\")  # an escaped character opens none
+            parts.append(text[at:end])
+        at = end
+    return "".join(parts)
+
+
 def is_displayed(written: str) -> bool:
     """True if a formula wants rows for itself."""
     return written.lstrip()[:2] in DISPLAYED

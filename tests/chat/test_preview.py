@@ -17,6 +17,9 @@ from specchat.chat.preview import preview
         ("**cut", "cut"),
         ("---\n\n", ""),
         ("a\x1b[2J\nb", "a␛[2J b"),
+        ("Let $a_1 \\le \\alpha$ hold:\n$$x^2$$", "Let a₁ ≤ α hold: x²"),
+        ("it costs $5 and \\$6, a\\*b", "it costs $5 and \\$6, a\\*b"),
+        (r"as \(\nosuch{a}\) says", r"as \nosuch{a} says"),
         ("x" * 200, "x" * 119 + "…"),
     ],
 )

@@ -76,6 +76,8 @@ async def test_no_markdown_is_written_under_the_name_of_another_format(folder: P
         await ask(running, pilot, "Foxes?")
         await running.chat.do("export-chat", "pdf")
         assert running.chat.notice.text == "Chats are not written as pdf, but as md, html, json."
+        assert running.chat.prompt.text == "/export pdf"
+        running.chat.prompt.fill("")
         await running.chat.do("export-chat", "talk.PDF")
         assert running.chat.notice.text == "talk.PDF: chats are not written as pdf, but as md, html, json."
     assert not list(folder.iterdir())
@@ -91,7 +93,11 @@ async def test_no_file_is_replaced_and_trouble_is_told(folder: Path) -> None:
         assert "a.md exists already and is kept" in running.chat.notice.text
         await running.chat.do("export-chat", "no/b.md")
         assert "no/b.md cannot be written" in running.chat.notice.text
-        await running.chat.do("import-chats", "none.json")
+        assert running.chat.prompt.text == "/export a.md"  # what is in the box is not replaced
+        for command, name in (("export", "a.md"), ("export", "md no/b.md"), ("import", "none.json")):
+            running.chat.prompt.fill("")
+            await pilot.press(*f"/{command} {name}", "enter")
+            await wait_until(pilot, lambda command=command, name=name: running.chat.prompt.text == f"/{command} {name}")
         await wait_until(pilot, lambda: "none.json cannot be read" in running.chat.notice.text)
         await running.chat.do("import-chats", "a.md")
         await wait_until(pilot, lambda: "a.md holds no chat" in running.chat.notice.text)

@@ -26,8 +26,8 @@ def _strategy(chat: ChatScreen, argument: str) -> None:
     if argument in STRATEGIES:
         use_strategy(chat, argument)
     elif argument:
-        chat.prompt.restore(f"/strategy {argument}")
-        chat.say(f"there is no strategy {one_line(argument, 40)}{nearest(argument, STRATEGIES)}", bad=True)
+        words = f"there is no strategy {one_line(argument, 40)}{nearest(argument, STRATEGIES)}"
+        chat.give_back(f"/strategy {argument}", words)
     else:
         choose_settings(chat)
 

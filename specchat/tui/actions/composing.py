@@ -30,12 +30,6 @@ def _ask(chat: ChatScreen, slash: str, words: str, begin: str = "") -> None:
     chat.say(words)
 
 
-def _refuse(chat: ChatScreen, slash: str, argument: str, sentence: str) -> None:
-    """Say what is wrong with an argument and give it back."""
-    chat.prompt.restore(f"/{slash} {argument}")
-    chat.say(sentence, bad=True)
-
-
 def _done(chat: ChatScreen, words: str) -> None:
     chat.redraw()
     chat.composer.count_soon()
@@ -55,7 +49,7 @@ def _setting(key: str, slash: str, off: str = "") -> Callable[[ChatScreen, str],
         try:
             settings = field.store(session.settings, "" if off and argument == OFF else argument)
         except InvalidValue as error:
-            _refuse(chat, slash, argument, f"/{slash} {error}")
+            chat.give_back(f"/{slash} {argument}", f"/{slash} {error}")
             return
         session.change(settings)
         when = field.moot(settings) or ("from the next step on" if field.live else "from the next reply on")
@@ -70,7 +64,7 @@ def _preset(chat: ChatScreen, name: str) -> None:
     if not name:
         _ask(chat, "preset", f"Choose one: {', '.join(presets)}" if presets else "there are no presets")
     elif name not in presets:
-        _refuse(chat, "preset", name, f"there is no preset {one_line(name, 40)}{nearest(name, presets)}")
+        chat.give_back(f"/preset {name}", f"there is no preset {one_line(name, 40)}{nearest(name, presets)}")
     else:
         settings = chat.session.settings
         chat.session.change(replace(settings, sampling=apply(presets[name], settings.sampling)))
@@ -87,7 +81,7 @@ def _persona(chat: ChatScreen, name: str) -> None:
         session.chat.set_system("")
         _done(chat, "no persona and no system prompt, from the next reply on")
     elif name not in personas:
-        _refuse(chat, "persona", name, f"there is no persona {one_line(name, 40)}{nearest(name, personas)}")
+        chat.give_back(f"/persona {name}", f"there is no persona {one_line(name, 40)}{nearest(name, personas)}")
     else:
         persona = personas[name]
         session.chat.set_system(persona.system)
@@ -127,7 +121,7 @@ def _theme(chat: ChatScreen, name: str) -> None:
         _ask(chat, "theme", f"the theme is {one_line(chat.app.theme, 40)}")
     elif name not in chat.app.available_themes:
         offer = nearest(name, chat.app.available_themes)
-        _refuse(chat, "theme", name, f"there is no theme {one_line(name, 40)}{offer}")
+        chat.give_back(f"/theme {name}", f"there is no theme {one_line(name, 40)}{offer}")
     else:
         chat.app.theme = name
         if (remember := chat.session.launch.config.remember) is not None:
@@ -192,7 +186,7 @@ def _save_prompt(chat: ChatScreen, argument: str) -> None:
             raise ConfigError(f"/{name} is a command. Choose another name.")
         chat.session.launch.config.prompts.save(name, text)
     except ConfigError as error:
-        _refuse(chat, "save-prompt", argument, error.message)
+        chat.give_back(f"/save-prompt {argument}", error.message)
     else:
         _done(chat, f"/{name} brings this prompt from here on" + ("; tab goes through its blanks" * ("{" in text)))
 

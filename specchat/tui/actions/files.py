@@ -30,18 +30,19 @@ def _export(chat: ChatScreen, argument: str) -> None:
     try:
         known = format_named(first) if first and not first.startswith(".") else None
     except ChatFileError as error:
-        chat.say(str(error), bad=True)
+        chat.give_back(f"/export {argument}", str(error))
         return
+
+    def named(text: str | None) -> None:
+        if text is not None and text.strip() and (wrong := _write(chat, Path(text.strip()))):
+            chat.give_back(f"/export {text}", wrong)
+
     if known is not None:
-        _write(chat, Path(rest.strip() or _free(known)), known)
+        if wrong := _write(chat, Path(rest.strip() or _free(known)), known):
+            chat.give_back(f"/export {argument}", wrong)
     elif argument.strip():
-        _write(chat, Path(argument.strip()))
+        named(argument)
     else:
-
-        def named(text: str | None) -> None:
-            if text is not None and text.strip():
-                _write(chat, Path(text.strip()))
-
         chat.app.push_screen(AskScreen("export chat to a .md, .html or .json file", _free("md")), named)
 
 
@@ -50,21 +51,21 @@ def _free(kind: str) -> str:
     return next(name for n in count(1) if not Path(name := f"specchat-{n}.{kind}").exists())
 
 
-def _write(chat: ChatScreen, path: Path, format: "Format | None" = None) -> None:
-    """Write the open chat to a new file; the name says which format, unless `format` does."""
+def _write(chat: ChatScreen, path: Path, format: "Format | None" = None) -> str:
+    """Write the open chat to a new file; the name says which format, unless `format` does. Return what went wrong."""
     from specchat.chat.exporting import format_of
 
     path = Path(os.path.expanduser(path))
     try:
         write_new(path, _written(chat, format or format_of(path)))
     except ChatFileError as error:
-        chat.say(str(error), bad=True)
+        return str(error)
     except KeyError:
-        chat.say(f"this chat is not saved yet. {chat.session.chat.saving.store.delay}", bad=True)
+        return f"this chat is not saved yet. {chat.session.chat.saving.store.delay}"
     except sqlite3.Error as error:
-        chat.say(in_words(error, chat.session.chat.saving.store.path), bad=True)
-    else:
-        chat.say(f"chat written to {path.resolve()}")
+        return in_words(error, chat.session.chat.saving.store.path)
+    chat.say(f"chat written to {path.resolve()}")
+    return ""
 
 
 def _written(chat: ChatScreen, format: "Format") -> Iterator[str]:
@@ -84,7 +85,7 @@ def _import(chat: ChatScreen, argument: str) -> None:
     def named(text: str | None) -> None:
         if text is not None and text.strip():
             chat.say(f"reading {one_line(text)}")
-            chat.run_worker(_read(chat, Path(os.path.expanduser(text.strip()))), group="import")
+            chat.run_worker(_read(chat, text), group="import")
 
     if argument.strip():
         named(argument)
@@ -92,14 +93,15 @@ def _import(chat: ChatScreen, argument: str) -> None:
         chat.app.push_screen(AskScreen("import chats from a file"), named)
 
 
-async def _read(chat: ChatScreen, path: Path) -> None:
+async def _read(chat: ChatScreen, name: str) -> None:
     """Import in a thread, for files can be large; a single new chat is shown."""
     from specchat.chat.importing import import_file
 
+    path = Path(os.path.expanduser(name.strip()))
     try:
         imported = await asyncio.to_thread(import_file, chat.session.chat.saving.store, path)
     except (ChatFileError, StoreError) as error:
-        chat.say(str(error), bad=True)
+        chat.give_back(f"/import {name}", str(error))
         return
     chat.draw_chats()
     if len(imported.keys) == 1:

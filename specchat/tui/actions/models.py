@@ -36,12 +36,11 @@ async def _use_named(chat: ChatScreen, name: str) -> None:
     try:
         pair = await asyncio.to_thread(chat.session.find, name, chat.catalog)
     except ConfigError as error:
-        chat.prompt.restore(f"/model {name}")
         words = error.message
         if isinstance(error, UnknownPair):
             near = nearest(name, error.known) or f"; {chat.keys.named('models')} shows all"
             words = f"there is no pair {one_line(name, 40)}{near}"
-        chat.say(words, bad=True)
+        chat.give_back(f"/model {name}", words)
         return
     want_pair(chat, pair)
 

@@ -219,6 +219,11 @@ class ChatWindow(Screen[None]):
         """Show a sentence in the status row for a while, at most until an update of kind `until`."""
         self.notice.say(message, bad=bad, until=until)
 
+    def give_back(self, command: str, sentence: str) -> None:
+        """Say what is wrong with a command and put it back into the box."""
+        self.prompt.restore(command)
+        self.say(sentence, bad=True)
+
     def refuse(self, refusal: str) -> None:
         """Say why the model cannot be asked now, and the key that helps."""
         session, way = self.session, ""
