@@ -1,6 +1,7 @@
 """Sizes, progress and questions in words, the same on the command line and in the app."""
 
 import re
+from math import inf
 
 from specchat.clean import one_line
 from specchat.config.paths import user_paths
@@ -153,7 +154,7 @@ def about(offer: Offer) -> list[tuple[str, str]]:
     if target is not None:
         shape = (target.architecture, weights(target.parameters), target.quant, target.format)
         rows.append(("type", ", ".join(part for part in shape if part)))
-        rows.append(("context", f"{target.context:,} tokens" if target.context else "not stated"))
+        rows.append(("context", _context(pair.spec.wanted_context, target.context)))
     rows += [("id", pair.id), ("target", pair.spec.target.label)]
     draft = pair.spec.draft.label if pair.spec.draft else "no draft model"
     rows.append(("draft", f"{draft}, {offer.cost}" if offer.cost else draft))
@@ -163,6 +164,17 @@ def about(offer: Offer) -> list[tuple[str, str]]:
         rows.append(("could draft", ", ".join(part for part in said if part)))
     rows += [("cannot draft", reason.replace(" cannot draft: ", ": ", 1)) for reason in offer.drafts.refused[:3]]
     return [(name, one_line(words, 400)) for name, words in rows]
+
+
+def _context(wanted: float, longest: int) -> str:
+    """The tokens that a pair's cache holds, and those of the model; `longest` is 0 where the model does not say."""
+    if not longest:
+        return "not stated"
+    if wanted == inf:
+        return f"as many as fit of the {longest:,} tokens that the model holds"
+    if wanted >= longest:
+        return f"{longest:,} tokens"
+    return f"{wanted:,.0f} tokens of the {longest:,} that the model holds"
 
 
 def _activations(offer: Offer) -> str:

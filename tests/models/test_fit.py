@@ -475,3 +475,20 @@ def test_what_fits_comes_first_and_of_it_what_is_here(tmp_path: Path) -> None:
     assert "swift" not in by_id["found"].strategies
     assert "swift" in by_id["p"].strategies
     assert "draft" not in by_id["p"].strategies
+
+
+@pytest.mark.parametrize(
+    ("context", "long", "told"),
+    [
+        (64, False, "64 tokens of the 512 that the model holds"),
+        (None, False, "512 tokens"),
+        (None, True, "as many as fit of the 512 tokens that the model holds"),
+    ],
+)
+def test_the_context_that_a_pair_wants_is_told_beside_the_models(
+    tmp_path: Path, context: int | None, long: bool, told: str
+) -> None:
+    one = pair(checkpoint(tmp_path / "one", max_position_embeddings=512))
+    one = replace(one, spec=replace(one.spec, context=context, long_context=long))
+    (offer,) = offers(Catalog((one,), "x"), library(), ROOMY)
+    assert ("context", told) in words.about(offer)
