@@ -19,6 +19,8 @@ TOKENS, SPECIAL = 3072, 16
 TARGET, DRAFT = Shape(2048, 6144, 28, 32000), Shape(1024, 3072, 14, 32000, heads=8, kv_heads=4)
 """Shapes of 1.7B and 0.2B but for the vocabulary, which is Llama 2's."""
 LOGIT = 20.0
+ROW = 20
+"""Tokens of the circle of which the agreed share is exact, so that any reply has it: all begin at one token."""
 
 
 def write_pair(folder: Path, agreement: float, mixture: Mixture = "Q4_0") -> None:
@@ -27,7 +29,9 @@ def write_pair(folder: Path, agreement: float, mixture: Mixture = "Q4_0") -> Non
     circle = rng.permutation(np.arange(SPECIAL, TOKENS))
     after = np.zeros(TOKENS, np.int64)
     after[circle] = np.roll(circle, -1)
-    drafted, unlike = after.copy(), circle[rng.random(len(circle)) >= agreement]
+    few = round(ROW * (1 - agreement))
+    rows = [rng.permutation(ROW)[:few] + start for start in range(0, len(circle) - ROW + 1, ROW)]
+    drafted, unlike = after.copy(), circle[np.concatenate(rows)]
     drafted[unlike] = after[np.roll(unlike, 1)]
     vocabulary = Vocabulary.of(Checkpoint.open(demo_model("target")))
     folder.mkdir(parents=True, exist_ok=True)
