@@ -33,17 +33,23 @@ def models(chat: ChatScreen, name: str) -> Awaitable[None] | None:
 
 
 async def _use_named(chat: ChatScreen, name: str) -> None:
-    try:
-        pair = await asyncio.to_thread(chat.session.find, name, chat.catalog)
-    except ConfigError as error:
+    pair = await pair_named(chat, name)
+    if isinstance(pair, str):
         chat.prompt.restore(f"/model {name}")
-        words = error.message
-        if isinstance(error, UnknownPair):
-            near = nearest(name, error.known) or f"; {chat.keys.named('models')} shows all"
-            words = f"there is no pair {one_line(name, 40)}{near}"
-        chat.say(words, bad=True)
-        return
-    want_pair(chat, pair)
+        chat.say(pair, bad=True)
+    else:
+        want_pair(chat, pair)
+
+
+async def pair_named(chat: ChatScreen, name: str) -> Pair | str:
+    """The pair or model of that name, or why there is none. The disk is read in a thread."""
+    try:
+        return await asyncio.to_thread(chat.session.find, name, chat.catalog)
+    except UnknownPair as error:
+        near = nearest(name, error.known) or f"; {chat.keys.named('models')} shows all"
+        return f"there is no pair {one_line(name, 40)}{near}"
+    except ConfigError as error:
+        return error.message
 
 
 def model_values(chat: ChatScreen) -> Sequence[tuple[str, str]]:
