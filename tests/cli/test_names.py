@@ -16,6 +16,8 @@ from specchat.engine.fetch.source import Hub
 from specchat.engine.protocol.pair import PairSpec
 from specchat.engine.protocol.requests import Load
 from specchat.serve.generation import Served
+from specchat.tui.app import SpecchatApp
+from specchat.tui.launch import Launch
 from tests.cli.conftest import Run, configure
 from tests.engine.tiny import checkpoint
 from tests.fake import FakeEngine
@@ -63,14 +65,30 @@ def loads(engines: list[FakeEngine]) -> list[Load]:
 
 @pytest.mark.parametrize("name", [name for name in IDS if name != "box"])
 @pytest.mark.rotated(2)
-def test_every_command_means_the_same_by_a_name(run: Run, engines: list[FakeEngine], name: str) -> None:
+def test_every_command_means_the_same_by_a_name(
+    run: Run, engines: list[FakeEngine], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    launches: list[Launch] = []
+    monkeypatch.setattr(SpecchatApp, "run", lambda app: launches.append(app.launch))
     id_ = IDS[name]
     for arguments in (("ask", "hi", "--save"), ("ask", "--continue", "hi"), ("--plain",)):
         assert run(*arguments, "--pair", name, input="hi\n").exit_code == 0
         assert loads(engines)[-1].pair.id == id_
     assert run("ask", "--continue", "hi").exit_code == 0  # by the chat's own pair
     assert loads(engines)[-1].pair.id == id_
+    monkeypatch.setattr("specchat.cli.app._terminal", lambda: True)
     assert len({str(load.pair) for load in loads(engines)}) == 1
+    for arguments in (("--chat", "last"), ("--continue",), ("--pair", name)):
+        assert run(*arguments).exit_code == 0
+        assert str(launches.pop().pair.spec) == str(loads(engines)[-1].pair)
+    monkeypatch.setattr("specchat.cli.app._terminal", lambda: False)
+    another = "demo" if name == "own" else "own"
+    for command in ("/model", "/again"):
+        chat = run("--plain", "--pair", another, input=f"/model\nhi\n{command} {name}\nhi\n")
+        assert chat.exit_code == 0, chat.stderr
+        assert f"{another} is loaded; there are " in chat.stderr
+        assert f" {id_}," in chat.stderr.replace(".\n", ",\n")
+        assert str(loads(engines)[-1].pair) == str(prepare(Wishes(pair=name)).pair.spec)
     shown = run("models", "show", name, "--json")
     found = json.loads(shown.stdout)
     assert (found["id"], found["sampling"]["temperature"]) == (id_, 0.3 if name == "demo" else 0.6)
