@@ -157,8 +157,7 @@ def _launch(prepared: "Prepared", theme: str | None, keeps: bool, wishes: Wishes
 
     paths, settings, models = prepared.paths, prepared.settings, wishes.models
     themes, warnings = load_themes([shipped("themes"), paths.themes])
-    ids = {pair.id for pair in prepared.catalog.pairs}
-    personas, bad_personas = load_personas([shipped("personas.toml"), paths.personas_file], ids)
+    personas, bad_personas = load_personas([shipped("personas.toml"), paths.personas_file])
     presets, bad_presets = load_presets([shipped("presets.toml"), paths.presets_file])
     warnings += [*bad_personas, *bad_presets, *([prepared.lost] if prepared.lost else [])]
     if not keeps:

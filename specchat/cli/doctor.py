@@ -83,18 +83,25 @@ def doctor(with_engine: bool, of_gpu: bool, report: Path | None, as_json: bool, 
 
 def _configuration(paths: "Paths", wishes: Wishes) -> "tuple[list[Finding], Pair | None]":
     """Findings on the user's files, and the pair that would be loaded if they can be used."""
+    from specchat.cli.pairs import named_pair
     from specchat.cli.prepare import prepare
     from specchat.config.catalog import read_catalog
     from specchat.config.errors import ConfigError
     from specchat.doctor import configuration
     from specchat.doctor.finding import note, ok, problem
 
+    def unsupported(name: str) -> str:
+        try:
+            named_pair(name, wishes.models)
+        except ConfigError as error:
+            return error.message
+        return ""
+
     findings = [configuration.settings(paths.settings_file)]
     own = wishes.models or (paths.models_file if os.path.lexists(paths.models_file) else None)
-    pair, ids = None, set[str]()
+    pair = None
     try:
         catalog = read_catalog(paths, wishes.models)
-        ids = {known.id for known in catalog.pairs}
         findings.append(configuration.pairs(catalog, own))
     except ConfigError as error:
         findings.append(problem("models", error.message))
@@ -106,7 +113,7 @@ def _configuration(paths: "Paths", wishes: Wishes) -> "tuple[list[Finding], Pair
         except ConfigError as error:
             findings.append(problem("pair", error.message))
     findings += [*configuration.themes(paths, os.environ), _keys(paths.keys_file)]
-    findings += [configuration.personas(paths.personas_file, ids), configuration.presets(paths.presets_file)]
+    findings += [configuration.personas(paths.personas_file, unsupported), configuration.presets(paths.presets_file)]
     return [*findings, configuration.tools(paths.tools_file, os.environ)], pair
 
 

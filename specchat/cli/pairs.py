@@ -64,7 +64,21 @@ class Configured:
     def usual(self) -> str:
         """The name of the pair that is loaded where none is wished: as files state it, else the last choice."""
         stated = self.settings.pair or (self.catalog.default if self.catalog.stated else "")
-        return stated or self.used.last or self.catalog.default
+        return stated or self.last or self.catalog.default
+
+    @property
+    def last(self) -> str:
+        """The id of the pair that was chosen last, as it is declared by now; empty before the first choice."""
+        last = self.used.last
+        declared = self._declared(last)
+        return last if declared is None else declared.id
+
+    def _declared(self, name: str) -> Pair | None:
+        """The declared pair of that name, or with the models of the used one; None for none."""
+        if (declared := self.catalog.declared(name)) is not None:
+            return declared
+        used = self.used.find(name)
+        return None if used is None else self.catalog.with_models_of(used)
 
     def named(self, name: str) -> Pair:
         """The pair of this name. Those that are known wholly are found without importing what reads models.
@@ -72,7 +86,7 @@ class Configured:
         Raises:
             ConfigError: there is none, its files are gone, or this version cannot run it.
         """
-        pair = self.catalog.declared(name) or self.used.find(name)
+        pair = self._declared(name) or self.used.find(name)
         known = pair is not None and bool(
             pair.sampling_source.name or pair.sampling_source.file or pair.spec.target.server
         )
@@ -112,7 +126,7 @@ class Configured:
         except ConfigError as error:
             if place := self._where_named(wishes.pair):
                 raise ConfigError(f"{place}: {error.message}") from None
-            if wishes.pair is None and self.usual == self.used.last:
+            if wishes.pair is None and self.usual == self.last:
                 raise LastPairGone(error.message) from None
             raise
 

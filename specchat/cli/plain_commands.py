@@ -130,7 +130,12 @@ def _temperature(chat: PlainChat, value: str) -> None:
 
 def _model(chat: PlainChat, value: str) -> None:
     if not value:
-        known = ", ".join(pair.id for pair in chat.prepared.catalog.pairs)
+        from specchat.models.library import look
+        from specchat.models.offers import found_pairs
+
+        declared = chat.prepared.catalog
+        found = [pair for pair in found_pairs(look(chat.prepared.places)).values() if not declared.with_models_of(pair)]
+        known = ", ".join(pair.id for pair in (*found, *declared.pairs))
         chat.say(f"{chat.prepared.pair.id} is loaded; there are {known}.")
         return
     before = chat.wishes, chat.prepared

@@ -34,7 +34,7 @@ class Prepared(Configured):
     @property
     def again(self) -> bool:
         """True if the pair is the one that was chosen last, and not the default."""
-        return self.pair.id == self.used.last != self.catalog.default
+        return self.pair.id == self.last != self.catalog.default
 
 
 def prepare(wishes: Wishes, *, otherwise: bool = False) -> Prepared:

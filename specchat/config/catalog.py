@@ -104,6 +104,10 @@ class Catalog:
         """The pair with this id or alias; None for none."""
         return next((pair for pair in self.pairs if name in (pair.id, *pair.aliases)), None)
 
+    def with_models_of(self, pair: Pair) -> Pair | None:
+        """The declared pair with the same models as `pair`; None for none."""
+        return next((one for one in self.pairs if one.spec.sources == pair.spec.sources), None)
+
     def find(self, name: str) -> Pair:
         """The pair with this id or alias.
 

@@ -1,6 +1,6 @@
 """personas.toml: system prompts under a name."""
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from specchat.config.errors import ConfigError
@@ -10,7 +10,7 @@ from specchat.dataclass import dataclass
 
 @dataclass(frozen=True)
 class Persona:
-    """A system prompt, with the words every reply begins with and the id of the pair to load, where it has them."""
+    """A system prompt, with the words every reply begins with and the name of the pair to load, where it has them."""
 
     name: str
     system: str
@@ -18,10 +18,11 @@ class Persona:
     pair: str | None = None
 
 
-def load_personas(files: Sequence[Path], pairs: Container[str]) -> tuple[list[Persona], list[str]]:
+def load_personas(files: Sequence[Path]) -> tuple[list[Persona], list[str]]:
     """The personas in `files`, a later one of the same name in place of the earlier, and what is wrong with the rest.
 
-    A file that does not exist holds none. A persona whose pair is not among the ids `pairs` is taken without it.
+    A file that does not exist holds none. Pairs are looked for where a persona is used, as their names may be those of
+    models on this machine.
     """
     personas: dict[str, Persona] = {}
     problems: list[str] = []
@@ -32,11 +33,8 @@ def load_personas(files: Sequence[Path], pairs: Container[str]) -> tuple[list[Pe
             problems.append(error.message)
             continue
         for table in tables:
-            name, pair = table["name"], table.get("pair")
-            if pair is not None and pair not in pairs:
-                problems.append(f'{path}: persona "{name}": there is no pair "{pair}"; it keeps the loaded one.')
-                pair = None
-            personas[name] = Persona(name, table["system"].strip(), table.get("prefill", ""), pair)
+            name = table["name"]
+            personas[name] = Persona(name, table["system"].strip(), table.get("prefill", ""), table.get("pair"))
     return list(personas.values()), problems
 
 

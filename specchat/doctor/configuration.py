@@ -1,7 +1,7 @@
 """The user's files: settings, pairs, themes, keys, personas, presets and servers of tools."""
 
 import os
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -58,9 +58,11 @@ def themes(paths: Paths, environ: Mapping[str, str]) -> list[Finding]:
     return findings
 
 
-def personas(path: Path, pairs: Container[str]) -> Finding:
-    """The user's personas; `pairs` are the ids of the pairs there are."""
-    found, problems = load_personas([path], pairs)
+def personas(path: Path, unsupported: Callable[[str], str]) -> Finding:
+    """The user's personas; `unsupported` gives a sentence for the name of a pair that cannot be loaded."""
+    found, problems = load_personas([path])
+    wrong = [(one.name, why) for one in found if one.pair is not None and (why := unsupported(one.pair))]
+    problems += [f'{path}: persona "{name}" goes without its pair: {why}' for name, why in wrong]
     return _named("personas", path, [persona.name for persona in found], problems)
 
 

@@ -167,9 +167,11 @@ def add(
     title = _title(*target)
     name = title + (f" + {_title(*draft)}" if draft else "")
     pair, cost = checked_pair(hub, target[0], draft[0] if draft else None, name, machine)
-    same = next((p.id for p in taken.pairs if p.spec.sources == pair.spec.sources), "")
-    if same and not id_:
-        raise ConfigError(f"Pair {same} has these models already. For a second one with them choose its name: --id ID.")
+    same = taken.with_models_of(pair)
+    if same is not None and not id_:
+        raise ConfigError(
+            f"Pair {same.id} has these models already. For a second one with them choose its name: --id ID."
+        )
     table = table_of(pair, id_ or free_id(title, taken))
     return DeclaredPair(table, file, add_pair(file, table), cost)
 

@@ -1,4 +1,4 @@
-"""One name, one pair: of a models.toml, used before, or found on this machine."""
+"""One name, one pair: of a models.toml, used before, or found on this machine. A declared one comes first."""
 
 from specchat.config.catalog import LOCAL, Catalog, Pair
 from specchat.config.errors import ConfigError, UnknownPair
@@ -27,7 +27,7 @@ def pair_among(name: str, catalog: Catalog, used: UsedPairs | None, library: Lib
     if (pair := _known(name, catalog, used)) is not None:
         return pair
     if (found := found_model(name, library)) is not None:
-        return found[1]
+        return catalog.with_models_of(found[1]) or found[1]
     if used is not None and (before := used.find(name)) is not None:
         raise ConfigError(gone(before))
     if name == LOCAL or name.startswith(f"{LOCAL}-"):
@@ -47,4 +47,4 @@ def _known(name: str, catalog: Catalog, used: UsedPairs | None) -> Pair | None:
     if (declared := catalog.declared(name)) is not None:
         return declared
     before = used.find(name) if used is not None else None
-    return None if before is None or gone(before) else before
+    return None if before is None or gone(before) else catalog.with_models_of(before) or before

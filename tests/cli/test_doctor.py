@@ -11,6 +11,7 @@ from specchat.config.catalog import load_catalog
 from specchat.doctor.finding import Finding
 from specchat.engine.protocol.requests import Load
 from tests.cli.conftest import Run, configure
+from tests.engine.tiny import checkpoint
 from tests.fake import FakeEngine
 from tests.models.made import gguf, no_home
 
@@ -118,7 +119,7 @@ def test_keys_are_judged_as_the_app_does(run: Run, home: Path) -> None:
 
 def test_personas_and_presets_are_read(run: Run, home: Path) -> None:
     for name, good, bad, words in (
-        ("personas", 'system = "Arr."', 'system = "Arr."\npair = "gone"', 'there is no pair "gone"'),
+        ("personas", 'system = "Arr."', 'system = "Arr."\npair = "gone"', 'There is no pair "gone"'),
         ("personas", 'system = "Arr."', "sytem = 1", "is not a known key"),
         ("presets", "top_k = 5", "temperature = 20", "less than or equal to 10"),
     ):
@@ -132,6 +133,13 @@ def test_personas_and_presets_are_read(run: Run, home: Path) -> None:
         finding = findings(run)[name]
         assert finding["status"] == "note"
         assert words in finding["text"]
+
+
+def test_a_persona_may_bring_a_model_that_was_found(run: Run, home: Path, tmp_path: Path) -> None:
+    checkpoint(tmp_path / "models" / "own")
+    persona = '[[persona]]\nname = "mine"\nsystem = "Arr."\npair = "own"\n'
+    configure(home, config=f"model_folders = [{json.dumps(str(tmp_path / 'models'))}]\n", personas=persona)
+    assert findings(run)["personas"]["status"] == "ok"
 
 
 def test_servers_of_tools_are_looked_at_without_a_start(run: Run, home: Path) -> None:

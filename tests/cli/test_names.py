@@ -6,12 +6,18 @@ from pathlib import Path
 import pytest
 
 from specchat.cli.exit_codes import ExitCode
+from specchat.cli.pairs import declared_pair
 from specchat.cli.prepare import prepare
 from specchat.cli.wishes import Wishes
 from specchat.config.paths import user_paths
 from specchat.config.used_pairs import UsedPairs
+from specchat.engine.errors import EngineError
 from specchat.engine.fetch.source import Hub
+from specchat.engine.protocol.pair import PairSpec
 from specchat.engine.protocol.requests import Load
+from specchat.serve.generation import Served
+from specchat.tui.app import SpecchatApp
+from specchat.tui.launch import Launch
 from tests.cli.conftest import Run, configure
 from tests.engine.tiny import checkpoint
 from tests.fake import FakeEngine
@@ -59,14 +65,30 @@ def loads(engines: list[FakeEngine]) -> list[Load]:
 
 @pytest.mark.parametrize("name", [name for name in IDS if name != "box"])
 @pytest.mark.rotated(2)
-def test_every_command_means_the_same_by_a_name(run: Run, engines: list[FakeEngine], name: str) -> None:
+def test_every_command_means_the_same_by_a_name(
+    run: Run, engines: list[FakeEngine], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    launches: list[Launch] = []
+    monkeypatch.setattr(SpecchatApp, "run", lambda app: launches.append(app.launch))
     id_ = IDS[name]
     for arguments in (("ask", "hi", "--save"), ("ask", "--continue", "hi"), ("--plain",)):
         assert run(*arguments, "--pair", name, input="hi\n").exit_code == 0
         assert loads(engines)[-1].pair.id == id_
     assert run("ask", "--continue", "hi").exit_code == 0  # by the chat's own pair
     assert loads(engines)[-1].pair.id == id_
+    monkeypatch.setattr("specchat.cli.app._terminal", lambda: True)
     assert len({str(load.pair) for load in loads(engines)}) == 1
+    for arguments in (("--chat", "last"), ("--continue",), ("--pair", name)):
+        assert run(*arguments).exit_code == 0
+        assert str(launches.pop().pair.spec) == str(loads(engines)[-1].pair)
+    monkeypatch.setattr("specchat.cli.app._terminal", lambda: False)
+    another = "demo" if name == "own" else "own"
+    for command in ("/model", "/again"):
+        chat = run("--plain", "--pair", another, input=f"/model\nhi\n{command} {name}\nhi\n")
+        assert chat.exit_code == 0, chat.stderr
+        assert f"{another} is loaded; there are " in chat.stderr
+        assert f" {id_}," in chat.stderr.replace(".\n", ",\n")
+        assert str(loads(engines)[-1].pair) == str(prepare(Wishes(pair=name)).pair.spec)
     shown = run("models", "show", name, "--json")
     found = json.loads(shown.stdout)
     assert (found["id"], found["sampling"]["temperature"]) == (id_, 0.3 if name == "demo" else 0.6)
@@ -81,6 +103,78 @@ def test_results_are_kept_for_declared_pairs_alone_and_others_are_told_how_to_be
         assert refused.exit_code == ExitCode.UNUSABLE, refused.output
         assert "Add it: specchat models add own." in refused.stderr
     assert 'id = "own' in run("models", "add", "own").stdout
+
+
+OWN_SESSION = (("bench",), ("bench", "verify-cost"), ("check",))
+"""Commands that load a pair in their own process, by --pair."""
+OF_DECLARED = (
+    ("recommend",),
+    ("tune", "heads", "--family", "medusa"),
+    ("tune", "swift"),
+    ("tune", "exit"),
+)
+"""Those that take the name of a declared pair."""
+
+
+@pytest.mark.parametrize("name", IDS)
+@pytest.mark.rotated(2)
+@pytest.mark.usefixtures("engines")
+def test_what_measures_serves_tunes_and_writes_takes_the_same_pair(
+    run: Run, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    expected = prepare(Wishes(pair=name)).pair
+    target = str(expected.spec.target)
+    seen: list[tuple[str, str]] = []
+
+    def load(pair: PairSpec, *_: object) -> None:
+        seen.append((pair.id, str(pair.target)))
+        raise EngineError("config", "this is enough")
+
+    async def serve(served: Served, *_: object) -> int:
+        seen.append((served.pair.id, str(served.pair.spec.target)))
+        assert served.usual.sampling == expected.sampling
+        return 0
+
+    monkeypatch.setattr("specchat.engine.loading.load", load)
+    monkeypatch.setattr("specchat.serve.listening.serve", serve)
+    commands = [(*command, "--pair", name) for command in OWN_SESSION]
+    commands += [(*command, name) for command in OF_DECLARED if expected.declared]
+    if name == "box":
+        commands = [OWN_SESSION[0] + ("--pair", name)]
+        assert "runs on a server" in run("recommend", name).stderr
+    for command in (*commands, ("serve", "--port", "0", "--pair", name)):
+        result = run(*command)
+        assert seen == [(IDS[name], target)], (command, result.output)
+        seen.clear()
+    assert f"{IDS[name]}: {expected.name}" in run("doctor", "--pair", name).stdout
+    engine = "llama.cpp" if expected.spec.target.is_gguf else "vllm"
+    served = run("serve-command", name, "--engine", engine)
+    assert (expected.spec.target.label in served.stdout) == (name != "box"), served.output
+
+
+FOUND = ("someone/tiny", "someone-tiny", "maker/small/m.gguf", "tiny:1b", "own")
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_a_found_model_that_was_added_is_the_declared_pair_by_every_name_that_it_had(
+    run: Run, engines: list[FakeEngine], name: str
+) -> None:
+    assert run("--plain", "--pair", name, input="hi\n").exit_code == 0
+    assert run("ask", "--pair", name, "--save", "hi").exit_code == 0
+    added = run("models", "add", name)
+    assert added.exit_code == 0, added.stderr
+    id_ = added.stdout.split('"')[1]
+    assert declared_pair(name, None).id == id_
+    assert (prepare(Wishes(pair=name)).pair.id, prepare(Wishes()).pair.id) == (id_, id_)
+    assert prepare(Wishes()).again
+    assert run("ask", "--continue", "hi").exit_code == 0
+    assert loads(engines)[-1].pair.id == id_
+    assert json.loads(run("models", "show", name, "--json").stdout)["id"] == id_
+    listed = json.loads(run("models", "--json").stdout)
+    assert listed["default"] == id_
+    assert [model["id"] for model in listed["models"]].count(id_) == 1
+    again = run("models", "add", name)
+    assert f"Pair {id_} has these models already" in again.stderr
 
 
 @pytest.mark.usefixtures("engines")

@@ -12,7 +12,7 @@ from tests.config.conftest import Write
 
 
 def test_the_shipped_ones_are_whole() -> None:
-    personas, problems = load_personas([shipped("personas.toml")], ())
+    personas, problems = load_personas([shipped("personas.toml")])
     assert not problems
     assert {"concise"} < {persona.name for persona in personas}
     presets, problems = load_presets([shipped("presets.toml")])
@@ -25,17 +25,10 @@ def test_the_shipped_ones_are_whole() -> None:
 def test_the_users_own_come_over_the_shipped(write: Write, tmp_path: Path) -> None:
     first = write("1.toml", '[[persona]]\nname = "a"\nsystem = "one"\n[[persona]]\nname = "b"\nsystem = "two"\n')
     own = write("2.toml", '[[persona]]\nname = "a"\nsystem = " three\\n"\nprefill = "So,"\npair = "demo"\n')
-    personas, problems = load_personas([first, own, tmp_path / "none.toml"], {"demo"})
+    personas, problems = load_personas([first, own, tmp_path / "none.toml"])
     assert (personas, problems) == ([Persona("a", "three", "So,", "demo"), Persona("b", "two")], [])
     again = write("p.toml", '[[preset]]\nname = "x"\ntop_k = 5\n[[preset]]\nname = "x"\ntemperature = 1\n')
     assert load_presets([again]) == ([Preset("x", Sampling(temperature=1.0))], [])
-
-
-def test_a_persona_of_an_unknown_pair_is_told_and_works_without(write: Write) -> None:
-    path = write("p.toml", '[[persona]]\nname = "a"\nsystem = "one"\npair = "huge"\n')
-    personas, (problem,) = load_personas([path], {"demo"})
-    assert personas == [Persona("a", "one")]
-    assert f'{path}: persona "a": there is no pair "huge"' in problem
 
 
 @pytest.mark.parametrize(
@@ -50,7 +43,7 @@ def test_a_persona_of_an_unknown_pair_is_told_and_works_without(write: Write) ->
 )
 def test_mistakes_in_personas_are_reported(write: Write, text: str, words: str) -> None:
     path = write("personas.toml", text)
-    personas, (problem,) = load_personas([path], ())
+    personas, (problem,) = load_personas([path])
     assert personas == []
     assert str(path) in problem
     assert words in problem

@@ -9,11 +9,13 @@ import huggingface_hub.constants  # noqa: F401  # reads the environment, which a
 import pytest
 from conftest import CATALOG, LAUNCH, THEMES, loaded, make_app, screen_text, wait_until
 from test_chat import LONG, being_answered, status
+from test_entry import write
 from textual.pilot import Pilot
 from textual.widgets import OptionList
 
 from specchat.chat.store import Store
 from specchat.config.catalog import Catalog, Pair, load_catalog
+from specchat.config.personas import Persona
 from specchat.engine.fetch import download, transfer
 from specchat.engine.fetch.source import Hub
 from specchat.engine.process.client import EngineClient
@@ -31,6 +33,7 @@ from tests.models.made import gguf
 from tests.parts import changed
 
 REPO = "someone/tiny-1b"
+FOUND = "maker/Tiny GGUF/m.gguf"
 REMOTE = Pair(PairSpec("tiny", "Tiny 1B", ModelSource(repo=REPO)), strategy="lookup", licence="apache-2.0")
 
 
@@ -363,6 +366,20 @@ async def test_a_chat_with_a_model_of_another_program_goes_on_with_it(places: Mo
         await wait_until(pilot, lambda: app.session.conversation.turns)
         loads = [request.pair for request in engine.requests if isinstance(request, Load)]
         assert [load.target.path for load in loads[1:]] == [str(file)]
+
+
+async def test_a_persona_brings_a_model_that_was_found(places: ModelPlaces, tmp_path: Path) -> None:
+    gguf(tmp_path / "lm" / "maker" / "Tiny GGUF" / "m.gguf")
+    personas = tuple(Persona(name, f"Be {name}.", pair=pair) for name, pair in (("lost", "nowhere"), ("own", FOUND)))
+    launch = changed(LAUNCH, places=lambda: places, personas=personas)
+    app = make_app(FakeEngine(), launch, Catalog((CATALOG.pairs[0], REMOTE), "demo"))
+    async with app.run_test(size=(120, 30)) as pilot:
+        await loaded(app, pilot)
+        await write(app, pilot, "/persona lost", "enter")
+        await wait_until(pilot, lambda: "persona lost goes without its pair: there is no pair nowhere" in status(app))
+        assert (app.session.conversation.system, app.session.loaded.id) == ("Be lost.", "demo")
+        await write(app, pilot, "/persona own", "enter")
+        await wait_until(pilot, lambda: app.session.loaded.id == "maker-Tiny-GGUF-m.gguf")
 
 
 async def test_where_the_hub_does_not_answer_enter_asks_again(hub: LoopbackHub, places: ModelPlaces) -> None:

@@ -40,7 +40,7 @@ def _message(hub: Hub, repo: str, error: Exception, had: bool) -> str:
 
     status, code = (error.status, error.code) if isinstance(error, Refused) else (0, "")
     if among(OfflineModeIsEnabled):
-        return f"{repo} is not on this machine, and HF_HUB_OFFLINE keeps it from being downloaded."
+        return f"HF_HUB_OFFLINE keeps {hub.host} from being asked for {repo}."
     if code == "GatedRepo" or status == 403:
         return f"{repo} needs permission: accept its terms at {hub.host}/{repo} and set HF_TOKEN."
     if code == "RevisionNotFound":

@@ -10,7 +10,7 @@ from specchat.config.errors import ConfigError
 from specchat.config.kinds import NO_PERSONA
 from specchat.config.presets import apply, preset_words
 from specchat.tui.action import Action
-from specchat.tui.actions.models import want_pair
+from specchat.tui.actions.models import pair_named, want_pair
 from specchat.tui.composing.slash import nearest
 from specchat.tui.screens.chat import ChatScreen
 from specchat.tui.settings import FIELDS, InvalidValue
@@ -71,7 +71,7 @@ def _preset(chat: ChatScreen, name: str) -> None:
         _done(chat, f"preset {name} ({preset_words(presets[name])}), from the next reply on")
 
 
-def _persona(chat: ChatScreen, name: str) -> None:
+async def _persona(chat: ChatScreen, name: str) -> None:
     """Give the chat a persona's system prompt, and load its pair if it has one; without a name, ask for one."""
     session = chat.session
     personas = {persona.name: persona for persona in session.launch.service.personas}
@@ -86,9 +86,10 @@ def _persona(chat: ChatScreen, name: str) -> None:
         persona = personas[name]
         session.chat.set_system(persona.system)
         _done(chat, f"persona {name}, from the next reply on")
-        loaded = session.loaded.pair.spec.id if session.loaded.pair else ""
-        pair = next((pair for pair in chat.catalog.pairs if pair.spec.id == persona.pair), None)
-        if pair is not None and pair.spec.id != loaded:
+        pair = await pair_named(chat, persona.pair) if persona.pair else None
+        if isinstance(pair, str):
+            chat.say(f"persona {name} goes without its pair: {pair}", bad=True)
+        elif pair is not None and pair.id != session.loaded.id:
             want_pair(chat, pair)
 
 

@@ -33,16 +33,22 @@ def models(chat: ChatScreen, name: str) -> Awaitable[None] | None:
 
 
 async def _use_named(chat: ChatScreen, name: str) -> None:
+    pair = await pair_named(chat, name)
+    if isinstance(pair, str):
+        chat.give_back(f"/model {name}", pair)
+    else:
+        want_pair(chat, pair)
+
+
+async def pair_named(chat: ChatScreen, name: str) -> Pair | str:
+    """The pair or model of that name, or why there is none. The disk is read in a thread."""
     try:
-        pair = await asyncio.to_thread(chat.session.find, name, chat.catalog)
+        return await asyncio.to_thread(chat.session.find, name, chat.catalog)
+    except UnknownPair as error:
+        near = nearest(name, error.known) or f"; {chat.keys.named('models')} shows all"
+        return f"there is no pair {one_line(name, 40)}{near}"
     except ConfigError as error:
-        words = error.message
-        if isinstance(error, UnknownPair):
-            near = nearest(name, error.known) or f"; {chat.keys.named('models')} shows all"
-            words = f"there is no pair {one_line(name, 40)}{near}"
-        chat.give_back(f"/model {name}", words)
-        return
-    want_pair(chat, pair)
+        return error.message
 
 
 def model_values(chat: ChatScreen) -> Sequence[tuple[str, str]]:
