@@ -16,6 +16,8 @@ from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.weights import load
+from specchat.engine.memory import gpu_need
+from specchat.engine.memory.need import Model, need
 from specchat.engine.model.cache_copy import CacheCopy, move
 from specchat.engine.protocol.events import Event, Step
 from specchat.engine.protocol.options import Grammar, Limits, Message, Sampling, Speculation
@@ -54,7 +56,8 @@ def holding(model: DeviceModel, apart: DeviceTexts, text: list[int], used: list[
 
 
 @pytest.mark.parametrize(
-    ("family", "cache"), [("llama-gqa-untied", None), ("qwen3", "int8"), ("gemma4_e", None), ("lfm2", None)]
+    ("family", "cache"),
+    [("llama-gqa-untied", None), ("qwen3", "int8"), ("gemma4_e", None), ("lfm2", None), ("gpt_oss", None)],
 )
 def test_rows_of_several_texts_are_those_of_each_alone(family: str, cache: KvCache | None, tmp_path: Path) -> None:
     found = Checkpoint.open(checkpoint(tmp_path / "m", seed=3, **changes(family)))
@@ -91,6 +94,15 @@ def test_a_seat_is_free_again_once_it_is_not_used(shallow: Folders) -> None:
     assert apart.copied([first, second]) is None
     assert apart.copied([second]) is first
     assert apart.memory() == 2 * second.memory()
+
+
+def test_a_seat_takes_what_was_planned(shallow: Folders) -> None:
+    """All but a few numbers of the state of a step."""
+    of_gpu = decoder(shallow.target, torch.bfloat16)
+    seat = texts_of(of_gpu)[1].copied([])
+    assert isinstance(seat, DeviceSeat)
+    planned = need(Model(of_gpu.config, "cuda"), CONTEXT).cache + gpu_need.choosing(of_gpu.config)
+    assert 0 <= seat.memory() - planned < 3000
 
 
 def test_recurrent_states_have_no_seats(tmp_path: Path) -> None:

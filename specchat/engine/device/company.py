@@ -82,8 +82,8 @@ class DeviceTexts(DeviceRows):
         super().__init__(cached.model, vocab)
         self._most, self._graphs_of, self._graphs = most, graphs_of, graphs_of([])
         device = cached.model.device
-        self._inputs = torch.zeros(1 + most, ALIGNED, dtype=torch.int32, device=device)
-        """The tokens of a pass; then for each seat the position of its row."""
+        self._inputs = torch.zeros(2 + most, ALIGNED, dtype=torch.int32, device=device)
+        """The tokens of a pass, and the last one's row; then for each seat the position of its row."""
         self._seats: list[DeviceSeat] = []
         self._clock = Clock(device)
 
@@ -96,7 +96,7 @@ class DeviceTexts(DeviceRows):
         free = next((seat for seat in seats if seat not in used), None)
         if free is None and len(seats) < self._most:
             try:
-                start = self._inputs[1 + len(seats), :1]
+                start = self._inputs[2 + len(seats), :1]
                 free = DeviceSeat(len(seats), model.decoder, start, self.vocab, self._graphs_of)
             except torch.OutOfMemoryError:
                 self._most = len(seats)
@@ -112,14 +112,17 @@ class DeviceTexts(DeviceRows):
         seats, decoder = cast(Sequence[DeviceSeat], copies), self._model.decoder
         # In the order of seats, so that there is one graph for each set of them.
         order = sorted(range(len(seats)), key=lambda i: seats[i].number)
-        inputs = [[0] * ALIGNED for _ in self._inputs]
+        inputs = [[0] * ALIGNED, [len(order) - 1] * ALIGNED, *([0] * ALIGNED for _ in self._inputs[2:])]
         for row, i in enumerate(order):
-            inputs[0][row], inputs[1 + seats[i].number][0] = tokens[i], positions[i]
+            inputs[0][row], inputs[2 + seats[i].number][0] = tokens[i], positions[i]
         send([value for line in inputs for value in line], self._inputs.view(-1))
         texts = [seats[i].rows._replace(first=row) for row, i in enumerate(order)]
 
+        # Not aligned, like that of a verify pass: kernels are compiled for each.
+        options = RowOptions(self._inputs[1, 1:2], apart=texts)
+
         def body() -> None:
-            decoder.forward(self._inputs[0], texts[0].at.start, len(texts), options=RowOptions(apart=texts))
+            decoder.forward(self._inputs[0], texts[0].at.start, len(texts), options=options)
             decoder.logits(0, len(texts))
 
         try:
@@ -133,15 +136,6 @@ class DeviceTexts(DeviceRows):
         self._clock.drafted()
         self._clock.verified()
         self._clock.wait()
-
-    def rehearse(self) -> None:
-        """Launch the kernels of a pass, and of a choice, once."""
-        seats: list[CacheCopy] = []
-        while len(seats) < 2 and (seat := self.copied(seats)) is not None:
-            seats.append(seat)
-        if seats:
-            logits = self.logits_apart([0] * len(seats), [0] * len(seats), seats)
-            cast(DeviceSeat, seats[0]).choose(logits[:1])
 
     def memory(self) -> int:
         return sum(seat.memory() for seat in self._seats)

@@ -58,7 +58,7 @@ class RowOptions(NamedTuple):
         last: int32 [1] on the device, the last row whose result counts; None: all do. More than PASS_ROWS rows, of a
             chain, have one.
         until: as in `Placed`.
-        deep, apart: as in `Launches`; where rows are those of different texts no others are given.
+        deep, apart: as in `Launches`.
     """
 
     last: Tensor | None = None

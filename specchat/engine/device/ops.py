@@ -105,7 +105,6 @@ def attend(run: Launches, op: Attend) -> None:
         query, out = (run.views[name][first:] for name in ("queries", op.out.name))
         turning = RopeRows(at.rows, at.start, at.offsets, run.skip, run.ends, caches.tempers.get(of.temper))
         rope_and_write(projected, norms, caches.turns[turn(of)], turning, query, entries, of.gated, prefetch)
-        prefetch = None
         scoring = Scoring(
             of.scale,
             of.window if of.window < caches.context else 0,

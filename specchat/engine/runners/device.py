@@ -90,7 +90,7 @@ def device_runner(
 
     def ready(notify: Callable[[str], None]) -> None:
         if device.type == "cuda":
-            compile_ahead(partial(rehearse, target, None if apart else draft, vocab, seats), device, notify)
+            compile_ahead(partial(rehearse, target, None if apart else draft, vocab), device, notify)
         if apart is not None:
             compile_ahead(partial(rehearse_passes, apart, vocab), apart.device, notify)
         notify("the prompt's passes")
@@ -169,16 +169,13 @@ def compile_ahead(run: Callable[[], object], device: torch.device, notify: Calla
         logging.getLogger(__name__).warning("kernels will be compiled one after the other", exc_info=True)
 
 
-def rehearse(target: DeviceDecoder, draft: DeviceDecoder | HostModel | None, vocab: int, seats: int = 0) -> None:
-    """Launch in main memory the kernels that preparing such a pair launches, and those of replies in company."""
+def rehearse(target: DeviceDecoder, draft: DeviceDecoder | HostModel | None, vocab: int) -> None:
+    """Launch in main memory the kernels that preparing such a pair launches; replies in company launch no others."""
     stand_in = blank(draft) if isinstance(draft, DeviceDecoder) else draft
-    runner = device_runner(blank(target), stand_in, vocab, HOST, graphs=Rehearsed, seats=seats)
+    runner = device_runner(blank(target), stand_in, vocab, HOST, graphs=Rehearsed)
     assert isinstance(runner.executor, DeviceExecutor)
     runner.executor.pretend()
     runner.prepare(lambda _: None)
-    if runner.passes is not None:
-        assert isinstance(runner.passes.model, DeviceTexts)
-        runner.passes.model.rehearse()
 
 
 def rehearse_passes(decoder: DeviceDecoder, vocab: int) -> None:
