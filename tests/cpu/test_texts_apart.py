@@ -26,7 +26,7 @@ def alone(decoder: CpuDecoder, text: list[int]) -> list[Tensor]:
 
 
 def copied(decoder: CpuDecoder, text: list[int]) -> CacheCopy:
-    made, held = decoder.copied(), list[int]()
+    made, held = decoder.copied([]), list[int]()
     assert made is not None
     decoder.forward(text, 0)
     move(decoder.entries(), text, made.entries, held)
@@ -67,4 +67,4 @@ def test_rows_of_several_texts_are_those_of_each_alone(family: str, cache: KvCac
 
 def test_recurrent_states_have_no_copies(tmp_path: Path) -> None:
     decoder = CpuDecoder(Checkpoint.open(checkpoint(tmp_path / "m", **FAMILIES["qwen3_5"])))
-    assert decoder.copied() is None
+    assert decoder.copied([]) is None

@@ -8,7 +8,7 @@ import pkgutil
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.length_policy import LengthPolicies
 from specchat.engine.device.apart import LoopsApart
+from specchat.engine.device.company import DeviceSeat, DeviceTexts
 from specchat.engine.device.compile import Absent, Kernel, compile_all, rehearsed
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.model import DeviceModel
@@ -28,9 +29,10 @@ from specchat.engine.device.rehearsal import HOST, Rehearsed, blank
 from specchat.engine.device.stepwise import DeviceRows
 from specchat.engine.device.weights import load
 from specchat.engine.kernels.processors import as_with
+from specchat.engine.model.cache_copy import CacheCopy
 from specchat.engine.protocol.picture_ids import FIRST
 from specchat.engine.reference.decoder import ReferenceDecoder
-from specchat.engine.runners.device import rehearse, rehearse_passes
+from specchat.engine.runners.device import device_runner, rehearse, rehearse_passes
 from specchat.engine.weights.checkpoint import Checkpoint
 
 WIDE = 300
@@ -109,6 +111,25 @@ def finds_passes(draft: DeviceDecoder) -> bool:
     return set() < wanted <= {kernel.wanted for kernel in found}
 
 
+def finds_company(target: DeviceDecoder, found: list[Kernel]) -> bool:
+    """True where replies in company launch no kernel but those `found` at a load."""
+    vocab = target.config.vocab
+    runner = device_runner(blank(target), None, vocab, HOST, graphs=Rehearsed, seats=4)
+    assert runner.passes is not None
+    texts, seats = cast(DeviceTexts, runner.passes.model), list[CacheCopy]()
+    while (seat := texts.copied(seats)) is not None:
+        seats.append(seat)
+
+    def passes() -> None:
+        for some in (seats[:2], seats[1:], seats[::-1]):
+            rows = texts.logits_apart([0] * len(some), [8] * len(some), some).split(1)
+            for one, row in zip(some, rows, strict=True):
+                cast(DeviceSeat, one).choose(row)
+
+    wanted = {kernel.wanted for kernel in rehearsed(passes)}
+    return len(seats) == 4 and set() < wanted <= {kernel.wanted for kernel in found}
+
+
 def main() -> None:
     target, draft = decoder(sys.argv[1]), decoder(sys.argv[2])
     driver.set_active(Absent(GPUTarget("cuda", 80, 32)))
@@ -128,6 +149,7 @@ def main() -> None:
     of_heads = rehearsed(lambda: [model.project(torch.zeros(rows, model.config.hidden)) for rows in (1, 3, 15)])
     pictures = [finds_pictures(one, kernels) for one, kernels in of_targets if one.config.sees]
     apart = finds_passes(draft)
+    company = [finds_company(one, kernels) for one, kernels in of_targets if one.recurrent is None]
     quick, told, hits = [kernel for kernel in found if kernel.name in QUICK], list[str](), list[bool]()
 
     def compiled(*, cache_hit: bool, **_: object) -> None:
@@ -154,6 +176,7 @@ def main() -> None:
                 "no more": set() < {kernel.wanted for kernel in on_host} <= {kernel.wanted for kernel in found},
                 "heads": set() < {kernel.wanted for kernel in of_heads} <= {kernel.wanted for kernel in found},
                 "apart": apart,
+                "company": company,
                 "pictures": pictures,
                 "differ": {kernel.wanted for kernel in found} != {kernel.wanted for kernel in smaller},
                 "compiled": len(quick),

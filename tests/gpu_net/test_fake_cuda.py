@@ -14,9 +14,11 @@ from torch import Tensor
 
 from specchat.bench.published import PUBLISHED
 from specchat.engine.decoding.reply_rules import Allowed
+from specchat.engine.decoding.step import Decoding
 from specchat.engine.device import clock as clock_module
 from specchat.engine.device import drafting
 from specchat.engine.device.clock import SPIN_S, Clock, PassEnd, SpinWait
+from specchat.engine.device.company import DeviceTexts
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.executor import DeviceExecutor
 from specchat.engine.device.graphs import Graphs
@@ -33,6 +35,7 @@ from specchat.engine.kernels.embed import embed
 from specchat.engine.kernels.transfer import send
 from specchat.engine.memory.need import Model
 from specchat.engine.memory.plan import Plan, plan
+from specchat.engine.model.cache_copy import move
 from specchat.engine.protocol.pair import ModelSource, PairSpec
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.load import load_runner
@@ -550,3 +553,48 @@ def test_a_verdict_that_is_read_before_it_is_there_is_noticed(
         assert write(runner, "plain", 0, SAMPLINGS["sampled"], tokens=5) == at_once["plain"]
         monkeypatch.setattr(Clock, "wait", lambda _: (1.0, 1.0))
         assert write(runner, "plain", 0, SAMPLINGS["sampled"], tokens=5) != at_once["plain"]
+
+
+def test_replies_in_company_are_captured_for_each_set_of_them(tiny: tuple[Path, Path]) -> None:
+    """Launches beyond those of one row are of attention; tokens and what is under way are as alone."""
+    prompts = {"sampled": [5, 6, 7, 5, 6], "greedy": [9, 8], "penalised": [3, 3, 3]}
+
+    def begun(runner: Runner, name: str) -> Decoding:
+        runner.target.keep(0)
+        runner.target.begin(prompts[name])
+        return runner.reply(SAMPLINGS[name], list(prompts[name]), ())
+
+    def alone(runner: Runner, name: str) -> list[int]:
+        reply = begun(runner, name)
+        for _ in range(5):
+            reply.step(runner.drafters["plain"], 0, "coupled")
+        reply.close()
+        return reply.committed
+
+    def joined(runner: Runner, name: str) -> Decoding:
+        reply, passes = begun(runner, name), runner.passes
+        assert passes is not None
+        reply.step(runner.drafters["plain"], 0, "coupled")
+        reply.close()
+        copy = passes.model.copied([one.copy for one in passes.companions])
+        assert copy is not None
+        companion = passes.kind(passes, copy, reply.committed, lambda: False)
+        move(passes.model.entries(), reply.committed[:-1], copy.entries, companion.cached.tokens)
+        passes.companions.append(companion)
+        return reply.continued(companion, companion.cached)
+
+    expected = [alone(tiny_runner(tiny, HOST), name) for name in prompts]
+    with fake_torch(2, computes=True) as fake:
+        runner = device_runner(tiny_decoder(tiny[0], SECOND), None, VOCAB, SECOND, seats=3)
+        replies = [joined(runner, name) for name in prompts]
+        for number in range(4):
+            for reply in replies:
+                reply.step(runner.drafters["plain"], 0, "coupled")
+            if number == 1:
+                before = len(fake.runtime.captures)
+        assert len(fake.runtime.captures) == before, "all is captured by then"
+        assert [reply.committed for reply in replies] == expected
+        assert not fake.runtime.problems
+        assert runner.passes is not None
+        graphs = cast(DeviceTexts, runner.passes.model)._graphs._graphs
+        assert [len(cast(Graph, graph).launches) for graph in graphs.values()] == [9 + 3 + 2 * 3]

@@ -1,6 +1,6 @@
 """Llama-family decoder as one compiled pass: computes the same as `model/decoder.py`, in a fraction of the time."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from time import perf_counter
 from typing import Any, ClassVar
 
@@ -108,9 +108,13 @@ class CpuDecoder(CachedDecoder):
             self._run(self.embed(tokens), layers, at, NOTHING, kept_states, scoring=True)
         return self._parameters.scatter(torch.from_numpy(self._space.logits[:rows]))
 
-    def copied(self) -> CacheCopy | None:
+    def copied(self, used: Collection[CacheCopy]) -> CacheCopy | None:
+        del used  # there are as many as are asked for
         simple = self.cache.tail(0) is None and self.aux_states is None and self.pictures is None
-        return CacheCopy(self.cache) if simple else None
+        return CacheCopy.of(self.cache) if simple else None
+
+    def finish(self) -> None:
+        return
 
     def logits_apart(self, tokens: Sequence[int], positions: Sequence[int], copies: Sequence[CacheCopy]) -> Tensor:
         spans, layers = spans_apart(positions, [copy.away for copy in copies]), range(self.config.layers)

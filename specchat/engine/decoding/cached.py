@@ -1,6 +1,6 @@
 """A model with its KV cache and the tokens it holds. Free of torch, as drafters import it."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, runtime_checkable
 
 from specchat.engine.model.tree_layout import shared_prefix
@@ -119,15 +119,19 @@ class TakesCheckpoints(LossyCache, Protocol):
 class ReadsTextsApart(HostModel, Protocol):
     """A model that reads a token each of several texts in one pass."""
 
-    def copied(self) -> "CacheCopy | None":
-        """Return a copy of the cache for another text, empty; None where there can be none."""
+    def copied(self, used: "Collection[CacheCopy]") -> "CacheCopy | None":
+        """Return a copy of the cache for another text, none of those `used`; None where there can be none."""
         ...
 
     def logits_apart(self, tokens: Sequence[int], positions: Sequence[int], copies: "Sequence[CacheCopy]") -> "Tensor":
         """Return logits float32 [len(tokens), vocab] after each token of a text of its own, which `copies` go on from.
 
-        Row r is bit for bit what it would be alone. The next pass may overwrite them.
+        Row r is bit for bit what it would be alone. The next pass may overwrite them. A device computes them later.
         """
+        ...
+
+    def finish(self) -> None:
+        """Wait for a device to end what it was asked for."""
         ...
 
     def entries(self) -> "CacheEntries":

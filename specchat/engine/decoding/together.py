@@ -23,12 +23,18 @@ RECENT_S = 60.0
 
 
 class CommonPasses:
-    """Passes of `model` over a token of each of its companions."""
+    """Passes of `model` over a token of each of its companions.
 
-    def __init__(self, model: ReadsTextsApart) -> None:
-        self.model = model
+    Attributes:
+        kind: the executors of replies that need no other executor than the pair's when they are alone.
+    """
+
+    def __init__(self, model: ReadsTextsApart, kind: "type[Companion] | None" = None) -> None:
+        self.model, self.kind = model, kind or Companion
         self.companions: list[Companion] = []
         self._costs, self._last = VerifyCosts(), perf_counter()
+        self._before: list[CacheCopy] = []
+        """The copies of the last pass."""
 
     def known_ms(self, replies: int) -> float:
         """Milliseconds of a pass over so many replies, 0 if the last ones are unknown or long ago."""
@@ -43,11 +49,15 @@ class CommonPasses:
         clock = waiting[0].costs.clock
         began = clock()
         logits = self.model.logits_apart([text[-1] for text in texts], [len(text) - 1 for text in texts], copies)
-        ms = 1e3 * (clock() - began)
-        self._costs.add(len(waiting), ms)
-        self._last = perf_counter()
         for one, row in zip(waiting, logits.clone().split(1), strict=True):
-            one.take(row, ms, len(waiting))
+            one.take(row)
+        self.model.finish()
+        ms = 1e3 * (clock() - began)
+        if copies == self._before:  # a GPU captures the first pass of others
+            self._costs.add(len(waiting), ms)
+        self._before, self._last = copies, perf_counter()
+        for one in waiting:
+            one.pass_ms, one.together = ms, len(waiting)
 
 
 class Companion(HostExecutor):
@@ -57,6 +67,7 @@ class Companion(HostExecutor):
         cached: the target with the tokens that the copy holds.
         copy: of the cache.
         text: the reply's, with its prompt.
+        pass_ms: milliseconds of the last pass with a row for it, over `together` replies.
     """
 
     def __init__(self, passes: CommonPasses, copy: CacheCopy, text: list[int], ended: Callable[[], bool]) -> None:
@@ -66,23 +77,27 @@ class Companion(HostExecutor):
         self._passes, self.copy, self.text, self._ended = passes, copy, text, ended
         self._row: Tensor | None = None
         """Logits float32 [1, vocab] after the text; None before a pass."""
-        self._pass_ms, self._together = 0.0, 1
+        self.pass_ms, self.together = 0.0, 1
 
     @property
     def waits(self) -> bool:
         """True if the next pass has a row for this reply."""
         return self._row is None and not self._ended()
 
-    def take(self, row: Tensor, pass_ms: float, together: int) -> None:
-        """Take a row of a pass over so many replies."""
-        self._row, self._pass_ms, self._together = row, pass_ms, together
+    def take(self, row: Tensor) -> None:
+        """Take a row of a pass."""
+        self._row = row
 
     def verify(self, proposal: Proposal) -> None:
         super().verify(proposal)
-        self._outcome = replace(self._outcome, verify_ms=self._pass_ms, together=self._together)
+        self._outcome = replace(self._outcome, verify_ms=self.pass_ms, together=self.together)
 
     def _logits(self, fed: Sequence[int], layout: Layout | None, drafting: HostDraft) -> Tensor:
         del fed, layout, drafting
+        return self._taken().cpu()
+
+    def _taken(self) -> Tensor:
+        """The next row, for which a pass is run if there is none."""
         if self._row is None:
             self._passes.run()
         row, self._row = self._row, None

@@ -1,6 +1,7 @@
 """KV entries of attention and short convolutions on a GPU, and tables by position."""
 
 from collections import Counter
+from copy import copy
 from typing import NamedTuple
 
 import torch
@@ -33,6 +34,14 @@ class Placed(NamedTuple):
     offsets: Tensor
     path: Tensor | None
     until: Tensor | None = None
+
+
+class TextRows(NamedTuple):
+    """Rows of a pass, from row `first` on, that go on from a text whose KV entries are in `caches`."""
+
+    first: int
+    at: Placed
+    caches: "KvCaches"
 
 
 class EntryShape(NamedTuple):
@@ -70,19 +79,9 @@ class KvCaches:
         sizes = {(shape_of(mixer).held, mixer.window) for mixer in cached}
         self._rings = [(entries, window) for entries, window in sizes if entries < capacity]
         """KV entries of layers that hold those of a window, and the window."""
-        unused, scales = (
-            {shape: zip(*cache, strict=True) for shape, cache in kind.items()} for kind in (self.by_shape, self._scales)
-        )
-        self.entries: dict[int, tuple[Tensor, Tensor]] = {}
-        """Keys and values that a layer attends to, by its index: [kv_heads, held, head_dim]."""
-        self.scales: dict[int, Scales] = {}
-        """The scales of int8 keys and values that a layer attends to, by its index: [kv_heads, held, blocks]."""
-        for index, layer in enumerate(recipe.layers):
-            if not isinstance(mixer := layer.mixer, Delta):
-                share, shape = mixer.share, shape_of(mixer)
-                self.entries[index] = next(unused[shape]) if share is None else self.entries[share]
-                if shape.block:
-                    self.scales[index] = Scales(*next(scales[shape])) if share is None else self.scales[share]
+        mixed = ((index, layer.mixer) for index, layer in enumerate(recipe.layers))
+        self._layers = [(index, mixer.share, shape_of(mixer)) for index, mixer in mixed if not isinstance(mixer, Delta)]
+        self._share_out()
         self.turns = {
             (rope, width): Turns.of(cos, sin, rope.turning if rope else 1).on(device)
             for rope, width in set(map(turn, mixers))
@@ -91,6 +90,29 @@ class KvCaches:
         """Tables of each rope, by the values of a head that it turns."""
         factors = {mixer.temper: tempers(mixer, capacity) for mixer in mixers}
         self.tempers = {temper: made.to(device) for temper, made in factors.items() if made is not None}
+
+    def _share_out(self) -> None:
+        """Give each layer its part of the caches, or that of the layer whose entries it shares."""
+        unused, scales = (
+            {shape: zip(*cache, strict=True) for shape, cache in kind.items()} for kind in (self.by_shape, self._scales)
+        )
+        self.entries: dict[int, tuple[Tensor, Tensor]] = {}
+        """Keys and values that a layer attends to, by its index: [kv_heads, held, head_dim]."""
+        self.scales: dict[int, Scales] = {}
+        """The scales of int8 keys and values that a layer attends to, by its index: [kv_heads, held, blocks]."""
+        for index, share, shape in self._layers:
+            self.entries[index] = next(unused[shape]) if share is None else self.entries[share]
+            if shape.block:
+                self.scales[index] = Scales(*next(scales[shape])) if share is None else self.scales[share]
+
+    def another(self) -> "KvCaches":
+        """Caches for another text, empty, with the same tables."""
+        made = copy(self)
+        made.by_shape, made._scales = (
+            {shape: torch.zeros_like(cache) for shape, cache in kind.items()} for kind in (self.by_shape, self._scales)
+        )
+        made._share_out()
+        return made
 
     def turn(self, first: int, places: Tensor, context: int) -> None:
         """Let the entries from `first` on turn by `places`, float32 [entries, width / 2], one for each rotation."""
@@ -118,11 +140,15 @@ class KvCaches:
         for keys, values in (*self.by_shape.values(), *self._scales.values()):
             keep(keys, values, state, places)
 
+    @property
+    def size(self) -> int:
+        """Bytes of the caches."""
+        return sum(cache.nbytes for cache in (*self.by_shape.values(), *self._scales.values()))
+
     def memory(self) -> int:
         """Bytes of caches and tables."""
         tables = (table for of in self.turns.values() for table in of[:2])
-        entries = *self.by_shape.values(), *self._scales.values()
-        return sum(t.nbytes for t in (*entries, *tables, *self.tempers.values()))
+        return self.size + sum(t.nbytes for t in (*tables, *self.tempers.values()))
 
     def read(self, layer: int, places: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Keys and values that a layer attends to, [kv_heads, entries, head_dim]: float32 of an int8 cache.

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from specchat.engine.device.attention import KvCaches, Placed
+from specchat.engine.device.attention import KvCaches, Placed, TextRows
 from specchat.engine.device.buffers import Buffers
 from specchat.engine.device.launches import Launches, ModelParts
 from specchat.engine.device.ops import GPU
@@ -58,12 +58,13 @@ class RowOptions(NamedTuple):
         last: int32 [1] on the device, the last row whose result counts; None: all do. More than PASS_ROWS rows, of a
             chain, have one.
         until: as in `Placed`.
-        deep: as in `Launches`.
+        deep, apart: as in `Launches`.
     """
 
     last: Tensor | None = None
     until: Tensor | None = None
     deep: int = 0
+    apart: Sequence[TextRows] = ()
 
 
 ALL_ROWS = RowOptions()
@@ -118,7 +119,7 @@ class DeviceDecoder:
         of_chain = start, self.buffers.offsets, None
         length, offsets, path = (tree.length, tree.offsets, tree.path) if tree else of_chain
         at = Placed(rows, start, length, offsets, path, options.until)
-        run = self._begun(at, skip, options.last, options.deep)
+        run = self._begun(at, skip, options)
         self._embed(run, tokens)
         self._run(run, range(self.config.layers if early is None else early.layers))
         if early is not None and early.adapt is not None:
@@ -144,19 +145,19 @@ class DeviceDecoder:
         Args:
             without: layers whose MLP is left out.
         """
-        run = self._begun(Placed(rows, start, start, self.buffers.offsets, None, until), None, last)
+        run = self._begun(Placed(rows, start, start, self.buffers.offsets, None, until), None, RowOptions(last))
         if self.program.inputs:
             self._embed(run, tokens)
         self.buffers.residual[: len(x)].copy_(x)
         self._run(run, layers, without)
         run.flush()
 
-    def _begun(self, at: Placed, skip: SkipFlags | None, last: Tensor | None, deep: int = 0) -> Launches:
+    def _begun(self, at: Placed, skip: SkipFlags | None, options: RowOptions) -> Launches:
         if self.recurrent is not None and at.rows > PASS_ROWS:
-            assert last is not None
-            self.recurrent.groups.begin(at.start, last)
+            assert options.last is not None
+            self.recurrent.groups.begin(at.start, options.last)
         model = ModelParts(self.weights, self._norms, self.buffers, self.caches, self.recurrent, self.states)
-        return Launches(model, at, skip, last, deep)
+        return Launches(model, at, skip, options.last, options.deep, options.apart)
 
     def _embed(self, run: Launches, tokens: Tensor) -> None:
         GPU.run(self.program.embed, run, tokens)

@@ -4,12 +4,13 @@ An update of the stream waits until an operation reads the stream. It joins the 
 operation.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from torch import Tensor
 
-from specchat.engine.device.attention import KvCaches, Placed
+from specchat.engine.device.attention import KvCaches, Placed, TextRows
 from specchat.engine.device.buffers import Buffers, Views
 from specchat.engine.device.recurrent import Recurrent
 from specchat.engine.device.skips import SkipFlags
@@ -69,6 +70,7 @@ class Launches:
     Attributes:
         last: int32 [1], the last row that counts, for which alone experts are read; None: all do.
         deep: number of first layers after which rows are added to those of pictures.
+        apart: rows of different texts; none if all are those of one, `at`.
         layer: index of the current layer, and `half` that of the operation.
         values: what operations wrote that is not in a buffer of its own, by name.
     """
@@ -78,12 +80,18 @@ class Launches:
     skips: SkipFlags | None = None
     last: Tensor | None = None
     deep: int = 0
+    apart: Sequence[TextRows] = ()
     layer: int = -1
     half: Half = "mixer"
     values: dict[str, MixtureOutput] = field(default_factory=dict)
     _update: StreamUpdate | None = None
     _norms: list[tuple[Norm | None, Tensor]] = field(default_factory=list)
     _recorded: int = -1
+
+    @property
+    def texts(self) -> Sequence[TextRows]:
+        """The texts that rows go on from."""
+        return self.apart or (TextRows(0, self.at, self.model.caches),)
 
     @property
     def views(self) -> Views:

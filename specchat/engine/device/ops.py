@@ -92,40 +92,37 @@ def _norm_of(run: Launches, norm: Norm) -> NormOf:
 
 
 def attend(run: Launches, op: Attend) -> None:
-    model, at, of, views, caches = run.model, run.at, op.of, run.views, run.model.caches
-    scales = caches.scales[run.layer] if of.int8_cache else None
-    entries = KvEntries(*caches.entries[run.layer if of.share is None else of.share], scales)
-    projected, query = views[op.source.name], views["queries"]
+    model, of = run.model, op.of
     query_norm, key_norm, value_norm = (
         None if one is None else _norm_of(run, one) for one in (of.query_norm, of.key_norm, of.value_norm)
     )
-    rope_and_write(
-        projected,
-        RopeNorms(query_norm, key_norm, value_norm, of.late_norms),
-        caches.turns[turn(of)],
-        RopeRows(at.rows, at.start, at.offsets, run.skip, run.ends, caches.tempers.get(of.temper)),
-        query,
-        entries,
-        of.gated,
-        ahead.of_weight(model.weights.products[of.out].weight, LAUNCHES),
-    )
-    scoring = Scoring(
-        of.scale,
-        of.window if of.window < caches.context else 0,
-        of.score_cap,
-        model.weights.vectors[of.sinks] if of.sinks else None,
-        projected if of.gated else None,
-        caches.capacity,
-    )
-    places = RowPlaces(at.length, at.path, run.skip, run.ends, at.until if of.mutual else None)
-    attend_rows(query, entries, places, model.buffers.attention, views[op.out.name], at.rows, scoring)
+    norms = RopeNorms(query_norm, key_norm, value_norm, of.late_norms)
+    prefetch = ahead.of_weight(model.weights.products[of.out].weight, LAUNCHES)
+    for first, at, caches in run.texts:
+        scales = caches.scales[run.layer] if of.int8_cache else None
+        entries = KvEntries(*caches.entries[run.layer if of.share is None else of.share], scales)
+        projected = run.views[op.source.name][:, first:]
+        query, out = (run.views[name][first:] for name in ("queries", op.out.name))
+        turning = RopeRows(at.rows, at.start, at.offsets, run.skip, run.ends, caches.tempers.get(of.temper))
+        rope_and_write(projected, norms, caches.turns[turn(of)], turning, query, entries, of.gated, prefetch)
+        scoring = Scoring(
+            of.scale,
+            of.window if of.window < caches.context else 0,
+            of.score_cap,
+            model.weights.vectors[of.sinks] if of.sinks else None,
+            projected if of.gated else None,
+            caches.capacity,
+        )
+        places = RowPlaces(at.length, at.path, run.skip, run.ends, at.until if of.mutual else None)
+        attend_rows(query, entries, places, model.buffers.attention, out, at.rows, scoring)
 
 
 def convolve(run: Launches, op: Convolve) -> None:
-    model, at, views = run.model, run.at, run.views
-    weights, places = model.weights.vectors[op.of.convolution], RowPlaces(at.length, at.path, run.skip, run.ends)
-    entries, out = KvEntries(*model.caches.entries[run.layer]), views[op.out.name]
-    short_conv(views[op.source.name], weights, at.start, places, entries, out, at.rows, model.caches.capacity)
+    weights = run.model.weights.vectors[op.of.convolution]
+    for first, at, caches in run.texts:
+        places, entries = RowPlaces(at.length, at.path, run.skip, run.ends), KvEntries(*caches.entries[run.layer])
+        sums, out = run.views[op.source.name][:, first:], run.views[op.out.name][first:]
+        short_conv(sums, weights, at.start, places, entries, out, at.rows, caches.capacity)
 
 
 def advance(run: Launches, op: Advance) -> None:

@@ -61,14 +61,23 @@ class Verifier:
     """Verify pass of the target over a step's nodes, which judges them and commits the accepted ones to the state."""
 
     def __init__(
-        self, target: DeviceDecoder, state: VerifyState, drawn: Scored, vocab: int, device: torch.device
+        self,
+        target: DeviceDecoder,
+        state: VerifyState,
+        drawn: Scored | None,
+        vocab: int,
+        device: torch.device,
+        rows: int = VERIFY_ROWS,
     ) -> None:
-        """Initialise; `drawn` holds the distributions that the tokens of a sampled chain come from."""
+        """Initialise, for passes of up to `rows`.
+
+        `drawn` holds the distributions that the tokens of a sampled chain come from, where there are such.
+        """
         self._target = target
         self._state = state
         self._drawn = drawn
         self._vocab = vocab
-        self._scored = Scored.create(VERIFY_ROWS, target.config.vocab, device)
+        self._scored = Scored.create(rows, target.config.vocab, device)
         self._chosen = torch.zeros(VERIFY_ROWS + 1, device=device, dtype=torch.int32)
         self.text = TextEnd(*(torch.zeros(size, device=device, dtype=torch.int32) for size in (ALIGNED, VERIFY_ROWS)))
         pinned = device.type == "cuda"
@@ -93,14 +102,16 @@ class Verifier:
         target.forward(state.fed, state.length, rows, tree=tree, options=RowOptions(state.drafted))
         target.logits(0, rows)
 
-    def judge(self, rows: int, kind: Kind) -> None:
-        """Judge the draft by the logits of `forward`, and commit what is accepted; reads nothing back."""
-        state, target, logits = self._state, self._target, self._target.last_logits
+    def judge(self, rows: int, kind: Kind, logits: Tensor | None = None) -> None:
+        """Judge the draft by its logits, or those of `forward`, and commit what is accepted; reads nothing back."""
+        state, target = self._state, self._target
+        logits = target.last_logits if logits is None else logits
         state.node.zero_()
         if kind == "tree":
             state.likeliest[:rows].copy_(logits[:rows, : self._vocab].argmax(-1))
         process(logits, state, 0, self._scored, rows, self._vocab)
         if kind == "sampled block":
+            assert self._drawn is not None
             judge_block(self._scored, state, rows, self._chosen, self._drawn)
         else:
             judge(self._scored, state, rows, self._chosen, self._drawn if kind == "sampled chain" else None)

@@ -28,6 +28,8 @@ PROMPT_ROWS = 256
 """Rows of the widest pass of a prompt: groups of PASS_ROWS, which read the same weights at about the same time."""
 VERIFY_ROWS = 16
 """Rows that get logits: a pending token and a chain of up to 15."""
+IN_COMPANY = 4
+"""Replies that decode in one pass at most."""
 CACHE_BLOCK = 64
 """The cache is made in whole blocks of so many positions."""
 BACK = 512

@@ -88,6 +88,11 @@ def workspace(
     return size_of(program, cuts) + stream + pairs + states + attention + logits + whole + turns + factors
 
 
+def choosing(config: ModelConfig) -> int:
+    """Bytes for choosing the tokens of one more text: a row of logits, its scores and candidates."""
+    return config.vocab * (4 * 3 + TOKEN)
+
+
 def verifying(config: ModelConfig) -> int:
     """Bytes for verification of drafts, for the target alone."""
     return config.vocab * (4 * SCORES * shapes.VERIFY_ROWS + TOKEN)

@@ -13,20 +13,26 @@ ALIGNMENT = 64
 
 
 class CacheCopy:
-    """Entries of one text in memory of its own, laid out like those of the cache. Memory is taken as it is written.
+    """Entries of one text in memory of its own, laid out like those of the cache.
 
     Attributes:
-        away: bytes from an entry of the cache to the copy's.
+        of_token: bytes of main memory that a token takes as it is written.
+        away: bytes from an entry of a cache in main memory to the copy's.
     """
 
-    def __init__(self, cache: KVCache) -> None:
-        """Make an empty copy of a cache with entries by position alone."""
+    def __init__(self, entries: CacheEntries, of_token: int = 0, away: int = 0) -> None:
+        self.entries, self.of_token, self.away = entries, of_token, away
+
+    @classmethod
+    def of(cls, cache: KVCache) -> "CacheCopy":
+        """Make an empty copy of a cache in main memory with entries by position alone."""
         size = cache.space.nbytes
         held = np.zeros(size + ALIGNMENT, np.uint8)
         first = -held.ctypes.data % ALIGNMENT
         space = torch.from_numpy(held[first : first + size])
-        self.away = space.data_ptr() - cache.space.data_ptr()
-        self.entries = CacheEntries(cache.entries_of(*cache.layout.split(space)))
+        entries = CacheEntries(cache.entries_of(*cache.layout.split(space)))
+        of_token = sum(part.nbytes // part.shape[1] for part in entries.tensors)
+        return cls(entries, of_token, space.data_ptr() - cache.space.data_ptr())
 
 
 def move(source: CacheEntries, token_ids: Sequence[int], into: CacheEntries, held: list[int]) -> None:

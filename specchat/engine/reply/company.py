@@ -1,12 +1,11 @@
 """Replies in company: up to four decode in one pass, each by plain steps and with a copy of the target's cache."""
 
 from collections.abc import Callable
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import torch
 
-from specchat.engine.decoding.cached import ReadsTextsApart
-from specchat.engine.decoding.together import CommonPasses, Companion
+from specchat.engine.decoding.together import Companion
 from specchat.engine.model.cache_copy import move
 from specchat.engine.reply.pace import worthwhile
 from specchat.engine.reply.reply import ReplyInProgress
@@ -35,9 +34,7 @@ class Company:
         """The replies that are to decode in one pass."""
         self._turn, self._turns = object(), 0
         """Whose turn it is, a reply's or the company's, and its number."""
-        model = runner.target.model
-        able = isinstance(model, ReadsTextsApart) and runner.target.shelf is not None
-        self._passes = CommonPasses(cast(ReadsTextsApart, model)) if able else None
+        self._passes = runner.passes if runner.target.shelf is not None else None
 
     def open(self, reply: ReplyInProgress) -> None:
         """Note that a reply is being written."""
@@ -79,10 +76,13 @@ class Company:
         decoding, passes = reply.progress.decoding, self._passes
         assert decoding is not None
         assert passes is not None
-        if (copy := passes.model.copied()) is None:
+        if (copy := passes.model.copied([one.copy for one in passes.companions])) is None:
             self._refuse(reply)
             return False
-        companion = Companion(passes, copy, decoding.committed, lambda: reply.progress.ended)
+        decoding.close()
+        usual = self._runner.executor_of(reply.rules.constraint, reply.request.logprobs) is self._runner.executor
+        kind = passes.kind if usual else Companion
+        companion = kind(passes, copy, decoding.committed, lambda: reply.progress.ended)
         if not self._take_room(reply, Seat(companion)):
             return False
         move(passes.model.entries(), decoding.committed[:-1], copy.entries, companion.cached.tokens)
@@ -122,8 +122,7 @@ class Company:
 
     def _lend(self, companion: Companion, room: int, more: int) -> bool:
         """Let a copy have memory for `more` tokens instead of for `room`."""
-        of_token = sum(part.nbytes // part.shape[1] for part in companion.copy.entries.tensors)
-        return self._of_memory((more - room) * of_token)
+        return self._of_memory((more - room) * companion.copy.of_token)
 
     def _refuse(self, reply: ReplyInProgress) -> None:
         reply.pace.refused = True

@@ -14,8 +14,10 @@ from specchat.engine.decoding.draft import Drafter, Role
 from specchat.engine.decoding.length_policy import LengthPolicies
 from specchat.engine.decoding.reply_rules import ReplyRules
 from specchat.engine.decoding.step import Decoding
+from specchat.engine.decoding.together import CommonPasses
 from specchat.engine.device.apart import LoopsApart
 from specchat.engine.device.beside import LoopsAhead, LoopsBeside
+from specchat.engine.device.company import DeviceCompanion, DeviceTexts
 from specchat.engine.device.compile import compile_all, rehearsed
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.executor import DeviceExecutor
@@ -47,8 +49,11 @@ def device_runner(
     graphs: type[Graphs] = Graphs,
     found: FoundHeads = NO_HEADS,
     chosen: DraftingLayers = SEARCHED,
+    seats: int = 0,
 ) -> Runner:
     """Make a runner. `vocab`: tokens that may be chosen; `captured`: see `Graphs`. A draft may run on the host.
+
+    There is room for the caches of so many `seats` of replies in company.
 
     One on another GPU than `device` runs there, as the host asks; no more than tokens go from GPU to GPU.
     The heads in `found` run on the target's device in plain torch.
@@ -81,6 +86,8 @@ def device_runner(
         parts, {**missing_features(draft), **(ON_SECOND if apart else {}), **exits}, found.facts
     )
 
+    texts = DeviceTexts(cached["target"], vocab, seats, lambda state: graphs(device, state, captured))
+
     def ready(notify: Callable[[str], None]) -> None:
         if device.type == "cuda":
             compile_ahead(partial(rehearse, target, None if apart else draft, vocab), device, notify)
@@ -93,7 +100,7 @@ def device_runner(
 
     def memory() -> int:
         others = target, None if apart else draft, layers.adapter, *(one.model for one in heads.values())
-        return executor.memory() + sum(one.memory() for one in others if one is not None)
+        return executor.memory() + texts.memory() + sum(one.memory() for one in others if one is not None)
 
     return Runner(
         target=cached["target"],
@@ -114,6 +121,7 @@ def device_runner(
         prepare=ready,
         caches={**cached, **beside, **heads},
         stepwise=StepwiseExecutor(cached, beside, vocab),
+        passes=CommonPasses(texts, DeviceCompanion) if seats > 1 else None,
         second_memory=second_memory,
     )
 
@@ -162,7 +170,7 @@ def compile_ahead(run: Callable[[], object], device: torch.device, notify: Calla
 
 
 def rehearse(target: DeviceDecoder, draft: DeviceDecoder | HostModel | None, vocab: int) -> None:
-    """Launch in main memory the kernels that preparing such a pair launches."""
+    """Launch in main memory the kernels that preparing such a pair launches; replies in company launch no others."""
     stand_in = blank(draft) if isinstance(draft, DeviceDecoder) else draft
     runner = device_runner(blank(target), stand_in, vocab, HOST, graphs=Rehearsed)
     assert isinstance(runner.executor, DeviceExecutor)

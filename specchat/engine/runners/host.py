@@ -6,10 +6,11 @@ from typing import Protocol, runtime_checkable
 
 from specchat.engine.cpu import compiled
 from specchat.engine.cross_tokenizer.model import missing_features
-from specchat.engine.decoding.cached import CachedModel, HostModel
+from specchat.engine.decoding.cached import CachedModel, HostModel, ReadsTextsApart
 from specchat.engine.decoding.draft import Role
 from specchat.engine.decoding.guard import Guard
 from specchat.engine.decoding.host import HostExecutor
+from specchat.engine.decoding.together import CommonPasses
 from specchat.engine.drafters.parts import Parts, TargetLayers
 from specchat.engine.hardware.threads import free_cores
 from specchat.engine.heads.files import FoundHeads
@@ -141,4 +142,5 @@ def assembled(target: HostModel, draft: HostModel | None, info: TargetInfo, foun
         memory=lambda: sum(one.model.memory() for one in cached.values()),
         prepare=lambda _: None,
         caches=cached,
+        passes=CommonPasses(target) if isinstance(target, ReadsTextsApart) else None,
     )

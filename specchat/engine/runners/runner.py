@@ -11,6 +11,7 @@ from specchat.engine.decoding.draft import Drafter, Role
 from specchat.engine.decoding.executor import Executor
 from specchat.engine.decoding.reply_rules import Constraint, ReplyRules
 from specchat.engine.decoding.step import Decoding
+from specchat.engine.decoding.together import CommonPasses
 from specchat.engine.drafters.earlier import Earlier
 from specchat.engine.drafters.parts import Fences, Parts, TargetLayers
 from specchat.engine.memory.need import Place
@@ -40,6 +41,7 @@ class Runner:
         second_memory: bytes of a draft on a second GPU.
         stepwise: the executor of replies under a constraint, and of those with log-probabilities; None where `executor`
             runs them too.
+        passes: over several replies; None where these take turns.
         prepare: does in advance the work that would delay the first reply, and reports each part in words.
     """
 
@@ -61,6 +63,7 @@ class Runner:
     prepare: Callable[[Callable[[str], None]], None]
     caches: Mapping[Role, CachedModel[Any]]
     stepwise: Executor | None = None
+    passes: CommonPasses | None = None
     second_memory: int = 0
 
     @property

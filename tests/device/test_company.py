@@ -1,0 +1,185 @@
+"""Replies that share passes on a device: rows, texts and tokens of each are those that it has alone."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from time import perf_counter
+from typing import Any
+
+import pytest
+import torch
+
+from specchat.engine.decoding.cached import CachedModel
+from specchat.engine.device.company import DeviceSeat, DeviceTexts
+from specchat.engine.device.decoder import DeviceDecoder
+from specchat.engine.device.graphs import Graphs
+from specchat.engine.device.model import DeviceModel
+from specchat.engine.device.weights import load
+from specchat.engine.memory import gpu_need
+from specchat.engine.memory.need import Model, need
+from specchat.engine.model.cache_copy import CacheCopy, move
+from specchat.engine.protocol.events import Event, Step
+from specchat.engine.protocol.options import Grammar, Limits, Message, Sampling, Speculation
+from specchat.engine.protocol.pair import KvCache, ModelSource, PairSpec
+from specchat.engine.protocol.requests import Generate
+from specchat.engine.reply import company as company_module
+from specchat.engine.reply import measure
+from specchat.engine.runners.device import device_runner
+from specchat.engine.runners.runner import Runner
+from specchat.engine.session import Session
+from specchat.engine.text.tokenizer import Tokenizer
+from specchat.engine.weights.checkpoint import Checkpoint
+from tests.device.conftest import CONTEXT, DEVICE, Folders, decoder
+from tests.device.test_decoder import ids, run
+from tests.device.test_families import changes
+from tests.engine.test_company import choosing, left, logprobs, now_and_then, shared
+from tests.engine.test_lossless import finished
+from tests.engine.test_turns import same, woven
+from tests.engine.tiny import FAMILIES, VOCAB, checkpoint
+
+STEPS = 2
+
+
+def texts_of(model: DeviceDecoder, most: int = 4) -> tuple[DeviceModel, DeviceTexts]:
+    graphs = Graphs(DEVICE, [])
+    made = DeviceModel(model, "target", VOCAB, graphs, DEVICE)
+    return made, DeviceTexts(CachedModel(made), VOCAB, most, lambda state: Graphs(DEVICE, state))
+
+
+def holding(model: DeviceModel, apart: DeviceTexts, text: list[int], used: list[CacheCopy]) -> CacheCopy:
+    copy, held = apart.copied(used), list[int]()
+    assert copy is not None
+    model.write(text, 0)
+    move(apart.entries(), text, copy.entries, held)
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("family", "cache"),
+    [("llama-gqa-untied", None), ("qwen3", "int8"), ("gemma4_e", None), ("lfm2", None), ("gpt_oss", None)],
+)
+def test_rows_of_several_texts_are_those_of_each_alone(family: str, cache: KvCache | None, tmp_path: Path) -> None:
+    found = Checkpoint.open(checkpoint(tmp_path / "m", seed=3, **changes(family)))
+    found = replace(found, config=found.config.with_cache(cache))
+    own = DeviceDecoder(found.config, load(found, None, DEVICE, torch.float32), CONTEXT, DEVICE, torch.float32)
+    model, apart = texts_of(own)
+    texts = [ids(length, seed=length) for length in (5, 30, 17)]
+    expected = []
+    for text in texts:
+        model.write(text[:-STEPS], 0)
+        expected.append([run(own, [text[at]], at)[0] for at in range(len(text) - STEPS, len(text))])
+    copies: list[CacheCopy] = []
+    for text in texts:
+        copies.append(holding(model, apart, text[:-STEPS], copies))
+    for part in apart.entries().tensors:
+        part.fill_(97)
+    for step, order in enumerate(((2, 0, 1), (1, 2))):
+        there = [len(text) - STEPS + step for text in texts]
+        rows = apart.logits_apart(
+            [texts[i][there[i]] for i in order], [there[i] for i in order], [copies[i] for i in order]
+        )
+        apart.finish()
+        for i, row in zip(order, rows, strict=True):
+            assert torch.equal(row.cpu(), expected[i][step][: len(row)]), (step, i)
+    assert all((part == 97).all() for part in apart.entries().tensors)
+
+
+def test_a_seat_is_free_again_once_it_is_not_used(shallow: Folders) -> None:
+    _, apart = texts_of(decoder(shallow.target), most=2)
+    first = apart.copied([])
+    assert first is not None
+    second = apart.copied([first])
+    assert isinstance(second, DeviceSeat)
+    assert apart.copied([first, second]) is None
+    assert apart.copied([second]) is first
+    assert apart.memory() == 2 * second.memory()
+
+
+def test_a_seat_takes_what_was_planned(shallow: Folders) -> None:
+    """All but a few numbers of the state of a step."""
+    of_gpu = decoder(shallow.target, torch.bfloat16)
+    seat = texts_of(of_gpu)[1].copied([])
+    assert isinstance(seat, DeviceSeat)
+    planned = need(Model(of_gpu.config, "cuda"), CONTEXT).cache + gpu_need.choosing(of_gpu.config)
+    assert 0 <= seat.memory() - planned < 3000
+
+
+def test_recurrent_states_have_no_seats(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "m", seed=3, **FAMILIES["qwen3_5"])
+    _, apart = texts_of(decoder(folder))
+    assert apart.copied([]) is None
+
+
+@pytest.fixture(scope="module")
+def seated(shallow: Folders) -> Runner:
+    return device_runner(decoder(shallow.target), decoder(shallow.draft), VOCAB, DEVICE, seats=3)
+
+
+@pytest.fixture(scope="module")
+def session(seated: Runner, shallow: Folders) -> Session:
+    spec = PairSpec("tiny", "Tiny", ModelSource(path=str(shallow.target)), ModelSource(path=str(shallow.draft)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measure, "BUDGET_S", 0.01)
+        patch.setattr(measure, "STEPS", 1)
+        return Session(spec, Tokenizer.read(shallow.target), seated, perf_counter())
+
+
+SAMPLINGS = (
+    Sampling(),
+    Sampling(temperature=0.8),
+    Sampling(temperature=1.1, top_k=30, top_p=0.9, min_p=0.02, repetition_penalty=1.3, logit_bias={5: 2.0}),
+)
+STRATEGIES = ("plain", "draft", "lookup", "draft-tree", "suffix", "draft", "plain", "ngram", "auto")
+
+
+def requests_of(strategies: tuple[str, ...]) -> list[Generate]:
+    """Of all kinds: the host chooses the tokens under a grammar, and those with log-probabilities."""
+    return [
+        Generate(
+            number,
+            (Message("user", "ab" * (number + 1)),),
+            replace(SAMPLINGS[number % 3], seed=number),
+            Limits(6 + number % 4),
+            Speculation(strategy, 3 * (strategy != "plain")),
+            logprobs=2 if number == 4 else None,
+            grammar=Grammar("regex", "[a-z ]{3,30}") if number == 5 else None,
+        )
+        for number, strategy in enumerate(strategies)
+    ]
+
+
+def assert_as_alone(session: Session, choose: Callable[..., list[Any]], strategies: tuple[str, ...]) -> int:
+    """Steps that were shared by replies whose texts are those that they have alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(company_module, "worthwhile", choosing(choose))
+        requests = requests_of(strategies)
+        found = woven(session, requests, Random(1))
+        for request in requests:
+            events: list[Event] = list(session.generate(replace(request, cold=True)))
+            assert same(finished(found[request.id]), finished(events)), request
+            assert logprobs(found[request.id]) == logprobs(events)
+        assert left(session)
+    assert max(step.together for one in found.values() for step in one if isinstance(step, Step)) > 1
+    return shared(found)
+
+
+def test_each_has_the_text_that_it_has_alone(session: Session) -> None:
+    assert assert_as_alone(session, lambda replies: replies, STRATEGIES) > 20
+
+
+def test_each_that_joins_and_leaves_has_the_text_that_it_has_alone(session: Session) -> None:
+    assert assert_as_alone(session, now_and_then(Random(3)), STRATEGIES) > 5
+
+
+def test_a_text_that_was_written_in_company_is_not_read_again(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(company_module, "worthwhile", choosing(lambda replies: replies))
+    session.forget_read()
+    requests = [Generate(i, (Message("user", f"{i} {'b' * 30}"),), limits=Limits(8)) for i in range(2)]
+    found = woven(session, requests, Random(1))
+    assert shared(found) > 4
+    for request in requests:
+        text = [*session._prompts.prompt(request).tokens, *finished(found[request.id]).token_ids]
+        assert session.target.rewind(text) > len(text) - 3
