@@ -130,8 +130,8 @@ def _planned(pair: Pair, target: About, draft: About | None, machine: FreeMemory
         if lack := cannot_cut(big.config.recipe) or "there is no second GPU" * (not machine.second):
             return Fit("no", f'it asks for device = "both-gpus": {lack}')
         on_gpu = cut_in_two(made.on("cuda"), available)
-    elif wanted == "auto":
-        on_gpu = on_both(made.on("cuda"), available) or on_gpu
+    elif wanted == "auto" and (cut := on_both(made.on("cuda"), available)) and plan_fits(cut, available):
+        on_gpu = cut
     reason = next((words for m in made.models if (words := unsupported(m.config))), "")
     if wanted != "cpu" and machine.gpu is not None and not reason and plan_fits(on_gpu, available):
         found = _with_heads(on_gpu, heads, available)

@@ -12,12 +12,15 @@ from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.rehearsal import blank
+from specchat.engine.errors import EngineError
 from specchat.engine.hardware import gpu
 from specchat.engine.kernels.processors import processors
+from specchat.engine.loading.pictures import opened_album, with_tower
 from specchat.engine.memory.gpu_need import verifying
 from specchat.engine.memory.need import Model
 from specchat.engine.memory.plan import GPU_RUNTIME, plan
 from specchat.engine.model.passes import NOTHING
+from specchat.engine.protocol.options import Message
 from specchat.engine.protocol.pair import ModelSource, PairSpec
 from specchat.engine.recipe import Attention, Delta
 from specchat.engine.runners import device as runners
@@ -34,6 +37,7 @@ from tests.engine.test_decoder import tokens
 from tests.engine.tiny import VOCAB, checkpoint, perturbed
 from tests.gpu_net.fake_torch import fake_torch
 from tests.gpu_net.test_fake_cuda import FIRST, HOST, SECOND
+from tests.pictures.whole import picture, saved
 
 pytestmark = pytest.mark.skipif(ON_GPU, reason="stands for GPUs where there are none")
 KINDS = {
@@ -157,3 +161,19 @@ def test_a_rehearsal_has_both_halves(tmp_path: Path) -> None:
     layers = *short.front.config.recipe.layers, *short.rest.recipe.layers
     assert [type(layer.mixer) for layer in layers] == [Delta, Attention]
     runners.rehearse(made, None, VOCAB)
+
+
+def test_a_target_on_two_gpus_reads_text_alone(tmp_path: Path) -> None:
+    """Pictures are refused, and take no buffers."""
+    folder = saved("qwen3_vl", tmp_path, num_hidden_layers=2)
+    opened, spec, made = Checkpoint.open(folder), PairSpec("p", "P", ModelSource(path=str(folder))), decoder(folder, 1)
+    assert [half.buffers.pictures for half in made.halves] == [None, None]
+    assert decoder(folder, 0).buffers.pictures is not None
+    runner = device_runner(made, None, VOCAB, HOST)
+    assert opened_album(spec, opened, runner, opened.tokenizer()).sees
+    album = opened_album(spec, opened, runner, opened.tokenizer(), cut=True)
+    seeing = [Message("user", "what is it?", pictures=(picture(),))]
+    with pytest.raises(EngineError, match="P reads text alone here, as the target's layers lie on two GPUs"):
+        album.check(seeing)
+    planned = plan(Model(opened.config, "cuda", first=1), None, CONTEXT)
+    assert with_tower(opened, planned) == (planned, HOST, "")

@@ -153,13 +153,16 @@ def place(
         better = fits(second, machine.available) and (crowded or second.target.experts_in_main < experts)
         if better and second != chosen and isinstance(machine.second, Gpu):
             chosen, note, crowded = second, f"{apart} a second one ({machine.second.name})", False
-        if wanted == "auto" and (cut := on_both(laid_out("cuda"), machine.available)):
+        cut = on_both(laid_out("cuda"), machine.available) if wanted == "auto" else None
+        if cut is not None and fits(cut, machine.available):
             chosen, note = cut, f"the target does not fit the GPU ({name}), and has layers on a second one too"
         elif crowded and wanted == "auto":
             if len(sources) > 1 and fits(beside := laid_out("cuda", "cpu"), machine.available):
                 chosen, note = beside, f"{apart} the CPU"
             elif fits(laid_out("cpu"), machine.available):
                 chosen, note = laid_out("cpu"), f"the pair does not fit the free memory of the GPU ({name})"
+            else:
+                chosen = cut or chosen
     check_fits(chosen, machine.available, pair.name)
     if chosen.target.place == "cuda" and isinstance(machine.gpu, Gpu):
         note = "; ".join(filter(None, (note, machine.gpu.note)))

@@ -165,13 +165,12 @@ def cut_in_two(plan: Plan, available: Mapping[Place, int | None]) -> Plan:
 
 
 def on_both(plan: Plan, available: Mapping[Place, int | None]) -> Plan | None:
-    """`plan` with layers of the target on both GPUs; None where it fits one with all its experts, or not even both."""
+    """`plan` with layers of the target on both GPUs; None where it fits one with all its experts, or cannot be cut."""
     alone = replace(plan, draft=None, target=replace(plan.target, experts_in_main=0))
     fits_one = fits(alone, {"cuda": available.get("cuda")})
     if fits_one or not available.get("second-gpu") or cannot_cut(plan.target.config.recipe):
         return None
-    cut = cut_in_two(plan, available)
-    return cut if fits(cut, available) else None
+    return cut_in_two(plan, available)
 
 
 def _with_tables(plan: Plan, available: Mapping[Place, int | None]) -> Plan:
