@@ -8,9 +8,21 @@ from specchat.config.catalog import PROGRAM_GIB, Pair
 from specchat.engine.backends import DEFAULT_BACKEND, GGUF_BACKEND, HF_BACKEND
 from specchat.engine.errors import ModelError
 from specchat.engine.formats.activations import rounding_of
+from specchat.engine.memory.cut import ON_TWO_GPUS, cannot_cut
 from specchat.engine.memory.gpu_need import unsupported
 from specchat.engine.memory.need import Model, Place, describe_experts
-from specchat.engine.memory.plan import GIB, SPARE, Plan, context_of, drafting, making_room, nearest, plan
+from specchat.engine.memory.plan import (
+    GIB,
+    SPARE,
+    Plan,
+    context_of,
+    cut_in_two,
+    drafting,
+    making_room,
+    nearest,
+    on_both,
+    plan,
+)
 from specchat.engine.memory.plan import fits as plan_fits
 from specchat.engine.protocol.pair import QUANT_BITS, Activations, ModelSource, PairSpec
 from specchat.engine.strategy import Head
@@ -114,6 +126,12 @@ def _planned(pair: Pair, target: About, draft: About | None, machine: FreeMemory
     if device == "second-gpu" or (device == "auto" and not plan_fits(on_gpu, available)):
         on_gpu = making_room(drafting(made.apart(), available), available)
     wanted = pair.spec.target.device
+    if wanted == "both-gpus":
+        if lack := cannot_cut(big.config.recipe) or "there is no second GPU" * (not machine.second):
+            return Fit("no", f'it asks for device = "both-gpus": {lack}')
+        on_gpu = cut_in_two(made.on("cuda"), available)
+    elif wanted == "auto" and (cut := on_both(made.on("cuda"), available)) and plan_fits(cut, available):
+        on_gpu = cut
     reason = next((words for m in made.models if (words := unsupported(m.config))), "")
     if wanted != "cpu" and machine.gpu is not None and not reason and plan_fits(on_gpu, available):
         found = _with_heads(on_gpu, heads, available)
@@ -121,7 +139,7 @@ def _planned(pair: Pair, target: About, draft: About | None, machine: FreeMemory
             return _rounded(pair.spec, on_gpu, found)
         price = describe_experts(on_gpu.target, machine.bus)
         return _rounded(pair.spec, on_gpu, replace(found, words=f"{found.words}. {price}", spills=True))
-    if wanted != "cuda" and plan_fits(made, available):
+    if wanted not in ("cuda", "both-gpus") and plan_fits(made, available):
         found = _with_heads(made, heads, available, f"; no GPU: {reason}" if reason and machine.gpu else "")
         return _rounded(pair.spec, made, found)
     return Fit("no", nearest(made, available))
@@ -144,11 +162,12 @@ def _with_heads(made: Plan, heads: PairHeads, available: Mapping[Place, int | No
     without: set[Head] = set()
     for head, needed in heads.needs(made.target.config, made.context, device).items():
         more = replace(made, besides=made.besides + needed)
-        if plan_fits(more, available):
+        if not made.target.first and plan_fits(more, available):
             made = more
         else:
             without.add(head)
-    lacks = f"; without {' and '.join(sorted(without))} heads, which do not fit beside it" if without else ""
+    why = f"as {ON_TWO_GPUS}" if made.target.first else "which do not fit beside it"
+    lacks = f"; without {' and '.join(sorted(without))} heads, {why}" if without else ""
     words = f"{_takes(made, device)}{lacks}{otherwise}"
     program = 0 if device == "cuda" else int(PROGRAM_GIB * GIB)
     takes = made.need(device).total + program

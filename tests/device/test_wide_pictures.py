@@ -96,7 +96,7 @@ def test_rows_after_first_layers_are_added_in_passes_with_pictures_alone(tmp_pat
         assert torch.equal(runner.target.next_logits(tokens), expected)
         assert not fake.runtime.problems
         for rows in (64, 256):
-            text, pictures = (cast(Graph, captured["prefill", "target", rows, deep]) for deep in (0, 2))
+            text, pictures = (cast(Graph, captured["prefill", "target", rows, deep][0]) for deep in (0, 2))
             assert (text.operations["add_"], pictures.operations["add_"]) == (0, 2)
             assert len(pictures.launches) == len(text.launches) + 2
     del seen

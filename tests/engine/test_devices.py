@@ -14,6 +14,7 @@ from specchat.engine.hardware.free_memory import free_memory
 from specchat.engine.hardware.gpu import Gpu
 from specchat.engine.kernels.gpu_shapes import PROCESSORS
 from specchat.engine.memory import devices, plan
+from specchat.engine.memory.cut import cuts
 from specchat.engine.memory.devices import Machine, Placement, longest_context, place, this_machine
 from specchat.engine.memory.gpu_need import choosing, unsupported
 from specchat.engine.memory.need import Model, Need, Place, need
@@ -22,7 +23,7 @@ from specchat.engine.protocol.pair import QUANTS, Device, ModelSource, PairSpec,
 from specchat.engine.recipe import Layer, Norm, Rope
 from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.engine.weights.config import ModelConfig
-from tests.engine.tiny import checkpoint
+from tests.engine.tiny import FAMILIES, checkpoint
 
 BIG = Machine(Gpu("RTX 4090", 20 * GIB), 64 * GIB)
 NO_GPU = Machine("no NVIDIA GPU is found", 64 * GIB)
@@ -415,16 +416,100 @@ def test_each_gpu_counts_with_its_own_multiprocessors(tiny: Tiny, monkeypatch: p
     assert asked == [("cuda", PROCESSORS), ("second-gpu", 20)]
 
 
+def test_a_target_that_one_gpu_has_no_room_for_lies_on_two(tmp_path: Path) -> None:
+    """By itself, with as few layers on the second one as the first needs, the draft with the head; else on the CPU."""
+    target = checkpoint(tmp_path / "target", num_hidden_layers=12, intermediate_size=256)
+    pair = Tiny(target, checkpoint(tmp_path / "draft", num_hidden_layers=1, intermediate_size=64))
+
+    def placed(first: int, second: int | str, target: Device = "auto") -> Placement:
+        return pair.place(two(first, second), target, "auto", draft_quant="none")
+
+    both = placed(20 * GIB, 20 * GIB, "both-gpus")
+    assert (both.plan.target.first, both.plan.places) == (1, ("second-gpu", "cuda", "cuda"))
+    assert both.plan.seats == 0, "replies take turns"
+    assert (both.note, both.otherwise) == ("", None)
+    alone = holding(pair.place(BIG).plan.need("cuda").total)
+    assert pair.place(two(alone, 20 * GIB)).plan.target.first == 0
+    found = placed(alone - 1000, 20 * GIB)
+    first, second = (found.plan.need(place).total for place in ("cuda", "second-gpu"))
+    assert found.plan.target.first > 1, "the draft takes its room too"
+    assert found.plan.places == ("second-gpu", "cuda", "cuda")
+    assert found.note == "the target does not fit the GPU (RTX 3060), and has layers on a second one too"
+    assert found.otherwise is not None
+    assert found.otherwise.places == ("cpu", "cpu")
+    assert placed(holding(first), holding(second)).plan == found.plan
+    assert placed(holding(first) - 1000, 20 * GIB).plan.target.first == found.plan.target.first + 1
+    for small in ((holding(first), holding(second) - 1000), (1000, 20 * GIB), (holding(first), "there is none")):
+        assert placed(*small).plan.target.first == 0
+
+
+def test_two_gpus_that_are_too_small_together_are_told_with_what_would_fit(tmp_path: Path) -> None:
+    long, main = Tiny(checkpoint(tmp_path, max_position_embeddings=32768), tmp_path), 1 << 20
+    both = long.place(two(20 * GIB, 20 * GIB), "both-gpus", context=4096).plan
+    full = two(*(holding(both.need(place).total) for place in ("cuda", "second-gpu")), main)
+    devices: tuple[Device, ...] = ("auto", "both-gpus")
+    for asked in devices:
+        error = long.refusal(full, target=asked, context=32768)
+        assert error.kind == "memory"
+        assert "It fits with context = 4096" in error.message
+        assert long.place(full, asked, context=4096).plan.target.first == 1
+
+
+def test_layers_on_both_gpus_are_of_targets_that_have_them(tmp_path: Path, tiny: Tiny) -> None:
+    missing = tiny.refusal(two(20 * GIB, "there is no second GPU"), target="both-gpus")
+    assert missing.message.endswith(
+        'target asks for device = "both-gpus": there is no second GPU. Say device = "auto" or "cpu".'
+    )
+    assert "no NVIDIA GPU is found" in tiny.refusal(NO_GPU, target="both-gpus").message
+    of_draft = tiny.refusal(two(20 * GIB, 20 * GIB), draft="both-gpus").message
+    assert 'draft asks for device = "both-gpus": layers of a target alone lie on both.' in of_draft
+    folder = checkpoint(tmp_path / "inputs", **FAMILIES["gemma4_e"])
+    inputs, machine = Tiny(folder, folder), two(20 * GIB, 20 * GIB)
+    assert "take inputs by token beside the hidden states" in inputs.refusal(machine, target="both-gpus").message
+    least = inputs.place(machine).plan.need("cuda").total
+    assert inputs.place(two(least // 2, 20 * GIB)).plan.target.place == "cpu"
+
+
+def test_layers_stay_with_those_whose_entries_they_share(tmp_path: Path) -> None:
+    config = Checkpoint.open(checkpoint(tmp_path, num_hidden_layers=6)).config
+    assert cuts(config.recipe) == [1, 2, 3, 4, 5]
+    *others, last = config.recipe.layers
+    sharing = replace(config.recipe, layers=(*others, replace(last, mixer=replace(last.mixer, share=3))))
+    assert cuts(sharing) == [1, 2, 3]
+    front, rest = replace(config, recipe=sharing).halves(2)
+    assert [layer.share for layer in (*front.recipe.layers, *rest.recipe.layers)] == [None] * 5 + [1]
+
+
+def test_experts_are_on_two_gpus_before_they_are_in_main_memory(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path, **FAMILIES["qwen3_moe"])
+    mixture, whole = Tiny(folder, folder), Tiny(folder, folder).place(BIG).plan.need("cuda").total
+    tight = holding(whole) - 1000
+    assert mixture.place(two(tight, "none")).plan.target.experts_in_main > 0
+    found = mixture.place(two(tight, 20 * GIB)).plan.target
+    assert (found.experts_in_main, found.first) == (0, 1)
+    insisting = mixture.place(two(tight, 20 * GIB), "cuda").plan.target
+    assert (insisting.experts_in_main > 0, insisting.first) == (True, 0)
+
+
 @pytest.mark.parametrize(
-    ("draft", "asked"), [(None, False), ("cpu", False), ("cuda", False), ("auto", True), ("second-gpu", True)]
+    ("target", "draft", "asked"),
+    [
+        ("cuda", None, False),
+        ("cuda", "cpu", False),
+        ("cuda", "cuda", False),
+        ("cuda", "auto", True),
+        ("cuda", "second-gpu", True),
+        ("auto", None, True),
+        ("both-gpus", None, True),
+    ],
 )
-def test_a_second_gpu_is_left_alone_unless_a_draft_may_go_there(
-    draft: Device | None, asked: bool, monkeypatch: pytest.MonkeyPatch
+def test_a_second_gpu_is_left_alone_unless_something_may_go_there(
+    target: Device, draft: Device | None, asked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(devices, "find_gpu", lambda: Gpu("the first", 1))
     monkeypatch.setattr(devices, "find_second", lambda: Gpu("the second", 1, index=1))
     source = ModelSource(path="/d", device=draft) if draft else None
-    machine = this_machine(PairSpec("p", "P", ModelSource(path="/t"), source))
+    machine = this_machine(PairSpec("p", "P", ModelSource(path="/t", device=target), source))
     assert isinstance(machine.second, Gpu) == asked
 
 

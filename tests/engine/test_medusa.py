@@ -15,6 +15,7 @@ from specchat.engine.heads.medusa import MedusaHeads
 from specchat.engine.heads.recipe import need
 from specchat.engine.loading import heads as loading
 from specchat.engine.loading import load
+from specchat.engine.memory.cut import ON_TWO_GPUS
 from specchat.engine.memory.need import Model, Place
 from specchat.engine.memory.plan import plan
 from specchat.engine.model.decoder import CachedDecoder
@@ -184,6 +185,10 @@ def test_heads_that_do_not_fit_beside_the_models_are_refused(
         words = f"GiB of {'memory' if place == 'cpu' else 'GPU memory'} beside the models"
         assert (words in refused.unsupported.get("medusa", "")) == ("medusa" not in left)
         assert (planned == alone) == (not left)
+    if place == "cuda":
+        cut = replace(alone, target=replace(alone.target, first=1))
+        refused, planned = loading.fitting(found, cut)
+        assert (refused.files, planned, refused.unsupported["medusa"]) == ({}, cut, ON_TWO_GPUS)
 
 
 def test_a_repository_that_is_not_to_be_had_stops_no_pair(tiny_pair: PairSpec, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import torch
 from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.gpu_checks import card, remembered
 from specchat.engine.gpu_checks.notes import Notes
-from specchat.engine.hardware import gpu_record
+from specchat.engine.hardware import gpu_record, page_locked
 from specchat.engine.hardware.accelerator import Accelerator, find_accelerator, kind
 from specchat.engine.hardware.gpu import CHOSEN, SECOND, Gpu
 from specchat.engine.hardware.gpu_failure import REPORT, UNTIL, GpuLost, without_gpu
@@ -278,6 +278,23 @@ def test_a_second_gpu_is_checked_before_a_draft_goes_there(
     if not right:
         with pytest.raises(EngineError, match=r'"second-gpu": the GPU failed before \(a row differs\)'):
             loaded(apart)
+
+
+def test_a_second_gpu_is_checked_before_layers_go_there(
+    gpus: Gpus, pair: PairSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_locked, "lockable", lambda size, _: size)
+    monkeypatch.setattr(SECOND, "index", 1)
+    monkeypatch.setattr(card, "record", lambda device=CHOSEN.device: GpuRecord.of(f"card {device}"))
+    checked = list[torch.device]()
+    monkeypatch.setattr(remembered, "current", lambda device: checked.append(device) or nullcontext())
+    gpus.check = lambda notes: notes.expect(checked[-1] == CHOSEN.device, "a row differs")
+    roomy = replace(ROOMY, second=Gpu("RTX 3050", 4 * GIB))
+    monkeypatch.setattr(devices, "this_machine", machine(roomy))
+    both = replace(pair, target=replace(pair.target, device="both-gpus"))
+    with pytest.raises(EngineError, match=r'"both-gpus": the GPU failed its checks \(a row differs\)'):
+        loaded(both)
+    assert checked == [SECOND.device]
 
 
 def test_checks_that_cannot_be_made_are_made_again(gpus: Gpus, pair: PairSpec) -> None:

@@ -59,6 +59,8 @@ class FakeTorch(TorchDispatchMode):
         self.launches: list[Launch] = []
         self.to_host: list[int] = []
         """Bytes of each copy from a GPU to the host."""
+        self.across: list[int] = []
+        """Bytes of each copy from a GPU to another one."""
         self.locked: dict[int, int] = {}
         """Bytes of main memory that kernels read in place, by its address."""
         self.lockable: int | None = None
@@ -136,7 +138,7 @@ class FakeTorch(TorchDispatchMode):
             self.runtime.capture.operations["copy_"] += 1
         if on_gpu(to) and on_gpu(source):
             if gpu_of(to) != gpu_of(source):
-                self.runtime.problem("copy_ mixes GPUs")
+                return self._across(to, source)
             self._ask(gpu, lambda a, b: a.copy_(b), to, source)
             return to
         host = source if on_gpu(to) else to
@@ -155,6 +157,21 @@ class FakeTorch(TorchDispatchMode):
             self._down(gpu, to, source)
             if not (at_once or captured):
                 self.runtime.wait(gpu)
+        return to
+
+    def _across(self, to: Tensor, source: Tensor) -> Tensor:
+        """From GPU to GPU: it runs on the source's, and the current streams of both wait for each other."""
+        if self.runtime.capture is not None:
+            self.runtime.problem("copy_ mixes GPUs")
+            return to
+        if to.dtype != source.dtype or not (to.is_contiguous() and source.is_contiguous()):
+            self.runtime.problem("a copy from GPU to GPU that needs another one")
+        self.across.append(to.nbytes)
+        first, second = gpu_of(source), gpu_of(to)
+        self.runtime.ask(first, self.runtime.until_now(second))
+        values = (self._real(to), self._real(source)) if self.computes else None
+        self.runtime.ask(first, self._unwatched(lambda: values and values[0].copy_(values[1])))
+        self.runtime.ask(second, self.runtime.until_now(first))
         return to
 
     def _up(self, gpu: int, to: Tensor, source: Tensor, later: bool) -> None:

@@ -107,6 +107,11 @@ class Runtime:
         else:
             self.capture.work.append(work)
 
+    def until_now(self, gpu: int) -> Work:
+        """Work of another GPU that waits for what this one was asked for so far."""
+        queue, until = self.queues[gpu], self.queues[gpu].asked
+        return lambda: queue.do(until)
+
     def wait(self, gpu: int, until: int | None = None) -> None:
         """Do what a GPU was asked for, as far as `until`."""
         if self.capture is not None:

@@ -111,7 +111,7 @@ def check_captured(strategy: str, target: Path, head: Path, ceiling: int) -> Non
         assert max(fake.to_host) < 4 * VOCAB
         assert isinstance(lazily.executor, DeviceExecutor)
         assert {(strategy, 0), (strategy, 1)} <= lazily.executor.graphs._graphs.keys()
-        first = cast(Graph, lazily.executor.graphs._graphs[strategy, 0])
+        first = cast(Graph, lazily.executor.graphs._graphs[strategy, 0][0])
         launches = Counter({name: n for name, n in first.operations.items() if not is_view(name)})
         assert len(first.launches) + launches.total() <= ceiling, launches
 

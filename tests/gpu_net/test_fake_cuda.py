@@ -165,6 +165,25 @@ def test_what_is_allowed_is_no_fault() -> None:
         assert not fake.runtime.problems
 
 
+def test_work_outside_of_graphs_is_done_between_those_of_its_body() -> None:
+    """Such as a copy to another GPU, which a capture forbids; a replay does all of it again."""
+    with fake_torch(2, computes=True) as fake:
+        values = Values()
+        graphs = Graphs(FIRST, [values.here])
+
+        def body() -> None:
+            graphs.outside(lambda: values.elsewhere.copy_(values.here))
+            values.here.add_(1)
+            graphs.outside(lambda: values.elsewhere.add_(values.elsewhere))
+            graphs.outside(lambda: values.here.copy_(values.elsewhere))
+            values.here.add_(1)
+
+        for expected in (1.0, 3.0, 7.0):
+            graphs.run("x", body)
+            assert values.here.tolist() == [expected] * 8
+        assert (len(graphs), len(fake.runtime.captures), dict(fake.runtime.problems)) == (1, 4, {})
+
+
 def test_memory_that_runs_out_in_a_capture_says_so_and_leaves_no_capture() -> None:
     """Not the error of the broken capture, after which a process would end its GPU."""
     with fake_torch() as fake:
@@ -199,12 +218,12 @@ def test_a_pair_at_real_shapes_is_captured_without_fault() -> None:
         # torch sets the number of the node to 0.
         captured = executor.graphs._graphs
         views = {"detach", "prim", "select", "slice", "unbind", "view"}
-        verify, judge = (cast(Graph, captured[key]) for key in (("verify", 8, False), ("judge", 8, "chain")))
+        verify, judge = (cast(Graph, captured[key][0]) for key in (("verify", 8, False), ("judge", 8, "chain")))
         assert (len(verify.launches), len(judge.launches)) == (9 * LAYERS + 3, 3)
         assert not set(verify.operations) - views
         assert set(judge.operations) - views == {"zero_"}
         assert judge.operations["zero_"] == 1
-        assert len(cast(Graph, executor.graphs._graphs["early-exit", 1, 1]).launches) == 9 + 5, "of one layer"
+        assert len(cast(Graph, executor.graphs._graphs["early-exit", 1, 1][0]).launches) == 9 + 5, "of one layer"
 
 
 @pytest.fixture(scope="module")

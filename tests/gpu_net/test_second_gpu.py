@@ -60,6 +60,7 @@ def test_a_draft_on_a_gpu_of_its_own_changes_no_text(
             assert write(runner, "draft", 3, sampling, tokens=8)[:8] == expected
             assert write(runner, "plain", 0, sampling, tokens=8) == expected
         assert not fake.runtime.problems
+        assert not fake.across
         assert {graph.gpu for graph in fake.runtime.captures} == {0, 1}
         assert all(queue.asked for queue in fake.runtime.queues)
 

@@ -79,6 +79,27 @@ def test_a_draft_may_go_to_a_second_gpu(tiny: About) -> None:
     assert (missing.verdict, "there is no second GPU" in missing.words) == ("no", True)
 
 
+def test_layers_may_go_to_a_second_gpu(tiny: About) -> None:
+    """By themselves where the first one has no room for the target, or because the pair asks for it."""
+    chosen, config = pair(tiny.place), tiny.config
+    assert config is not None
+    there = plan(Model(config, "cuda", first=1), None, 8192)
+    first, second = (int(there.need(place).total / 0.95) + 1 for place in ("cuda", "second-gpu"))
+    machine = FreeMemory(first, 64 * GIB, second=second)
+    found = fit(chosen, tiny, None, machine)
+    assert (found.verdict, found.words.endswith(" of a second GPU's")) == ("GPU", True)
+    assert fit(chosen, tiny, None, replace(machine, second=1000)).verdict == "CPU"
+    roomy = replace(machine, gpu=16 * GIB)
+    assert "second" not in fit(chosen, tiny, None, roomy).words
+    asking = replace(chosen, spec=replace(chosen.spec, target=replace(chosen.spec.target, device="both-gpus")))
+    assert "second" in fit(asking, tiny, None, roomy).words
+    missing = fit(asking, tiny, None, replace(roomy, second=0))
+    assert (missing.verdict, "there is no second GPU" in missing.words) == ("no", True)
+    assert fit(asking, tiny, None, replace(machine, second=1000)).verdict == "no"
+    others = replace(asking, spec=replace(asking.spec, backend="gguf"))
+    assert fit(others, tiny, None, roomy).words.startswith('device = "both-gpus" is of specchat\'s own decoder')
+
+
 @pytest.mark.parametrize(
     ("count", "said"), [(0, ""), (260_032, "260 k"), (134_515_008, "135 M"), (8_190_735_360, "8.2 B")]
 )

@@ -121,7 +121,7 @@ class DeviceDecoder:
         at = Placed(rows, start, length, offsets, path, options.until)
         run = self._begun(at, skip, options)
         self._embed(run, tokens)
-        self._run(run, range(self.config.layers if early is None else early.layers))
+        self._run(run, range(len(self.program.layers) if early is None else early.layers))
         if early is not None and early.adapt is not None:
             run.flush()
             hidden = self.buffers.residual[:rows]
@@ -172,6 +172,11 @@ class DeviceDecoder:
                     run.half = op.half
                     GPU.run(op.kind, run)
         run.begin(layers.stop)
+
+    @property
+    def halves(self) -> "tuple[DeviceDecoder, ...]":
+        """The decoders of its layers, each with what it holds of the text."""
+        return (self,)
 
     @property
     def entries(self) -> list[tuple[Tensor, Tensor]]:

@@ -1,7 +1,9 @@
 """CUDA graphs by key: a body is captured at its first use and replayed after; off CUDA it runs directly."""
 
+import warnings
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,6 +12,12 @@ from torch import Tensor
 def current(device: torch.device) -> AbstractContextManager[object]:
     """Select the GPU for Triton launches and events in this thread."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
+class Between(NamedTuple):
+    """Work between two graphs of a body, such as that of another GPU."""
+
+    replay: Callable[[], None]
 
 
 class Graphs:
@@ -23,7 +31,9 @@ class Graphs:
         self.captured = captured and device.type == "cuda"
         self._device = device
         self._state = list(state)
-        self._graphs: dict[Hashable, torch.cuda.CUDAGraph] = {}
+        self._graphs: dict[Hashable, list[torch.cuda.CUDAGraph | Between]] = {}
+        self._parts: list[torch.cuda.CUDAGraph | Between] | None = None
+        """Parts of the body that is being captured, the last of which is `_open`."""
         if self.captured:
             with current(device):
                 self._pool = torch.cuda.graph_pool_handle()
@@ -42,7 +52,17 @@ class Graphs:
                 return
             if key not in self._graphs:
                 self._graphs[key] = self._capture(body)
-            self._graphs[key].replay()
+            for part in self._graphs[key]:
+                part.replay()
+
+    def outside(self, work: Callable[[], None]) -> None:
+        """Run `work` of a body, which then has one graph before it and one after it."""
+        if self._parts is None:
+            work()
+            return
+        self._end()
+        self._parts.append(Between(work))
+        self._begin(self._parts)
 
     def forget(self) -> None:
         """Drop all graphs: bodies that changed are captured anew at their next use."""
@@ -57,7 +77,7 @@ class Graphs:
         with current(self._device):
             body()
 
-    def _capture(self, body: Callable[[], None]) -> torch.cuda.CUDAGraph:
+    def _capture(self, body: Callable[[], None]) -> list[torch.cuda.CUDAGraph | Between]:
         # Kernels compile and load at their first launch, which a capture forbids: a trial run goes first.
         kept = [t.clone() for t in self._state]
         body()
@@ -65,18 +85,32 @@ class Graphs:
             tensor.copy_(before)
         torch.cuda.synchronize(self._device)
         torch.cuda.empty_cache()  # the graphs' pool cannot use memory cached by the trial run
-        graph = torch.cuda.CUDAGraph()
+        parts: list[torch.cuda.CUDAGraph | Between] = []
+        self._parts = parts
         with torch.cuda.stream(self._stream):
-            graph.capture_begin(pool=self._pool)
+            self._begin(parts)
             try:
                 body()
             except BaseException:
                 # A broken capture raises its own error, which would hide the cause.
                 with suppress(RuntimeError):
-                    graph.capture_end()
+                    self._end()
                 raise
-            graph.capture_end()
-        return graph
+            finally:
+                self._parts = None
+            self._end()
+        return parts
+
+    def _begin(self, parts: list[torch.cuda.CUDAGraph | Between]) -> None:
+        self._open = torch.cuda.CUDAGraph()
+        parts.append(self._open)
+        self._open.capture_begin(pool=self._pool)
+
+    def _end(self) -> None:
+        with warnings.catch_warnings():
+            # A body may begin or end with work outside of graphs.
+            warnings.filterwarnings("ignore", "The CUDA Graph is empty")
+            self._open.capture_end()
 
     def __len__(self) -> int:
         return len(self._graphs)

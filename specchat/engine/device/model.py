@@ -9,7 +9,7 @@ from specchat.engine.device.decoder import DeviceDecoder, RowOptions
 from specchat.engine.device.graphs import Graphs, current
 from specchat.engine.device.inputs import PassInputs
 from specchat.engine.device.prompts import PromptPasses
-from specchat.engine.device.recurrent import reachable
+from specchat.engine.device.recurrent import Recurrent, reachable
 from specchat.engine.device.skips import SkipFlags
 from specchat.engine.kernels.embed import embed
 from specchat.engine.kernels.gpu_shapes import PASS_ROWS, VERIFY_ROWS
@@ -131,7 +131,15 @@ class DeviceModel(CopiedCache):
     @property
     def recurrent(self) -> bool:
         """True where a text that is rolled back far needs a checkpoint."""
-        return self.decoder.recurrent is not None
+        return bool(self._states)
+
+    @property
+    def _states(self) -> list[Recurrent]:
+        """Recurrent states, of each half of its layers. They are of the same texts, so each has the same positions."""
+        return [half.recurrent for half in self.decoder.halves if half.recurrent is not None]
+
+    def _parts(self, rings: bool) -> list[Tensor]:
+        return [part for half in self.decoder.halves for part in half.caches.parts(rings)]
 
     def reusable(self, length: int, held: int) -> int:
         """Return the most tokens, up to `length`, after which a text may go on, and set recurrent states back there.
@@ -140,50 +148,53 @@ class DeviceModel(CopiedCache):
         ahead. Captured passes read how long the text is on the device, and cannot ask for states that are gone.
         """
         self._furthest = max(self._furthest, held)
-        states = self.decoder.recurrent
         found = self._unslid(length, self._furthest)
-        found = found if states is None else states.set_back(found)
+        for states in self._states:
+            found = states.set_back(found)
         self._furthest = self._furthest if found else 0
         return found
 
     def _unslid(self, length: int, furthest: int) -> int:
-        return self.decoder.caches.reusable(length, furthest + 2 * PASS_ROWS)
+        return min(half.caches.reusable(length, furthest + 2 * PASS_ROWS) for half in self.decoder.halves)
 
     def entries(self) -> CacheEntries:
         states = self.decoder.states
-        return CacheEntries([*self.decoder.caches.parts(rings=False), *([] if states is None else [states.entries])])
+        return CacheEntries([*self._parts(rings=False), *([] if states is None else [states.entries])])
 
     def tail(self, held: int) -> Tail | None:
-        rings, states = self.decoder.caches.parts(rings=True), self.decoder.recurrent
-        if not rings and states is None:
+        rings, states = self._parts(rings=True), self._states
+        if not rings and not states:
             return None
-        numbers = () if states is None else (states.base, *states.checkpoints[-1:])
-        return Tail([*rings, *([] if states is None else states.tail())], (max(self._furthest, held), *numbers))
+        numbers = [number for one in states[:1] for number in (one.base, *one.checkpoints[-1:])]
+        return Tail([*rings, *(part for one in states for part in one.tail())], (max(self._furthest, held), *numbers))
 
     def reach(self, length: int, held: int, tail: Tail | None) -> int:
-        states = self.decoder.recurrent
         if tail is None:
-            furthest, marks = max(self._furthest, held), () if states is None else (states.base, *states.checkpoints)
+            marks = [mark for one in self._states[:1] for mark in (one.base, *one.checkpoints)]
+            furthest = max(self._furthest, held)
         else:
-            furthest, marks = tail.numbers[0], tail.numbers[1:]
+            furthest, *marks = tail.numbers
         found = self._unslid(length, furthest)
         return reachable(found, marks[0], marks[1:]) if marks else found
 
     def resume(self, token_ids: Sequence[int], held: int, tail: Tail | None) -> None:
         if tail is None:
             return
-        rings, states = self.decoder.caches.parts(rings=True), self.decoder.recurrent
+        rings, states = self._parts(rings=True), self._states
         self._furthest = tail.numbers[0]
         for ring, part in zip(rings, tail.tensors, strict=False):
             ring.copy_(part)
-        if states is not None:
-            states.resume(tail.tensors[len(rings) :], tail.numbers[2:])
+        rest = tail.tensors[len(rings) :]
+        for index, one in enumerate(states):
+            count = len(rest) // len(states)
+            one.resume(rest[index * count : (index + 1) * count], tail.numbers[2:])
 
     def checkpoint(self) -> None:
         """Let texts go on from where the last `write` began, even if they are rolled back there much later."""
-        if self.decoder.recurrent is not None:
-            with current(self.device):
-                self.decoder.recurrent.checkpoint(self._began)
+        for half in self.decoder.halves:
+            if half.recurrent is not None:
+                with current(half.device):
+                    half.recurrent.checkpoint(self._began)
 
     def next_logits(self, token: int, start: int) -> Tensor:
         """Return logits float32 [vocab], on the host, after `token` at position `start`."""

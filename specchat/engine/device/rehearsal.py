@@ -6,6 +6,7 @@ from dataclasses import fields, is_dataclass, replace
 import torch
 from torch import Tensor
 
+from specchat.engine.device.cut import CutDecoder
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.weights import ModelWeights, Product, RandomTensors
@@ -13,6 +14,7 @@ from specchat.engine.formats.gpu_blocks import GridWords, WordBlocks
 from specchat.engine.formats.layout import EightBit, FourBit, Joined, Weight, mapped
 from specchat.engine.recipe import Attention, Layer, Matrix
 from specchat.engine.strategies import STRATEGIES
+from specchat.engine.weights.config import ModelConfig
 from specchat.engine.weights.matrices import walk
 
 HOST = torch.device("cpu")
@@ -34,7 +36,15 @@ def blank(decoder: DeviceDecoder) -> DeviceDecoder:
 
     The system allocates memory at the first write, so this decoder needs hardly any.
     """
-    weights, recipe = decoder.weights, decoder.config.recipe
+    if isinstance(decoder, CutDecoder):
+        front, (rest, weights) = blank(decoder.front), _brief(decoder, decoder.rest)
+        return CutDecoder(decoder.config, front, rest, weights, decoder.context, HOST, decoder.dtype)
+    return DeviceDecoder(*_brief(decoder, decoder.config), decoder.context, HOST, decoder.dtype)
+
+
+def _brief(decoder: DeviceDecoder, config: ModelConfig) -> tuple[ModelConfig, ModelWeights]:
+    """A model of few layers of `config`, with weights of the shapes of those of `decoder`."""
+    weights, recipe = decoder.weights, config.recipe
     kept = replace(recipe, layers=_sharing(list(_distinct(recipe.layers, weights))))
     embed = mapped(weights.embed, empty)
     head = embed if weights.head is weights.embed else mapped(weights.head, empty)
@@ -51,7 +61,7 @@ def blank(decoder: DeviceDecoder) -> DeviceDecoder:
         _or_none(weights.rows),
         weights.joined,
     )
-    return DeviceDecoder(replace(decoder.config, recipe=kept), made, decoder.context, HOST, decoder.dtype)
+    return replace(config, recipe=kept), made
 
 
 def empty(tensor: Tensor) -> Tensor:

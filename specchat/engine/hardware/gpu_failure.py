@@ -41,7 +41,7 @@ class GpuLost(EngineError):
             "died", f'The GPU failed ({failed}) while {pair.name} was being loaded. Try again, or say device = "cpu".'
         )
         self.failed = failed
-        self.bound = pair.target.device == "cuda"
+        self.bound = pair.target.device in ("cuda", "both-gpus")
 
 
 def without_gpu(pair: PairSpec) -> PairSpec:

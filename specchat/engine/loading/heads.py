@@ -9,6 +9,7 @@ from specchat.engine.hardware.free_memory import free_memory
 from specchat.engine.hardware.gpu import Gpu, find_gpu
 from specchat.engine.heads.files import FoundHeads, HeadFiles
 from specchat.engine.heads.recipe import need
+from specchat.engine.memory.cut import ON_TWO_GPUS
 from specchat.engine.memory.plan import GIB, Plan, fits
 from specchat.engine.protocol.events import Loading
 from specchat.engine.protocol.pair import PairSpec, StrategyStatus
@@ -58,8 +59,8 @@ def own_layer_drafts(statuses: tuple[StrategyStatus, ...]) -> bool:
 
 def fitting(heads: FoundHeads, plan: Plan) -> tuple[FoundHeads, Plan]:
     """The heads that fit the free memory beside `plan`, and the plan with them."""
-    if not heads.files:
-        return heads, plan
+    if not heads.files or plan.target.first:
+        return heads.without(dict.fromkeys(heads.files, ON_TWO_GPUS)), plan
     unsupported: dict[Head, str] = {}
     for head, files in heads.files.items():
         try:
@@ -75,8 +76,8 @@ def fitting(heads: FoundHeads, plan: Plan) -> tuple[FoundHeads, Plan]:
 
 def with_adapter(pair: PairSpec, plan: Plan) -> tuple[PairSpec, Plan, str]:
     """`pair` and the plan with its adapter for `early-exit`; where that does not fit, without, and a sentence."""
-    if pair.exit is None:
-        return pair, plan, ""
+    if pair.exit is None or plan.target.first:
+        return replace(pair, exit=None), plan, ""
     plan, reason = with_room(plan, adapter_bytes(plan.target.config), "it takes")
     if reason:
         return replace(pair, exit=None), plan, f"early-exit drafts without its adapter: {reason}"

@@ -192,7 +192,7 @@ def _read(files: _Files, plan: Plan, note: str, bar: Bar, shared: NativeModel | 
     runner = replace(runner, exactness=noted(runner.exactness, _rounded_words(target)))
     runner.prepare(lambda part: bar.show(f"preparing the GPU: {part}", 0.8))
     bar.show("measuring plain speed", 0.9)
-    album = opened_album(pair, target, runner, files.tokenizer, (looking, by_draft), draft)
+    album = opened_album(pair, target, runner, files.tokenizer, (looking, by_draft), draft, plan.target.first > 0)
     text_alone = TEXT_ALONE * (target.also_sees and not album.sees)
     note = noted(note, words_of(files.vocabulary_map), of_tower, text_alone)
     session = Session(pair, files.tokenizer, runner, started, note, album)

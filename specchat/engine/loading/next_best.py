@@ -51,11 +51,11 @@ def instead(pair: PairSpec, unsupported: KernelsUnsupported, loaded: Callable[[P
             else:
                 return _warned(session, f"{reason}, so transformers runs {pair.id} on {found.name}.", advice)
     failed = failed.rstrip(".")
-    if pair.target.device == "cuda":
+    if (asked := pair.target.device) in ("cuda", "both-gpus"):
         raise EngineError(
             "config",
-            f'{pair.target.label} asks for device = "cuda": {reason}, and transformers cannot run it there ({failed}). '
-            'Say device = "auto" or "cpu".',
+            f'{pair.target.label} asks for device = "{asked}": {reason}, and transformers cannot run it there '
+            f'({failed}). Say device = "auto" or "cpu".',
         )
     GpuRecord.use(None)
     if torch.cuda.is_available():

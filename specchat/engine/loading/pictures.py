@@ -9,6 +9,7 @@ from specchat.engine import families
 from specchat.engine.gguf.mmproj import projector
 from specchat.engine.hardware.gpu import CHOSEN
 from specchat.engine.loading.heads import with_room
+from specchat.engine.memory.cut import ON_TWO_GPUS
 from specchat.engine.memory.plan import GIB, Plan
 from specchat.engine.pictures.album import Album
 from specchat.engine.pictures.blind import Blind
@@ -26,7 +27,7 @@ from specchat.engine.weights.checkpoint import Checkpoint
 
 def with_tower(target: Checkpoint, plan: Plan) -> tuple[Plan, torch.device, str]:
     """The plan with a target's tower, its device, and a note where there is no room for it beside `plan`."""
-    if not target.also_sees or kind_of(target) not in KINDS:
+    if not target.also_sees or kind_of(target) not in KINDS or plan.target.first:
         return plan, CPU, ""
     on_gpu = plan.target.place != "cpu"
     try:
@@ -68,8 +69,12 @@ def opened_album(
     tokenizer: Tokenizer,
     devices: tuple[torch.device, torch.device] = (CPU, CPU),
     draft: Checkpoint | None = None,
+    cut: bool = False,
 ) -> Blind:
-    """The album of a pair that our own decoder runs; `devices` are those of the towers of its target and its draft."""
+    """The album of a pair that our own decoder runs; `devices` are those of the towers of its target and its draft.
+
+    A target that is `cut` has its layers on two GPUs.
+    """
     model, kind = runner.target.model, kind_of(checkpoint)
     if not checkpoint.also_sees:
         if (unread := checkpoint.mmproj) is not None:
@@ -79,6 +84,8 @@ def opened_album(
     if kind not in KINDS:
         name = families.known()[checkpoint.config.family].name
         return Blind(f"{pair.name} reads text alone here, as specchat does not read pictures by {name} yet")
+    if cut:
+        return Blind(f"{pair.name} reads text alone here, as {ON_TWO_GPUS}")
     vocabulary, written = tokenizer.vocabulary, KINDS[kind].written
     mark, other = KINDS[kind].stand_in
     if written and mark not in vocabulary and other in vocabulary:

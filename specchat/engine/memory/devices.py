@@ -11,9 +11,21 @@ from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.hardware.free_memory import free_memory
 from specchat.engine.hardware.gpu import Gpu, find_gpu, find_second
 from specchat.engine.kernels.gpu_shapes import PROCESSORS
+from specchat.engine.memory.cut import cannot_cut
 from specchat.engine.memory.gpu_need import unsupported
 from specchat.engine.memory.need import Model, Place, quantised
-from specchat.engine.memory.plan import LEAST_CONTEXT, Plan, check_fits, context_of, drafting, fits, making_room, plan
+from specchat.engine.memory.plan import (
+    LEAST_CONTEXT,
+    Plan,
+    check_fits,
+    context_of,
+    cut_in_two,
+    drafting,
+    fits,
+    making_room,
+    on_both,
+    plan,
+)
 from specchat.engine.protocol.pair import Device, ModelSource, PairSpec
 from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.engine.weights.weights import left_dense
@@ -26,7 +38,7 @@ HELD_BACK = 0.1
 class Machine:
     """The hardware: a GPU or the reason why there is none, and free main memory in bytes, None if unknown.
 
-    `lockable` as in `Plan`; `second` is another GPU for a draft, or the reason why there is none.
+    `lockable` as in `Plan`; `second` is another GPU for a draft or some layers, or the reason why there is none.
     """
 
     gpu: Gpu | str
@@ -67,7 +79,7 @@ def this_machine(pair: PairSpec) -> Machine:
     sources = (pair.target, pair.draft) if pair.draft else (pair.target,)
     wanted = any(source.device != "cpu" for source in sources)
     machine = Machine(find_gpu() if wanted else "it was not asked for", free_memory())
-    apart = pair.draft is not None and pair.draft.device in ("auto", "second-gpu")
+    apart = pair.target.device in ("auto", "both-gpus") or (pair.draft and pair.draft.device in ("auto", "second-gpu"))
     return replace(machine, second=find_second()) if apart and isinstance(machine.gpu, Gpu) else machine
 
 
@@ -83,7 +95,8 @@ def place(
 
     `threads` is the number for a compiled pass on the CPU; 0 where there is none. "auto" is the GPU if the pair fits
     one, otherwise the CPU; a draft on "auto" follows the target, unless it has no room beside it on the GPU, and then
-    goes to a second one with room, else to the CPU.
+    goes to a second one with room, else to the CPU. A target that is too large for the GPU has its first layers on a
+    second one, if both are enough.
 
     Raises:
         ModelError: a checkpoint does not support the quantisation requested.
@@ -95,7 +108,7 @@ def place(
     if pair.draft is not None and draft is not None:
         sources.append((pair.draft, draft))
     for source, _ in sources:
-        _check_wanted(source, source is pair.target, machine)
+        _check_wanted(source, target if source is pair.target else None, machine)
     models = [_model(pair, source, checkpoint, threads) for source, checkpoint in sources]
 
     reason = next((words for model in models if (words := unsupported(model.config))), "")
@@ -107,7 +120,7 @@ def place(
     open_quant = pair.draft is not None and pair.draft.quant is None and models[-1].quant is None
     free_to_choose = open_quant and find_spec("bitsandbytes") is not None
 
-    def laid_out(target_place: Place, draft_place: Place | None = None) -> Plan:
+    def laid_out(target_place: Place, draft_place: Place | None = None, cut: bool = False) -> Plan:
         places = target_place, draft_place or target_place
         placed = [
             replace(model, place=_placed(source.device, where))
@@ -118,7 +131,7 @@ def place(
             small = quantised(small, small.quant)
         planned = replace(plan(big, small, context, processors), lockable=machine.lockable, others=others)
         planned = drafting(planned, machine.available) if free_to_choose else planned
-        return making_room(planned, machine.available)
+        return (cut_in_two if cut else making_room)(planned, machine.available)
 
     requested = [source.device for source, _ in sources if source.device not in ("auto", "cpu")]
     if requested and reason:
@@ -129,6 +142,8 @@ def place(
         chosen, note = laid_out("cpu"), ""
     elif isinstance(machine.gpu, str) or reason:
         chosen, note = laid_out("cpu"), machine.gpu if isinstance(machine.gpu, str) else reason
+    elif wanted == "both-gpus":
+        chosen, note = laid_out("cuda", cut=True), ""
     else:
         chosen, note = laid_out("cuda"), ""
         name, crowded = machine.gpu.name, not fits(chosen, machine.available)
@@ -137,12 +152,17 @@ def place(
         second, experts = laid_out("cuda", "second-gpu"), chosen.target.experts_in_main
         better = fits(second, machine.available) and (crowded or second.target.experts_in_main < experts)
         if better and second != chosen and isinstance(machine.second, Gpu):
-            chosen, note = second, f"{apart} a second one ({machine.second.name})"
+            chosen, note, crowded = second, f"{apart} a second one ({machine.second.name})", False
+        cut = on_both(laid_out("cuda"), machine.available) if wanted == "auto" else None
+        if cut is not None and fits(cut, machine.available):
+            chosen, note = cut, f"the target does not fit the GPU ({name}), and has layers on a second one too"
         elif crowded and wanted == "auto":
-            if len(sources) > 1 and fits(on_both := laid_out("cuda", "cpu"), machine.available):
-                chosen, note = on_both, f"{apart} the CPU"
+            if len(sources) > 1 and fits(beside := laid_out("cuda", "cpu"), machine.available):
+                chosen, note = beside, f"{apart} the CPU"
             elif fits(laid_out("cpu"), machine.available):
                 chosen, note = laid_out("cpu"), f"the pair does not fit the free memory of the GPU ({name})"
+            else:
+                chosen = cut or chosen
     check_fits(chosen, machine.available, pair.name)
     if chosen.target.place == "cuda" and isinstance(machine.gpu, Gpu):
         note = "; ".join(filter(None, (note, machine.gpu.note)))
@@ -151,11 +171,15 @@ def place(
     return Placement(chosen.seated(machine.available), note, otherwise)
 
 
-def _check_wanted(source: ModelSource, is_target: bool, machine: Machine) -> None:
-    """Raise EngineError ("config") if a model of a pair asks for a GPU that cannot be used."""
-    gpus = {"cuda": machine.gpu, "second-gpu": machine.gpu if isinstance(machine.gpu, str) else machine.second}
-    if is_target:
+def _check_wanted(source: ModelSource, target: Checkpoint | None, machine: Machine) -> None:
+    """Raise EngineError ("config") if a model asks for a GPU that cannot be used; `target` is the checkpoint of one."""
+    second = machine.gpu if isinstance(machine.gpu, str) else machine.second
+    gpus = {"cuda": machine.gpu, "second-gpu": second, "both-gpus": second}
+    if target is None:
+        gpus["both-gpus"] = "layers of a target alone lie on both"
+    else:
         gpus["second-gpu"] = 'that is of drafts, and "cuda" is the GPU with most free memory'
+        gpus["both-gpus"] = cannot_cut(target.config.recipe) or second
     if isinstance(reason := gpus.get(source.device), str):
         raise EngineError(
             "config", f'{source.label} asks for device = "{source.device}": {reason}. Say device = "auto" or "cpu".'
@@ -185,6 +209,8 @@ def longest_context(
 
 
 def _placed(device: Device, otherwise: Place) -> Place:
+    if device == "both-gpus":
+        return "cuda"
     return otherwise if device == "auto" else device
 
 

@@ -19,7 +19,9 @@ from specchat.engine.recipe import Experts, Matrix
 from specchat.engine.weights.config import ModelConfig
 
 Place = Literal["cpu", "cuda", "second-gpu"]
-"""A model's memory; "second-gpu" is that of a draft's own GPU."""
+"""A model's memory; "second-gpu" is that of another GPU, of a draft or of a target's first layers."""
+UNREAD_ROWS = 16
+"""Rows of the head of first layers, which nothing reads."""
 HEAD: Quant = "int8"
 """Format of a quantised draft's head: 4 bits would blur its choice."""
 
@@ -36,7 +38,8 @@ class Model:
     `chosen` marks a default `quant`, for a GPU alone. `head_rows` are the rows of a head with a draft vocabulary.
     `threads` are those of a compiled pass on the CPU; 0 without one. `experts_in_main` are the layers, from the first
     that has experts, whose experts a GPU reads in main memory; `tables_on_gpu` means that it has the tables of
-    `table_bytes` itself, of which it reads rows in main memory by default.
+    `table_bytes` itself, of which it reads rows in main memory by default. `first` is the number of first layers that
+    lie on the second GPU.
     """
 
     config: ModelConfig
@@ -53,6 +56,16 @@ class Model:
     int8_head: bool = False
     narrowed: bool = False
     tables_on_gpu: bool = False
+    first: int = 0
+
+    @property
+    def parts(self) -> tuple["Model", ...]:
+        """The model as it is loaded: its first layers by themselves, if they lie on a second GPU, then the rest."""
+        if not self.first:
+            return (self,)
+        front, rest = self.config.halves(self.first)
+        own = replace(self, config=front, place="second-gpu", head=None, head_rows=UNREAD_ROWS, first=0)
+        return own, replace(self, config=rest, first=0)
 
     @property
     def held(self) -> HeldFormats:

@@ -8,6 +8,7 @@ from math import inf
 from specchat.engine.errors import EngineError
 from specchat.engine.kernels.gpu_shapes import IN_COMPANY, PROCESSORS
 from specchat.engine.memory import gpu_need
+from specchat.engine.memory.cut import cannot_cut, cuts
 from specchat.engine.memory.gpu_states import checkpoints
 from specchat.engine.memory.need import (
     Model,
@@ -55,21 +56,26 @@ class Plan:
     @property
     def locked(self) -> int:
         """Bytes of main memory that a GPU reads."""
-        return sum(map(locked_bytes, self.models))
+        return sum(map(locked_bytes, self.parts))
 
     @property
     def models(self) -> tuple[Model, ...]:
         return (self.target, self.draft) if self.draft else (self.target,)
 
     @property
+    def parts(self) -> tuple[Model, ...]:
+        """The models, in two where layers lie on two GPUs."""
+        return tuple(part for model in self.models for part in model.parts)
+
+    @property
     def places(self) -> tuple[Place, ...]:
         """Places of the target and of the draft."""
-        return tuple(model.place for model in self.models)
+        return tuple(part.place for part in self.parts)
 
     def need(self, place: Place) -> Need:
         """Memory of all models on `place`."""
         processors = self.others if place == "second-gpu" else self.processors
-        needs = [need(model, self.context, processors) for model in self.models if model.place == place]
+        needs = [need(model, self.context, processors) for model in self.parts if model.place == place]
         weights, cache = sum(n.weights for n in needs), sum(n.cache for n in needs)
         own, shared = sum(n.workspace - n.shared for n in needs), max([0, *(n.shared for n in needs)])
         weights += self.besides if self.target.place == place else 0
@@ -83,9 +89,9 @@ class Plan:
         return Need(weights, cache, (GPU_RUNTIME if needs else 0) + verifying + own)
 
     def seated(self, available: Mapping[Place, int | None]) -> "Plan":
-        """Return the plan with as many seats as fit, at least two."""
+        """Return the plan with as many seats as fit, at least two; none where layers lie on two GPUs."""
         target, free = self.target, available.get("cuda")
-        if target.place != "cuda" or free is None:
+        if target.place != "cuda" or target.first or free is None:
             return self
         room = (1 - SPARE) * free - self.need("cuda").total
         fitting = int(room // (need(target, self.context).cache + gpu_need.choosing(target.config)))
@@ -109,7 +115,7 @@ class Plan:
         moved = replace(self.draft, place=place) if self.draft else None
         if moved and moved.chosen and place == "cpu":
             moved = replace(moved, quant=None, head=None, chosen=False)
-        return replace(self, target=replace(self.target, place=place), draft=moved)
+        return replace(self, target=replace(self.target, place=place, first=0), draft=moved)
 
 
 def context_of(config: ModelConfig, asked: int | None) -> int:
@@ -137,14 +143,14 @@ def fits(plan: Plan, available: Mapping[Place, int | None]) -> bool:
 def making_room(plan: Plan, available: Mapping[Place, int | None]) -> Plan:
     """`plan` with the target's experts in main memory, of as few layers as the GPU needs; without, if that is in vain.
 
-    Tables go to the GPU where the system does not lock them, or main memory has no room. The cache stays on the GPU:
-    every token reads all of it, and but some experts.
+    The cache stays on the GPU: every token reads all of it, and but some experts. A target on two GPUs is cut anew.
     """
     target, free = plan.target, available.get("cuda")
     if target.place == "cpu" or free is None:
         return plan
-    if (plan.lockable is not None and plan.locked > plan.lockable) or "cpu" in _lacking(plan, available):
-        plan = plan.changed(lambda model: replace(model, tables_on_gpu=True))
+    plan = _with_tables(plan, available)
+    if target.first:
+        return cut_in_two(plan, available)
     room = inf if plan.lockable is None else plan.lockable - plan.locked
     lacking = plan.need("cuda").total - (1 - SPARE) * free
     for layers, one in enumerate([None, *target.config.recipe.mixtures]):
@@ -152,6 +158,36 @@ def making_room(plan: Plan, available: Mapping[Place, int | None]) -> Plan:
         lacking, room = lacking - moved, room - moved
         if lacking <= 0 <= room:
             return replace(plan, target=replace(plan.target, experts_in_main=layers))
+    return plan
+
+
+def cut_in_two(plan: Plan, available: Mapping[Place, int | None]) -> Plan:
+    """`plan` with as few first layers of the target on the second GPU as the GPU needs; all experts are on GPUs.
+
+    A hidden state takes the bus less than the experts of a token do.
+    """
+
+    def made(first: int) -> Plan:
+        return _with_tables(replace(plan, target=replace(plan.target, experts_in_main=0, first=first)), available)
+
+    found = cuts(plan.target.config.recipe)
+    at = bisect_left(found, True, key=lambda first: fits(made(first), {"cuda": available.get("cuda")}))
+    return made(found[min(at, len(found) - 1)])
+
+
+def on_both(plan: Plan, available: Mapping[Place, int | None]) -> Plan | None:
+    """`plan` with layers of the target on both GPUs; None where it fits one with all its experts, or cannot be cut."""
+    alone = replace(plan, draft=None, target=replace(plan.target, experts_in_main=0))
+    fits_one = fits(alone, {"cuda": available.get("cuda")})
+    if fits_one or not available.get("second-gpu") or cannot_cut(plan.target.config.recipe):
+        return None
+    return cut_in_two(plan, available)
+
+
+def _with_tables(plan: Plan, available: Mapping[Place, int | None]) -> Plan:
+    """`plan` with tables on the GPU where the system does not lock them, or main memory has no room."""
+    if (plan.lockable is not None and plan.locked > plan.lockable) or "cpu" in _lacking(plan, available):
+        return plan.changed(lambda model: replace(model, tables_on_gpu=True))
     return plan
 
 

@@ -19,8 +19,9 @@ one scale per row (the weights of LLM.int8, without its activations). int4 are i
 checkpoints that were stored so. gguf are the types of a GGUF file, a matrix each."""
 Wanted = Literal["nf4", "fp4", "int8", "none"]
 """The setting; "none" keeps the weights as stored."""
-Device = Literal["auto", "cpu", "cuda", "second-gpu"]
-"""A model's device; "second-gpu", of a draft, is another one than "cuda", which is the target's."""
+Device = Literal["auto", "cpu", "cuda", "second-gpu", "both-gpus"]
+"""A model's device; "second-gpu", of a draft, is another one than "cuda", which is the target's. The layers of a target
+may lie on both."""
 ServerKind = Literal["auto", "openai", "llama.cpp", "vllm", "sglang", "trtllm", "triton", "specchat"]
 DEFAULT_CONTEXT = 8192
 """Default tokens of a context: published ones of 128 k would take all memory."""
@@ -152,7 +153,8 @@ class PairSpec:
     def own_settings(self) -> Mapping[str, str]:
         """Settings of the pair or its target, by key, that specchat's own decoder alone has."""
         activations, head = self.target.activations or self.activations, self.target.head or self.head
-        found = {"cache": self.cache, "activations": activations, "head": head}
+        device = "both-gpus" if self.target.device == "both-gpus" else None
+        found = {"cache": self.cache, "activations": activations, "head": head, "device": device}
         return {key: value for key, value in found.items() if value is not None}
 
     def alike(self, other: "PairSpec") -> bool:
@@ -259,7 +261,7 @@ class LoadFacts:
         device: in words.
         gpu: NVML's UUID of the target's GPU; empty on the CPU.
         memory: bytes.
-        second_memory: bytes of a draft on a second GPU.
+        second_memory: bytes on a second GPU.
         seconds: duration of the load.
         read: most that read texts take.
         forms: forms of rows that the target's matrices take on a CPU, the one in use first; else empty.

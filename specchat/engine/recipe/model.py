@@ -84,6 +84,12 @@ class Layer:
         """The layer before this one whose KV entries are attended to; None: no other's."""
         return self.mixer.share if isinstance(self.mixer, Attention) else None
 
+    def moved(self, places: int) -> "Layer":
+        """The layer in a model without the `places` layers before."""
+        if self.share is None:
+            return self
+        return replace(self, mixer=replace(self.attention, share=self.share - places))
+
     @property
     def gated(self) -> Gated:
         """The MLP, or any one of the experts, of a layer that is known to have one."""

@@ -19,6 +19,7 @@ from specchat.engine.device.apart import LoopsApart
 from specchat.engine.device.beside import LoopsAhead, LoopsBeside
 from specchat.engine.device.company import DeviceCompanion, DeviceTexts
 from specchat.engine.device.compile import compile_all, rehearsed
+from specchat.engine.device.cut import CutDecoder
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.executor import DeviceExecutor
 from specchat.engine.device.graphs import Graphs, current
@@ -33,6 +34,7 @@ from specchat.engine.heads.target import read_heads
 from specchat.engine.kernels.ahead import as_of, memory_of
 from specchat.engine.kernels.gpu_shapes import VERIFY_ROWS
 from specchat.engine.kernels.processors import as_with, processors
+from specchat.engine.memory.cut import ON_TWO_GPUS
 from specchat.engine.model.passes import NOTHING
 from specchat.engine.protocol.options import Sampling
 from specchat.engine.runners.host import NO_HEADS
@@ -55,7 +57,8 @@ def device_runner(
 
     There is room for the caches of so many `seats` of replies in company.
 
-    One on another GPU than `device` runs there, as the host asks; no more than tokens go from GPU to GPU.
+    One on another GPU than `device` runs there, as the host asks; no more than tokens go from GPU to GPU. Of a target
+    on two GPUs `device` has the head.
     The heads in `found` run on the target's device in plain torch.
     """
     models: dict[Role, DeviceDecoder] = {"target": target}
@@ -63,6 +66,9 @@ def device_runner(
     if isinstance(draft, DeviceDecoder) and apart is None:
         models["draft"] = draft
     executor = DeviceExecutor(models, vocab, device, captured, graphs)
+    cut = target if isinstance(target, CutDecoder) else None
+    if cut is not None:
+        cut.use(executor.graphs, graphs(cut.front.device, [], captured))
     cached = {
         role: CachedModel(DeviceModel(model, role, vocab, executor.graphs, device)) for role, model in models.items()
     }
@@ -82,15 +88,16 @@ def device_runner(
         draft=small,
         heads=heads,
     )
-    drafters, statuses = drafters_for(
-        parts, {**missing_features(draft), **(ON_SECOND if apart else {}), **exits}, found.facts
-    )
+    lacking = {**missing_features(draft), **(ON_SECOND if apart else {}), **exits, **(ON_BOTH if cut else {})}
+    drafters, statuses = drafters_for(parts, lacking, found.facts)
 
     texts = DeviceTexts(cached["target"], vocab, seats, lambda state: graphs(device, state, captured))
 
     def ready(notify: Callable[[str], None]) -> None:
         if device.type == "cuda":
             compile_ahead(partial(rehearse, target, None if apart else draft, vocab), device, notify)
+            if cut is not None:
+                compile_ahead(partial(rehearse, target, None, vocab), cut.front.device, notify)
         if apart is not None:
             compile_ahead(partial(rehearse_passes, apart, vocab), apart.device, notify)
         notify("the prompt's passes")
@@ -114,7 +121,7 @@ def device_runner(
         eos=target.config.eos,
         place="cuda",
         free_cores=free_cores(0),
-        device=_named(device, apart),
+        device=_named(device, apart, cut),
         gpu=f"GPU-{torch.cuda.get_device_properties(device).uuid}" if device.type == "cuda" else "",
         exactness="row-invariant kernels" + (", captured graphs" if executor.graphs.captured else ""),
         memory=memory,
@@ -122,7 +129,7 @@ def device_runner(
         caches={**cached, **beside, **heads},
         stepwise=StepwiseExecutor(cached, beside, vocab),
         passes=CommonPasses(texts, DeviceCompanion) if seats > 1 else None,
-        second_memory=second_memory,
+        second_memory=second_memory + (0 if cut is None else cut.front_memory()),
     )
 
 
@@ -149,14 +156,18 @@ def _drafting(
 
 
 ON_SECOND: Mapping[Feature, str] = {"draft trees": "the draft model runs on a second GPU, where it drafts chains"}
+ON_BOTH: Mapping[Feature, str] = dict.fromkeys(("states", "exits", "skips"), ON_TWO_GPUS)
 
 
-def _named(device: torch.device, apart: DeviceDecoder | None) -> str:
-    """The GPU in words, with that of a draft `apart`."""
+def _named(device: torch.device, apart: DeviceDecoder | None, cut: CutDecoder | None) -> str:
+    """The GPU in words, with that of a draft `apart` and of the first layers of a target."""
     if device.type != "cuda":
         return "interpreted kernels"
-    name = torch.cuda.get_device_name(device)
-    return name if apart is None else f"{name}, the draft on a second GPU ({torch.cuda.get_device_name(apart.device)})"
+    there = {} if apart is None else {"the draft": apart}
+    if cut is not None:
+        there[f"{cut.front.config.layers} of {cut.config.layers} layers"] = cut.front
+    elsewhere = (f", {part} on a second GPU ({torch.cuda.get_device_name(one.device)})" for part, one in there.items())
+    return torch.cuda.get_device_name(device) + "".join(elsewhere)
 
 
 def compile_ahead(run: Callable[[], object], device: torch.device, notify: Callable[[str], None]) -> None:

@@ -65,16 +65,13 @@ def load_runner(
         return host_runner(big, on_host(big.vocab), chosen, heads)
 
     # Imported here: Triton and the kernels are slow to import, and missing on some systems.
+    from specchat.engine.device.cut import load_model
     from specchat.engine.device.decoder import DeviceDecoder
-    from specchat.engine.device.weights import load
     from specchat.engine.runners.device import device_runner
 
     def model(checkpoint: Checkpoint, chosen: Model) -> DeviceDecoder:
-        device = (SECOND if chosen.place == "second-gpu" else CHOSEN).device
-        weights = load(
-            checkpoint, chosen.quant, device, COMPUTED, chosen.head, chosen.experts_in_main, chosen.tables_on_gpu
-        )
-        return DeviceDecoder(chosen.config, weights, plan.context, device, COMPUTED)
+        gpus = {"cuda": CHOSEN.device, "second-gpu": SECOND.device}
+        return load_model(checkpoint, chosen, plan.context, gpus, COMPUTED)
 
     on_gpu = model(target, plan.target)
     vocab = on_gpu.config.vocab

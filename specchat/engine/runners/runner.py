@@ -38,7 +38,7 @@ class Runner:
         exactness: reason why the text equals that of plain decoding, in words.
         memory: bytes held on the device: weights, cache, buffers.
         caches: all models that have one, by role.
-        second_memory: bytes of a draft on a second GPU.
+        second_memory: bytes on a second GPU.
         stepwise: the executor of replies under a constraint, and of those with log-probabilities; None where `executor`
             runs them too.
         passes: over several replies; None where these take turns.

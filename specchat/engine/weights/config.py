@@ -81,6 +81,16 @@ class ModelConfig:
         """The model of the first `layers` layers."""
         return replace(self, recipe=replace(self.recipe, layers=self.recipe.layers[:layers]))
 
+    def halves(self, first: int) -> tuple["ModelConfig", "ModelConfig"]:
+        """The model in two: its first layers with the embeddings, and the others with the head. Both read text alone.
+
+        No layer of the others may share the KV entries of one of the first.
+        """
+        of, text = self.recipe, replace(self, sees=0)
+        front = replace(of, layers=of.layers[:first], head=of.embed)
+        back = replace(of, layers=tuple(layer.moved(first) for layer in of.layers[first:]), embed=of.head)
+        return replace(text, recipe=front), replace(text, recipe=back)
+
     def with_cache(self, cache: KvCache | None) -> "ModelConfig":
         """The model with KV entries in the form `cache`."""
         return self if cache is None else replace(self, recipe=self.recipe.with_int8_cache())
