@@ -107,12 +107,12 @@ class KvCaches:
 
     def another(self) -> "KvCaches":
         """Caches for another text, empty, with the same tables."""
-        made = copy(self)
-        made.by_shape, made._scales = (
+        other = copy(self)
+        other.by_shape, other._scales = (
             {shape: torch.zeros_like(cache) for shape, cache in kind.items()} for kind in (self.by_shape, self._scales)
         )
-        made._share_out()
-        return made
+        other._share_out()
+        return other
 
     def turn(self, first: int, places: Tensor, context: int) -> None:
         """Let the entries from `first` on turn by `places`, float32 [entries, width / 2], one for each rotation."""
