@@ -616,4 +616,4 @@ def test_replies_in_company_are_captured_for_each_set_of_them(tiny: tuple[Path, 
         assert not fake.runtime.problems
         assert runner.passes is not None
         graphs = cast(DeviceTexts, runner.passes.model)._graphs._graphs
-        assert [len(cast(Graph, graph).launches) for graph in graphs.values()] == [9 + 3 + 2 * 3]
+        assert [len(cast(Graph, graph).launches) for (graph,) in graphs.values()] == [9 + 3 + 2 * 3]
