@@ -222,6 +222,18 @@ def test_the_last_choice_is_the_next_start_until_a_flag_or_a_setting_names_anoth
     assert prepare(Wishes()).pair.id == "someone-tiny"
 
 
+def test_an_empty_name_is_no_pair_and_an_empty_variable_none_at_all(
+    run: Run, engines: list[FakeEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("ask", "--pair", "own", "hi").exit_code == 0
+    for arguments in (("ask", "hi"), ("ask", "--continue", "hi"), ("bench",), ("serve", "--port", "0"), ("--plain",)):
+        refused = run(*arguments, "--pair", "", input="hi\n")
+        assert (refused.exit_code, 'There is no pair ""' in refused.stderr) == (ExitCode.UNUSABLE, True), arguments
+    monkeypatch.setenv("SPECCHAT_PAIR", "")
+    assert run("ask", "hi").exit_code == 0
+    assert [load.pair.id for load in loads(engines)] == ["own", "demo"]
+
+
 def test_where_the_last_choice_is_gone_commands_say_so_and_the_app_starts_with_the_default(
     run: Run, machine: Path
 ) -> None:
