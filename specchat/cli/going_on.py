@@ -40,7 +40,7 @@ class GoingOn:
             raise click.UsageError("--system cannot change a chat that goes on. Leave one of them out.")
         key = find_chat(store, name or LAST, scratch=True).key
         row = store.row(key)
-        declared = pair_of_chat(row.view) if row is not None and not (wishes.pair or wishes.target) else ""
+        declared = pair_of_chat(row.view) if row is not None and wishes.pair is None and wishes.target is None else ""
         return cls(key, replace(wishes, pair=declared or wishes.pair), bool(declared))
 
     def open(self, service: ChatService) -> None:

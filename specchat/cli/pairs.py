@@ -122,7 +122,7 @@ class Configured:
         if wishes.draft is not None:
             raise click.UsageError("--draft goes with --target; a pair names its own draft.")
         try:
-            return self.named(wishes.pair or self.usual)
+            return self.named(self.usual if wishes.pair is None else wishes.pair)
         except ConfigError as error:
             if place := self._where_named(wishes.pair):
                 raise ConfigError(f"{place}: {error.message}") from None

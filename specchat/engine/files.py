@@ -43,6 +43,16 @@ def found(path: Path) -> bool:
     return True
 
 
+def missing(path: Path) -> ModelError:
+    """The error where a folder lacks a file; without config.json it names checkpoints that lie in the folder."""
+    inner: list[str] = []
+    if path.name == "config.json":
+        configs = (one for pattern in ("*/config.json", "snapshots/*/config.json") for one in path.parent.glob(pattern))
+        inner = [one_line(str(config.parent), 400) for config in sorted(configs)[:3]]
+    perhaps = f" Perhaps you mean {' or '.join(inner)}." if inner else ""
+    return ModelError(f"{path} is missing: the folder is not a complete checkpoint.{perhaps}")
+
+
 def read_bytes(path: Path, most: int = LONGEST_TEXT) -> bytes:
     """Read a file.
 
@@ -50,7 +60,7 @@ def read_bytes(path: Path, most: int = LONGEST_TEXT) -> bytes:
         ModelError: the file is missing, not a regular one, unreadable or of more than `most` bytes.
     """
     if not found(path):
-        raise ModelError(f"{path} is missing: the folder is not a complete checkpoint.")
+        raise missing(path)
     try:
         with open(path, "rb") as file:
             data = file.read(most + 1)
@@ -159,7 +169,7 @@ def stored_tensors(path: Path) -> StoredTensors:
         ModelError: the file is missing, damaged or cut short.
     """
     if not found(path):
-        raise ModelError(f"{path} is missing: the folder is not a complete checkpoint.")
+        raise missing(path)
     with open(path, "rb") as file:
         (size,) = struct.unpack("<Q", file.read(8).ljust(8, b"\0"))
         if not 0 < size <= min(LONGEST_HEADER, path.stat().st_size - 8):

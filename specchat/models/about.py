@@ -11,7 +11,7 @@ from pydantic import Field
 from specchat.clean import one_line
 from specchat.engine.errors import ForeignModel, ModelError
 from specchat.engine.fetch.cached import INDEX, is_complete, weights
-from specchat.engine.files import StoredTensors, found, read_json, stored_tensors
+from specchat.engine.files import StoredTensors, found, missing, read_json, stored_tensors
 from specchat.engine.foreign import Foreign, MaybeCount, checked
 from specchat.engine.formats import recognised
 from specchat.engine.formats.format import Format as WeightFormat
@@ -67,11 +67,7 @@ def about_folder(folder: Path, name: str) -> About:
     """
     path = folder / "config.json"
     if not found(path):
-        raise ModelError(
-            f"{folder} has no config.json: it is not a complete checkpoint."
-            if folder.is_dir()
-            else f"There is no folder {folder}."
-        )
+        raise missing(path) if folder.is_dir() else ModelError(f"There is no folder {folder}.")
     if not is_complete(folder):
         what = (
             "not all weights that its index names"

@@ -277,7 +277,7 @@ def test_a_model_is_shown_by_its_path(run: Run, tmp_path: Path) -> None:
     (folder / "config.json").unlink()
     result = run("models", "show", str(folder))
     assert result.exit_code == ExitCode.UNUSABLE
-    assert "has no config.json" in result.stderr
+    assert "config.json is missing" in result.stderr
 
 
 def test_models_are_found_on_the_hub(run: Run) -> None:

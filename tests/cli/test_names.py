@@ -198,6 +198,22 @@ def test_a_target_may_be_the_name_of_a_model(run: Run, engines: list[FakeEngine]
     assert 'no model of that name on this machine. Did you mean "someone/tiny"?' in wrong.stderr
 
 
+def test_a_folder_of_models_names_those_that_are_in_it(run: Run, engines: list[FakeEngine], machine: Path) -> None:
+    cache = machine.parents[1] / "hub" / "models--someone--tiny"
+    for folder, inner in ((machine.parent, machine), (cache, cache / "snapshots" / ("0" * 40))):
+        words = f"{folder}/config.json is missing: the folder is not a complete checkpoint. Perhaps you mean "
+        for command in (
+            ("models", "show", str(folder)),
+            ("models", "add", str(folder)),
+            ("bench", "--target", str(folder)),
+        ):
+            refused = run(*command)
+            assert (refused.exit_code, words in refused.stderr) == (ExitCode.UNUSABLE, True), refused.output
+            assert f"{inner}." in refused.stderr  # the cache's blobs have names of files here
+        assert run("ask", "--target", str(inner), "hi").exit_code == 0
+    assert {load.pair.target.path for load in loads(engines)} == {str(machine), str(inner)}
+
+
 def test_the_last_choice_is_the_next_start_until_a_flag_or_a_setting_names_another(
     run: Run, home: Path, engines: list[FakeEngine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,6 +236,18 @@ def test_the_last_choice_is_the_next_start_until_a_flag_or_a_setting_names_anoth
     assert prepare(Wishes()).pair.id == "mine"
     configure(home, config='pair = "someone/tiny"\n')
     assert prepare(Wishes()).pair.id == "someone-tiny"
+
+
+def test_an_empty_name_is_no_pair_and_an_empty_variable_none_at_all(
+    run: Run, engines: list[FakeEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("ask", "--pair", "own", "hi").exit_code == 0
+    for arguments in (("ask", "hi"), ("ask", "--continue", "hi"), ("bench",), ("serve", "--port", "0"), ("--plain",)):
+        refused = run(*arguments, "--pair", "", input="hi\n")
+        assert (refused.exit_code, 'There is no pair ""' in refused.stderr) == (ExitCode.UNUSABLE, True), arguments
+    monkeypatch.setenv("SPECCHAT_PAIR", "")
+    assert run("ask", "hi").exit_code == 0
+    assert [load.pair.id for load in loads(engines)] == ["own", "demo"]
 
 
 def test_where_the_last_choice_is_gone_commands_say_so_and_the_app_starts_with_the_default(

@@ -144,7 +144,7 @@ def test_folders_that_are_not_there_or_not_readable_are_reported(places: ModelPl
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
-        (lambda f: (f / "config.json").unlink(), "has no config.json"),
+        (lambda f: (f / "config.json").unlink(), "config.json is missing"),
         (lambda f: (f / "config.json").write_text("{"), "cannot be read as JSON"),
         (lambda f: (f / "model.safetensors").unlink(), "has no model.safetensors, nor an index"),
         (
