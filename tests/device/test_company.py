@@ -11,11 +11,13 @@ import pytest
 import torch
 
 from specchat.engine.decoding.cached import CachedModel
+from specchat.engine.decoding.step import Decoding
 from specchat.engine.device.company import DeviceSeat, DeviceTexts
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.weights import load
+from specchat.engine.kernels import gpu_shapes
 from specchat.engine.memory import gpu_need
 from specchat.engine.memory.need import Model, need
 from specchat.engine.model.cache_copy import CacheCopy, move
@@ -30,13 +32,14 @@ from specchat.engine.runners.runner import Runner
 from specchat.engine.session import Session
 from specchat.engine.text.tokenizer import Tokenizer
 from specchat.engine.weights.checkpoint import Checkpoint
-from tests.device.conftest import CONTEXT, DEVICE, Folders, decoder
+from tests.device import test_recurrent, test_rings
+from tests.device.conftest import CONTEXT, DEVICE, SHAPE, Folders, decoder
 from tests.device.test_decoder import ids, run
 from tests.device.test_families import changes
 from tests.engine.test_company import choosing, left, logprobs, now_and_then, shared
 from tests.engine.test_lossless import finished
 from tests.engine.test_turns import same, woven
-from tests.engine.tiny import FAMILIES, VOCAB, checkpoint
+from tests.engine.tiny import FAMILY, VOCAB, checkpoint
 
 STEPS = 2
 
@@ -103,12 +106,6 @@ def test_a_seat_takes_what_was_planned(shallow: Folders) -> None:
     assert isinstance(seat, DeviceSeat)
     planned = need(Model(of_gpu.config, "cuda"), CONTEXT).cache + gpu_need.choosing(of_gpu.config)
     assert 0 <= seat.memory() - planned < 3000
-
-
-def test_recurrent_states_have_no_seats(tmp_path: Path) -> None:
-    folder = checkpoint(tmp_path / "m", seed=3, **FAMILIES["qwen3_5"])
-    _, apart = texts_of(decoder(folder))
-    assert apart.copied([]) is None
 
 
 @pytest.fixture(scope="module")
@@ -183,3 +180,84 @@ def test_a_text_that_was_written_in_company_is_not_read_again(
     for request in requests:
         text = [*session._prompts.prompt(request).tokens, *finished(found[request.id]).token_ids]
         assert session.target.rewind(text) > len(text) - 3
+
+
+def begun(runner: Runner, prompt: list[int], sampling: Sampling) -> Decoding:
+    runner.target.begin(prompt)
+    return runner.reply(sampling, list(prompt), ())
+
+
+def assert_texts(runner: Runner, prompts: list[list[int]]) -> None:
+    """Texts of plain steps in company are those that are written alone, and go on alone from what was taken over."""
+    plain, passes, samplings = runner.drafters["plain"], runner.passes, SAMPLINGS[: len(prompts)]
+    expected = []
+    for prompt, sampling in zip(prompts, samplings, strict=True):
+        runner.target.keep(0)
+        reply = begun(runner, prompt, sampling)
+        while len(reply.committed) < len(prompt) + 6:
+            reply.step(plain, 0, "coupled")
+        reply.close()
+        expected.append(reply.committed)
+    assert passes is not None
+    replies, companions = [], []
+    for prompt, sampling in zip(prompts, samplings, strict=True):
+        reply = begun(runner, prompt, sampling)
+        reply.step(plain, 0, "coupled")
+        reply.close()
+        copy = passes.model.copied([one.copy for one in companions])
+        assert copy is not None
+        companion = passes.kind(passes, copy, reply.committed, lambda: False)
+        held = companion.cached.tokens
+        move(passes.model.entries(), reply.committed[:-1], copy.entries, held)
+        copy.resume(passes.model.tail(len(held)))
+        companions.append(companion)
+        passes.companions.append(companion)
+        replies.append((reply, reply.continued(companion, companion.cached)))
+    for _ in range(3):
+        for _, joined in replies:
+            joined.step(plain, 0, "coupled")
+    model = runner.target.model
+    assert isinstance(model, DeviceModel)
+    for companion, (reply, _), text in zip(companions, replies, expected, strict=True):
+        passes.companions.remove(companion)
+        held = companion.cached.tokens
+        assert [*held, reply.committed[-1]] == reply.committed == text[: len(held) + 1]
+        runner.target.keep(0)
+        runner.target.begin([0] * 40)
+        move(companion.copy.entries, held, model.entries(), runner.target.tokens)
+        model.resume(held, len(held), companion.copy.tail(len(held)))
+        reply.resume()
+        while len(reply.committed) < len(text):
+            reply.step(plain, 0, "coupled")
+        reply.close()
+        assert reply.committed == text
+
+
+def test_texts_in_rings_are_those_of_each_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Across their edge; one text is before it."""
+    monkeypatch.setattr(gpu_shapes, "BACK", 0)
+    shape = SHAPE | FAMILY["qwen3"] | {"head_dim": 16}
+    folder = checkpoint(tmp_path / "m", seed=3, **shape)
+    ring = test_rings.decoder(test_rings.opened(folder))
+    assert_texts(device_runner(ring, None, VOCAB, DEVICE, seats=2), [ids(test_rings.HELD - 3), ids(20, seed=1)])
+
+
+def test_texts_of_recurrent_layers_are_those_of_each_alone(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "m", seed=3, **test_recurrent.changes(*test_recurrent.KINDS))
+    runner = device_runner(test_recurrent.made(folder), None, VOCAB, DEVICE, seats=3)
+    assert_texts(runner, [ids(70), ids(9, seed=1), ids(30, seed=2)])
+
+
+def test_states_that_heads_read_go_with_a_text(shallow: Folders) -> None:
+    model = decoder(shallow.target)
+    model.record_states((0, 1))
+    runner = device_runner(model, None, VOCAB, DEVICE, seats=2)
+    prompts = [ids(12), ids(7, seed=1)]
+    assert_texts(runner, prompts)
+    target = runner.target.model
+    assert isinstance(target, DeviceModel)
+    text = runner.target.tokens.copy()
+    found = target.states(1, 0, len(text)).clone()
+    runner.target.keep(0)
+    runner.target.begin([*text, 0])
+    assert torch.equal(target.states(1, 0, len(text)), found)

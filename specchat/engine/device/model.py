@@ -150,15 +150,10 @@ class DeviceModel(CopiedCache):
         return self.decoder.caches.reusable(length, furthest + 2 * PASS_ROWS)
 
     def entries(self) -> CacheEntries:
-        states = self.decoder.states
-        return CacheEntries([*self.decoder.caches.parts(rings=False), *([] if states is None else [states.entries])])
+        return self.decoder.text.entries
 
     def tail(self, held: int) -> Tail | None:
-        rings, states = self.decoder.caches.parts(rings=True), self.decoder.recurrent
-        if not rings and states is None:
-            return None
-        numbers = () if states is None else (states.base, *states.checkpoints[-1:])
-        return Tail([*rings, *([] if states is None else states.tail())], (max(self._furthest, held), *numbers))
+        return self.decoder.text.tail(max(self._furthest, held))
 
     def reach(self, length: int, held: int, tail: Tail | None) -> int:
         states = self.decoder.recurrent
@@ -170,14 +165,9 @@ class DeviceModel(CopiedCache):
         return reachable(found, marks[0], marks[1:]) if marks else found
 
     def resume(self, token_ids: Sequence[int], held: int, tail: Tail | None) -> None:
-        if tail is None:
-            return
-        rings, states = self.decoder.caches.parts(rings=True), self.decoder.recurrent
-        self._furthest = tail.numbers[0]
-        for ring, part in zip(rings, tail.tensors, strict=False):
-            ring.copy_(part)
-        if states is not None:
-            states.resume(tail.tensors[len(rings) :], tail.numbers[2:])
+        if tail is not None:
+            self._furthest = tail.numbers[0]
+            self.decoder.text.resume(tail)
 
     def checkpoint(self) -> None:
         """Let texts go on from where the last `write` began, even if they are rolled back there much later."""
