@@ -12,6 +12,7 @@ import torch
 
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.decoding.step import Decoding
+from specchat.engine.decoding.together import Companion
 from specchat.engine.device.company import DeviceSeat, DeviceTexts
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.graphs import Graphs
@@ -44,7 +45,12 @@ from tests.engine.tiny import FAMILY, VOCAB, checkpoint
 STEPS = 2
 
 
-def texts_of(model: DeviceDecoder, most: int = 4) -> tuple[DeviceModel, DeviceTexts]:
+def room(model: DeviceDecoder, texts: int) -> int:
+    """Bytes for so many texts."""
+    return texts * (need(Model(model.config, "cuda"), model.context).cache + gpu_need.choosing(model.config))
+
+
+def texts_of(model: DeviceDecoder, most: int = 1 << 30) -> tuple[DeviceModel, DeviceTexts]:
     graphs = Graphs(DEVICE, [])
     made = DeviceModel(model, "target", VOCAB, graphs, DEVICE)
     return made, DeviceTexts(CachedModel(made), VOCAB, most, lambda state: Graphs(DEVICE, state))
@@ -89,7 +95,8 @@ def test_rows_of_several_texts_are_those_of_each_alone(family: str, cache: KvCac
 
 
 def test_a_seat_is_free_again_once_it_is_not_used(shallow: Folders) -> None:
-    _, apart = texts_of(decoder(shallow.target), most=2)
+    model = decoder(shallow.target, torch.bfloat16)
+    _, apart = texts_of(model, room(model, 3) - 1)
     first = apart.copied([])
     assert first is not None
     second = apart.copied([first])
@@ -104,13 +111,12 @@ def test_a_seat_takes_what_was_planned(shallow: Folders) -> None:
     of_gpu = decoder(shallow.target, torch.bfloat16)
     seat = texts_of(of_gpu)[1].copied([])
     assert isinstance(seat, DeviceSeat)
-    planned = need(Model(of_gpu.config, "cuda"), CONTEXT).cache + gpu_need.choosing(of_gpu.config)
-    assert 0 <= seat.memory() - planned < 3000
+    assert 0 <= seat.memory() - room(of_gpu, 1) < 3000
 
 
 @pytest.fixture(scope="module")
 def seated(shallow: Folders) -> Runner:
-    return device_runner(decoder(shallow.target), decoder(shallow.draft), VOCAB, DEVICE, seats=3)
+    return device_runner(decoder(shallow.target), decoder(shallow.draft), VOCAB, DEVICE, room=1 << 30)
 
 
 @pytest.fixture(scope="module")
@@ -187,49 +193,64 @@ def begun(runner: Runner, prompt: list[int], sampling: Sampling) -> Decoding:
     return runner.reply(sampling, list(prompt), ())
 
 
-def assert_texts(runner: Runner, prompts: list[list[int]]) -> None:
-    """Texts of plain steps in company are those that are written alone, and go on alone from what was taken over."""
-    plain, passes, samplings = runner.drafters["plain"], runner.passes, SAMPLINGS[: len(prompts)]
-    expected = []
-    for prompt, sampling in zip(prompts, samplings, strict=True):
+def go_on(runner: Runner, reply: Decoding, length: int) -> None:
+    """Let a reply have so many tokens by plain steps."""
+    while len(reply.committed) < length:
+        reply.step(runner.drafters["plain"], 0, "coupled")
+    reply.close()
+
+
+def joined(runner: Runner, reply: Decoding) -> tuple[Companion, Decoding]:
+    """A reply's part in company, as `reply.company` has it join."""
+    passes = runner.passes
+    assert passes is not None
+    copy = passes.model.copied([one.copy for one in passes.companions])
+    assert copy is not None
+    companion = passes.kind(passes, copy, reply.committed, lambda: False)
+    held = companion.cached.tokens
+    move(passes.model.entries(), reply.committed[:-1], copy.entries, held)
+    copy.resume(passes.model.tail(len(held)))
+    passes.companions.append(companion)
+    return companion, reply.continued(companion, companion.cached)
+
+
+def alone(runner: Runner, prompts: list[list[int]], more: int = 6) -> list[list[int]]:
+    """Each prompt with plain steps after it, by a sampling of its own."""
+    found = []
+    for prompt, sampling in zip(prompts, SAMPLINGS, strict=False):
         runner.target.keep(0)
         reply = begun(runner, prompt, sampling)
-        while len(reply.committed) < len(prompt) + 6:
-            reply.step(plain, 0, "coupled")
-        reply.close()
-        expected.append(reply.committed)
-    assert passes is not None
-    replies, companions = [], []
-    for prompt, sampling in zip(prompts, samplings, strict=True):
+        go_on(runner, reply, len(prompt) + more)
+        found.append(reply.committed)
+    return found
+
+
+def in_company(runner: Runner, prompts: list[list[int]]) -> list[tuple[Decoding, Companion, Decoding]]:
+    """The same replies, a step alone and four in company: each alone, its companion, and it there."""
+    found = []
+    for prompt, sampling in zip(prompts, SAMPLINGS, strict=False):
         reply = begun(runner, prompt, sampling)
-        reply.step(plain, 0, "coupled")
-        reply.close()
-        copy = passes.model.copied([one.copy for one in companions])
-        assert copy is not None
-        companion = passes.kind(passes, copy, reply.committed, lambda: False)
-        held = companion.cached.tokens
-        move(passes.model.entries(), reply.committed[:-1], copy.entries, held)
-        copy.resume(passes.model.tail(len(held)))
-        companions.append(companion)
-        passes.companions.append(companion)
-        replies.append((reply, reply.continued(companion, companion.cached)))
-    for _ in range(3):
-        for _, joined in replies:
-            joined.step(plain, 0, "coupled")
-    model = runner.target.model
+        go_on(runner, reply, len(prompt) + 1)
+        found.append((reply, *joined(runner, reply)))
+    for _ in range(4):
+        for *_, there in found:
+            there.step(runner.drafters["plain"], 0, "coupled")
+    return found
+
+
+def assert_texts(runner: Runner, prompts: list[list[int]]) -> None:
+    """Texts in company are those that are written alone, and go on alone from what is left of it."""
+    expected, model = alone(runner, prompts), runner.target.model
     assert isinstance(model, DeviceModel)
-    for companion, (reply, _), text in zip(companions, replies, expected, strict=True):
-        passes.companions.remove(companion)
+    for (reply, companion, _), text in zip(in_company(runner, prompts), expected, strict=True):
         held = companion.cached.tokens
-        assert [*held, reply.committed[-1]] == reply.committed == text[: len(held) + 1]
+        assert [*held, reply.committed[-1]] == reply.committed == text[:-1]
         runner.target.keep(0)
         runner.target.begin([0] * 40)
         move(companion.copy.entries, held, model.entries(), runner.target.tokens)
         model.resume(held, len(held), companion.copy.tail(len(held)))
         reply.resume()
-        while len(reply.committed) < len(text):
-            reply.step(plain, 0, "coupled")
-        reply.close()
+        go_on(runner, reply, len(text))
         assert reply.committed == text
 
 
@@ -239,19 +260,19 @@ def test_texts_in_rings_are_those_of_each_alone(tmp_path: Path, monkeypatch: pyt
     shape = SHAPE | FAMILY["qwen3"] | {"head_dim": 16}
     folder = checkpoint(tmp_path / "m", seed=3, **shape)
     ring = test_rings.decoder(test_rings.opened(folder))
-    assert_texts(device_runner(ring, None, VOCAB, DEVICE, seats=2), [ids(test_rings.HELD - 3), ids(20, seed=1)])
+    assert_texts(device_runner(ring, None, VOCAB, DEVICE, room=1 << 30), [ids(test_rings.HELD - 3), ids(20, seed=1)])
 
 
 def test_texts_of_recurrent_layers_are_those_of_each_alone(tmp_path: Path) -> None:
     folder = checkpoint(tmp_path / "m", seed=3, **test_recurrent.changes(*test_recurrent.KINDS))
-    runner = device_runner(test_recurrent.made(folder), None, VOCAB, DEVICE, seats=3)
+    runner = device_runner(test_recurrent.made(folder), None, VOCAB, DEVICE, room=1 << 30)
     assert_texts(runner, [ids(70), ids(9, seed=1), ids(30, seed=2)])
 
 
 def test_states_that_heads_read_go_with_a_text(shallow: Folders) -> None:
     model = decoder(shallow.target)
     model.record_states((0, 1))
-    runner = device_runner(model, None, VOCAB, DEVICE, seats=2)
+    runner = device_runner(model, None, VOCAB, DEVICE, room=1 << 30)
     prompts = [ids(12), ids(7, seed=1)]
     assert_texts(runner, prompts)
     target = runner.target.model

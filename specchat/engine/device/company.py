@@ -27,6 +27,7 @@ from specchat.engine.device.verify import Report, Verifier
 from specchat.engine.kernels.gpu_shapes import IN_COMPANY, VERIFY_ROWS
 from specchat.engine.kernels.transfer import send
 from specchat.engine.kernels.verify_state import VerifyState
+from specchat.engine.memory import gpu_need
 from specchat.engine.model.cache_copy import CacheCopy
 from specchat.engine.model.copies import CacheEntries, Tail
 
@@ -46,8 +47,7 @@ class DeviceSeat(CacheCopy):
         """`start` int32 [1] has the position of the row."""
         memory = decoder.another_text()
         super().__init__(memory.entries)
-        self.number, self._tables = number, decoder.caches.memory() - decoder.caches.size
-        self._furthest = 0
+        self.number, self._furthest = number, 0
         self.rows = TextRows(0, Placed(1, start, start, decoder.buffers.offsets, None), memory)
         self._state = state = VerifyState.create(vocab, VERIFY_ROWS, decoder.device)
         self._verifier = Verifier(decoder, state, None, vocab, decoder.device, rows=1)
@@ -81,19 +81,25 @@ class DeviceSeat(CacheCopy):
 
     def memory(self) -> int:
         """Bytes held."""
-        held = self.rows.memory.memory() - self._tables
-        return held + self._verifier.memory() + self._logits.nbytes + sum(one.nbytes for one in self._state)
+        return (
+            self.rows.memory.size
+            + self._verifier.memory()
+            + self._logits.nbytes
+            + sum(one.nbytes for one in self._state)
+        )
 
 
 class DeviceTexts(DeviceRows):
     """A model on a device that reads a token each of several texts in one pass."""
 
-    def __init__(self, cached: CachedModel[DeviceModel], vocab: int, most: int, graphs_of: GraphsOf) -> None:
-        """There are caches for `most` texts; they are allocated as they are needed."""
+    def __init__(self, cached: CachedModel[DeviceModel], vocab: int, room: int, graphs_of: GraphsOf) -> None:
+        """Memory of texts is allocated as it is needed, `room` bytes at most."""
         super().__init__(cached.model, vocab)
-        self._most, self._graphs_of, self._graphs = most, graphs_of, graphs_of([])
-        device = cached.model.device
-        self._inputs = torch.zeros(2 + most, ALIGNED, dtype=torch.int32, device=device)
+        decoder, device = cached.model.decoder, cached.model.device
+        self.most = min(IN_COMPANY, room // (decoder.text.size + gpu_need.choosing(decoder.config)))
+        """Most texts."""
+        self._graphs_of, self._graphs = graphs_of, graphs_of([])
+        self._inputs = torch.zeros(2 + self.most, ALIGNED, dtype=torch.int32, device=device)
         """The tokens of a pass, and the last one's row; then for each seat the position of its row."""
         self._seats: list[DeviceSeat] = []
         self._clock = Clock(device)
@@ -105,12 +111,12 @@ class DeviceTexts(DeviceRows):
         if model.pictures is not None:
             return None
         free = next((seat for seat in seats if seat not in used), None)
-        if free is None and len(seats) < self._most:
+        if free is None and len(seats) < self.most:
             try:
                 start = self._inputs[2 + len(seats), :1]
                 free = DeviceSeat(len(seats), model.decoder, start, self.vocab, self._graphs_of)
             except torch.OutOfMemoryError:
-                self._most = len(seats)
+                self.most = len(seats)
                 return None
             seats.append(free)
         return free

@@ -41,9 +41,10 @@ class TextMemory(NamedTuple):
         if self.recurrent is not None:
             self.recurrent.resume(tail.tensors[len(rings) :], tail.numbers[2:])
 
-    def memory(self) -> int:
-        """Bytes held, with the tables of all texts."""
-        return sum(part.memory() for part in self if part is not None)
+    @property
+    def size(self) -> int:
+        """Bytes held for this text alone."""
+        return self.caches.size + sum(part.memory() for part in self[1:] if part is not None)
 
 
 class TextRows(NamedTuple):

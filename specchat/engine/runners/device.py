@@ -49,11 +49,11 @@ def device_runner(
     graphs: type[Graphs] = Graphs,
     found: FoundHeads = NO_HEADS,
     chosen: DraftingLayers = SEARCHED,
-    seats: int = 0,
+    room: int = 0,
 ) -> Runner:
     """Make a runner. `vocab`: tokens that may be chosen; `captured`: see `Graphs`. A draft may run on the host.
 
-    There is room for the caches of so many `seats` of replies in company.
+    Caches of replies in company take `room` bytes at most.
 
     One on another GPU than `device` runs there, as the host asks; no more than tokens go from GPU to GPU.
     The heads in `found` run on the target's device in plain torch.
@@ -86,7 +86,7 @@ def device_runner(
         parts, {**missing_features(draft), **(ON_SECOND if apart else {}), **exits}, found.facts
     )
 
-    texts = DeviceTexts(cached["target"], vocab, seats, lambda state: graphs(device, state, captured))
+    texts = DeviceTexts(cached["target"], vocab, room, lambda state: graphs(device, state, captured))
 
     def ready(notify: Callable[[str], None]) -> None:
         if device.type == "cuda":
@@ -121,7 +121,7 @@ def device_runner(
         prepare=ready,
         caches={**cached, **beside, **heads},
         stepwise=StepwiseExecutor(cached, beside, vocab),
-        passes=CommonPasses(texts, DeviceCompanion) if seats > 1 else None,
+        passes=CommonPasses(texts, DeviceCompanion) if texts.most > 1 else None,
         second_memory=second_memory,
     )
 
