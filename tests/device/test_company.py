@@ -22,6 +22,7 @@ from specchat.engine.kernels import gpu_shapes
 from specchat.engine.memory import gpu_need
 from specchat.engine.memory.need import Model, need
 from specchat.engine.model.cache_copy import CacheCopy, move
+from specchat.engine.prefixes import model_shelf
 from specchat.engine.protocol.events import Event, Step
 from specchat.engine.protocol.options import Grammar, Limits, Message, Sampling, Speculation
 from specchat.engine.protocol.pair import KvCache, ModelSource, PairSpec
@@ -119,13 +120,24 @@ def seated(shallow: Folders) -> Runner:
     return device_runner(decoder(shallow.target), decoder(shallow.draft), VOCAB, DEVICE, room=1 << 30)
 
 
-@pytest.fixture(scope="module")
-def session(seated: Runner, shallow: Folders) -> Session:
-    spec = PairSpec("tiny", "Tiny", ModelSource(path=str(shallow.target)), ModelSource(path=str(shallow.draft)))
+def session_of(runner: Runner, target: Path, draft: Path | None = None) -> Session:
+    spec = PairSpec("tiny", "Tiny", ModelSource(path=str(target)), ModelSource(path=str(draft)) if draft else None)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measure, "BUDGET_S", 0.01)
         patch.setattr(measure, "STEPS", 1)
-        return Session(spec, Tokenizer.read(shallow.target), seated, perf_counter())
+        return Session(spec, Tokenizer.read(target), runner, perf_counter())
+
+
+@pytest.fixture(scope="module")
+def session(seated: Runner, shallow: Folders) -> Session:
+    return session_of(seated, shallow.target, shallow.draft)
+
+
+@pytest.fixture(scope="module")
+def recurrent(tmp_path_factory: pytest.TempPathFactory) -> Session:
+    """A pair whose texts have tails."""
+    folder = checkpoint(tmp_path_factory.mktemp("r") / "m", seed=3, **test_recurrent.changes(*test_recurrent.KINDS))
+    return session_of(device_runner(test_recurrent.made(folder), None, VOCAB, DEVICE, room=1 << 30), folder)
 
 
 SAMPLINGS = (
@@ -167,24 +179,36 @@ def assert_as_alone(session: Session, choose: Callable[..., list[Any]], strategi
     return shared(found)
 
 
-def test_each_has_the_text_that_it_has_alone(session: Session) -> None:
+def test_each_has_the_text_that_it_has_alone(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tokens under a grammar, and those with log-probabilities, are the host's to choose, as alone."""
+    chosen, choose = list[int](), DeviceSeat.choose
+    monkeypatch.setattr(DeviceSeat, "choose", lambda seat, row: (chosen.append(seat.number), choose(seat, row)))
     assert assert_as_alone(session, lambda replies: replies, STRATEGIES) > 20
+    assert len(chosen) > 20
+    assert set(chosen) == {0, 1, 2, 3}
 
 
 def test_each_that_joins_and_leaves_has_the_text_that_it_has_alone(session: Session) -> None:
     assert assert_as_alone(session, now_and_then(Random(3)), STRATEGIES) > 5
 
 
+def test_texts_with_tails_join_and_leave(recurrent: Session) -> None:
+    assert assert_as_alone(recurrent, now_and_then(Random(4)), ("plain", "lookup", "plain", "ngram")) > 2
+
+
+@pytest.mark.parametrize("pair", ["session", "recurrent"])
 def test_a_text_that_was_written_in_company_is_not_read_again(
-    session: Session, monkeypatch: pytest.MonkeyPatch
+    pair: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    session: Session = request.getfixturevalue(pair)
     monkeypatch.setattr(company_module, "worthwhile", choosing(lambda replies: replies))
+    monkeypatch.setattr(model_shelf, "LEAST_WITH_TAIL", model_shelf.LEAST)
     session.forget_read()
     requests = [Generate(i, (Message("user", f"{i} {'b' * 30}"),), limits=Limits(8)) for i in range(2)]
     found = woven(session, requests, Random(1))
     assert shared(found) > 4
-    for request in requests:
-        text = [*session._prompts.prompt(request).tokens, *finished(found[request.id]).token_ids]
+    for one in requests:
+        text = [*session._prompts.prompt(one).tokens, *finished(found[one.id]).token_ids]
         assert session.target.rewind(text) > len(text) - 3
 
 
@@ -260,7 +284,16 @@ def test_texts_in_rings_are_those_of_each_alone(tmp_path: Path, monkeypatch: pyt
     shape = SHAPE | FAMILY["qwen3"] | {"head_dim": 16}
     folder = checkpoint(tmp_path / "m", seed=3, **shape)
     ring = test_rings.decoder(test_rings.opened(folder))
-    assert_texts(device_runner(ring, None, VOCAB, DEVICE, room=1 << 30), [ids(test_rings.HELD - 3), ids(20, seed=1)])
+    runner = device_runner(ring, None, VOCAB, DEVICE, room=1 << 30)
+    assert_texts(runner, [ids(test_rings.HELD - 3), ids(20, seed=1)])
+    assert runner.passes is not None
+    copy, tail = runner.passes.model.copied([]), runner.passes.model.tail(0)
+    assert copy is not None
+    assert tail is not None
+    copy.resume(tail._replace(numbers=(250,)))
+    told = copy.tail(9)
+    assert told is not None
+    assert told.numbers == (250,), "entries of a longer text are there"
 
 
 def test_texts_of_recurrent_layers_are_those_of_each_alone(tmp_path: Path) -> None:
