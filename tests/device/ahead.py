@@ -114,7 +114,7 @@ def finds_passes(draft: DeviceDecoder) -> bool:
 def finds_company(target: DeviceDecoder, found: list[Kernel]) -> bool:
     """True where replies in company launch no kernel but those `found` at a load."""
     vocab = target.config.vocab
-    runner = device_runner(blank(target), None, vocab, HOST, graphs=Rehearsed, seats=4)
+    runner = device_runner(blank(target), None, vocab, HOST, graphs=Rehearsed, room=1 << 30)
     assert runner.passes is not None
     texts, seats = cast(DeviceTexts, runner.passes.model), list[CacheCopy]()
     while (seat := texts.copied(seats)) is not None:

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from itertools import count
+from itertools import count, pairwise
 from random import Random
 from typing import Any
 
 import pytest
 
+from specchat.engine.decoding.costs import VerifyCosts
+from specchat.engine.decoding.together import CommonPasses
 from specchat.engine.loading import load
 from specchat.engine.protocol.events import Event, Finished, Started, Step
 from specchat.engine.protocol.options import Limits, Message, Sampling, Speculation
@@ -164,6 +166,29 @@ def test_replies_whose_drafts_change_the_text_take_turns(bare: Session) -> None:
     assert not shared(woven(bare, drawn, Random(3)))
     greedy = [replace(request, sampling=Sampling()) for request in drawn]
     assert shared(woven(bare, greedy, Random(3)))
+
+
+@pytest.mark.usefixtures("always")
+def test_the_first_pass_of_others_is_not_measured(bare: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU captures it first."""
+    passes, run, add = bare.holder.company._passes, CommonPasses.run, VerifyCosts.add
+    of_passes, measured = list[list[object]](), list[int]()
+
+    def noted(passes: CommonPasses) -> None:
+        of_passes.append([one.copy for one in passes.companions if one.waits])
+        run(passes)
+
+    def added(costs: VerifyCosts, rows: int, ms: float) -> None:
+        assert passes is not None
+        measured.extend([len(of_passes)] * (costs is passes._costs))
+        add(costs, rows, ms)
+
+    monkeypatch.setattr(CommonPasses, "run", noted)
+    monkeypatch.setattr(VerifyCosts, "add", added)
+    woven(bare, [Generate(i, (), limits=Limits(20), raw=f"{i} x") for i in range(3)], Random(1))
+    again = [number for number, (before, now) in enumerate(pairwise(of_passes), 2) if before == now]
+    assert measured == again
+    assert 0 < len(again) < len(of_passes)
 
 
 @pytest.mark.usefixtures("always")

@@ -16,8 +16,8 @@ from specchat.engine.kernels.gpu_shapes import PROCESSORS
 from specchat.engine.memory import devices, plan
 from specchat.engine.memory.cut import cuts
 from specchat.engine.memory.devices import Machine, Placement, longest_context, place, this_machine
-from specchat.engine.memory.gpu_need import choosing, unsupported
-from specchat.engine.memory.need import Model, Need, Place, need
+from specchat.engine.memory.gpu_need import unsupported
+from specchat.engine.memory.need import Model, Need, Place
 from specchat.engine.memory.plan import GIB, SPARE
 from specchat.engine.protocol.pair import QUANTS, Device, ModelSource, PairSpec, Quant, Wanted
 from specchat.engine.recipe import Layer, Norm, Rope
@@ -363,7 +363,7 @@ def test_a_draft_without_room_beside_its_target_goes_to_a_second_gpu(target: Dev
     roomy = tiny.place(two(holding(both.need("cuda").total), 20 * GIB), target, "auto", draft_quant="none")
     assert (roomy.plan.places, roomy.note) == (("cuda", "cuda"), "")
     placement = tiny.place(two(holding(alone), holding(drafts), 0), target, "auto", draft_quant="none")
-    assert placement.plan == replace(apart, seats=0)
+    assert placement.plan == apart
     words = "the draft has no room beside the target on the GPU (RTX 3060) and runs on a second one (RTX 3050)"
     assert placement.note == words
     if target == "auto":
@@ -373,18 +373,11 @@ def test_a_draft_without_room_beside_its_target_goes_to_a_second_gpu(target: Dev
         assert none.plan.places == ("cuda", "cpu")
 
 
-def test_replies_in_company_have_caches_where_memory_is_left(tiny: Tiny) -> None:
-    """One alone would be in vain; they never decide what fits."""
-
-    def seats(free: int) -> int:
-        return tiny.place(two(free, "there is none"), "cuda").plan.seats
-
-    alone = tiny.place(BIG, "cuda").plan
-    config = alone.target.config
-    one = need(alone.target, alone.context).cache + choosing(config)
-    found = [seats(holding(alone.need("cuda").total + count * one)) for count in (0, 1, 2, 3, 4, 9)]
-    assert found == [0, 0, 2, 3, 4, 4]
-    assert tiny.place(BIG, "cpu").plan.seats == 0
+def test_a_plan_tells_what_it_leaves_of_a_gpu(tiny: Tiny) -> None:
+    """The caches of replies in company are made of that."""
+    plan = tiny.place(BIG, "cuda").plan
+    need = plan.need("cuda").total
+    assert [plan.leaving(free).left for free in (None, 0, need, holding(need + 1000))] == [0, 0, 0, 1000]
 
 
 def test_a_second_gpu_is_named_and_must_be_there_and_have_room(tiny: Tiny) -> None:
@@ -426,7 +419,6 @@ def test_a_target_that_one_gpu_has_no_room_for_lies_on_two(tmp_path: Path) -> No
 
     both = placed(20 * GIB, 20 * GIB, "both-gpus")
     assert (both.plan.target.first, both.plan.places) == (1, ("second-gpu", "cuda", "cuda"))
-    assert both.plan.seats == 0, "replies take turns"
     assert (both.note, both.otherwise) == ("", None)
     alone = holding(pair.place(BIG).plan.need("cuda").total)
     assert pair.place(two(alone, 20 * GIB)).plan.target.first == 0

@@ -101,11 +101,11 @@ def spoil(tensor: Tensor) -> None:
 def spoil_but(holder: object, keeps: dict[str, slice]) -> None:
     """Spoil the tensors of `holder` but those parts, or those of the objects named; what shares their memory keeps it.
 
-    `whole` is there with a draft vocabulary alone, `_checkpoints` after a long prompt; another name that is not there
-    is an error.
+    `whole` is there with a draft vocabulary alone, `_checkpoints` after a long prompt, `_drawn` where there are drafts;
+    another name that is not there is an error.
     """
     found = list(buffers(holder))
-    kept, met = [], {"whole", "_checkpoints"}
+    kept, met = [], {"whole", "_checkpoints", "_drawn"}
     for path, tensor in found:
         for name in keeps:
             if path == name or path.startswith(name + "."):
@@ -223,10 +223,10 @@ def poisoned() -> Iterator[Counter[str]]:
         spoil_states(model.decoder, first)
         write(model, tokens, first)
 
-    def poisoned_verdict(verifier: Verifier, rows: int, kind: Kind) -> None:
+    def poisoned_verdict(verifier: Verifier, rows: int, kind: Kind, *logits: Tensor) -> None:
         """A plain step may begin before the last one has ended, without a start of its own."""
         spoil_but(verifier, VERIFY_KEEPS)
-        judge(verifier, rows, kind)
+        judge(verifier, rows, kind, *logits)
 
     with pytest.MonkeyPatch.context() as patch:
         changed: list[tuple[Any, str, Any]] = [

@@ -61,7 +61,7 @@ def decoder(
 
 
 def pair(folder: Path, draft: Path, first: int, rest: torch.device, front: torch.device) -> Runner:
-    return device_runner(decoder(folder, first, rest, front), decoder(draft, 0, rest), VOCAB, rest)
+    return device_runner(decoder(folder, first, rest, front), decoder(draft, 0, rest), VOCAB, rest, room=1 << 30)
 
 
 @pytest.mark.rotated(2, 1)
@@ -74,6 +74,7 @@ def test_a_target_on_two_gpus_writes_what_it_writes_on_one(kind: str, tmp_path: 
     expected = write(pair(folder, draft, 0, HOST, HOST), "plain", 0, SAMPLINGS[name], tokens=8)
     with fake_torch(2, computes=True) as fake:
         runner = pair(folder, draft, 1, rest, front)
+        assert runner.passes is None, "replies take turns"
         for _ in range(2):
             assert write(runner, strategy, 3, SAMPLINGS[name], tokens=8)[:8] == expected
             assert write(runner, "plain", 0, SAMPLINGS[name], tokens=8) == expected

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from specchat.bench.published import PUBLISHED
 from specchat.engine.decoding.reply_rules import Allowed
-from specchat.engine.decoding.step import Decoding
 from specchat.engine.device import clock as clock_module
 from specchat.engine.device import drafting
 from specchat.engine.device.clock import SPIN_S, Clock, PassEnd, SpinWait
@@ -35,13 +34,13 @@ from specchat.engine.kernels.embed import embed
 from specchat.engine.kernels.transfer import send
 from specchat.engine.memory.need import Model
 from specchat.engine.memory.plan import Plan, plan
-from specchat.engine.model.cache_copy import move
 from specchat.engine.protocol.pair import ModelSource, PairSpec
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.load import load_runner
 from specchat.engine.runners.runner import Runner
 from specchat.engine.weights.checkpoint import Checkpoint
 from tests.device.conftest import CONTEXT, ON_GPU, SHAPE
+from tests.device.test_company import alone, in_company
 from tests.device.test_decoding import SAMPLINGS, write
 from tests.device.test_families import changes
 from tests.device.test_gguf import FILES, written
@@ -559,6 +558,8 @@ def test_a_pair_is_loaded_to_the_gpu_that_was_chosen(tiny: tuple[Path, Path], mo
     with fake_torch(2, computes=True) as fake:
         planned = plan(Model(target.config, "cuda"), None, CONTEXT)
         runner = load_runner(pair, target, None, planned, lambda: None, None)
+        assert runner.passes is None, "it leaves no memory"
+        assert load_runner(pair, target, None, planned.leaving(1 << 30), lambda: None, None).passes is not None
         write(runner, "plain", 0, SAMPLINGS["greedy"], tokens=2)
         assert not fake.runtime.problems
         assert [bool(queue.asked) for queue in fake.runtime.queues] == [False, True]
@@ -574,46 +575,25 @@ def test_a_verdict_that_is_read_before_it_is_there_is_noticed(
         assert write(runner, "plain", 0, SAMPLINGS["sampled"], tokens=5) != at_once["plain"]
 
 
-def test_replies_in_company_are_captured_for_each_set_of_them(tiny: tuple[Path, Path]) -> None:
-    """Launches beyond those of one row are of attention; tokens and what is under way are as alone."""
-    prompts = {"sampled": [5, 6, 7, 5, 6], "greedy": [9, 8], "penalised": [3, 3, 3]}
+@pytest.mark.parametrize("kind", ["attention", "recurrent"])
+def test_replies_in_company_are_captured(kind: str, tiny: tuple[Path, Path], tmp_path: Path) -> None:
+    """With the launches of one row, and those of attention for each more."""
 
-    def begun(runner: Runner, name: str) -> Decoding:
-        runner.target.keep(0)
-        runner.target.begin(prompts[name])
-        return runner.reply(SAMPLINGS[name], list(prompts[name]), ())
+    def runner(device: torch.device) -> Runner:
+        if kind == "attention":
+            return device_runner(tiny_decoder(tiny[0], device), None, VOCAB, device, room=1 << 30)
+        return device_runner(made(folder, device=device), None, VOCAB, device, room=1 << 30)
 
-    def alone(runner: Runner, name: str) -> list[int]:
-        reply = begun(runner, name)
-        for _ in range(5):
-            reply.step(runner.drafters["plain"], 0, "coupled")
-        reply.close()
-        return reply.committed
-
-    def joined(runner: Runner, name: str) -> Decoding:
-        reply, passes = begun(runner, name), runner.passes
-        assert passes is not None
-        reply.step(runner.drafters["plain"], 0, "coupled")
-        reply.close()
-        copy = passes.model.copied([one.copy for one in passes.companions])
-        assert copy is not None
-        companion = passes.kind(passes, copy, reply.committed, lambda: False)
-        move(passes.model.entries(), reply.committed[:-1], copy.entries, companion.cached.tokens)
-        passes.companions.append(companion)
-        return reply.continued(companion, companion.cached)
-
-    expected = [alone(tiny_runner(tiny, HOST), name) for name in prompts]
+    folder = tmp_path / "target"
+    if kind == "recurrent":
+        checkpoint(folder, **recurrent("linear_attention", "full_attention"))
+    prompts = [[5, 6, 7, 5, 6], [9, 8], [3, 3, 3]]
+    expected = alone(runner(HOST), prompts, 5)
     with fake_torch(2, computes=True) as fake:
-        runner = device_runner(tiny_decoder(tiny[0], SECOND), None, VOCAB, SECOND, seats=3)
-        replies = [joined(runner, name) for name in prompts]
-        for number in range(4):
-            for reply in replies:
-                reply.step(runner.drafters["plain"], 0, "coupled")
-            if number == 1:
-                before = len(fake.runtime.captures)
-        assert len(fake.runtime.captures) == before, "all is captured by then"
-        assert [reply.committed for reply in replies] == expected
+        on_gpu = runner(SECOND)
+        assert [reply.committed for reply, *_ in in_company(on_gpu, prompts)] == expected
         assert not fake.runtime.problems
-        assert runner.passes is not None
-        graphs = cast(DeviceTexts, runner.passes.model)._graphs._graphs
-        assert [len(cast(Graph, graph).launches) for (graph,) in graphs.values()] == [9 + 3 + 2 * 3]
+        assert on_gpu.passes is not None
+        ((captured,),) = cast(DeviceTexts, on_gpu.passes.model)._graphs._graphs.values()
+        if kind == "attention":
+            assert len(cast(Graph, captured).launches) == 9 + 3 + 2 * 3

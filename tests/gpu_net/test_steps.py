@@ -1,6 +1,7 @@
 """Whole replies on the device under the sanitiser and poison: nothing is found, and the tokens are those without."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.runner import Runner
 from tests.device import test_recurrent, test_windows
 from tests.device.conftest import DEVICE, SHAPE, decoder
+from tests.device.test_company import alone, in_company
 from tests.device.test_draft_vocabulary import few_on_device
 from tests.device.test_families import changes
 from tests.engine.published_heads import HIDDEN, eagle3
@@ -162,3 +164,14 @@ def test_a_reply_depends_on_no_order_and_on_no_stale_value(request: pytest.Fixtu
     assert all((strategy == "plain") == (not step.drafted) for (strategy, _), step in zip(drafting, made, strict=True))
     assert len(drafting) <= counts["steps"] < counts["passes"] <= found.launches["_embed"]
     assert counts["writes"]
+
+
+def test_replies_in_company_depend_on_no_order_and_on_no_stale_value(tmp_path: Path) -> None:
+    target = decoder(checkpoint(tmp_path / "target", **SHAPE | {"num_hidden_layers": 1}))
+    runner, prompts = device_runner(target, None, VOCAB, DEVICE, room=1 << 30), [PROMPT, PROMPT[:4], PROMPT[::-1]]
+    expected = alone(runner, prompts, 5)
+    with sanitised(rarely=True) as found, poisoned() as counts:
+        made = [reply.committed for reply, *_ in in_company(runner, prompts)]
+    assert not found.faults
+    assert made == expected
+    assert counts["steps"] < counts["passes"] <= found.launches["_embed"]

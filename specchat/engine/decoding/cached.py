@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from specchat.engine.model.cache_copy import CacheCopy
-    from specchat.engine.model.copies import CacheEntries
+    from specchat.engine.model.copies import CacheEntries, Tail
     from specchat.engine.model.decoder import ChainParameters
     from specchat.engine.model.passes import Skip
     from specchat.engine.model.tree_layout import Layout
@@ -138,6 +138,10 @@ class ReadsTextsApart(HostModel, Protocol):
         """The cache's entries by position."""
         ...
 
+    def tail(self, held: int) -> "Tail | None":
+        """Return the tail of its text of `held` tokens, as `CopiedCache.tail`."""
+        ...
+
 
 class HoldsTexts(Protocol):
     """A holder of what a cache held of other texts."""
@@ -153,7 +157,7 @@ class HoldsTexts(Protocol):
         """Take what the cache holds, for several texts to go on from."""
         ...
 
-    def take(self, text: Sequence[int], entries: "CacheEntries", chat: str | None) -> None:
+    def take(self, text: Sequence[int], copy: "CacheCopy", chat: str | None) -> None:
         """Take what a copy of the cache holds of a `text` of `chat`, if it is one's."""
         ...
 

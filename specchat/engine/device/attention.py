@@ -36,14 +36,6 @@ class Placed(NamedTuple):
     until: Tensor | None = None
 
 
-class TextRows(NamedTuple):
-    """Rows of a pass, from row `first` on, that go on from a text whose KV entries are in `caches`."""
-
-    first: int
-    at: Placed
-    caches: "KvCaches"
-
-
 class EntryShape(NamedTuple):
     """Shape of the KV entries of a layer; `block` values of a head share a scale, 0: there are none."""
 

@@ -15,19 +15,21 @@ from specchat.engine.decoding.host_loops import HostDraft
 from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.decoding.reply_rules import ReplyRules
 from specchat.engine.decoding.together import Companion
-from specchat.engine.device.attention import Placed, TextRows
+from specchat.engine.device.attention import Placed
 from specchat.engine.device.clock import Clock
 from specchat.engine.device.decoder import DeviceDecoder, RowOptions
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.skips import ALIGNED
 from specchat.engine.device.stepwise import DeviceRows
+from specchat.engine.device.text_memory import TextRows
 from specchat.engine.device.verify import Report, Verifier
 from specchat.engine.kernels.gpu_shapes import IN_COMPANY, VERIFY_ROWS
 from specchat.engine.kernels.transfer import send
 from specchat.engine.kernels.verify_state import VerifyState
+from specchat.engine.memory import gpu_need
 from specchat.engine.model.cache_copy import CacheCopy
-from specchat.engine.model.copies import CacheEntries
+from specchat.engine.model.copies import CacheEntries, Tail
 
 GraphsOf = Callable[[Sequence[Tensor]], Graphs]
 """Makes graphs whose bodies advance these tensors."""
@@ -43,15 +45,23 @@ class DeviceSeat(CacheCopy):
 
     def __init__(self, number: int, decoder: DeviceDecoder, start: Tensor, vocab: int, graphs_of: GraphsOf) -> None:
         """`start` int32 [1] has the position of the row."""
-        caches = decoder.caches.another()
-        super().__init__(CacheEntries(caches.parts(rings=False)))
-        self.number, self._size = number, caches.size
-        self.rows = TextRows(0, Placed(1, start, start, decoder.buffers.offsets, None), caches)
+        memory = decoder.another_text()
+        super().__init__(memory.entries)
+        self.number, self._furthest = number, 0
+        self.rows = TextRows(0, Placed(1, start, start, decoder.buffers.offsets, None), memory)
         self._state = state = VerifyState.create(vocab, VERIFY_ROWS, decoder.device)
         self._verifier = Verifier(decoder, state, None, vocab, decoder.device, rows=1)
         # Kernels are compiled once for aligned pointers, and a row of a pass may start anywhere.
         self._logits = torch.zeros_like(decoder.last_logits[:1])
         self._graphs = graphs_of([*state.tensors(), *self._verifier.text])
+
+    def tail(self, held: int) -> Tail | None:
+        return self.rows.memory.tail(max(self._furthest, held))
+
+    def resume(self, tail: Tail | None) -> None:
+        if tail is not None:
+            self._furthest = tail.numbers[0]
+            self.rows.memory.resume(tail)
 
     def begin(self, rules: ReplyRules, text: list[int]) -> None:
         """Choose tokens after `text` by `rules` from here on."""
@@ -71,18 +81,25 @@ class DeviceSeat(CacheCopy):
 
     def memory(self) -> int:
         """Bytes held."""
-        return self._size + self._verifier.memory() + self._logits.nbytes + sum(one.nbytes for one in self._state)
+        return (
+            self.rows.memory.size
+            + self._verifier.memory()
+            + self._logits.nbytes
+            + sum(one.nbytes for one in self._state)
+        )
 
 
 class DeviceTexts(DeviceRows):
     """A model on a device that reads a token each of several texts in one pass."""
 
-    def __init__(self, cached: CachedModel[DeviceModel], vocab: int, most: int, graphs_of: GraphsOf) -> None:
-        """There are caches for `most` texts; they are allocated as they are needed."""
+    def __init__(self, cached: CachedModel[DeviceModel], vocab: int, room: int, graphs_of: GraphsOf) -> None:
+        """Memory of texts is allocated as it is needed, `room` bytes at most."""
         super().__init__(cached.model, vocab)
-        self._most, self._graphs_of, self._graphs = most, graphs_of, graphs_of([])
-        device = cached.model.device
-        self._inputs = torch.zeros(2 + most, ALIGNED, dtype=torch.int32, device=device)
+        decoder, device = cached.model.decoder, cached.model.device
+        self.most = min(IN_COMPANY, room // (decoder.text.size + gpu_need.choosing(decoder.config)))
+        """Most texts."""
+        self._graphs_of, self._graphs = graphs_of, graphs_of([])
+        self._inputs = torch.zeros(2 + self.most, ALIGNED, dtype=torch.int32, device=device)
         """The tokens of a pass, and the last one's row; then for each seat the position of its row."""
         self._seats: list[DeviceSeat] = []
         self._clock = Clock(device)
@@ -91,21 +108,24 @@ class DeviceTexts(DeviceRows):
     @torch.inference_mode(mode=False)
     def copied(self, used: Collection[CacheCopy]) -> CacheCopy | None:
         model, seats = self._model, self._seats
-        if model.decoder.states is not None or model.pictures is not None or model.tail(0) is not None:
+        if model.pictures is not None:
             return None
         free = next((seat for seat in seats if seat not in used), None)
-        if free is None and len(seats) < self._most:
+        if free is None and len(seats) < self.most:
             try:
                 start = self._inputs[2 + len(seats), :1]
                 free = DeviceSeat(len(seats), model.decoder, start, self.vocab, self._graphs_of)
             except torch.OutOfMemoryError:
-                self._most = len(seats)
+                self.most = len(seats)
                 return None
             seats.append(free)
         return free
 
     def entries(self) -> CacheEntries:
         return self._model.entries()
+
+    def tail(self, held: int) -> Tail | None:
+        return self._model.tail(held)
 
     def logits_apart(self, tokens: Sequence[int], positions: Sequence[int], copies: Sequence[CacheCopy]) -> Tensor:
         self._clock.start()

@@ -11,13 +11,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from specchat.engine.device.attention import KvCaches, Placed, TextRows
+from specchat.engine.device.attention import KvCaches, Placed
 from specchat.engine.device.buffers import Buffers
 from specchat.engine.device.launches import Launches, ModelParts
 from specchat.engine.device.ops import GPU
 from specchat.engine.device.recurrent import Recurrent
 from specchat.engine.device.skips import SkipFlags
 from specchat.engine.device.states import States
+from specchat.engine.device.text_memory import TextMemory, TextRows
 from specchat.engine.device.weights import ModelWeights, held_bytes
 from specchat.engine.kernels.gpu_shapes import CACHE_BLOCK, PASS_ROWS, PROMPT_ROWS, VERIFY_ROWS
 from specchat.engine.kernels.products import multiply
@@ -58,7 +59,8 @@ class RowOptions(NamedTuple):
         last: int32 [1] on the device, the last row whose result counts; None: all do. More than PASS_ROWS rows, of a
             chain, have one.
         until: as in `Placed`.
-        deep, apart: as in `Launches`.
+        deep: as in `Launches`.
+        apart: texts of their own that rows go on from; none if all go on from the decoder's.
     """
 
     last: Tensor | None = None
@@ -96,7 +98,21 @@ class DeviceDecoder:
     def record_states(self, layers: Sequence[int]) -> None:
         """Record hidden states after these layer counts too, 0 being the embeddings; before any pass is captured."""
         kept = () if self.states is None else self.states.layers
-        self.states = States([*kept, *layers], self.config.hidden, self.capacity, PROMPT_ROWS, self.device, self.dtype)
+        self.states = self._recording([*kept, *layers])
+
+    def _recording(self, layers: Sequence[int]) -> States:
+        return States(layers, self.config.hidden, self.capacity, PROMPT_ROWS, self.device, self.dtype)
+
+    @property
+    def text(self) -> TextMemory:
+        """What is held of the decoder's text."""
+        return TextMemory(self.caches, self.recurrent, self.states)
+
+    def another_text(self) -> TextMemory:
+        """Allocate as much for another text."""
+        recurrent = None if self.recurrent is None else Recurrent(self.config.recipe, self.weights, self.device)
+        states = None if self.states is None else self._recording(self.states.layers)
+        return TextMemory(self.caches.another(), recurrent, states)
 
     def forward(
         self,
@@ -156,8 +172,10 @@ class DeviceDecoder:
         if self.recurrent is not None and at.rows > PASS_ROWS:
             assert options.last is not None
             self.recurrent.groups.begin(at.start, options.last)
-        model = ModelParts(self.weights, self._norms, self.buffers, self.caches, self.recurrent, self.states)
-        return Launches(model, at, skip, options.last, options.deep, options.apart)
+        texts = options.apart or (TextRows(0, at, self.text),)
+        return Launches(
+            ModelParts(self.weights, self._norms, self.buffers), at, texts, skip, options.last, options.deep
+        )
 
     def _embed(self, run: Launches, tokens: Tensor) -> None:
         GPU.run(self.program.embed, run, tokens)

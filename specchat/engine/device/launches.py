@@ -10,11 +10,10 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from specchat.engine.device.attention import KvCaches, Placed, TextRows
+from specchat.engine.device.attention import Placed
 from specchat.engine.device.buffers import Buffers, Views
-from specchat.engine.device.recurrent import Recurrent
 from specchat.engine.device.skips import SkipFlags
-from specchat.engine.device.states import States
+from specchat.engine.device.text_memory import TextRows
 from specchat.engine.device.weights import ModelWeights
 from specchat.engine.formats.layout import Weight
 from specchat.engine.kernels import ahead
@@ -31,15 +30,11 @@ class ModelParts(NamedTuple):
 
     Attributes:
         norms: weights of norms, float32, the last one times the factor on logits.
-        states: recorded hidden states, if any.
     """
 
     weights: ModelWeights
     norms: dict[Norm, Tensor]
     buffers: Buffers
-    caches: KvCaches
-    recurrent: Recurrent | None
-    states: States | None
 
 
 class StreamUpdate(NamedTuple):
@@ -68,30 +63,25 @@ class Launches:
     """A pass on its way through the layers.
 
     Attributes:
+        texts: that the rows go on from; one, as `at` says, unless there are several.
         last: int32 [1], the last row that counts, for which alone experts are read; None: all do.
         deep: number of first layers after which rows are added to those of pictures.
-        apart: rows of different texts; none if all are those of one, `at`.
         layer: index of the current layer, and `half` that of the operation.
         values: what operations wrote that is not in a buffer of its own, by name.
     """
 
     model: ModelParts
     at: Placed
+    texts: Sequence[TextRows]
     skips: SkipFlags | None = None
     last: Tensor | None = None
     deep: int = 0
-    apart: Sequence[TextRows] = ()
     layer: int = -1
     half: Half = "mixer"
     values: dict[str, MixtureOutput] = field(default_factory=dict)
     _update: StreamUpdate | None = None
     _norms: list[tuple[Norm | None, Tensor]] = field(default_factory=list)
     _recorded: int = -1
-
-    @property
-    def texts(self) -> Sequence[TextRows]:
-        """The texts that rows go on from."""
-        return self.apart or (TextRows(0, self.at, self.model.caches),)
 
     @property
     def views(self) -> Views:
@@ -161,6 +151,7 @@ class Launches:
             more = [OtherNorm(model.norms[one], one.eps, into) for one, into in others if one is not None]
             add_rms_norm(change, parts, first, rows, more, prefetch, centred)
         self._update, self._norms = None, []
-        if self._recorded >= 0 and model.states is not None:
-            model.states.put(self._recorded, b.residual, self.at.start, self.at.rows)
+        for of in self.texts if self._recorded >= 0 else ():
+            if of.memory.states is not None:
+                of.memory.states.put(self._recorded, b.residual[of.first :], of.at.start, of.at.rows)
         self._recorded = -1

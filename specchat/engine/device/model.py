@@ -11,6 +11,7 @@ from specchat.engine.device.inputs import PassInputs
 from specchat.engine.device.prompts import PromptPasses
 from specchat.engine.device.recurrent import Recurrent, reachable
 from specchat.engine.device.skips import SkipFlags
+from specchat.engine.device.text_memory import TextMemory
 from specchat.engine.kernels.embed import embed
 from specchat.engine.kernels.gpu_shapes import PASS_ROWS, VERIFY_ROWS
 from specchat.engine.model.copies import CacheEntries, CopiedCache, Tail
@@ -138,8 +139,10 @@ class DeviceModel(CopiedCache):
         """Recurrent states, of each half of its layers. They are of the same texts, so each has the same positions."""
         return [half.recurrent for half in self.decoder.halves if half.recurrent is not None]
 
-    def _parts(self, rings: bool) -> list[Tensor]:
-        return [part for half in self.decoder.halves for part in half.caches.parts(rings)]
+    @property
+    def _texts(self) -> list[TextMemory]:
+        """What each half of its layers holds of the text."""
+        return [half.text for half in self.decoder.halves]
 
     def reusable(self, length: int, held: int) -> int:
         """Return the most tokens, up to `length`, after which a text may go on, and set recurrent states back there.
@@ -158,15 +161,14 @@ class DeviceModel(CopiedCache):
         return min(half.caches.reusable(length, furthest + 2 * PASS_ROWS) for half in self.decoder.halves)
 
     def entries(self) -> CacheEntries:
-        states = self.decoder.states
-        return CacheEntries([*self._parts(rings=False), *([] if states is None else [states.entries])])
+        return CacheEntries([part for text in self._texts for part in text.entries.tensors])
 
     def tail(self, held: int) -> Tail | None:
-        rings, states = self._parts(rings=True), self._states
-        if not rings and not states:
+        tails = [tail for text in self._texts if (tail := text.tail(max(self._furthest, held))) is not None]
+        if not tails:
             return None
-        numbers = [number for one in states[:1] for number in (one.base, *one.checkpoints[-1:])]
-        return Tail([*rings, *(part for one in states for part in one.tail())], (max(self._furthest, held), *numbers))
+        numbers = max((tail.numbers for tail in tails), key=len)
+        return Tail([part for tail in tails for part in tail.tensors], numbers)
 
     def reach(self, length: int, held: int, tail: Tail | None) -> int:
         if tail is None:
@@ -178,16 +180,10 @@ class DeviceModel(CopiedCache):
         return reachable(found, marks[0], marks[1:]) if marks else found
 
     def resume(self, token_ids: Sequence[int], held: int, tail: Tail | None) -> None:
-        if tail is None:
-            return
-        rings, states = self._parts(rings=True), self._states
-        self._furthest = tail.numbers[0]
-        for ring, part in zip(rings, tail.tensors, strict=False):
-            ring.copy_(part)
-        rest = tail.tensors[len(rings) :]
-        for index, one in enumerate(states):
-            count = len(rest) // len(states)
-            one.resume(rest[index * count : (index + 1) * count], tail.numbers[2:])
+        if tail is not None:
+            self._furthest = tail.numbers[0]
+            for text in self._texts:
+                tail = text.resume(tail)
 
     def checkpoint(self) -> None:
         """Let texts go on from where the last `write` began, even if they are rolled back there much later."""

@@ -98,7 +98,7 @@ def attend(run: Launches, op: Attend) -> None:
     )
     norms = RopeNorms(query_norm, key_norm, value_norm, of.late_norms)
     prefetch = ahead.of_weight(model.weights.products[of.out].weight, LAUNCHES)
-    for first, at, caches in run.texts:
+    for first, at, (caches, *_) in run.texts:
         scales = caches.scales[run.layer] if of.int8_cache else None
         entries = KvEntries(*caches.entries[run.layer if of.share is None else of.share], scales)
         projected = run.views[op.source.name][:, first:]
@@ -119,17 +119,18 @@ def attend(run: Launches, op: Attend) -> None:
 
 def convolve(run: Launches, op: Convolve) -> None:
     weights = run.model.weights.vectors[op.of.convolution]
-    for first, at, caches in run.texts:
+    for first, at, (caches, *_) in run.texts:
         places, entries = RowPlaces(at.length, at.path, run.skip, run.ends), KvEntries(*caches.entries[run.layer])
         sums, out = run.views[op.source.name][:, first:], run.views[op.out.name][first:]
         short_conv(sums, weights, at.start, places, entries, out, at.rows, caches.capacity)
 
 
 def advance(run: Launches, op: Advance) -> None:
-    assert run.model.recurrent is not None
-    gates = run.views[op.gates.name] if op.gates else None
-    products, out = run.views[op.source.name], run.views[op.out.name]
-    run.model.recurrent.advance(run.layer, op.of, products, gates, out, run.at, run.skip)
+    for first, at, (_, recurrent, _) in run.texts:
+        assert recurrent is not None
+        gates = run.views[op.gates.name][:, first:] if op.gates else None
+        products, out = run.views[op.source.name][:, first:], run.views[op.out.name][first:]
+        recurrent.advance(run.layer, op.of, products, gates, out, at, run.skip)
 
 
 def gate_input(run: Launches, op: GateInput) -> None:

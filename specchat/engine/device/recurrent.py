@@ -163,12 +163,13 @@ class Recurrent:
         newest = list(self._checkpoints.values())[-1:]
         return [self.states[:, BASE], self.positions, self.entries, *(part for one in newest for part in one)]
 
-    def resume(self, tail: Sequence[Tensor], checkpoints: Sequence[int]) -> None:
-        """Take over such a tail, with the positions of its checkpoints."""
+    def resume(self, tail: Sequence[Tensor], checkpoints: Sequence[int]) -> int:
+        """Take over such a tail, with the positions of its checkpoints, and return how many tensors it has."""
         for into, part in zip((self.states[:, BASE], self.positions, self.entries), tail, strict=False):
             into.copy_(part)
         self.positions.select(-1, TIP).fill_(NOWHERE)
         self._checkpoints = {at: StatesCheckpoint(tail[3].clone(), tail[4].clone()) for at in checkpoints}
+        return 5 if checkpoints else 3
 
     def _restore(self, at: int, checkpoint: StatesCheckpoint) -> None:
         self.states[:, BASE].copy_(checkpoint.states)

@@ -87,11 +87,7 @@ def with_adapter(pair: PairSpec, plan: Plan) -> tuple[PairSpec, Plan, str]:
 def with_room(plan: Plan, needed: int, takes: str) -> tuple[Plan, str]:
     """The plan with `needed` bytes on the target's device; where they are not free, `plan` and why in words."""
     place = plan.target.place
-    if place == "cpu":
-        free, kind = free_memory(), "memory"
-    else:
-        gpu, kind = find_gpu(), "GPU memory"
-        free = gpu.free if isinstance(gpu, Gpu) else None
+    free, kind = (free_memory(), "memory") if place == "cpu" else (free_on_gpu(), "GPU memory")
     more = replace(plan, besides=plan.besides + needed)
     if fits(more, {place: free}):
         return more, ""
@@ -99,6 +95,12 @@ def with_room(plan: Plan, needed: int, takes: str) -> tuple[Plan, str]:
         f"{takes} {needed / GIB:.1f} GiB of {kind} beside the models, which are not free. Close other programs, or set "
         "a smaller context for the pair."
     )
+
+
+def free_on_gpu() -> int | None:
+    """Free bytes of the GPU; None without one."""
+    gpu = find_gpu()
+    return gpu.free if isinstance(gpu, Gpu) else None
 
 
 def unused_heads(pair: PairSpec, statuses: tuple[StrategyStatus, ...]) -> str:

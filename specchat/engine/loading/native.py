@@ -188,6 +188,7 @@ def _read(files: _Files, plan: Plan, note: str, bar: Bar, shared: NativeModel | 
         fitting, plan = heads.fitting(files.heads, plan)
         plan, looking, of_tower = with_tower(target, plan)
         plan, by_draft = with_draft_tower(target, draft, plan, looking)
+        plan = plan if plan.target.place == "cpu" else plan.leaving(heads.free_on_gpu())
         runner = load_runner(pair, target, draft, plan, about_draft, files.vocabulary_map, fitting, shared)
     runner = replace(runner, exactness=noted(runner.exactness, _rounded_words(target)))
     runner.prepare(lambda part: bar.show(f"preparing the GPU: {part}", 0.8))

@@ -167,8 +167,7 @@ def place(
     if chosen.target.place == "cuda" and isinstance(machine.gpu, Gpu):
         note = "; ".join(filter(None, (note, machine.gpu.note)))
     fallback = laid_out("cpu") if wanted == "auto" and chosen.target.place == "cuda" and not requested else None
-    otherwise = fallback if fallback and fits(fallback, machine.available) else None
-    return Placement(chosen.seated(machine.available), note, otherwise)
+    return Placement(chosen, note, fallback if fallback and fits(fallback, machine.available) else None)
 
 
 def _check_wanted(source: ModelSource, target: Checkpoint | None, machine: Machine) -> None:

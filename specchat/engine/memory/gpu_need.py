@@ -89,7 +89,7 @@ def workspace(
 
 
 def choosing(config: ModelConfig) -> int:
-    """Bytes for choosing the tokens of one more text: a row of logits, its scores and candidates."""
+    """Bytes for choosing the tokens of one more text: a row of logits, its scores and candidates, and penalties."""
     return config.vocab * (4 * 3 + TOKEN)
 
 

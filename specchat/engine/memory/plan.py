@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from specchat.engine.errors import EngineError
-from specchat.engine.kernels.gpu_shapes import IN_COMPANY, PROCESSORS
+from specchat.engine.kernels.gpu_shapes import PROCESSORS
 from specchat.engine.memory import gpu_need
 from specchat.engine.memory.cut import cannot_cut, cuts
 from specchat.engine.memory.gpu_states import checkpoints
@@ -40,8 +40,8 @@ class Plan:
 
     `processors` are the GPU's multiprocessors, which determine the tiling of products, and `others` those of a second
     GPU; `besides` are the bytes of trained heads and an adapter on the target's device. `lockable` are the bytes of
-    main memory that the system locks for a GPU to read; None: as many as are asked for. `seats` are further caches of a
-    target on a GPU that fit beside all this, for replies that decode in one pass; they are allocated for such alone.
+    main memory that the system locks for a GPU to read; None: as many as are asked for. `left` are
+    bytes of a target's GPU beside all this, for further caches of replies that decode in one pass.
     """
 
     target: Model
@@ -51,7 +51,7 @@ class Plan:
     besides: int = 0
     lockable: int | None = None
     others: int = PROCESSORS
-    seats: int = 0
+    left: int = 0
 
     @property
     def locked(self) -> int:
@@ -88,14 +88,10 @@ class Plan:
         verifying = gpu_need.verifying(self.target.config) if self.target.place == place else 0
         return Need(weights, cache, (GPU_RUNTIME if needs else 0) + verifying + own)
 
-    def seated(self, available: Mapping[Place, int | None]) -> "Plan":
-        """Return the plan with as many seats as fit, at least two; none where layers lie on two GPUs."""
-        target, free = self.target, available.get("cuda")
-        if target.place != "cuda" or target.first or free is None:
-            return self
-        room = (1 - SPARE) * free - self.need("cuda").total
-        fitting = int(room // (need(target, self.context).cache + gpu_need.choosing(target.config)))
-        return replace(self, seats=min(IN_COMPANY, fitting) if fitting > 1 else 0)
+    def leaving(self, free: int | None) -> "Plan":
+        """Return the plan with what it leaves of the `free` bytes of a target's GPU."""
+        room = 0 if free is None else (1 - SPARE) * free - self.need(self.target.place).total
+        return replace(self, left=max(0, int(room)))
 
     def changed(self, change: Callable[[Model], Model]) -> "Plan":
         """Return the plan with both models changed."""

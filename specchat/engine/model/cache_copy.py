@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from specchat.engine.model.cache import KVCache
-from specchat.engine.model.copies import CacheEntries
+from specchat.engine.model.copies import CacheEntries, Tail
 from specchat.engine.model.tree_layout import shared_prefix
 
 ALIGNMENT = 64
@@ -22,6 +22,15 @@ class CacheCopy:
 
     def __init__(self, entries: CacheEntries, of_token: int = 0, away: int = 0) -> None:
         self.entries, self.of_token, self.away = entries, of_token, away
+
+    def tail(self, held: int) -> Tail | None:
+        """The tail of its text of `held` tokens; None with entries by position alone."""
+        del held
+        return None
+
+    def resume(self, tail: Tail | None) -> None:
+        """Take over the tail of a text."""
+        assert tail is None
 
     @classmethod
     def of(cls, cache: KVCache) -> "CacheCopy":

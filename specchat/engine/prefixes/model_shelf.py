@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from specchat.engine.hardware.out_of_memory import ran_out
+from specchat.engine.model.cache_copy import CacheCopy
 from specchat.engine.model.copies import CacheEntries, CopiedCache
 from specchat.engine.model.tree_layout import shared_prefix
 from specchat.engine.prefixes.entries import ALIGNMENT, PackedCopies, shape_of
@@ -120,10 +121,10 @@ class ModelShelf:
             self._keep(self._token_ids.copy(), self._live()._replace(common=True), self._owner)
 
     @torch.inference_mode()
-    def take(self, text: Sequence[int], entries: CacheEntries, chat: str | None) -> None:
-        """Copy the `entries` of a text of `chat`, of a model without tails, as `put` does."""
+    def take(self, text: Sequence[int], copy: CacheCopy, chat: str | None) -> None:
+        """Copy what a copy of the cache holds of a text of `chat`, as `put` does."""
         if self._room.open and chat not in self._room.deleted:
-            self._keep(list(text), Contents(entries), chat or NOBODY)
+            self._keep(list(text), Contents(copy.entries, copy.tail(len(text))), chat or NOBODY)
 
     def _live(self) -> Contents:
         """The contents of the cache."""

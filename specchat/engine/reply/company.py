@@ -86,6 +86,7 @@ class Company:
         if not self._take_room(reply, Seat(companion)):
             return False
         move(passes.model.entries(), decoding.committed[:-1], copy.entries, companion.cached.tokens)
+        copy.resume(passes.model.tail(len(companion.cached.tokens)))
         reply.progress.joined, reply.progress.compared = decoding.continued(companion, companion.cached), False
         reply.pace.together = True
         passes.companions.append(companion)
@@ -108,7 +109,7 @@ class Company:
         self._passes.companions.remove(companion)
         self._lend(companion, seat.room, 0)
         if self._target.shelf is not None:
-            self._target.shelf.take(companion.cached.tokens, companion.copy.entries, reply.request.chat)
+            self._target.shelf.take(companion.cached.tokens, companion.copy, reply.request.chat)
 
     def _take_room(self, reply: ReplyInProgress, seat: Seat) -> bool:
         """Take memory for what a reply writes next; without any it has to go on alone."""

@@ -51,11 +51,11 @@ def device_runner(
     graphs: type[Graphs] = Graphs,
     found: FoundHeads = NO_HEADS,
     chosen: DraftingLayers = SEARCHED,
-    seats: int = 0,
+    room: int = 0,
 ) -> Runner:
     """Make a runner. `vocab`: tokens that may be chosen; `captured`: see `Graphs`. A draft may run on the host.
 
-    There is room for the caches of so many `seats` of replies in company.
+    Caches of replies in company take `room` bytes at most; replies of a target on two GPUs take turns.
 
     One on another GPU than `device` runs there, as the host asks; no more than tokens go from GPU to GPU. Of a target
     on two GPUs `device` has the head.
@@ -91,7 +91,7 @@ def device_runner(
     lacking = {**missing_features(draft), **(ON_SECOND if apart else {}), **exits, **(ON_BOTH if cut else {})}
     drafters, statuses = drafters_for(parts, lacking, found.facts)
 
-    texts = DeviceTexts(cached["target"], vocab, seats, lambda state: graphs(device, state, captured))
+    texts = DeviceTexts(cached["target"], vocab, 0 if cut else room, lambda state: graphs(device, state, captured))
 
     def ready(notify: Callable[[str], None]) -> None:
         if device.type == "cuda":
@@ -128,7 +128,7 @@ def device_runner(
         prepare=ready,
         caches={**cached, **beside, **heads},
         stepwise=StepwiseExecutor(cached, beside, vocab),
-        passes=CommonPasses(texts, DeviceCompanion) if seats > 1 else None,
+        passes=CommonPasses(texts, DeviceCompanion) if texts.most > 1 else None,
         second_memory=second_memory + (0 if cut is None else cut.front_memory()),
     )
 

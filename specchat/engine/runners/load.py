@@ -81,4 +81,4 @@ def load_runner(
         small = model(draft, drafting)
     else:
         small = on_host(vocab)
-    return device_runner(on_gpu, small, vocab, CHOSEN.device, found=heads, chosen=chosen, seats=plan.seats)
+    return device_runner(on_gpu, small, vocab, CHOSEN.device, found=heads, chosen=chosen, room=plan.left)
