@@ -110,7 +110,7 @@ PAIR_OPTIONS = (
         help="Which pair to load; specchat models lists them.",
     ),
     _option(
-        "--target", type=FOLDER, metavar="PATH|NAME", help="Load this folder, GGUF file or found model, not a pair."
+        "--target", type=FOLDER, metavar="PATH|NAME", help="Load this folder or GGUF file; a name is one of --pair."
     ),
     _option("--draft", type=FOLDER, metavar="PATH|NAME", help="With --target: the model that drafts, named likewise."),
     _option("--cache", type=Named(get_args(KvCache)), help="Hold keys and values in 8 bits: half of the memory."),

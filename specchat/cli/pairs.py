@@ -10,13 +10,12 @@ import click
 from specchat.clean import one_line
 from specchat.cli.wishes import Wishes
 from specchat.config.catalog import Catalog, Pair, folder_source, local_pair, read_catalog
-from specchat.config.errors import ConfigError, nearest
+from specchat.config.errors import ConfigError, UnknownPair, nearest
 from specchat.config.paths import Paths, user_paths
 from specchat.config.settings import UserSettings, load_settings
 from specchat.config.used_pairs import UsedPairs, gone
 from specchat.dataclass import dataclass
 from specchat.engine.backends import DEFAULT_BACKEND
-from specchat.engine.protocol.pair import ModelSource
 
 if TYPE_CHECKING:
     from specchat.models.library import ModelPlaces
@@ -137,27 +136,35 @@ class Configured:
         return f"{self.paths.settings_file}: pair" if self.settings.pair is not None else ""
 
     def _local(self, target: Path, draft: Path | None) -> Pair:
-        """The pair of `--target` and `--draft`: folders, GGUF files, or names of models on this machine."""
+        """The pair of `--target` and `--draft`: folders, GGUF files, or names, of which one alone means its pair."""
         from specchat.models.sampling import with_published_sampling
 
-        drafting = None if draft is None else self._source("--draft", draft)
-        return with_published_sampling(local_pair(self._source("--target", target), drafting), self.places.hub)
+        pair = self._at("--target", target)
+        if draft is not None:
+            models = pair, self._at("--draft", draft)
+            pair = local_pair(*(one.spec.target for one in models))
+            pair = replace(pair, spec=replace(pair.spec, name=" + ".join(map(_title, models))))
+        return with_published_sampling(pair, self.places.hub)
 
-    def _source(self, option: str, path: Path) -> ModelSource:
-        """The model that an option names."""
+    def _at(self, option: str, path: Path) -> Pair:
+        """The model that an option names, as a pair."""
         if os.path.lexists(path.expanduser()):
-            return folder_source(_model(path))
-        from specchat.models.library import look
-        from specchat.models.names import found_model
+            return local_pair(folder_source(_model(path)), None)
+        try:
+            pair = self.named(str(path))
+        except UnknownPair as error:
+            raise click.UsageError(
+                f"{option}: there is no folder or file {path}, and no model of that name on this machine."
+                f'{nearest(str(path), error.known)} "specchat models" lists them.'
+            ) from None
+        if pair.spec.target.server is not None:
+            raise click.UsageError(f"{option}: {pair.id} runs on a server. --pair names it.")
+        return pair
 
-        library = look(self.places)
-        if (found := found_model(str(path), library)) is not None:
-            return found[1].spec.target
-        near = nearest(str(path), [model.about.name for model in library.models])
-        raise click.UsageError(
-            f"{option}: there is no folder or file {path}, and no model of that name on this machine.{near} "
-            '"specchat models" lists them.'
-        )
+
+def _title(pair: Pair) -> str:
+    """The name of a pair's target."""
+    return pair.name if pair.spec.draft is None else local_pair(pair.spec.target, None).name
 
 
 def runnable(pair: Pair) -> Pair:

@@ -184,8 +184,9 @@ def _read(path: Path, base: Catalog | None) -> Catalog:
         raise ConfigError(f"{path}: default is missing. Set it to the id of a pair.")
     try:
         return Catalog(catalog.pairs, catalog.find(default).id, stated=base is not None and "default" in file)
-    except ConfigError as error:
-        raise ConfigError(f"{path}: default: {error.message}") from None
+    except UnknownPair as error:
+        near = nearest(default, error.known) or " A model that was found is named by pair in config.toml."
+        raise ConfigError(f'{path}: default: there is no [[pair]] "{default}".{near}') from None
 
 
 def _merged(base: Sequence[Pair], own: Sequence[Pair]) -> list[Pair]:

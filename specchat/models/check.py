@@ -10,6 +10,7 @@ from specchat.engine.backends import DEFAULT_BACKEND, GGUF_BACKEND, HF_BACKEND
 from specchat.engine.errors import ForeignModel, ModelError
 from specchat.engine.fetch.cached import cached
 from specchat.engine.fetch.download import Download
+from specchat.engine.fetch.hub import model_folder
 from specchat.engine.fetch.listing import PART, Listing, look_up, needed
 from specchat.engine.fetch.source import Hub
 from specchat.engine.files import read_json
@@ -97,10 +98,7 @@ def _about(folder: Path, here: bool) -> About:
 def _settings(hub: Hub, source: ModelSource) -> tuple[Path, str]:
     """A folder with the settings and the tokenizer, and the licence where it came from the hub."""
     if source.repo is None:
-        folder = Path(source.path or "").expanduser()
-        if not os.path.isdir(folder):
-            raise ModelError(f"{folder} is not a folder. Give the folder that holds config.json and model.safetensors.")
-        return folder, ""
+        return model_folder(source.path or ""), ""
     there = cached(hub, source.repo, source.revision)
     if there is not None:
         return there, ""

@@ -32,8 +32,8 @@ def pair_among(name: str, catalog: Catalog, used: UsedPairs | None, library: Lib
         raise ConfigError(gone(before))
     if name == LOCAL or name.startswith(f"{LOCAL}-"):
         raise ConfigError(f"{name} was named by --target. Name it so again, once.")
-    names = (*catalog.pairs, *found_pairs(library).values())
-    raise UnknownPair(name, [word for pair in names for word in (pair.id, *pair.aliases)])
+    known = [word for pair in catalog.pairs for word in (pair.id, *pair.aliases)]
+    raise UnknownPair(name, known + [word for pair in found_pairs(library).values() for word in (pair.id, pair.name)])
 
 
 def found_model(name: str, library: Library) -> tuple[FoundModel, Pair] | None:

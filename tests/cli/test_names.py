@@ -189,10 +189,27 @@ def test_the_last_choice_is_listed_and_added_with_its_draft_though_no_search_fin
     assert 'draft = {repo = "someone/tiny"' in added.stdout
 
 
-def test_a_target_may_be_the_name_of_a_model(run: Run, engines: list[FakeEngine], machine: Path) -> None:
-    assert run("ask", "--target", "someone/tiny", "--draft", "own", "hi").exit_code == 0
-    load = loads(engines)[-1].pair
-    assert (load.target.repo, load.draft and load.draft.path) == ("someone/tiny", str(machine))
+@pytest.mark.parametrize("name", IDS)
+def test_a_target_may_be_a_name_and_alone_it_means_its_pair(
+    run: Run, engines: list[FakeEngine], machine: Path, name: str
+) -> None:
+    target = run("ask", "--target", name, "hi")
+    paired = run("ask", "--target", name, "--draft", "own", "hi")
+    if name == "box":
+        for refused in (target, paired):
+            assert refused.exit_code == ExitCode.USAGE
+            assert "--target: box runs on a server. --pair names it." in refused.stderr
+        return
+    assert (target.exit_code, paired.exit_code) == (0, 0), target.stderr + paired.stderr
+    expected = prepare(Wishes(pair=name)).pair
+    alone, both = (load.pair for load in loads(engines)[-2:])
+    assert str(alone) == str(expected.spec)
+    assert prepare(Wishes(target=Path(name))).pair.sampling == expected.sampling
+    assert (str(both.target), both.draft and both.draft.path) == (str(expected.spec.target), str(machine))
+    assert both.name == f"{'target' if name == 'demo' else expected.name} + own"
+
+
+def test_a_target_that_is_no_name_is_told_with_the_nearest(run: Run) -> None:
     wrong = run("ask", "--target", "someone/tinny", "hi")
     assert wrong.exit_code == ExitCode.USAGE
     assert 'no model of that name on this machine. Did you mean "someone/tiny"?' in wrong.stderr

@@ -274,7 +274,11 @@ def test_quantised_weights_and_devices_are_no_hindrance(write: Write) -> None:
             'schema = 1\n[[pair]]\nid = "a b"\ntarget = { path = "x" }',
             "pair[0].id (pair a b) should be letters and digits",
         ),
-        ('schema = 1\ndefault = "dmeo"\n', 'default: There is no pair "dmeo". Did you mean "demo"?'),
+        ('schema = 1\ndefault = "dmeo"\n', 'default: there is no [[pair]] "dmeo". Did you mean "demo"?'),
+        (
+            'schema = 1\ndefault = "me/XYZ"\n',
+            'default: there is no [[pair]] "me/XYZ". A model that was found is named by pair in config.toml.',
+        ),
         ("schema = 1\npair = 3\n", "pair should be a list in [ ], not 3"),
         ('schema = 1\n[pair]\nid = "x"\n', "pair should be a list of tables: write [[pair]], in double brackets."),
         (HEAD + '    target = "x"', "target (pair mine) should be a table, not 'x'."),

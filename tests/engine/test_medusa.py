@@ -193,4 +193,4 @@ def test_heads_that_do_not_fit_beside_the_models_are_refused(
 
 def test_a_repository_that_is_not_to_be_had_stops_no_pair(tiny_pair: PairSpec, tmp_path: Path) -> None:
     session = load(replace(tiny_pair, heads={"medusa": on_cpu(tmp_path / "nowhere")}), lambda _: None)
-    assert "nowhere is not a folder" in session.info.strategy("medusa").reason
+    assert "nowhere is not there" in session.info.strategy("medusa").reason

@@ -26,15 +26,26 @@ def locate(source: ModelSource, progress: Callable[[Loading], None]) -> Path:
     if source.is_gguf:
         return locate_file(source, progress)
     if source.path is not None:
-        folder = Path(source.path).expanduser()
-        if not os.path.isdir(folder):
-            raise ModelError(f"{folder} is not a folder. Give the folder that holds config.json and model.safetensors.")
-        return folder
+        return model_folder(source.path)
     if source.server is not None:
         raise ModelError(f"{source.label} is a model on a server: it has no files here.")
     if source.repo is None:
         raise ModelError("A model needs a path or a repo.")
     return _folder(source, source.repo, progress)
+
+
+def model_folder(path: str) -> Path:
+    """The folder at `path`.
+
+    Raises:
+        ModelError: there is none.
+    """
+    folder = Path(path).expanduser()
+    if not os.path.lexists(folder):
+        raise ModelError(f"{folder} is not there: it was moved or deleted, or is named wrongly.")
+    if not os.path.isdir(folder):
+        raise ModelError(f"{folder} is not a folder. Give the folder that holds config.json and model.safetensors.")
+    return folder
 
 
 def locate_file(source: ModelSource, progress: Callable[[Loading], None]) -> Path:
