@@ -60,20 +60,20 @@ def decoder(
     return load_model(opened, Model(opened.config, "cuda", first=first), context, gpus, dtype)
 
 
-def pair(folder: Path, draft: Path, first: int, rest: torch.device, front: torch.device) -> Runner:
-    return device_runner(decoder(folder, first, rest, front), decoder(draft, 0, rest), VOCAB, rest)
+def pair(folder: Path, small: DeviceDecoder, first: int, rest: torch.device, front: torch.device) -> Runner:
+    return device_runner(decoder(folder, first, rest, front), small, VOCAB, rest)
 
 
 @pytest.mark.rotated(2, 1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_target_on_two_gpus_writes_what_it_writes_on_one(kind: str, tmp_path: Path) -> None:
-    """Whichever has the head; between them go hidden states, and tokens and places of a pass."""
+    """Whichever has the head, or the draft; between them go hidden states, and tokens and places of a pass."""
     folder = checkpoint(tmp_path / "target", **KINDS[kind])
     draft, (name, strategy) = perturbed(tmp_path / "draft", folder, 0.05), TEXTS[kind]
     rest, front = (FIRST, SECOND) if kind == "tied" else (SECOND, FIRST)
-    expected = write(pair(folder, draft, 0, HOST, HOST), "plain", 0, SAMPLINGS[name], tokens=8)
+    expected = write(pair(folder, decoder(draft, 0), 0, HOST, HOST), "plain", 0, SAMPLINGS[name], tokens=8)
     with fake_torch(2, computes=True) as fake:
-        runner = pair(folder, draft, 1, rest, front)
+        runner = pair(folder, decoder(draft, 0, front if kind == "dense" else rest), 1, rest, front)
         for _ in range(2):
             assert write(runner, strategy, 3, SAMPLINGS[name], tokens=8)[:8] == expected
             assert write(runner, "plain", 0, SAMPLINGS[name], tokens=8) == expected
@@ -91,6 +91,7 @@ def test_logits_of_two_gpus_are_those_of_one(kind: str, tmp_path: Path) -> None:
     def logits(model: DeviceModel) -> list[Tensor]:
         for first in (0, 64):
             model.write(text[first : first + 64], first)
+            model.checkpoint()
         return [model.logits_after(text[:rows], 90, NOTHING, rows).clone() for rows in (1, 3)]
 
     def model(first: int, rest: torch.device, front: torch.device) -> DeviceModel:
