@@ -53,6 +53,7 @@ def test_one_kernel_is_found_in_all_the_forms_that_a_pair_launches(ahead: dict[s
     assert ahead["no more"], "a draft on the host launches none of its own"
     assert ahead["heads"], "heads launch none of their own"
     assert ahead["apart"], "all that a draft on a second GPU launches"
+    assert ahead["halves"], "all that the layers on two GPUs launch"
     assert ahead["pictures"] == [True, True], "wide pictures and rows after first layers launch none of their own"
 
 
