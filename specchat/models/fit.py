@@ -9,8 +9,9 @@ from specchat.engine.backends import DEFAULT_BACKEND, GGUF_BACKEND, HF_BACKEND
 from specchat.engine.errors import ModelError
 from specchat.engine.formats.activations import rounding_of
 from specchat.engine.memory.cut import ON_TWO_GPUS, cannot_cut
+from specchat.engine.memory.expert_price import describe_experts
 from specchat.engine.memory.gpu_need import unsupported
-from specchat.engine.memory.need import Model, Place, describe_experts
+from specchat.engine.memory.need import Model, Place
 from specchat.engine.memory.plan import (
     GIB,
     SPARE,

@@ -64,6 +64,7 @@ def loaded(order: TuneOrder) -> "tuple[Session, FrozenTarget]":
     """
     from specchat.engine.heads.target import Target
     from specchat.engine.loading import load
+    from specchat.engine.memory.cut import ON_TWO_GPUS
     from specchat.engine.model.decoder import CachedDecoder
     from specchat.tune.room import leave_room
     from specchat.tune.target import DeviceTarget, FrozenTarget
@@ -75,7 +76,10 @@ def loaded(order: TuneOrder) -> "tuple[Session, FrozenTarget]":
         return session, FrozenTarget(checkpoint, model)
     if not isinstance(model, Target):
         raise order.refuse(session.info.notes.note or "another program runs it")
-    found = DeviceTarget(checkpoint, cast("DeviceModel", model))
+    on_gpu = cast("DeviceModel", model)
+    if len(on_gpu.decoder.halves) > 1:
+        raise order.refuse(ON_TWO_GPUS, 'one device, as "--device cpu" has it')
+    found = DeviceTarget(checkpoint, on_gpu)
     leave_room(found.device)
     return session, found
 

@@ -23,13 +23,16 @@ from specchat.engine.decoding.length_policy import LengthPolicies
 from specchat.engine.device.apart import LoopsApart
 from specchat.engine.device.company import DeviceSeat, DeviceTexts
 from specchat.engine.device.compile import Absent, Kernel, compile_all, rehearsed
-from specchat.engine.device.decoder import DeviceDecoder
+from specchat.engine.device.cut import load_model
+from specchat.engine.device.decoder import DeviceDecoder, RowOptions
+from specchat.engine.device.inputs import PassInputs
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.rehearsal import HOST, Rehearsed, blank
 from specchat.engine.device.stepwise import DeviceRows
 from specchat.engine.device.weights import load
 from specchat.engine.kernels.processors import as_with
 from specchat.engine.model.cache_copy import CacheCopy
+from specchat.engine.memory.need import Model
 from specchat.engine.protocol.picture_ids import FIRST
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.device import device_runner, rehearse, rehearse_passes
@@ -93,6 +96,21 @@ def finds_pictures(target: DeviceDecoder, found: list[Kernel]) -> bool:
     return set() < wanted <= {kernel.wanted for kernel in found}
 
 
+def finds_halves(folder: str) -> bool:
+    """True where a target on two GPUs launches no kernel for its first layers but those of its rehearsal."""
+    opened, gpus = Checkpoint.open(Path(folder)), {"cuda": HOST, "second-gpu": HOST}
+    cut = load_model(opened, Model(opened.config, "cuda", first=2), 512, gpus, torch.bfloat16)
+    front = blank(cut.halves[0])
+    inputs = PassInputs(front)
+
+    def passes() -> None:
+        for rows in (1, 2, 8, 64, 256):
+            front.forward(inputs.tokens, inputs.start, rows, options=RowOptions(inputs.last))
+
+    wanted = {kernel.wanted for kernel in rehearsed(passes)}
+    return set() < wanted <= {kernel.wanted for kernel in alone(cut)}
+
+
 def finds_passes(draft: DeviceDecoder) -> bool:
     """True where a draft on a second GPU launches no kernel but those of its rehearsal."""
     vocab = draft.config.vocab
@@ -148,7 +166,7 @@ def main() -> None:
     model = DeviceModel(blank(target), "target", target.config.vocab, Rehearsed(HOST, []), HOST)
     of_heads = rehearsed(lambda: [model.project(torch.zeros(rows, model.config.hidden)) for rows in (1, 3, 15)])
     pictures = [finds_pictures(one, kernels) for one, kernels in of_targets if one.config.sees]
-    apart = finds_passes(draft)
+    apart, halves = finds_passes(draft), finds_halves(sys.argv[1])
     company = [finds_company(one, kernels) for one, kernels in of_targets if one.recurrent is None]
     quick, told, hits = [kernel for kernel in found if kernel.name in QUICK], list[str](), list[bool]()
 
@@ -177,6 +195,7 @@ def main() -> None:
                 "heads": set() < {kernel.wanted for kernel in of_heads} <= {kernel.wanted for kernel in found},
                 "apart": apart,
                 "company": company,
+                "halves": halves,
                 "pictures": pictures,
                 "differ": {kernel.wanted for kernel in found} != {kernel.wanted for kernel in smaller},
                 "compiled": len(quick),

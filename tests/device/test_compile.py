@@ -54,6 +54,7 @@ def test_one_kernel_is_found_in_all_the_forms_that_a_pair_launches(ahead: dict[s
     assert ahead["heads"], "heads launch none of their own"
     assert ahead["apart"], "all that a draft on a second GPU launches"
     assert ahead["company"] == [True] * len(ahead["company"]), "all that replies in company launch"
+    assert ahead["halves"], "all that the layers on two GPUs launch"
     assert ahead["pictures"] == [True, True], "wide pictures and rows after first layers launch none of their own"
 
 

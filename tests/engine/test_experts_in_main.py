@@ -11,7 +11,8 @@ from specchat.engine.errors import EngineError
 from specchat.engine.hardware.gpu import Gpu
 from specchat.engine.kernels.gpu_shapes import PROMPT_ROWS
 from specchat.engine.memory.devices import Machine, Placement, place
-from specchat.engine.memory.need import Model, describe_experts, expert_price, main_expert_bytes
+from specchat.engine.memory.expert_price import describe_experts, expert_price
+from specchat.engine.memory.need import Model, main_expert_bytes
 from specchat.engine.memory.plan import GIB, SPARE, Plan, check_fits, fits, making_room, nearest, plan
 from specchat.engine.protocol.pair import Device, ModelSource, PairSpec
 from specchat.engine.weights.checkpoint import Checkpoint

@@ -78,12 +78,16 @@ def test_an_error_that_lasts_is_left_to_another_process(broken: BrokenGpu, pair:
     assert "while P was being loaded" in caught.value.message
 
 
-def test_a_pair_that_asks_for_the_gpu_does_not_go_to_the_cpu(broken: BrokenGpu, pair: PairSpec) -> None:
-    with pytest.raises(EngineError, match=r'asks for device = "cuda": the GPU failed \(PassManager'):
-        load(on("cuda", pair), lambda _: None)
+@pytest.mark.parametrize("device", ["cuda", "both-gpus"])
+def test_a_pair_that_asks_for_the_gpu_does_not_go_to_the_cpu(
+    device: Device, broken: BrokenGpu, pair: PairSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "this_machine", lambda _: replace(ROOMY, second=ROOMY.gpu))
+    with pytest.raises(EngineError, match=rf'asks for device = "{device}": the GPU failed \(PassManager'):
+        load(on(device, pair), lambda _: None)
     broken.error = ILLEGAL
     with pytest.raises(GpuLost) as caught:
-        load(on("cuda", pair), lambda _: None)
+        load(on(device, pair), lambda _: None)
     assert caught.value.bound
     assert broken.places == ["cuda", "cuda"]
 

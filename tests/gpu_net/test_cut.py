@@ -2,11 +2,14 @@
 
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import torch
 from torch import Tensor
 
+from specchat.config.catalog import Pair
 from specchat.engine.device.cut import CutDecoder, load_model
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.graphs import Graphs
@@ -28,6 +31,8 @@ from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.load import load_runner
 from specchat.engine.runners.runner import Runner
 from specchat.engine.weights.checkpoint import Checkpoint
+from specchat.tune import work
+from specchat.tune.order import TuneData, TuneOrder, TuneReport
 from tests.device.conftest import CONTEXT, ON_GPU, SHAPE
 from tests.device.test_decoding import SAMPLINGS, write
 from tests.device.test_families import changes
@@ -60,20 +65,20 @@ def decoder(
     return load_model(opened, Model(opened.config, "cuda", first=first), context, gpus, dtype)
 
 
-def pair(folder: Path, draft: Path, first: int, rest: torch.device, front: torch.device) -> Runner:
-    return device_runner(decoder(folder, first, rest, front), decoder(draft, 0, rest), VOCAB, rest, room=1 << 30)
+def pair(folder: Path, small: DeviceDecoder, first: int, rest: torch.device, front: torch.device) -> Runner:
+    return device_runner(decoder(folder, first, rest, front), small, VOCAB, rest, room=1 << 30)
 
 
 @pytest.mark.rotated(2, 1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_target_on_two_gpus_writes_what_it_writes_on_one(kind: str, tmp_path: Path) -> None:
-    """Whichever has the head; between them go hidden states, and tokens and places of a pass."""
+    """Whichever has the head, or the draft; between them go hidden states, and tokens and places of a pass."""
     folder = checkpoint(tmp_path / "target", **KINDS[kind])
     draft, (name, strategy) = perturbed(tmp_path / "draft", folder, 0.05), TEXTS[kind]
     rest, front = (FIRST, SECOND) if kind == "tied" else (SECOND, FIRST)
-    expected = write(pair(folder, draft, 0, HOST, HOST), "plain", 0, SAMPLINGS[name], tokens=8)
+    expected = write(pair(folder, decoder(draft, 0), 0, HOST, HOST), "plain", 0, SAMPLINGS[name], tokens=8)
     with fake_torch(2, computes=True) as fake:
-        runner = pair(folder, draft, 1, rest, front)
+        runner = pair(folder, decoder(draft, 0, front if kind == "dense" else rest), 1, rest, front)
         assert runner.passes is None, "replies take turns"
         for _ in range(2):
             assert write(runner, strategy, 3, SAMPLINGS[name], tokens=8)[:8] == expected
@@ -92,6 +97,7 @@ def test_logits_of_two_gpus_are_those_of_one(kind: str, tmp_path: Path) -> None:
     def logits(model: DeviceModel) -> list[Tensor]:
         for first in (0, 64):
             model.write(text[first : first + 64], first)
+            model.checkpoint()
         return [model.logits_after(text[:rows], 90, NOTHING, rows).clone() for rows in (1, 3)]
 
     def model(first: int, rest: torch.device, front: torch.device) -> DeviceModel:
@@ -155,13 +161,11 @@ def test_kernels_of_both_gpus_are_compiled_ahead(tmp_path: Path, monkeypatch: py
 
 
 def test_a_rehearsal_has_both_halves(tmp_path: Path) -> None:
-    """With the layers of each, and nothing of its weights."""
     made = decoder(checkpoint(tmp_path, **KINDS["recurrent"]), 1)
     short = blank(made)
     assert isinstance(short, CutDecoder)
     layers = *short.front.config.recipe.layers, *short.rest.recipe.layers
     assert [type(layer.mixer) for layer in layers] == [Delta, Attention]
-    runners.rehearse(made, None, VOCAB)
 
 
 def test_a_target_on_two_gpus_reads_text_alone(tmp_path: Path) -> None:
@@ -178,3 +182,17 @@ def test_a_target_on_two_gpus_reads_text_alone(tmp_path: Path) -> None:
         album.check(seeing)
     planned = plan(Model(opened.config, "cuda", first=1), None, CONTEXT)
     assert with_tower(opened, planned) == (planned, HOST, "")
+
+
+def test_nothing_is_learnt_from_a_target_on_two_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It keeps no hidden states between its layers."""
+    folder = checkpoint(tmp_path / "m", **SHAPE)
+    listed = Pair(PairSpec("p", "P", ModelSource(path=str(folder))))
+    data, report = cast(TuneData, None), cast(TuneReport, None)
+    order = TuneOrder(listed, "draft", "draft", data, 1, 1, tmp_path / "models.toml", report, lambda: False)
+    made = device_runner(decoder(folder, 1), None, VOCAB, HOST)
+    monkeypatch.setattr("specchat.engine.loading.load", lambda *_: SimpleNamespace(target=made.target))
+    with pytest.raises(EngineError) as caught:
+        work.loaded(order)
+    words = 'the target\'s layers lie on two GPUs, and this needs one device, as "--device cpu" has it.'
+    assert caught.value.message == f'No draft for pair "p": {words}'

@@ -26,7 +26,8 @@ from specchat.engine.loading.next_best import KernelsUnsupported
 from specchat.engine.loading.pictures import opened_album, with_draft_tower, with_tower
 from specchat.engine.loading.placing import placed, smaller
 from specchat.engine.loading.progress import Bar, Progress
-from specchat.engine.memory.need import Model, describe_experts
+from specchat.engine.memory.expert_price import describe_experts
+from specchat.engine.memory.need import Model
 from specchat.engine.memory.plan import Plan, shortened
 from specchat.engine.pictures.files import most_tokens
 from specchat.engine.protocol.pair import ModelSource, PairSpec

@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import comb, prod
+from math import prod
 from typing import Literal, NamedTuple
 
 from specchat.engine.formats import by_quant
 from specchat.engine.formats.activations import HeldFormats
 from specchat.engine.formats.format import NESTED_BLOCK, Format, StorageLayout
-from specchat.engine.kernels.gpu_shapes import PASS_ROWS, PROCESSORS, PROMPT_ROWS, expert_tiles, joined_scores
+from specchat.engine.kernels.gpu_shapes import PASS_ROWS, PROCESSORS, PROMPT_ROWS, joined_scores
 from specchat.engine.memory import gpu_need
 from specchat.engine.memory.gpu_buffers import Cuts
 from specchat.engine.memory.host_need import CACHE_BLOCK, buffers, cache_bytes, packing_workspace, reference_workspace
@@ -277,38 +277,3 @@ def _gpu_workspace(model: Model, context: int, capacity: int, processors: int) -
     # Pictures of more rows than a pass are held before and after a layer, and as a part of it leaves them.
     rows = sees and sees * PROMPT_ROWS + 3 * widest * (widest > PROMPT_ROWS)
     return 4 * rows * recipe.hidden + gpu_need.workspace(lower(recipe), head, of_head, cuts, recipe, context, capacity)
-
-
-def expert_price(model: Model, rate: float) -> tuple[float, float]:
-    """Estimated milliseconds that a token adds, and a token of a prompt, by a bus of `rate` bytes a second.
-
-    A prompt's pass reads an expert once for each tile of rows that have it, and rows choose at random here.
-    """
-    of_token = of_pass = 0.0
-    for one in model.config.recipe.mixtures[: model.experts_in_main]:
-        size = expert_bytes(model, one)
-        of_token += one.top * size
-        of_pass += one.count * size * _read(one)
-    return 1e3 * of_token / rate, 1e3 * of_pass / PROMPT_ROWS / rate
-
-
-def _read(of: Experts) -> float:
-    """Times that a pass over PROMPT_ROWS rows reads an expert."""
-    rows, chance = PROMPT_ROWS, of.top / of.count
-    tile, _ = expert_tiles(rows, of.count, of.top)
-    have = (comb(rows, n) * chance**n * (1 - chance) ** (rows - n) for n in range(rows + 1))
-    return sum(likely * -(-n // tile) for n, likely in enumerate(have))
-
-
-def describe_experts(model: Model, rate: float) -> str:
-    """Sentence on where the experts of a model on a GPU are, with the price; empty if all are on the GPU."""
-    if not model.experts_in_main:
-        return ""
-    layers = len(model.config.recipe.mixtures)
-    token, of_prompt = (f"{ms:.0f}" if ms >= 2 else f"{ms:.1f}" for ms in expert_price(model, rate))
-    fewer_bits = "fewer bits a weight (quant) or " if not model.fixed and model.quant not in ("nf4", "fp4") else ""
-    return (
-        f"Experts of {model.experts_in_main} of {layers} layers lie in main memory: about {token} ms a token, and "
-        f"{of_prompt} ms a token of a prompt, at {rate / 1e9:.0f} GB/s. "
-        f"With {fewer_bits}a shorter context more of them fit the GPU."
-    )
