@@ -1,6 +1,6 @@
 """Measures replies that decode in one pass against turns: `python -m measure.in_company [--activations int8]`.
 
-A random model of 0.16B on the CPU. Four sub-agents, whose prompts of 900 tokens share 800, are asked at once, in
+A random model of 0.16B. Four sub-agents, whose prompts of 900 tokens share 800, are asked at once, in
 company and in turns; one is asked alone, too. Texts are compared. Kinds run in turn; figures are medians, with the
 least and the most.
 """
@@ -28,8 +28,9 @@ KINDS = {
     "float32": ModelSource(device="cpu"),
     "int8": ModelSource(device="cpu", quant="int8", activations="int8"),
     "bfloat16": ModelSource(device="cpu", activations="bfloat16"),
+    "gpu": ModelSource(device="cuda"),
 }
-"""Weights of 16 or 8 bits, with rows of these."""
+"""Weights of 16 or 8 bits, with rows of these, or on a GPU."""
 
 
 class Round(NamedTuple):

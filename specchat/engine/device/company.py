@@ -1,7 +1,7 @@
-"""Replies in company on a GPU: a pass over a row of each, whose KV entries are in a cache of its own.
+"""Replies in company on a GPU: a pass over a row of each, which has a text memory of its own.
 
-Products read the weights once for all rows. Attention and short convolutions have a launch for each reply, which is the
-one that it has alone.
+Products read the weights once for all rows. All that reads or writes the memory of a text is launched for each reply,
+as where it is alone.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -167,22 +167,20 @@ assert IN_COMPANY <= ALIGNED
 class DeviceCompanion(Companion):
     """Executor of a reply in company whose tokens the device chooses, as it does where the reply is alone."""
 
-    @property
-    def _seat(self) -> DeviceSeat:
-        return cast(DeviceSeat, self.copy)
+    copy: DeviceSeat
 
     def begin(self, rules: ReplyRules, prompt: list[int]) -> None:
         assert rules.constraint is None
         assert rules.top is None
-        self._seat.begin(rules, prompt)
+        self.copy.begin(rules, prompt)
 
     def take(self, row: Tensor) -> None:
         super().take(row)
-        self._seat.choose(row)
+        self.copy.choose(row)
 
     def _verify_draft(self, drafting: HostDraft, likeliest: bool, drafted: float) -> StepOutcome:
         del likeliest, drafted
         self._taken()
-        report = self._seat.report()
+        report = self.copy.report()
         sources = drafting.sources
         return StepOutcome(report.tokens, (), (), 0, (), 0.0, 0.0, strategy=drafting.strategy, sources=sources)

@@ -105,7 +105,7 @@ class DeviceDecoder:
 
     @property
     def text(self) -> TextMemory:
-        """What is held of the decoder's text."""
+        """The memory of the decoder's text."""
         return TextMemory(self.caches, self.recurrent, self.states)
 
     def another_text(self) -> TextMemory:

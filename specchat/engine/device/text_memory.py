@@ -1,4 +1,4 @@
-"""What a device holds of a text: KV entries, recurrent states, recorded hidden states."""
+"""Memory of a text on a device: KV entries, recurrent states, recorded hidden states."""
 
 from typing import NamedTuple
 
