@@ -25,7 +25,6 @@ DRIVERS = (Path("/proc/driver/nvidia/version"), Path("/usr/lib/wsl/lib/libcuda.s
 MISSING = [name for name in ("llama_cpp", "gguf") if find_spec(name) is None]
 """Packages of GGUF files that are not installed."""
 LONG = (
-    "tests/tui/test_collector.py",
     "tests/tui/test_own_model.py",
     "tests/tune/test_on_a_gpu.py",
     "tests/kernels/test_recorded.py",
@@ -59,10 +58,7 @@ LONG = (
     "tests/gpu_checks/test_checks.py",
     "tests/golden/test_bits.py",
 )
-"""Files whose few tests take long: who came to one of them last would end alone.
-
-The first one collects all garbage there is, of which a process that begins has little.
-"""
+"""Files whose few tests take long: who came to one of them last would end alone."""
 GARBAGE = 20_000
 """Objects after which Python searches them for garbage; 700 by itself."""
 FEW_CORES = 3

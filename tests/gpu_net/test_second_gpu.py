@@ -53,12 +53,12 @@ def test_a_draft_on_a_gpu_of_its_own_changes_no_text(
 ) -> None:
     """Whichever GPU is the current one; from GPU to GPU goes nothing."""
     sampling = SAMPLINGS[name]
-    expected = write(apart(tiny, HOST, HOST), "plain", 0, sampling, tokens=8)
+    expected = write(apart(tiny, HOST, HOST), "plain", 0, sampling, tokens=6)
     with fake_torch(2, computes=True) as fake:
         runner = apart(tiny, target, draft)
         for _ in range(2):
-            assert write(runner, "draft", 3, sampling, tokens=8)[:8] == expected
-            assert write(runner, "plain", 0, sampling, tokens=8) == expected
+            assert write(runner, "draft", 3, sampling, tokens=6)[:6] == expected
+            assert write(runner, "plain", 0, sampling, tokens=6) == expected
         assert not fake.runtime.problems
         assert not fake.across
         assert {graph.gpu for graph in fake.runtime.captures} == {0, 1}
@@ -80,9 +80,9 @@ def test_a_draft_chooses_on_its_gpu_what_the_target_would(
     monkeypatch.setattr(DeviceModel, "logits_there", noted)
     with fake_torch(2, computes=True) as fake:
         runner = apart((tiny[0], tiny[0]), FIRST, SECOND)
-        write(runner, "draft", 3, SAMPLINGS[name], tokens=12, refused=False)
+        write(runner, "draft", 3, SAMPLINGS[name], tokens=8, refused=False)
         copied = len(fake.to_host)
-        write(runner, "draft", 3, SAMPLINGS[name], tokens=12, refused=False)
+        write(runner, "draft", 3, SAMPLINGS[name], tokens=8, refused=False)
         logits = [one for one in fake.to_host[copied:] if one >= 4 * VOCAB]
         assert bool(logits) == (name == "penalised")
         assert 1 <= max(rows) <= 2, "what the cache holds was read again"

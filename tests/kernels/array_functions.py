@@ -73,7 +73,7 @@ def of_numbers(name: str, arguments: tuple[Any, ...], operands: list[np.ndarray]
             width = np.array(max(1, arguments[1].get_element_ty().primitive_bitwidth // 8), np.uint64)
             if width == 1:
                 return lambda pointer, offset: pointer + offset.astype(np.uint64)
-            return lambda pointer, offset: pointer + width * offset.astype(np.uint64)
+            return lambda pointer, offset: pointer + np.multiply(offset, width, dtype=np.uint64, casting="unsafe")
         case "create_select":
             return np.where
         case "create_si_to_fp" | "create_fp_ext" | "create_int_cast" | "create_fp_trunc" | "create_fp_to_si":
@@ -109,8 +109,10 @@ def of_blocks(name: str, arguments: tuple[Any, ...], operands: list[np.ndarray],
             sums = operands[2].dtype
             return lambda a, b, d: products(first(a), second(b), sums) + d
         case "create_splat":
-            whole = results[0].data.shape
-            return lambda data: np.ascontiguousarray(np.broadcast_to(in_front(data, len(whole)), (len(data), *whole)))
+            whole, into = results[0].data.shape, results[0].data.dtype
+            return lambda data: np.ascontiguousarray(
+                np.broadcast_to(in_front(data, len(whole)), (len(data), *whole)), into
+            )
         case "create_broadcast":
             whole = results[0].data.shape
             return lambda data: np.broadcast_to(in_front(data, len(whole)), (len(data), *whole))
@@ -140,18 +142,28 @@ def as_many(one: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     return np.broadcast_to(one.reshape(len(one), *shape[1:]), shape)
 
 
+@functools.cache
+def everywhere(shape: tuple[int, ...]) -> np.ndarray:
+    return np.ones(shape, bool)
+
+
+@functools.cache
+def nothing(shape: tuple[int, ...], kind: np.dtype) -> np.ndarray:
+    return np.zeros(shape, kind)
+
+
 def load(kind: np.dtype, pointers: np.ndarray, mask: np.ndarray | None = None, other: np.ndarray | None = None) -> Any:
     if mask is None:
-        mask = np.ones(pointers.shape, bool)
+        mask = everywhere(pointers.shape)
     shape = (max(len(pointers), len(mask), 1 if other is None else len(other)), *pointers.shape[1:])
-    other = np.zeros(shape, kind) if other is None else as_many(other, shape)
+    other = nothing(shape, kind) if other is None else as_many(other, shape)
     return interpreter._interpreter.load(as_many(pointers, shape), as_many(mask, shape), other, kind)
 
 
 def store(pointers: np.ndarray, value: np.ndarray, mask: np.ndarray | None = None) -> None:
     """Store in the order of programs."""
     if mask is None:
-        mask = np.ones(pointers.shape, bool)
+        mask = everywhere(pointers.shape)
     shape = (max(len(pointers), len(value), len(mask)), *pointers.shape[1:])
     interpreter._interpreter.store(as_many(pointers, shape), as_many(value, shape), as_many(mask, shape))
 
@@ -185,6 +197,8 @@ def along(reduction: Any, operands: list[np.ndarray], results: list[Any]) -> Fun
         reduce: Function = np.add.reduce
     elif reduction.combine_fn == tl.standard._elementwise_max:
         reduce = np.fmax.reduce
+    elif reduction.combine_fn == tl.standard._elementwise_min:
+        reduce = np.fmin.reduce
     else:
         return None
     if axis is None:

@@ -56,6 +56,11 @@ Path = list[tuple[Stretch, int]]
 """Stretches that programs have come through, and what each of them looked at then."""
 
 
+def starts_of(path: Path) -> Values:
+    """What the values of stretches on the way start with."""
+    return [one for stretch, _ in path for one in stretch.start]
+
+
 @dataclass
 class Trace:
     """How programs of one kernel go; `places` counts the values of all stretches."""
@@ -77,7 +82,7 @@ class Recorder:
         self.seen = iter([(stretch.place, value) for stretch, value in path])
         self.left = sum(len(stretch.operations) for stretch, _ in path) + len(path)
         self.stretch = path[-1][0].after.setdefault(path[-1][1], Stretch()) if path else trace.first
-        starts = [one for stretch, _ in path for one in stretch.start]
+        starts = starts_of(path)
         self.starts: Values = [None] * (len(values) - len(starts)) + starts
 
     def place(self, value: Any, same: bool) -> int:

@@ -10,6 +10,7 @@ A program may see what another one of its launch writes, or not: as on a GPU.
 
 import functools
 from collections.abc import Callable, Iterable, Iterator
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -17,21 +18,24 @@ from triton.language import core
 from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpreterBuilder, ReduceScanOpInterface
 
-from tests.kernels.recording import Path, Recorder, Stretch, Trace, Values, recorded
+from tests.kernels.recording import Path, Recorder, Stretch, Trace, Values, as_bool, recorded, starts_of
 from tests.kernels.replays import of_program
 
 AT_ONCE = 64
 """Programs that are run at once: the values of more would leave the cache."""
-Part = tuple[Values, Values, np.ndarray, Stretch, Path]
-"""Programs of a launch that go on alike: their values, what those start with, places, next stretch and way."""
-TRACES = dict[Any, Trace | None]()
-"""By kernel and arguments; None where the first program has gone, or no trace is wanted."""
+Part = tuple[Values, np.ndarray, Stretch, Path]
+"""Programs of a launch that go on alike: their values, places, next stretch and way."""
+NUMBERS = dict[Any, int]()
+"""Of kernels and arguments, whose long keys are hashed once a launch."""
+NEXT = count()
+TRACES = dict[int, Trace | None]()
+"""By number; None where the first program has gone, or no trace is wanted."""
 
 
 def watched() -> tuple[Any, ...]:
     """What tests put other functions in place of, which a trace would not call."""
     classes = (InterpreterBuilder, interpreter.ReduceOps, interpreter.ScanOps, ReduceScanOpInterface)
-    return (*(dict(vars(one)) for one in classes), interpreter._interpreter, interpreter.TensorHandle)
+    return (*[vars(one).copy() for one in classes], interpreter._interpreter, interpreter.TensorHandle)
 
 
 @functools.cache
@@ -43,6 +47,7 @@ def untouched() -> tuple[Any, ...]:
 def forget() -> None:
     """Kernels are no longer what they were."""
     TRACES.clear()
+    NUMBERS.clear()
 
 
 def fields_of(name: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -74,8 +79,17 @@ def key_of(fn: Any, arguments: list[tuple[str, Any]]) -> Any:
 
 
 def chosen_of(values: Values, starts: Values, chosen: list[int]) -> Values:
-    """The values of some programs."""
-    return [one[chosen] if start is None and len(one) > 1 else one for one, start in zip(values, starts, strict=True)]
+    """The values of some programs, which start with their arguments and then with `starts`."""
+    inputs = len(values) - len(starts)
+    own = zip(values, [*[None] * inputs, *starts], strict=True)
+    return [one[chosen] if start is None and len(one) > 1 else one for one, start in own]
+
+
+def seen_at(stretch: Stretch, data: np.ndarray) -> list[int]:
+    """What programs look at after a stretch, or what all of them do."""
+    if data.size == len(data) and data.dtype.kind in "biu":
+        return [*map(bool, data.ravel().tolist())] if stretch.look is as_bool else data.ravel().tolist()
+    return [stretch.look(one) for one in data]
 
 
 def counted(*bounds: Any) -> Iterable[Any]:
@@ -95,7 +109,12 @@ class Programs:
         self.fn, self.values = fn, values
         arguments = [field for name, value in values.items() for field in fields_of(name, value)]
         self.tensors = [one for _, one in arguments if one.__class__ is core.tensor]
-        self.key = key_of(fn, arguments) if watched() == untouched() else None
+        key = key_of(fn, arguments) if watched() == untouched() else None
+        self.key = None
+        if key is not None:
+            self.key = NUMBERS.get(key)
+            if self.key is None:
+                self.key = NUMBERS[key] = next(NEXT)
 
     @property
     def inputs(self) -> Values:
@@ -127,40 +146,41 @@ class Programs:
         self.fn(**self.values)
 
     def _replay(self, trace: Trace, programs: np.ndarray) -> None:
-        starts: Values = [None] * len(self.inputs)
-        waiting: list[Part] = [([one[None] for one in self.inputs], starts, programs, trace.first, [])]
+        waiting: list[Part] = [([one[None] for one in self.inputs], programs, trace.first, [])]
         while waiting:
-            values, starts, programs, stretch, path = waiting.pop(0)
-            if TRACES.get(self.key) is not trace:
+            values, programs, stretch, path = waiting.pop(0)
+            if self.key is None or TRACES.get(self.key) is not trace:
                 for program in range(len(programs)):
-                    self._go_on(trace, values, starts, program, programs, path)
+                    self._go_on(trace, values, program, programs, path)
                 continue
-            values, starts = values + stretch.start, starts + stretch.start
+            values += stretch.start
             for run in stretch.runs:
                 run(values, programs)
             if stretch.place < 0:
                 continue
-            seen = [stretch.look(one) for one in values[stretch.place]]
+            seen = seen_at(stretch, values[stretch.place])
+            if len(set(seen)) == 1 and seen[0] in stretch.after:
+                path.append((stretch, seen[0]))
+                waiting.append((values, programs, stretch.after[seen[0]], path))
+                continue
             parts = dict[int, list[int]]()
             for program, found in enumerate(seen if len(seen) > 1 else seen * len(programs)):
                 parts.setdefault(found, []).append(program)
             for found, chosen in parts.items():
                 on = [*path, (stretch, found)]
                 if found not in stretch.after:
-                    self._go_on(trace, values, starts, chosen.pop(0), programs, on)
+                    self._go_on(trace, values, chosen.pop(0), programs, on)
                 if chosen:
-                    part = values if len(chosen) == len(programs) else chosen_of(values, starts, chosen)
-                    waiting.append((part, starts, programs[chosen], stretch.after[found], on))
+                    part = chosen_of(values, starts_of(on), chosen)
+                    waiting.append((part, programs[chosen], stretch.after[found], on))
 
-    def _go_on(
-        self, trace: Trace, values: Values, starts: Values, program: int, programs: np.ndarray, path: Path
-    ) -> None:
+    def _go_on(self, trace: Trace, values: Values, program: int, programs: np.ndarray, path: Path) -> None:
         """Record one of `programs`, all of which are at the end of `path`."""
         interpreter.interpreter_builder.set_grid_idx(*programs[program].tolist())
         inputs = len(self.inputs)
         alone = [
             of_program(one, program) if start is None else one
-            for one, start in zip(values[inputs:], starts[inputs:], strict=True)
+            for one, start in zip(values[inputs:], starts_of(path), strict=True)
         ]
         self._record(trace, [*self.inputs, *alone], path)
 
@@ -172,5 +192,5 @@ class Programs:
                 self.fn(**self.values)
             kept = not recorder.lost
         finally:
-            if not kept:
+            if not kept and self.key is not None:
                 TRACES.pop(self.key, None)

@@ -1,6 +1,7 @@
 """The rows of long chats: only what is near is laid out, and every message is found."""
 
 from collections.abc import Callable
+from functools import cache
 from time import process_time
 
 import pytest
@@ -65,10 +66,17 @@ def test_only_the_end_is_laid_out_at_first() -> None:
     assert "answer 499." in texts(rows)
 
 
+@cache
+def long_chat() -> tuple[Conversation, list[str]]:
+    """A chat, and all of its rows."""
+    chat = a_chat(300)
+    return chat, whole(chat)
+
+
 @settings(max_examples=8)
 @given(st.integers(0, 299), st.sampled_from(["you", "model"]), st.lists(st.sampled_from([-1, 1]), max_size=6))
 def test_any_message_is_reached_and_the_rows_around_it_are_right(number: int, by: str, then: list[int]) -> None:
-    chat = a_chat(300)
+    chat, every = long_chat()
     rows = opened(chat)
     row = rows.row_of(Said(chat.turns[number], "you" if by == "you" else "model"), WIDTH)
     assert row is not None
@@ -76,7 +84,6 @@ def test_any_message_is_reached_and_the_rows_around_it_are_right(number: int, by
     assert f"▌ question {number}." in below if by == "you" else f"answer {number}." in below
     for direction in then:
         rows.extend(WIDTH) if direction < 0 else rows.extend_below(WIDTH)
-    every = whole(chat)
     shown = texts(rows)
     start = next(i for i in range(len(every)) if every[i : i + len(shown)] == shown)
     assert (start == 0, start + len(shown) == len(every)) == (rows.at_start, rows.at_end)
