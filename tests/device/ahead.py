@@ -31,8 +31,8 @@ from specchat.engine.device.rehearsal import HOST, Rehearsed, blank
 from specchat.engine.device.stepwise import DeviceRows
 from specchat.engine.device.weights import load
 from specchat.engine.kernels.processors import as_with
-from specchat.engine.model.cache_copy import CacheCopy
 from specchat.engine.memory.need import Model
+from specchat.engine.model.cache_copy import CacheCopy
 from specchat.engine.protocol.picture_ids import FIRST
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.device import device_runner, rehearse, rehearse_passes
