@@ -183,13 +183,13 @@ def test_each_has_the_text_that_it_has_alone(session: Session, monkeypatch: pyte
     """Tokens under a grammar, and those with log-probabilities, are the host's to choose, as alone."""
     chosen, choose = list[int](), DeviceSeat.choose
     monkeypatch.setattr(DeviceSeat, "choose", lambda seat, row: (chosen.append(seat.number), choose(seat, row)))
-    assert assert_as_alone(session, lambda replies: replies, STRATEGIES) > 20
-    assert len(chosen) > 20
+    assert assert_as_alone(session, lambda replies: replies, STRATEGIES) > 10
+    assert len(chosen) > 10
     assert set(chosen) == {0, 1, 2, 3}
 
 
 def test_each_that_joins_and_leaves_has_the_text_that_it_has_alone(session: Session) -> None:
-    assert assert_as_alone(session, now_and_then(Random(3)), STRATEGIES) > 5
+    assert assert_as_alone(session, now_and_then(Random(3)), STRATEGIES) > 2
 
 
 def test_texts_with_tails_join_and_leave(recurrent: Session) -> None:
