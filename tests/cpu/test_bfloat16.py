@@ -108,7 +108,6 @@ def enumerated(x: NDArray[np.float32], weight: Tensor) -> NDArray[np.float32]:
     return found
 
 
-@pytest.mark.rotated(2)
 @pytest.mark.parametrize("size", [1.0, 2.0**-62])
 def test_a_sum_is_the_one_that_its_rounding_gives(size: float, packed_as: Callable[[Tensor], Packed]) -> None:
     made = torch.Generator().manual_seed(1)
