@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.decoding.step import Decoding
@@ -277,6 +278,30 @@ def assert_texts(runner: Runner, prompts: list[list[int]]) -> None:
         reply.resume()
         go_on(runner, reply, len(text))
         assert reply.committed == text
+
+
+def test_a_choice_that_fails_leaves_the_others_theirs(shallow: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once the device has made them; the row of the one without a choice is computed again."""
+    runner, prompts = device_runner(decoder(shallow.target), None, VOCAB, DEVICE, room=1 << 30), [[3, 4, 5], [7, 8]]
+    expected, passes = alone(runner, prompts), runner.passes
+    assert passes is not None
+    (one, first, there), (other, second, here) = in_company(runner, prompts)
+    finished, finish, choose = list[bool](), passes.model.finish, DeviceSeat.choose
+
+    def fail(seat: DeviceSeat, row: Tensor) -> None:
+        if seat is second.copy:
+            raise torch.OutOfMemoryError
+        choose(seat, row)
+
+    monkeypatch.setattr(passes.model, "finish", lambda: finished.append(first.waits) or finish())
+    with monkeypatch.context() as patch:
+        patch.setattr(DeviceSeat, "choose", fail)
+        with pytest.raises(torch.OutOfMemoryError):
+            there.step(runner.drafters["plain"], 0, "coupled")
+    assert (finished, second.waits) == ([False], True)
+    for text in (there, here):
+        text.step(runner.drafters["plain"], 0, "coupled")
+    assert [one.committed, other.committed] == expected
 
 
 def test_texts_in_rings_are_those_of_each_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -199,6 +199,31 @@ def test_memory_that_runs_out_in_a_capture_says_so_and_leaves_no_capture() -> No
         assert (len(graphs), dict(fake.runtime.problems)) == (1, {})
 
 
+@pytest.mark.parametrize("at", ["begin", "end"])
+def test_a_capture_that_fails_leaves_what_a_body_advances(at: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And work between two graphs is run by bodies without a graph."""
+    with fake_torch(2, computes=True) as fake:
+        values, between = Values().here, list[None]()
+        graphs = Graphs(FIRST, [values])
+
+        def body() -> None:
+            values.add_(1)
+            graphs.outside(lambda: between.append(None))
+
+        def fail(*_: object, **__: object) -> None:
+            fake.runtime.capture = None
+            raise torch.AcceleratorError("CUDA error: out of memory")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(torch.cuda.CUDAGraph, f"capture_{at}", fail)
+            for runs in (1, 2):
+                graphs.run_where_room("x", body)
+                assert values.tolist() == [float(runs)] * 8
+                assert len(between) == runs + 1, "in the trial run, too"
+        graphs.run("y", body)
+        assert values.tolist() == [3.0] * 8
+
+
 # The device path
 
 
@@ -419,14 +444,19 @@ def test_the_masks_of_a_grammar_are_found_while_a_pass_runs(strategy: str, tiny:
         assert not fake.runtime.problems
 
 
+FULL = [torch.OutOfMemoryError("CUDA out of memory."), torch.AcceleratorError("CUDA error: out of memory")]
+"""Of torch's allocator, and of a graph's own memory."""
+
+
+@pytest.mark.parametrize("error", FULL, ids=["allocated", "own"])
 def test_passes_that_cannot_be_captured_for_want_of_memory_run_eagerly(
-    tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+    error: RuntimeError, tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried = list[object]()
 
     def full(_: Graphs, body: object) -> None:
         tried.append(body)
-        raise torch.OutOfMemoryError("CUDA out of memory.")
+        raise error
 
     with fake_torch(1, computes=True) as fake:
         model = tiny_runner(tiny, FIRST).target.model

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.loading import load
 from specchat.engine.memory import host_need
+from specchat.engine.model import copies
 from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.prefixes import model_shelf
 from specchat.engine.prefixes.bounds import FOLDER, MEMORY, bounds, bytes_in
@@ -210,6 +212,43 @@ def test_memory_that_runs_out_ends_no_reply(root: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr("specchat.engine.prefixes.shelf.free_memory", lambda: 100)
     cached.begin(text(100, 0))
     assert held.size == 0
+
+
+def test_a_text_that_was_copied_back_in_part_is_read_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cached, _ = whole(root)
+    first, other = text(100, 0), text(90, 1)
+    for one in (first, other):
+        cached.begin(one)
+
+    def out(into: Sequence[Tensor], source: Sequence[Tensor]) -> None:
+        into[0].copy_(source[0])
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(model_shelf, "copy_parts", out)
+        with pytest.raises(torch.OutOfMemoryError):
+            cached.rewind(first)
+    assert cached.tokens == [], "not what it held, which is in part overwritten"
+
+
+def test_copies_are_made_in_pieces_that_are_contiguous(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside a copy of others torch holds as much again on a GPU that they go to or from."""
+    sizes = list[int]()
+
+    class Watched(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func is torch.ops.aten.copy_.default:
+                sizes.append(args[0].nbytes)
+                assert args[0].is_contiguous()
+                assert args[1].is_contiguous()
+            return func(*args, **(kwargs or {}))
+
+    monkeypatch.setattr(copies, "PIECE", 64)
+    cache, into = torch.rand(6, 9, 4), torch.zeros(6, 9, 4)
+    with Watched():
+        copies.copy_parts([into[:, 2:7]], [cache[:, 2:7]])
+    assert torch.equal(into[:, 2:7], cache[:, 2:7])
+    assert sizes == [5 * 4 * 4] * 6
 
 
 def test_what_is_lent_to_copies_of_a_cache_is_no_room_for_texts(root: Path) -> None:

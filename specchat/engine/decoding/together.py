@@ -49,9 +49,11 @@ class CommonPasses:
         clock = waiting[0].costs.clock
         began = clock()
         logits = self.model.logits_apart([text[-1] for text in texts], [len(text) - 1 for text in texts], copies)
-        for one, row in zip(waiting, logits.clone().split(1), strict=True):
-            one.take(row)
-        self.model.finish()
+        try:
+            for one, row in zip(waiting, logits.clone().split(1), strict=True):
+                one.take(row)
+        finally:  # those that have a row read it, whatever became of the others
+            self.model.finish()
         ms = 1e3 * (clock() - began)
         if copies == self._before:  # a GPU captures the first pass of others
             self._costs.add(len(waiting), ms)

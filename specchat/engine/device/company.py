@@ -24,6 +24,7 @@ from specchat.engine.device.skips import ALIGNED
 from specchat.engine.device.stepwise import DeviceRows
 from specchat.engine.device.text_memory import TextRows
 from specchat.engine.device.verify import Report, Verifier
+from specchat.engine.hardware.out_of_memory import ran_out
 from specchat.engine.kernels.gpu_shapes import IN_COMPANY, VERIFY_ROWS
 from specchat.engine.kernels.transfer import send
 from specchat.engine.kernels.verify_state import VerifyState
@@ -72,7 +73,7 @@ class DeviceSeat(CacheCopy):
     def choose(self, row: Tensor) -> None:
         """Choose the next token, by logits float32 [1, vocab] on the device."""
         self._logits[:, : row.shape[1]].copy_(row)
-        self._graphs.run("judge", lambda: self._verifier.judge(1, "chain", self._logits))
+        self._graphs.run_where_room("judge", lambda: self._verifier.judge(1, "chain", self._logits))
         self._verifier.copy_report(0)
 
     def report(self) -> Report:
@@ -115,7 +116,9 @@ class DeviceTexts(DeviceRows):
             try:
                 start = self._inputs[2 + len(seats), :1]
                 free = DeviceSeat(len(seats), model.decoder, start, self.vocab, self._graphs_of)
-            except torch.OutOfMemoryError:
+            except RuntimeError as error:
+                if not ran_out(error):
+                    raise
                 self.most = len(seats)
                 return None
             seats.append(free)
@@ -145,10 +148,7 @@ class DeviceTexts(DeviceRows):
             decoder.forward(self._inputs[0], texts[0].at.start, len(texts), options=options)
             decoder.logits(0, len(texts))
 
-        try:
-            self._graphs.run(tuple(seats[i].number for i in order), body)
-        except torch.OutOfMemoryError:
-            self._graphs.eagerly(body)
+        self._graphs.run_where_room(tuple(seats[i].number for i in order), body)
         found = decoder.last_logits[: len(order), : self.vocab].split(1)
         return torch.cat([found[order.index(i)] for i in range(len(order))])
 
@@ -175,8 +175,8 @@ class DeviceCompanion(Companion):
         self.copy.begin(rules, prompt)
 
     def take(self, row: Tensor) -> None:
-        super().take(row)
         self.copy.choose(row)
+        super().take(row)  # a row without a choice is none
 
     def _verify_draft(self, drafting: HostDraft, likeliest: bool, drafted: float) -> StepOutcome:
         del likeliest, drafted

@@ -8,6 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from specchat.engine.hardware.out_of_memory import ran_out
+
 
 def current(device: torch.device) -> AbstractContextManager[object]:
     """Select the GPU for Triton launches and events in this thread."""
@@ -32,8 +34,12 @@ class Graphs:
         self._device = device
         self._state = list(state)
         self._graphs: dict[Hashable, list[torch.cuda.CUDAGraph | Between]] = {}
+        self._without: set[Hashable] = set()
+        """Keys of bodies for whose graph there was no room."""
         self._parts: list[torch.cuda.CUDAGraph | Between] | None = None
-        """Parts of the body that is being captured, the last of which is `_open`."""
+        """Parts of the body that is being captured."""
+        self._open: torch.cuda.CUDAGraph | None = None
+        """The graph that is being captured."""
         if self.captured:
             with current(device):
                 self._pool = torch.cuda.graph_pool_handle()
@@ -44,7 +50,7 @@ class Graphs:
         """Run `body` as a graph; the same key must always have the same body.
 
         Raises:
-            torch.OutOfMemoryError: no room for the graph, which is discarded.
+            RuntimeError: no room for the graph, which is discarded.
         """
         with current(self._device):
             if not self.captured:
@@ -54,6 +60,18 @@ class Graphs:
                 self._graphs[key] = self._capture(body)
             for part in self._graphs[key]:
                 part.replay()
+
+    def run_where_room(self, key: Hashable, body: Callable[[], None]) -> None:
+        """Run `body` as `run` does, but without a graph once there was no room for it."""
+        if key not in self._without:
+            try:
+                self.run(key, body)
+                return
+            except RuntimeError as error:  # memory that a graph itself takes is not from torch's allocator
+                if not ran_out(error):
+                    raise
+                self._without.add(key)
+        self.eagerly(body)
 
     def outside(self, work: Callable[[], None]) -> None:
         """Run `work` of a body, which then has one graph before it and one after it."""
@@ -80,16 +98,18 @@ class Graphs:
     def _capture(self, body: Callable[[], None]) -> list[torch.cuda.CUDAGraph | Between]:
         # Kernels compile and load at their first launch, which a capture forbids: a trial run goes first.
         kept = [t.clone() for t in self._state]
-        body()
-        for tensor, before in zip(self._state, kept, strict=True):
-            tensor.copy_(before)
+        try:
+            body()
+        finally:
+            for tensor, before in zip(self._state, kept, strict=True):
+                tensor.copy_(before)
         torch.cuda.synchronize(self._device)
         torch.cuda.empty_cache()  # the graphs' pool cannot use memory cached by the trial run
         parts: list[torch.cuda.CUDAGraph | Between] = []
         self._parts = parts
         with torch.cuda.stream(self._stream):
-            self._begin(parts)
             try:
+                self._begin(parts)
                 body()
             except BaseException:
                 # A broken capture raises its own error, which would hide the cause.
@@ -102,15 +122,19 @@ class Graphs:
         return parts
 
     def _begin(self, parts: list[torch.cuda.CUDAGraph | Between]) -> None:
-        self._open = torch.cuda.CUDAGraph()
-        parts.append(self._open)
-        self._open.capture_begin(pool=self._pool)
+        graph = torch.cuda.CUDAGraph()
+        graph.capture_begin(pool=self._pool)
+        parts.append(graph)
+        self._open = graph
 
     def _end(self) -> None:
+        graph, self._open = self._open, None
+        if graph is None:
+            return
         with warnings.catch_warnings():
             # A body may begin or end with work outside of graphs.
             warnings.filterwarnings("ignore", "The CUDA Graph is empty")
-            self._open.capture_end()
+            graph.capture_end()
 
     def __len__(self) -> int:
         return len(self._graphs)

@@ -50,8 +50,6 @@ class DeviceModel(CopiedCache):
         self._guessed = torch.zeros(PASS_ROWS, device=device, dtype=torch.int64)
         self._read: Tensor | None = None
         """Pinned main memory for logits, once any are read."""
-        self._full = False
-        """True once a pass with logits could not be captured for want of memory."""
         self.pictures: PictureRows | None = None
         """See `CachedDecoder`; the rows are in main memory."""
 
@@ -220,14 +218,10 @@ class DeviceModel(CopiedCache):
             self.decoder.forward(inputs.tokens, inputs.start, rows, flags, options=RowOptions(inputs.last))
             self.decoder.logits(first, min(rows, VERIFY_ROWS))
 
-        if first or self._full:
+        if first:
             self._graphs.eagerly(body)
         else:
-            try:
-                self._graphs.run(("logits", self._name, rows, flags is None), body)
-            except torch.OutOfMemoryError:
-                self._full = True
-                self._graphs.eagerly(body)
+            self._graphs.run_where_room(("logits", self._name, rows, flags is None), body)
         return self.decoder.last_logits[:last]
 
     def _on_host(self, last: int, meanwhile: Callable[[Done], None] | None) -> Tensor:

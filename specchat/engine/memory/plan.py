@@ -89,8 +89,8 @@ class Plan:
         return Need(weights, cache, (GPU_RUNTIME if needs else 0) + verifying + own)
 
     def leaving(self, free: int | None) -> "Plan":
-        """Return the plan with what it leaves of the `free` bytes of a target's GPU."""
-        room = 0 if free is None else (1 - SPARE) * free - self.need(self.target.place).total
+        """Return the plan with what it leaves of the `free` bytes of a target's GPU for texts, besides their graphs."""
+        room = 0 if free is None else (1 - SPARE) * free - self.need(self.target.place).total - GPU_RUNTIME
         return replace(self, left=max(0, int(room)))
 
     def changed(self, change: Callable[[Model], Model]) -> "Plan":

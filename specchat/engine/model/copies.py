@@ -22,6 +22,18 @@ class CacheEntries(NamedTuple):
         return [tensor[:, places] for tensor in self.tensors]
 
 
+PIECE = 64 << 20
+"""Bytes that are copied at a time."""
+
+
+def copy_parts(into: Sequence[Tensor], source: Sequence[Tensor]) -> None:
+    """Copy views of entries, in pieces: torch holds what is not contiguous twice on a GPU that it goes to or from."""
+    for to, part in zip(into, source, strict=True):
+        rows = max(1, PIECE // max(1, part[:1].nbytes))
+        for piece, copied in zip(to.split(rows), part.split(rows), strict=True):
+            piece.copy_(copied)
+
+
 class Tail(NamedTuple):
     """Windows and recurrent states, from which a text goes on at its end, beside entries by position.
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from specchat.engine.hardware.page_locked import roomy
+from specchat.engine.model.copies import copy_parts
 
 ALIGNMENT = 64
 """Bytes at a multiple of which each tensor begins."""
@@ -31,8 +32,7 @@ class PackedCopies:
         """Copy `tensors`. Waits for their device."""
         shapes = [shape_of(tensor) for tensor in tensors]
         packed = cls(roomy(bytes_of(shapes), tensors[0].device if tensors else torch.device("cpu")), shapes)
-        for into, tensor in zip(packed.tensors, tensors, strict=True):
-            into.copy_(tensor)
+        copy_parts(packed.tensors, tensors)
         return packed
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from specchat.engine.hardware.out_of_memory import ran_out
 from specchat.engine.model.cache_copy import CacheCopy
-from specchat.engine.model.copies import CacheEntries, CopiedCache
+from specchat.engine.model.copies import CacheEntries, CopiedCache, copy_parts
 from specchat.engine.model.tree_layout import shared_prefix
 from specchat.engine.prefixes.entries import ALIGNMENT, PackedCopies, shape_of
 from specchat.engine.prefixes.files import PartFiles
@@ -272,16 +272,16 @@ class ModelShelf:
         return True
 
     def _take(self, source: PartSource, wanted: Sequence[int]) -> None:
-        """Copy entries and a tail to the live cache."""
-        entries = self._model.entries()
+        """Copy entries and a tail to the live cache, which holds nothing until all are there."""
+        entries, text = self._model.entries(), list(wanted[: source.length])
+        self._token_ids.clear()
         for part, first, last in source.runs:
             if first < source.length:
                 upto = min(last, source.length)
-                for into, copied in zip(entries.of(first, upto), self._stored(part).of(first, upto), strict=True):
-                    into.copy_(copied)
-        self._token_ids[:] = wanted[: source.length]
+                copy_parts(entries.of(first, upto), self._stored(part).of(first, upto))
         held, tail = (source.length, None) if source.end is None else (len(source.end.token_ids), source.end.tail)
-        self._model.resume(self._token_ids, held, tail)
+        self._model.resume(text, held, tail)
+        self._token_ids[:] = text
 
     def _stored(self, part: TextPart) -> CacheEntries:
         """A part's entries."""
