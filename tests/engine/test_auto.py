@@ -421,6 +421,19 @@ def test_it_is_tried_in_a_chat_of_short_replies_too() -> None:
     assert 2 <= families.count("draft") <= len(families) / SOONEST
 
 
+def test_a_model_is_tried_in_chats_that_are_shorter_than_its_wait() -> None:
+    """What its drafts cost was measured at a bad moment, and is not measured again before it drafts."""
+    simulation = Simulation(World(agrees=0.9, draft_ms=0.1))
+    simulation.costs.expect({1: 1.0, 16: 1.8}, {"draft": {1: 0.9, 8: 7.2}})
+    chats = []
+    for _ in range(6):
+        simulation.auto.forget()
+        simulation.auto.begin(simulation.text)
+        chats.append([simulation.step()[0] for _ in range(20)])
+    assert set(chats[0]) == {"plain"}
+    assert chats[-1].count("draft") > 15
+
+
 def test_fences_are_followed_through_each_reply() -> None:
     simulation = Simulation(World(agrees=0.0))
     simulation.fences.know({RIGHT: "```\n"})

@@ -39,6 +39,8 @@ class Arm:
         """Verified drafts over all texts."""
         self.barren = 0
         """Explorations in a row without an accepted token."""
+        self.last = 0
+        """The step of the last draft."""
         self.forget()
 
     @property
@@ -51,8 +53,8 @@ class Arm:
         self.refresh()
         for average in (*self._accepted, *self._drafted):
             average.forget()
-        self.drafts = self.last = 0
-        """Drafts in this chat, and the step of the last one."""
+        self.drafts = 0
+        """Drafts in this chat."""
         self.again = False
         """True if the last short exploration was accepted whole: a whole draft follows at once."""
 

@@ -85,7 +85,7 @@ class BanditState:
         seen: steps measured by the last review of costs.
         refreshed: steps measured by the last refresh of all estimates.
         barren: choices in a row that found nothing to draft.
-        step: number of steps in this chat.
+        step: number of steps.
         reviewed: costs were reviewed since the last choice.
         pressing: an arm is due to be explored again at once.
     """
@@ -105,8 +105,8 @@ class BanditState:
         return self.choosing.value + self.observing.value
 
     def forget(self) -> None:
-        """Forget this chat."""
-        self.step, self.reviewed, self.pressing = 0, False, False
+        """Forget this chat. Waits of arms go on: chats may be shorter than they are."""
+        self.reviewed = self.pressing = False
 
 
 def until(outcome: StepOutcome, drafted: int) -> StepOutcome:
