@@ -193,7 +193,7 @@ class DeviceDecoder:
 
     @property
     def halves(self) -> "tuple[DeviceDecoder, ...]":
-        """The decoders of its layers, each with what it holds of the text."""
+        """The decoders of its layers: itself, and before it that of first layers on another GPU."""
         return (self,)
 
     @property

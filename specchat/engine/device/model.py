@@ -139,7 +139,7 @@ class DeviceModel(CopiedCache):
 
     @property
     def _texts(self) -> list[TextMemory]:
-        """What each half of its layers holds of the text."""
+        """The memory of its text, in a part for each half of its layers."""
         return [half.text for half in self.decoder.halves]
 
     def reusable(self, length: int, held: int) -> int:

@@ -40,8 +40,8 @@ class Plan:
 
     `processors` are the GPU's multiprocessors, which determine the tiling of products, and `others` those of a second
     GPU; `besides` are the bytes of trained heads and an adapter on the target's device. `lockable` are the bytes of
-    main memory that the system locks for a GPU to read; None: as many as are asked for. `left` are
-    bytes of a target's GPU beside all this, for further caches of replies that decode in one pass.
+    main memory that the system locks for a GPU to read; None: as many as are asked for. `left` bytes of
+    the target's GPU are free beside all this, for caches of replies that decode in one pass.
     """
 
     target: Model
