@@ -1,17 +1,20 @@
 """Same seed, same tokens: every strategy, draft length, sampler option and stop condition, on the CPU."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache, partial, partialmethod
+from functools import cache, partial
 from itertools import product
 
 import pytest
 
 from specchat.engine.bandit import exploration
+from specchat.engine.bandit.choice import ReplyState
 from specchat.engine.bandit.drafter import AutoDrafter
 from specchat.engine.bandit.exploration import Exploration
 from specchat.engine.cpu.decoder import CpuDecoder
+from specchat.engine.decoding.draft import Proposal
 from specchat.engine.decoding.yardstick import Yardstick
 from specchat.engine.protocol.events import Changed, Event, Finished, Started, Step
 from specchat.engine.protocol.options import Acceptance, Limits, Message, Sampling, Speculation
@@ -60,10 +63,19 @@ def finished(events: list[Event]) -> Finished:
 
 @pytest.fixture(autouse=True)
 def auto_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether that pays or not: models this small seldom do."""
+    """Whether that pays or not: models this small seldom do. The first of its replies, and each second one from then
+    on, tries models at each step."""
     monkeypatch.setattr(Exploration, "_could_pay", lambda *_: True)
     monkeypatch.setattr(exploration, "ENOUGH", 1 << 30)
-    monkeypatch.setattr(AutoDrafter, "begin", partialmethod(begin_trying, AutoDrafter.begin))
+    propose, replies = AutoDrafter.propose, list[ReplyState]()
+
+    def trying(auto: AutoDrafter, token_ids: Sequence[int], limit: int) -> Proposal:
+        if not replies or replies[-1] is not auto._reply:
+            replies.append(auto._reply)
+            auto.tries = len(replies) % 2 == 1
+        return propose(auto, token_ids, limit)
+
+    monkeypatch.setattr(AutoDrafter, "propose", trying)
 
 
 def some_of(strategies: list[str], name: str) -> list[str]:
@@ -71,13 +83,6 @@ def some_of(strategies: list[str], name: str) -> list[str]:
     return strategies[list(SAMPLINGS).index(name) % 3 :: 3]
 
 
-def begin_trying(auto: AutoDrafter, begin: Callable[..., None], *reply: Collection[int]) -> None:
-    """Every other reply tries models at each step."""
-    auto.tries = not auto.tries
-    begin(auto, *reply)
-
-
-@pytest.mark.usefixtures("whole_drafts")
 @pytest.mark.parametrize("strategy", DRAFTING)
 def test_every_strategy_and_length_writes_what_plain_writes(session: Session, strategy: str) -> None:
     check_all_samplings(session, strategy)
@@ -110,21 +115,20 @@ def test_no_step_is_slipped_in_where_the_text_depends_on_drafts(
     reply(session, PROMPTS[0], Sampling(temperature=1.0), Limits(12), Speculation("draft", 4, acceptance))
 
 
-@pytest.mark.usefixtures("whole_drafts")
 @pytest.mark.parametrize("strategy", [name for name in DRAFTING if STRATEGIES[name].needs_draft])
 def test_a_draft_vocabulary_changes_no_text(restricted: Session, strategy: str) -> None:
     check_all_samplings(restricted, strategy)
 
 
-@pytest.fixture
-def whole_drafts(session: Session, restricted: Session) -> Iterator[None]:
+@contextmanager
+def whole_drafts(session: Session) -> Iterator[None]:
     """Drafts end at their length, not where they stop to pay here: what is refused is then the same everywhere."""
-    policies = [one.runner.executor.policies for one in (session, restricted)]
-    for one in policies:
-        one.off = True
-    yield
-    for one in policies:
-        one.off = False
+    policies = session.runner.executor.policies
+    policies.off = True
+    try:
+        yield
+    finally:
+        policies.off = False
 
 
 @cache
@@ -145,7 +149,8 @@ def check_all_samplings(session: Session, strategy: str, names: Iterable[str] = 
     for at, name in enumerate(names, list(STRATEGIES).index(strategy)):
         prompt, length = OF_FEW if at % 2 else PROMPTS[at // 2 % len(PROMPTS)], LENGTHS[at % len(LENGTHS)]
         sampling, plain = written_by_plain(session, prompt, name)
-        last = finished(reply(session, prompt, sampling, Limits(22), Speculation(strategy, length)))
+        with whole_drafts(session):
+            last = finished(reply(session, prompt, sampling, Limits(22), Speculation(strategy, length)))
         assert last.token_ids == plain.token_ids, (name, length, prompt)
         assert (last.text, last.reason) == (plain.text, plain.reason)
         drafted += last.stats.num_draft_tokens

@@ -30,6 +30,7 @@ from specchat.engine.session import Session
 from specchat.engine.text.tokenizer import Tokenizer
 from tests.engine.test_lossless import (
     SAMPLINGS,
+    auto_drafts,
     check_all_samplings,
     finished,
     reply,
@@ -37,6 +38,8 @@ from tests.engine.test_lossless import (
     shown,
 )
 from tests.engine.tiny import byte_fallback, checkpoint, on_cpu
+
+__all__ = ["auto_drafts"]
 
 STRATEGIES = ("draft", "cascade", "auto")
 """Those that need a draft and that such a pair has."""

@@ -14,10 +14,12 @@ from specchat.engine.protocol.options import Limits, Speculation
 from specchat.engine.protocol.pair import PairSpec
 from specchat.engine.reply import measure
 from specchat.engine.session import Session
-from tests.engine.test_lossless import SAMPLINGS, check_all_samplings, finished, reply
+from tests.engine.test_lossless import SAMPLINGS, auto_drafts, check_all_samplings, finished, reply
 from tests.engine.tiny import SPECIAL, checkpoint, on_cpu, perturbed, tokenizer
 from tests.hf.networks import network, saved
 from tests.hf.networks import perturbed as network_perturbed
+
+__all__ = ["auto_drafts"]
 
 
 @pytest.fixture(autouse=True, scope="module")
