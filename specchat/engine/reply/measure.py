@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from statistics import median
 from time import perf_counter
 
@@ -25,8 +26,8 @@ BUDGET_S = 1.0
 DRAFT_LENGTHS, DRAFTS, MIN_DRAFTS = (1, 4), 5, 3
 """Draft lengths that are measured, drafts of each by a strategy, and drafts of a length that make a measurement
 if there were as many: a single one may have been delayed."""
-VERIFIED_LENGTHS = (0, 1, 2, 4, 8, MAX_DRAFT_LENGTH)
-"""Draft lengths whose verification is measured."""
+VERIFIED_LENGTHS = (0, 4, MAX_DRAFT_LENGTH, 8, 2, 1)
+"""Draft lengths whose verification is measured: what a slow model has no time for is between others."""
 ROUNDS = 7
 """Timings of each length, in turn, so that a busy machine slows all of them."""
 REPLY = Generate(
@@ -160,10 +161,12 @@ def check_costs(runner: Runner) -> dict[int, float]:
     """
     if not any(STRATEGIES[name].group == "copied" for name in runner.drafters):
         return {}  # no drafts are supported
-    prompt = [0] * max(1, min(PROMPT_TOKENS, runner.context - VERIFIED_LENGTHS[-1] - 2))
+    prompt = [0] * max(1, min(PROMPT_TOKENS, runner.context - MAX_DRAFT_LENGTH - 2))
+    _copied(runner, prompt, 0)  # reads the prompt, for which a slow model takes longer than for all that follows
     warm, timed = set[int](), dict[int, list[float]]()
     begun = perf_counter()
-    for length in VERIFIED_LENGTHS * (1 + ROUNDS):
+    first = chain.from_iterable((length, length) for length in VERIFIED_LENGTHS)
+    for length in chain(first, VERIFIED_LENGTHS * (ROUNDS - 1)):
         if perf_counter() - begun > BUDGET_S:
             break
         outcome = _copied(runner, prompt, length)
