@@ -6,6 +6,7 @@ from itertools import cycle, repeat
 
 import pytest
 
+from specchat.engine.decoding.cached import CachedModel, Decoder
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.length_policy import LengthPolicies
 from specchat.engine.decoding.outcome import StepOutcome
@@ -14,6 +15,7 @@ from specchat.engine.protocol.options import Message
 from specchat.engine.protocol.pair import PairSpec
 from specchat.engine.reply import measure
 from specchat.engine.reply.measure import check_costs, draft_costs
+from specchat.engine.session import Session
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
 DELAYS = (0.0, 40.0, 0.0, 0.0, 7.0)
@@ -39,19 +41,15 @@ class Machine:
         self.target = self.executor = self
         self.policies = LengthPolicies(StepCosts())
         self.delays = cycle(DELAYS)
-        self.kept = 0
 
     def begin(self, prompt: list[int]) -> None:
         assert len(prompt) + MAX_DRAFT_LENGTH < self.context or self.context < 2 * MAX_DRAFT_LENGTH
-
-    def keep(self, length: int) -> None:
-        self.kept = length
 
     def reply(self, *_: object) -> "Machine":
         return self
 
     def close(self) -> None:
-        self.kept = -1
+        pass
 
     def step(self, drafter: Drafter, length: int, acceptance: str) -> StepOutcome:
         self.whole = self.policies.off
@@ -67,7 +65,6 @@ def test_other_programs_do_not_make_some_checks_dearer_than_others() -> None:
     assert min(costs) == 1
     assert max(costs) == 1 + MAX_DRAFT_LENGTH
     assert costs == {rows: pytest.approx(1.0 + 0.1 * (rows - 1)) for rows in costs}
-    assert machine.kept == 0
 
 
 def test_drafted_tokens_are_measured_for_those_that_run_a_model() -> None:
@@ -118,3 +115,23 @@ def test_a_machine_too_slow_to_read_the_prompt_loads_a_pair(
     monkeypatch.setattr(measure, "BUDGET_S", 0.0)
     monkeypatch.setattr(measure, "REPLY", replace(measure.REPLY, messages=(Message("user", "ab" * 110),)))
     assert load(PairSpec("tiny", "Tiny", tiny_pair.target), lambda _: None).info.plain.tokens_per_second > 0
+
+
+def test_all_that_is_measured_shares_one_reading_of_the_prompt(demo: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model of some billion parameters takes a second for each."""
+    reused, target = list[int](), demo.runner.target
+    begin = CachedModel.begin
+
+    def counted(model: CachedModel[Decoder], prompt: list[int]) -> int:
+        known = begin(model, prompt)
+        reused.extend([known] * (model is target))
+        return known
+
+    monkeypatch.setattr(CachedModel, "begin", counted)
+    monkeypatch.setattr(measure, "BUDGET_S", 0.05)
+    demo.forget()
+    assert measure.plain_speed(demo.runner) > 0
+    check_costs(demo.runner)
+    assert draft_costs(demo.runner)
+    assert len(reused) > 8
+    assert reused == [0, *[measure.PROMPT_TOKENS - 1] * (len(reused) - 1)]

@@ -118,17 +118,14 @@ def rehearse(generate: Callable[[Generate, Deadline], Iterator[Event]], auto: Dr
 def plain_speed(runner: Runner) -> float:
     """Tokens per second of plain greedy decoding by the median step, without text; 0 if the context is too small.
 
-    Leaves the cache empty.
+    The cache holds the prompt then, which all measurements share.
     """
     timed = [ms for ms, _ in _steps(runner, "plain", 0, STEPS)]
     return 1e3 / median(timed) if timed else 0.0
 
 
 def draft_costs(runner: Runner) -> dict[str, dict[int, float]]:
-    """Milliseconds of drafts by strategy and length, for the draft model and each head: the fastest step of each.
-
-    Leaves the cache empty.
-    """
+    """Milliseconds of drafts by strategy and length, for the draft model and each head: the fastest step of each."""
     costs: dict[str, dict[int, float]] = {}
     policies = runner.executor.policies
     policies.off = True
@@ -157,7 +154,7 @@ def _by_length(steps: Iterable[StepOutcome]) -> dict[int, list[float]]:
 def check_costs(runner: Runner) -> dict[int, float]:
     """Milliseconds of verifying, by rows: the fastest of ROUNDS, which other programs delayed least.
 
-    A slow model has fewer rounds, and no longer lengths. Leaves the cache empty.
+    A slow model has fewer rounds, and fewer lengths.
     """
     if not any(STRATEGIES[name].group == "copied" for name in runner.drafters):
         return {}  # no drafts are supported
@@ -174,7 +171,6 @@ def check_costs(runner: Runner) -> dict[int, float]:
         if rows in warm:
             timed.setdefault(rows, []).append(outcome.verify_ms)
         warm.add(rows)
-    runner.target.keep(0)
     return {rows: min(ms) for rows, ms in timed.items()}
 
 
@@ -209,5 +205,4 @@ def _steps(runner: Runner, strategy: str, length: int, most: int) -> list[tuple[
                 break
     finally:
         reply.close()
-        runner.target.keep(0)
     return timed
