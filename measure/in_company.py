@@ -1,4 +1,4 @@
-"""Measures replies that decode in one pass against turns: `python -m measure.in_company [--activations int8]`.
+"""Measures replies that decode in one pass against turns: `python -m measure.in_company [--kind int8]`.
 
 A random model of 0.16B. Four sub-agents, whose prompts of 900 tokens share 800, are asked at once, in
 company and in turns; one is asked alone, too. Texts are compared. Kinds run in turn; figures are medians, with the
@@ -74,14 +74,14 @@ def told(name: str, found: list[float], unit: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--activations", choices=KINDS, default="int8")
+    parser.add_argument("--kind", choices=KINDS, default="int8")
     parser.add_argument("--strategy", default="plain")
     parser.add_argument("--tokens", type=int, default=100)
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
     with TemporaryDirectory() as root:
         llama(Path(root) / "m", hidden=1024, inner=2816, layers=12, heads=16, seed=1, context=2048)
-        source = replace(KINDS[options.activations], path=str(Path(root) / "m"))
+        source = replace(KINDS[options.kind], path=str(Path(root) / "m"))
         session = load(PairSpec("m", "M", source, context=2048), lambda _: None)
     system, speculation = words(session.tokenizer, 1, 800), Speculation.of(options.strategy)
     passes, found = session.holder.company._passes, dict[str, list[float]]()
