@@ -79,13 +79,15 @@ def ollama(
     kind: str = "model",
     params: Mapping[str, float] | None = None,
     projector: Path | None = None,
+    template: str = "",
 ) -> Path:
     """Put a GGUF file into Ollama's folder as its blob, perhaps with one of its tower; gives the manifest."""
     (root / "blobs").mkdir(parents=True, exist_ok=True)
     layers = []
     settings = json.dumps(params).encode() if params else b""
     tower = projector.read_bytes() if projector else b""
-    parts = ((kind, model.read_bytes()), ("license", licence.encode()), ("params", settings), ("projector", tower))
+    texts = (("license", licence.encode()), ("template", template.encode()))
+    parts = ((kind, model.read_bytes()), *texts, ("params", settings), ("projector", tower))
     for media, data in parts:
         digest = hashlib.sha256(data).hexdigest()
         if data:

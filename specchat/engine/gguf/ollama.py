@@ -10,12 +10,16 @@ from pathlib import Path
 
 from pydantic import Field
 
+from specchat.clean import one_line
 from specchat.engine.errors import ModelError
 from specchat.engine.files import read
 from specchat.engine.foreign import Foreign
+from specchat.engine.gguf.go_syntax import Untranslated
+from specchat.engine.gguf.go_template import as_jinja
+from specchat.engine.text.template import TemplateSource
 
 KIND = "application/vnd.ollama.image."
-LONGEST_MANIFEST = 1 << 20
+LONGEST_MANIFEST, LONGEST_TEMPLATE = 1 << 20, 1 << 16
 _DIGEST = re.compile("sha256:([0-9a-f]{64})")
 
 
@@ -65,3 +69,18 @@ def blobs_with(model: Path) -> dict[str, Path]:
                 if found.get("model") == model:
                     return found
     return {}
+
+
+def chat_template(model: Path, bos: str) -> TemplateSource:
+    """The chat template that Ollama keeps for the file `model`, where the file has none; a prompt begins with `bos`."""
+    if (blob := blobs_with(model).get("template")) is None:
+        return TemplateSource(None, model, "this file has no chat template")
+    try:
+        if blob.stat().st_size > LONGEST_TEMPLATE:
+            raise Untranslated(f"it has more than {LONGEST_TEMPLATE} bytes")
+        return TemplateSource(as_jinja(blob.read_text("utf-8"), bos), blob)
+    except (OSError, UnicodeError) as error:
+        return TemplateSource(None, model, f"{blob}, its chat template, cannot be read ({type(error).__name__})")
+    except Untranslated as error:
+        reason = one_line(str(error), 80)
+        return TemplateSource(None, model, f"Ollama's chat template of this file is not understood here ({reason})")

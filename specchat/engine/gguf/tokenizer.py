@@ -14,6 +14,7 @@ from tokenizers import Tokenizer as Library
 
 from specchat.clean import one_line
 from specchat.engine.errors import ModelError
+from specchat.engine.gguf.ollama import chat_template
 from specchat.engine.gguf.pre_tokenizers import BYTES
 from specchat.engine.gguf.token_lists import CONTROL, SPACE, UNKNOWN, USER_DEFINED, Metadata, TokenList
 from specchat.engine.text.template import TemplateSource
@@ -44,7 +45,8 @@ def tokenizer_files(metadata: Metadata, file: Path) -> TokenizerFiles:
             backend.model = models.BPE(ids, merges, unk_token=unknown, fuse_unk=True, byte_fallback=True)
         backend.add_special_tokens(list(_added(listed, (UNKNOWN, CONTROL), phi3)))
         backend.add_tokens(list(_added(listed, (USER_DEFINED,), phi3)))
-    return TokenizerFiles(backend, file, special, _template(metadata, file))
+    begins = backend.encode("").tokens[:1] == [special.get("bos_token")]
+    return TokenizerFiles(backend, file, special, _template(metadata, file, special["bos_token"] if begins else ""))
 
 
 def stop_tokens(metadata: Metadata, file: Path) -> frozenset[int]:
@@ -110,8 +112,8 @@ def _post_processor(listed: TokenList) -> dict[str, Any] | None:
     return {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": tokens}
 
 
-def _template(metadata: Metadata, file: Path) -> TemplateSource:
-    """The chat template of no other name.
+def _template(metadata: Metadata, file: Path, bos: str) -> TemplateSource:
+    """The chat template of no other name, or else that of Ollama, which writes no `bos`.
 
     Raises:
         ModelError: it is no text.
@@ -125,4 +127,4 @@ def _template(metadata: Metadata, file: Path) -> TemplateSource:
     if named:
         names = one_line(", ".join(named), 100)
         return TemplateSource(None, file, f"{file.name} has chat templates named {names}, and none is the default")
-    return TemplateSource(None, file, "this file has no chat template")
+    return chat_template(file, bos)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from tokenizers import AddedToken
 
 from specchat.engine.errors import ModelError
+from specchat.engine.gguf.ollama import chat_template
 from specchat.engine.llama_cpp.file import GgufFile
 from specchat.engine.text.template import TemplateSource
 from specchat.engine.text.tokenizer import Tokenizer
@@ -100,5 +101,6 @@ def tokenizer_of(file: GgufFile) -> tuple[Tokenizer, frozenset[int]]:
         "pad_token": api.llama_vocab_pad(vocab),
     }
     special = {key: texts[token] for key, token in marks.items() if token in texts}
-    source = TemplateSource(text := file.template(), file.path, "" if text else "this file has no chat template")
+    bos = special.get("bos_token", "") if api.llama_vocab_get_add_bos(vocab) else ""
+    source = TemplateSource(text, file.path) if (text := file.template()) else chat_template(file.path, bos)
     return Tokenizer(tokens, file.path, special, source), frozenset(tokens.ends)
