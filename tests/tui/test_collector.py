@@ -58,7 +58,9 @@ def a_chat_that_was_left_is_collected_once_nobody_types() -> None:
 def test_collections(check: Callable[[], None]) -> None:
     """In a process of its own: here each would go through what all tests before have left."""
     name = check.__name__
-    subprocess.run([sys.executable, "-c", f"from tests.tui.test_collector import {name}; {name}()"], cwd=ROOT, check=True)
+    subprocess.run(
+        [sys.executable, "-c", f"from tests.tui.test_collector import {name}; {name}()"], cwd=ROOT, check=True
+    )
 
 
 def test_a_pause_ends_with_an_error_too() -> None:
