@@ -205,11 +205,13 @@ def test_nothing_asked_is_refused(run: Run, engines: list[FakeEngine], text: str
     assert engines == []
 
 
-def test_other_encodings_are_refused(run: Run, engines: list[FakeEngine]) -> None:
-    result = run("ask", input="naïve".encode("latin-1"))
+@pytest.mark.parametrize("command", ["ask", "--plain"])
+def test_other_encodings_are_refused(run: Run, engines: list[FakeEngine], command: str) -> None:
+    result = run(command, input="naïve".encode("latin-1"))
     assert result.exit_code == ExitCode.USAGE
-    assert "Standard input is not UTF-8 text (byte 2)" in result.stderr
-    assert engines == []
+    assert "Standard input is not UTF-8 text" in result.stderr
+    assert ("(byte 2)" in result.stderr) == (command == "ask")
+    assert not any(isinstance(request, Generate) for engine in engines for request in engine.requests)
 
 
 @pytest.mark.usefixtures("engines")
@@ -499,9 +501,10 @@ def test_a_death_keeps_what_was_written(run: Run, monkeypatch: pytest.MonkeyPatc
     assert "killed by SIGKILL" in result.stderr
 
 
-def test_a_reply_cut_by_the_context_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("command", ["ask", "--plain"])
+def test_a_reply_cut_by_the_context_is_told(run: Run, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     monkeypatch.setattr("specchat.resident.shared.open_engine", lambda *_: FakeEngine([ended("One.", "context")]))
-    result = run("ask", "hello")
+    result = run(command, input="hello\n")
     assert (result.exit_code, result.stdout) == (0, "One.\n")
     assert "The context is full" in result.stderr
 

@@ -68,6 +68,7 @@ def test_a_chat_is_found_by_what_people_call_it(run: Run, store: Store, name: st
     assert result.stdout.endswith("\ndemo:\nLamps are for the night.\n")
 
 
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize(
     ("name", "words"),
     [

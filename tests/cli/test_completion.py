@@ -130,19 +130,3 @@ def test_fish_completes_what_is_typed(program: Path) -> None:
         word = becomes.removeprefix(typed.rpartition(" ")[0] + " ")
         assert [line.partition("\t")[0] for line in offered(typed)] == [word], typed
     assert offered("specchat chats show ab") == ["abc\tA fox, an owl: 'both'"]
-
-
-@needs("bash")
-def test_bash_completes_with_the_script(tmp_path: Path) -> None:
-    program = tmp_path / "specchat"
-    program.write_text(f'#!/bin/sh\ncd {ROOT} && exec {sys.executable} -m specchat "$@"\n')
-    program.chmod(0o755)
-    script = """
-        eval "$(specchat completion bash)"
-        COMP_WORDS=(specchat --strategy sw) COMP_CWORD=2
-        _specchat_completion specchat
-        echo "${COMPREPLY[@]}"
-    """
-    environ = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    result = subprocess.run(["bash", "--norc", "-c", script], env=environ, capture_output=True, text=True)
-    assert (result.stdout, result.stderr) == ("swift\n", "")

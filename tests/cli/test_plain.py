@@ -17,7 +17,7 @@ from specchat.cli.plain_chat import PlainChat
 from specchat.cli.plain_commands import COMMANDS
 from specchat.config.paths import user_paths
 from specchat.config.saved_prompts import SavedPrompts
-from specchat.engine.protocol.events import Event, Finished, Started
+from specchat.engine.protocol.events import Event
 from specchat.engine.protocol.options import Message, Speculation
 from specchat.engine.protocol.pair import DraftFacts
 from specchat.engine.protocol.requests import Generate, Load
@@ -193,21 +193,6 @@ def test_a_pair_that_cannot_be_loaded_ends_it(run: Run, engine: FakeEngine) -> N
     engine.fail_load("memory", "It does not fit.")
     assert run("--plain", input="a\n").exit_code == ExitCode.MEMORY
     assert asked(engine) == []
-
-
-def test_other_encodings_are_refused(run: Run, engine: FakeEngine) -> None:
-    result = run("--plain", input="naïve".encode("latin-1"))
-    assert result.exit_code == ExitCode.USAGE
-    assert "not UTF-8" in result.stderr
-    assert asked(engine) == []
-
-
-def test_a_reply_cut_by_the_context_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    finished = Finished(1, "context", "One.", (1, 2), fake.stats(fake.steps("One."), 1, 0.0))
-    use(monkeypatch, [[Started(1, 1, 0, 0, Speculation()), *fake.steps("One."), finished]])
-    result = run("--plain", input="a\n")
-    assert (result.exit_code, result.stdout) == (0, "One.\n")
-    assert "The context is full" in result.stderr
 
 
 def test_messages_that_are_left_out_are_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from specchat import __version__
 from specchat.cli.ask import WAITING
 from specchat.cli.exit_codes import ExitCode
 
@@ -110,11 +109,6 @@ class Terminal:
             return False
         self.output += data
         return bool(data)
-
-
-def test_the_package_is_a_command() -> None:
-    result = subprocess.run([sys.executable, "-m", "specchat", "--version"], cwd=ROOT, capture_output=True, text=True)
-    assert (result.returncode, result.stdout) == (0, f"specchat {__version__}\n")
 
 
 def test_an_answer_from_a_real_engine_process() -> None:

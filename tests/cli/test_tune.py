@@ -71,6 +71,7 @@ def test_heads_are_listed_compared_with_those_before_and_taken_back(
     before = load_catalog(pair)
     assert run(*command, "medusa").exit_code == 0
     again = run(*command, "medusa")
+    assert "begun anew" not in again.stderr
     assert re.search(r"before the tune, by (plain|medusa), ", again.stdout)
     rows = json.loads(run("tune", "list", "--json").stdout)
     assert [(row["id"], row["kind"], row["used_by"]) for row in rows] == [
@@ -239,7 +240,6 @@ def test_a_damaged_file_is_told(run: Run, command: tuple[str, ...], home: Path) 
 
 
 def test_another_target_is_begun_anew(run: Run, command: tuple[str, ...], pair: Path, tmp_path: Path) -> None:
-    assert "begun anew" not in run(*command, "medusa").stderr
     assert "begun anew" not in run(*command, "medusa").stderr
     other = checkpoint(tmp_path / "other", seed=5, num_key_value_heads=2)
     table = f'[[pair]]\nid = "tiny"\ntarget = {{ path = "{other}", device = "cpu" }}\n[pair.sampling]\ntop_k = 4\n'

@@ -1,27 +1,22 @@
 """`specchat tune draft` with a tiny pair: what it trains, registers, refuses, lists and takes back."""
 
 import json
-import os
-import signal
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from specchat.bench.contender import Different
 from specchat.chat.store import Store
 from specchat.chat.tree import Conversation
 from specchat.cli.exit_codes import ExitCode
-from specchat.cli.output import ProgressLine
 from specchat.config.catalog import load_catalog
 from specchat.config.errors import ConfigError
 from specchat.engine.loading import load
 from specchat.engine.protocol.options import Limits, Sampling, Speculation
-from specchat.tune import gain, registry
-from specchat.tune.gain import HeldOutSpeed
+from specchat.tune import registry
 from tests.chat.conftest import answer, flush
 from tests.cli.conftest import WORDS, Rising, Run, Tiny
-from tests.cli.tune_ends import assert_kills_lose_nothing
+from tests.cli.tune_ends import assert_a_stop_registers_nothing, assert_kills_lose_nothing, interrupting
 from tests.engine.test_lossless import finished, reply
 from tests.engine.tiny import checkpoint
 
@@ -143,18 +138,6 @@ def test_an_unfinished_tune_goes_on_with_the_prompts_it_began_with(
     assert json.loads(run("tune", "list", "--json").stdout)[0]["data"] == "18 prompts of 2 saved chats"
 
 
-def interrupting(patch: pytest.MonkeyPatch, moment: str) -> None:
-    """Press ctrl+c once the progress reaches a `moment`."""
-    shown = ProgressLine.show
-
-    def show(self: ProgressLine, what: str, fraction: float | None = None) -> None:
-        shown(self, what, fraction)
-        if what.startswith(moment):
-            os.kill(os.getpid(), signal.SIGINT)
-
-    patch.setattr(ProgressLine, "show", show)
-
-
 def talked(home: Path, words: Sequence[str]) -> str:
     """Save a chat in which all `words` are answered, and one prompt is not; returns its key."""
     (home / "data").mkdir(exist_ok=True)
@@ -171,22 +154,13 @@ def talked(home: Path, words: Sequence[str]) -> str:
     return chat.key
 
 
-@pytest.mark.parametrize("moment", ["step 7 of 10", "held-out"])
 def test_a_stop_registers_nothing_and_the_command_goes_on(
-    run: Run, pair: Path, home: Path, command: tuple[str, ...], rising: Rising,
-    monkeypatch: pytest.MonkeyPatch, moment: str,
-) -> None:  # fmt: skip
+    run: Run, pair: Path, home: Path, command: tuple[str, ...], rising: Rising, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rising(1.3, 1.1)
-    before = pair.read_bytes()
-    with monkeypatch.context() as patch:
-        interrupting(patch, moment)
-        result = run(*command)
-    assert result.exit_code == ExitCode.INTERRUPTED
-    assert "The same command goes on from there." in result.stderr
-    assert pair.read_bytes() == before
-    assert not (home / "data" / "tuned").exists()
-    assert run(*command).exit_code == 0
-    assert (home / "data" / "tuned" / "tiny-draft" / "model.safetensors").exists()
+    tuned = home / "data" / "tuned"
+    assert_a_stop_registers_nothing(lambda: run(*command), "step 7 of 10", pair, tuned, monkeypatch)
+    assert (tuned / "tiny-draft" / "model.safetensors").exists()
 
 
 @pytest.mark.parametrize(
@@ -205,20 +179,6 @@ def test_what_cannot_be_trained_is_refused(
     result = run(*command)
     assert result.exit_code == code
     assert words in result.stderr
-
-
-def test_a_text_that_differs_is_told_and_nothing_registered(
-    run: Run, pair: Path, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = pair.read_bytes()
-
-    def different(*_: object) -> list[HeldOutSpeed]:
-        raise Different("draft")
-
-    monkeypatch.setattr(gain, "held_out_speeds", different)
-    result = run(*command)
-    assert result.exit_code == ExitCode.DIFFERENT
-    assert pair.read_bytes() == before
 
 
 def test_a_models_file_that_cannot_be_written_leaves_nothing(

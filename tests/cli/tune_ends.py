@@ -17,19 +17,25 @@ from specchat.cli.output import ProgressLine
 ROOT = Path(__file__).parents[2]
 
 
-def assert_a_stop_registers_nothing(
-    run: Callable[[], Result], moment: str, toml: Path, tuned: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Interrupt a tune when its progress begins with `moment`; then the same command ends well."""
-    before, shown = toml.read_bytes(), ProgressLine.show
+def interrupting(patch: pytest.MonkeyPatch, moment: str) -> None:
+    """Press ctrl+c once the progress reaches a `moment`."""
+    shown = ProgressLine.show
 
     def show(self: ProgressLine, what: str, fraction: float | None = None) -> None:
         shown(self, what, fraction)
         if what.startswith(moment):
             os.kill(os.getpid(), signal.SIGINT)
 
+    patch.setattr(ProgressLine, "show", show)
+
+
+def assert_a_stop_registers_nothing(
+    run: Callable[[], Result], moment: str, toml: Path, tuned: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Interrupt a tune when its progress begins with `moment`; then the same command ends well."""
+    before = toml.read_bytes()
     with monkeypatch.context() as patch:
-        patch.setattr(ProgressLine, "show", show)
+        interrupting(patch, moment)
         result = run()
     assert result.exit_code == ExitCode.INTERRUPTED
     assert "The same command goes on from there." in result.stderr

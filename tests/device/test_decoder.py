@@ -16,7 +16,6 @@ from specchat.engine.memory.need import Model, quantised
 from specchat.engine.memory.plan import GPU_RUNTIME, plan
 from specchat.engine.model.passes import Skip
 from specchat.engine.protocol.pair import Quant
-from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.device import device_runner
 from specchat.engine.weights.checkpoint import Checkpoint
 from tests.device.conftest import CONTEXT, DEVICE, SHAPE, Folders, decoder
@@ -134,19 +133,6 @@ def test_a_pass_of_prefill_leaves_what_single_rows_leave(folders: Folders) -> No
     fed[:20] = torch.tensor(tokens)
     model.forward(fed, torch.zeros(1, dtype=torch.int32, device=DEVICE), 64)
     assert all(torch.equal(a, b[:, :20]) for a, (b, _) in zip(keys, model.entries, strict=True))
-
-
-def test_skipping_is_the_hosts_skipping(folders: Folders) -> None:
-    skip = Skip(attention=frozenset({1}), mlp=frozenset({0}))
-    recipe = Checkpoint.open(folders.target).config.recipe
-    flags = SkipFlags(recipe, DEVICE)
-    flags.set(skip)
-    model, host = decoder(folders.target), ReferenceDecoder(Checkpoint.open(folders.target))
-    tokens = ids(6)
-    whole = run(model, tokens, 0, flags)
-    torch.testing.assert_close(whole, host.logits(host.forward(tokens, 0, skip)), atol=SLACK, rtol=SLACK)
-    flags.set(Skip())
-    assert torch.equal(run(model, tokens, 0, flags), run(model, tokens, 0))
 
 
 def test_a_skip_set_is_copied_to_the_device_where_it_changes(folders: Folders) -> None:

@@ -12,19 +12,13 @@ from torch import Tensor
 from specchat.engine.device import ops as passes
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.weights import load
-from specchat.engine.kernels.processors import processors
-from specchat.engine.memory.gpu_need import unsupported, verifying
-from specchat.engine.memory.need import Model
-from specchat.engine.memory.plan import GPU_RUNTIME, plan
-from specchat.engine.protocol.options import Sampling
+from specchat.engine.memory.gpu_need import unsupported
 from specchat.engine.recipe import Layer
 from specchat.engine.reference.decoder import ReferenceDecoder
-from specchat.engine.runners.device import device_runner
 from specchat.engine.weights.checkpoint import Checkpoint
 from tests.device.conftest import CONTEXT, DEVICE, ON_GPU, SHAPE
-from tests.device.test_decoder import SLACK, assert_nodes_are_the_ends_of_their_paths, ids, run
-from tests.device.test_decoding import write
-from tests.engine.tiny import FAMILY, VOCAB, checkpoint, perturbed
+from tests.device.test_decoder import SLACK, ids, run
+from tests.engine.tiny import FAMILY, checkpoint
 from tests.gpu_net.poison import poisoned
 from tests.gpu_net.sanitiser import sanitised
 
@@ -97,23 +91,6 @@ def test_a_wrong_detail_shows(wrong: str, folder: Path, theirs: Tensor) -> None:
     assert (last(decoder(opened(folder, WRONG[wrong]))) - theirs).abs().max() > 5 * SLACK
 
 
-def test_rows_and_nodes_are_alone(folder: Path) -> None:
-    model, tokens = decoder(opened(folder)), ids(BEFORE + ROWS)
-    alone = torch.cat([run(model, [t], i) for i, t in enumerate(tokens)])
-    assert torch.equal(last(model), alone[BEFORE:])
-    assert torch.equal(run(model, tokens[:5], 0), alone[:5])
-    for start in (5, 59):
-        assert_nodes_are_the_ends_of_their_paths(model, start)
-
-
-def test_chains_and_trees_write_what_plain_writes(folder: Path, tmp_path: Path) -> None:
-    draft = decoder(opened(perturbed(tmp_path / "draft", folder, 0.05)))
-    runner, sampling = device_runner(decoder(opened(folder)), draft, VOCAB, DEVICE), Sampling(seed=7, temperature=0.9)
-    plain = write(runner, "plain", 0, sampling, tokens=5)
-    for strategy in ("draft", "draft-tree"):
-        assert write(runner, strategy, 3, sampling, tokens=5) == plain, strategy
-
-
 @pytest.mark.skipif(ON_GPU, reason="kernels run on the GPU here")
 @pytest.mark.parametrize("further", [0, 1])
 def test_entries_before_the_windows_are_not_read(further: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,11 +116,3 @@ def test_a_window_as_long_as_the_context_is_none(folder: Path, monkeypatch: pyte
     for context in (WINDOW, WINDOW + 1):
         run(decoder(found, context=context), ids(2), 0)
     assert windows == [0, 0, WINDOW, 0]
-
-
-def test_a_model_takes_what_was_planned(folder: Path) -> None:
-    found = opened(folder)
-    model = decoder(found, torch.float16)
-    planned = plan(Model(found.config, "cuda"), None, CONTEXT, processors(DEVICE)).need("cuda")
-    taken = model.memory() + GPU_RUNTIME + verifying(found.config)
-    assert planned.total == pytest.approx(taken, abs=0.01 * model.memory())

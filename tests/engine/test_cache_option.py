@@ -19,6 +19,8 @@ from specchat.models.fit import fit
 from specchat.models.machine import FreeMemory
 from tests.engine.tiny import FAMILIES, checkpoint
 
+pytestmark = pytest.mark.usefixtures("unmeasured")
+
 LONG = {"max_position_embeddings": 1 << 20, "head_dim": 64}
 
 

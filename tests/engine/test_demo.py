@@ -99,18 +99,14 @@ def test_every_category_is_identical_with_default_lengths(demo: Session, monkeyp
 
 
 def test_all_samplings_are_identical_on_one_with_other_lengths(demo: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every other strategy with the shortest, the others with the longest; those between are of one kind with it."""
+    """The shortest and the longest, with a strategy that copies, a draft model, a head and a tree."""
     monkeypatch.setattr(check, "MAX_TOKENS", 16)
-    chosen, info = prompts(1, skip=1)[:1], demo.info
-    for first, length in enumerate((min(LENGTHS), max(LENGTHS))):
-        monkeypatch.setattr(check, "LENGTHS", (length,))
-        drafting = DRAFTING[first::2]
-        monkeypatch.setattr(
-            demo, "info", replace(info, strategies=tuple(info.strategy(name) for name in ("plain", *drafting)))
-        )
-        results = list(run(demo, chosen, full=True))
-        assert len(results) == len(chosen) * len(SAMPLINGS) * (2 * len(drafting) + 1)
-        assert differing(results) == []
+    monkeypatch.setattr(check, "LENGTHS", (min(LENGTHS), max(LENGTHS)))
+    strategies = tuple(demo.info.strategy(name) for name in ("plain", "lookup", "draft", "eagle3", "draft-tree"))
+    monkeypatch.setattr(demo, "info", replace(demo.info, strategies=strategies))
+    results = list(run(demo, prompts(1, skip=1)[:1], full=True))
+    assert len(results) == len(SAMPLINGS) * (2 * 2 * 4 + 1)
+    assert differing(results) == []
 
 
 def test_a_difference_is_found_and_measured(demo: Session, monkeypatch: pytest.MonkeyPatch) -> None:

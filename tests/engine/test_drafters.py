@@ -194,7 +194,7 @@ def test_ratio_replies_are_distributed_as_the_target_says(
     """The law of a reply's first two tokens, by enumeration of every choice, against the target's own."""
     # The turn before begins like the reply, so that lookup has something to draft; the bias makes it likely.
     a, b = session.tokenizer.backend.encode("ab").ids
-    sampling = Sampling(temperature=0.9, top_k=3, logit_bias={a: 12.0, b: 11.0})
+    sampling = Sampling(temperature=0.9, top_k=2, logit_bias={a: 12.0, b: 11.0})
     chat = (Message("user", "x"), Message("assistant", "ab"), Message("user", "x"))
     prompt = session.tokenizer.prompt(chat)
     sampler, history = Sampler(sampling), History(prompt)

@@ -19,6 +19,8 @@ from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.engine.weights.config import ModelConfig
 from tests.engine.tiny import FAMILIES, checkpoint
 
+pytestmark = pytest.mark.usefixtures("unmeasured")
+
 A_LAYER = {
     "gpt-oss-20b": 32 * 3 * 2880 * 2880 // 2,
     "Qwen3-Coder-30B-A3B": 128 * 3 * 2048 * 768 // 2,

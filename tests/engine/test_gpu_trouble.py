@@ -25,6 +25,8 @@ from specchat.installing import install_command
 from tests.engine.test_gpu import Properties
 from tests.engine.tiny import checkpoint
 
+pytestmark = pytest.mark.usefixtures("unmeasured")
+
 
 @dataclass
 class Cuda:

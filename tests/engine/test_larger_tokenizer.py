@@ -15,6 +15,8 @@ from specchat.engine.session import Session
 from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.tiny import TEMPLATE, VOCAB, checkpoint, on_cpu
 
+pytestmark = pytest.mark.usefixtures("unmeasured")
+
 BACKENDS = ("native", "hf")
 
 

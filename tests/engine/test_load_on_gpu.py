@@ -24,6 +24,8 @@ from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.test_gpu_trouble import check_reply
 from tests.engine.tiny import FAMILIES, checkpoint
 
+pytestmark = pytest.mark.usefixtures("unmeasured")
+
 ILLEGAL = RuntimeError("CUDA error: an illegal memory access was encountered\nmore")
 ROOMY = Machine(Gpu("RTX 4090", 20 * GIB), 64 * GIB)
 

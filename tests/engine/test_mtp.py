@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -34,7 +33,7 @@ from tests.engine.layouts import stacked
 from tests.engine.published_heads import glm_mtp, mtp, qwen_layer, qwen_mtp, written
 from tests.engine.test_decoder import reference, tokens
 from tests.engine.test_eagle import Reference, Spoil, agree, change, drafts_as, greedy, lost, put, rms, told
-from tests.engine.test_lossless import FEW_SAMPLINGS, SAMPLINGS, finished, reply
+from tests.engine.test_lossless import FEW_SAMPLINGS, finished, reply
 from tests.engine.tiny import checkpoint as checkpoint_of
 from tests.engine.tiny import on_cpu
 
@@ -296,20 +295,8 @@ def loaded(mimo: PairSpec) -> Session:
 
 
 def test_a_target_drafts_by_its_own_layer_unasked(loaded: Session) -> None:
-    assert loaded.info.strategy("mtp").available
     assert loaded.info.notes.warning == ""
-    drafted = accepted = 0
-    few = {64: 9.0, 65: 9.0, 66: 9.0}
-    for name, bias in product(SAMPLINGS, ({}, few)):
-        sampling = SAMPLINGS[name]
-        sampling = replace(sampling, seed=5, logit_bias=sampling.logit_bias | bias)
-        plain = finished(reply(loaded, "abcab", sampling, Limits(40), Speculation()))
-        for acceptance in ("coupled", *(("ratio", "block") if sampling.greedy else ())):
-            last = finished(reply(loaded, "abcab", sampling, Limits(40), Speculation("mtp", 3, acceptance)))
-            assert last.token_ids == plain.token_ids, (name, acceptance)
-            drafted += last.stats.num_draft_tokens
-            accepted += last.stats.num_accepted_draft_tokens
-    assert 0 < accepted < drafted
+    check_drafts(loaded)
 
 
 def test_a_reply_drafts_what_the_formulas_draft(mimo: PairSpec, loaded: Session, tmp_path: Path) -> None:

@@ -29,6 +29,8 @@ from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.tiny import checkpoint
 from tests.parts import changed
 
+pytestmark = pytest.mark.usefixtures("unmeasured")
+
 OLD = "the GPU (Tesla T4) has compute capability 7.5, and 8.0 or newer is needed"
 ILLEGAL = RuntimeError("CUDA error: an illegal memory access was encountered\nmore")
 ROOMY = Machine(Gpu("RTX 4090", 20 * GIB), 64 * GIB)

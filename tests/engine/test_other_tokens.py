@@ -249,12 +249,13 @@ def test_a_text_longer_than_the_drafts_context_is_drafted_for(tmp_path: Path) ->
     assert events[0].prompt_tokens > 96
 
 
-@pytest.mark.parametrize(("acceptance", "length"), [("ratio", 3), ("block", 3)])
-def test_drawn_replies_follow_the_targets_law(finer: Session, acceptance: Acceptance, length: int) -> None:
+@pytest.mark.rotated(2)
+@pytest.mark.parametrize("acceptance", ["ratio", "block"])
+def test_drawn_replies_follow_the_targets_law(finer: Session, acceptance: Acceptance) -> None:
     law = exact_distribution(finer)
     found: Counter[tuple[int, ...]] = Counter()
     for seed in range(200):
-        found[check_ratio._drawn(finer, Speculation("draft", length, acceptance), 9000 + seed)] += 1
+        found[check_ratio._drawn(finer, Speculation("draft", 3, acceptance), 9000 + seed)] += 1
     value, bound = chi_square(found, law)
     assert value <= bound
 

@@ -14,6 +14,8 @@ from specchat.engine.protocol.pair import PairSpec
 from specchat.engine.protocol.requests import Count, Generate
 from tests.engine.tiny import checkpoint, on_cpu
 
+pytestmark = pytest.mark.usefixtures("unmeasured")
+
 TEMPLATE = (
     "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>"

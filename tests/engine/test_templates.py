@@ -21,6 +21,8 @@ from tests.engine import tiny
 from tests.engine.scripted import scripted
 from tests.engine.tiny import on_cpu
 
+pytestmark = pytest.mark.usefixtures("unmeasured")
+
 PARTS = (
     "{% for m in messages %}<|{{ m.role }}|>{% for part in m.content %}{% if part.type == 'text' %}{{ part.text }}"
     "{% endif %}{% endfor %}<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"

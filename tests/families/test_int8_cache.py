@@ -106,6 +106,7 @@ def session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         return load(pair, lambda _: None)
 
 
+@pytest.mark.rotated(2, 1)
 def test_every_strategy_writes_across_the_edges_what_plain_writes(session: Session) -> None:
     """Greedily or drawn, in turn."""
     asked = (Message("user", "abc" * 60),)

@@ -31,29 +31,22 @@ async def burst(app: SpecchatApp, pilot: Pilot[None], *keys: str) -> None:
     await pilot.pause(0.2)
 
 
-async def test_words_typed_after_find_are_looked_for() -> None:
+async def test_words_typed_after_a_key_go_where_it_leads() -> None:
     async with answered("A fox and a lamp.", (100, 30)) as (app, pilot):
-        await burst(app, pilot, "ctrl+f", *"fox")
-        assert app.chat.query_one(FindBar).query_one(Input).value == "fox"
-        assert app.chat.prompt.text == ""
-
-
-async def test_keys_of_the_transcript_are_not_typed() -> None:
-    async with answered("A fox and a lamp.", (100, 30)) as (app, pilot):
-        await burst(app, pilot, "ctrl+up", "k", "j")
-        assert app.chat.prompt.text == ""
-
-
-async def test_words_typed_after_i_are_written() -> None:
-    async with answered("A fox and a lamp.", (100, 30)) as (app, pilot):
-        await burst(app, pilot, "ctrl+up", "k", "i", *"ink")
-        assert app.chat.prompt.text == "ink"
-
-
-async def test_words_typed_after_a_slash_are_looked_for() -> None:
-    async with answered("A fox and a lamp.", (100, 30)) as (app, pilot):
-        await burst(app, pilot, "ctrl+up", "slash", *"fox")
-        assert app.chat.query_one(FindBar).query_one(Input).value == "fox"
+        for keys, typed in (
+            (("ctrl+up", "k", "j"), ""),
+            (("ctrl+up", "k", "i", *"ink"), "ink"),
+            (("ctrl+f", *"fox"), "fox"),
+            (("ctrl+up", "slash", *"lamp"), "lamp"),
+            (("f9", *"night"), "night"),
+        ):
+            await burst(app, pilot, *keys)
+            places = {"f": app.chat.query_one(FindBar), "l": app.chat.query_one(FindBar), "n": app.chat.sidebar}
+            if place := places.get(typed[:1]):
+                assert place.query_one(Input).value == typed
+            assert app.chat.prompt.text == ("ink" if typed == "ink" else "")
+            app.chat.prompt.clear()
+            await pilot.press("escape", "escape")
 
 
 async def test_letters_of_a_jump_are_no_commands() -> None:
@@ -75,13 +68,6 @@ async def test_words_typed_after_enter_are_the_next_prompt() -> None:
         assert [turn.prompt for turn in app.session.conversation.turns] == ["one"]
         assert [waiting.text for waiting in app.session.waiting] == ["two", "three"]
         assert app.chat.prompt.text == "four"
-
-
-async def test_words_typed_after_search_are_searched() -> None:
-    async with answered("A fox and a lamp.", (100, 30)) as (app, pilot):
-        await burst(app, pilot, "f9", *"lamp")
-        assert app.chat.sidebar.query_one(Input).value == "lamp"
-        assert app.chat.prompt.text == ""
 
 
 async def test_enter_takes_the_command_that_was_typed() -> None:

@@ -1,15 +1,19 @@
 """What a closed chat leaves behind is collected; while a reply runs, only what is new is looked at."""
 
 import gc
+import subprocess
+import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
-from conftest import answered
 
 from specchat.service.open_chat import paused
 from specchat.tui.collector import Collector
+
+ROOT = Path(__file__).parents[2]
 
 
 class Node:
@@ -17,20 +21,7 @@ class Node:
         self.itself = self
 
 
-@pytest.fixture(autouse=True)
-def _left_frozen() -> None:
-    """Here what is frozen is collected too."""
-
-
-@pytest.fixture(autouse=True)
-def _frozen() -> Iterator[None]:
-    """Leave the garbage of all tests before, through which each collection would go for a second, to one of them."""
-    gc.freeze()
-    yield
-    gc.freeze()
-
-
-def test_what_is_there_is_left_out_while_a_reply_runs() -> None:
+def what_is_there_is_left_out_while_a_reply_runs() -> None:
     collector = Collector()
     old = weakref.ref(Node())
     collector.running()
@@ -49,7 +40,7 @@ def test_what_is_there_is_left_out_while_a_reply_runs() -> None:
     assert survivors
 
 
-def test_a_chat_that_was_left_is_collected_once_nobody_types() -> None:
+def a_chat_that_was_left_is_collected_once_nobody_types() -> None:
     collector = Collector()
     collector.idle("one", "")
     left = weakref.ref(Node())
@@ -61,6 +52,17 @@ def test_a_chat_that_was_left_is_collected_once_nobody_types() -> None:
     assert left() is None
 
 
+@pytest.mark.parametrize(
+    "check", [what_is_there_is_left_out_while_a_reply_runs, a_chat_that_was_left_is_collected_once_nobody_types]
+)
+def test_collections(check: Callable[[], None]) -> None:
+    """In a process of its own: here each would go through what all tests before have left."""
+    name = check.__name__
+    subprocess.run(
+        [sys.executable, "-c", f"from tests.tui.test_collector import {name}; {name}()"], cwd=ROOT, check=True
+    )
+
+
 def test_a_pause_ends_with_an_error_too() -> None:
     with suppress(KeyError), paused():
         assert not gc.isenabled()
@@ -69,6 +71,8 @@ def test_a_pause_ends_with_an_error_too() -> None:
 
 
 async def test_an_empty_chat_is_told_without_a_key() -> None:
+    from conftest import answered  # the processes above need no app
+
     async with answered("Hello.", (100, 30)) as (app, pilot):
         seen: list[str] = []
         app.chat.feed._collector.idle = lambda chat, _: seen.append(chat)  # type: ignore[method-assign]

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from conftest import CATALOG, loaded, make_app, screen_text, wait_until
+from conftest import loaded, make_app, screen_text, wait_until
 from test_chat import LONG, being_answered, status
 from textual.app import App
 from textual.drivers.headless_driver import HeadlessDriver
@@ -75,12 +75,11 @@ async def test_ctrl_c_closes_a_dialog() -> None:
         await wait_until(pilot, lambda: app.screen is app.chat)
 
 
-@pytest.mark.parametrize("width", [60, 80])
-async def test_the_way_out_is_among_the_hints(width: int) -> None:
-    app = make_app(FakeEngine(), catalog=CATALOG)
-    async with app.run_test(size=(width, 24)) as pilot:
-        await loaded(app, pilot)
-        assert "ctrl+q quit" in screen_text(app).splitlines()[-1]
+async def test_the_way_out_is_among_the_hints() -> None:
+    async with started() as (app, pilot, _):
+        for width in (60, 80):
+            await pilot.resize_terminal(width, 24)
+            await wait_until(pilot, lambda: "ctrl+q quit" in screen_text(app).splitlines()[-1])
 
 
 @pytest.mark.parametrize("can", [True, False])

@@ -2,7 +2,6 @@
 
 from bisect import bisect_right
 
-import pytest
 from conftest import answered, wait_until
 from hypothesis import given
 from hypothesis import strategies as st
@@ -120,16 +119,17 @@ async def test_the_cells_follow_what_is_read() -> None:
         await wait_until(pilot, lambda: cells(app) == every[:height])
 
 
-@pytest.mark.parametrize("y", [0, 3, 11])
-async def test_a_click_goes_to_the_text_of_the_step(y: int) -> None:
+async def test_a_click_goes_to_the_text_of_the_step() -> None:
     async with answered(LINES, (100, 30)) as (app, pilot):
         await tokens_shown(app, pilot)
-        wanted = len(last_reply(app).steps) - strip_of(app).size.height + y
-        assert await pilot.click(StepStrip, offset=(0, y))
-        await wait_until(pilot, lambda: app.chat.transcript.token is not None)
-        assert step_under_cursor(app) == wanted
-        await wait_until(pilot, lambda: "◂" in cells(app))
-        assert str(app.chat.query_one(Inspector).render()).count(f"step {wanted + 1:,} of") == 1
+        for y in (11, 3, 0):
+            wanted = len(last_reply(app).steps) - strip_of(app).size.height + y
+            app.chat.transcript.scroll_end(animate=False, immediate=True)
+            await wait_until(pilot, lambda: cells(app).rstrip("◂ ").endswith(glyphs(last_reply(app))[-1]))
+            assert await pilot.click(StepStrip, offset=(0, y))
+            await wait_until(pilot, lambda step=wanted: app.chat.transcript.token and step_under_cursor(app) == step)
+            await wait_until(pilot, lambda: "◂" in cells(app))
+            assert str(app.chat.query_one(Inspector).render()).count(f"step {wanted + 1:,} of") == 1
 
 
 async def test_nothing_is_below_the_last_step() -> None:

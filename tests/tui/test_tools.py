@@ -146,6 +146,7 @@ async def test_moved_keys_answer_and_are_shown() -> None:
         assert len(servers.made) == 1
 
 
+@pytest.mark.rotated(2, 1)
 @pytest.mark.parametrize("size", SIZES)
 async def test_hostile_words_are_text(size: tuple[int, int]) -> None:
     call = calling(("read", json.dumps({HOSTILE: HOSTILE, "long": f"{HOSTILE}\n" * 200})))
@@ -316,6 +317,7 @@ async def test_other_versions_of_a_reply_have_their_own_calls() -> None:
         assert "One." in screen_text(app)
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize("size", SIZES)
 async def test_servers_are_listed_and_turned_on_and_off(size: tuple[int, int]) -> None:
     servers = ScriptedServers(starts=False)

@@ -1,7 +1,7 @@
 """Placement of a pair's models on devices, decided before anything is loaded."""
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
@@ -145,29 +145,34 @@ def place(
     elif wanted == "both-gpus":
         chosen, note = laid_out("cuda", cut=True), ""
     else:
-        chosen, note = laid_out("cuda"), ""
-        name, crowded = machine.gpu.name, not fits(chosen, machine.available)
-        apart = f"the draft has no room beside the target on the GPU ({name}) and runs on"
-        # Equal to `chosen` where the draft is not free to go.
-        second, experts = laid_out("cuda", "second-gpu"), chosen.target.experts_in_main
-        better = fits(second, machine.available) and (crowded or second.target.experts_in_main < experts)
-        if better and second != chosen and isinstance(machine.second, Gpu):
-            chosen, note, crowded = second, f"{apart} a second one ({machine.second.name})", False
-        cut = on_both(laid_out("cuda"), machine.available) if wanted == "auto" else None
-        if cut is not None and fits(cut, machine.available):
-            chosen, note = cut, f"the target does not fit the GPU ({name}), and has layers on a second one too"
-        elif crowded and wanted == "auto":
-            if len(sources) > 1 and fits(beside := laid_out("cuda", "cpu"), machine.available):
-                chosen, note = beside, f"{apart} the CPU"
-            elif fits(laid_out("cpu"), machine.available):
-                chosen, note = laid_out("cpu"), f"the pair does not fit the free memory of the GPU ({name})"
-            else:
-                chosen = cut or chosen
+        chosen, note = _on_gpu(laid_out, machine, machine.gpu, wanted == "auto")
     check_fits(chosen, machine.available, pair.name)
     if chosen.target.place == "cuda" and isinstance(machine.gpu, Gpu):
         note = "; ".join(filter(None, (note, machine.gpu.note)))
     fallback = laid_out("cpu") if wanted == "auto" and chosen.target.place == "cuda" and not requested else None
     return Placement(chosen, note, fallback if fallback and fits(fallback, machine.available) else None)
+
+
+def _on_gpu(laid_out: Callable[..., Plan], machine: Machine, gpu: Gpu, auto: bool) -> tuple[Plan, str]:
+    """The plan of a pair for a `gpu`, and the reason why not all of it is there; `auto` allows a target elsewhere."""
+    chosen, note = laid_out("cuda"), ""
+    crowded = not fits(chosen, machine.available)
+    apart = f"the draft has no room beside the target on the GPU ({gpu.name}) and runs on"
+    # Equal to `chosen` where the draft is not free to go.
+    second, experts = laid_out("cuda", "second-gpu"), chosen.target.experts_in_main
+    better = fits(second, machine.available) and (crowded or second.target.experts_in_main < experts)
+    if better and second != chosen and isinstance(machine.second, Gpu):
+        chosen, note, crowded = second, f"{apart} a second one ({machine.second.name})", False
+    cut = on_both(laid_out("cuda"), machine.available) if auto else None
+    if cut is not None and fits(cut, machine.available):
+        return cut, f"the target does not fit the GPU ({gpu.name}), and has layers on a second one too"
+    if crowded and auto:
+        if chosen.draft is not None and fits(beside := laid_out("cuda", "cpu"), machine.available):
+            return beside, f"{apart} the CPU"
+        if fits(on_cpu := laid_out("cpu"), machine.available):
+            return on_cpu, f"the pair does not fit the free memory of the GPU ({gpu.name})"
+        chosen = cut or chosen
+    return chosen, note
 
 
 def _check_wanted(source: ModelSource, target: Checkpoint | None, machine: Machine) -> None:

@@ -62,7 +62,7 @@ def device_runner(
     The heads in `found` run on the target's device in plain torch.
     """
     models: dict[Role, DeviceDecoder] = {"target": target}
-    apart = draft if isinstance(draft, DeviceDecoder) and draft.device != device else None
+    apart = on_another(draft, device)
     if isinstance(draft, DeviceDecoder) and apart is None:
         models["draft"] = draft
     executor = DeviceExecutor(models, vocab, device, captured, graphs)
@@ -81,12 +81,7 @@ def device_runner(
             executor.beside[role] = loops
     layers, exits = chosen.of(target.config, device)
     parts = Parts(
-        target=cached["target"],
-        layers=layers,
-        joins=executor.joins,
-        costs=executor.costs,
-        draft=small,
-        heads=heads,
+        target=cached["target"], layers=layers, joins=executor.joins, costs=executor.costs, draft=small, heads=heads
     )
     lacking = {**missing_features(draft), **(ON_SECOND if apart else {}), **exits, **(ON_BOTH if cut else {})}
     drafters, statuses = drafters_for(parts, lacking, found.facts)
@@ -94,12 +89,7 @@ def device_runner(
     texts = DeviceTexts(cached["target"], vocab, 0 if cut else room, lambda state: graphs(device, state, captured))
 
     def ready(notify: Callable[[str], None]) -> None:
-        if device.type == "cuda":
-            compile_ahead(partial(rehearse, target, None if apart else draft, vocab), device, notify)
-            if cut is not None:
-                compile_ahead(partial(rehearse, target, None, vocab), cut.front.device, notify)
-        if apart is not None:
-            compile_ahead(partial(rehearse_passes, apart, vocab), apart.device, notify)
+        compile_everywhere(target, draft, vocab, device, notify)
         notify("the prompt's passes")
         for one in cached.values():
             one.model.prepare()
@@ -168,6 +158,28 @@ def _named(device: torch.device, apart: DeviceDecoder | None, cut: CutDecoder | 
         there[f"{cut.front.config.layers} of {cut.config.layers} layers"] = cut.front
     elsewhere = (f", {part} on a second GPU ({torch.cuda.get_device_name(one.device)})" for part, one in there.items())
     return torch.cuda.get_device_name(device) + "".join(elsewhere)
+
+
+def on_another(draft: DeviceDecoder | HostModel | None, device: torch.device) -> DeviceDecoder | None:
+    """The draft if it runs on another GPU than `device`."""
+    return draft if isinstance(draft, DeviceDecoder) and draft.device != device else None
+
+
+def compile_everywhere(
+    target: DeviceDecoder,
+    draft: DeviceDecoder | HostModel | None,
+    vocab: int,
+    device: torch.device,
+    notify: Callable[[str], None],
+) -> None:
+    """Compile the kernels of a pair ahead, on each GPU that has a part of it."""
+    apart = on_another(draft, device)
+    if device.type == "cuda":
+        compile_ahead(partial(rehearse, target, None if apart else draft, vocab), device, notify)
+        if isinstance(target, CutDecoder):
+            compile_ahead(partial(rehearse, target, None, vocab), target.front.device, notify)
+    if apart is not None:
+        compile_ahead(partial(rehearse_passes, apart, vocab), apart.device, notify)
 
 
 def compile_ahead(run: Callable[[], object], device: torch.device, notify: Callable[[str], None]) -> None:
