@@ -19,9 +19,9 @@ from specchat.engine.memory.plan import (
     context_of,
     cut_in_two,
     drafting,
+    for_both,
     making_room,
     nearest,
-    on_both,
     plan,
 )
 from specchat.engine.memory.plan import fits as plan_fits
@@ -127,12 +127,12 @@ def _planned(pair: Pair, target: About, draft: About | None, machine: FreeMemory
     if device == "second-gpu" or (device == "auto" and not plan_fits(on_gpu, available)):
         on_gpu = making_room(drafting(made.apart(), available), available)
     wanted = pair.spec.target.device
-    if wanted == "both-gpus":
-        if lack := cannot_cut(big.config.recipe) or "there is no second GPU" * (not machine.second):
-            return Fit("no", f'it asks for device = "both-gpus": {lack}')
-        on_gpu = cut_in_two(made.on("cuda"), available)
-    elif wanted == "auto" and (cut := on_both(made.on("cuda"), available)) and plan_fits(cut, available):
-        on_gpu = cut
+    lack = cannot_cut(big.config.recipe) or "there is no second GPU" * (not machine.second)
+    if wanted == "both-gpus" and lack:
+        return Fit("no", f'it asks for device = "both-gpus": {lack}')
+    if wanted == "both-gpus" or (wanted == "auto" and for_both(made.on("cuda"), available)):
+        cut = cut_in_two(drafting(made.on("cuda"), available, cut=True), available)
+        on_gpu = cut if wanted == "both-gpus" or plan_fits(cut, available) else on_gpu
     reason = next((words for m in made.models if (words := unsupported(m.config))), "")
     if wanted != "cpu" and machine.gpu is not None and not reason and plan_fits(on_gpu, available):
         found = _with_heads(on_gpu, heads, available)
