@@ -235,7 +235,7 @@ class DeviceModel(CopiedCache):
         with current(self.device):
             done = torch.cuda.Event(blocking=True)
             self._read[:last].copy_(logits[:last], non_blocking=True)
-            done.record(torch.cuda.current_stream(self.device))
+            done.record()
         if meanwhile is not None:
             meanwhile(done.query)
         done.synchronize()
