@@ -47,6 +47,7 @@ class Fit:
         words: the reason, or the setting with which it would fit.
         without: the pair's heads that it does without.
         spills: True where the GPU has no room for all experts.
+        second: True where a part lies on a second GPU.
         speed: an estimate for this machine.
         backend: what runs the pair, which may be another one than it names where specchat's decoder does not.
         takes: bytes of memory; 0 where they are not known.
@@ -57,6 +58,7 @@ class Fit:
     words: str = ""
     without: frozenset[Head] = frozenset()
     spills: bool = False
+    second: bool = False
     speed: SpeedEstimate | None = None
     backend: str = DEFAULT_BACKEND
     takes: int = 0
@@ -172,7 +174,8 @@ def _with_heads(made: Plan, heads: PairHeads, available: Mapping[Place, int | No
     words = f"{_takes(made, device)}{lacks}{otherwise}"
     program = 0 if device == "cuda" else int(PROGRAM_GIB * GIB)
     takes = made.need(device).total + program
-    return Fit("GPU" if device == "cuda" else "CPU", words, frozenset(without), takes=takes)
+    second = "second-gpu" in made.places
+    return Fit("GPU" if device == "cuda" else "CPU", words, frozenset(without), second=second, takes=takes)
 
 
 def _model(pair: PairSpec, source: ModelSource, about: About, machine: FreeMemory) -> Model:

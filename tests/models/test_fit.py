@@ -87,10 +87,11 @@ def test_layers_may_go_to_a_second_gpu(tiny: About) -> None:
     first, second = (int(there.need(place).total / 0.95) + 1 for place in ("cuda", "second-gpu"))
     machine = FreeMemory(first, 64 * GIB, second=second)
     found = fit(chosen, tiny, None, machine)
-    assert (found.verdict, found.words.endswith(" of a second GPU's")) == ("GPU", True)
+    assert (found.verdict, found.second, found.words.endswith(" of a second GPU's")) == ("GPU", True, True)
     assert fit(chosen, tiny, None, replace(machine, second=1000)).verdict == "CPU"
     roomy = replace(machine, gpu=16 * GIB)
     assert "second" not in fit(chosen, tiny, None, roomy).words
+    assert not fit(chosen, tiny, None, roomy).second
     asking = replace(chosen, spec=replace(chosen.spec, target=replace(chosen.spec.target, device="both-gpus")))
     assert "second" in fit(asking, tiny, None, roomy).words
     missing = fit(asking, tiny, None, replace(roomy, second=0))
