@@ -35,7 +35,7 @@ def prompts(
         taken: dict[int, list[float]] = {widest: [], PASS_ROWS: []}
         for repeat in range(1 + REPEATS):
             for rows, seconds in taken.items():
-                target.model.block = rows
+                target.model.block = rows  # type: ignore[misc]
                 target.keep(0)
                 wait()
                 begun = perf_counter()

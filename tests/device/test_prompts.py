@@ -37,7 +37,8 @@ def after(model: DeviceDecoder, graphs: type[Graphs], block: int, count: int = C
     for keys, values in model.entries:
         keys.fill_(torch.nan)
         values.fill_(torch.nan)
-    reading, tokens = DeviceModel(model, "target", VOCAB, graphs(DEVICE, []), DEVICE), ids((end := BEFORE + count) + AFTER)
+    reading = DeviceModel(model, "target", VOCAB, graphs(DEVICE, []), DEVICE)
+    tokens, end = ids(BEFORE + count + AFTER), BEFORE + count
     reading.write(tokens[:BEFORE], 0)
     for first in range(BEFORE, end, block):
         reading.write(tokens[first : min(first + block, end)], first)
