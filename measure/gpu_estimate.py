@@ -16,7 +16,7 @@ from measure.gpu_steps import (
     prompt_ms,
     step_ms,
 )
-from specchat.engine.kernels.gpu_shapes import PASS_ROWS, PROMPT_ROWS
+from specchat.engine.kernels.gpu_shapes import DENSE_ROWS, PASS_ROWS, PROMPT_ROWS
 from specchat.engine.memory.need import Model
 from specchat.engine.recipe import Attention, Experts
 from specchat.engine.weights.config import ModelConfig
@@ -65,15 +65,18 @@ def of_families() -> str:
 
 
 def of_prompts() -> str:
-    """Markdown table of tokens a second of short prompts, read in passes of PASS_ROWS rows and of PROMPT_ROWS."""
-    columns = "model", "card", f"passes of {PASS_ROWS}", f"of {PROMPT_ROWS}", "gain"
+    """Markdown table of tokens a second of short prompts, read in passes of PASS_ROWS rows and of more."""
+    widths = PASS_ROWS, DENSE_ROWS, PROMPT_ROWS
+    columns = "model", "card", f"passes of {PASS_ROWS}", *(f"of {rows}" for rows in widths[1:]), "gain", "of the last"
     lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     coder = "Qwen3-Coder-30B-A3B"
     wanted = ("Llama-3.1-8B", LLAMA, 0.0), *((name, family(name), 0.0) for name in (*WITH_OWN_LAYER, coder))
     for name, model, bus in (*wanted, (f"{coder}, experts in main memory", family(coder), BUS)):
         for card in CARDS[1:3]:
-            few, many = (1e3 * rows / prompt_ms(model, card, rows, bus) for rows in (PASS_ROWS, PROMPT_ROWS))
-            lines.append(f"| {name} | {card.name} | {few:,.0f} | {many:,.0f} | {many / few:.1f} |")
+            few, many, most = (1e3 * rows / prompt_ms(model, card, rows, bus) for rows in widths)
+            taken = most if model.config.recipe.mixtures else many
+            figures = f"{few:,.0f} | {many:,.0f} | {most:,.0f} | {taken / few:.1f} | {most / many:.2f}"
+            lines.append(f"| {name} | {card.name} | {figures} |")
     return "\n".join(lines)
 
 

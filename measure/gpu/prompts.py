@@ -1,4 +1,4 @@
-"""Times prompts on random weights: by passes of PROMPT_ROWS and of PASS_ROWS in turn; then steps after each."""
+"""Times prompts on random weights: by the widest passes and those of PASS_ROWS in turn; then steps after each."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -13,7 +13,7 @@ from measure.gpu.kernels import Rows
 from specchat.bench.published import PUBLISHED, Shapes
 from specchat.bench.shapes import timed_in_turn
 from specchat.bench.synthetic import on_device
-from specchat.engine.kernels.gpu_shapes import PASS_ROWS, PROMPT_ROWS
+from specchat.engine.kernels.gpu_shapes import PASS_ROWS
 
 MODELS: Mapping[str, Sequence[int]] = {"qwen3-8b": (4096, 32768), "qwen3-30b-a3b": (4096,)}
 """Tokens of the prompts, by pair."""
@@ -29,9 +29,10 @@ def prompts(
     runner = on_device(shapes, "nf4", max(lengths) + 256, device, dtype)
     target = runner.target
     found: Rows = []
+    widest = target.model.block
     for tokens in lengths:
         text = torch.randint(shapes.target.vocab, (tokens,), generator=torch.Generator().manual_seed(1)).tolist()
-        taken: dict[int, list[float]] = {PROMPT_ROWS: [], PASS_ROWS: []}
+        taken: dict[int, list[float]] = {widest: [], PASS_ROWS: []}
         for repeat in range(1 + REPEATS):
             for rows, seconds in taken.items():
                 target.model.block = rows  # type: ignore[misc]

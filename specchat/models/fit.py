@@ -19,9 +19,9 @@ from specchat.engine.memory.plan import (
     context_of,
     cut_in_two,
     drafting,
+    for_both,
     making_room,
     nearest,
-    on_both,
     plan,
 )
 from specchat.engine.memory.plan import fits as plan_fits
@@ -47,6 +47,7 @@ class Fit:
         words: the reason, or the setting with which it would fit.
         without: the pair's heads that it does without.
         spills: True where the GPU has no room for all experts.
+        second: True where a part lies on a second GPU.
         speed: an estimate for this machine.
         backend: what runs the pair, which may be another one than it names where specchat's decoder does not.
         takes: bytes of memory; 0 where they are not known.
@@ -57,6 +58,7 @@ class Fit:
     words: str = ""
     without: frozenset[Head] = frozenset()
     spills: bool = False
+    second: bool = False
     speed: SpeedEstimate | None = None
     backend: str = DEFAULT_BACKEND
     takes: int = 0
@@ -127,12 +129,12 @@ def _planned(pair: Pair, target: About, draft: About | None, machine: FreeMemory
     if device == "second-gpu" or (device == "auto" and not plan_fits(on_gpu, available)):
         on_gpu = making_room(drafting(made.apart(), available), available)
     wanted = pair.spec.target.device
-    if wanted == "both-gpus":
-        if lack := cannot_cut(big.config.recipe) or "there is no second GPU" * (not machine.second):
-            return Fit("no", f'it asks for device = "both-gpus": {lack}')
-        on_gpu = cut_in_two(made.on("cuda"), available)
-    elif wanted == "auto" and (cut := on_both(made.on("cuda"), available)) and plan_fits(cut, available):
-        on_gpu = cut
+    lack = cannot_cut(big.config.recipe) or "there is no second GPU" * (not machine.second)
+    if wanted == "both-gpus" and lack:
+        return Fit("no", f'it asks for device = "both-gpus": {lack}')
+    if wanted == "both-gpus" or (wanted == "auto" and for_both(made.on("cuda"), available)):
+        cut = cut_in_two(drafting(made.on("cuda"), available, cut=True), available)
+        on_gpu = cut if wanted == "both-gpus" or plan_fits(cut, available) else on_gpu
     reason = next((words for m in made.models if (words := unsupported(m.config))), "")
     if wanted != "cpu" and machine.gpu is not None and not reason and plan_fits(on_gpu, available):
         found = _with_heads(on_gpu, heads, available)
@@ -172,7 +174,8 @@ def _with_heads(made: Plan, heads: PairHeads, available: Mapping[Place, int | No
     words = f"{_takes(made, device)}{lacks}{otherwise}"
     program = 0 if device == "cuda" else int(PROGRAM_GIB * GIB)
     takes = made.need(device).total + program
-    return Fit("GPU" if device == "cuda" else "CPU", words, frozenset(without), takes=takes)
+    second = "second-gpu" in made.places
+    return Fit("GPU" if device == "cuda" else "CPU", words, frozenset(without), second=second, takes=takes)
 
 
 def _model(pair: PairSpec, source: ModelSource, about: About, machine: FreeMemory) -> Model:

@@ -35,7 +35,8 @@ def machine_lines(catalog: "Catalog", library: "Library") -> list[str]:
     rows = [("pair", "runs on", "to fetch", "plain", "drafted")]
     for offer, speed in estimates:
         fetch = words.size(offer.size) if offer.missing else "here"
-        rows.append((offer.pair.id, offer.fit.verdict, fetch, *_figures(speed)))
+        where = "2 GPUs" if offer.fit.second else offer.fit.verdict
+        rows.append((offer.pair.id, where, fetch, *_figures(speed)))
     measured = " and ".join(
         f"the {'GPU' if device == 'cuda' else 'processor'} reads {found / 1e9:,.0f} GB/s"
         for device, found in sorted(bandwidth.items())

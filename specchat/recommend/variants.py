@@ -93,9 +93,13 @@ def variants(pair: "Pair", gpus: int, shelf: Path, toml: Path) -> Iterator[Varia
             if spec.draft.device != device:
                 draft = replace(spec, draft=replace(spec.draft, device=device), heads={})
                 yield Variant(f"draft on {words}", draft, _by_draft, "draft", {"device": device})
+    if gpus > 1 and spec.target.device == "cuda":  # "auto" takes both where one has no room
+        both = replace(spec, target=replace(spec.target, device="both-gpus"), heads={})
+        # GPUs of two kinds cut products each by its own size.
+        yield Variant("target on both GPUs", both, _anywhere, "target", {"device": "both-gpus"}, same_text=False)
     for quant in _quants(spec.target):
         target = replace(spec, target=replace(spec.target, quant=quant))
-        yield Variant(f"target {_named(quant)}", target, lambda _: True, "target", {"quant": quant}, same_text=False)
+        yield Variant(f"target {_named(quant)}", target, _anywhere, "target", {"quant": quant}, same_text=False)
 
 
 def _quants(source: ModelSource) -> Iterator[Wanted]:
@@ -106,6 +110,10 @@ def _quants(source: ModelSource) -> Iterator[Wanted]:
 
 def _named(quant: Wanted) -> str:
     return "as stored" if quant == "none" else f"in {quant}"
+
+
+def _anywhere(_: str) -> bool:
+    return True
 
 
 def _by_draft(name: str) -> bool:

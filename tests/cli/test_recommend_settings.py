@@ -15,11 +15,13 @@ from specchat.config.catalog import Pair, Requires, load_catalog
 from specchat.engine.hardware import bandwidth as of_memory
 from specchat.engine.loading import load
 from specchat.engine.loading.beside import load_beside
+from specchat.engine.memory.plan import GIB
 from specchat.engine.protocol.options import Message
 from specchat.engine.protocol.pair import PairSpec
 from specchat.engine.strategies import STRATEGIES
 from specchat.engine.text.draft_vocabulary import write
 from specchat.engine.text.tokenizer import Tokenizer
+from specchat.models.machine import FreeMemory
 from specchat.models.speed import SpeedEstimate
 from specchat.recommend import search
 from specchat.recommend.decision import decided
@@ -118,6 +120,9 @@ def test_settings_that_a_pair_has_are_not_tried(pair: Pair, tuned: Tuned, toml: 
     assert names(pair, 1) == ["tiny-draft", *usual[:2], "draft on the CPU", *usual[2:]]
     assert names(pair, 2) == ["tiny-draft", *usual[:2], "draft on the CPU", "draft on a second GPU", *usual[2:]]
     assert pair.spec.draft is not None
+    bound = replace(pair, spec=replace(pair.spec, target=replace(pair.spec.target, device="cuda")))
+    assert "target on both GPUs" in names(bound, 2)
+    assert "target on both GPUs" not in names(bound, 1)
     eight = replace(pair.spec, draft=replace(pair.spec.draft, quant="int8", device="cpu"))
     assert names(replace(pair, spec=eight), 2)[1:4] == ["draft as stored", "draft in nf4", "draft on a second GPU"]
     assert names(replace(pair, spec=replace(pair.spec, draft=None))) == usual[2:]
@@ -275,6 +280,25 @@ def test_without_a_pair_those_that_suit_are_named(run: Run, monkeypatch: pytest.
     assert rows["demo"][1:3] == ["CPU", "here"]
     assert rows["tiny"][1:3] == ["CPU", "here"]
     assert "Begin with " in result.stdout
+
+
+def test_pairs_that_take_two_gpus_are_named_with_what_to_expect(
+    run: Run, toml: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the bytes of a step, as on one GPU: a token passes through both in turn."""
+    monkeypatch.setattr(bandwidth, "read_bandwidth", lambda place: {"cuda": 400e9, "cpu": 20e9}[place])
+    monkeypatch.setattr(
+        "specchat.models.machine.this_machine", lambda: FreeMemory(4 * GIB, 64 * GIB, threads=1, second=4 * GIB)
+    )
+
+    def row(device: str) -> list[str]:
+        toml.write_text(toml.read_text().replace('device = "cpu"', device).replace('device = "both-gpus"', device))
+        return next(line.split() for line in run("recommend").stdout.splitlines() if line.startswith("tiny "))
+
+    both, one = row('device = "both-gpus"'), row('device = "cuda"')
+    assert both[1:4] == ["2", "GPUs", "here"]
+    assert one[1:3] == ["GPU", "here"]
+    assert both[4:] == one[3:] != []
 
 
 def test_the_largest_that_is_fluent_is_suggested() -> None:

@@ -435,6 +435,27 @@ def test_a_target_that_one_gpu_has_no_room_for_lies_on_two(tmp_path: Path) -> No
         assert placed(*small).plan.target.first == 0
 
 
+def test_a_draft_beside_a_cut_target_has_the_bits_that_both_gpus_have_room_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fewer only where the pair fits both in no other way."""
+    monkeypatch.setattr(plan, "MIN_PARAMETERS", 1)
+    small = checkpoint(tmp_path / "draft", num_hidden_layers=2, intermediate_size=512)
+    pair = Tiny(checkpoint(tmp_path / "target", num_hidden_layers=12, intermediate_size=256), small)
+
+    def placed(first: int, second: int, target: Device = "auto") -> tuple[int, Quant | None]:
+        made = pair.place(two(first, second), target, "auto").plan
+        assert made.draft is not None
+        return made.target.first, made.draft.quant
+
+    four = pair.place(two(20 * GIB, 20 * GIB), "both-gpus", "auto", draft_quant="nf4").plan
+    first = holding(four.on("cuda").need("cuda").total)
+    assert placed(first, 20 * GIB, "cuda") == (0, "nf4")
+    assert placed(first, 20 * GIB, "both-gpus") == (2, "int8")
+    least = replace(four, target=replace(four.target, first=11))
+    assert placed(*(holding(least.need(place).total) for place in ("cuda", "second-gpu"))) == (11, "nf4")
+
+
 def test_two_gpus_that_are_too_small_together_are_told_with_what_would_fit(tmp_path: Path) -> None:
     long, main = Tiny(checkpoint(tmp_path, max_position_embeddings=32768), tmp_path), 1 << 20
     both = long.place(two(20 * GIB, 20 * GIB), "both-gpus", context=4096).plan

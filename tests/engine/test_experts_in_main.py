@@ -59,7 +59,7 @@ def test_a_card_keeps_as_many_experts_as_it_has_room_for(name: str) -> None:
         before, after = whole.need("cuda"), chosen.need("cuda")
         assert before.weights - after.weights == moved + count * PADDING.get(name, 0)
         # A shared MLP has buffers of its own where it is none of the experts.
-        assert abs(before.total - after.total - moved) < 2**25
+        assert abs(before.total - after.total - moved) < 2**26
         assert chosen.need("cpu").total - whole.need("cpu").total == moved
         if count:
             fewer = replace(chosen, target=replace(chosen.target, experts_in_main=count - 1))
@@ -121,18 +121,18 @@ def test_the_price_is_the_bytes_by_the_bus() -> None:
     assert expert_price(whole, RATE) == (0, 0)
 
 
-def test_a_prompt_reads_hardly_an_expert_twice() -> None:
-    """Those of gpt-oss have 32 rows of 256 on the average, and a tile has 64."""
+def test_a_prompt_reads_an_expert_again_where_a_tile_has_no_room_for_all_its_rows() -> None:
+    """Those of gpt-oss have 64 rows of 512 on the average, as many as a tile: nearly half have more."""
     _, of_prompt = expert_price(replace(family("gpt-oss-20b"), experts_in_main=1), RATE)
     all_read = A_LAYER["gpt-oss-20b"] / PROMPT_ROWS / RATE * 1e3
-    assert of_prompt == pytest.approx(all_read, rel=0.01)
+    assert of_prompt == pytest.approx(1.47 * all_read, rel=0.01)
 
 
 def test_the_price_is_said() -> None:
     whole = family("Qwen3-Coder-30B-A3B")
     assert describe_experts(whole, RATE) == ""
     assert describe_experts(replace(whole, experts_in_main=20), RATE) == (
-        "Experts of 20 of 48 layers lie in main memory: about 15 ms a token, and 0.9 ms a token of a prompt, "
+        "Experts of 20 of 48 layers lie in main memory: about 15 ms a token, and 0.5 ms a token of a prompt, "
         "at 25 GB/s. With a shorter context more of them fit the GPU."
     )
     dense = describe_experts(replace(whole, quant=None, experts_in_main=20), RATE)

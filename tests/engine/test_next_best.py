@@ -16,13 +16,14 @@ from specchat.engine.gpu_checks.notes import Notes
 from specchat.engine.hardware import gpu_record, page_locked
 from specchat.engine.hardware.accelerator import Accelerator, find_accelerator, kind
 from specchat.engine.hardware.gpu import CHOSEN, SECOND, Gpu
-from specchat.engine.hardware.gpu_failure import REPORT, UNTIL, GpuLost, without_gpu
+from specchat.engine.hardware.gpu_failure import REPORT, UNTIL, GpuLost, describe, first_line, without_gpu
 from specchat.engine.hardware.gpu_record import UNENDED, VARIABLE, Boot, GpuRecord
 from specchat.engine.loading import hf, load, native, next_best, placing
 from specchat.engine.memory import devices
 from specchat.engine.memory.devices import Machine
 from specchat.engine.memory.plan import GIB, SPARE
 from specchat.engine.protocol.pair import Device, ModelSource, PairSpec
+from specchat.engine.protocol.requests import Generate
 from specchat.engine.runners.load import load_runner
 from specchat.engine.session import Session
 from specchat.engine.weights.checkpoint import Checkpoint
@@ -74,14 +75,19 @@ def test_any_gpu_that_multiplies_is_found() -> None:
 def test_of_several_gpus_the_chosen_one_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """It multiplies, is named and measured, and is the one that is remembered."""
     told: list[torch.device] = []
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: told.append(device) or f"card {device}")
-    monkeypatch.setattr(GpuRecord, "of", lambda card: card.splitlines()[0])
+
+    def properties(device: torch.device) -> SimpleNamespace:
+        told.append(device)
+        return SimpleNamespace(name="a card", uuid=f"{device.index}a2b3c4d-5e6f")
+
+    monkeypatch.setattr(torch.cuda, "get_device_properties", properties)
+    monkeypatch.setattr(GpuRecord, "of", lambda card, _: card.splitlines()[0])
     card.known_by.cache_clear()
     for index in (0, 1, 1):
         monkeypatch.setattr(CHOSEN, "index", index)
         free = 3 * GIB + index
         assert find_accelerator(fake_torch("cuda")) == Accelerator("cuda", f"the card cuda:{index}", free)
-        assert card.record() == f"card cuda:{index}"
+        assert card.record() == f"a card (GPU-{index}a2b3c4d)", "two cards of a kind were one"
     assert len(told) == 2
     card.known_by.cache_clear()
 
@@ -250,36 +256,99 @@ def test_kernels_that_pass_are_used_and_remembered(gpus: Gpus, pair: PairSpec, m
     assert gpus.transformers.pairs == []
 
 
-@pytest.mark.parametrize("right", [True, False])
-def test_a_second_gpu_is_checked_before_a_draft_goes_there(
-    right: bool, gpus: Gpus, pair: PairSpec, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By a record of its own; with a fault there the draft runs on the CPU, and the target where it was."""
-    checked, runs = list[torch.device](), list[tuple[str, ...]]()
+@dataclass
+class TwoCards:
+    """Two GPUs with room for the target of a pair on one and its draft on the other.
+
+    `lost` are those that do not answer any more, `checked` those that were checked, `runs` the places of each load.
+    """
+
+    lost: set[torch.device] = field(default_factory=set)
+    checked: list[torch.device] = field(default_factory=list)
+    runs: list[tuple[str, ...]] = field(default_factory=list)
+
+    def record(self, device: torch.device = CHOSEN.device) -> GpuRecord:
+        def ask() -> None:
+            if device in self.lost:
+                raise ILLEGAL
+
+        return GpuRecord.of(f"card {device}", ask)
+
+    def run(self, *arguments: Any) -> Any:
+        self.runs.append(arguments[3].places)
+        raise ModelError("The weights are damaged.")
+
+
+@pytest.fixture
+def two(gpus: Gpus, pair: PairSpec, monkeypatch: pytest.MonkeyPatch) -> TwoCards:
+    made = TwoCards()
+    gpus.check = lambda _: None
     monkeypatch.setattr(SECOND, "index", 1)
-    monkeypatch.setattr(card, "record", lambda device=CHOSEN.device: GpuRecord.of(f"card {device}"))
-    monkeypatch.setattr(remembered, "current", lambda device: checked.append(device) or nullcontext())
-    gpus.check = lambda notes: notes.expect(right or checked[-1] == CHOSEN.device, "a row differs")
+    monkeypatch.setattr(card, "record", made.record)
+    monkeypatch.setattr(remembered, "current", lambda device: made.checked.append(device) or nullcontext())
     opened, roomy = Checkpoint.open(Path(str(pair.target.path))), replace(ROOMY, second=Gpu("RTX 3050", 4 * GIB))
     apart = replace(pair, draft=replace(pair.target, device="second-gpu"))
     need = devices.place(apart, opened, opened, 256, roomy).plan.need("cuda").total
     tight = replace(roomy, gpu=Gpu("RTX 3060", int(need / (1 - SPARE)) + 1))
     monkeypatch.setattr(devices, "this_machine", machine(tight))
+    monkeypatch.setattr(native, "load_runner", made.run)
+    return made
 
-    def run(*arguments: Any) -> Any:
-        runs.append(arguments[3].places)
-        raise ModelError("The weights are damaged.")
 
-    monkeypatch.setattr(native, "load_runner", run)
+@pytest.mark.parametrize("right", [True, False])
+def test_a_second_gpu_is_checked_before_a_draft_goes_there(
+    right: bool, two: TwoCards, gpus: Gpus, pair: PairSpec
+) -> None:
+    """By a record of its own; with a fault there the draft runs on the CPU, and the target where it was."""
+    gpus.check = lambda notes: notes.expect(right or two.checked[-1] == CHOSEN.device, "a row differs")
     with pytest.raises(ModelError, match="damaged"):
         loaded(replace(pair, draft=pair.target))
-    assert checked == [SECOND.device, CHOSEN.device]
-    assert runs == [("cuda", "second-gpu" if right else "cpu")]
-    GpuRecord.failed("in a reply")
-    assert GpuRecord.of("card cuda:0").fail("kernels", "again", "p") == 2, "it counts for the target's GPU"
+    assert two.checked == [SECOND.device, CHOSEN.device]
+    assert two.runs == [("cuda", "second-gpu" if right else "cpu")]
     if not right:
         with pytest.raises(EngineError, match=r'"second-gpu": the GPU failed before \(a row differs\)'):
-            loaded(apart)
+            loaded(replace(pair, draft=replace(pair.target, device="second-gpu")))
+
+
+@pytest.mark.parametrize(
+    ("lost", "named", "blamed"),
+    [((1,), " card cuda:1", 1), ((0,), " card cuda:0", 0), ((0, 1), " card cuda:0", 0), ((), "", 0)],
+)
+def test_a_card_that_fails_in_a_reply_rests_alone(
+    lost: tuple[int, ...], named: str, blamed: int, two: TwoCards, pair: PairSpec
+) -> None:
+    """And is named. Where both answer, or neither does, it counts for the target's, which goes to transformers."""
+    drafting, words = replace(pair, draft=pair.target), first_line(ILLEGAL)
+    for known in (1, 2):
+        with pytest.raises(ModelError, match="damaged"):
+            loaded(drafting)
+        two.lost = {torch.device("cuda", index) for index in lost}
+        told = describe(ILLEGAL, Generate(1, ()), "the log")
+        assert told.startswith(f"The GPU{named} failed ({words}) while the reply was being written")
+        assert GpuRecord.failed(words) == known
+        two.lost = set()
+    assert two.runs == [("cuda", "second-gpu")] * 2
+    cards = [two.record(torch.device("cuda", index)).wrong("kernels", "p") for index in (0, 1)]
+    assert cards[blamed] == words
+    assert not cards[1 - blamed]
+    with pytest.raises(ModelError, match="damaged"):
+        loaded(drafting)
+    assert two.runs[2] == (("cuda", "cpu") if blamed else ("cpu", "cpu"))
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_card_that_fails_as_a_pair_is_loaded_is_named(
+    lost: int, two: TwoCards, pair: PairSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(*_: Any) -> Any:
+        two.lost = {torch.device("cuda", lost)}
+        raise ILLEGAL
+
+    monkeypatch.setattr(native, "load_runner", run)
+    with pytest.raises(GpuLost, match=rf"^The GPU card cuda:{lost} failed \(CUDA error.* while P was being loaded"):
+        loaded(replace(pair, draft=pair.target))
+    assert GpuRecord.failed("x") == 1
+    assert two.record(torch.device("cuda", lost)).fail("kernels", "again", "p") == 2
 
 
 def test_a_second_gpu_is_checked_before_layers_go_there(

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from specchat.engine.device import beside
 from specchat.engine.device.clock import Clock
+from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.hardware import gpu
 from specchat.engine.memory.need import Model
@@ -106,6 +107,20 @@ def test_replies_with_log_probabilities_wait_for_the_gpu_that_they_read(tiny: tu
     with fake_torch(2, computes=True) as fake:
         assert text(apart(tiny, FIRST, SECOND), "draft") == expected
         assert text(apart(tiny, SECOND, FIRST), "draft") == expected
+        assert not fake.runtime.problems
+
+
+def test_tokens_are_embedded_on_the_gpu_of_their_model(tiny: tuple[Path, Path]) -> None:
+    """Beside passes, whose GPU is the current one; heads ask for that."""
+
+    def embedded(device: torch.device) -> list[Any]:
+        graphs = Graphs(device, [])
+        model = DeviceModel(tiny_decoder(tiny[0], device), "target", VOCAB, graphs, device)
+        return [model.embed([5, 6, 7], normed).tolist() for normed in (True, False)]
+
+    expected = embedded(HOST)
+    with fake_torch(2, computes=True) as fake:
+        assert embedded(SECOND) == embedded(FIRST) == expected
         assert not fake.runtime.problems
 
 

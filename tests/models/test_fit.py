@@ -14,7 +14,7 @@ from specchat.engine.cpu import compiled as compiled_module
 from specchat.engine.fetch.source import Hub
 from specchat.engine.formats.mxfp4 import Mxfp4
 from specchat.engine.hardware.gpu_counters import ASSUMED_BUS, Installed
-from specchat.engine.memory.need import Model
+from specchat.engine.memory.need import Model, quantised
 from specchat.engine.memory.plan import plan
 from specchat.engine.protocol.pair import ModelSource, PairSpec, Quant
 from specchat.installing import install_command
@@ -87,10 +87,11 @@ def test_layers_may_go_to_a_second_gpu(tiny: About) -> None:
     first, second = (int(there.need(place).total / 0.95) + 1 for place in ("cuda", "second-gpu"))
     machine = FreeMemory(first, 64 * GIB, second=second)
     found = fit(chosen, tiny, None, machine)
-    assert (found.verdict, found.words.endswith(" of a second GPU's")) == ("GPU", True)
+    assert (found.verdict, found.second, found.words.endswith(" of a second GPU's")) == ("GPU", True, True)
     assert fit(chosen, tiny, None, replace(machine, second=1000)).verdict == "CPU"
     roomy = replace(machine, gpu=16 * GIB)
     assert "second" not in fit(chosen, tiny, None, roomy).words
+    assert not fit(chosen, tiny, None, roomy).second
     asking = replace(chosen, spec=replace(chosen.spec, target=replace(chosen.spec.target, device="both-gpus")))
     assert "second" in fit(asking, tiny, None, roomy).words
     missing = fit(asking, tiny, None, replace(roomy, second=0))
@@ -98,6 +99,21 @@ def test_layers_may_go_to_a_second_gpu(tiny: About) -> None:
     assert fit(asking, tiny, None, replace(machine, second=1000)).verdict == "no"
     others = replace(asking, spec=replace(asking.spec, backend="gguf"))
     assert fit(others, tiny, None, roomy).words.startswith('device = "both-gpus" is of specchat\'s own decoder')
+
+
+def test_a_draft_beside_a_cut_target_counts_in_the_bits_that_it_will_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    big, small = (
+        about_folder(checkpoint(tmp_path / str(layers), num_hidden_layers=layers), "tiny") for layers in (12, 1)
+    )
+    monkeypatch.setattr("specchat.engine.memory.plan.MIN_PARAMETERS", 1)
+    assert big.config is not None
+    assert small.config is not None
+    there = plan(Model(big.config, "cuda", first=6), quantised(Model(small.config, "cuda"), "int8"), 8192)
+    first, second = (int(there.need(place).total / 0.95) + 1 for place in ("cuda", "second-gpu"))
+    found = fit(pair(big.place, small.place), big, small, FreeMemory(first, 64 * GIB, second=second))
+    assert (found.verdict, found.words.endswith(" of a second GPU's")) == ("GPU", True)
 
 
 @pytest.mark.parametrize(

@@ -137,6 +137,13 @@ def words(messages: Sequence[Message]) -> int:
     return sum(len(message.content.split()) for message in messages)
 
 
+def _lost_card() -> GpuRecord:
+    def ask() -> None:
+        raise AcceleratorError("CUDA error: an illegal memory access was encountered")
+
+    return GpuRecord.of("another card", ask)
+
+
 def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callable[[], None]) -> WorkerSession:
     progress(Loading(f"reading {pair.target.label}", 0.5))
     if pair.id == "missing" or os.path.exists(f"{pair.target.label}/gone"):
@@ -146,7 +153,7 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
         raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
     if pair.id == "gpu":
         raise RuntimeError("Triton Error [CUDA]: an illegal instruction was encountered")
-    GpuRecord.use(card := GpuRecord.of("a card"), pair=pair.id)
+    GpuRecord.use(card := GpuRecord.of("a card"), *[_lost_card()] * (pair.id == "on two cards"), pair=pair.id)
     if pair.id == "gpu or cpu" and pair.target.device != "cpu" and not card.wrong("kernels", pair.id):
         raise GpuLost(pair, "CUDA error: an illegal memory access was encountered")
     if pair.id == "checked":

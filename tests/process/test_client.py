@@ -236,6 +236,16 @@ def test_a_gpu_that_is_known_to_fail_is_left_to_the_loader_of_a_fresh_engine(
             *_, failed = engine.events(PATIENCE_S)
             assert isinstance(failed, Failed)
             assert failed.message.endswith(f"see {log}. {said}")
+        for said in (ONCE_MORE, AGAIN):
+            engine.start()
+            engine.send(Load(replace(PAIR, id="on two cards")))
+            engine.send(ask("gpu later", 5))
+            *_, failed = engine.events(PATIENCE_S)
+            assert isinstance(failed, Failed)
+            assert failed.message.startswith("The GPU another card failed (CUDA error: ")
+            assert failed.message.endswith(said)
+        assert GpuRecord.of("another card").wrong("kernels", "on two cards")
+        assert GpuRecord.of("a card").wrong("kernels", "on two cards") is None
         record, known = GpuRecord.of("a card"), "CUDA error: an illegal memory access was encountered"
         assert [record.wrong("kernels", pair) for pair in ("another", "gpu or cpu", "a third")] == [known, known, None]
     finally:

@@ -20,7 +20,7 @@ from specchat.engine.device.skips import SkipFlags
 from specchat.engine.device.states import States
 from specchat.engine.device.text_memory import TextMemory, TextRows
 from specchat.engine.device.weights import ModelWeights, held_bytes
-from specchat.engine.kernels.gpu_shapes import CACHE_BLOCK, PASS_ROWS, PROMPT_ROWS, VERIFY_ROWS
+from specchat.engine.kernels.gpu_shapes import CACHE_BLOCK, PASS_ROWS, VERIFY_ROWS
 from specchat.engine.kernels.products import multiply
 from specchat.engine.kernels.verify_state import VerifyState
 from specchat.engine.program.lower import lower
@@ -101,7 +101,7 @@ class DeviceDecoder:
         self.states = self._recording([*kept, *layers])
 
     def _recording(self, layers: Sequence[int]) -> States:
-        return States(layers, self.config.hidden, self.capacity, PROMPT_ROWS, self.device, self.dtype)
+        return States(layers, self.config.hidden, self.capacity, self.buffers.cuts.width, self.device, self.dtype)
 
     @property
     def text(self) -> TextMemory:
@@ -129,7 +129,7 @@ class DeviceDecoder:
         Args:
             tokens: int32 [>= rows] on the device.
             start: int32 [1] on the device; a chain attends to all KV entries before it.
-            rows: 1..PROMPT_ROWS; row r is bit for bit the same as alone, at the end of its path as a chain.
+            rows: 1..`buffers.cuts.width`; row r is bit for bit the same as alone, at the end of its path as a chain.
             early: where the pass ends early, if it does.
         """
         of_chain = start, self.buffers.offsets, None

@@ -27,7 +27,6 @@ PADDED_ROWS = (1, 2, 4, 8, VERIFY_ROWS, PASS_ROWS)
 class DeviceModel(CopiedCache):
     """Host side of a `DeviceDecoder`: tokens and positions go in through static buffers."""
 
-    block = PromptPasses.block
     compiled = False
     embedding_product = None
 
@@ -43,6 +42,7 @@ class DeviceModel(CopiedCache):
         self._flags = SkipFlags(recipe, device)
         self._inputs = PassInputs(decoder)
         self._prompts = PromptPasses(decoder, self._inputs, name, graphs)
+        self.block = self._prompts.block
         self._began = 0
         """Where the last `write` began."""
         self._furthest = 0
@@ -235,7 +235,7 @@ class DeviceModel(CopiedCache):
         with current(self.device):
             done = torch.cuda.Event(blocking=True)
             self._read[:last].copy_(logits[:last], non_blocking=True)
-            done.record(torch.cuda.current_stream(self.device))
+            done.record()
         if meanwhile is not None:
             meanwhile(done.query)
         done.synchronize()

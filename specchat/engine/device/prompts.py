@@ -9,16 +9,15 @@ from torch import Tensor
 from specchat.engine.device.decoder import DeviceDecoder, RowOptions
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.inputs import PassInputs
-from specchat.engine.kernels.gpu_shapes import PASS_ROWS, PROMPT_ROWS, VERIFY_ROWS
+from specchat.engine.kernels.gpu_shapes import PASS_ROWS, VERIFY_ROWS
 from specchat.engine.model.mutual import read_picture, stretches
 from specchat.engine.model.passes import NOTHING, PassRows, Skip
 from specchat.engine.pictures.rows import PictureRows
 
 
 class PromptPasses:
-    """Writes the KV entries of prompts. A picture of more than PROMPT_ROWS rows has layers run apart, eagerly."""
+    """Writes the KV entries of prompts. A picture of more than `block` rows has layers run apart, eagerly."""
 
-    block = PROMPT_ROWS
     compiled: ClassVar[bool] = False
     aux_states = None
     """Passes record hidden states on their way."""
@@ -26,6 +25,7 @@ class PromptPasses:
     def __init__(self, decoder: DeviceDecoder, inputs: PassInputs, name: str, graphs: Graphs) -> None:
         """Initialise; `name` keys the graphs."""
         self.config = decoder.config
+        self.block = min(half.buffers.cuts.width for half in decoder.halves)
         self._decoder, self._inputs, self._name, self._graphs = decoder, inputs, name, graphs
         self._pictures: PictureRows | None = None
         mutual = decoder.buffers.pictures is not None and any(mixer.mutual for mixer in self.config.recipe.attentions)
@@ -33,7 +33,7 @@ class PromptPasses:
         """Position up to which the rows of a picture attend to each other."""
 
     def write(self, tokens: Sequence[int], start: int, pictures: PictureRows | None) -> None:
-        """Write the KV entries of up to PROMPT_ROWS tokens, or of a picture, from position `start` on."""
+        """Write the KV entries of up to `block` tokens, or of a picture, from position `start` on."""
         self._pictures = pictures
         for part, mutual in stretches(tokens, pictures):
             some, first = tokens[part], start + part.start
@@ -48,7 +48,7 @@ class PromptPasses:
     def _run(self, count: int, end: int, deep: int) -> None:
         """Run a pass over so many rows, up to position `end` of a picture if they attend to each other, else 0."""
         inputs, many = self._inputs, count > PASS_ROWS or end > 0
-        width = PROMPT_ROWS if many else PASS_ROWS
+        width = self.block if many else PASS_ROWS
         # The kernel of many rows alone knows of pictures.
         rows = width if self._graphs.captured else max(count, VERIFY_ROWS + 1 if end else 0)
         until = self._until if many else None
@@ -67,7 +67,7 @@ class PromptPasses:
         if self._until is not None:
             self._until.fill_(rows.until)
         # Rows that fill a wide pass leave no entries, which may be there already.
-        count = PROMPT_ROWS if self._graphs.captured else max(len(x), PASS_ROWS + 1)
+        count = self.block if self._graphs.captured else max(len(x), PASS_ROWS + 1)
         of_rows = inputs.tokens, inputs.start, count, inputs.last, self._until
         self._graphs.eagerly(lambda: decoder.run_layers(x, *of_rows, layers, skip.mlp))
         return decoder.buffers.residual[: len(x)].clone()

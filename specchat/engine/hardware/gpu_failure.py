@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from specchat.dataclass import dataclass
 from specchat.engine.errors import EngineError
+from specchat.engine.hardware.gpu_record import GpuRecord
 from specchat.engine.hardware.out_of_memory import ran_out, under_way
 from specchat.engine.protocol.pair import PairSpec
 from specchat.engine.protocol.requests import Count, Generate, Load
@@ -37,9 +38,8 @@ class GpuLost(EngineError):
     """
 
     def __init__(self, pair: PairSpec, failed: str) -> None:
-        super().__init__(
-            "died", f'The GPU failed ({failed}) while {pair.name} was being loaded. Try again, or say device = "cpu".'
-        )
+        failure = f"The GPU{_culprit()} failed ({failed}) while {pair.name} was being loaded."
+        super().__init__("died", f'{failure} Try again, or say device = "cpu".')
         self.failed = failed
         self.bound = pair.target.device in ("cuda", "both-gpus")
 
@@ -73,7 +73,12 @@ def is_gpu_failure(error: Exception) -> bool:
 
 def describe(error: Exception, request: Load | Generate | Count, log: str) -> str:
     """A sentence with the interrupted work and the error's first line; `log` has the rest."""
-    return f"The GPU failed ({first_line(error)}) {under_way(request)}; see {log}."
+    return f"The GPU{_culprit()} failed ({first_line(error)}) {under_way(request)}; see {log}."
+
+
+def _culprit() -> str:
+    found = GpuRecord.culprit()
+    return f" {found}" if found else ""
 
 
 def first_line(error: Exception) -> str:

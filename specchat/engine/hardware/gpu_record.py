@@ -1,14 +1,14 @@
 """Stores the results of GPU checks on this machine, from one load to the next, in a small file.
 
-A card is identified by its name, driver, torch, Triton and specchat; a change of any is checked anew. A wrong result
-lasts. A failure may pass: the way is tried once more, and after a second one with the same pair it rests until the
-computer was started again or has slept. A file that is missing, damaged, too large or not writable is ignored, and each
-load checks.
+A card is identified by its name and UUID, driver, torch, Triton and specchat; a change of any is checked anew. A wrong
+result lasts. A failure may pass: the way is tried once more, and after a second one with the same pair it rests until
+the computer was started again or has slept. A file that is missing, damaged, too large or not writable is ignored, and
+each load checks.
 """
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -105,21 +105,24 @@ class _GpuFile(BaseModel):
 
 
 class GpuRecord:
-    """The results of one card, identified by the lines of `card`, the first of them its name."""
+    """The results of one card, identified by the lines of `card`, the first of them its name.
 
-    _in_use: "ClassVar[tuple[GpuRecord, Way, str] | None]" = None
+    `ask` asks the card anything, and raises an error once a failure has left it unusable.
+    """
+
+    _in_use: "ClassVar[tuple[tuple[GpuRecord, ...], Way, str]]" = (), "kernels", CHECKS
     _begun: "ClassVar[tuple[GpuRecord, Way, float] | None]" = None
 
-    def __init__(self, path: Path | None, card: str) -> None:
-        self._path = path
+    def __init__(self, path: Path | None, card: str, ask: Callable[[], object] = object) -> None:
+        self._path, self._ask = path, ask
         self._name = one_line(card.partition("\n")[0], MAX_REASON)
         self._key = sha256(card.encode()).hexdigest()[:32]
 
     @classmethod
-    def of(cls, card: str, environ: Mapping[str, str] = os.environ) -> "GpuRecord":
+    def of(cls, card: str, ask: Callable[[], object] = object) -> "GpuRecord":
         """Use the file of the environment."""
-        named = environ.get(VARIABLE)
-        return cls(Path(named) if named else None, card)
+        named = os.environ.get(VARIABLE)
+        return cls(Path(named) if named else None, card, ask)
 
     def wrong(self, way: Way, pair: str = CHECKS) -> str | None:
         """The fault for which a way rests for a pair, "" if its checks passed, None if they are to be made."""
@@ -193,16 +196,32 @@ class GpuRecord:
             private.replace(self._path, _GpuFile(cards=dict(list(cards.items())[-MAX_CARDS:])).model_dump_json())
 
     @classmethod
-    def use(cls, record: "GpuRecord | None", way: Way = "kernels", pair: str = CHECKS) -> None:
-        """Note that this process runs `pair` on `record`'s card in this way; None means on no card."""
-        cls._in_use = None if record is None else (record, way, pair)
+    def use(cls, *records: "GpuRecord", way: Way = "kernels", pair: str = CHECKS) -> None:
+        """Note that this process runs `pair` in this way on the cards of `records`, the target's first."""
+        cls._in_use = records, way, pair
+
+    @classmethod
+    def culprit(cls) -> str:
+        """The name of the card that failed, "" if all answer; a later `failed` counts for it, not for the first."""
+        records, way, pair = cls._in_use
+        lost = [one for one in records if not one._answers()]
+        cls.use(*lost or records, way=way, pair=pair)
+        return lost[0]._name if lost else ""
+
+    def _answers(self) -> bool:
+        try:
+            self._ask()
+        except Exception:
+            return False
+        return True
 
     @classmethod
     def failed(cls, words: str) -> int:
         """Store a failure of the way in use; see `fail`."""
-        if cls._in_use is None:
+        records, way, pair = cls._in_use
+        if not records:
             return 0
-        record, way, pair = cls._in_use
+        record = records[0]
         if cls._begun is not None:
             record.drop(way)
             pair = CHECKS

@@ -41,7 +41,7 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
 
     def emptied() -> None:
         make_room()
-        GpuRecord.use(None)
+        GpuRecord.use()
 
     try:
         return _loaded(pair.backend, pair, progress, emptied)

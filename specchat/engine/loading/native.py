@@ -159,7 +159,7 @@ def load(
     if placement.otherwise is None or (kernels and torch.cuda.is_available()):
         raise KernelsUnsupported(f"the GPU failed ({reason})", REPORT)
     bar.show("the GPU failed; going to the CPU", 0.1)
-    GpuRecord.use(None)
+    GpuRecord.use()
     note = "" if full else f"the GPU failed: {reason}"
     session = _read(files, placement.otherwise, note, bar, shared, started)
     if full:

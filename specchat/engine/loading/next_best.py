@@ -40,7 +40,8 @@ def instead(pair: PairSpec, unsupported: KernelsUnsupported, loaded: Callable[[P
         if isinstance(found, str):
             failed = found
         else:
-            GpuRecord.use(card.record() if found.kind == "cuda" else None, "transformers", pair.id)
+            used = [card.record()] if found.kind == "cuda" else []
+            GpuRecord.use(*used, way="transformers", pair=pair.id)
             try:
                 session = loaded(replace(pair, backend=HF_BACKEND, target=replace(pair.target, device="cuda")))
             except Exception as error:
@@ -57,7 +58,7 @@ def instead(pair: PairSpec, unsupported: KernelsUnsupported, loaded: Callable[[P
             f'{pair.target.label} asks for device = "{asked}": {reason}, and transformers cannot run it there '
             f'({failed}). Say device = "auto" or "cpu".',
         )
-    GpuRecord.use(None)
+    GpuRecord.use()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
     session = loaded(without_gpu(pair))

@@ -52,9 +52,10 @@ def placed(pair: PairSpec, target: Checkpoint, draft: Checkpoint | None, bar: Ba
             machine = replace(machine, second=wrong)
             placement = place(pair, target, draft, context, machine, threads)
             notes.append(f"the second GPU is not used: {wrong}")
-        # Last, for a later failure counts for the GPU of the last check.
         if placement.plan.target.place == "cuda" and (wrong := _wrong(pair, CHOSEN.device, bar)):
             raise KernelsUnsupported(wrong, UNTIL if card.record().passes("kernels", pair.id) else REPORT)
+        if "second-gpu" in placement.plan.places:
+            GpuRecord.use(card.record(), card.record(SECOND.device), pair=pair.id)
         placement = replace(placement, note=noted(placement.note, *notes))
     with bar.compiling(placement.plan):
         if any(model.compiled for model in placement.plan.models):

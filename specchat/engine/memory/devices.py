@@ -22,8 +22,8 @@ from specchat.engine.memory.plan import (
     cut_in_two,
     drafting,
     fits,
+    for_both,
     making_room,
-    on_both,
     plan,
 )
 from specchat.engine.protocol.pair import Device, ModelSource, PairSpec
@@ -130,7 +130,7 @@ def place(
         if small is not None and small.quant is not None and not small.fixed:
             small = quantised(small, small.quant)
         planned = replace(plan(big, small, context, processors), lockable=machine.lockable, others=others)
-        planned = drafting(planned, machine.available) if free_to_choose else planned
+        planned = drafting(planned, machine.available, cut) if free_to_choose else planned
         return (cut_in_two if cut else making_room)(planned, machine.available)
 
     requested = [source.device for source, _ in sources if source.device not in ("auto", "cpu")]
@@ -163,7 +163,7 @@ def _on_gpu(laid_out: Callable[..., Plan], machine: Machine, gpu: Gpu, auto: boo
     better = fits(second, machine.available) and (crowded or second.target.experts_in_main < experts)
     if better and second != chosen and isinstance(machine.second, Gpu):
         chosen, note, crowded = second, f"{apart} a second one ({machine.second.name})", False
-    cut = on_both(laid_out("cuda"), machine.available) if auto else None
+    cut = laid_out("cuda", cut=True) if auto and for_both(chosen, machine.available) else None
     if cut is not None and fits(cut, machine.available):
         return cut, f"the target does not fit the GPU ({gpu.name}), and has layers on a second one too"
     if crowded and auto:

@@ -6,6 +6,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from specchat.engine.kernels.gpu_shapes import (
+    DENSE_ROWS,
     PROMPT_ROWS,
     VERIFY_ROWS,
     activates,
@@ -32,24 +33,26 @@ class Cuts:
         bits: those of a value in each part of a matrix, of unlike storage.
         joined: matrices by those that they follow, as rows of one (`recipe.Experts.joined`).
         processors: multiprocessors of the GPU.
+        width: rows of the widest pass of a prompt.
     """
 
     bits: Mapping[Matrix, tuple[int, ...]]
     joined: Mapping[Matrix, Matrix]
     processors: int
+    width: int
 
-    def sums(self, matrix: Matrix, rows: int = PROMPT_ROWS, alike: int = 1) -> Shape:
-        """Partial sums of a product of `rows` rows: [splits, rows, outputs]; `alike` as in `gpu_shapes.tiling`."""
+    def sums(self, matrix: Matrix, top: int = 1) -> Shape:
+        """Partial sums of a product with `top` matrices for each row: [splits, width * top, outputs]."""
         outputs = self._outputs(matrix)
-        splits = tiling(outputs, matrix.inputs, max(self.bits[matrix]), self.processors, alike).splits
-        return Shape((splits, rows, outputs))
+        splits = tiling(outputs, matrix.inputs, max(self.bits[matrix]), self.processors, top).splits
+        return Shape((splits, self.width * top, outputs))
 
-    def gates(self, feed: Gated, rows: int = PROMPT_ROWS, alike: int = 1) -> Shape:
+    def gates(self, feed: Gated, top: int = 1) -> Shape:
         """The sums before an activation; none where the product applies it, which products without gates do not."""
         matrix = feed.gate_up
         (bits, *others), outputs = self.bits[matrix], self._outputs(matrix)
-        within = activates(outputs, matrix.inputs, bits, self.processors, alike)
-        return Shape((0,)) if within and not others and not feed.ungated else self.sums(matrix, rows, alike)
+        within = activates(outputs, matrix.inputs, bits, self.processors, top)
+        return Shape((0,)) if within and not others and not feed.ungated else self.sums(matrix, top)
 
     def more(self, feed: Experts) -> int:
         """One where the shared MLP is an expert more, of every row."""
@@ -61,6 +64,11 @@ class Cuts:
         return joined_scores(outputs) if of_router else outputs
 
 
+def prompt_rows(recipe: Recipe) -> int:
+    """Rows of the widest pass of a prompt."""
+    return PROMPT_ROWS if recipe.mixtures else DENSE_ROWS
+
+
 def shapes(op: Any, cuts: Cuts) -> Iterator[tuple[str, Shape]]:
     """The buffers that an operation writes, by name: its `out`, and those between its kernels."""
     if isinstance(op, Multiply):
@@ -69,36 +77,35 @@ def shapes(op: Any, cuts: Cuts) -> Iterator[tuple[str, Shape]]:
         yield from _of_mixture(op, op.of, cuts)
     elif isinstance(op, MakeInputs):
         yield "projected inputs", cuts.sums(op.of.project)
-        yield "token inputs", Shape((PROMPT_ROWS, op.of.width // op.of.norm.size, op.of.norm.size))
+        yield "token inputs", Shape((cuts.width, op.of.width // op.of.norm.size, op.of.norm.size))
     elif isinstance(op, Expand):
         yield from _of_latents(op, op.of, cuts)
     elif hasattr(op, "out"):
-        yield op.out.name, Shape((PROMPT_ROWS, op.out.width), single=False)
+        yield op.out.name, Shape((cuts.width, op.out.width), single=False)
     if isinstance(op, GatedProduct):
         yield "gates and values", cuts.gates(op.of)
     elif isinstance(op, GateInput):
         yield "input gates", cuts.sums(op.of.gate)
     elif isinstance(op, Attend):
-        yield "queries", Shape((PROMPT_ROWS, op.of.heads, op.of.head_dim), single=False)
+        yield "queries", Shape((cuts.width, op.of.heads, op.of.head_dim), single=False)
 
 
 def _of_latents(op: Expand, of: Latent, cuts: Cuts) -> Iterator[tuple[str, Shape]]:
-    yield op.out.name, Shape((1, PROMPT_ROWS, op.out.width))
-    yield "latent of keys", Shape((PROMPT_ROWS, of.key_value.inputs), single=False)
+    yield op.out.name, Shape((1, cuts.width, op.out.width))
+    yield "latent of keys", Shape((cuts.width, of.key_value.inputs), single=False)
     yield "parts of heads", cuts.sums(of.key_value)
     if of.query:
-        yield "latent of queries", Shape((PROMPT_ROWS, of.query.inputs), single=False)
+        yield "latent of queries", Shape((cuts.width, of.query.inputs), single=False)
         yield "queries of latents", cuts.sums(of.query)
 
 
 def _of_mixture(op: Mix, of: Experts, cuts: Cuts) -> Iterator[tuple[str, Shape]]:
     """A pair is a row with one of its experts."""
     top = of.top + cuts.more(of)
-    pairs = PROMPT_ROWS * top
     yield "scores", cuts.sums(of.router)
-    yield "gates and values of pairs", cuts.gates(of.each, pairs, top)
-    yield "gated pairs", Shape((pairs, of.each.width), single=False)
-    yield op.out.name, cuts.sums(of.each.down, pairs, top)
+    yield "gates and values of pairs", cuts.gates(of.each, top)
+    yield "gated pairs", Shape((cuts.width * top, of.each.width), single=False)
+    yield op.out.name, cuts.sums(of.each.down, top)
     if of.shared and not cuts.more(of):
         yield from _of_shared(of.shared, cuts)
         if of.shared_gate:
@@ -107,7 +114,7 @@ def _of_mixture(op: Mix, of: Experts, cuts: Cuts) -> Iterator[tuple[str, Shape]]
 
 def _of_shared(of: Gated, cuts: Cuts) -> Iterator[tuple[str, Shape]]:
     yield "gates and values", cuts.gates(of)
-    yield "gated", Shape((PROMPT_ROWS, of.width), single=False)
+    yield "gated", Shape((cuts.width, of.width), single=False)
     yield "shared", cuts.sums(of.down)
 
 

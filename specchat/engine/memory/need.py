@@ -8,9 +8,9 @@ from typing import Literal, NamedTuple
 from specchat.engine.formats import by_quant
 from specchat.engine.formats.activations import HeldFormats
 from specchat.engine.formats.format import NESTED_BLOCK, Format, StorageLayout
-from specchat.engine.kernels.gpu_shapes import PASS_ROWS, PROCESSORS, PROMPT_ROWS, joined_scores
+from specchat.engine.kernels.gpu_shapes import PASS_ROWS, PROCESSORS, joined_scores
 from specchat.engine.memory import gpu_need
-from specchat.engine.memory.gpu_buffers import Cuts
+from specchat.engine.memory.gpu_buffers import Cuts, prompt_rows
 from specchat.engine.memory.host_need import CACHE_BLOCK, buffers, cache_bytes, packing_workspace, reference_workspace
 from specchat.engine.memory.vectors import LANES, filled, panels_for, unsupported
 from specchat.engine.program.lower import lower
@@ -271,9 +271,9 @@ def _gpu_workspace(model: Model, context: int, capacity: int, processors: int) -
     recipe = model.config.recipe
     forms = *(form for form, _ in recipe.forms), *([recipe.per_layer.project] if recipe.per_layer else [])
     bits = {matrix: gpu_bits(model, matrix) for matrix in forms}
-    head, cuts = model.head_matrix, Cuts(bits, model.joined, processors)
+    head, cuts = model.head_matrix, Cuts(bits, model.joined, processors, prompt_rows(recipe))
     of_head = max(gpu_bits(replace(model, quant=model.head), head))
     sees, widest = model.config.sees, max((one.mutual for one in recipe.attentions), default=0)
     # Pictures of more rows than a pass are held before and after a layer, and as a part of it leaves them.
-    rows = sees and sees * PROMPT_ROWS + 3 * widest * (widest > PROMPT_ROWS)
+    rows = sees and sees * cuts.width + 3 * widest * (widest > cuts.width)
     return 4 * rows * recipe.hidden + gpu_need.workspace(lower(recipe), head, of_head, cuts, recipe, context, capacity)

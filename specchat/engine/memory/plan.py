@@ -171,13 +171,11 @@ def cut_in_two(plan: Plan, available: Mapping[Place, int | None]) -> Plan:
     return made(found[min(at, len(found) - 1)])
 
 
-def on_both(plan: Plan, available: Mapping[Place, int | None]) -> Plan | None:
-    """`plan` with layers of the target on both GPUs; None where it fits one with all its experts, or cannot be cut."""
+def for_both(plan: Plan, available: Mapping[Place, int | None]) -> bool:
+    """True for a target that does not fit one GPU with all its experts, and can be cut in two."""
     alone = replace(plan, draft=None, target=replace(plan.target, experts_in_main=0))
     fits_one = fits(alone, {"cuda": available.get("cuda")})
-    if fits_one or not available.get("second-gpu") or cannot_cut(plan.target.config.recipe):
-        return None
-    return cut_in_two(plan, available)
+    return not fits_one and bool(available.get("second-gpu")) and not cannot_cut(plan.target.config.recipe)
 
 
 def _with_tables(plan: Plan, available: Mapping[Place, int | None]) -> Plan:
@@ -284,12 +282,13 @@ MIN_PARAMETERS = 100_000_000
 0.8 ms, and reading 200 MB takes 0.2 ms."""
 
 
-def drafting(plan: Plan, available: Mapping[Place, int | None]) -> Plan:
+def drafting(plan: Plan, available: Mapping[Place, int | None], cut: bool = False) -> Plan:
     """`plan` with its draft's quantisation for the `available` bytes: none for a small draft, else int8, and nf4 where
-    the pair fits no other way."""
+    the pair fits no other way. If it is to be `cut`, that is done for each."""
     first: Plan | None = None
     for draft in _kept(plan.draft) if plan.draft else ():
         chosen = replace(plan, draft=draft)
+        chosen = cut_in_two(chosen, available) if cut else chosen
         if fits(chosen, available):
             return chosen
         first = first or chosen
