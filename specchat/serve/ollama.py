@@ -76,10 +76,11 @@ class OllamaFields(ReplyFields):
         return {**value, "enable_thinking" if isinstance(think, bool) else "reasoning_effort": think}
 
     def grammars(self) -> dict[str, Grammar | str]:
-        if not self.format:
-            return super().grammars()
-        form = Grammar("json_object") if self.format == "json" else Grammar("json_schema", json.dumps(self.format))
-        return {**super().grammars(), "format": form}
+        found = super().grammars()
+        if self.format:
+            json_alone = self.format == "json"
+            found["format"] = Grammar("json_object") if json_alone else Grammar("json_schema", json.dumps(self.format))
+        return found
 
     @property
     def top(self) -> int | None:
@@ -110,9 +111,8 @@ class OllamaChat(OllamaFields):
                 continue
             content = text_of(parts, where, earlier=earlier or role == "tool")
             if role == "tool":
-                call = open_calls.pop(0) if open_calls else ToolCall("", message.tool_name)
-                name = message.tool_name or call.name
-                found.append(Message(role, content, tool_call_id=call.id, tool_name=name))
+                id = open_calls.pop(0).id if open_calls else ""
+                found.append(Message(role, content, tool_call_id=id, tool_name=message.tool_name))
                 continue
             functions = [call.function for call in message.tool_calls]
             calls = [

@@ -29,6 +29,7 @@ async def test_openai_answers_whole(engine: FakeEngine) -> None:
     assert (request.limits.stop, request.limits.max_tokens, request.limits.context) == (("fin",), 60, "refuse")
     assert (request.speculation.strategy, request.speculation.draft_length) == ("lookup", 3)
     assert (found.choices[0].message.content, found.choices[0].finish_reason) == (TEXT, "stop")
+    assert found.usage.total_tokens == found.usage.prompt_tokens + found.usage.completion_tokens > 0
     details = found.usage.completion_tokens_details
     speculative = found.model_extra["metrics"]["speculative_decoding"]
     assert details.accepted_prediction_tokens == speculative["num_accepted_draft_tokens"] > 0

@@ -34,6 +34,7 @@ async def test_chats_come_as_lines_and_whole() -> None:
         *parts, last = lines(await post(server, "api/chat", model="m", messages=HI, options=options))
         request = requested(engine)
         assert (request.limits.max_tokens, request.limits.stop, request.sampling.seed) == (9, ("fin",), 3)
+        assert request.logprobs is None
         assert "".join(part["message"].get("thinking", "") for part in parts).strip() == "hm"
         assert "".join(part["message"]["content"] for part in parts) == "Yes."
         assert (last["done"], last["done_reason"], last["message"]) == (
@@ -55,16 +56,18 @@ async def test_calls_and_their_results_belong_together() -> None:
     said = {
         "role": "assistant",
         "content": "",
-        "tool_calls": [{"function": {"name": "look", "arguments": {"path": "b"}}}],
+        "tool_calls": [{"function": {"name": "look", "arguments": {"path": "ç"}}}],
     }
-    chat = [*HI, said, {"role": "tool", "content": "ok", "tool_name": "look"}]
+    shown = {"role": "tool", "content": "ok", "images": ["x"]}
+    chat = [*HI, said, shown, {"role": "tool", "content": "no", "tool_name": "other"}]
     async with serving(engine) as server:
         *parts, _ = lines(await post(server, "api/chat", messages=chat, tools=OPENAI))
         called = [one for part in parts for one in part["message"].get("tool_calls", ())]
         assert called == [{"function": {"name": "look", "arguments": {"path": "a"}}}]
-        _, second, third = requested(engine).messages
-        assert second.tool_calls == (ToolCall(third.tool_call_id, "look", '{"path": "b"}'),)
-        assert (third.content, third.tool_name) == ("ok", "look")
+        _, second, third, fourth = requested(engine).messages
+        assert second.tool_calls == (ToolCall(third.tool_call_id, "look", '{"path": "ç"}'),)
+        assert third.content == "[image left out: it cannot be read here]\nok"
+        assert (third.tool_name, fourth.tool_name) == ("look", "other")
         whole = (await post(server, "api/chat", messages=chat, tools=OPENAI, stream=False)).json()
         assert whole["message"]["tool_calls"] == called
     async with serving(FakeEngine((cut("<call>look: {", '{"pa'),))) as server:
@@ -94,8 +97,9 @@ async def test_thinking_formats_and_log_probabilities() -> None:
     ended = Finished(1, "stop", "Hi", (1,), Stats(3, 0, 1))
     async with serving(engine := FakeEngine(((STARTED, *told, ended),))) as server:
         for stream in (False, True):
-            found = await post(server, "api/chat", messages=HI, logprobs=True, top_logprobs=2, stream=stream)
-            assert requested(engine).logprobs == 2
+            top = {"top_logprobs": 2} if stream else {}
+            found = await post(server, "api/chat", messages=HI, logprobs=True, **top, stream=stream)
+            assert requested(engine).logprobs == (2 if stream else 0)
             logprobs = [one for line in found.text.splitlines() for one in json.loads(line).get("logprobs", ())]
             assert [(one["token"], one["logprob"]) for one in logprobs] == [("Hi", -0.5)]
 
@@ -109,10 +113,14 @@ async def test_prompts_are_answered_filled_in_or_taken_as_they_are(engine: FakeE
         assert (whole["response"], whole["done"], requested(engine).raw) == (TEXT, True, "hi")
         await post(server, "api/generate", prompt="def f(", suffix=")")
         assert requested(engine).raw == FillIn("def f(", ")")
+        await post(server, "api/generate", suffix=")")
+        assert requested(engine).raw == FillIn("", ")")
         assert (await post(server, "api/generate")).json()["done_reason"] == "load"
         for wrong in ({"images": ["x"]}, {"template": "x"}, {"context": [1]}, {"options": {"mirostat": 1}}):
             found = await post(server, "api/generate", **{"prompt": "hi", **wrong})
             assert (found.status_code, list(found.json())) == (400, ["error"])
+        for wrong in ({"mirostat": 1}, {"messages": [{"role": "critic"}]}):
+            assert (await post(server, "api/chat", **{"messages": HI, **wrong})).status_code == 400
 
 
 async def test_pictures_are_named_where_a_chat_goes_on(engine: FakeEngine) -> None:
