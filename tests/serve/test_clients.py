@@ -5,6 +5,7 @@ import pytest
 
 from specchat.engine.protocol.options import Message, Written
 from specchat.engine.protocol.requests import Generate
+from specchat.serve.fields import Chat
 from tests.fake import FakeEngine
 from tests.serve.conftest import claude, serving
 
@@ -84,6 +85,8 @@ async def test_an_assistants_last_message_is_continued(engine: FakeEngine) -> No
         found = await client.chat.completions.create(model="demo", messages=begun)
     assert (requested(engine).prefill, requested(engine).messages[-1].role) == ("Well,", "user")
     assert found.choices[0].message.content == TEXT
+    thought = Written.of([("hm", True), ("Well, yes.", False)])
+    assert Chat((), "Well,").answer(thought) == "Well, yes."
 
 
 async def test_anthropic_answers_and_streams(engine: FakeEngine) -> None:

@@ -11,6 +11,7 @@ from specchat.engine.protocol.options import Grammar, Message, ToolCall, Written
 from specchat.engine.protocol.pair import TemplateFacts
 from specchat.engine.protocol.raw_prompt import FillIn
 from specchat.engine.protocol.stats import Stats
+from specchat.serve.ollama import OllamaWriter
 from tests.fake import INFO, FakeEngine
 from tests.fake_steps import steps
 from tests.serve.conftest import serving
@@ -37,6 +38,7 @@ async def test_chats_come_as_lines_and_whole() -> None:
         assert request.logprobs is None
         assert "".join(part["message"].get("thinking", "") for part in parts).strip() == "hm"
         assert "".join(part["message"]["content"] for part in parts) == "Yes."
+        assert not any(part["done"] for part in parts)
         assert (last["done"], last["done_reason"], last["message"]) == (
             True,
             "stop",
@@ -93,15 +95,21 @@ async def test_thinking_formats_and_log_probabilities() -> None:
         shown = (await post(server, "api/show", model="demo")).json()
         assert shown["capabilities"] == ["completion", "thinking"]
         assert shown["model_info"]["specchat.context_length"] == INFO.context
-    told = [replace(step, logprobs=(TokenLogprob("Hi", -0.5),)) for step in steps("Hi", (0,))]
-    ended = Finished(1, "stop", "Hi", (1,), Stats(3, 0, 1))
-    async with serving(engine := FakeEngine(((STARTED, *told, ended),))) as server:
+    step = replace(steps("Hi", (0,))[0], logprobs=(TokenLogprob("Hi", -0.5),))
+    ends = replace(step, pieces=(), logprobs=(TokenLogprob("</s>", -0.1),))
+    began, ended = replace(STARTED, prompt_ms=3.0), Finished(1, "stop", "Hi", (1,), Stats(3, 0, 1))
+    async with serving(engine := FakeEngine(((began, step, ends, ended),))) as server:
         for stream in (False, True):
             top = {"top_logprobs": 2} if stream else {}
             found = await post(server, "api/chat", messages=HI, logprobs=True, **top, stream=stream)
             assert requested(engine).logprobs == (2 if stream else 0)
-            logprobs = [one for line in found.text.splitlines() for one in json.loads(line).get("logprobs", ())]
-            assert [(one["token"], one["logprob"]) for one in logprobs] == [("Hi", -0.5)]
+            said = [json.loads(line) for line in found.text.splitlines()]
+            logprobs = [one for line in said for one in line.get("logprobs", ())]
+            assert [(one["token"], one["logprob"]) for one in logprobs] == [("Hi", -0.5), ("</s>", -0.1)]
+            assert [len(one.get("logprobs", ())) for one in said] == ([1, 1] if stream else [2])
+            read, wrote, total = (said[-1][f"{name}_duration"] for name in ("prompt_eval", "eval", "total"))
+            assert (read, total) == (3_000_000, 3_000_000 + wrote)
+    assert json.loads(OllamaWriter("m", "response").alive).items() >= {"response": "", "done": False}.items()
 
 
 async def test_prompts_are_answered_filled_in_or_taken_as_they_are(engine: FakeEngine) -> None:
@@ -141,6 +149,9 @@ async def test_a_failure_is_the_last_line(engine: FakeEngine) -> None:
 
 async def test_the_pair_is_listed(engine: FakeEngine) -> None:
     async with serving(engine) as server:
-        assert [model["name"] for model in (await page(server, "api/tags"))["models"]] == ["demo"]
+        listed = (await page(server, "api/tags"))["models"]
+        assert [(one["name"], one["size"], one["details"]["parameter_size"]) for one in listed] == [
+            ("demo", INFO.load.memory, "10M")
+        ]
         assert [model["model"] for model in (await page(server, "api/ps"))["models"]] == ["demo"]
         assert "version" in await page(server, "api/version")
