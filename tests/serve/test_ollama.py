@@ -2,13 +2,15 @@
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx2
+import pytest
 
 from specchat.engine.protocol.events import Finished, TokenLogprob
 from specchat.engine.protocol.options import Grammar, Message, ToolCall, Written
-from specchat.engine.protocol.pair import TemplateFacts
+from specchat.engine.protocol.pair import TargetFacts, TemplateFacts
 from specchat.engine.protocol.raw_prompt import FillIn
 from specchat.engine.protocol.stats import Stats
 from specchat.serve.ollama import OllamaWriter
@@ -49,7 +51,14 @@ async def test_chats_come_as_lines_and_whole() -> None:
         assert whole["message"]["thinking"] == "hm"
         assert (whole["eval_count"], whole["prompt_eval_count"]) == (last["eval_count"], last["prompt_eval_count"])
         assert whole["total_duration"] >= whole["eval_duration"] > 0
-        assert (await post(server, "api/chat", messages=[])).json()["done_reason"] == "load"
+        assert {part["model"] for part in (*parts, last, whole)} == {"demo"}
+        for path, said in (("chat", {"message": {"role": "assistant", "content": ""}}), ("generate", {"response": ""})):
+            loaded = (await post(server, f"api/{path}", messages=[])).json()
+            assert loaded == {
+                "model": "demo", "created_at": loaded["created_at"], **said, "done": True, "done_reason": "load"
+            }  # fmt: skip
+        thinking = (await post(server, "api/generate", prompt="hi", stream=False)).json()
+        assert (thinking["response"], thinking["thinking"]) == ("Yes.", "hm")
 
 
 async def test_calls_and_their_results_belong_together() -> None:
@@ -123,7 +132,6 @@ async def test_prompts_are_answered_filled_in_or_taken_as_they_are(engine: FakeE
         assert requested(engine).raw == FillIn("def f(", ")")
         await post(server, "api/generate", suffix=")")
         assert requested(engine).raw == FillIn("", ")")
-        assert (await post(server, "api/generate")).json()["done_reason"] == "load"
         for wrong in ({"images": ["x"]}, {"template": "x"}, {"context": [1]}, {"options": {"mirostat": 1}}):
             found = await post(server, "api/generate", **{"prompt": "hi", **wrong})
             assert (found.status_code, list(found.json())) == (400, ["error"])
@@ -147,11 +155,16 @@ async def test_a_failure_is_the_last_line(engine: FakeEngine) -> None:
         assert lines(await post(server, "api/chat", messages=HI))[-1] == {"error": "out of memory"}
 
 
-async def test_the_pair_is_listed(engine: FakeEngine) -> None:
-    async with serving(engine) as server:
-        listed = (await page(server, "api/tags"))["models"]
-        assert [(one["name"], one["size"], one["details"]["parameter_size"]) for one in listed] == [
-            ("demo", INFO.load.memory, "10M")
-        ]
-        assert [model["model"] for model in (await page(server, "api/ps"))["models"]] == ["demo"]
+@pytest.mark.parametrize(("parameters", "size"), [(10_000_000, "10M"), (1_000_000_000, "1.0B")])
+async def test_the_pair_is_listed(parameters: int, size: str) -> None:
+    details = {"format": "safetensors", "family": "specchat", "parameter_size": size, "quantization_level": ""}
+    async with serving(FakeEngine(info=replace(INFO, target=TargetFacts(parameters)))) as server:
+        for path in ("tags", "ps"):
+            (listed,) = (await page(server, f"api/{path}"))["models"]
+            assert (listed["name"], listed["model"], listed["details"]) == ("demo", "demo", details)
+            assert (listed["size"], listed["size_vram"]) == (INFO.load.memory, INFO.load.memory)
+            began = datetime.fromtimestamp(server.served.begun, UTC)
+            assert (
+                datetime.fromisoformat(listed["modified_at"]) == began <= datetime.fromisoformat(listed["expires_at"])
+            )
         assert "version" in await page(server, "api/version")
