@@ -217,6 +217,7 @@ class NativeWriter:
         return sse.event({**self._part(""), "stop": False, "prompt_progress": self._timings.progress(event)})
 
     def begin(self, event: Started) -> str:
+        self._timings = figures.Timings()
         self._timings.add(event)
         self._prompt = event.prompt_tokens
         return ""

@@ -39,6 +39,9 @@ async def test_a_prompt_is_completed_whole_and_as_a_stream(engine: FakeEngine) -
         whole = (await post(server, "completion", **body, return_tokens=True)).json()
         request = requested(engine)
         assert (request.raw, request.limits.max_tokens, request.limits.stop) == ("Once", 40, ("fin",))
+        assert (await post(server, "completion", **body, response_fields=["tokens"])).json() == {"tokens": []}
+        bare = (await post(server, "completion", **body, stream=True)).text.splitlines()
+        assert ["timings" in line for line in bare if line][-2:] == [False, True]
         streamed = await post(server, "completion", **body, stream=True, timings_per_token=True)
         assert (await post(server, "completion", prompt=[5, 6], n_predict=0)).status_code == 200
         assert (requested(engine).raw, requested(engine).limits.max_tokens) == ((5, 6), 0)
@@ -54,6 +57,7 @@ async def test_a_prompt_is_completed_whole_and_as_a_stream(engine: FakeEngine) -
     assert [chunk["stop"] for chunk in (*chunks[:1], last)] == [False, True]
     assert chunks[-1]["tokens_predicted"] == last["tokens_predicted"] == whole["tokens_predicted"]
     assert "timings" in chunks[0]
+    assert streamed.headers["cache-control"] == "no-cache"
     assert last["content"] == ""
 
 
@@ -87,13 +91,17 @@ async def test_code_is_filled_in_as_editors_ask(engine: FakeEngine) -> None:
 
 
 async def test_several_ways_to_fill_in_come_as_a_list(engine: FakeEngine) -> None:
-    body = {"input_prefix": "a", "input_suffix": "b", "seed": 5, "response_fields": ["index", "content"]}
+    body = {"input_prefix": "a", "input_suffix": "b", "seed": 5}
+    fields = ["index", "content", "tokens_predicted", "timings/predicted_n", "tokens_cached"]
     async with serving(engine) as server:
-        several = (await post(server, "infill", **body, n_cmpl=2)).json()
+        one = (await post(server, "infill", **body, response_fields=fields)).json()
+        engine.requests.clear()
+        several = (await post(server, "infill", **body, n_cmpl=2, response_fields=fields)).json()
         drawn = [request.sampling.seed for request in engine.requests if isinstance(request, Generate)]
         for wrong in ({"n_cmpl": 2, "stream": True}, {"n_cmpl": 0}, {"n_cmpl": 1_000}):
             assert (await post(server, "infill", **body, **wrong)).status_code == 400
-    assert several == [{"index": 0, "content": TEXT}, {"index": 1, "content": TEXT}]
+    assert several == [one, {**one, "index": 1}]
+    assert (one["content"], len(one)) == (TEXT, len(fields))
     assert drawn == [5, 6]
 
 
@@ -135,8 +143,9 @@ async def test_a_reply_ends_after_the_editors_time_once_it_has_a_line() -> None:
         assert (whole["stop_type"], text.startswith(whole["content"])) == ("limit", True)
         assert len(whole["content"]) < len(text)
         assert "\n" in whole["content"]
-        unlimited = (await post(server, "infill", **{**body, "t_max_predict_ms": -1})).json()
-        assert (unlimited["stop_type"], unlimited["content"]) == ("eos", text)
+        for none in (0, -1):
+            unlimited = (await post(server, "infill", **{**body, "t_max_predict_ms": none})).json()
+            assert (unlimited["stop_type"], unlimited["content"]) == ("eos", text)
         passes.cancel()
 
 
