@@ -128,7 +128,7 @@ async def chat_completions(served: Served, client: str, request: Request, body: 
     chat = wanted.chat(served.loaded().sees)
     make = served.request(wanted, chat, grammar=await wanted.checked_grammar(), logprobs=wanted.top)
     writer = ChatWriter(wanted, served.pair.id, chat)
-    events = served.replies(client, several(make, wanted.n), wanted.return_progress and wanted.stream)
+    events = served.replies(client, several(make, wanted.n), wanted.return_progress)
     return await respond(request, writer, events, chat.use, stream=wanted.stream)
 
 

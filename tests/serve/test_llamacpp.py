@@ -126,6 +126,25 @@ async def test_further_ways_to_fill_in_are_left_out_after_the_editors_time() -> 
     assert await ended(100) == ["one\n"]
 
 
+async def test_the_editors_time_cuts_a_reply_that_goes_on_alone() -> None:
+    clock = Clock()
+    last = Finished(1, "stop", "one\n", (), Stats())
+
+    async def late(*texts: str, ends: bool = True) -> ReplyEvents:
+        yield [STARTED]
+        clock.now += 1.0
+        for text in texts:
+            yield [*steps(text), *([last] if ends else [])]
+
+    async def told(events: ReplyEvents) -> list[Finished]:
+        found = [event for some in [some async for some in limited(events, 25, clock)] for event in some]
+        return [event for event in found if isinstance(event, Finished)]
+
+    assert await told(late("one\n")) == [last]
+    (cut,) = await told(late("one ", "two\n", "three", ends=False))
+    assert (cut.reason, cut.text) == ("length", "one two\n")
+
+
 async def test_a_reply_ends_after_the_editors_time_once_it_has_a_line() -> None:
     clock = Clock()
     text = "one two\nthree four five six seven eight nine ten eleven twelve"
@@ -154,7 +173,9 @@ async def test_tokens_and_templates_are_told(engine: FakeEngine) -> None:
     async with serving(engine) as server:
         assert (await post(server, "tokenize", content="one two")).json()["tokens"] == [0, 1]
         assert (await post(server, "tokenize", messages=chat)).json()["count"] == 2
-        assert (await post(server, "tokenize", content="")).json()["tokens"] == []
+        assert (await post(server, "tokenize", prompt="one two")).json()["tokens"] == [0, 1]
+        none = {"tokens": [], "count": 0, "max_model_len": INFO.context}
+        assert (await post(server, "tokenize", content="")).json() == none
         assert (await post(server, "tokenize", content="x", with_pieces=True)).status_code == 400
         assert (await post(server, "detokenize", tokens=[4, 5])).json()["content"] == " 4 5"
         assert (await post(server, "detokenize", tokens=[])).json()["content"] == ""
