@@ -18,7 +18,7 @@ from tests.fake import INFO, FakeEngine, steps
 from tests.serve.conftest import SOON_S, Server, serving
 from tests.serve.test_clients import TEXT, requested
 from tests.serve.test_logprobs import STARTED, recorded
-from tests.service.made import Clock
+from tests.service.made import CATALOG, Clock
 
 LAST = ("id_slot", "model", "tokens_predicted", "tokens_evaluated", "stop_type", "timings")
 
@@ -51,6 +51,7 @@ async def test_a_prompt_is_completed_whole_and_as_a_stream(engine: FakeEngine) -
             assert (await post(server, "completion", **wrong)).status_code == 400
     assert (whole["content"], whole["stop"], whole["stop_type"]) == (TEXT, True, "eos")
     assert all(name in whole for name in LAST)
+    assert (whole["index"], whole["prompt"], whole["truncated"]) == (0, "Once", False)
     assert len(whole["tokens"]) == whole["tokens_predicted"] == whole["timings"]["predicted_n"]
     *chunks, last = [json.loads(line[6:]) for line in streamed.text.splitlines() if line]
     assert "".join(chunk["content"] for chunk in chunks) == TEXT
@@ -59,6 +60,13 @@ async def test_a_prompt_is_completed_whole_and_as_a_stream(engine: FakeEngine) -
     assert "timings" in chunks[0]
     assert streamed.headers["cache-control"] == "no-cache"
     assert last["content"] == ""
+
+
+async def test_a_failure_is_the_last_event(engine: FakeEngine) -> None:
+    async with serving(engine) as server:
+        engine.fail_reply("memory", "out of memory")
+        *_, last = (await post(server, "completion", prompt="Once", stream=True)).text.strip().splitlines()
+        assert json.loads(last[6:])["error"]["message"] == "out of memory"
 
 
 async def test_code_is_filled_in_as_editors_ask(engine: FakeEngine) -> None:
@@ -187,7 +195,9 @@ async def test_the_server_tells_its_properties(engine: FakeEngine) -> None:
     async with serving(engine) as server:
         props = await page(server, "props")
         assert props["default_generation_settings"]["n_ctx"] == INFO.context
-        assert (props["modalities"]["vision"], props["total_slots"]) == (False, RUNNING)
+        assert props["default_generation_settings"]["params"]["temperature"] == CATALOG.pairs[0].sampling.temperature
+        assert props["modalities"] == {"vision": False, "audio": False, "video": False}
+        assert props["total_slots"] == RUNNING
         slots = await page(server, "slots")
         assert [slot["id"] for slot in slots] == list(range(RUNNING))
         assert slots[0] == {"id": 0, "n_ctx": INFO.context, "speculative": True, "is_processing": False}
@@ -209,3 +219,11 @@ async def test_a_client_hears_how_far_its_prompt_is_read() -> None:
                 read = [(one["cache"], one["processed"], one["total"]) for one in told]
                 assert read == ([(20, 50, 100), (20, 90, 100)] if wanted else [])
                 assert "Once" in text
+                if path == "completion":
+                    assert (data[0]["content"], data[0]["stop"]) == ("", False) or not wanted
+                    last, read_tokens = data[-1], STARTED.prompt_tokens - STARTED.reused
+                    assert (last["tokens_evaluated"], last["timings"]["prompt_n"]) == (
+                        STARTED.prompt_tokens,
+                        read_tokens,
+                    )
+                    assert last["tokens_cached"] > last["tokens_evaluated"]
