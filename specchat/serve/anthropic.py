@@ -138,9 +138,7 @@ class MessageWriter:
 
     def __init__(self, model: str, chat: Chat) -> None:
         self._model = model
-        self._prefilled = len(chat.prefill)
-        """Characters that were in the request."""
-        self._use = chat.use
+        self._chat = chat
         self._calls = CallParts(chat.use)
         self._id = f"msg_{uuid.uuid4().hex}"
         self._runs = Runs()
@@ -176,8 +174,8 @@ class MessageWriter:
         blocks: list[dict[str, Any]] = []
         if thoughts := written.thoughts.strip("\n"):
             blocks.append({"type": "thinking", "thinking": thoughts, "signature": ""})
-        answer = written.answer if written.reasoning else written.answer[self._prefilled :]
-        calls, rest = self._use.passed_on(event.tool_calls), ""
+        answer = self._chat.answer(written)
+        calls, rest = self._chat.use.passed_on(event.tool_calls), ""
         if event.reason != "stop":
             calls, rest = self._calls.calls(whole=True)
         if answer + rest or not calls:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field, field_validator, model_validator
 
 from specchat.config.catalog import Pair
-from specchat.engine.protocol.options import Acceptance, Limits, Message, Sampling, Speculation
+from specchat.engine.protocol.options import Acceptance, Limits, Message, Sampling, Speculation, Written
 from specchat.engine.protocol.ranges import SAMPLING
 from specchat.engine.strategies import STRATEGIES
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
@@ -181,3 +181,7 @@ class Chat:
         if not any(message.role == "user" for message in answered):
             raise ApiError(400, "messages: there is no message of the user to answer.", "messages")
         return cls(tuple(with_names(answered)), prefill or "", use)
+
+    def answer(self, written: Written) -> str:
+        """The answer of a reply without the start that a request gave; one with reasoning has none."""
+        return written.answer if written.reasoning else written.answer[len(self.prefill) :]

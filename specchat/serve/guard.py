@@ -56,11 +56,14 @@ class AccessCheck:
         Raises:
             ApiError: it is too large or no JSON.
         """
+        long = ApiError(413, f"A request may have at most {MAX_BODY >> 20} MiB.")
+        if int(request.headers.get("content-length", 0)) > MAX_BODY:
+            raise long
         received = bytearray()
         async for chunk in request.stream():
             received += chunk
             if len(received) > MAX_BODY:
-                raise ApiError(413, f"A request may have {MAX_BODY >> 20} MiB.")
+                raise long
         try:
             found = json.loads(received)
         except (ValueError, RecursionError):

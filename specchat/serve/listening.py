@@ -1,8 +1,10 @@
 """The web server: it listens, answers until it is stopped, and says so once it can."""
 
 import asyncio
+import json
 import signal
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
@@ -13,8 +15,10 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from specchat.engine.protocol.pair import PairInfo
 from specchat.serve.app import make_app
+from specchat.serve.errors import ApiError
 from specchat.serve.generation import Served
 from specchat.serve.guard import AccessCheck
+from specchat.serve.raw_http import MAX_DRAINED, RawHttp
 
 GRACE_S, READ_S = 2, 1
 """Seconds that replies have to end in once the server is stopped, and further ones in which clients can read of it."""
@@ -32,6 +36,8 @@ class _Connection(H11Protocol):
 
     _sending: asyncio.TimerHandle | None = None
     _reading: asyncio.TimerHandle | None = None
+    _dropped = 0
+    """Bytes that came after a request that is not HTTP."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -45,12 +51,31 @@ class _Connection(H11Protocol):
             oldest.transport.abort()
 
     def data_received(self, data: bytes) -> None:
+        if self.conn.their_state is h11.ERROR:
+            self._dropped += len(data)
+            if self._dropped > MAX_DRAINED:
+                self.transport.abort()
+            return
         super().data_received(data)
-        whole = self.conn.their_state not in (h11.IDLE, h11.SEND_BODY)
+        whole = self.conn.their_state not in (h11.IDLE, h11.SEND_BODY, h11.ERROR)
         if whole:
             self._stop_waiting()
         elif self._sending is None:
             self._sending = self.loop.call_later(REQUEST_S, self.transport.close)
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is not HTTP; the client can send on until the connection ends, and then reads the answer."""
+        long = getattr(sys.exception(), "error_status_hint", 400) == 431
+        error = ApiError(431, "The headers are too long.") if long else ApiError(400, msg)
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            body = json.dumps(error.openai()).encode()
+            kinds = {"content-type": "application/json", "content-length": str(len(body)), "connection": "close"}
+            head = h11.Response(status_code=error.status, headers=[*kinds.items()])
+            for part in (head, h11.Data(data=body), h11.EndOfMessage()):
+                self.transport.write(self.conn.send(part))
+        if self.cycle is not None:
+            self.cycle.disconnected = True
+        self.transport.write_eof()
 
     def _stop_waiting(self) -> None:
         """Wait for a request no longer."""
@@ -97,7 +122,7 @@ def listen(host: str, port: int) -> socket.socket:
 def config(app: Starlette) -> uvicorn.Config:
     """The server's configuration."""
     return uvicorn.Config(
-        app,
+        RawHttp(app),
         http=_Connection,
         ws="none",
         backlog=AT_ONCE,

@@ -107,7 +107,7 @@ async def _answer(served: Served, client: str, request: Request, body: Any, kind
         raise ApiError(400, "n_cmpl: several replies come whole alone, without stream.", "n_cmpl")
     make = served.request(wanted, raw=wanted.raw(), grammar=await wanted.checked_grammar())
     writer = NativeWriter(wanted, served.pair.id)
-    events = served.replies(client, several(make, wanted.n_cmpl, "n_cmpl"), wanted.return_progress and wanted.stream)
+    events = served.replies(client, several(make, wanted.n_cmpl, "n_cmpl"), wanted.return_progress)
     if wanted.t_max_predict_ms is not None:
         events = limited(events, wanted.t_max_predict_ms)
     return await respond(request, writer, events, stream=wanted.stream)
@@ -122,7 +122,7 @@ async def limited(events: ReplyEvents, milliseconds: float, clock: Callable[[], 
     async with aclosing(events):
         async for some in events:
             late = clock() > ends
-            if ended and late and not isinstance(some[-1], Finished):
+            if ended and late:
                 return
             yield some
             for event in some:
@@ -217,6 +217,7 @@ class NativeWriter:
         return sse.event({**self._part(""), "stop": False, "prompt_progress": self._timings.progress(event)})
 
     def begin(self, event: Started) -> str:
+        self._timings = figures.Timings()
         self._timings.add(event)
         self._prompt = event.prompt_tokens
         return ""

@@ -17,13 +17,13 @@ from specchat.serve.api_writer import respond
 from specchat.serve.call_parts import CallParts
 from specchat.serve.errors import ApiError
 from specchat.serve.fields import Chat, ContentPart, ReplyFields, last_asked, text_of
-from specchat.serve.generation import Served
+from specchat.serve.generation import NO_CHAT, Served
 from specchat.serve.lenient import Lenient
 from specchat.serve.logprobs import MAX_TOP, ChatLogprobs
 from specchat.serve.openai_chat import ROLES
 from specchat.serve.pictures import asked
 from specchat.serve.runs import Runs
-from specchat.serve.tools import NO_TOOLS, ToolUse, of_chat
+from specchat.serve.tools import of_chat
 from specchat.serve.unsupported import refuse_unsupported
 
 VERSION = "0.12.0"
@@ -76,10 +76,11 @@ class OllamaFields(ReplyFields):
         return {**value, "enable_thinking" if isinstance(think, bool) else "reasoning_effort": think}
 
     def grammars(self) -> dict[str, Grammar | str]:
-        if not self.format:
-            return super().grammars()
-        form = Grammar("json_object") if self.format == "json" else Grammar("json_schema", json.dumps(self.format))
-        return {**super().grammars(), "format": form}
+        found = super().grammars()
+        if self.format:
+            json_alone = self.format == "json"
+            found["format"] = Grammar("json_object") if json_alone else Grammar("json_schema", json.dumps(self.format))
+        return found
 
     @property
     def top(self) -> int | None:
@@ -110,9 +111,8 @@ class OllamaChat(OllamaFields):
                 continue
             content = text_of(parts, where, earlier=earlier or role == "tool")
             if role == "tool":
-                call = open_calls.pop(0) if open_calls else ToolCall("", message.tool_name)
-                name = message.tool_name or call.name
-                found.append(Message(role, content, tool_call_id=call.id, tool_name=name))
+                id = open_calls.pop(0).id if open_calls else ""
+                found.append(Message(role, content, tool_call_id=id, tool_name=message.tool_name))
                 continue
             functions = [call.function for call in message.tool_calls]
             calls = [
@@ -146,7 +146,7 @@ async def chat(served: Served, client: str, request: Request, body: Any) -> Resp
         return JSONResponse(_loaded(served, "message"))
     said = wanted.chat(served.loaded().sees)
     make = served.request(wanted, said, grammar=await wanted.checked_grammar(), logprobs=wanted.top)
-    writer = OllamaWriter(served.pair.id, "message", said.use, len(said.prefill))
+    writer = OllamaWriter(served.pair.id, "message", said)
     return await respond(request, writer, served.reply(client, make), said.use, stream=wanted.stream)
 
 
@@ -167,7 +167,7 @@ async def generate(served: Served, client: str, request: Request, body: Any) -> 
         parts = _parts(wanted.prompt, wanted.images)
         said = Chat.of([*system, asked(parts, "images", earlier=False, sees=served.loaded().sees)])
         make = served.request(wanted, said, grammar=grammar, logprobs=top)
-    writer = OllamaWriter(served.pair.id, "response", NO_TOOLS, 0)
+    writer = OllamaWriter(served.pair.id, "response")
     return await respond(request, writer, served.reply(client, make), stream=wanted.stream)
 
 
@@ -204,10 +204,10 @@ class OllamaWriter:
 
     media: ClassVar[str] = "application/x-ndjson"
 
-    def __init__(self, model: str, field: Literal["message", "response"], use: ToolUse, prefilled: int) -> None:
-        """`field` holds the text; `prefilled` characters were in the request."""
-        self._model, self._field, self._prefilled = model, field, prefilled
-        self._runs, self._calls = Runs(), CallParts(use)
+    def __init__(self, model: str, field: Literal["message", "response"], chat: Chat = NO_CHAT) -> None:
+        """`field` holds the text."""
+        self._model, self._field, self._chat = model, field, chat
+        self._runs, self._calls = Runs(), CallParts(chat.use)
         self._logprobs = ChatLogprobs()
         self._prompt_ms = 0.0
 
@@ -242,8 +242,7 @@ class OllamaWriter:
 
     def body(self, event: Finished) -> dict[str, Any]:
         written = event.written
-        answer = written.answer if written.reasoning else written.answer[self._prefilled :]
-        said = self._said(answer + self._cut(event), written.thoughts.strip("\n"), event.tool_calls)
+        said = self._said(self._chat.answer(written) + self._cut(event), written.thoughts.strip("\n"), event.tool_calls)
         return {**self._head(), **said, "done": True, **self._ended(event), **_listed(self._logprobs.whole())}
 
     def _said(self, text: str, thoughts: str = "", calls: tuple[ToolCall, ...] = ()) -> dict[str, Any]:

@@ -128,7 +128,7 @@ async def chat_completions(served: Served, client: str, request: Request, body: 
     chat = wanted.chat(served.loaded().sees)
     make = served.request(wanted, chat, grammar=await wanted.checked_grammar(), logprobs=wanted.top)
     writer = ChatWriter(wanted, served.pair.id, chat)
-    events = served.replies(client, several(make, wanted.n), wanted.return_progress and wanted.stream)
+    events = served.replies(client, several(make, wanted.n), wanted.return_progress)
     return await respond(request, writer, events, chat.use, stream=wanted.stream)
 
 
@@ -215,15 +215,13 @@ class ChatWriter(OpenAIWriter):
         kinds = ("chat.completion", "chat.completion.chunk")
         super().__init__("chatcmpl", kinds, model, wanted.stream_options, ChatLogprobs, wanted.n)
         self._timed = wanted.timings_per_token
-        self._prefilled = len(chat.prefill)
-        """Characters that were in the request."""
-        self._use = chat.use
+        self._chat = chat
         self._calls = CallParts(chat.use)
         self._runs = Runs()
 
     def begin(self, event: Started) -> str:
         super().begin(event)
-        self._calls, self._runs = CallParts(self._use), Runs()
+        self._calls, self._runs = CallParts(self._chat.use), Runs()
         self._head.setdefault("seed", event.seed)
         return self._chunk({"role": "assistant", "content": ""})
 
@@ -254,8 +252,8 @@ class ChatWriter(OpenAIWriter):
     def _content(self, event: Finished) -> dict[str, Any]:
         written = event.written
         thoughts = written.thoughts.strip("\n")
-        content = written.answer[self._prefilled :] if not written.reasoning else written.answer
-        calls, rest = self._use.passed_on(written.tool_calls), ""
+        content = self._chat.answer(written)
+        calls, rest = self._chat.use.passed_on(written.tool_calls), ""
         if event.reason != "stop":
             calls, rest = self._calls.calls(whole=False)
         content += rest

@@ -70,7 +70,7 @@ async def completions(served: Served, client: str, request: Request, body: Any) 
         echoed = [text_of(raw) or (await served.count(wanted, raw=raw)).text for raw in prompts]
     writer = TextWriter(wanted, served.pair.id, len(prompts), echoed)
     every = [each for make in makes for each in several(make, wanted.n)]
-    events = served.replies(client, every, wanted.return_progress and wanted.stream)
+    events = served.replies(client, every, wanted.return_progress)
     return await respond(request, writer, events, stream=wanted.stream)
 
 

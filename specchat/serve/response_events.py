@@ -100,7 +100,7 @@ class ResponseWriter:
     def end(self, event: Finished) -> str:
         """Close what is open, with the text of a call that was cut; the reply is kept."""
         rest = self._calls.calls(whole=False)[1] if event.reason != "stop" else ""
-        parts = [*(self._written("answer", rest) if rest else ()), *self._close()]
+        parts = [*(self._written("answer", rest) if rest else ()), *self._close(event.reason == "stop")]
         if not self._output:
             self._output.append(_text_item("answer", "completed", [_part("answer", "")]))
         calls = self._chat.use.passed_on(event.written.tool_calls)
@@ -155,8 +155,8 @@ class ResponseWriter:
         yield self._event("response.output_item.added", output_index=self._index, item=self._output[-1])
         yield self._event(f"response.{_part_event(kind)}.added", **self._position(), part=_part(kind, ""))
 
-    def _close(self) -> Iterator[str]:
-        """End the item that is open."""
+    def _close(self, whole: bool = True) -> Iterator[str]:
+        """End the item that is open; the reply's end cut a text that is not `whole`."""
         kind, text, tokens = self._open.kind, "".join(self._open.text), self._open.tokens
         if not kind:
             return
@@ -171,7 +171,8 @@ class ResponseWriter:
         more = {"logprobs": tokens} if kind == "answer" else {}
         yield self._event(f"response.{_event_of(kind)}.done", **position, text=text, **more)
         yield self._event(f"response.{_part_event(kind)}.done", **position, part=part)
-        self._output[-1] = {**self._output[-1], "status": "completed", _PARTS[kind][0]: [part]}
+        status = "completed" if whole else "incomplete"
+        self._output[-1] = {**self._output[-1], "status": status, _PARTS[kind][0]: [part]}
         yield self._event("response.output_item.done", output_index=self._index, item=self._output[-1])
 
     def _begin_call(self, part: CallPart) -> Iterator[str]:

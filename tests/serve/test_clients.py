@@ -5,6 +5,7 @@ import pytest
 
 from specchat.engine.protocol.options import Message, Written
 from specchat.engine.protocol.requests import Generate
+from specchat.serve.fields import Chat
 from tests.fake import FakeEngine
 from tests.serve.conftest import claude, serving
 
@@ -29,6 +30,7 @@ async def test_openai_answers_whole(engine: FakeEngine) -> None:
     assert (request.limits.stop, request.limits.max_tokens, request.limits.context) == (("fin",), 60, "refuse")
     assert (request.speculation.strategy, request.speculation.draft_length) == ("lookup", 3)
     assert (found.choices[0].message.content, found.choices[0].finish_reason) == (TEXT, "stop")
+    assert found.usage.total_tokens == found.usage.prompt_tokens + found.usage.completion_tokens > 0
     details = found.usage.completion_tokens_details
     speculative = found.model_extra["metrics"]["speculative_decoding"]
     assert details.accepted_prediction_tokens == speculative["num_accepted_draft_tokens"] > 0
@@ -83,6 +85,8 @@ async def test_an_assistants_last_message_is_continued(engine: FakeEngine) -> No
         found = await client.chat.completions.create(model="demo", messages=begun)
     assert (requested(engine).prefill, requested(engine).messages[-1].role) == ("Well,", "user")
     assert found.choices[0].message.content == TEXT
+    thought = Written.of([("hm", True), ("Well, yes.", False)])
+    assert Chat((), "Well,").answer(thought) == "Well, yes."
 
 
 async def test_anthropic_answers_and_streams(engine: FakeEngine) -> None:

@@ -8,9 +8,10 @@ import httpx2
 import pytest
 
 from specchat.engine.protocol.events import Finished, Started
-from specchat.engine.protocol.options import Message
+from specchat.engine.protocol.options import Message, Written
 from specchat.engine.protocol.pair import ReadTexts
 from specchat.engine.protocol.requests import Cancel, Generate
+from specchat.engine.protocol.stats import Stats
 from specchat.serve.errors import ApiError
 from specchat.serve.fields import Chat
 from specchat.serve.metrics import Metrics
@@ -159,6 +160,37 @@ def test_the_page_tells_how_many_replies_shared_a_pass() -> None:
     assert 'vllm:shared_steps_total{model_name="demo"} 10.0' in page
     assert 'vllm:sharing_replies_total{model_name="demo"} 28.0' in page
     assert shared.replies_a_pass == 2.0
+
+
+async def test_the_page_tells_of_requests_their_ends_and_their_times() -> None:
+    metrics = Metrics("demo", queue := FairQueue(at_once=1))
+    stats = Stats(7, 3, 5, ttft_ms=2000.0, verify_ms=4000.0, per_step_accepted=(2, 1, 0))
+    for reason in ("context", "length", "cancelled"):
+        metrics.finished(Finished.of(1, reason, Written(), (), stats), 3.0)
+    metrics.failed()
+
+    async def ask() -> None:
+        async with queue.turn("b"):
+            pass
+
+    async with queue.turn("a"):
+        waiting = asyncio.create_task(ask())
+        await asyncio.sleep(0)
+        page = metrics.page().decode()
+    await waiting
+    found = {name: float(value) for name, value in (x.rsplit(" ", 1) for x in page.splitlines() if x[0] != "#")}
+    for name, labels, value in (
+        ("num_requests_running", "", 1), ("num_requests_waiting", "", 1),
+        ("prompt_tokens_total", "", 21), ("generation_tokens_total", "", 15), ("prefix_cache_hits_total", "", 9),
+        ("request_success_total", 'finished_reason="length",', 2),
+        ("request_success_total", 'finished_reason="abort",', 1),
+        ("request_success_total", 'finished_reason="error",', 1),
+        ("time_to_first_token_seconds_sum", "", 6), ("request_queue_time_seconds_sum", "", 9),
+        ("request_decode_time_seconds_sum", "", 12),
+    ):  # fmt: skip
+        assert found[f'vllm:{name}{{{labels}model_name="demo"}}'] == value
+    at = 'vllm:spec_decode_num_accepted_tokens_per_pos_total{model_name="demo",position='
+    assert [value for name, value in found.items() if name.startswith(at)] == [6, 3]
 
 
 async def test_some_run_at_once_and_the_next_begins_where_one_ends() -> None:

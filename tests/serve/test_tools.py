@@ -207,15 +207,17 @@ async def test_arguments_come_in_parts(engine: FakeEngine) -> None:
     assert [block.partial_json for block in blocks] == halves
 
 
-async def test_a_call_that_is_cut_is_told_as_incomplete() -> None:
+async def test_an_item_that_is_cut_is_told_as_incomplete() -> None:
     part = replace(steps(CALLING)[-1], tool_calls=(), call_deltas=(CallDelta("abcdefgh1", "look", '{"pa'),))
-    reply = ResponseWriter({"model": "m"}, NO_CHAT, lambda *_: None)
+    for last, kinds in ((part, ["completed", "incomplete"]), (steps("you")[0], ["incomplete"])):
+        reply = ResponseWriter({"model": "m"}, NO_CHAT, lambda *_: None)
 
-    async def events() -> AsyncGenerator[list[ReplyEvent], None]:
-        yield [Started(1, 3, 0, 0, Speculation()), part, Finished.of(1, "length", Written(), (), Stats())]
+        async def events(*some: Step) -> AsyncGenerator[list[ReplyEvent], None]:
+            yield [Started(1, 3, 0, 0, Speculation()), *some, Finished.of(1, "length", Written(), (), Stats())]
 
-    item = (await whole(reply, events()))["output"][-1]
-    assert (item["type"], item["arguments"], item["status"]) == ("function_call", '{"pa', "incomplete")
+        items = (await whole(reply, events(steps("I look.")[0], last)))["output"]
+        assert [item["status"] for item in items] == kinds
+        assert kinds == ["incomplete"] or (items[-1]["type"], items[-1]["arguments"]) == ("function_call", '{"pa')
 
 
 async def test_calls_that_cannot_be_followed_come_whole() -> None:

@@ -10,7 +10,7 @@ from specchat.chat.rows import INTERRUPTED
 from specchat.chat.store import Store
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply, Turn
-from specchat.engine.protocol.events import AwaitingClient, Failed, Finished, Started
+from specchat.engine.protocol.events import AwaitingClient, Failed, Finished, PromptProgress, Started
 from specchat.engine.protocol.options import Limits, Message, Sampling, Span, Speculation, Written
 from specchat.engine.protocol.pair import NO_SYSTEM_ROLE, StrategyStatus, TemplateFacts
 from specchat.engine.protocol.requests import Cancel, Change, Count, Generate, Load
@@ -612,6 +612,9 @@ def test_chats_wait_for_each_other(tmp_path: Path) -> None:
     assert "a reply is running" in session.send("and this")
     session.poll()
     assert (waiting.state, waiting.text) == ("waiting", "")
+    flush(session.chat.saving.store)
+    (turn,) = Store(tmp_path / "chats.db").load(session.conversation.key)[0].turns
+    assert (turn.prompt, len(turn.replies)) == ("then this", 1)
     first = session.replies.all[0].reply
     engine.poll = lambda: [Finished(first.id, "stop", "one", (), Stats())]  # type: ignore[method-assign]
     session.poll()
@@ -754,6 +757,15 @@ def test_replies_that_wait_for_the_pair_are_made_as_their_chats_say() -> None:
     sent = [request for request in engine.requests if isinstance(request, Generate)]
     assert [request.limits.max_tokens for request in sent] == [5, 900]
     assert [request.speculation.strategy for request in sent] == ["plain", "plain"]
+    assert [each.reply.speculation.strategy for each in session.replies.all] == ["plain", "plain"]
+    assert [each.reply.state for each in session.replies.all] == ["reading", "waiting"]
+    reply = session.replies.all[0].reply
+    engine.poll = lambda: [PromptProgress(reply.id, 50, 100, 20)]  # type: ignore[method-assign]
+    session.poll()
+    assert (reply.state, reply.prompt.tokens, reply.prompt.reused) == ("reading", 100, 50)
+    engine.poll = lambda: [Started(reply.id, 101, 20, 7, Speculation("lookup"))]  # type: ignore[method-assign]
+    session.poll()
+    assert (reply.state, reply.prompt.tokens, reply.speculation.strategy) == ("writing", 101, "lookup")
 
 
 def test_opening_the_chat_that_is_shown_changes_nothing(tmp_path: Path) -> None:

@@ -10,14 +10,17 @@ from specchat.chat.exporting import export
 from specchat.chat.importing import import_file
 from specchat.chat.store import Store
 from specchat.chat.tool_results import NOT_MADE, ToolResult
+from specchat.chat.tree import Conversation
+from specchat.chat.turn import Reply, Turn
 from specchat.engine.protocol.events import Failed, Finished
-from specchat.engine.protocol.options import Message, Tool, ToolCall
+from specchat.engine.protocol.options import Message, Sampling, Speculation, Tool, ToolCall
 from specchat.engine.protocol.pair import TemplateFacts
 from specchat.engine.protocol.requests import Cancel, Count, Generate
 from specchat.engine.protocol.stats import Stats
 from specchat.mcp_tools.link import CallOutcome
 from specchat.service.calls import DECLINED, LONGEST, MOST_ROUNDS, SHORTEST, STOPPED
 from specchat.service.chat_service import ChatService
+from specchat.service.replies import Running
 from specchat.service.settings import Preferences
 from tests.fake import INFO, FakeEngine
 from tests.service.made import CATALOG, flush, requested, service_of
@@ -254,6 +257,11 @@ def test_a_reply_waits_until_the_servers_are_up() -> None:
     service.send("hi")
     assert service.reply is not None
     assert service.reply.state == "preparing"
+    other = Running(Conversation(), Turn("asked first"), Reply(99, "demo", Sampling(), Speculation()), service.settings)
+    service.replies.add(other)
+    service.replies.ask(other, Speculation())
+    assert (other.reply.state, [each.reply.id for each in service.replies.all]) == ("reading", [99, service.reply.id])
+    service.replies.stop(other)
     servers.come_up("files")
     take_all(service)
     assert service.reply is not None
