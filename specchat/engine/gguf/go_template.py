@@ -17,7 +17,7 @@ ROOT = {
 }  # fmt: skip
 """Fields of the dot outside loops where the template takes messages."""
 TURN = ROOT | {"System": "system", "Prompt": "prompt", "Response": "response", "Messages": "[]", "Tools": "[]"}
-"""Those of a template that writes a turn."""
+"""The fields of a template that writes a turn."""
 FIELDS = {"ToolCalls": "tool_calls", "ToolName": "name", "ToolCallID": "tool_call_id", "ID": "id"}
 """Fields of messages and tools whose names are no lower case of Go's."""
 TEXTS = ("role", "content", "thinking", "name", "description")
