@@ -18,10 +18,15 @@ from tests.models.made import ollama
 
 SYSTEM, USER, SAID = ({"role": role, "content": role[0].upper()} for role in ("system", "user", "assistant"))
 AGAIN = {"role": "user", "content": "V"}
-CALL = {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f", "arguments": {"x": 1}}}]}
+CALL = {
+    "role": "assistant",
+    "content": None,
+    "tool_calls": [{"id": None, "function": {"name": "f", "arguments": {"x": 1}}}],
+}
 RESULT = {"role": "tool", "name": "f", "content": "42"}
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"properties": {"x": {"type": "integer"}}}}}
 CHAT = [SYSTEM, USER, SAID, AGAIN]
+MODEL = b"GGUF of these tests"
 
 
 def shown(template: str, chat: list[dict[str, Any]], bos: str = "", **arguments: Any) -> str:
@@ -37,7 +42,18 @@ def shown(template: str, chat: list[dict[str, Any]], bos: str = "", **arguments:
         ("{{ if .Prompt }}[{{ .Prompt }}]{{ end }}|{{ if .Response }}{{ .Response }}.{{ end }}", CHAT, "[U]|A.[V]|"),
         ("[{{ .Prompt }}]", [USER, AGAIN], "[U\n\nV]"),
         ("({{ .System }})[{{ .Prompt }}]", [USER, SYSTEM, AGAIN], "()[U](S)[V]"),
+        ("[{{ .Prompt }}]{{ .Response }}</s>", [USER, SAID], "[U]"),
+        ("[{{ .Prompt }}]{{ .Response }}.", [*CHAT[1:], SYSTEM, USER], "[U]A.[V].[U]"),
+        ("[{{ .Prompt }}]{{ .Response }}.", [USER, SAID, SYSTEM], "[U]A.[]"),
+        ("[{{ .Prompt -}} \n]", [USER], "[U]"),
         # The whole chat.
+        ("x{{ .System }}{{ range .Messages }}[{{ .Content }}]{{ end }}",
+         [SYSTEM, RESULT, RESULT, SYSTEM], "xS\n\nS[S][42][42][S]"),
+        ("x{{ range $m := .Messages }}{{ $m.Role }}{{ range .ToolCalls }}{{ end }}{{ end }}",
+         [USER | {"tool_calls": None}], "xuser"),
+        ("x{{ range $i, $m := .Messages }}{{ lt $i 1 }}{{ le $i 1 }}{{ gt $i 1 }}{{ ge $i 1 }} {{ end }}", CHAT[:3],
+         "xtruetruefalsefalse falsetruefalsetrue falsefalsetruetrue "),
+        ("x{{ with $s := .System }}{{ $s }}{{ end }}{{ range .Messages }}{{ end }}", CHAT, "xS"),
         ("{{ range .Messages }}<{{ .Role }}>{{ .Content }}{{ end }}!", CHAT, "<system>S<user>U<assistant>A<user>V!"),
         ("x {{- range $i, $m := .Messages -}} {{ $i }}{{ $m.Role }} {{- end }}", [USER, SAID], "x0user1assistant"),
         ("x{{ range $i, $_ := .Messages }}{{ eq (len (slice $.Messages $i)) 1 }}{{ end }}", [USER, SAID], "xfalsetrue"),
@@ -64,14 +80,14 @@ def test_a_chat_is_written_as_by_ollama(template: str, chat: list[dict[str, Any]
 
 def test_tools_and_their_calls_are_json() -> None:
     template = (
-        "T{{ range .Tools }}{{ . }};{{ .Function.Name }}{{ range $k, $v := .Function.Parameters.Properties }}"
+        'T{{ range .Tools }}{{ . }};{{ .Function.Name }}{{ if eq .Function.Description "" }}?{{ end }}{{ range $k, $v := .Function.Parameters.Properties }}'
         "({{ $k }}:{{ $v.Type }}){{ end }}{{ end }}{{ json .Tools }}"
-        "{{ range .Messages }}{{ range .ToolCalls }}<{{ .Function.Name }} {{ .Function.Arguments }}>{{ end }}"
+        "{{ range .Messages }}{{ range .ToolCalls }}<{{ .ID }}{{ .Function.Name }} {{ .Function.Arguments }}>{{ end }}"
         "{{ if .ToolName }}{{ .ToolName }}={{ end }}{{ .Content }}{{ .Missing }}{{ end }}"
     )
     tool = '{"type":"function","function":{"name":"f","parameters":{"properties":{"x":{"type":"integer"}}}}}'
     text = shown(template, [USER, CALL, RESULT], tools=[TOOL])
-    assert text == f"T{tool};f(x:integer)[{tool}]U" + '<f {"x":1}>f=42'
+    assert text == f"T{tool};f?(x:integer)[{tool}]U" + '<f {"x":1}>f=42'
 
 
 def test_thinking_is_off_and_on_by_the_option_that_templates_have() -> None:
@@ -95,6 +111,9 @@ def test_thinking_is_off_and_on_by_the_option_that_templates_have() -> None:
         ("x{{ toTypeScriptType .Prompt }}", "toTypeScriptType"),
         ("x{{ range .Messages }}{{ $.Other }}{{ end }}", ".Other"),
         ("x{{ not .Prompt .Prompt }}", "not of 2"),
+        ("x{{ .Prompt ) }}", ")"),
+        ("x{{ . }}{{ .Prompt }}", "{{ . }} outside a loop"),
+        ("x{{ if .Prompt }}{{ else with .System }}{{ end }}", "{{ else with }}"),
         ("x{{ (.Prompt }}", "a bracket that does not close"),
         ("x{{ .Prompt # }}", "{{ .Prompt # }}"),
         ("{{ .Prompt }}", "no marks around what is said"),
@@ -111,16 +130,16 @@ def test_what_is_not_read_is_named(template: str, what: str) -> None:
 
 
 def test_quotes_and_marks_of_jinja_stay_texts() -> None:
-    text = "it's {% raw %} {# x #} \\ ü 漢\n"
+    text = "it's {% raw %} {# x #} \\ \\n ü 漢\n"
     assert shown(text + "{{ .Prompt }}", [USER]) == text + "U"
 
 
 def of_ollama(root: Path, template: str, **metadata: Any) -> Tokenizer:
     """The tokenizer of a file in Ollama's folder."""
     root.mkdir(exist_ok=True)
-    (model := root / "m.gguf").write_bytes(b"GGUF of these tests")
+    (model := root / "m.gguf").write_bytes(MODEL)
     ollama(root, "tiny:1b", model, template=template)
-    blob = root / "blobs" / f"sha256-{sha256(model.read_bytes()).hexdigest()}"
+    blob = root / "blobs" / f"sha256-{sha256(MODEL).hexdigest()}"
     files = tokenizer_files({**bytewise(), **metadata}, blob)
     return Tokenizer(files.backend, files.file, files.special, files.template)
 
@@ -138,8 +157,15 @@ def test_a_file_in_ollamas_folder_takes_its_template_where_it_has_none(tmp_path:
     assert own.source.text == "own"
 
 
-@pytest.mark.parametrize("template", ["{{ .Prompt }}", "x" * (LONGEST_TEMPLATE + 1), ""])
+@pytest.mark.parametrize("template", ["{{ .Prompt }}", "{{ .Prompt }}" + "x" * LONGEST_TEMPLATE, ""])
 def test_what_is_not_understood_is_said_and_the_text_goes_on_as_it_stands(template: str, tmp_path: Path) -> None:
     source = of_ollama(tmp_path, template).source
     assert source.text is None
     assert ("Ollama's chat template of this file is not understood here (" in source.unsupported) == bool(template)
+
+
+def test_a_template_that_is_no_text_is_said(tmp_path: Path) -> None:
+    model = of_ollama(tmp_path, MARKED).source.file.parent / f"sha256-{sha256(MODEL).hexdigest()}"
+    (tmp_path / "blobs" / f"sha256-{sha256(MARKED.encode()).hexdigest()}").write_bytes(b"\xff")
+    unsupported = tokenizer_files(bytewise(), model).template.unsupported
+    assert unsupported.endswith(", its chat template, cannot be read (UnicodeDecodeError)")

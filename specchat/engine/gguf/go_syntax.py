@@ -87,9 +87,9 @@ class Parser:
         body, end, more = self._list()
         other = list[Node]()
         if end == "else" and more:
-            if (nested := more[0].text) not in ("if", "with"):
-                raise Untranslated(f"{{{{ else {nested} }}}}")
-            other, end = [self._branch(nested, more[1:])], "end"
+            if more[0].text != "if":
+                raise Untranslated(f"{{{{ else {more[0].text} }}}}")
+            other, end = [self._branch("if", more[1:])], "end"
         elif end == "else":
             other, end, _ = self._list()
         if end != "end":

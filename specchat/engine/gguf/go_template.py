@@ -221,7 +221,9 @@ class _Expression:
         elif kind == "field":
             value = self._field(self._dot, text) if self._dot else self._of_root(text)
         elif text == ".":
-            value = self._dot or "chat"
+            if not self._dot:
+                raise Untranslated("{{ . }} outside a loop")
+            value = self._dot
         elif text == "$":
             if self._at >= len(self._tokens) or self._tokens[self._at].kind != "field":
                 raise Untranslated("$")
@@ -269,7 +271,7 @@ def _compare(sign: str) -> Callable[[str, str], str]:
     return lambda one, other: f"{one} {sign} {other}"
 
 
-_CONSTANTS = {"true": "true", "false": "false", "nil": "none"}
+_CONSTANTS = {"true": "true", "false": "false"}
 _FUNCTIONS: dict[str, Callable[..., str]] = {
     "and": lambda *values: " and ".join(values),
     "or": lambda *values: " or ".join(values),
