@@ -241,15 +241,22 @@ async def test_calls_that_cannot_be_followed_come_whole() -> None:
         ({"tools": [{"description": "x"}]}, "tools.0.name"),
         ({"tool_choice": {"type": "tool", "name": "other"}, "tools": ANTHROPIC}, "no tool other"),
         ({"tool_choice": {"type": "sometimes"}}, "tool_choice.type"),
+        ({"mcp_servers": [{"type": "url"}]}, "mcp_servers"),
         ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, "image"),
         ({"messages": [{"role": "user", "content": [{"type": "document"}]}]}, "document"),
     ],
 )  # fmt: skip
 async def test_what_anthropics_clients_cannot_have_is_named(engine: FakeEngine, changes: Any, words: str) -> None:
     async with serving(engine) as server, httpx2.AsyncClient(timeout=30) as client:
-        found = await client.post(f"{server.url}/v1/messages", json={"messages": HI, "max_tokens": 9, **changes})
-        assert (found.status_code, found.json()["type"]) == (400, "error")
-        assert words in found.json()["error"]["message"]
+        for path in ("messages", "messages/count_tokens"):
+            found = await client.post(f"{server.url}/v1/{path}", json={"messages": HI, "max_tokens": 9, **changes})
+            assert (found.status_code, found.json()["type"]) == (400, "error")
+            assert words in found.json()["error"]["message"]
+
+
+def test_the_first_event_tells_what_was_in_the_cache() -> None:
+    begun = json.loads(MessageWriter("demo", NO_CHAT).begin(Started(1, 9, 4, 0, Speculation())).split("data: ")[1])
+    assert begun["message"]["usage"] == {"input_tokens": 5, "cache_read_input_tokens": 4, "output_tokens": 0}
 
 
 def test_the_scripted_engine_has_a_step_for_each_call() -> None:

@@ -578,6 +578,9 @@ def half_answered(folder: Path, strategy: str = "draft") -> tuple[FakeEngine, Cl
 def test_a_reply_goes_on_while_another_chat_is_shown(tmp_path: Path) -> None:
     _, clock, session, reply = half_answered(tmp_path, "lookup")
     first = session.conversation
+    saved = Store(tmp_path / "chats.db").load(first.key)[0].turns[0].reply
+    assert saved is not None
+    assert saved.raw == reply.raw != ""
     session.chats.new()
     session.change(replace(session.settings, strategy="draft"))
     clock.now = 0.7
@@ -662,8 +665,29 @@ def test_a_second_reply_that_is_stopped_while_it_waits_leaves_the_first(tmp_path
     assert first is not None
     session.regenerate()
     session.stop()
+    flush(session.chat.saving.store)
+    for found in (session.conversation, Store(tmp_path / "chats.db").load(chat.key)[0]):
+        (turn,) = found.turns
+        assert [reply.key for reply in turn.replies] == [first.key]
+
+
+def test_a_second_reply_stays_if_it_has_text_or_ended_by_itself() -> None:
+    clock = Clock()
+    session = ready(FakeEngine(("one two three four five six seven eight nine", ""), tokens_per_second=10, clock=clock))
+    session.send("count")
+    clock.now = 99
+    session.poll()
+    session.regenerate()
+    clock.now = 200
+    session.poll()
+    session.regenerate()
+    clock.now = 200.6
+    session.poll()
+    session.stop()
+    session.poll()
     (turn,) = session.conversation.turns
-    assert [reply.key for reply in turn.replies] == [first.key]
+    assert [bool(reply.raw) for reply in turn.replies] == [True, False, True]
+    assert turn.replies[-1].outcome == "stopped"
 
 
 def test_a_death_ends_the_reply_that_was_written_and_the_others_are_asked_for_again(tmp_path: Path) -> None:
