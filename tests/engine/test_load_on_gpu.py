@@ -164,6 +164,7 @@ def test_a_card_that_is_full_by_then_sends_a_pair_to_the_cpu(broken: BrokenGpu, 
     check_reply(session)
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize("left", [(4096,), (4096, 2048), (4096, 2048, 1024)])
 @pytest.mark.parametrize("device", ["auto", "cuda"])
 def test_a_smaller_context_is_tried_before_the_cpu(

@@ -162,6 +162,7 @@ def ends(other: Session) -> Iterator[Session]:
     other.eos = kept
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize("name", ["greedy", "top-p"])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_replies_end_where_plain_ones_do(ends: Session, strategy: str, name: str) -> None:

@@ -282,6 +282,7 @@ def forgetful(tiny_pair: PairSpec, tmp_path_factory: pytest.TempPathFactory) -> 
     return load(replace(tiny_pair, draft=on_cpu(folder)), lambda _: None)
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize("free_cores", [0, 1])
 @pytest.mark.parametrize("strategy", ["draft", "draft-tree", "cascade", "auto"])
 def test_what_the_draft_cannot_hold_it_does_not_read(
