@@ -47,4 +47,4 @@ def test_experts_stay_in_mxfp4_and_are_planned_so(saved: Path, tmp_path: Path) -
     tables = 4 * (16 + 256) * len(experts)
     assert needed.weights == pytest.approx(held_bytes(weights) - tables, rel=0.002)
     taken = model.memory() + GPU_RUNTIME + verifying(opened.config)
-    assert needed.total - taken == pytest.approx(needed.weights - held_bytes(weights), abs=1024)
+    assert needed.total - taken == pytest.approx(needed.weights - held_bytes(weights), abs=model.buffers.offsets.nbytes)

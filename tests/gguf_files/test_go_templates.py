@@ -80,7 +80,8 @@ def test_a_chat_is_written_as_by_ollama(template: str, chat: list[dict[str, Any]
 
 def test_tools_and_their_calls_are_json() -> None:
     template = (
-        'T{{ range .Tools }}{{ . }};{{ .Function.Name }}{{ if eq .Function.Description "" }}?{{ end }}{{ range $k, $v := .Function.Parameters.Properties }}'
+        'T{{ range .Tools }}{{ . }};{{ .Function.Name }}{{ if eq .Function.Description "" }}?{{ end }}'
+        "{{ range $k, $v := .Function.Parameters.Properties }}"
         "({{ $k }}:{{ $v.Type }}){{ end }}{{ end }}{{ json .Tools }}"
         "{{ range .Messages }}{{ range .ToolCalls }}<{{ .ID }}{{ .Function.Name }} {{ .Function.Arguments }}>{{ end }}"
         "{{ if .ToolName }}{{ .ToolName }}={{ end }}{{ .Content }}{{ .Missing }}{{ end }}"

@@ -101,7 +101,7 @@ class DeviceDecoder:
         self.states = self._recording([*kept, *layers])
 
     def _recording(self, layers: Sequence[int]) -> States:
-        return States(layers, self.config.hidden, self.capacity, self.buffers.cuts.width, self.device, self.dtype)
+        return States(layers, self.config.hidden, self.capacity, self.width, self.device, self.dtype)
 
     @property
     def text(self) -> TextMemory:
@@ -129,7 +129,7 @@ class DeviceDecoder:
         Args:
             tokens: int32 [>= rows] on the device.
             start: int32 [1] on the device; a chain attends to all KV entries before it.
-            rows: 1..`buffers.cuts.width`; row r is bit for bit the same as alone, at the end of its path as a chain.
+            rows: 1..`width`; row r is bit for bit the same as alone, at the end of its path as a chain.
             early: where the pass ends early, if it does.
         """
         of_chain = start, self.buffers.offsets, None
@@ -190,6 +190,11 @@ class DeviceDecoder:
                     run.half = op.half
                     GPU.run(op.kind, run)
         run.begin(layers.stop)
+
+    @property
+    def width(self) -> int:
+        """Rows of the widest pass of a prompt."""
+        return min(half.buffers.cuts.width for half in self.halves)
 
     @property
     def halves(self) -> "tuple[DeviceDecoder, ...]":

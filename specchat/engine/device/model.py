@@ -42,7 +42,7 @@ class DeviceModel(CopiedCache):
         self._flags = SkipFlags(recipe, device)
         self._inputs = PassInputs(decoder)
         self._prompts = PromptPasses(decoder, self._inputs, name, graphs)
-        self.block = self._prompts.block
+        self.block = decoder.width
         self._began = 0
         """Where the last `write` began."""
         self._furthest = 0

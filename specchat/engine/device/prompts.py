@@ -25,12 +25,16 @@ class PromptPasses:
     def __init__(self, decoder: DeviceDecoder, inputs: PassInputs, name: str, graphs: Graphs) -> None:
         """Initialise; `name` keys the graphs."""
         self.config = decoder.config
-        self.block = min(half.buffers.cuts.width for half in decoder.halves)
         self._decoder, self._inputs, self._name, self._graphs = decoder, inputs, name, graphs
         self._pictures: PictureRows | None = None
         mutual = decoder.buffers.pictures is not None and any(mixer.mutual for mixer in self.config.recipe.attentions)
         self._until = torch.zeros(1, device=decoder.device, dtype=torch.int32) if mutual else None
         """Position up to which the rows of a picture attend to each other."""
+
+    @property
+    def block(self) -> int:
+        """Rows of a pass at most."""
+        return self._decoder.width
 
     def write(self, tokens: Sequence[int], start: int, pictures: PictureRows | None) -> None:
         """Write the KV entries of up to `block` tokens, or of a picture, from position `start` on."""
@@ -48,7 +52,7 @@ class PromptPasses:
     def _run(self, count: int, end: int, deep: int) -> None:
         """Run a pass over so many rows, up to position `end` of a picture if they attend to each other, else 0."""
         inputs, many = self._inputs, count > PASS_ROWS or end > 0
-        width = self.block if many else PASS_ROWS
+        width = self._decoder.width if many else PASS_ROWS
         # The kernel of many rows alone knows of pictures.
         rows = width if self._graphs.captured else max(count, VERIFY_ROWS + 1 if end else 0)
         until = self._until if many else None
@@ -67,7 +71,7 @@ class PromptPasses:
         if self._until is not None:
             self._until.fill_(rows.until)
         # Rows that fill a wide pass leave no entries, which may be there already.
-        count = self.block if self._graphs.captured else max(len(x), PASS_ROWS + 1)
+        count = decoder.width if self._graphs.captured else max(len(x), PASS_ROWS + 1)
         of_rows = inputs.tokens, inputs.start, count, inputs.last, self._until
         self._graphs.eagerly(lambda: decoder.run_layers(x, *of_rows, layers, skip.mlp))
         return decoder.buffers.residual[: len(x)].clone()
