@@ -24,7 +24,7 @@ from specchat.engine.protocol.events import (
     Step,
 )
 from specchat.engine.protocol.options import Message, Speculation, Written
-from specchat.engine.protocol.pair import (
+from specchat.engine.protocol.pair_info import (
     DraftFacts,
     LoadFacts,
     PairInfo,

@@ -14,7 +14,8 @@ from specchat.engine.drafters.earlier import Earlier
 from specchat.engine.process.client import EngineClient
 from specchat.engine.protocol.events import Counted, Event, Failed, Finished, Loaded
 from specchat.engine.protocol.options import Message
-from specchat.engine.protocol.pair import ModelSource, PairInfo, PairSpec
+from specchat.engine.protocol.pair import ModelSource, PairSpec
+from specchat.engine.protocol.pair_info import PairInfo
 from specchat.engine.protocol.requests import Count, Generate, Load
 from specchat.engine.protocol.stats import Stats
 from specchat.engine.reply.cross_chat import CrossChatIndexer

@@ -18,7 +18,7 @@ from specchat.bench.summary import PLAIN, ContenderSummary, by_category, summari
 from specchat.bench.table import auto_table, categories_table, cost_table, lines_table, places_table
 from specchat.bench.verify_cost import VerifyCost
 from specchat.engine.memory.plan import GIB
-from specchat.engine.protocol.pair import PairInfo
+from specchat.engine.protocol.pair_info import PairInfo
 
 
 def describe(packages: Sequence[str]) -> str:

@@ -27,7 +27,7 @@ from specchat.cli.options import (
 from specchat.cli.output import Output, Problem, ProgressLine, reports_errors
 from specchat.cli.wishes import Wishes
 from specchat.engine.protocol.options import ACCEPTANCES, Acceptance, Sampling, Speculation
-from specchat.engine.protocol.pair import PairInfo
+from specchat.engine.protocol.pair_info import PairInfo
 from specchat.engine.strategies import STRATEGIES
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 from specchat.installing import install_command

@@ -19,7 +19,8 @@ from specchat.cli.output import Output, Problem, ProgressLine, reports_errors
 from specchat.cli.wishes import Wishes
 from specchat.engine.backends import DEFAULT_BACKEND
 from specchat.engine.protocol.options import Acceptance
-from specchat.engine.protocol.pair import Activations, PairInfo, PairSpec
+from specchat.engine.protocol.pair import Activations, PairSpec
+from specchat.engine.protocol.pair_info import PairInfo
 from specchat.engine.protocol.requests import Count
 
 if TYPE_CHECKING:

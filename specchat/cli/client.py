@@ -13,7 +13,7 @@ from specchat.cli.output import Problem
 from specchat.config.catalog import Pair
 from specchat.engine.errors import EngineError
 from specchat.engine.protocol.events import Failed, Finished, Started, Step
-from specchat.engine.protocol.pair import PairInfo
+from specchat.engine.protocol.pair_info import PairInfo
 from specchat.service import loading
 from specchat.service.chat_service import ChatService
 from specchat.service.dispatch import Update

@@ -18,7 +18,7 @@ from specchat.cli.outlet import Outlet
 from specchat.cli.output import Output, on_terminal
 from specchat.cli.wishes import Wishes
 from specchat.engine.protocol.events import Finished
-from specchat.engine.protocol.pair import PairInfo
+from specchat.engine.protocol.pair_info import PairInfo
 from specchat.insight.footer import reply_words
 from specchat.service.chat_service import ChatService
 

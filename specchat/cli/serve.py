@@ -16,7 +16,7 @@ from specchat.cli.output import Output, Problem, reports_errors
 from specchat.cli.wishes import Wishes
 from specchat.config.catalog import Pair
 from specchat.engine.backends import DEFAULT_BACKEND
-from specchat.engine.protocol.pair import PairInfo
+from specchat.engine.protocol.pair_info import PairInfo
 from specchat.installing import install_command
 from specchat.serve.recipes import RECIPES, ClientRecipe
 

@@ -6,7 +6,7 @@ from specchat.chat.store import Store
 from specchat.config.catalog import Pair
 from specchat.doctor.finding import Finding, note, ok, problem
 from specchat.engine.errors import EngineError
-from specchat.engine.protocol.pair import PairInfo
+from specchat.engine.protocol.pair_info import PairInfo
 from specchat.engine.protocol.port import EnginePort
 from specchat.service.chat_service import ChatService
 from specchat.service.loading import load

@@ -12,7 +12,7 @@ from specchat.clean import one_line
 from specchat.dataclass import dataclass
 from specchat.engine.protocol.comparison import MIN_STEPS, MIN_TOKENS
 from specchat.engine.protocol.options import Speculation
-from specchat.engine.protocol.pair import PairInfo
+from specchat.engine.protocol.pair_info import PairInfo
 from specchat.engine.protocol.stats import Speedup
 from specchat.engine.protocol.tally import Tally
 from specchat.engine.strategies import SERVER, delegates, in_group

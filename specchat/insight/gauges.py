@@ -4,7 +4,7 @@ from specchat import figures
 from specchat.chat.lately import speedup_lately
 from specchat.chat.turn import Reply
 from specchat.dataclass import dataclass
-from specchat.engine.protocol.pair import PairInfo
+from specchat.engine.protocol.pair_info import PairInfo
 from specchat.engine.strategies import SERVER
 from specchat.insight.diagnosis import NO_DIAGNOSIS, Diagnosis
 from specchat.insight.gpu_use import NO_USE, GpuUse

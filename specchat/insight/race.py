@@ -12,7 +12,7 @@ from specchat.chat.turn import Reply
 from specchat.clean import clean
 from specchat.engine.protocol.events import Event, Failed, Finished, Started, Step
 from specchat.engine.protocol.options import Beginning, Sampling, Speculation
-from specchat.engine.protocol.pair import PairInfo
+from specchat.engine.protocol.pair_info import PairInfo
 from specchat.engine.protocol.requests import Cancel, Generate
 from specchat.engine.strategies import SERVER, STRATEGIES
 from specchat.insight.replay import Pace, Timeline

@@ -12,12 +12,12 @@ from specchat.engine.backends import REMOTE_BACKEND, declared
 from specchat.engine.errors import EngineError
 from specchat.engine.process.channel import Receiver
 from specchat.engine.protocol.events import Counted, Event, Failed, Finished, Loaded, Loading
-from specchat.engine.protocol.pair import (
+from specchat.engine.protocol.pair import PairSpec
+from specchat.engine.protocol.pair_info import (
     LoadFacts,
     PairInfo,
     PairNotes,
     PairServer,
-    PairSpec,
     PlainFacts,
     StrategyStatus,
     TargetFacts,

@@ -20,7 +20,7 @@ from specchat.clean import one_line
 from specchat.engine.process import wire
 from specchat.engine.process.wire import Sealed
 from specchat.engine.protocol.events import Failed
-from specchat.engine.protocol.pair import ReadTexts
+from specchat.engine.protocol.pair_info import ReadTexts
 from specchat.engine.protocol.requests import Forget, ForgetRead, Load, Shutdown, Watch
 from specchat.resident import handshake
 from specchat.resident.workers import Client, Restart, SharedWorker

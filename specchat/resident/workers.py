@@ -21,7 +21,8 @@ from specchat.engine.protocol.events import (
     OtherClient,
     Started,
 )
-from specchat.engine.protocol.pair import PairInfo, PairSpec, ReadTexts
+from specchat.engine.protocol.pair import PairSpec
+from specchat.engine.protocol.pair_info import PairInfo, ReadTexts
 from specchat.engine.protocol.raw_prompt import text_of
 from specchat.engine.protocol.requests import Cancel, Count, Generate, Load, Request, Watch
 from specchat.resident.loads import PendingLoads

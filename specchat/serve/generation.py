@@ -10,7 +10,7 @@ from functools import partial
 from specchat.config.catalog import Pair
 from specchat.engine.protocol.events import Counted, Event, Failed, Finished, PromptProgress, Started, Step
 from specchat.engine.protocol.options import Grammar, Limits
-from specchat.engine.protocol.pair import PairInfo
+from specchat.engine.protocol.pair_info import PairInfo
 from specchat.engine.protocol.raw_prompt import RawPrompt
 from specchat.engine.protocol.requests import Cancel, Count, Generate
 from specchat.serve.errors import ApiError, without_folders

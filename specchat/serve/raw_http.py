@@ -1,4 +1,4 @@
-"""What HTTP asks of a server beside uvicorn's work: whole addresses, and answers that come before a request's end."""
+"""Rules of HTTP that uvicorn leaves to a server: whole addresses, and answers that come before a request ends."""
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 

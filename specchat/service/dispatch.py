@@ -22,7 +22,7 @@ from specchat.engine.protocol.events import (
     Started,
     Step,
 )
-from specchat.engine.protocol.pair import PairInfo
+from specchat.engine.protocol.pair_info import PairInfo
 from specchat.service.replies import Running
 from specchat.service.state import ServiceState
 

@@ -8,7 +8,7 @@ from specchat.config.catalog import Pair
 from specchat.dataclass import dataclass
 from specchat.engine.protocol.events import Loading
 from specchat.engine.protocol.options import Arguments, Sampling
-from specchat.engine.protocol.pair import NO_SYSTEM_ROLE, PairInfo, StrategyStatus
+from specchat.engine.protocol.pair_info import NO_SYSTEM_ROLE, PairInfo, StrategyStatus
 from specchat.engine.protocol.port import EnginePort
 from specchat.engine.protocol.requests import Load
 from specchat.engine.strategies import STRATEGIES

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from specchat.config.catalog import Pair
 from specchat.engine.errors import EngineError
 from specchat.engine.protocol.events import Failed
-from specchat.engine.protocol.pair import PairInfo
+from specchat.engine.protocol.pair_info import PairInfo
 from specchat.service.chat_service import ChatService
 
 TICK_S = 0.2

@@ -3,7 +3,7 @@
 import os
 from dataclasses import dataclass
 
-from specchat.engine.protocol.pair import PairInfo
+from specchat.engine.protocol.pair_info import PairInfo
 
 LARGEST_WHOLE = 150_000_000
 """Weights of the largest draft that is trained whole; of larger ones adapters are."""

@@ -12,7 +12,7 @@ from specchat.config.catalog import folder_source, local_pair
 from specchat.engine.errors import ErrorKind
 from specchat.engine.protocol.events import Event, Finished, FinishReason, Started
 from specchat.engine.protocol.options import Grammar, Message, Picture, Sampling, Speculation
-from specchat.engine.protocol.pair import PairServer
+from specchat.engine.protocol.pair_info import PairServer
 from specchat.engine.protocol.requests import Generate, Load
 from tests import fake
 from tests.cli.conftest import REPLIES, Run, configure

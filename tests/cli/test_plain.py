@@ -19,7 +19,7 @@ from specchat.config.paths import user_paths
 from specchat.config.saved_prompts import SavedPrompts
 from specchat.engine.protocol.events import Event
 from specchat.engine.protocol.options import Message, Speculation
-from specchat.engine.protocol.pair import DraftFacts
+from specchat.engine.protocol.pair_info import DraftFacts
 from specchat.engine.protocol.requests import Generate, Load
 from specchat.tui.actions.table import ACTIONS
 from tests import fake

@@ -17,7 +17,7 @@ from specchat.engine.model.passes import NOTHING
 from specchat.engine.prefixes import model_shelf
 from specchat.engine.prefixes.on_disk import NOBODY
 from specchat.engine.prefixes.shelf import Shelf
-from specchat.engine.protocol.pair import ReadTexts
+from specchat.engine.protocol.pair_info import ReadTexts
 from specchat.engine.weights.checkpoint import Checkpoint
 from tests.device.conftest import DEVICE, SHAPE
 from tests.device.test_recurrent import FULL, LINEAR, changes

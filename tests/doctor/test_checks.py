@@ -14,7 +14,8 @@ from specchat.doctor.folders import folder
 from specchat.doctor.terminal import clipboard, terminal
 from specchat.engine.hardware.gpu_failure import REPORT, UNTIL
 from specchat.engine.hardware.gpu_record import VARIABLE, GpuRecord
-from specchat.engine.protocol.pair import ModelSource, PairSpec, StrategyStatus
+from specchat.engine.protocol.pair import ModelSource, PairSpec
+from specchat.engine.protocol.pair_info import StrategyStatus
 from specchat.service.loading import Stopped
 from tests import fake
 from tests.fake import FakeEngine

@@ -13,7 +13,8 @@ from specchat.engine.decoding.together import CommonPasses
 from specchat.engine.loading import load
 from specchat.engine.protocol.events import Event, Finished, Started, Step
 from specchat.engine.protocol.options import Limits, Message, Sampling, Speculation
-from specchat.engine.protocol.pair import PairSpec, ReadTexts
+from specchat.engine.protocol.pair import PairSpec
+from specchat.engine.protocol.pair_info import ReadTexts
 from specchat.engine.protocol.requests import Generate
 from specchat.engine.reply import company as company_module
 from specchat.engine.session import Session

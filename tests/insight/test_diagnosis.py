@@ -8,7 +8,7 @@ from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply, Turn
 from specchat.engine.protocol.events import Changed, Step
 from specchat.engine.protocol.options import Speculation
-from specchat.engine.protocol.pair import DraftFacts, PlainFacts, StrategyStatus
+from specchat.engine.protocol.pair_info import DraftFacts, PlainFacts, StrategyStatus
 from specchat.insight.diagnosis import Advice, Advisor, Diagnosis, within_reach
 from specchat.insight.ledger import Ledger
 from specchat.insight.projection import project

@@ -14,7 +14,7 @@ from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.prefixes import files, shelf
 from specchat.engine.prefixes.on_disk import NOBODY, remove_all
 from specchat.engine.prefixes.shelf import Shelf
-from specchat.engine.protocol.pair import ReadTexts
+from specchat.engine.protocol.pair_info import ReadTexts
 from tests.prefixes.test_shelf import GIB, opened, root, state, text
 
 __all__ = ["root"]

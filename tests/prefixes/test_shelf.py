@@ -22,7 +22,8 @@ from specchat.engine.prefixes.on_disk import NOBODY
 from specchat.engine.prefixes.shelf import Shelf
 from specchat.engine.protocol.events import Finished, Started, Step
 from specchat.engine.protocol.options import Limits, Message, Sampling, Speculation
-from specchat.engine.protocol.pair import KvCache, PairSpec, ReadTexts
+from specchat.engine.protocol.pair import KvCache, PairSpec
+from specchat.engine.protocol.pair_info import ReadTexts
 from specchat.engine.protocol.requests import Generate
 from specchat.engine.runners.host import host_model
 from specchat.engine.weights.checkpoint import Checkpoint

@@ -16,7 +16,8 @@ from specchat.engine.hardware.gpu_record import GpuRecord
 from specchat.engine.process.held_pair import WorkerSession
 from specchat.engine.protocol.events import Changed, Counted, Event, Finished, Loading, Started, Step
 from specchat.engine.protocol.options import Message
-from specchat.engine.protocol.pair import PairInfo, PairSpec
+from specchat.engine.protocol.pair import PairSpec
+from specchat.engine.protocol.pair_info import PairInfo
 from specchat.engine.protocol.requests import Cancel, Count, Generate
 from specchat.engine.reply.control import Control
 from specchat.engine.reply.cross_chat import CrossChatIndexer

@@ -10,7 +10,8 @@ import pytest
 from specchat.chat.store import Store
 from specchat.engine.protocol.events import Event, Failed, Finished, Loaded
 from specchat.engine.protocol.options import Limits, Message, Sampling, Written
-from specchat.engine.protocol.pair import ModelSource, PairInfo, PairSpec, Server
+from specchat.engine.protocol.pair import ModelSource, PairSpec, Server
+from specchat.engine.protocol.pair_info import PairInfo
 from specchat.engine.protocol.requests import Generate, Load
 from specchat.remote.engine import RemoteEngine
 

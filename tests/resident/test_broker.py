@@ -12,7 +12,7 @@ import pytest
 
 from specchat.engine.process import wire
 from specchat.engine.protocol.events import Failed, Loaded, Loading
-from specchat.engine.protocol.pair import ReadTexts
+from specchat.engine.protocol.pair_info import ReadTexts
 from specchat.engine.protocol.requests import Load
 from specchat.resident import broker as module
 from specchat.resident import handshake, workers

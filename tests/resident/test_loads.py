@@ -20,7 +20,8 @@ from specchat.engine.protocol.events import (
     Started,
 )
 from specchat.engine.protocol.options import Speculation
-from specchat.engine.protocol.pair import PairSpec, ReadTexts
+from specchat.engine.protocol.pair import PairSpec
+from specchat.engine.protocol.pair_info import ReadTexts
 from specchat.engine.protocol.requests import Cancel, Count, Load, Watch
 from specchat.engine.protocol.stats import Stats
 from specchat.resident import workers

@@ -10,7 +10,7 @@ import pytest
 
 from specchat.engine.protocol.events import Finished, TokenLogprob
 from specchat.engine.protocol.options import Grammar, Message, ToolCall, Written
-from specchat.engine.protocol.pair import TargetFacts, TemplateFacts
+from specchat.engine.protocol.pair_info import TargetFacts, TemplateFacts
 from specchat.engine.protocol.raw_prompt import FillIn
 from specchat.engine.protocol.stats import Stats
 from specchat.serve.ollama import OllamaWriter

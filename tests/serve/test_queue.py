@@ -9,7 +9,7 @@ import pytest
 
 from specchat.engine.protocol.events import Finished, Started
 from specchat.engine.protocol.options import Message, Written
-from specchat.engine.protocol.pair import ReadTexts
+from specchat.engine.protocol.pair_info import ReadTexts
 from specchat.engine.protocol.requests import Cancel, Generate
 from specchat.engine.protocol.stats import Stats
 from specchat.serve.errors import ApiError

@@ -11,7 +11,7 @@ import pytest
 
 from specchat.engine.protocol.events import Event, Finished, Piece, Started
 from specchat.engine.protocol.options import CallDelta, Grammar, Message, Speculation, ToolCall, Written
-from specchat.engine.protocol.pair import TemplateFacts
+from specchat.engine.protocol.pair_info import TemplateFacts
 from specchat.engine.protocol.stats import Stats
 from specchat.serve import generation
 from specchat.serve.api_writer import LEFT_OUT

@@ -12,7 +12,7 @@ from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply, Turn
 from specchat.engine.protocol.events import AwaitingClient, Failed, Finished, PromptProgress, Started
 from specchat.engine.protocol.options import Limits, Message, Sampling, Span, Speculation, Written
-from specchat.engine.protocol.pair import NO_SYSTEM_ROLE, StrategyStatus, TemplateFacts
+from specchat.engine.protocol.pair_info import NO_SYSTEM_ROLE, StrategyStatus, TemplateFacts
 from specchat.engine.protocol.requests import Cancel, Change, Count, Generate, Load
 from specchat.engine.protocol.stats import Stats
 from specchat.service.chat_service import ChatService

@@ -14,7 +14,7 @@ from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply, Turn
 from specchat.engine.protocol.events import Failed, Finished
 from specchat.engine.protocol.options import Message, Sampling, Speculation, Tool, ToolCall
-from specchat.engine.protocol.pair import TemplateFacts
+from specchat.engine.protocol.pair_info import TemplateFacts
 from specchat.engine.protocol.requests import Cancel, Count, Generate
 from specchat.engine.protocol.stats import Stats
 from specchat.mcp_tools.link import CallOutcome

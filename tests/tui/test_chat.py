@@ -15,7 +15,7 @@ from textual.widgets import OptionList
 
 from specchat.engine.protocol.events import Failed, Started
 from specchat.engine.protocol.options import Speculation
-from specchat.engine.protocol.pair import StrategyStatus, TemplateFacts
+from specchat.engine.protocol.pair_info import StrategyStatus, TemplateFacts
 from specchat.engine.protocol.requests import Cancel, Change, Count, Generate
 from specchat.engine.strategies import STRATEGIES
 from specchat.insight.footer import footer

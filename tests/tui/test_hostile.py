@@ -15,7 +15,8 @@ from specchat.clean import clean
 from specchat.config.catalog import Catalog, Pair
 from specchat.engine.protocol.events import Drafted, Failed, Finished, Piece, Started, Step
 from specchat.engine.protocol.options import Speculation
-from specchat.engine.protocol.pair import ModelSource, PairSpec, StrategyStatus
+from specchat.engine.protocol.pair import ModelSource, PairSpec
+from specchat.engine.protocol.pair_info import StrategyStatus
 from specchat.engine.protocol.stats import Stats
 from specchat.tui.actions.models import use_pair
 from specchat.tui.widgets.sidebar import Sidebar

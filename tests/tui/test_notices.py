@@ -9,7 +9,7 @@ from textual.events import AppBlur
 from textual.widgets._toast import Toast
 
 from specchat.engine.protocol.events import AwaitingClient
-from specchat.engine.protocol.pair import DraftFacts
+from specchat.engine.protocol.pair_info import DraftFacts
 from specchat.service.settings import Preferences
 from specchat.tui import notice
 from specchat.tui.actions.models import use_pair

@@ -9,7 +9,7 @@ from conftest import CATALOG, LAUNCH
 from specchat.chat.store import Store
 from specchat.engine.protocol.events import Event, Failed, Finished, Started
 from specchat.engine.protocol.options import Limits, Message, Sampling, Speculation
-from specchat.engine.protocol.pair import StrategyStatus
+from specchat.engine.protocol.pair_info import StrategyStatus
 from specchat.engine.protocol.requests import Cancel, Generate, Request
 from specchat.engine.protocol.stats import Stats
 from specchat.insight.race import Race, RaceView, first_difference, rival

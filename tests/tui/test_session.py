@@ -9,7 +9,7 @@ from conftest import CATALOG, LAUNCH
 from specchat.chat.store import Store
 from specchat.engine.protocol.events import Finished, FinishReason, Started
 from specchat.engine.protocol.options import ContextPolicy, Limits, Speculation
-from specchat.engine.protocol.pair import DraftFacts, PairServer, ReadTexts, StrategyStatus
+from specchat.engine.protocol.pair_info import DraftFacts, PairServer, ReadTexts, StrategyStatus
 from specchat.engine.protocol.stats import Stats
 from specchat.service.dispatch import Update
 from specchat.tui.actions.table import ACTIONS

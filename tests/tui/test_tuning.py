@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 from tunes import SIZE, Jobs, chatting, models_toml, tunes
 
 from specchat.config.catalog import Catalog
-from specchat.engine.protocol.pair import DraftFacts, PairInfo
+from specchat.engine.protocol.pair_info import DraftFacts, PairInfo
 from specchat.engine.protocol.requests import Load
 from specchat.models.declare import set_setting
 from specchat.tui.app import SpecchatApp

@@ -11,7 +11,7 @@ from textual.pilot import Pilot
 from textual.widgets import OptionList
 
 from specchat.engine.protocol.options import Speculation
-from specchat.engine.protocol.pair import PlainFacts
+from specchat.engine.protocol.pair_info import PlainFacts
 from specchat.engine.protocol.requests import Cancel, Change, Generate
 from specchat.insight import replay
 from specchat.service.settings import Preferences

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from specchat.bench.published import narrowed
-from specchat.engine.protocol.pair import DraftFacts, PairInfo, PairServer, PlainFacts
+from specchat.engine.protocol.pair_info import DraftFacts, PairInfo, PairServer, PlainFacts
 from specchat.engine.weights.config import ModelConfig, parse_config
 from specchat.tune import exits
 from specchat.tune.families import FAMILIES

@@ -12,7 +12,8 @@ from specchat.engine.heads.recipe import need
 from specchat.engine.memory.cut import ON_TWO_GPUS
 from specchat.engine.memory.plan import GIB, Plan, fits
 from specchat.engine.protocol.events import Loading
-from specchat.engine.protocol.pair import PairSpec, StrategyStatus
+from specchat.engine.protocol.pair import PairSpec
+from specchat.engine.protocol.pair_info import StrategyStatus
 from specchat.engine.strategies import HEADS, STRATEGIES
 from specchat.engine.strategy import Head, resolved
 from specchat.engine.weights.checkpoint import Checkpoint

@@ -8,7 +8,8 @@ from importlib.util import find_spec
 
 from specchat import __version__
 from specchat.engine.fetch.file_state import file_state
-from specchat.engine.protocol.pair import PairSpec, ReadTexts
+from specchat.engine.protocol.pair import PairSpec
+from specchat.engine.protocol.pair_info import ReadTexts
 
 MEMORY, DISK, FOLDER = "SPECCHAT_KEEP_READ", "SPECCHAT_KEEP_READ_ON_DISK", "SPECCHAT_READ_FOLDER"
 DEFAULTS = {MEMORY: "2 GiB", DISK: "4 GiB"}

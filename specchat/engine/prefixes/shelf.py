@@ -17,7 +17,7 @@ from specchat.engine.prefixes.files import PartFiles
 from specchat.engine.prefixes.model_shelf import ModelShelf
 from specchat.engine.prefixes.on_disk import UNKNOWN, remove_all
 from specchat.engine.prefixes.parts import TextPart
-from specchat.engine.protocol.pair import ReadTexts
+from specchat.engine.protocol.pair_info import ReadTexts
 
 FREE = 0.5
 """Most of the free main memory that a copy takes."""

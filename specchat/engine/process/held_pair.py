@@ -10,7 +10,8 @@ from typing import Protocol
 from specchat.engine.fetch.file_state import file_state, state_once_loaded
 from specchat.engine.hardware import gpu_failure
 from specchat.engine.protocol.events import Counted, Event, Loaded, Loading
-from specchat.engine.protocol.pair import PairInfo, PairSpec
+from specchat.engine.protocol.pair import PairSpec
+from specchat.engine.protocol.pair_info import PairInfo
 from specchat.engine.protocol.requests import Count, Generate, Load
 from specchat.engine.reply.control import Control
 from specchat.engine.reply.cross_chat import CrossChatIndexer

@@ -5,7 +5,7 @@ from typing import Literal
 from specchat.dataclass import dataclass
 from specchat.engine.errors import ErrorKind
 from specchat.engine.protocol.options import CallDelta, Ranges, Speculation, ToolCall, Written
-from specchat.engine.protocol.pair import PairInfo, ReadTexts
+from specchat.engine.protocol.pair_info import PairInfo, ReadTexts
 from specchat.engine.protocol.requests import Generate
 from specchat.engine.protocol.stats import Stats, StepTimes
 

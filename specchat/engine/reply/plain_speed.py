@@ -10,7 +10,7 @@ from specchat.engine.decoding.means import Mean
 from specchat.engine.decoding.plain_ratio import OFF
 from specchat.engine.decoding.yardstick import Yardstick
 from specchat.engine.protocol.options import Sampling
-from specchat.engine.protocol.pair import PairInfo, PlainFacts
+from specchat.engine.protocol.pair_info import PairInfo, PlainFacts
 from specchat.engine.protocol.tally import Tally
 from specchat.engine.reply.measure import REPLY_TOKENS
 

@@ -20,7 +20,7 @@ from specchat.engine.protocol.options import (
     Tool,
     Written,
 )
-from specchat.engine.protocol.pair import NO_TOOLS
+from specchat.engine.protocol.pair_info import NO_TOOLS
 from specchat.engine.protocol.picture_ids import of_text
 from specchat.engine.protocol.raw_prompt import FillIn, RawPrompt
 from specchat.engine.protocol.requests import Count, Generate

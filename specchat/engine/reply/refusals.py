@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from specchat.engine.errors import ContextError, EngineError
 from specchat.engine.protocol.options import Message, Speculation
-from specchat.engine.protocol.pair import PairInfo
+from specchat.engine.protocol.pair_info import PairInfo
 from specchat.engine.protocol.raw_prompt import text_of
 from specchat.engine.protocol.requests import Count, Generate
 

@@ -1,6 +1,7 @@
 """Description of a loaded pair, as clients have it."""
 
-from specchat.engine.protocol.pair import LoadFacts, PairInfo, PairNotes, PairSpec, ReadTexts, TemplateFacts
+from specchat.engine.protocol.pair import PairSpec
+from specchat.engine.protocol.pair_info import LoadFacts, PairInfo, PairNotes, ReadTexts, TemplateFacts
 from specchat.engine.runners.runner import Runner
 from specchat.engine.text.habits import habits
 from specchat.engine.text.tokenizer import Tokenizer

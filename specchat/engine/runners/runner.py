@@ -16,7 +16,7 @@ from specchat.engine.drafters.earlier import Earlier
 from specchat.engine.drafters.parts import Fences, Parts, TargetLayers
 from specchat.engine.memory.need import Place
 from specchat.engine.protocol.options import Sampling
-from specchat.engine.protocol.pair import DraftFacts, StrategyStatus, TargetFacts
+from specchat.engine.protocol.pair_info import DraftFacts, StrategyStatus, TargetFacts
 from specchat.engine.strategies import STRATEGIES
 from specchat.engine.strategy import Facts, Feature, SkippedLayers, highest
 from specchat.engine.weights.config import ModelConfig

@@ -5,7 +5,7 @@ from importlib.metadata import version
 from textual.content import Content
 
 from specchat import figures
-from specchat.engine.protocol.pair import PairInfo, ReadTexts
+from specchat.engine.protocol.pair_info import PairInfo, ReadTexts
 from specchat.tui.screens.text_dialog import TextDialog
 from specchat.tui.text.lines import named
 

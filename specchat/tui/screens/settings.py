@@ -14,7 +14,7 @@ from specchat.clean import clean, one_line
 from specchat.config.presets import OWN, apply, preset_name
 from specchat.config.themes import Theme
 from specchat.engine.protocol.options import ACCEPTANCES, CONTEXT_POLICIES
-from specchat.engine.protocol.pair import TemplateChoices
+from specchat.engine.protocol.pair_info import TemplateChoices
 from specchat.engine.strategies import STRATEGIES
 from specchat.service.settings import ChatSettings
 from specchat.tui.screens.dialog import Dialog

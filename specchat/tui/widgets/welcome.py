@@ -8,7 +8,7 @@ from textual.message import Message
 
 from specchat.clean import one_line
 from specchat.dataclass import dataclass
-from specchat.engine.protocol.pair import PairInfo
+from specchat.engine.protocol.pair_info import PairInfo
 from specchat.tui.composing.suggestions import SUGGESTIONS
 from specchat.tui.keys import Keys
 from specchat.tui.text.lines import EMPTY, styled, tagged
