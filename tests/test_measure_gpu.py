@@ -166,7 +166,7 @@ def test_the_options_that_parts_use_are_there() -> None:
 
 def test_prompts_are_read_by_two_widths_and_steps_timed_after_each(monkeypatch: pytest.MonkeyPatch) -> None:
     read = list[tuple[int, int]]()
-    target = SimpleNamespace(model=SimpleNamespace(block=0), keep=lambda _: None)
+    target = SimpleNamespace(model=SimpleNamespace(block=256), keep=lambda _: None)
     target.begin = lambda text: read.append((target.model.block, len(text)))
     pair = SimpleNamespace(target=target, drafters={"plain": None, "draft": None})
     outcome = SimpleNamespace(verify_ms=2.0)

@@ -135,7 +135,7 @@ def test_a_pair_is_loaded_to_both_gpus_by_its_plan(tmp_path: Path, monkeypatch: 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_that_each_gpu_holds_is_planned(kind: str, tmp_path: Path) -> None:
-    """To the byte, but for the numbers of rows, and those of a pass on their way."""
+    """To the byte, but for the rows of a pass on their way."""
     folder = checkpoint(tmp_path, **KINDS[kind])
     made = decoder(folder, 1, dtype=torch.float16)
     front, rest = made.halves
@@ -144,7 +144,7 @@ def test_all_that_each_gpu_holds_is_planned(kind: str, tmp_path: Path) -> None:
     unread = front.weights.tokens
     assert unread is not None
     held = front.memory() - unread.nbytes, rest.memory()
-    assert wanted == tuple(one - front.buffers.offsets.nbytes + GPU_RUNTIME for one in held)
+    assert wanted == tuple(one + GPU_RUNTIME for one in held)
 
 
 def test_kernels_of_both_gpus_are_compiled_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

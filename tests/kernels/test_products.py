@@ -20,6 +20,7 @@ from specchat.engine.kernels.activation import Activation
 from specchat.engine.kernels.gpu_shapes import (
     MOST_SPLITS,
     PASS_ROWS,
+    PROMPT_ROWS,
     RESIDENT,
     TILE_ROWS,
     activates,
@@ -278,9 +279,9 @@ def test_many_tiles_of_rows_leave_shared_memory_for_a_second_program() -> None:
 def test_bad_shapes_are_refused() -> None:
     weight, _ = dense(64, 64, torch.float32)
     out = torch.zeros(splits(weight), 64, 64, device=DEVICE)
-    for rows in (0, 257):
-        with pytest.raises(ValueError, match="1 to 256"):
-            multiply(drawn(257, 64), weight, None, out, rows)
+    for rows in (0, PROMPT_ROWS + 1):
+        with pytest.raises(ValueError, match=f"1 to {PROMPT_ROWS}"):
+            multiply(drawn(PROMPT_ROWS + 1, 64), weight, None, out, rows)
     with pytest.raises(ValueError, match="does not fit"):
         multiply(drawn(64, 32), weight, None, out, 1)
     packed = FourBit(

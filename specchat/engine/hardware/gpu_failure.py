@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from specchat.dataclass import dataclass
 from specchat.engine.errors import EngineError
-from specchat.engine.hardware.gpu_record import GpuRecord
 from specchat.engine.hardware.out_of_memory import ran_out, under_way
 from specchat.engine.protocol.pair import PairSpec
 from specchat.engine.protocol.requests import Count, Generate, Load
@@ -77,6 +76,8 @@ def describe(error: Exception, request: Load | Generate | Count, log: str) -> st
 
 
 def _culprit() -> str:
+    from specchat.engine.hardware.gpu_record import GpuRecord  # pydantic, which clients do without
+
     found = GpuRecord.culprit()
     return f" {found}" if found else ""
 

@@ -84,7 +84,7 @@ def workspace(
     states = sum(map(gpu_states.buffers, recipe.recurrent[:1]))
     forms = {(of.count + cuts.more(of), of.top + cuts.more(of)) for of in recipe.mixtures}
     pairs = sum(16 * shapes.PROMPT_ROWS * top + 4 + 12 * shapes.most_tiles(count, top) for count, top in forms)
-    stream = 4 * cuts.width * recipe.hidden
+    stream = 4 * cuts.width * (recipe.hidden + 1)  # and the numbers of rows
     return size_of(program, cuts) + stream + pairs + states + attention + logits + whole + turns + factors
 
 
