@@ -6,12 +6,13 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from specchat.engine.bandit.arms import Estimate
 from specchat.engine.bandit.averages import text_kind
 from specchat.engine.bandit.choice import CHOOSING, UNASKED
 from specchat.engine.bandit.copies import Copies
 from specchat.engine.bandit.drafter import REVIEW, STALE, AutoDrafter
-from specchat.engine.bandit.estimates import MARGIN
-from specchat.engine.bandit.exploration import SOONEST
+from specchat.engine.bandit.estimates import MARGIN, Estimates
+from specchat.engine.bandit.exploration import ENOUGH, SOONEST
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.draft import Copy
 from specchat.engine.decoding.length_policy import LengthPolicies
@@ -432,6 +433,17 @@ def test_a_model_is_tried_in_chats_that_are_shorter_than_its_wait() -> None:
         chats.append([simulation.step()[0] for _ in range(20)])
     assert set(chats[0]) == {"plain"}
     assert chats[-1].count("draft") > 15
+
+
+def test_a_close_model_of_few_known_drafts_is_tried_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have drafted at load where the text suited it least, and must read the chat first."""
+    monkeypatch.setattr(Estimates, "estimate", lambda *_: Estimate(1.02, 0.5))
+    waited = []
+    for known in (ENOUGH, ENOUGH - 1):
+        simulation = Simulation(World(read_ms=0.02))
+        simulation.auto._arms["draft"].known, simulation.model.unread = known, 60
+        waited.append([simulation.step()[0] for _ in range(90)].index("draft"))
+    assert waited[0] > 50 > 25 > waited[1]
 
 
 def test_fences_are_followed_through_each_reply() -> None:

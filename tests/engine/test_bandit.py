@@ -6,7 +6,7 @@ from specchat.engine.bandit.averages import Average, by_kind, expected_throughpu
 from specchat.engine.bandit.choice import BARREN, CHOOSING, RESTING, RESTS, UNASKED, rest_steps, unasked_steps
 from specchat.engine.bandit.copies import Copies, model_gain
 from specchat.engine.bandit.estimates import with_reading
-from specchat.engine.bandit.exploration import LATEST, SHARE, SOONEST, patience
+from specchat.engine.bandit.exploration import LATEST, SOONEST, patience
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
 CHECKS = [0.0, *(1 + row / 15 for row in range(MAX_DRAFT_LENGTH + 1))]
@@ -133,10 +133,10 @@ def test_an_arm_goes_on_unasked_so_long_that_weighing_is_a_small_share() -> None
 
 
 def test_what_loses_more_is_explored_less_often_and_what_was_in_vain_still_less() -> None:
-    assert [patience(lost, 1.0, 0) for lost in (-1.0, 0.0, 99.0)] == [SOONEST, SOONEST, LATEST]
-    assert patience(20 * SHARE, 1.0, 0) == pytest.approx(20)
-    assert patience(20 * SHARE, 1.0, 4) == pytest.approx(40)
-    assert patience(99.0, 1.0, 1000) == 4 * LATEST
+    assert [patience(lost, 0) for lost in (-1.0, 0.0, 99.0)] == [SOONEST, SOONEST, LATEST]
+    assert patience(20, 0) == pytest.approx(20)
+    assert patience(20, 4) == pytest.approx(40)
+    assert patience(999, 1000) == 4 * LATEST
 
 
 def test_reading_is_paid_out_of_what_is_left_to_write() -> None:

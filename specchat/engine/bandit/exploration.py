@@ -16,6 +16,9 @@ EXPLORED = 1
 """Draft tokens of a short exploration."""
 SHARE = 0.018
 """Largest share of the time lost to exploring, over all arms."""
+UNSURE = 4.0
+"""Times that share for an arm that is close, while fewer than `ENOUGH` of its drafts are known: of a slow model a load
+has time for few."""
 SOONEST, LATEST = 8, 64
 """Fewest and most steps between two explorations of an arm."""
 BARREN, SELDOM = 4, 4.0
@@ -29,10 +32,10 @@ TREE_GAIN = 1.25
 NEVER = float("inf")
 
 
-def patience(lost_ms: float, plain: float, barren: int) -> float:
-    """Steps between two explorations that lose `lost_ms` each, after `barren` ones in vain."""
+def patience(lost: float, barren: int) -> float:
+    """Steps between two explorations that lose what `lost` steps may lose, after `barren` ones in vain."""
     latest = LATEST * min(1 + barren / BARREN, SELDOM)
-    return min(max(SOONEST, lost_ms * plain / SHARE * latest / LATEST), latest)
+    return min(max(SOONEST, lost * latest / LATEST), latest)
 
 
 class Exploration:
@@ -61,6 +64,7 @@ class Exploration:
             waited = reviewed and step - arm.last >= self._sharing * SOONEST
             if name == best.arm or not (waited or arm.again):
                 continue
+            whole = False
             if arm.chain is not None:
                 tried, lost_ms = limit, self._lost_by_tree(arm, arm.chain, best, limit)
             else:
@@ -72,7 +76,8 @@ class Exploration:
                     lost_ms = self._lost_by_chain(arm, whole, best, limit)
             if lost_ms == NEVER:
                 continue
-            waits = max(patience(lost_ms, plain, arm.barren), arm.reads.reading_ms(token_ids) * plain / SHARE)
+            per_ms = plain / (UNSURE * SHARE if whole and arm.known < ENOUGH else SHARE)
+            waits = max(patience(lost_ms * per_ms, arm.barren), arm.reads.reading_ms(token_ids) * per_ms)
             if arm.again or step - arm.last >= self._sharing * waits:
                 return name, tried
         return None
