@@ -88,7 +88,7 @@ async def test_rows_of_the_lists() -> None:
         await wait_until(pilot, lambda: "row-invariant" in screen_text(app) or "device" in screen_text(app))
         await pilot.press("escape", "f3")
         await wait_until(pilot, lambda: isinstance(app.screen, ModelsScreen))
-        await wait_until(pilot, lambda: app.screen.query_one(OptionList).option_count == 2)
+        await wait_until(pilot, lambda: [one.option_count for one in app.screen.query(OptionList)] == [2])
         await click(app, pilot, "Qwen3 8B + 0.6B")
         await wait_until(pilot, lambda: app.screen is app.chat)
         assert app.session.loaded.id == "big"

@@ -160,7 +160,7 @@ async def test_no_window_is_too_small_for_what_is_over_the_chat(action: str) -> 
         await loaded(app, pilot)
         await app.chat.do(action)
         await wait_until(
-            pilot, lambda: app.screen is not app.chat and bool(app.screen.query_one(OptionList).option_count)
+            pilot, lambda: app.screen is not app.chat and any(one.option_count for one in app.screen.query(OptionList))
         )
         for size in ((24, 8), (6, 3), (1, 1), (80, 24)):
             await pilot.resize_terminal(*size)
