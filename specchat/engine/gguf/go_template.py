@@ -24,8 +24,11 @@ TEXTS = ("role", "content", "thinking", "name", "description")
 """Fields that are empty texts where they are missing."""
 COMPARE = {"ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 JSON = "tojson(separators=(',', ':'))"
-CHAT = """{%- macro shown(x) -%}
-{{- x if x is string else '' if x is undefined or x is none else x|tojson(separators=(',', ':')) -}}
+CHAT = (
+    """{%- macro shown(x) -%}
+{{- x if x is string else '' if x is undefined or x is none else x|"""
+    + JSON
+    + """ -}}
 {%- endmacro -%}{%- set chat = namespace(messages=[], system='') -%}
 {%- for m in messages -%}{%- set said = m.content or '' -%}
 {%- set m = dict(m, content=said, thinking=m.thinking or m.reasoning_content or '') -%}
@@ -36,6 +39,7 @@ CHAT = """{%- macro shown(x) -%}
 {%- set chat.messages = chat.messages[:-1] + [dict(last, content=last.content ~ '\\n\\n' ~ said)] -%}
 {%- else -%}{%- set chat.messages = chat.messages + [m] -%}{%- endif -%}
 {%- endfor -%}"""
+)
 """Neighbours of one role are one message; all that the system says is in `chat.system`, too."""
 TURNS = """{%- set at = namespace(system='', prompt='', response='') -%}
 {%- for m in chat.messages -%}

@@ -27,7 +27,7 @@ PASS_ROWS = 64
 PROMPT_ROWS = 512
 """Rows of the widest pass of a prompt: groups of PASS_ROWS, which read the same weights at about the same time."""
 DENSE_ROWS = 256
-"""Those of a model without experts, which more rows do not make faster."""
+"""Rows of the widest pass of a prompt for a model without experts, which more rows do not make faster."""
 VERIFY_ROWS = 16
 """Rows that get logits: a pending token and a chain of up to 15."""
 IN_COMPANY = 4
