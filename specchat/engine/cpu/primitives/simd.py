@@ -8,7 +8,7 @@ instructions.
 Arguments of primitives are addresses (int64) and counts, in elements unless stated otherwise.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from inspect import signature
 from typing import Annotated, Any, TypeVar
@@ -66,10 +66,21 @@ class _PartCompiler(Compiler):
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _njit: Any = njit
-inner: Callable[[Function], Function] = _njit(
-    nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True, pipeline_class=_PartCompiler
-)
-"""Decorator of a function that only compiled functions call."""
+
+
+def inner(function: Function) -> Function:
+    """Decorate a function that only compiled functions call."""
+    compiled: Any = _njit(
+        nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True, pipeline_class=_PartCompiler
+    )(function)
+    template: Any = compiled.get_call_template
+
+    def of_plain_types(args: Sequence[Any], kws: dict[str, Any]) -> Any:
+        # numba would first compile it for a counter's first value as a type of its own, which nothing calls in the end.
+        return template(tuple(map(types.unliteral, args)), {key: types.unliteral(one) for key, one in kws.items()})
+
+    compiled.get_call_template = of_plain_types
+    return compiled  # type: ignore[no-any-return]
 
 
 def python_callable(signature: Any) -> Callable[[Callable[..., Any]], Any]:
