@@ -23,8 +23,7 @@ from specchat.engine.decoding.length_policy import LengthPolicies
 from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.decoding.reply_rules import ReplyRules
 from specchat.engine.errors import ModelError
-from specchat.engine.model.decoder import ChainParameters
-from specchat.engine.model.passes import NOTHING, Skip
+from specchat.engine.model.passes import NOTHING, ChainParameters, Skip
 from specchat.engine.protocol.options import Acceptance, Sampling
 from specchat.engine.weights.checkpoint import Checkpoint
 from tests.engine.tiny import checkpoint

@@ -13,11 +13,10 @@ from torch import Tensor
 
 from specchat.engine.formats import known
 from specchat.engine.formats.bitsandbytes import FP4_CODE, NF4_CODE
+from specchat.engine.formats.format import LARGEST, LEAST_PEAK
 from specchat.engine.formats.gguf import TYPES
 from specchat.engine.formats.int8_rows import (
     LEAST_BLOCK,
-    LEAST_PEAK,
-    MOST,
     MOST_INPUTS,
     code_factor,
     quantised_rows,
@@ -168,14 +167,14 @@ def test_float32_holds_the_sum_of_every_block(kind: str) -> None:
         numbers: list[float] = [number - of.offset for number in range(2**of.layout.bits)]
     else:
         numbers = [code_factor(torch.tensor(code)) * value for value in code]
-    assert MOST * max(map(abs, numbers)) * of.layout.block < 2**24
+    assert LARGEST * max(map(abs, numbers)) * of.layout.block < 2**24
 
 
 def test_rows_of_more_inputs_than_int32_sums_stay_float32() -> None:
     most = MOST_INPUTS // LEAST_BLOCK * LEAST_BLOCK
     for inputs, taken in ((most, True), (most - 1, False), (most + LEAST_BLOCK, False)):
         assert takes_int8_rows(EightBit(torch.zeros(1, inputs, dtype=torch.int8), torch.ones(1))) == taken
-        assert (MOST * 255 * inputs < 2**31) == (inputs <= most)
+        assert (LARGEST * 255 * inputs < 2**31) == (inputs <= most)
 
 
 def test_formats_say_what_their_layouts_take() -> None:

@@ -23,9 +23,9 @@ from specchat.engine.model.aux_states import AuxHiddenStates
 from specchat.engine.model.cache import KVCache
 from specchat.engine.model.cache_copy import CacheCopy
 from specchat.engine.model.copies import Tail
-from specchat.engine.model.decoder import CachedDecoder, ChainParameters
+from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.model.norm import RMSNorm, capped
-from specchat.engine.model.passes import NOTHING, PassRows, Skip
+from specchat.engine.model.passes import NOTHING, ChainParameters, PassRows, Skip
 from specchat.engine.model.rope import turned
 from specchat.engine.model.rows import PREFILL_ROWS, TILE
 from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout, chain

@@ -10,8 +10,7 @@ if TYPE_CHECKING:
 
     from specchat.engine.model.cache_copy import CacheCopy
     from specchat.engine.model.copies import CacheEntries, Tail
-    from specchat.engine.model.decoder import ChainParameters
-    from specchat.engine.model.passes import Skip
+    from specchat.engine.model.passes import ChainParameters, Skip
     from specchat.engine.model.tree_layout import Layout
 
 

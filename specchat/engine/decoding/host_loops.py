@@ -15,8 +15,8 @@ from specchat.engine.decoding.growth import Growth
 from specchat.engine.decoding.length_policy import LengthPolicies, LengthPolicy
 from specchat.engine.decoding.reply_rules import ReplyRules
 from specchat.engine.decoding.sampler import Sampler
-from specchat.engine.model.decoder import CachedDecoder, ChainParameters
-from specchat.engine.model.passes import NOTHING, PassRows
+from specchat.engine.model.decoder import CachedDecoder
+from specchat.engine.model.passes import NOTHING, ChainParameters, PassRows
 from specchat.engine.protocol.options import Acceptance, Sampling
 
 PickOnDevice = Callable[[Tensor, int], tuple[int, float]]

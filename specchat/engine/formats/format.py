@@ -21,6 +21,11 @@ NESTED_BLOCK = 256
 KERNEL_BLOCKS = (64, 32)
 """Block sizes that the kernels support, where they divide a matrix's inputs."""
 
+LARGEST = 127
+"""The largest magnitude of a number of a row in 8 bits, and of one that a code may stand for."""
+LEAST_PEAK = 2.0**-96
+"""Blocks of such a row whose values are all smaller are zeros: the inverse of a subnormal number overflows."""
+
 
 @dataclass(frozen=True)
 class StorageLayout:

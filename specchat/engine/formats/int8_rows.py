@@ -6,17 +6,14 @@ Products of whole numbers have exact sums in int32 (docs/exactness.md), so an ex
 import torch
 from torch import Tensor
 
+from specchat.engine.formats.format import LARGEST, LEAST_PEAK
 from specchat.engine.formats.grids import SUPER_BLOCK
 from specchat.engine.formats.layout import Blocks, EightBit, FourBit, Plain
 
-MOST = 127
-"""The largest magnitude of a number of a row, and of one that a code may stand for."""
-MOST_INPUTS = (2**31 - 1) // (MOST * 255)
+MOST_INPUTS = (2**31 - 1) // (LARGEST * 255)
 """Inputs whose products with int8 values have a sum that int32 holds, also where 128 is added to each value first."""
 LEAST_BLOCK = 16
 """Inputs of which a block has a multiple, and if it is no whole row a power of two of them."""
-LEAST_PEAK = 2.0**-96
-"""Blocks whose values are all smaller are zeros: the inverse of a subnormal number overflows."""
 FACTORS = (1, 2, 4, 8)
 """Powers of two that make whole numbers of the codes of GGUF types and MXFP4."""
 
@@ -25,7 +22,7 @@ def code_factor(code: Tensor) -> int:
     """The least of FACTORS that makes a code float32 [numbers] whole numbers of 8 bits; 0: none does."""
     for factor in FACTORS:
         whole = factor * code
-        if bool((whole == whole.round()).all()) and float(whole.abs().max()) <= MOST:
+        if bool((whole == whole.round()).all()) and float(whole.abs().max()) <= LARGEST:
             return factor
     return 0
 
@@ -58,9 +55,9 @@ def quantised_rows(x: Tensor, block: int) -> tuple[Tensor, Tensor]:
     blocks = x.unflatten(-1, (-1, block))
     peaks = blocks.abs().amax(-1, keepdim=True)
     usable = peaks.isfinite() & (peaks >= LEAST_PEAK)
-    most = peaks.new_tensor(MOST)  # of two tensors the quotient is rounded once
+    most = peaks.new_tensor(LARGEST)  # of two tensors the quotient is rounded once
     inverse = torch.where(usable, most / peaks, 0.0)
-    numbers = torch.where(usable, blocks, 0.0).mul(inverse).round().clamp(-MOST, MOST).to(torch.int8)
+    numbers = torch.where(usable, blocks, 0.0).mul(inverse).round().clamp(-LARGEST, LARGEST).to(torch.int8)
     scales = torch.where(usable, peaks / most, torch.where(peaks.isfinite(), 0.0, torch.nan))
     return numbers.flatten(-2), scales.squeeze(-1)
 

@@ -27,8 +27,7 @@ from specchat.engine.heads.rows import HeadRows
 from specchat.engine.heads.settings import HeadSettings, eagle3
 from specchat.engine.heads.target import Embedding, Target
 from specchat.engine.heads.tensors import as_stored, draft_vocabulary, fits_target, read_linear, scatter
-from specchat.engine.model.decoder import ChainParameters
-from specchat.engine.model.passes import Skip
+from specchat.engine.model.passes import ChainParameters, Skip
 from specchat.engine.model.rows import TILE
 from specchat.engine.recipe import Matrix, Norm
 from specchat.engine.reference.ops import norm

@@ -2,9 +2,8 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -13,36 +12,12 @@ from specchat.engine.model.aux_states import AuxHiddenStates
 from specchat.engine.model.cache import KVCache
 from specchat.engine.model.copies import CacheEntries, CopiedCache, Tail
 from specchat.engine.model.mutual import read_picture, stretches
-from specchat.engine.model.passes import NOTHING, PassRows, Skip
+from specchat.engine.model.passes import NOTHING, ChainParameters, PassRows, Skip
 from specchat.engine.model.rows import PREFILL_ROWS
 from specchat.engine.model.tree_layout import Layout
 from specchat.engine.pictures.rows import PictureRows
 from specchat.engine.protocol.picture_ids import FIRST
 from specchat.engine.weights.config import ModelConfig
-
-
-class ChainParameters(NamedTuple):
-    """Choice of a chain's tokens, and its end.
-
-    Scores are logits over a temperature, without other processing; temperature 0 takes the largest. The noise is the
-    one that `coupled` acceptance draws with (`decoding/noise.py`).
-    """
-
-    limit: int
-    vocab: int
-    """Columns of the logits that count."""
-    temperature: float
-    seed: int
-    """64 bits."""
-    calibration: NDArray[np.float64]
-    """[3, bins]: upper bounds of the draft's probability, and the acceptance of a token in each bin and of the token
-    after it. `decoding/length_policy.py` counts them."""
-    prefix_acceptance: float
-    """Probability that every earlier draft token is accepted."""
-    min_acceptance: float
-    """The chain ends where the probability that its next token is accepted falls below this."""
-    ends: NDArray[np.int64] = np.empty(0, np.int64)
-    """Tokens that end the text."""
 
 
 class CachedDecoder(CopiedCache):

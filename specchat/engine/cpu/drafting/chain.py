@@ -20,7 +20,7 @@ from specchat.engine.cpu.primitives.simd import inner, python_callable
 from specchat.engine.cpu.products.columns import row_reader
 from specchat.engine.cpu.threads.dispatch import run_pass
 from specchat.engine.kernels.streams import TOKEN
-from specchat.engine.model.decoder import ChainParameters
+from specchat.engine.model.passes import ChainParameters
 
 _draw: Any = draw
 Floats = NDArray[np.float32]

@@ -19,7 +19,7 @@ from specchat.engine.cpu.packed import Packed
 from specchat.engine.cpu.primitives.records import HEAD, PASS, Structure
 from specchat.engine.cpu.threads.dispatch import board, lead
 from specchat.engine.memory.vectors import FEW, LANES, attention_room, panels_for
-from specchat.engine.model.decoder import ChainParameters
+from specchat.engine.model.passes import ChainParameters
 from specchat.engine.model.rows import TILE
 from specchat.engine.model.tree_layout import chain as chain_layout
 from specchat.engine.program.lower import lower_layer

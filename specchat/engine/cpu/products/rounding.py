@@ -23,7 +23,7 @@ from specchat.engine.cpu.primitives.simd import (
     words,
 )
 from specchat.engine.cpu.products.byte_reader import byte_order
-from specchat.engine.formats.int8_rows import LEAST_PEAK, MOST
+from specchat.engine.formats.format import LARGEST, LEAST_PEAK
 from specchat.engine.memory.vectors import LANES
 
 _MAGNITUDE, _INFINITE = 0x7FFFFFFF, 0x7F800000
@@ -109,7 +109,7 @@ def _scale(builder: Any, bits: Any) -> tuple[Any, Any, Any]:
     finite = builder.icmp_signed("<", bits, ir.Constant(I32, _INFINITE))
     large = builder.fcmp_ordered(">=", largest, ir.Constant(F32, LEAST_PEAK))
     usable = builder.and_(finite, large)
-    most = ir.Constant(F32, float(MOST))
+    most = ir.Constant(F32, float(LARGEST))
     small = builder.select(finite, ir.Constant(F32, 0.0), ir.Constant(F32, float("nan")))
     scale = builder.select(usable, builder.fdiv(largest, most), small)
     return scale, builder.fdiv(most, builder.select(usable, largest, most)), usable
