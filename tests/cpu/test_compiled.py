@@ -1,5 +1,6 @@
 """What is compiled is kept for the next start; whatever is wrong with what was kept, a reply comes."""
 
+import ast
 import os
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import specchat.engine
 from specchat.config.paths import demo_model
 from specchat.engine.cpu import compiled
 
@@ -129,8 +131,31 @@ def test_without_a_folder_code_is_kept_by_its_sources_all_the_same(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     folder = compiled._folder()
     assert tmp_path in folder.parents
-    monkeypatch.setattr(compiled, "_OUTSIDE", (Path(compiled.__file__),))
+    monkeypatch.setattr(compiled, "_SOURCES", (Path(compiled.__file__),))
     assert compiled._folder() != folder
+
+
+def test_code_is_compiled_again_where_a_constant_of_another_folder_changed() -> None:
+    """Numbers of the Python between passes are not compiled."""
+    engine, python_alone = Path(specchat.engine.__path__[0]), {"hardware/threads.py", "program/ops.py"}
+    files = {file for room in compiled._SOURCES for file in ([room] if room.is_file() else room.rglob("*.py"))}
+    for file in (engine / "cpu").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ImportFrom) and any(one.name.isupper() for one in node.names):
+                source = Path(find_spec(str(node.module)).origin)  # type: ignore[union-attr, arg-type]
+                taken = source in files or engine not in source.parents
+                assert taken or str(source.relative_to(engine)) in python_alone, (file, node.module)
+
+
+def test_the_process_that_compiles_beside_does_not_wait_for_torch() -> None:
+    """It has two seconds' work, and would take a third more."""
+    program = (
+        "import sys\nfrom specchat.engine.cpu import compiled\ncompiled.compile_rest()\nprint('torch' in sys.modules)"
+    )
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as beside:
+        assert beside.stdout is not None
+        assert beside.stdout.read() == "False\n"
 
 
 def test_a_pair_that_was_started_starts_without_compiling() -> None:

@@ -25,19 +25,13 @@ from specchat.engine import leash
 
 PASSES, CHOICE = "specchat.engine.cpu.decoder", "specchat.engine.cpu.drafting.choice"
 """Modules that are compiled when imported."""
-_FIRST = "specchat.engine.cpu.layers.passes"
-"""Module compiled in this process while `compile_rest` compiles the others."""
-STEPS = 837
+_FIRST = ("specchat.engine.cpu.layers.passes", "specchat.engine.cpu.layers.attention")
+"""Modules compiled in this process while `compile_rest` compiles the others."""
+STEPS = 891
 """numba's passes over what this process compiles for a pair, with an empty cache."""
-_FILES_OUTSIDE = (
-    "memory/vectors.py",
-    "model/kv_entries.py",
-    "kernels/streams.py",
-    "formats/int8_rows.py",
-    "formats/gguf.py",
-)
-_OUTSIDE = tuple(Path(__file__).parents[1] / name for name in _FILES_OUTSIDE)
-"""Source of what kernels take from elsewhere; its module, which needs families, is not imported before a pair loads."""
+_ROOMS = ("cpu", "formats", "memory", "model", "recipe", "kernels/streams.py")
+"""The engine's folders and files of which compiled functions take code or constants."""
+_SOURCES = tuple(Path(__file__).parents[1] / name for name in _ROOMS)
 PATIENCE_S = 60.0
 """Longest wait for the process of `compile_rest`; then this process compiles the rest too."""
 NEEDED = ("fma", "f16c")
@@ -108,7 +102,8 @@ def unavailable(module: str = PASSES) -> str:
         return f"the processor lacks {' and '.join(missing)}"
     try:
         if module == PASSES:
-            importlib.import_module(_FIRST)
+            for first in _FIRST:
+                importlib.import_module(first)
         _end_sharing()
         importlib.import_module(module)
     except Exception:
@@ -195,5 +190,5 @@ def _folder() -> Path:
 
 def _digest() -> str:
     """Digest of all sources: numba checks only one file of those that a function is made of."""
-    sources = [*sorted(Path(__file__).parent.rglob("*.py")), *_OUTSIDE]
+    sources = [file for room in _SOURCES for file in (sorted(room.rglob("*.py")) if room.is_dir() else [room])]
     return sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
