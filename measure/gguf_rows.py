@@ -10,9 +10,10 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 
 from specchat.config.paths import demo_model
+from specchat.engine.llama_cpp.context import GgufSettings
 from specchat.engine.llama_cpp.export import KINDS, export
 from specchat.engine.llama_cpp.file import GgufFile
-from specchat.engine.llama_cpp.model import GgufModel, GgufSettings
+from specchat.engine.llama_cpp.model import GgufModel
 from specchat.engine.llama_cpp.proof import prove
 from specchat.engine.weights.checkpoint import Checkpoint
 

@@ -84,8 +84,9 @@ def test_a_gguf_file_gives_the_logits_of_its_folder(name: str, tmp_path: Path) -
 @pytest.mark.needs_llama
 @pytest.mark.parametrize("name", sorted({*WRITTEN} - OTHERWISE - UNLIKE))
 def test_they_are_those_of_llama_cpp(name: str, tmp_path: Path) -> None:
+    from specchat.engine.llama_cpp.context import GgufSettings
     from specchat.engine.llama_cpp.file import GgufFile
-    from specchat.engine.llama_cpp.model import GgufModel, GgufSettings
+    from specchat.engine.llama_cpp.model import GgufModel
 
     file, ids = tmp_path / "x.gguf", tokens(40)
     write(Checkpoint.open(checkpoint(tmp_path / "model", **settings(name))), file, "f32")

@@ -14,9 +14,10 @@ from specchat.engine.decoding.row_invariance import MOST_ROWS, SAFETY
 from specchat.engine.errors import ModelError
 from specchat.engine.llama_cpp import lone as proof_of_one
 from specchat.engine.llama_cpp import proof
+from specchat.engine.llama_cpp.context import GgufSettings
 from specchat.engine.llama_cpp.export import Kind, export
 from specchat.engine.llama_cpp.file import GgufFile
-from specchat.engine.llama_cpp.model import GgufModel, GgufSettings
+from specchat.engine.llama_cpp.model import GgufModel
 from specchat.engine.llama_cpp.trial import try_file
 from specchat.engine.model.passes import Skip
 from specchat.engine.model.tree_layout import chain

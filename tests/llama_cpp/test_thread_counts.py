@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from specchat.engine.llama_cpp import model
+from specchat.engine.llama_cpp import context, model
+from specchat.engine.llama_cpp.context import GgufSettings
 from specchat.engine.llama_cpp.file import GgufFile
-from specchat.engine.llama_cpp.model import GgufModel, GgufSettings
+from specchat.engine.llama_cpp.model import GgufModel
 from specchat.engine.loading.gguf import counts
 
 
@@ -16,12 +17,17 @@ class Timed(GgufModel):
     """A model whose passes take what `seconds` says of their rows and threads, on a clock of its own."""
 
     def __init__(self, seconds: Callable[[int, int], float]) -> None:
-        self.context, self.now, self._seconds, self._flash = 64, 0.0, seconds, True
+        self.context, self.now, self._seconds = 64, 0.0, seconds
+        self._settings = GgufSettings(64, None, "f32", flash_attention=True)
         self.used: list[int] = []
+        self._cache = self  # type: ignore[assignment]
 
-    def _use(self, threads: int) -> None:
-        self.threads = threads
+    def use(self, threads: int) -> None:
         self.used.append(threads)
+
+    @property
+    def threads(self) -> int:
+        return self.used[-1]
 
     def forward(self, tokens: Sequence[int], *_: object) -> None:  # type: ignore[override]
         self.now += self._seconds(len(tokens), self.threads)
@@ -55,14 +61,15 @@ def test_the_number_is_left_when_the_machine_becomes_busy_and_the_text_stays(
 ) -> None:
     made = GgufModel(GgufFile(files[0], 0, lambda _: None), GgufSettings(256, None, "f32", False))
     clock, busy = [0.0], [1.0]
-    decode = made.api.llama_decode
+    decode = made.file.api.llama_decode
 
     def timed(*arguments: object) -> int:
         clock[0] += busy[0] if made.threads == 2 else 1.8
         return int(decode(*arguments))
 
-    monkeypatch.setattr(made.api, "llama_decode", timed)
-    monkeypatch.setattr(model, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(made.file.api, "llama_decode", timed)
+    for module in (context, model):
+        monkeypatch.setattr(module, "perf_counter", lambda: clock[0])
     made.choose_threads([1, 2])
     assert made.threads == 2
     text = [7 * at % 256 for at in range(120)]

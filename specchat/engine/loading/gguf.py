@@ -15,9 +15,10 @@ from specchat.engine.fetch.hub import locate, locate_file
 from specchat.engine.gguf.files import file_parts, first_part
 from specchat.engine.gguf.header import read_header
 from specchat.engine.hardware.threads import CORES, leave_one_core
+from specchat.engine.llama_cpp.context import GgufSettings
 from specchat.engine.llama_cpp.file import GgufFile
 from specchat.engine.llama_cpp.library import llama
-from specchat.engine.llama_cpp.model import GgufModel, GgufSettings
+from specchat.engine.llama_cpp.model import GgufModel
 from specchat.engine.llama_cpp.proof import RUNNING, prove
 from specchat.engine.llama_cpp.tokens import tokenizer_of
 from specchat.engine.llama_cpp.trial import try_file
