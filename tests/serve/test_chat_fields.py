@@ -5,9 +5,13 @@ from typing import Any
 
 import httpx2
 
-from specchat.engine.protocol.options import Message, ToolCall
+from specchat.engine.protocol.events import Finished, PromptProgress, Started
+from specchat.engine.protocol.options import Message, Speculation, ToolCall
+from specchat.engine.protocol.requests import Count
+from specchat.engine.protocol.stats import Stats
 from specchat.serve.fields import LEFT_OUT
 from tests.fake import FakeEngine
+from tests.fake_steps import steps
 from tests.serve.conftest import serving
 from tests.serve.test_clients import requested
 from tests.serve.test_requests_of_clients import post
@@ -78,6 +82,14 @@ async def test_each_of_several_replies_has_its_own_calls() -> None:
 async def test_a_prompt_that_is_not_repeated_has_no_event() -> None:
     first, *_ = await streamed(FakeEngine(), "completions", prompt="a")
     assert first["choices"][0]["text"].startswith("Hello")
+
+
+async def test_a_text_is_repeated_as_it_came_and_its_reading_is_told() -> None:
+    events = (Started(1, 2, 0, 7, Speculation()), *steps("Hello", (0,)), Finished(1, "stop", "Hello", (1,), Stats()))
+    engine = FakeEngine(((PromptProgress(1, 1, 2), *events),))
+    chunks = await streamed(engine, "completions", prompt="a", echo=True, return_progress=True)
+    assert [bool(chunk.get("prompt_progress")) for chunk in chunks[:2]] == [True, False]
+    assert not any(isinstance(request, Count) for request in engine.requests)
 
 
 async def test_replies_to_several_prompts_are_bounded_together(engine: FakeEngine) -> None:
