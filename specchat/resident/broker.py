@@ -22,6 +22,7 @@ from specchat.engine.process.wire import Sealed
 from specchat.engine.protocol.events import Failed
 from specchat.engine.protocol.pair_info import ReadTexts
 from specchat.engine.protocol.requests import Forget, ForgetRead, Load, Shutdown, Watch
+from specchat.heap import give_back_large_blocks
 from specchat.resident import handshake
 from specchat.resident.workers import Client, Restart, SharedWorker
 
@@ -276,6 +277,7 @@ async def _answer(writer: asyncio.StreamWriter, **known: object) -> None:
 def main(descriptor: str, path: str, log: str, loader: str) -> None:
     """Serve the inherited socket `descriptor`; `log` may be empty."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    give_back_large_blocks()
     broker = Broker(Path(path), Path(log) if log else None, loader)
     asyncio.run(broker.serve(socket.socket(fileno=int(descriptor))))
     os._exit(0)  # threads of workers may still read

@@ -14,6 +14,7 @@ from starlette.applications import Starlette
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from specchat.engine.protocol.pair_info import PairInfo
+from specchat.heap import give_back_large_blocks
 from specchat.serve.app import make_app
 from specchat.serve.errors import ApiError
 from specchat.serve.generation import Served
@@ -149,6 +150,7 @@ async def serve(
 
     `ready` is called once clients can connect, `show` as `Served.run` calls it.
     """
+    give_back_large_blocks()
     server, loop, stopped = _Server(config(make_app(served, guard))), asyncio.get_running_loop(), 0
 
     def stop(number: int) -> None:

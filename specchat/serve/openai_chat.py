@@ -140,16 +140,14 @@ class OpenAIWriter(ABC):
     alive: ClassVar[str] = sse.ALIVE
     media: ClassVar[str] = sse.MEDIA
 
-    def __init__(
-        self, id: str, kinds: tuple[str, str], model: str, options: StreamOptions, logprobs: type[LogprobList], n: int
-    ) -> None:
+    def __init__(self, id: str, kinds: tuple[str, str], model: str, options: StreamOptions, n: int) -> None:
         """Write replies as `id`; `kinds` name the whole and its chunks, `n` is the number of replies to a prompt."""
         self._head: dict[str, Any] = {"id": f"{id}-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
         self._kinds = kinds
         self._with_usage = options.include_usage
         self._timings = figures.Timings()
-        self._list, self._n = logprobs, n
-        self._logprobs = logprobs()
+        self._n = n
+        self._logprobs: LogprobList
         self._choices: list[dict[str, Any]] = []
         """Choices that have ended."""
         self._usage: dict[str, Any] = {}
@@ -180,6 +178,10 @@ class OpenAIWriter(ABC):
 
     def body(self, event: Finished) -> dict[str, Any]:
         return {**self._head, "object": self._kinds[0], "choices": self._choices, **self._figures(event)}
+
+    @abstractmethod
+    def _list(self) -> LogprobList:
+        """An empty list for the reply that begins."""
 
     @abstractmethod
     def _closed(self, event: Finished) -> str:
@@ -213,7 +215,7 @@ class ChatWriter(OpenAIWriter):
 
     def __init__(self, wanted: ChatRequest, model: str, chat: Chat) -> None:
         kinds = ("chat.completion", "chat.completion.chunk")
-        super().__init__("chatcmpl", kinds, model, wanted.stream_options, ChatLogprobs, wanted.n)
+        super().__init__("chatcmpl", kinds, model, wanted.stream_options, wanted.n)
         self._timed = wanted.timings_per_token
         self._chat = chat
         self._calls = CallParts(chat.use)
@@ -230,6 +232,9 @@ class ChatWriter(OpenAIWriter):
         timings = {"timings": self._timings.data()} if self._timed else {}
         chunks = [self._chunk({_NAMES[reasoning]: text}, None, timings) for reasoning, text in self._runs.of(event)]
         return "".join(chunks + [self._chunk({"tool_calls": [delta]}, None, timings) for delta in self._called(event)])
+
+    def _list(self) -> LogprobList:
+        return ChatLogprobs()
 
     def _closed(self, event: Finished) -> str:
         rest = self._calls.calls(whole=False)[1] if event.reason != "stop" else ""

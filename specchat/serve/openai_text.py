@@ -65,10 +65,10 @@ async def completions(served: Served, client: str, request: Request, body: Any) 
     grammar, top, prompts = await wanted.checked_grammar(), wanted.logprobs, wanted.prompts()
     scored = wanted.echo and top is not None
     makes = [served.request(wanted, raw=raw, grammar=grammar, logprobs=top, scored=scored) for raw in prompts]
-    echoed = []
-    if wanted.echo:
-        echoed = [text_of(raw) or (await served.count(wanted, raw=raw)).text for raw in prompts]
-    writer = TextWriter(wanted, served.pair.id, len(prompts), echoed)
+    texts = [""] * len(prompts)
+    if wanted.echo or top is not None:
+        texts = [text_of(raw) or (await served.count(wanted, raw=raw)).text for raw in prompts]
+    writer = TextWriter(wanted, served.pair.id, texts)
     every = [each for make in makes for each in several(make, wanted.n)]
     events = served.replies(client, every, wanted.return_progress)
     return await respond(request, writer, events, stream=wanted.stream)
@@ -79,19 +79,19 @@ class TextWriter(OpenAIWriter):
 
     _empty: ClassVar[dict[str, Any]] = {"text": "", "finish_reason": None}
 
-    def __init__(self, wanted: TextRequest, model: str, prompts: int, echoed: Sequence[str]) -> None:
-        """Write the replies to a number of `prompts`; `echoed` are their texts where replies repeat them."""
+    def __init__(self, wanted: TextRequest, model: str, prompts: Sequence[str]) -> None:
+        """Write the replies to `prompts`, whose texts count where they are repeated or tokens have their places."""
         kinds = ("text_completion", "text_completion")
-        super().__init__("cmpl", kinds, model, wanted.stream_options, TextLogprobs, wanted.n)
-        self._prompts, self._echoed = prompts, echoed
+        super().__init__("cmpl", kinds, model, wanted.stream_options, wanted.n)
+        self._prompts, self._echoes = prompts, wanted.echo
 
     @property
     def replies(self) -> int:
-        return self._n * self._prompts
+        return self._n * len(self._prompts)
 
     def begin(self, event: Started) -> str:
         super().begin(event)
-        return self._event([_choice(self._echo, None, self._logprobs.take())], {}) if self._echoed else ""
+        return self._event([_choice(self._echo, None, self._logprobs.take())], {}) if self._echoes else ""
 
     def step(self, event: Step) -> str:
         self._add(event)
@@ -99,9 +99,16 @@ class TextWriter(OpenAIWriter):
         return self._event([_choice(text, None, self._logprobs.take())], {})
 
     @property
+    def _prompt(self) -> str:
+        return self._prompts[len(self._choices) // self._n]
+
+    @property
     def _echo(self) -> str:
-        """The prompt that the reply repeats."""
-        return self._echoed[len(self._choices) // self._n] if self._echoed else ""
+        """The prompt if the reply repeats it."""
+        return self._prompt if self._echoes else ""
+
+    def _list(self) -> TextLogprobs:
+        return TextLogprobs(self._prompt)
 
     def _closed(self, event: Finished) -> str:
         return self._event([_choice("", finish_reason(event))], {})

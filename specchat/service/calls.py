@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import Future
 from dataclasses import field, replace
 from queue import Empty, SimpleQueue
 from time import monotonic
@@ -183,7 +183,7 @@ def _read(arguments: str) -> dict[str, Any] | None:
 def _result(call: PendingCall, future: "Future[Any]") -> ToolResult:
     try:
         outcome = future.result(0)
-    except (CancelledError, Exception) as error:
+    except Exception as error:
         return _failed(call, f"The call failed ({type(error).__name__}).")
     made, seconds = call.call, round(outcome.seconds, 3)
     return ToolResult(made.id, made.name, outcome.text, not outcome.ok, seconds, call.tool.server)

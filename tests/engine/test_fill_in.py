@@ -1,5 +1,7 @@
 """Prompts that ask a model to fill in a place, against the published forms as text."""
 
+from pathlib import Path
+
 import pytest
 from tokenizers import Tokenizer as Backend
 
@@ -13,7 +15,7 @@ from specchat.engine.reply.prompts import Prompts
 from specchat.engine.session import Session
 from specchat.engine.text import fill_in
 from specchat.engine.text.tokenizer import Tokenizer
-from tests.engine.tiny import SPECIAL, checkpoint
+from tests.engine.tiny import SPECIAL, byte_fallback, checkpoint
 from tests.engine.tiny import tokenizer as bytes_of
 
 QWEN = ["<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>"]
@@ -67,6 +69,34 @@ def test_prompts_are_as_models_were_trained(
     assert {backend.token_to_id(mark) for mark in marks} == set(fill_in.ends(tokenizer))
 
 
+@pytest.mark.parametrize(
+    ("marks", "expected"),
+    [
+        (["▁<PRE>", "▁<SUF>", "▁<MID>", "▁<EOT>"], ["▁<PRE>", "▁a", "▁", "<0x62>", "▁<SUF>", "a", "▁a", "▁<MID>"]),
+        (["[PREFIX]", "[SUFFIX]", "[MIDDLE]"], ["[SUFFIX]", "a", "▁a", "[PREFIX]", "▁a", "▁", "<0x62>"]),
+        (
+            ["<[fim-prefix]>", "<[fim-suffix]>", "<[fim-middle]>"],
+            ["<[fim-suffix]>", "a", "▁a", "<[fim-prefix]>", "▁a", "▁", "<0x62>", "<[fim-middle]>"],
+        ),
+    ],
+    ids=["codellama", "codestral", "seed"],
+)
+def test_a_suffix_has_no_space_of_the_tokenizer_before_it(
+    marks: list[str], expected: list[str], tmp_path: Path
+) -> None:
+    """As Meta's, Mistral's and ByteDance's own programs write it; two of them have the suffix first."""
+    backend = byte_fallback()
+    backend.add_special_tokens(marks)
+    tokenizer = Tokenizer.read(checkpoint(tmp_path, backend=backend))
+    whole = fill_in.prompt(tokenizer, FillIn("a b", "a a"), len(expected))
+    assert [backend.id_to_token(token) for token in whole] == expected
+    files = fill_in.prompt(tokenizer, FillIn("a b", "a a", FILES), 1000)
+    assert files[-len(expected) :] == whole
+    assert tokenizer.named(files[: -len(expected)]) == OTHERS
+    unused = {backend.token_to_id("[MIDDLE]")}
+    assert {backend.token_to_id(mark) for mark in marks} - unused == set(fill_in.ends(tokenizer))
+
+
 def test_what_is_far_from_the_place_is_left_out_first(tmp_path_factory: pytest.TempPathFactory) -> None:
     tokenizer = read(tmp_path_factory, QWEN)
     whole = fill_in.prompt(tokenizer, WANTED, 1000)
@@ -89,6 +119,13 @@ def test_a_place_is_filled_in_up_to_a_mark(tmp_path_factory: pytest.TempPathFact
     assert len(prompts.prompt(request).tokens) <= 95
     assert prompts.ends(request) == fill_in.ends(tokenizer)
     assert prompts.ends(Generate(1, (), raw="def f(")) == frozenset()
+
+
+def test_marks_for_which_a_model_has_no_row_are_none(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path, special=[*SPECIAL, *QWEN])
+    last = bytes_of([*SPECIAL, *QWEN]).token_to_id("<|fim_suffix|>")
+    with pytest.raises(EngineError, match="no tokens to fill in"):
+        fill_in.ends(Tokenizer.read(folder, rows=last))
 
 
 def test_a_model_without_marks_says_so(session: Session) -> None:

@@ -42,12 +42,12 @@ def test_each_token_has_the_log_probability_of_the_network(
     scores = logits[len(prompt) - 1 : -1].log_softmax(-1)
     assert len(found) == len(last.token_ids) == 24
     for token, one, row in zip(last.token_ids, found, scores, strict=True):
-        assert one.text == demo.tokenizer.text_of(token)
+        assert one.utf8.decode() == demo.tokenizer.text_of(token)
         assert one.logprob == pytest.approx(float(row[token]), abs=1e-3)
         best = row.topk(3)
         assert [value for _, value in one.top] == pytest.approx(best.values.tolist(), abs=1e-3)
         if float(best.values[0] - best.values[1]) > 1e-2:
-            assert one.top[0][0] == demo.tokenizer.text_of(int(best.indices[0]))
+            assert one.top[0][0].decode() == demo.tokenizer.text_of(int(best.indices[0]))
     assert last.stats.num_accepted_draft_tokens > 0 or strategy in ("plain", "lookup")
 
 
@@ -65,7 +65,7 @@ def test_a_grammar_changes_none_of_them(session: Session) -> None:
     plain, last = told(session, request)
     assert last.reason == "stop"
     assert len(plain) == len(last.token_ids) - 1, "the end has none"
-    assert (plain[0].text, plain[-1].text) == ("{", "}")
+    assert (plain[0].utf8, plain[-1].utf8) == (b"{", b"}")
     assert any(one.top[0][1] > one.logprob for one in plain)
     assert told(session, replace(request, speculation=Speculation.of("draft")))[0] == plain
 
@@ -87,8 +87,8 @@ def test_a_prompts_tokens_have_those_of_the_network(demo: Session, network: torc
     with torch.inference_mode():
         scores = network(torch.tensor([ids])).logits[0].double().log_softmax(-1)
     first, *others = started.logprobs
-    assert (first.text, first.logprob, started.reused) == (demo.tokenizer.text_of(ids[0]), None, 0)
-    assert [one.text for one in others] == [demo.tokenizer.text_of(token) for token in ids[1:]]
+    assert (first.utf8.decode(), first.logprob, started.reused) == (demo.tokenizer.text_of(ids[0]), None, 0)
+    assert [one.utf8.decode() for one in others] == [demo.tokenizer.text_of(token) for token in ids[1:]]
     for token, one, row in zip(ids[1:], others, scores[:-1], strict=True):
         assert one.logprob == pytest.approx(float(row[token]), abs=1e-3)
         assert [value for _, value in one.top] == pytest.approx(row.topk(2).values.tolist(), abs=1e-3)
@@ -101,9 +101,17 @@ def test_a_prompts_tokens_have_those_of_the_network(demo: Session, network: torc
     assert scored_only[0].logprobs == started.logprobs  # type: ignore[union-attr]
 
 
+def test_parts_of_a_character_have_their_bytes(demo: Session) -> None:
+    text = "A fox \U0001f98a. "
+    request = Generate(1, (), Sampling(), Limits(1), Speculation(), raw=text, logprobs=1, scored=True)
+    started = next(event for event in demo.generate(request) if isinstance(event, Started))
+    assert b"".join(one.utf8 for one in started.logprobs) == text.encode()
+    assert max(len(one.utf8) for one in started.logprobs[-6:]) == 1, "the demo has no token for a fox"
+
+
 def test_the_end_of_a_reply_has_one_beside_the_prompts(session: Session) -> None:
     """Programs that score count it as the one token that they ask for."""
     request = Generate(1, ASKED, Sampling(logit_bias=dict.fromkeys(session.eos, 99.0)), Limits(9), logprobs=1)
     assert told(session, request)[0] == []
     (end,) = told(session, replace(request, scored=True))[0]
-    assert end.text in {session.tokenizer.text_of(token) for token in session.eos}
+    assert (end.utf8.decode(), end.shown) in {(session.tokenizer.text_of(token), False) for token in session.eos}

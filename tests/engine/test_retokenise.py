@@ -12,7 +12,7 @@ from tokenizers import decoders, models, pre_tokenizers
 from measure.other_drafts import cut, permuted
 from specchat.config.paths import demo_model
 from specchat.engine.cross_tokenizer.retokenise import MAX_WORD_TOKENS, Retokenizer
-from specchat.engine.cross_tokenizer.token_bytes import ALPHABET, FragmentEncoder, token_bytes
+from specchat.engine.cross_tokenizer.token_bytes import ALPHABET, FragmentEncoder, bytes_of, token_bytes
 from specchat.engine.cross_tokenizer.vocabulary_map import VocabularyMap
 from specchat.engine.protocol.options import Message
 from specchat.engine.text.tokenizer import Tokenizer
@@ -63,6 +63,13 @@ def test_tokens_stand_for_their_bytes(demo: Tokenizer, tmp_path: Path) -> None:
     assert b"".join(spelt[token] for token in pieces.encode(TEXT)) == b" " + TEXT.encode()
     bert = token_bytes(read(tmp_path / "words", words()))
     assert (bert[1], bert[3]) == (b" the", b"es")
+
+
+def test_one_token_has_its_bytes(demo: Tokenizer, tmp_path: Path) -> None:
+    for tokenizer in (demo, read(tmp_path / "pieces", byte_fallback()), read(tmp_path / "words", words())):
+        for token, spelt in token_bytes(tokenizer).items():
+            assert bytes_of(tokenizer, token) == spelt
+    assert bytes_of(demo, demo.backend.token_to_id("<|end|>")) == b"<|end|>"
 
 
 @pytest.mark.parametrize("build", [None, byte_fallback])

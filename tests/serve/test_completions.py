@@ -15,10 +15,10 @@ from tests.serve.conftest import serving
 from tests.serve.test_clients import TEXT
 from tests.serve.test_requests_of_clients import data, post
 
-READ = (TokenLogprob("Once", None), TokenLogprob(" there", -0.5, ((" a", -0.25),)))
+READ = (TokenLogprob(b"Once", None), TokenLogprob(b" there", -0.5, ((b" a", -0.25),)))
 SCORED = (
     Started(1, 2, 0, 7, Speculation(), logprobs=READ),
-    *(replace(step, logprobs=(TokenLogprob(" was", -1.0, ((" was", -1.0),)),)) for step in steps(" was", (0,))),
+    *(replace(step, logprobs=(TokenLogprob(b" was", -1.0, ((b" was", -1.0),)),)) for step in steps(" was", (0,))),
     Finished(1, "length", " was", (3,), Stats(2, 0, 1)),
 )
 
@@ -50,7 +50,7 @@ async def test_prompts_are_scored_as_lm_eval_asks() -> None:
         "tokens": ["Once", " there", " was"],
         "token_logprobs": [None, -0.5, -1.0],
         "top_logprobs": [None, {" a": -0.25}, {" was": -1.0}],
-        "text_offset": [0, 4, 10],
+        "text_offset": [0, 0, 6],
     }
     assert (found["usage"]["prompt_tokens"], found["usage"]["completion_tokens"]) == (4, 2)
 

@@ -104,8 +104,8 @@ async def test_thinking_formats_and_log_probabilities() -> None:
         shown = (await post(server, "api/show", model="demo")).json()
         assert shown["capabilities"] == ["completion", "thinking"]
         assert shown["model_info"]["specchat.context_length"] == INFO.context
-    step = replace(steps("Hi", (0,))[0], logprobs=(TokenLogprob("Hi", -0.5),))
-    ends = replace(step, pieces=(), logprobs=(TokenLogprob("</s>", -0.1),))
+    step = replace(steps("Hi", (0,))[0], logprobs=(TokenLogprob(b"Hi", -0.5),))
+    ends = replace(step, pieces=(), logprobs=(TokenLogprob(b"</s>", -0.1),))
     began, ended = replace(STARTED, prompt_ms=3.0), Finished(1, "stop", "Hi", (1,), Stats(3, 0, 1))
     async with serving(engine := FakeEngine(((began, step, ends, ended),))) as server:
         for stream in (False, True):

@@ -7,8 +7,9 @@ import httpx2
 import openai
 import pytest
 
-from specchat.engine.protocol.options import Grammar, Message, Written
+from specchat.engine.protocol.options import Grammar, Message, ToolCall, Written
 from specchat.serve.compaction import ASK
+from specchat.serve.fields import LEFT_OUT
 from specchat.serve.openai_responses import SUMMARY
 from tests.fake import FakeEngine
 from tests.serve.conftest import serving
@@ -107,6 +108,16 @@ async def test_calls_are_items_whose_results_go_on_from_the_response() -> None:
         ({"input": [{"type": "item_reference", "id": "x"}]}, "item_reference"),
         ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, "input_image"),
         ({"input": [{"role": "critic", "content": "x"}]}, "critic"),
+        ({"input": [{"role": "tool", "content": "x"}, {"role": "user", "content": "y"}]}, "role tool"),
+        ({"input": [{"role": "assistant", "content": [{"type": "input_file"}]}]}, "input_file"),
+        (
+            {"grammar": 'root ::= "a"', "text": {"format": {"type": "json_object"}}},
+            "grammar and text.format cannot be used together",
+        ),
+        (
+            {"guided_regex": "a", "text": {"format": {"type": "json_schema", "schema": {"type": "object"}}}},
+            "guided_regex and text.format cannot be used together",
+        ),
         ({"input": []}, "no message of the user"),
         ({"tool_choice": {"type": "function", "name": "x"}}, "no tool x"),
         ({"temperature": -1}, "temperature"),
@@ -117,6 +128,35 @@ async def test_what_cannot_be_had_is_named(engine: FakeEngine, changes: Any, wor
         found = await client.post(f"{server.url}/v1/responses", json={"input": "hi", **changes})
         assert found.status_code == 400
         assert words in found.json()["error"]["message"]
+
+
+async def test_items_that_follow_each_other_are_one_message_of_the_assistant(engine: FakeEngine) -> None:
+    """Not two answers, nor what the user said in two messages."""
+    items: list[Any] = [
+        {"role": "user", "content": "hi"},
+        {"role": "user", "content": "there"},
+        {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}, {"type": "other", "text": "x"}]},
+        {"role": "assistant", "content": [{"type": "input_image"}, {"type": "output_text", "text": "One."}]},
+        {"type": "function_call", "call_id": "1", "name": "look"},
+        {"type": "function_call_output", "call_id": "1", "output": ""},
+        {"type": "function_call_output", "call_id": "2", "output": "nothing"},
+        {"role": "assistant", "content": "Two."},
+        {"role": "assistant", "content": "Three."},
+        {"role": "user", "content": "so?"},
+    ]
+    async with serving(engine) as server, httpx2.AsyncClient(timeout=30) as client:
+        await client.post(f"{server.url}/v1/responses", json={"input": items, "top_logprobs": 2})
+    assert requested(engine).logprobs == 2
+    assert requested(engine).messages == (
+        Message("user", "hi"),
+        Message("user", "there"),
+        Message("assistant", f"{LEFT_OUT.format(kind='input_image')}\nOne.", "Hm.", (ToolCall("1", "look", "{}"),)),
+        Message("tool", "", tool_call_id="1", tool_name="look"),
+        Message("tool", "nothing", tool_call_id="2"),
+        Message("assistant", "Two."),
+        Message("assistant", "Three."),
+        Message("user", "so?"),
+    )
 
 
 async def test_kept_responses_can_be_read_and_dropped(engine: FakeEngine) -> None:
@@ -140,7 +180,12 @@ async def test_kept_responses_can_be_read_and_dropped(engine: FakeEngine) -> Non
             with pytest.raises(openai.NotFoundError, match="not kept"):
                 await gone
         text = await client.responses.create(model="demo", input="hi")
-        assert [item.content[0].text async for item in client.responses.input_items.list(text.id)] == ["hi"]
+        (item,) = [item async for item in client.responses.input_items.list(text.id)]
+        assert (item.content[0].text, item.role, item.status) == ("hi", "user", "completed")
+        told: list[Any] = [{"id": "msg_7", "role": "assistant", "content": "Yes."}, {"role": "user", "content": "so?"}]
+        made = await client.responses.create(model="demo", input=told)
+        _, item = [item async for item in client.responses.input_items.list(made.id)]
+        assert (item.id, item.content[0].type) == ("msg_7", "output_text")
         counted = await client.responses.input_tokens.count(model="demo", input="hi there", instructions="Be brief.")
         assert (counted.object, counted.input_tokens) == ("response.input_tokens", 5)
 
@@ -172,4 +217,6 @@ async def test_a_chat_is_compacted_to_a_summary_that_stands_for_it() -> None:
         said = [message.content for message in requested(engine).messages]
         assert said == ["Look.", f"{SUMMARY}They look for ä.", "Go on."]
         with pytest.raises(openai.BadRequestError, match="not one of specchat"):
-            await client.responses.create(model="demo", input=[{"type": "compaction", "encrypted_content": "gAAA!"}])
+            await client.responses.create(
+                model="demo", input=[{"type": "compaction", "encrypted_content": "VGhl!eSBs"}]
+            )

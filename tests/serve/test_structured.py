@@ -8,6 +8,7 @@ import pytest
 
 from specchat.engine.grammar.source import MAX_CHARACTERS, check
 from specchat.engine.protocol.options import Grammar
+from specchat.serve.structured import _from_gbnf
 from tests.fake import FakeEngine
 from tests.serve.conftest import claude, serving
 from tests.serve.test_clients import requested
@@ -94,3 +95,9 @@ async def test_the_client_packages_ask_for_a_schema(engine: FakeEngine) -> None:
         config["format"]["schema"] = {"type": "nope"}
         with pytest.raises(BadRequestError, match=r"output_config\.format"):
             await other.messages.create(model="demo", max_tokens=9, messages=HI, output_config=config)  # type: ignore[arg-type]
+
+
+def test_a_grammar_that_is_too_long_is_not_turned() -> None:
+    """It is refused for its length, and turning it would take long."""
+    text = "# GBNF\n" + "a" * MAX_CHARACTERS
+    assert _from_gbnf(text) == Grammar("lark", text)

@@ -108,6 +108,27 @@ async def test_anthropic_gets_calls_whole_and_streamed(engine: FakeEngine) -> No
     assert [block.type for block in alone.content] == ["text", "tool_use"]
 
 
+async def test_anthropics_own_loop_runs_tools_to_the_answer() -> None:
+    """Its first request begins a thread; refused by its word, it sends the whole chat."""
+    from anthropic import beta_async_tool
+
+    @beta_async_tool
+    async def look(path: str) -> str:
+        """Look into a file."""
+        return f"text of {path}"
+
+    engine = FakeEngine((replace(CALLING, tool_calls=CALLS[:1]), "Done."))
+    async with serving(engine) as server, claude(server) as client:
+        runner = client.beta.messages.tool_runner(model="demo", max_tokens=99, messages=HI, tools=[look])
+        last = await runner.until_done()
+    assert last.content[0].text == "Done."
+    assert requested(engine).messages == (
+        Message("user", "hi"),
+        Message("assistant", "I look.", tool_calls=CALLS[:1]),
+        Message("tool", "text of a.txt", tool_call_id=CALLS[0].id, tool_name="look"),
+    )
+
+
 async def test_anthropic_sends_calls_and_results_back(engine: FakeEngine) -> None:
     used = [{"type": "tool_use", "id": c.id, "name": c.name, "input": json.loads(c.arguments)} for c in CALLS]
     results = [

@@ -43,7 +43,7 @@ def token_bytes(tokenizer: Tokenizer) -> dict[int, bytes]:
     Special tokens, and tokens that add nothing, are left out.
     """
     added = tokenizer.added
-    words = {token: word for word, token in tokenizer.vocabulary.items() if token not in added}
+    words = {token: word for token, word in tokenizer.words.items() if token not in added}
     sample = [(token, words[token]) for token in sorted(words)[:: max(1, len(words) // SAMPLE_TOKENS)]]
     decode = next(
         (notation for notation in (byte_level_bytes, sentencepiece_bytes) if _agrees(notation, tokenizer, sample)), None
@@ -54,6 +54,17 @@ def token_bytes(tokenizer: Tokenizer) -> dict[int, bytes]:
         if text:
             found[token] = text
     return found | {token: one.content.encode() for token, one in added.items() if not one.special}
+
+
+def bytes_of(tokenizer: Tokenizer, token: int) -> bytes:
+    """Bytes of one token inside a text, which may be a part of a character; of a special token those of its name."""
+    text = tokenizer.text_of(token)
+    if "\ufffd" in text:
+        for notation in (byte_level_bytes, sentencepiece_bytes):
+            spelt = notation(tokenizer.words.get(token, ""))
+            if spelt is not None and spelt.decode("utf-8", "replace") == text:
+                return spelt
+    return text.encode()
 
 
 def _agrees(notation: Callable[[str], bytes | None], tokenizer: Tokenizer, sample: list[tuple[int, str]]) -> bool:

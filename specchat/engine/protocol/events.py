@@ -89,14 +89,16 @@ class TokenLogprob:
     """A token of a reply with its log-probability by the target's own logits, before all sampling options.
 
     Attributes:
-        text: its own text. Incomplete characters show as U+FFFD, special tokens by name.
+        utf8: its own text, which may be a part of a character; the name of a special token.
         logprob: None for the first token of a prompt.
         top: texts and log-probabilities of the likeliest tokens of its place, the likeliest first.
+        shown: False if a reply's text leaves it out, as special tokens.
     """
 
-    text: str
+    utf8: bytes
     logprob: float | None
-    top: tuple[tuple[str, float], ...] = ()
+    top: tuple[tuple[bytes, float], ...] = ()
+    shown: bool = True
 
 
 @dataclass(frozen=True)

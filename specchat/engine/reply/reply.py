@@ -266,7 +266,7 @@ class ReplyInProgress:
     def _logprobs(self, outcome: StepOutcome, taken: int) -> tuple[TokenLogprob, ...]:
         """Log-probabilities of the first `taken` tokens; an end-of-text token has one where the prompt has."""
         return tuple(
-            token_logprob(one, self._tokenizer.text_of)
+            token_logprob(one, self._tokenizer)
             for one in outcome.logprobs[:taken]
             if self.request.scored or one.token not in self.rules.ends
         )

@@ -1,7 +1,6 @@
 """Reads a prompt and tells the log-probabilities of its tokens, for `Generate.scored`."""
 
-from collections.abc import Callable
-
+from specchat.engine.cross_tokenizer.token_bytes import bytes_of
 from specchat.engine.decoding import host
 from specchat.engine.decoding.outcome import Logprobs
 from specchat.engine.kernels.gpu_shapes import VERIFY_ROWS
@@ -10,9 +9,10 @@ from specchat.engine.runners.runner import Runner
 from specchat.engine.text.tokenizer import Tokenizer
 
 
-def token_logprob(found: Logprobs, text_of: Callable[[int], str]) -> TokenLogprob:
+def token_logprob(found: Logprobs, tokenizer: Tokenizer) -> TokenLogprob:
     """A token's log-probabilities with texts."""
-    return TokenLogprob(text_of(found.token), found.value, tuple((text_of(other), value) for other, value in found.top))
+    top = tuple((bytes_of(tokenizer, other), value) for other, value in found.top)
+    return TokenLogprob(bytes_of(tokenizer, found.token), found.value, top, found.token not in tokenizer.hidden)
 
 
 class ScoringReader:
@@ -38,5 +38,5 @@ class ScoringReader:
 
     def logprobs(self, prompt: list[int], tokenizer: Tokenizer) -> tuple[TokenLogprob, ...]:
         """The tokens of `prompt`, the first one without a log-probability."""
-        rest = (token_logprob(one, tokenizer.text_of) for one in self._found)
-        return (TokenLogprob(tokenizer.text_of(prompt[0]), None), *rest)
+        rest = (token_logprob(one, tokenizer) for one in self._found)
+        return (TokenLogprob(bytes_of(tokenizer, prompt[0]), None), *rest)

@@ -1,7 +1,8 @@
 """Prompts of models that fill in a place of a text: prefix, suffix and other files between marks of the model."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from specchat.engine.errors import EngineError
 from specchat.engine.protocol.raw_prompt import FillIn
@@ -9,7 +10,7 @@ from specchat.engine.text.tokenizer import Tokenizer
 
 NO_MARKS = (
     "This model has no tokens to fill in a place of a text. Take one for code that has: Qwen Coder, StarCoder2, "
-    "CodeGemma, DeepSeek Coder or Granite."
+    "CodeGemma, DeepSeek Coder, Codestral, CodeLlama or Granite."
 )
 REPOSITORY = "myproject"
 """The repository's name, and that of the text's own file, as llama.cpp has them: requests tell neither."""
@@ -22,13 +23,17 @@ PREFIX_SHARE = 0.75
 
 @dataclass(frozen=True)
 class FillInMarks:
-    """Texts of a model's marks: before the prefix, before the suffix, and last; those of files may be missing."""
+    """Texts of a model's marks: before the prefix, before the suffix, and last; that and those of files may be missing.
+
+    With `suffix_first` the prefix comes behind the suffix.
+    """
 
     prefix: str
     suffix: str
     middle: str
     file: str = ""
     repository: str = ""
+    suffix_first: bool = False
 
     @property
     def all(self) -> tuple[str, ...]:
@@ -45,29 +50,38 @@ FORMS = (
     FillInMarks("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),
     FillInMarks("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),  # DeepSeek Coder, V2, V3
     FillInMarks("<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"),  # GLM
+    FillInMarks("▁<PRE>", "▁<SUF>", "▁<MID>"),  # CodeLlama
+    FillInMarks("[PREFIX]", "[SUFFIX]", "", suffix_first=True),  # Codestral
+    FillInMarks("<[fim-prefix]>", "<[fim-suffix]>", "<[fim-middle]>", suffix_first=True),  # Seed-Coder
 )
 """Forms of the marks; the first of which a tokenizer has all is its model's."""
-PADDING = ("<|fim_pad|>", "<fim_pad>")
+ENDS = ("<|fim_pad|>", "<fim_pad>", "▁<EOT>")
+"""Tokens that end what is filled in, or follow it."""
+JOINT = "☺"
+"""A character before a suffix whose tokens have none of the space that some tokenizers put before a text."""
 
 
-def marks_of(tokenizer: Tokenizer) -> dict[str, int]:
-    """The tokens of a model's marks, by text, in the order of `FillInMarks`.
+def _tokens(tokenizer: Tokenizer, texts: Iterable[str]) -> list[int]:
+    """The tokens of those of the texts that are one."""
+    found = (tokenizer.backend.token_to_id(text) for text in texts if text)
+    return [token for token in found if token is not None and token < tokenizer.rows]
+
+
+def _form_of(tokenizer: Tokenizer) -> tuple[FillInMarks, list[int]]:
+    """The form of a model's marks, and their tokens in the order of `FillInMarks`, without those that are missing.
 
     Raises:
         EngineError: "request": it has none.
     """
-    known = {token.content: number for number, token in tokenizer.added.items()}
     for form in FORMS:
-        if all(text in known for text in form.all if text):
-            return {text: known[text] for text in form.all if text}
+        if len(marks := _tokens(tokenizer, form.all)) == sum(map(bool, form.all)):
+            return form, marks
     raise EngineError("request", NO_MARKS)
 
 
 def ends(tokenizer: Tokenizer) -> frozenset[int]:
     """Tokens that end what is filled in, beside those that end replies: any mark, and padding."""
-    known = {token.content: number for number, token in tokenizer.added.items()}
-    padding = {known[text] for text in PADDING if text in known}
-    return frozenset(marks_of(tokenizer).values()) | padding
+    return frozenset([*_form_of(tokenizer)[1], *_tokens(tokenizer, ENDS)])
 
 
 def prompt(tokenizer: Tokenizer, wanted: FillIn, room: int) -> list[int]:
@@ -79,19 +93,29 @@ def prompt(tokenizer: Tokenizer, wanted: FillIn, room: int) -> list[int]:
     Raises:
         EngineError: "request": the model has no marks for it.
     """
-    marks = [*marks_of(tokenizer).values()]
-    before, behind, middle = marks[:3]
+    form, marks = _form_of(tokenizer)
+    before, behind, *marks = marks
+    middle = [marks.pop(0)] if form.middle else []
     first, prefix, suffix = (
         tokenizer.as_it_stands(""),
         tokenizer.encode(wanted.prefix),
-        tokenizer.encode(wanted.suffix),
+        _joined(tokenizer, wanted.suffix),
     )
-    free = room - len(first) - 3
+    free = room - len(first) - 2 - len(middle)
     if len(prefix) + len(suffix) > free:
         suffix = suffix[: max(free - len(prefix), free - int(PREFIX_SHARE * free), 0)]
         prefix = prefix[max(0, len(prefix) - (free - len(suffix))) :]
-    files = _files(tokenizer, wanted.files, marks[3:], free - len(prefix) - len(suffix))
-    return [*first, *files, before, *prefix, behind, *suffix, middle]
+    files = _files(tokenizer, wanted.files, marks, free - len(prefix) - len(suffix))
+    parts = [before, *prefix], [behind, *suffix]
+    ordered = reversed(parts) if form.suffix_first else parts
+    return [*first, *files, *chain.from_iterable(ordered), *middle]
+
+
+def _joined(tokenizer: Tokenizer, text: str) -> list[int]:
+    """The tokens of a text that comes behind another."""
+    if tokenizer.text_after(tokenizer.encode("x")) == "x":
+        return tokenizer.encode(text)
+    return tokenizer.encode(JOINT + text)[len(tokenizer.encode(JOINT)) :]
 
 
 def _files(tokenizer: Tokenizer, files: Sequence[tuple[str, str]], marks: Sequence[int], room: int) -> list[int]:
@@ -102,7 +126,7 @@ def _files(tokenizer: Tokenizer, files: Sequence[tuple[str, str]], marks: Sequen
 
     def shown() -> Iterator[list[int]]:
         for name, text in files:
-            yield [marks[0], *encode(f"{name}\n{text}")] if marks else encode(f"{BETWEEN}{text}")
+            yield [marks[0], *encode(f"{name}\n{text}")] if marks else _joined(tokenizer, f"{BETWEEN}{text}")
 
     found: list[list[int]] = []
     left = room - len(head) - len(own)

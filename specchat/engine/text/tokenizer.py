@@ -140,6 +140,11 @@ class Tokenizer:
         known = self.backend.get_vocab(with_added_tokens=True)
         return {text: token for text, token in known.items() if token < self.rows}
 
+    @cached_property
+    def words(self) -> dict[int, str]:
+        """The vocabulary by id."""
+        return {token: word for word, token in self.vocabulary.items()}
+
     @property
     def added(self) -> dict[int, AddedToken]:
         """Added tokens by id, as far as the model has embeddings for them."""

@@ -1,0 +1,83 @@
+"""Parts of a service by themselves: counts of the next prompt, and the tools of chats."""
+
+from typing import Any
+
+import pytest
+
+from specchat.chat.store import Store
+from specchat.engine.protocol.events import Counted, Failed
+from specchat.engine.protocol.requests import Forget, Remember
+from specchat.service.chat_tools import ChatTools, ToolChoices
+from specchat.service.prompt_count import PromptCount
+from specchat.service.saved_replies import SavedReplies
+from tests.fake import FakeEngine
+from tests.service.tool_servers import READ, ScriptedServers
+
+
+def test_a_count_is_of_the_text_that_was_asked_for_last() -> None:
+    count = PromptCount()
+    count.begin(1, "one")
+    count.begin(2, "two")
+    count.end(1, Counted(1, 3, 10))
+    assert (count.waiting, count.counted) == (True, None)
+    count.end(2, Counted(2, 10, 10))
+    assert (count.waiting, count.known("two"), count.too_long("two")) == (False, True, True)
+    count.begin(3, "three")
+    count.end(3, Failed(3, "request", "No."))
+    assert (count.waiting, count.known("two"), count.known("three")) == (False, True, False)
+
+
+@pytest.mark.parametrize(("more", "outdated"), [(2_000, False), (2_001, True)])
+def test_a_large_paste_makes_a_count_old(more: int, outdated: bool) -> None:
+    count = PromptCount()
+    count.begin(1, "x" * more)
+    assert count.outdated == outdated
+
+
+@pytest.mark.parametrize(
+    ("data", "choices"),
+    [
+        ({"on": True, "without": ["web", 5], "always": "x"}, ToolChoices(True, frozenset({"web"}))),
+        ({"on": "yes", "without": ["web"]}, ToolChoices(False)),
+        (None, ToolChoices(False)),
+    ],
+)
+def test_choices_of_a_chat_are_read_as_far_as_they_can_be(data: Any, choices: ToolChoices) -> None:
+    tools = ChatTools(ScriptedServers())
+    tools.opened("a", data)
+    assert tools.of("a") == choices
+    tools.opened("a", {"on": True, "always": ["x"]})
+    assert tools.of("a") == choices, "what was chosen since counts more"
+
+
+def test_a_server_is_started_where_its_chat_uses_tools_and_what_is_permitted_stays() -> None:
+    servers = ScriptedServers()
+    tools = ChatTools(servers)
+    tools.use_server("a", "files", on=True)
+    assert servers.started == []
+    tools.use("a", on=True)
+    tools.permit("a", READ)
+    tools.use_server("a", "files", on=True)
+    assert (servers.started, tools.permitted("a", READ)) == (["files"], True)
+
+
+def test_a_server_that_has_ended_with_tools_or_without_a_reason_is_no_problem() -> None:
+    servers = ScriptedServers(starts=False)
+    tools = ChatTools(servers, usual=True)
+    servers.stop("web")
+    servers.come_up("files", problem="It is not there.")
+    assert tools.problems("a") == ["The tools of files cannot be used: It is not there."]
+    servers.come_up("files")
+    servers.come_up("files", problem="It has ended.")
+    assert tools.problems("a") == []
+
+
+def test_a_chat_that_is_deleted_is_forgotten_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    removed: list[str] = []
+    monkeypatch.setattr("specchat.service.saved_replies.remove_chat", removed.append)
+    engine = FakeEngine()
+    saved = SavedReplies(engine, Store(), wanted=True)
+    saved.deleted("a")
+    assert (engine.requests, removed) == ([Forget("a")], ["a"])
+    saved.restored("a")
+    assert engine.requests[1:] == [Remember("a", ())]
