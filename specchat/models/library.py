@@ -18,7 +18,7 @@ MOST_FILES = 20_000
 
 
 OLLAMA_SERVICE = Path("/usr/share/ollama/.ollama/models")
-"""Of the user that Ollama's installer makes for its service on Linux."""
+"""The folder of the service that Ollama's installer sets up on Linux."""
 
 
 @dataclass(frozen=True)

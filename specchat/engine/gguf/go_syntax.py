@@ -7,7 +7,7 @@ from typing import NamedTuple
 _ACTION = re.compile(
     r"\{\{(-\s)?\s*+(/\*.*?\*/(?:\s-)?|(?:\"(?:\\.|[^\"\\])*+\"|`[^`]*+`|[^\"`}]|\}(?!\}))*+)\}\}", re.S
 )
-"""What has begun is not tried in another way, as a hostile template would have it tried for ever."""
+"""Its possessive quantifiers try nothing twice, which a hostile template would make endless."""
 _TRIM = re.compile(r"\s-\Z")
 _TOKEN = re.compile(
     r"(?P<space>\s+)|(?P<text>\"(?:\\.|[^\"\\])*\"|`[^`]*`)|(?P<number>-?\d+)|(?P<name>\$?\w+|\$)|(?P<field>\.\w+)"

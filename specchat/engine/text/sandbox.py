@@ -215,7 +215,7 @@ class _Bounded(NodeTransformer):
         return node
 
     def visit_List(self, node: nodes.List) -> nodes.Node:
-        """What is put into lists is weighed, so that none doubles for ever."""
+        """Weigh the items, so that no list of lists doubles for ever."""
         self.generic_visit(node)
         return node if all(isinstance(one, nodes.Const) for one in node.items) else _call("weighed", node)
 
