@@ -125,6 +125,25 @@ def test_a_packed_checkpoint_is_the_model_that_it_stands_for(method: str, tmp_pa
         assert torch.equal(weights.get(f"{NAME}.weight", 256, 384), wanted)
 
 
+@pytest.mark.parametrize(
+    ("part", "damaged", "words"),
+    [
+        ("weight_packed", lambda stored: stored[:, :-1], "do not make a matrix of 256x384"),
+        ("weight_packed", lambda stored: stored[0], "do not make a matrix of 256x384"),
+        ("weight_scale", lambda stored: stored[:-1], "do not make a matrix of 256x384"),
+        ("weight_scale", lambda stored: stored | 255, "has scales that are no numbers"),
+    ],
+)
+def test_damaged_mxfp4_is_told_by_its_matrix(part: str, damaged: Any, words: str, tmp_path: Path) -> None:
+    stored, _ = packed(tmp_path, *MXFP4["compressed-tensors, mxfp4"], **SHAPE)
+    tensors = load_file(stored / "model.safetensors")
+    tensors[f"{NAME}.{part}"] = damaged(tensors[f"{NAME}.{part}"]).contiguous()
+    save_file(tensors, stored / "model.safetensors", metadata={"format": "pt"})
+    with Weights(Checkpoint.open(stored)) as weights, pytest.raises(ModelError, match=words) as caught:
+        weights.linear(NAME, 256, 384)
+    assert NAME in caught.value.message
+
+
 def test_squares_of_floats_are_those_of_transformers() -> None:
     module = pytest.importorskip("transformers.integrations.finegrained_fp8")
     weight = torch.randn(300, 200, generator=torch.Generator().manual_seed(1)).to(torch.float8_e4m3fn)
