@@ -180,7 +180,7 @@ def _manifest(bases: Bases, folder: Path, dice: random.Random) -> None:
     shutil.copytree(bases.ollama, folder)
     file = folder / bases.manifest
     file.write_text(damaged_json(json.loads(file.read_text()), dice))
-    library = look(ModelPlaces(Hub("http://127.0.0.1:1", folder / "hub"), ollama=folder))
+    library = look(ModelPlaces(Hub("http://127.0.0.1:1", folder / "hub"), ollama=(folder,)))
     if not library.models:
         raise EngineError("model", library.problems[0])
 

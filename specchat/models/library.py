@@ -17,13 +17,17 @@ DEEPEST = 4
 MOST_FILES = 20_000
 
 
+OLLAMA_SERVICE = Path("/usr/share/ollama/.ollama/models")
+"""The folder of the service that Ollama's installer sets up on Linux."""
+
+
 @dataclass(frozen=True)
 class ModelPlaces:
     """Places to look in. `hub.cache` is the Hugging Face cache."""
 
     hub: Hub
     lm_studio: tuple[Path, ...] = ()
-    ollama: Path | None = None
+    ollama: tuple[Path, ...] = ()
     own: tuple[Path, ...] = ()
 
 
@@ -49,7 +53,8 @@ def usual_places(hub: Hub, own: Sequence[str] = (), environ: Mapping[str, str] =
     """The folders of this user; OLLAMA_MODELS means what it means to Ollama."""
     home = Path.home()
     lm_studio = (home / ".lmstudio" / "models", home / ".cache" / "lm-studio" / "models")
-    ollama = Path(environ.get("OLLAMA_MODELS") or home / ".ollama" / "models").expanduser()
+    named = environ.get("OLLAMA_MODELS")
+    ollama = (Path(named).expanduser(),) if named else (home / ".ollama" / "models", OLLAMA_SERVICE)
     return ModelPlaces(hub, lm_studio, ollama, tuple(Path(os.path.expanduser(folder)) for folder in own))
 
 
@@ -71,8 +76,8 @@ def _all(places: ModelPlaces) -> Iterator[FoundModel | str]:
     for folder in places.lm_studio:
         if os.path.isdir(folder):
             yield from _in_folder(folder, "LM Studio")
-    if places.ollama is not None and os.path.isdir(places.ollama):
-        for about in ollama_models(places.ollama):
+    for folder in places.ollama:
+        for about in ollama_models(folder):
             yield about if isinstance(about, str) else FoundModel(about, "Ollama")
     for folder in places.own:
         if os.path.isdir(folder):

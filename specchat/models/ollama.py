@@ -18,22 +18,23 @@ _LICENCE_LETTERS = 4000
 
 def ollama_models(folder: Path) -> Iterator[About | str]:
     """The models in Ollama's `folder`, or sentences about those that cannot be read."""
-    manifests = folder / "manifests"
     try:
-        paths = [*manifest_files(folder)]
+        for path in manifest_files(folder):
+            yield _outcome(folder, path)
     except OSError as error:
-        yield f"{manifests} cannot be read ({error.strerror})."
-        return
-    for path in paths:
-        name = _name(path.relative_to(manifests))
-        try:
-            yield _model(folder, path, name)
-        except ModelError as error:
-            yield f"Ollama's {name}: {error.message}"
-        except OSError as error:
-            yield f"Ollama's {name}: {path} cannot be read ({error.strerror})."
-        except Exception as error:  # whatever it is, it does not hide the other models
-            yield f"Ollama's {name}: {path} cannot be read: {one_line(f'{type(error).__name__}: {error}')}."
+        yield f"{error.filename} cannot be read ({error.strerror})."
+
+
+def _outcome(folder: Path, path: Path) -> About | str:
+    name = _name(path.relative_to(folder / "manifests"))
+    try:
+        return _model(folder, path, name)
+    except ModelError as error:
+        return f"Ollama's {name}: {error.message}"
+    except OSError as error:
+        return f"Ollama's {name}: {path} cannot be read ({error.strerror})."
+    except Exception as error:  # whatever it is, it does not hide the other models
+        return f"Ollama's {name}: {path} cannot be read: {one_line(f'{type(error).__name__}: {error}')}."
 
 
 def parameters(blob: Path) -> dict[str, Any]:

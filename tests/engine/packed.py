@@ -112,6 +112,20 @@ def compressed(group: int) -> Pack:
     return pack
 
 
+def microscaled(name: str, matrix: Tensor) -> tuple[Parts, Tensor]:
+    """compressed-tensors' MXFP4."""
+    code = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
+    code = torch.cat([code, -code])
+    grouped = matrix.unflatten(-1, (-1, 32))
+    exponents = (grouped.abs().amax(-1) / 6).log2().ceil().clamp(min=-100)
+    scales = torch.exp2(exponents)[..., None]
+    nibbles = (grouped[..., None] / scales[..., None] - code).abs().argmin(-1)
+    pairs = nibbles.flatten(1).unflatten(-1, (-1, 2))
+    packed = (pairs[..., 0] | pairs[..., 1] << 4).to(torch.uint8)
+    parts = {"weight_packed": packed, "weight_scale": (exponents + 127).to(torch.uint8)}
+    return named(name, parts), (code[nibbles] * scales).flatten(1)
+
+
 def gptq(group: int, zero: int = 7, order: bool = True) -> Pack:
     def pack(name: str, matrix: Tensor) -> tuple[Parts, Tensor]:
         nibbles, scales, truth = rounded(matrix, group, torch.float16)

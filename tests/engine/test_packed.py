@@ -41,6 +41,7 @@ from tests.engine.packed import (
     floats,
     gptq,
     gptq_shifted,
+    microscaled,
     packed,
 )
 from tests.engine.test_lossless import SAMPLINGS, finished, reply
@@ -94,7 +95,13 @@ FP8: dict[str, tuple[Pack, dict[str, Any]]] = {
     "compressed-tensors": (floats("row", "_scale"), of_compressed(type="float", num_bits=8)),
     "modelopt": (floats("whole", "_scale"), {"quant_method": "modelopt", "quant_algo": "FP8", "ignore": ["lm_head"]}),
 }
-BOTH = INT4 | FP8
+MXFP4 = {
+    "compressed-tensors, mxfp4": (
+        microscaled,
+        of_compressed(type="float", strategy="group", group_size=32) | {"format": "mxfp4-pack-quantized"},
+    )
+}
+BOTH = INT4 | FP8 | MXFP4
 
 
 @pytest.mark.rotated(3)
@@ -102,8 +109,9 @@ BOTH = INT4 | FP8
 def test_a_packed_checkpoint_is_the_model_that_it_stands_for(method: str, tmp_path: Path) -> None:
     stored, truth = packed(tmp_path, *BOTH[method], **SHAPE)
     opened, text = Checkpoint.open(stored), list(range(3, 40))
-    assert opened.quant == ("int4" if method in INT4 else None)
-    assert about_folder(stored, "m").quant == ("int4" if method in INT4 else "fp8")
+    quant = "int4" if method in INT4 else "fp4" if method in MXFP4 else None
+    assert opened.quant == quant
+    assert about_folder(stored, "m").quant == ("mxfp4" if method in MXFP4 else quant or "fp8")
     # Other packings of the same kind of weights differ in the values that are read alone.
     run = method not in ("auto-round", "gptq v2", *SHIFTED, *ORDERED) or method in ("awq", *list(ORDERED)[:2])
     expected = ReferenceDecoder(Checkpoint.open(truth)).forward(text, 0) if run else None
@@ -111,10 +119,29 @@ def test_a_packed_checkpoint_is_the_model_that_it_stands_for(method: str, tmp_pa
         torch.testing.assert_close(model.forward(text, 0), expected, rtol=2e-4, atol=2e-4)
     with Weights(opened) as weights, Weights(Checkpoint.open(truth)) as whole:
         found, wanted = (one.linear(NAME, 256, 384) for one in (weights, whole))
-        assert isinstance(found, FourBit) == (method in INT4)
+        assert isinstance(found, FourBit) == (quant is not None)
         assert isinstance(wanted, torch.Tensor)
         assert torch.equal(dequantised(found, torch.float32), wanted)
         assert torch.equal(weights.get(f"{NAME}.weight", 256, 384), wanted)
+
+
+@pytest.mark.parametrize(
+    ("part", "damaged", "words"),
+    [
+        ("weight_packed", lambda stored: stored[:, :-1], "do not make a matrix of 256x384"),
+        ("weight_packed", lambda stored: stored[0], "do not make a matrix of 256x384"),
+        ("weight_scale", lambda stored: stored[:-1], "do not make a matrix of 256x384"),
+        ("weight_scale", lambda stored: stored | 255, "has scales that are no numbers"),
+    ],
+)
+def test_damaged_mxfp4_is_told_by_its_matrix(part: str, damaged: Any, words: str, tmp_path: Path) -> None:
+    stored, _ = packed(tmp_path, *MXFP4["compressed-tensors, mxfp4"], **SHAPE)
+    tensors = load_file(stored / "model.safetensors")
+    tensors[f"{NAME}.{part}"] = damaged(tensors[f"{NAME}.{part}"]).contiguous()
+    save_file(tensors, stored / "model.safetensors", metadata={"format": "pt"})
+    with Weights(Checkpoint.open(stored)) as weights, pytest.raises(ModelError, match=words) as caught:
+        weights.linear(NAME, 256, 384)
+    assert NAME in caught.value.message
 
 
 def test_squares_of_floats_are_those_of_transformers() -> None:
@@ -134,10 +161,10 @@ def test_integers_are_those_of_compressed_tensors() -> None:
     assert torch.equal(compressed(32)("m", matrix)[1], unpacked * scales)
 
 
-@pytest.mark.parametrize("method", ["compressed-tensors, 32", "awq of auto-round"])
+@pytest.mark.parametrize("method", ["compressed-tensors, 32", "awq of auto-round", *MXFP4])
 def test_experts_are_packed_each_for_itself(method: str, tmp_path: Path) -> None:
     more = {"hidden_size": 128, "moe_intermediate_size": 64, "num_hidden_layers": 2}
-    stored, truth = packed(tmp_path, *INT4[method], **FAMILIES["qwen3_moe"] | more)
+    stored, truth = packed(tmp_path, *BOTH[method], **FAMILIES["qwen3_moe"] | more)
     made, expected = (host_model(Checkpoint.open(one)).forward(list(range(3, 20)), 0) for one in (stored, truth))
     torch.testing.assert_close(made, expected, rtol=2e-4, atol=2e-4)
 
@@ -173,7 +200,7 @@ def test_zero_points_follow_their_rows() -> None:
 
 
 @pytest.mark.cpu
-@pytest.mark.parametrize("method", ["gptq, act order, zero points", "fp8"])
+@pytest.mark.parametrize("method", ["gptq, act order, zero points", "fp8", *MXFP4])
 def test_every_strategy_writes_what_plain_writes(method: str, tmp_path: Path) -> None:
     stored, _ = packed(tmp_path, *BOTH[method], **SHAPE)
     session = load(PairSpec("p", "P", on_cpu(stored), on_cpu(stored)), lambda _: None)
@@ -185,12 +212,12 @@ def test_every_strategy_writes_what_plain_writes(method: str, tmp_path: Path) ->
         assert all(other == plain for other in others)
 
 
-@pytest.mark.parametrize("method", ["compressed-tensors, 32", "gptq, act order", "awq"])
+@pytest.mark.parametrize("method", ["compressed-tensors, 32", "gptq, act order", "awq", *MXFP4])
 def test_the_plan_holds_what_is_read(method: str, tmp_path: Path) -> None:
-    stored, _ = packed(tmp_path, *INT4[method], **SHAPE)
+    stored, _ = packed(tmp_path, *BOTH[method], **SHAPE)
     opened = Checkpoint.open(stored)
     held = host_model(opened, 64).memory()
-    model = Model(opened.config, "cpu", "int4", opened.format, threads=1)
+    model = Model(opened.config, "cpu", opened.quant, opened.format, threads=1)
     need = plan(model, None, 64).need("cpu")
     assert held <= need.total
     assert need.weights + need.cache == pytest.approx(held, rel=0.001)

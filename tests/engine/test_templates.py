@@ -1,6 +1,7 @@
 """Chat templates with habits that the published ones of today do not have all, and templates that lose what is said."""
 
 import re
+import resource
 from dataclasses import replace
 from pathlib import Path
 
@@ -148,6 +149,66 @@ def test_a_template_that_takes_too_much_is_refused(costly: str, monkeypatch: pyt
     monkeypatch.setattr("specchat.engine.text.chat_template.MOST_S", 0.1)
     with pytest.raises(ModelError, match=r"too long|unsafe"):
         text(made(costly + tiny.TEMPLATE), Message("user", "Hi"))
+
+
+@pytest.mark.parametrize(
+    "large",
+    [
+        "{% for n in range(99999) %}{{ 'a' * 9000000 }}{% endfor %}",
+        "{% macro f() %}{% for n in range(99999) %}{{ 'a' * 9000000 }}{% endfor %}{% endmacro %}{{ f() | length }}",
+        "{% set all = [] %}{% for n in range(99999) %}{{ all.append('a' * 9000000) }}{% endfor %}",
+        "{{ ('a' * 9000).replace('a', 'b' * 9000) | length }}",
+        "{{ ('a' * 9000) | replace('a', 'b' * 9000) | length }}",
+        "{{ ('b' * 9000).join(['a'] * 9000) | length }}",
+        "{{ (['a'] * 9000) | join('b' * 9000) | length }}",
+        "{{ (['a' * 9000] * 9000) | join | length }}",
+        "{{ ('\t' * 9000).expandtabs(9000) | length }}",
+        "{{ ('a' * 9000).translate({97: 'b' * 9000}) | length }}",
+        "{{ ('{0}' * 9000).format('b' * 9000) | length }}",
+        "{{ '{0:{1}}'.format('b', 99999999) | length }}",
+        "{{ ('%s' * 9000) | format(*(['b' * 9000] * 9000)) | length }}",
+        "{{ (('%s' * 9000) % ('b' * 9000)) | length }}",
+        "{{ ('\n' * 9000) | indent(9000) | length }}",
+        "{{ (['a' * 9000] * 9000) | tojson | length }}",
+        "{{ ([([1] * 9000)] * 900) | tojson | length }}",
+        "{{ (['a' * 9000] * 9000) | string | length }}",
+        "{{ ([[1] * 9000] * 9000) | sum(start=[]) | length }}",
+        *(
+            f"{{% set ns = namespace(x=[1]) %}}{{% for n in range(99) %}}{step}{{% endfor %}}{{{{ ns.x }}}}"
+            for step in (
+                "{% set ns.x = [ns.x, ns.x] %}",
+                "{% set ns.x = (ns.x, ns.x) %}",
+                "{% set ns.x = {'a': ns.x, 'b': ns.x} %}",
+                "{% set ns.x = dict(a=ns.x, b=ns.x) %}",
+                "{% set ns.x = namespace(a=ns.x, b=ns.x) %}",
+                "{% set new = [] %}{{ new.append(ns.x) }}{{ new.append(ns.x) }}{% set ns.x = new %}",
+                "{% set new = namespace() %}{% set new.a = ns.x %}{% set new.b = ns.x %}{% set ns.x = new %}",
+            )
+        ),
+    ],
+)
+def test_a_template_that_makes_too_much_is_refused_before_it_takes_memory(large: str) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ModelError, match=r"makes too long|unsafe"):
+        text(made(large + tiny.TEMPLATE), Message("user", "Hi"))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 600_000  # KB
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("{{ 'a-b-c'.replace('-', '+', 1) }}{{ 'a-b' | replace('-', '+') }}", "a+b-ca+b"),
+        ("{{ ', '.join(['a', 'b']) }}{{ [{'n': 1}, {'n': 2}] | join('-', attribute='n') }}", "a, b1-2"),
+        ("{{ '{} {x}'.format(1, x=2) }}{{ '%s %d' | format('a', 3) }}{{ '%s' % 'b' }}", "1 2a 3b"),
+        ("{{ [1, 2] | sum }}{{ 'a\nb' | indent(2) }}{{ 'ab' | list | length }}{{ [1] | string }}", "3a\n  b2[1]"),
+        (
+            "{% for a, b in {'x': [1]} | items %}{{ a }}{{ (b, 'y') }}{{ {'k': b} }}{% endfor %}",
+            "x([1], 'y'){'k': [1]}",
+        ),
+    ],
+)
+def test_what_templates_make_of_texts_and_lists_is_as_in_jinja(written: str, read: str) -> None:
+    assert text(made(written + tiny.TEMPLATE), Message("user", "Hi")).startswith(f"{read}<|user|>Hi")
 
 
 def test_a_template_that_takes_too_long_for_one_chat_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

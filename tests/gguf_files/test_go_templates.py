@@ -106,6 +106,7 @@ def test_thinking_is_off_and_on_by_the_option_that_templates_have() -> None:
     ("template", "what"),
     [
         ("x{{ .Prompt", "an action that does not end"),
+        ("x{{" + " " * 60_000, "an action that does not end"),
         ("x{{ if .Prompt }}", "{{ if }} without an end"),
         ("x{{ .Prompt }}{{ end }}", "{{ end }} with no block"),
         ("x{{ template `y` }}{{ .Prompt }}", "{{ template }}"),

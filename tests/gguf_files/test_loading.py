@@ -192,3 +192,7 @@ def test_a_tensor_that_no_recipe_reads_is_not_silently_left_out(folder: Path, tm
     (tmp_path / "x.gguf").write_bytes(data.replace(b"blk.1.ffn_norm.weight", b"blk.1.ffn_nor2.weight"))
     with pytest.raises(ForeignModel, match=r"blk\.1\.ffn_nor2\.weight"):
         Checkpoint.open(tmp_path / "x.gguf")
+    (tmp_path / "x.gguf").write_bytes(data.replace(b"blk.1.ffn_norm.weight", b"blk.1.ff\x1b[2Jrm.weight"))
+    with pytest.raises(ForeignModel) as caught:
+        Checkpoint.open(tmp_path / "x.gguf")
+    assert caught.value.message.isprintable()

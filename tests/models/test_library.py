@@ -7,6 +7,7 @@ import resource
 import struct
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def places(tmp_path: Path) -> ModelPlaces:
-    return ModelPlaces(Hub("http://127.0.0.1:1", tmp_path / "hub"), (tmp_path / "lm",), tmp_path / "ollama", ())
+    return ModelPlaces(Hub("http://127.0.0.1:1", tmp_path / "hub"), (tmp_path / "lm",), (tmp_path / "ollama",), ())
 
 
 def set_config(folder: Path, **values: object) -> None:
@@ -43,7 +44,7 @@ def test_every_programs_models_are_found(places: ModelPlaces, tmp_path: Path) ->
     in_cache(places.hub, "someone/tiny", checkpoint(tmp_path / "made"))
     gguf(tmp_path / "lm" / "maker" / "Tiny-GGUF" / "tiny-Q8_0.gguf")
     ollama(
-        places.ollama, "tiny:1b", gguf(tmp_path / "made.gguf", general__name="Other"), licence="\nMIT License\nwords"
+        places.ollama[0], "tiny:1b", gguf(tmp_path / "made.gguf", general__name="Other"), licence="\nMIT License\nwords"
     )  # type: ignore[arg-type]
     checkpoint(tmp_path / "own" / "mine")
     own = ModelPlaces(places.hub, places.lm_studio, places.ollama, (tmp_path / "own",))
@@ -70,9 +71,9 @@ def test_the_usual_places_are_this_users(tmp_path: Path, monkeypatch: pytest.Mon
     no_home(monkeypatch, tmp_path)
     usual = usual_places(Hub("x", tmp_path), ["~/models"])
     assert usual.lm_studio[0] == tmp_path / ".lmstudio" / "models"
-    assert usual.ollama == tmp_path / ".ollama" / "models"
+    assert usual.ollama == (tmp_path / ".ollama" / "models", Path("/usr/share/ollama/.ollama/models"))
     assert usual.own == (tmp_path / "models",)
-    assert usual_places(Hub("x", tmp_path), environ={"OLLAMA_MODELS": "/other"}).ollama == Path("/other")
+    assert usual_places(Hub("x", tmp_path), environ={"OLLAMA_MODELS": "/other"}).ollama == (Path("/other"),)
 
 
 def test_a_model_in_two_places_is_told_once(places: ModelPlaces, tmp_path: Path) -> None:
@@ -97,13 +98,31 @@ def test_a_link_that_leads_nowhere_is_reported(places: ModelPlaces, tmp_path: Pa
 
 
 def test_a_manifest_of_another_version_is_reported(places: ModelPlaces, tmp_path: Path) -> None:
-    assert places.ollama is not None
-    ollama(places.ollama, "new:1b", gguf(tmp_path / "a.gguf"), version=3)
-    ollama(places.ollama, "good:1b", gguf(tmp_path / "b.gguf", general__name="B"))
+    ollama(places.ollama[0], "new:1b", gguf(tmp_path / "a.gguf"), version=3)
+    ollama(places.ollama[0], "good:1b", gguf(tmp_path / "b.gguf", general__name="B"))
     library = look(places)
     assert [found.about.name for found in library.models] == ["good:1b"]
     assert library.problems[0].startswith("Ollama's new:1b: ")
     assert library.problems[0].endswith("is a manifest of version 3, and only 2 is read.")
+
+
+def test_a_folder_of_ollama_that_cannot_be_read_is_reported(
+    places: ModelPlaces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("someone/tiny:1b", "good:1b"):
+        ollama(places.ollama[0], name, gguf(tmp_path / "a.gguf", general__name=name))
+    scandir = os.scandir
+
+    def scanned(path: str) -> Any:
+        if os.fspath(path).endswith("someone"):
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", scanned)
+    library = look(places)
+    assert [found.about.name for found in library.models] == ["good:1b"]
+    assert len(library.problems) == 1
+    assert library.problems[0].endswith("/someone cannot be read (Permission denied).")
 
 
 @pytest.mark.parametrize(
@@ -127,8 +146,7 @@ def test_a_manifest_of_another_version_is_reported(places: ModelPlaces, tmp_path
     ],
 )
 def test_broken_manifests_are_reported(places: ModelPlaces, manifest: str, words: str) -> None:
-    assert places.ollama is not None
-    path = places.ollama / "manifests" / "registry.ollama.ai" / "library" / "x" / "latest"
+    path = places.ollama[0] / "manifests" / "registry.ollama.ai" / "library" / "x" / "latest"
     path.parent.mkdir(parents=True)
     path.write_text(manifest)
     library = look(places)
@@ -365,9 +383,8 @@ def test_a_surprise_of_one_model_does_not_hide_the_others(
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no pipes with names")
 def test_a_pipe_in_the_place_of_a_licence_is_not_opened(places: ModelPlaces, tmp_path: Path) -> None:
-    assert places.ollama is not None
-    ollama(places.ollama, "tiny:1b", gguf(tmp_path / "made.gguf", general__license=""), licence="MIT")
-    blob = next(path for path in (places.ollama / "blobs").iterdir() if path.read_bytes() == b"MIT")
+    ollama(places.ollama[0], "tiny:1b", gguf(tmp_path / "made.gguf", general__license=""), licence="MIT")
+    blob = next(path for path in (places.ollama[0] / "blobs").iterdir() if path.read_bytes() == b"MIT")
     blob.unlink()
     os.mkfifo(blob)
     assert [found.about.licence for found in look(places).models] == [""]

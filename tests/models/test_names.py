@@ -43,7 +43,7 @@ def places(tmp_path: Path) -> ModelPlaces:
         params={"temperature": 0.6, "top_p": 0.95, "top_k": 20},
     )
     checkpoint(user / "own" / "mine")
-    return ModelPlaces(hub, (user / "lm",), user / "ollama", (user / "own",))
+    return ModelPlaces(hub, (user / "lm",), (user / "ollama",), (user / "own",))
 
 
 @pytest.fixture

@@ -1,4 +1,8 @@
-"""MXFP4 (Open Compute Project 2023): 4-bit floats in blocks of 32 that share a power of two; gpt-oss's experts."""
+"""MXFP4 (Open Compute Project 2023): 4-bit floats in blocks of 32 that share a power of two.
+
+gpt-oss's experts have them, and checkpoints of compressed-tensors: "weight_packed" uint8 [outputs, inputs / 2], the
+even input in the low nibble, with "weight_scale" uint8 [outputs, inputs / 32].
+"""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,6 +20,8 @@ BLOCK = 32
 """Weights per scale."""
 BIAS = 127
 """The bias of the stored exponents."""
+NO_NUMBER = 255
+"""The exponent that stands for NaN."""
 _MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 CODE = (*_MAGNITUDES, *(-magnitude for magnitude in _MAGNITUDES))
 """The values of a nibble: sign, two bits of exponent, one of mantissa."""
@@ -49,7 +55,7 @@ def mxfp4(blocks: "Tensor", scales: "Tensor", shape: tuple[int, int], where: str
     `scales` are uint8 exponents [outputs, inputs / 32]; `where` begins a message.
 
     Raises:
-        ModelError: the parts do not fit the shape.
+        ModelError: the parts do not fit the shape, or a scale is NaN.
     """
     import torch
 
@@ -64,8 +70,37 @@ def mxfp4(blocks: "Tensor", scales: "Tensor", shape: tuple[int, int], where: str
             f"{where}: MXFP4 blocks {list(blocks.shape)} with scales {list(scales.shape)} do not make a matrix of "
             f"{outputs}x{inputs}."
         )
+    if bool((scales == NO_NUMBER).any()):
+        raise ModelError(f"{where} has scales that are no numbers. Download it again.")
     packed = from_octets(blocks.reshape(outputs, inputs // 2))
     return FourBit(packed, torch.exp2(scales.float() - BIAS), torch.tensor(CODE), BLOCK)
 
 
-FORMATS = (Mxfp4(),)
+@dataclass(frozen=True)
+class PackedMxfp4(Mxfp4):
+    """Any matrices, as compressed-tensors packs them."""
+
+    quant = "fp4"
+    of_experts = False
+    renames = True
+
+    def stated(self, settings: Quantised) -> "PackedMxfp4 | None":
+        packed = settings.quant_method == "compressed-tensors" and settings.format == "mxfp4-pack-quantized"
+        schemes = {(one.type, one.num_bits, one.group_size) for one in settings.schemes}
+        return self if packed and schemes == {("float", 4, BLOCK)} else None
+
+    def layout(self, inputs: int, name: str = "") -> StorageLayout | None:
+        return None if inputs % BLOCK else super().layout(inputs, name)
+
+    def holds(self, source: StoredParts, name: str) -> bool:
+        return f"{name}.weight_packed" in source
+
+    def read(self, source: StoredParts, name: str, shape: tuple[int, int]) -> "FourBit":
+        blocks, scales = source.part(f"{name}.weight_packed"), source.part(f"{name}.weight_scale")
+        whole = blocks.dim() == 2 and blocks.shape[1] % (BLOCK // 2) == 0
+        return mxfp4(
+            blocks.unflatten(1, (-1, BLOCK // 2)) if whole else blocks, scales, shape, f"{source.folder}, {name}"
+        )
+
+
+FORMATS = (Mxfp4(), PackedMxfp4())

@@ -4,7 +4,11 @@ import re
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-_ACTION = re.compile(r"\{\{(-\s)?\s*(/\*.*?\*/|(?:\"(?:\\.|[^\"\\])*\"|`[^`]*`|[^\"`])*?)(\s-)?\}\}", re.S)
+_ACTION = re.compile(
+    r"\{\{(-\s)?\s*+(/\*.*?\*/(?:\s-)?|(?:\"(?:\\.|[^\"\\])*+\"|`[^`]*+`|[^\"`}]|\}(?!\}))*+)\}\}", re.S
+)
+"""Its possessive quantifiers try nothing twice, which a hostile template would make endless."""
+_TRIM = re.compile(r"\s-\Z")
 _TOKEN = re.compile(
     r"(?P<space>\s+)|(?P<text>\"(?:\\.|[^\"\\])*\"|`[^`]*`)|(?P<number>-?\d+)|(?P<name>\$?\w+|\$)|(?P<field>\.\w+)"
     r"|(?P<sign>:=|[=(),|.])"
@@ -57,9 +61,9 @@ class Parser:
                 raise Untranslated("an action that does not end")
             text = source[start:at].lstrip() if trimmed else source[start:at]
             pieces.append((False, text.rstrip() if found[1] else text))
+            start, trimmed = found.end(), _TRIM.search(found[2]) is not None
             if not found[2].startswith("/*"):
-                pieces.append((True, found[2].strip()))
-            start, trimmed = found.end(), bool(found[3])
+                pieces.append((True, (found[2][:-1] if trimmed else found[2]).strip()))
         return [*pieces, (False, source[start:].lstrip() if trimmed else source[start:])]
 
     def _list(self) -> tuple[list[Node], str, list[GoToken]]:

@@ -3,6 +3,7 @@
 Layout: github.com/ollama/ollama, manifest/ and server/modelpath.go.
 """
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
@@ -36,9 +37,18 @@ class Manifest(Foreign):
 
 
 def manifest_files(root: Path) -> Iterator[Path]:
-    """The manifests in Ollama's folder, in order of their names."""
-    files = (path for path in (root / "manifests").rglob("*") if path.is_file())
-    yield from sorted(path for path in files if not path.name.startswith("."))
+    """The manifests in Ollama's folder, in order of their names; none where there is no folder.
+
+    Raises:
+        OSError: a folder of it cannot be read; after the others' manifests.
+    """
+    errors = list[OSError]()
+    walked = os.walk(root / "manifests", onerror=errors.append)
+    files = [Path(here, name) for here, _, names in walked for name in names if not name.startswith(".")]
+    yield from sorted(path for path in files if path.is_file())
+    for error in errors:
+        if not isinstance(error, FileNotFoundError):
+            raise error
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -63,11 +73,12 @@ def blobs_with(model: Path) -> dict[str, Path]:
     """The blobs of the first manifest whose model is the file `model`; empty for files of other programs."""
     root = model.parent.parent
     if model.parent.name == "blobs":
-        for path in manifest_files(root):
-            with suppress(ModelError, OSError):  # of another model, whose list of models says so
-                found = blobs(root, read_manifest(path))
-                if found.get("model") == model:
-                    return found
+        with suppress(OSError):  # which the list of models says
+            for path in manifest_files(root):
+                with suppress(ModelError, OSError):  # of another model
+                    found = blobs(root, read_manifest(path))
+                    if found.get("model") == model:
+                        return found
     return {}
 
 

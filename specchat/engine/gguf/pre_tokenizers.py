@@ -127,6 +127,7 @@ _TABLE: tuple[tuple[str, PreTokenizer], ...] = (
     ("minicpm5", _patterns(r"\p{N}{1,3}", rf"{_WORDS}|\p{{N}}+|{_SIGNS}|{_SPACES}", whole=True)),
     ("exaone-moe", _patterns(_EXAONE)),
     ("bloom poro-chat gpt3-finnish", _patterns(_BLOOM)),
+    ("superbpe", _patterns(r"\p{N}+", r"(?=(\d{3})+(?!\d))")),
     ("viking", PreTokenizer((split(_BLOOM), DIGITS, BARE_BYTES))),
 )
 PRE_TOKENIZERS = {name: pre_tokenizer for names, pre_tokenizer in _TABLE for name in names.split()}

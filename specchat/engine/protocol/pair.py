@@ -12,9 +12,9 @@ from specchat.engine.backends import DEFAULT_BACKEND
 from specchat.engine.strategy import Head, SkippedLayers
 
 Quant = Literal["nf4", "fp4", "int8", "int4", "gguf"]
-"""Quantisation of the layers' matrices. nf4 and fp4 have blocks of 64 with double-quantised scales (QLoRA). int8 has
-one scale per row (the weights of LLM.int8, without its activations). int4 are integers, with or without zero points, of
-checkpoints that were stored so. gguf are the types of a GGUF file, a matrix each."""
+"""Quantisation of the layers' matrices. nf4 and fp4 have blocks of 64 with double-quantised scales (QLoRA), or fp4
+those of MXFP4. int8 has one scale per row (the weights of LLM.int8, without its activations). int4 are integers, with
+or without zero points, of checkpoints that were stored so. gguf are the types of a GGUF file, a matrix each."""
 Wanted = Literal["nf4", "fp4", "int8", "none"]
 """The setting; "none" keeps the weights as stored."""
 Device = Literal["auto", "cpu", "cuda", "second-gpu", "both-gpus"]

@@ -17,7 +17,8 @@ from specchat.engine.foreign import shown
 from specchat.engine.protocol.options import Arguments, Message, Tool
 from specchat.engine.text.chat_format import ARGUMENTS, FIELDS, PART, ChatFormat, Content
 from specchat.engine.text.marks import MARKS, SENTENCES, Marks, begins_answer, channels_of, closing_of
-from specchat.engine.text.sandbox import Sandbox, TemplateBoundError
+from specchat.engine.text.sandbox import Sandbox
+from specchat.engine.text.sizes import TemplateBoundError
 from specchat.engine.text.template import compile_template, render
 from specchat.engine.text.template_choices import choices
 from specchat.engine.text.turns import turns_of

@@ -14,7 +14,7 @@ import jinja2.ext
 from specchat.clean import one_line
 from specchat.engine.errors import ModelError
 from specchat.engine.files import found, read_json, read_text
-from specchat.engine.text.sandbox import Sandbox
+from specchat.engine.text.sandbox import MOST_INDENT, Sandbox
 
 SETTINGS = "tokenizer_config.json"
 
@@ -85,8 +85,17 @@ def compile_template(source: str, where: str) -> jinja2.Template:
 
     def to_json(value: object, ensure_ascii: bool = False, indent: int | None = None, **options: Any) -> str:
         known = {name: options[name] for name in ("separators", "sort_keys") if name in options}
+        spaces = indent if indent is None else min(indent, MOST_INDENT)
         # Filters give generators.
-        return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, default=list, **known)
+        text = json.dumps(
+            environment.weighed(value),
+            ensure_ascii=ensure_ascii,
+            indent=spaces,
+            default=lambda one: environment.weighed(list(one)),
+            **known,
+        )
+        environment.count(len(text))
+        return text
 
     environment.globals["raise_exception"] = refuse
     environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from specchat.clean import one_line
 from specchat.engine.errors import ForeignModel, ModelError
 from specchat.engine.formats.gguf import SIZES, Gguf
 from specchat.engine.gguf.blocks import StoredAs
@@ -60,7 +61,7 @@ class GgufCheckpoint:
         known = ARCHITECTURES[files.architecture]
         found = sources(config.recipe, files, known)
         if name := unread(config.recipe, files, known, found):
-            raise ForeignModel(files.path, f"it holds {name}, which specchat's decoder does not read")
+            raise ForeignModel(files.path, f"it holds {one_line(name, 60)}, which specchat's decoder does not read")
         there = {name: one for name, one in found.items() if files.holds(one.name)}
         for name in {one.name for one in there.values()} & files.tensors.keys():
             if (kind := files.tensors[name][1].type) not in (*DENSE, *SIZES):
