@@ -15,8 +15,6 @@ from specchat.models.ollama import ollama_models
 DEEPEST = 4
 """Folders in folders that are looked into."""
 MOST_FILES = 20_000
-
-
 OLLAMA_SERVICE = Path("/usr/share/ollama/.ollama/models")
 """The folder of the service that Ollama's installer sets up on Linux."""
 

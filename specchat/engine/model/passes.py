@@ -1,4 +1,4 @@
-"""What is asked of a pass: its rows, the sub-layers that it skips, and how a chain of passes drafts."""
+"""Rows of a pass, sub-layers that it skips, and the parameters of a draft chain."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
