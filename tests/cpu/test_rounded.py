@@ -113,6 +113,7 @@ def test_a_product_is_that_of_rounded_rows_and_a_row_what_it_is_alone(name: str)
         np.testing.assert_array_equal(product(packed, x[first : first + count]), found[first : first + count])
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize("octet", [0, 255])
 @pytest.mark.parametrize("kind", mostly(TYPES))
 def test_sums_of_the_largest_numbers_are_held(kind: str, octet: int) -> None:
@@ -131,6 +132,7 @@ def test_sums_of_the_largest_numbers_are_held(kind: str, octet: int) -> None:
     np.testing.assert_allclose(product(packed, x)[:, :OUTPUTS], x @ dense.T, rtol=1e-5, atol=1e-3)
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize("name", mostly(WEIGHTS))
 def test_a_row_of_the_table_is_read_as_it_is(name: str) -> None:
     packed, weight = packed_of(name)

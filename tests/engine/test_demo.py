@@ -79,7 +79,6 @@ def test_it_names_the_keys_of_the_table_of_actions(temperature: float, wording: 
         assert set(said[0].split(" or ")) <= set(shown.split(" or ")), (words, last.text)
 
 
-@pytest.mark.cpu
 def test_every_category_is_identical_with_default_lengths(demo: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each with one sampling and every other strategy, in replies of 14 tokens; the next test has all samplings."""
     monkeypatch.setattr(check, "QUICK_TOKENS", 14)

@@ -199,7 +199,7 @@ def test_zero_points_follow_their_rows() -> None:
         assert torch.equal(torch.cat(list(slabs(owned(weight), 128))), dense)
 
 
-@pytest.mark.cpu
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize("method", ["gptq, act order, zero points", "fp8", *MXFP4])
 def test_every_strategy_writes_what_plain_writes(method: str, tmp_path: Path) -> None:
     stored, _ = packed(tmp_path, *BOTH[method], **SHAPE)

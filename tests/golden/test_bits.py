@@ -36,7 +36,7 @@ def test_models_give_the_same_bits(name: str, tmp_path: Path) -> None:
 
 
 @X86_64
-@pytest.mark.rotated(2)
+@pytest.mark.rotated(3)
 @pytest.mark.parametrize("name", drafts.CASES)
 def test_drafts_are_the_same(name: str, tmp_path: Path) -> None:
     assert not differences(drafts.CASES[name](tmp_path), golden(DRAFTS)["x86_64"][name])

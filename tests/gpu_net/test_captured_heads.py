@@ -64,6 +64,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return checkpoint(root / "target", **SHAPE | {"hidden_size": HIDDEN, "num_hidden_layers": LAYERS})
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize(
     "strategy", [pytest.param(name, marks=() if name in CAPTURED else pytest.mark.slow) for name in HEADED]
 )

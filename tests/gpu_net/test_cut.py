@@ -69,7 +69,7 @@ def pair(folder: Path, small: DeviceDecoder, first: int, rest: torch.device, fro
     return device_runner(decoder(folder, first, rest, front), small, VOCAB, rest, room=1 << 30)
 
 
-@pytest.mark.rotated(2, 1)
+@pytest.mark.rotated(3, 1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_target_on_two_gpus_writes_what_it_writes_on_one(kind: str, tmp_path: Path) -> None:
     """Whichever has the head, or the draft; between them go hidden states, and tokens and places of a pass."""

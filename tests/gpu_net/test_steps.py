@@ -61,7 +61,7 @@ REPLIES: dict[str, tuple[str, Drafting, Sampling, Acceptance]] = {
     "by blocks": ("small_pair", [("draft", 3), ("draft", 2)], FILTERED, "block"),
 }
 """Every kind of verify pass, after chains and trees of models, of heads and of copies, and with sub-layers left out."""
-OTHERS = ("recurrent", "inputs of layers", "filters and penalties", "windows", "experts", "by ratio")
+OTHERS = ("greedy", "recurrent", "inputs of layers", "filters and penalties", "windows", "experts", "by ratio")
 """Whose kernels other tests run under the sanitiser, or other replies with as many options."""
 
 

@@ -88,6 +88,7 @@ def test_the_kl_divergences_are_each_others_mirror() -> None:
     assert (LOSSES["forward"](p, q) - LOSSES["reverse"](p, q)).abs().min() > 1e-4
 
 
+@pytest.mark.rotated(2)
 @pytest.mark.parametrize("adapted", [False, True])
 def test_training_brings_the_draft_nearer(
     adapted: bool, target: FrozenTarget, draft: Checkpoint, learnt: list[Path], tmp_path: Path
