@@ -380,6 +380,7 @@ def test_a_call_that_is_cut_is_neither_a_call_nor_text(
 
 
 def test_text_that_may_become_a_call_is_kept_where_it_is_cut() -> None:
+    assert said(hermes(visible=False), "So. ", complete=False)[1].cut_calls == CutCalls()
     assert said(hermes(visible=False), "So. <tool_", complete=False)[1].cut_calls == CutCalls(text=" <tool_")
     reader = CallReader(CallForm("object"), TOOLS, map(str, count()), frozenset())
     assert (reader.feed('{"name": "n'), reader.finish(complete=False)) == ("", "")
@@ -463,6 +464,22 @@ def test_a_call_behind_an_answer_needs_the_mark_that_the_template_writes_there(
     found, reader, _ = said(known, text)
     assert (found, [call.name for call in reader.calls]) == (answer, names)
     assert all(json.loads(call.arguments) == {"a": "=> now"} for call in reader.calls)
+
+
+def test_of_a_second_call_without_marks_the_name_is_kept() -> None:
+    reader = CallReader(CallForm("named", "<", ">", name=r"(?P<name>\w+)(?=\{)"), TOOLS, map(str, count()), frozenset())
+    assert reader.feed('<now{} now{"a"') == ""
+    assert (reader.cut_calls.before[0].arguments, reader.cut_calls.text) == ("{}", ' now{"a"')
+
+
+def test_nothing_is_kept_of_a_call_behind_a_stop_string() -> None:
+    known = hermes(visible=False)
+    assert known.format.tools is not None
+    known.backend.add_tokens([AddedToken("Stop<tool_call>", special=False, normalized=False)])
+    reader = CallReader(known.format.tools.call, TOOLS, map(str, count()), frozenset())
+    text = ReplyText(ReplySpans(TextStream(known), known.reply_marks, known.format, calls=reader), ("Stop",))
+    assert text.push(known.backend.token_to_id("Stop<tool_call>"), "plain")
+    assert (text.stopped_by, reader.inside, text.cut_calls) == ("Stop", True, CutCalls())
 
 
 PIECES_OF_CALLS = [

@@ -19,7 +19,7 @@ BEGUN = replace(SECOND, arguments='{"b"')
 @pytest.mark.parametrize(
     ("made", "cut", "parts", "whole"),
     [
-        ((FIRST,), CutCalls(), ((FIRST,), ""), ((FIRST,), "")),
+        ((FIRST, SECOND), CutCalls(), ((FIRST, SECOND), ""), ((FIRST, SECOND), "")),
         ((), CutCalls((), BEGUN, "<2"), ((BEGUN,), ""), ((), "<2")),
         ((), CutCalls((), SECOND, "<2"), ((SECOND,), ""), ((SECOND,), "")),
         ((), CutCalls((), None, "<2"), ((), "<2"), ((), "<2")),

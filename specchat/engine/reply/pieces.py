@@ -60,8 +60,8 @@ class ReplyText:
 
     @property
     def cut_calls(self) -> CutCalls:
-        """Calls that are being written."""
-        return self._spans.cut_calls
+        """Calls that are being written; none behind a stop string."""
+        return CutCalls() if self.stopped_by else self._spans.cut_calls
 
     @property
     def text(self) -> str:

@@ -21,7 +21,7 @@ from specchat.engine.protocol.events import (
     Step,
     TokenLogprob,
 )
-from specchat.engine.protocol.options import CutCalls, Speculation
+from specchat.engine.protocol.options import Speculation
 from specchat.engine.protocol.requests import Cancel, Generate
 from specchat.engine.protocol.stats import Stats
 from specchat.engine.protocol.step_tree import PENDING
@@ -229,9 +229,8 @@ class ReplyInProgress:
         stats = replace(self.meter.stats(), num_repeated_tokens=self._repeated(), reasoning_tokens=thought)
         ended = Finished.of(self.request.id, reason, written(self.request, self._text), tuple(self._tokens), stats)
         stopped_by = self._text.stopped_by if self._text.stopped_by in self.request.limits.stop else ""
-        cut_calls = self._text.cut_calls if reason != "stop" else CutCalls()
-        unreadable = self._text.unreadable_calls
-        return replace(ended, unreadable_calls=unreadable, cut_calls=cut_calls, stopped_by=stopped_by)
+        unreadable, cut = self._text.unreadable_calls, self._text.cut_calls
+        return replace(ended, unreadable_calls=unreadable, cut_calls=cut, stopped_by=stopped_by)
 
     def listen(self, control: Control) -> tuple[bool, list[Changed]]:
         """Read control messages: True if cancelled, and events to send."""
