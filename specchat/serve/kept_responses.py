@@ -73,7 +73,8 @@ class KeptResponses:
             ApiError: 404, it is not kept.
         """
         for (owner, _), (response, _) in reversed(self._responses.items()):
-            for item in (*response.body["output"], *response.items) if owner == client else ():
+            items: list[dict[str, Any]] = [*response.body["output"], *response.items] if owner == client else []
+            for item in items:
                 if item["id"] == id:
                     return item
         raise ApiError(404, f"{field}: the item {id} is not kept here; send it whole.", field)
