@@ -10,7 +10,7 @@ from specchat.chat.rows import INTERRUPTED
 from specchat.chat.store import Store
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply, Turn
-from specchat.engine.protocol.events import AwaitingClient, Failed, Finished, PromptProgress, Started
+from specchat.engine.protocol.events import AwaitingClient, Failed, Finished, Loading, PromptProgress, Started
 from specchat.engine.protocol.options import Limits, Message, Sampling, Span, Speculation, Written
 from specchat.engine.protocol.pair_info import NO_SYSTEM_ROLE, StrategyStatus, TemplateFacts
 from specchat.engine.protocol.requests import Cancel, Change, Count, Generate, Load
@@ -319,8 +319,19 @@ def test_death_while_idle_is_noticed() -> None:
     assert session.poll() == []
     engine.die()
     assert session.poll()[0].kind == "loading"
+    assert (session.loaded.info, session.loaded.loading) == (None, Loading("starting the engine again"))
     session.poll()
     assert session.loaded.info is not None
+
+
+def test_without_restarts_a_dead_engine_has_no_pair() -> None:
+    engine = FakeEngine()
+    session = service_of(engine, restarts=False)
+    session.load(CATALOG.pairs[0])
+    session.poll()
+    engine.die()
+    assert session.poll()[-1].kind == "load-failed"
+    assert (session.loaded.info, session.loaded.loading) == (None, None)
 
 
 def test_one_death_told_twice_counts_once() -> None:
@@ -345,8 +356,15 @@ def test_an_engine_that_keeps_dying_is_left_alone() -> None:
     assert not session.busy
     del engine._load
     session.load(CATALOG.pairs[0])
-    session.poll()
-    assert session.loaded.info is not None
+    # An engine that was asked to load a pair, or began a reply, is started again.
+    for begins, kind in ((False, "loading"), (True, "loading"), (False, "load-failed")):
+        session.poll()
+        assert session.loaded.info is not None
+        if begins:
+            session.send("hi")
+            session.poll()
+        engine.die()
+        assert session.poll()[-1].kind == kind
 
 
 def test_a_load_that_fails_says_why_and_the_pair_before_is_used_again() -> None:
@@ -415,6 +433,7 @@ def test_a_pair_that_ends_the_engine_gives_way_to_the_one_before() -> None:
     session.load(CATALOG.pairs[1])
     engine.poll()
     engine.die()
+    engine.send(Count(99, ()))  # brings the news again
     assert session.poll()[-1].message == "The engine process was killed by SIGKILL. Still using demo."
     session.poll()
     assert (session.loaded.id, session.loaded.info is not None) == ("demo", True)
@@ -454,6 +473,16 @@ def test_a_pair_that_cannot_be_loaded_either_leaves_the_reason() -> None:
     session.poll()
     session.poll()
     assert (session.loaded.error, session.loaded.loading) == ("no demo any more", None)
+
+
+def test_a_load_that_another_one_replaces_is_not_waited_for() -> None:
+    engine, restarted = FakeEngine(), list[bool]()
+    session = ready(engine)
+    engine.restart = lambda: restarted.append(True)  # type: ignore[method-assign]
+    session.load(CATALOG.pairs[1])
+    assert restarted == []
+    session.load(CATALOG.pairs[0])
+    assert restarted == [True]
 
 
 def test_loading_can_be_given_up() -> None:

@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from specchat.chat.store import Store
-from specchat.engine.protocol.events import Counted, Failed
+from specchat.engine.protocol.events import Counted, Failed, Loading
 from specchat.engine.protocol.requests import Forget, Remember
 from specchat.service.chat_tools import ChatTools, ToolChoices
+from specchat.service.loaded_pair import LoadedPair
 from specchat.service.prompt_count import PromptCount
 from specchat.service.saved_replies import SavedReplies
 from tests.fake import FakeEngine
@@ -25,6 +26,12 @@ def test_a_count_is_of_the_text_that_was_asked_for_last() -> None:
     count.begin(3, "three")
     count.end(3, Failed(3, "request", "No."))
     assert (count.waiting, count.known("two"), count.known("three")) == (False, True, False)
+
+
+def test_progress_is_shown_on_one_line() -> None:
+    loaded = LoadedPair(FakeEngine())
+    loaded.progress(Loading("reading\nm.gguf", 0.5))
+    assert loaded.loading == Loading("reading m.gguf", 0.5)
 
 
 @pytest.mark.parametrize(("more", "outdated"), [(2_000, False), (2_001, True)])
