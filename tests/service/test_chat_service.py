@@ -852,6 +852,9 @@ def test_an_edited_prompt_is_counted_in_the_place_of_the_one_before() -> None:
     assert counted() == ("three",)
     session.chat.editing = session.conversation.turns[1]
     assert counted() == ("one", "A long answer.", "three")
+    session.send("three")
+    session.poll()
+    assert counted() == ("one", "A long answer.", "three", "A long answer.", "three")
 
 
 def test_a_count_for_the_chat_before_is_not_shown_with_the_next() -> None:

@@ -1,17 +1,20 @@
 """Parts of a service by themselves: counts of the next prompt, and the tools of chats."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from specchat.chat.store import Store
 from specchat.engine.protocol.events import Counted, Failed, Loading
+from specchat.engine.protocol.pair_info import TemplateFacts
 from specchat.engine.protocol.requests import Forget, Remember
 from specchat.service.chat_tools import ChatTools, ToolChoices
 from specchat.service.loaded_pair import LoadedPair
 from specchat.service.prompt_count import PromptCount
 from specchat.service.saved_replies import SavedReplies
-from tests.fake import FakeEngine
+from tests.fake import INFO, FakeEngine
+from tests.service.made import CATALOG
 from tests.service.tool_servers import READ, ScriptedServers
 
 
@@ -32,6 +35,23 @@ def test_progress_is_shown_on_one_line() -> None:
     loaded = LoadedPair(FakeEngine())
     loaded.progress(Loading("reading\nm.gguf", 0.5))
     assert loaded.loading == Loading("reading m.gguf", 0.5)
+
+
+def test_a_model_without_tools_is_told_once_for_each_pair() -> None:
+    loaded = LoadedPair(FakeEngine())
+    assert (loaded.calls_tools, loaded.continues, loaded.about_tools()) == (False, True, "")
+    with_tools = replace(INFO, template=TemplateFacts(tools=True))
+    without = replace(INFO, template=TemplateFacts())
+    elsewhere = replace(without, server=replace(INFO.server, name="box", continues=False))
+    for pair, info, words in (
+        (CATALOG.pairs[0], without, "demo is not offered the tools of this chat: its chat template shows none"),
+        (CATALOG.pairs[1], elsewhere, "Qwen3 8B + 0.6B is not offered the tools of this chat: its server takes none"),
+        (CATALOG.pairs[0], with_tools, ""),
+    ):
+        loaded.load(pair)
+        loaded.loaded(info)
+        assert (loaded.about_tools(), loaded.about_tools()) == (words, "")
+        assert (loaded.calls_tools, loaded.continues) == (info is with_tools, info is not elsewhere)
 
 
 @pytest.mark.parametrize(("more", "outdated"), [(2_000, False), (2_001, True)])
