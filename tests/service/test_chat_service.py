@@ -821,6 +821,32 @@ def test_replies_that_wait_for_the_pair_are_made_as_their_chats_say() -> None:
     assert (reply.state, reply.prompt.tokens, reply.speculation.strategy) == ("writing", 101, "lookup")
 
 
+def test_what_is_shown_and_the_system_prompt_are_saved_without_a_further_reply(tmp_path: Path) -> None:
+    session = saved_session(FakeEngine(("First.", "Second.")), tmp_path)
+    chat = session.chat
+    assert chat.saved is None
+    assert chat.show_branch(-1) == "there is only one version of everything here"
+    session.send("hi")
+    session.poll()
+    assert chat.show_branch(-1) == "there is only one version of everything here"
+    session.regenerate()
+    session.poll()
+    assert chat.show_branch(1) == "that is the last of 2 versions"
+    assert chat.show_branch(-1) == ""
+    assert chat.show_branch(-1) == "that is the first of 2 versions"
+    chat.scroll = {"turn": 0}
+    for system in ("", "Be brief."):
+        session.close()
+        session = saved_session(FakeEngine(), tmp_path)
+        assert session.chats.open(chat.conversation.key) == ""
+        assert session.last_reply is not None
+        shown = (session.last_reply.text, session.conversation.system, session.chat.scroll, session.chat.saved)
+        assert shown == ("First.", system, {"turn": 0}, chat.conversation.key)
+        session.chat.set_system("Be brief.")
+        flush(session.chat.saving.store)
+        assert Store(tmp_path / "chats.db").load(chat.conversation.key)[0].system == "Be brief."
+
+
 def test_opening_the_chat_that_is_shown_changes_nothing(tmp_path: Path) -> None:
     session = saved_session(FakeEngine(), tmp_path)
     session.send("hi")
