@@ -1,5 +1,6 @@
 """The chat service over the scripted engine."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,9 @@ from specchat.chat.rows import INTERRUPTED
 from specchat.chat.store import Store
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply, Turn
+from specchat.config.catalog import Pair
+from specchat.config.personas import Persona
+from specchat.config.used_pairs import UsedPairs
 from specchat.engine.protocol.events import AwaitingClient, Failed, Finished, Loading, PromptProgress, Started
 from specchat.engine.protocol.options import Limits, Message, Sampling, Span, Speculation, Written
 from specchat.engine.protocol.pair_info import NO_SYSTEM_ROLE, StrategyStatus, TemplateFacts
@@ -76,9 +80,11 @@ def test_regenerate_asks_the_same_with_a_new_seed_and_leaves_the_old_reply_out()
 def test_stop_keeps_the_partial_text() -> None:
     engine, clock = paced()
     session = ready(engine)
+    assert (session.at_work, session.stopping) == (False, False)
     session.send("count")
     clock.now = 0.5
     session.poll()
+    assert (session.at_work, session.stopping) == (True, False)
     session.stop()
     assert session.stopping
     assert isinstance(engine.requests[-1], Cancel)
@@ -819,6 +825,57 @@ def test_replies_that_wait_for_the_pair_are_made_as_their_chats_say() -> None:
     engine.poll = lambda: [Started(reply.id, 101, 20, 7, Speculation("lookup"))]  # type: ignore[method-assign]
     session.poll()
     assert (reply.state, reply.prompt.tokens, reply.speculation.strategy) == ("writing", 101, "lookup")
+
+
+def test_the_beginning_that_was_set_for_once_counts_before_that_of_the_persona() -> None:
+    session = service_of(FakeEngine(), personas=(Persona("pirate", "Be a pirate.", "Ahoy"),))
+    for system, once, expected in (("", "", ""), ("Be a pirate.", "", "Ahoy"), ("Be a pirate.", "Well", "Well")):
+        session.conversation.system, session.prefill = system, once
+        assert session.next_prefill == expected
+
+
+def test_a_strategy_is_chosen_with_the_length_that_the_pair_has_for_it() -> None:
+    session = ready(FakeEngine())
+    for strategy, length in (("lookup", None), ("draft", 5)):
+        session.change(replace(session.settings, draft_length=9))
+        assert session.choose_strategy(strategy) == ""
+        assert (session.settings.strategy, session.settings.draft_length) == (strategy, length)
+
+
+def test_the_pair_that_was_chosen_and_loaded_is_kept_for_the_next_start() -> None:
+    class Used(UsedPairs):
+        def keep(self, pair: Pair, *, chosen: bool) -> None:
+            kept.append((pair.id, chosen))
+
+    kept: list[tuple[str, bool]] = []
+    engine = FakeEngine()
+    session = service_of(engine, used=Used(Path("unused")))
+    for number, chosen, fails in ((0, False, False), (1, True, False), (0, True, True)):
+        if fails:
+            engine.fail_load("model", "no such folder")
+        session.load(CATALOG.pairs[number], chosen=chosen)
+        session.poll()
+        session.poll()
+    assert kept == [("demo", False), ("big", True), ("big", False)]
+
+
+def test_a_chat_waits_for_its_pair_again_where_another_one_cannot_be_loaded() -> None:
+    engine = FakeEngine()
+    session = ready(engine)
+    assert session.room_for_files == INFO.context * 3 // 2
+    for name, shown in ((3, "big"), ("Big\none", "Big one")):
+        session.bind({"pair": "big", "pair_name": name})
+        assert (session.wanted, session.wanted_name) == ("big", shown)
+        assert session.pair_view == {"pair": "big", "pair_name": shown}
+    for begins_another, wanted in ((False, "big"), (True, "")):
+        engine.fail_load("model", "no such folder")
+        session.load(replace(CATALOG.pairs[0], spec=replace(CATALOG.pairs[0].spec, id="third")))
+        assert (session.wanted, session.room_for_files) == ("", sys.maxsize)
+        if begins_another:
+            session.chats.new()
+        session.poll()
+        session.poll()
+        assert (session.loaded.id, session.wanted) == ("demo", wanted)
 
 
 def test_what_is_shown_and_the_system_prompt_are_saved_without_a_further_reply(tmp_path: Path) -> None:
