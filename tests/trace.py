@@ -33,7 +33,7 @@ class TraceError(ValueError):
 
 def dump(event: Event) -> str:
     """The event as one line of JSON, without the newline."""
-    return json.dumps(_fields(event))
+    return json.dumps(_fields(event), default=bytes.decode)
 
 
 def _fields(event: Event) -> dict[str, Any]:

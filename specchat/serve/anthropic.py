@@ -14,7 +14,7 @@ from specchat.engine.protocol.options import Grammar, Message, ToolCall
 from specchat.engine.protocol.stats import Stats
 from specchat.serve import sse
 from specchat.serve.api_writer import respond
-from specchat.serve.call_parts import CallParts
+from specchat.serve.call_parts import CallParts, calls_at_end
 from specchat.serve.errors import ApiError
 from specchat.serve.fields import Chat, ContentPart, ReplyFields, last_asked, system_text, text_of
 from specchat.serve.generation import Served
@@ -161,7 +161,7 @@ class MessageWriter:
             yield self._delta("input_json_delta", partial_json=part.arguments)
 
     def end(self, event: Finished) -> str:
-        rest = self._calls.calls(whole=False)[1] if event.reason != "stop" else ""
+        rest = calls_at_end(event, self._chat.use, whole=False)[1]
         parts = [*(self._written("text", rest) if rest else ()), *self._end()]
         last = _event("message_delta", delta=_ended(event), usage=_output(event.stats))
         return "".join([*parts, last, _event("message_stop")])
@@ -175,9 +175,7 @@ class MessageWriter:
         if thoughts := written.thoughts.strip("\n"):
             blocks.append({"type": "thinking", "thinking": thoughts, "signature": ""})
         answer = self._chat.answer(written)
-        calls, rest = self._chat.use.passed_on(event.tool_calls), ""
-        if event.reason != "stop":
-            calls, rest = self._calls.calls(whole=True)
+        calls, rest = calls_at_end(event, self._chat.use, whole=True)
         if answer + rest or not calls:
             blocks.append({"type": "text", "text": answer + rest})
         blocks += [_used(call.id, call.name, json.loads(call.arguments)) for call in calls]

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from specchat.engine.protocol.events import Step
+from specchat.engine.protocol.events import Finished, Step
 from specchat.engine.protocol.options import ToolCall
 from specchat.serve.tools import ToolUse
 
@@ -25,47 +25,32 @@ class CallParts:
     def __init__(self, use: ToolUse) -> None:
         self._use = use
         self._numbers: dict[str, int] = {}
-        self._calls: dict[str, ToolCall] = {}
-        """Calls that the client gets, by their names, with the arguments so far."""
-        self._open = ""
-        """The name of the call that is being written, where its arguments come in parts."""
-        self._raw = ""
-        """The text of that call, its marks included."""
 
     def of(self, step: Step) -> Iterator[CallPart]:
         """The parts that a step adds."""
-        if self._raw and any(piece.text for piece in step.pieces if not piece.reasoning):
-            self._calls.pop(self._open, None)  # it cannot be read, and came back as text
-            self._raw = self._open = ""
-        self._raw += "".join(piece.text for piece in step.call_pieces)
         for delta in step.call_deltas:
-            self._open = delta.id
             yield from self._part(delta.id, delta.name, delta.arguments)
         for call in step.tool_calls:
             if call.id not in self._numbers:
                 yield from self._part(call.id, call.name, call.arguments)
-            if call.id in self._calls:
-                self._calls[call.id] = call
-            if self._open in ("", call.id):
-                self._raw = self._open = ""
-
-    def calls(self, *, whole: bool) -> tuple[tuple[ToolCall, ...], str]:
-        """The calls of a reply that was cut, and the text of its last one if that is not among them.
-
-        That has a part of its arguments; with `whole` it counts only if they are complete.
-        """
-        finished, last = tuple(self._calls.values()), self._calls.get(self._open)
-        if last is None:
-            return finished, self._raw if self._use.parallel or not finished else ""
-        return (finished[:-1], self._raw) if whole and not is_json(last.arguments) else (finished, "")
 
     def _part(self, id: str, name: str, arguments: str) -> Iterator[CallPart]:
         begins = id not in self._numbers
         number = self._numbers.setdefault(id, len(self._numbers))
         if self._use.parallel or not number:
-            before = self._calls.get(id)
-            self._calls[id] = ToolCall(id, name, (before.arguments if before else "") + arguments)
             yield CallPart(number, id, name, arguments, begins)
+
+
+def calls_at_end(event: Finished, use: ToolUse, *, whole: bool) -> tuple[tuple[ToolCall, ...], str]:
+    """The calls of a reply, and the text of a last one that is not among them because the reply was cut.
+
+    A call that was cut counts with a part of its arguments, or `whole` only if they are complete.
+    """
+    cut = event.cut_calls
+    calls = (*event.tool_calls, *cut.before)
+    if cut.last is not None and (not whole or is_json(cut.last.arguments)):
+        return use.passed_on((*calls, cut.last)), ""
+    return use.passed_on(calls), cut.text if use.parallel or not calls else ""
 
 
 def is_json(text: str) -> bool:

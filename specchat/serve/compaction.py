@@ -14,7 +14,7 @@ from specchat.serve import sse
 from specchat.serve.api_writer import respond
 from specchat.serve.errors import ApiError
 from specchat.serve.generation import Served
-from specchat.serve.openai_responses import read
+from specchat.serve.openai_responses import read, with_items
 from specchat.serve.response_events import item_id, usage
 
 ASK = (
@@ -25,7 +25,7 @@ ASK = (
 
 async def compact(served: Served, client: str, request: Request, body: Any) -> Response:
     """Answer a request; raises as `responses` does."""
-    wanted, said, chat = read(served, client, body, ask=ASK)
+    wanted, said, chat = read(served, client, with_items(served, client, body), ask=ASK)
     make = served.request(wanted, replace(chat, use=replace(chat.use, tools=(), choice="auto")))
     return await respond(request, CompactionWriter(said), served.reply(client, make), stream=False)
 

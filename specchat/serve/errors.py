@@ -27,6 +27,7 @@ _TYPE = re.compile(r"\[key\]|str|int|float|bool|(list|dict|function-|constrained
 
 _FOLDERS = re.compile(r"(?<![\w:/.])[~/](?:[^\s/:'\"]*/)+")
 """The folders of a path, which are nobody's business but the user's."""
+_LONGER = " specchat serve --context-length auto, or a number, makes it hold more where the model can."
 _TOO_LONG = re.compile(r"takes (?:at least )?([\d,]+) tokens and .+ holds ([\d,]+)")
 
 
@@ -54,8 +55,8 @@ class ApiError(Exception):
     @classmethod
     def of(cls, failed: Failed) -> "ApiError":
         """A failure of the engine."""
-        code = "context_length_exceeded" if failed.kind == "context" else ""
-        return cls(STATUS[failed.kind], without_folders(failed.message), code=code)
+        code, longer = ("context_length_exceeded", _LONGER) if failed.kind == "context" else ("", "")
+        return cls(STATUS[failed.kind], without_folders(failed.message) + longer, code=code)
 
     @classmethod
     def of_fields(cls, error: ValidationError) -> "ApiError":

@@ -66,6 +66,19 @@ class KeptResponses:
         self._responses.move_to_end((client, response))
         return found[0]
 
+    def item(self, client: str, id: str, field: str) -> dict[str, Any]:
+        """An item of a kept response or of its input, which `field` of a request names.
+
+        Raises:
+            ApiError: 404, it is not kept.
+        """
+        for (owner, _), (response, _) in reversed(self._responses.items()):
+            items: list[dict[str, Any]] = [*response.body["output"], *response.items] if owner == client else []
+            for item in items:
+                if item["id"] == id:
+                    return item
+        raise ApiError(404, f"{field}: the item {id} is not kept here; send it whole.", field)
+
     def delete(self, client: str, response: str) -> None:
         """Drop a response; raises as `get` does."""
         self.get(client, response)

@@ -14,7 +14,7 @@ from specchat.engine.protocol.options import Grammar, Message, ToolCall
 from specchat.engine.protocol.raw_prompt import FillIn
 from specchat.engine.text.template_choices import GRADES, SWITCHES
 from specchat.serve.api_writer import respond
-from specchat.serve.call_parts import CallParts
+from specchat.serve.call_parts import calls_at_end
 from specchat.serve.errors import ApiError
 from specchat.serve.fields import Chat, ContentPart, ReplyFields, last_asked, text_of
 from specchat.serve.generation import NO_CHAT, Served
@@ -207,8 +207,7 @@ class OllamaWriter:
     def __init__(self, model: str, field: Literal["message", "response"], chat: Chat = NO_CHAT) -> None:
         """`field` holds the text."""
         self._model, self._field, self._chat = model, field, chat
-        self._runs, self._calls = Runs(), CallParts(chat.use)
-        self._logprobs = ChatLogprobs()
+        self._runs, self._logprobs = Runs(), ChatLogprobs()
         self._prompt_ms = 0.0
 
     @property
@@ -221,7 +220,6 @@ class OllamaWriter:
 
     def step(self, event: Step) -> str:
         self._logprobs.add(event)
-        tuple(self._calls.of(event))
         return "".join(self._of_step(event))
 
     def _of_step(self, event: Step) -> Iterator[str]:
@@ -231,18 +229,17 @@ class OllamaWriter:
             yield self._line(self._said("", calls=event.tool_calls), done=False)
 
     def end(self, event: Finished) -> str:
-        return self._line({**self._said(self._cut(event)), **self._ended(event)}, done=True, listed=True)
-
-    def _cut(self, event: Finished) -> str:
-        """The text of a call that the reply's end cut."""
-        return self._calls.calls(whole=True)[1] if event.reason != "stop" else ""
+        calls, rest = calls_at_end(event, self._chat.use, whole=True)
+        said = self._said(rest, calls=calls[len(event.tool_calls) :])
+        return self._line({**said, **self._ended(event)}, done=True, listed=True)
 
     def failed(self, error: ApiError) -> str:
         return json.dumps(error.ollama()) + "\n"
 
     def body(self, event: Finished) -> dict[str, Any]:
         written = event.written
-        said = self._said(self._chat.answer(written) + self._cut(event), written.thoughts.strip("\n"), event.tool_calls)
+        calls, rest = calls_at_end(event, self._chat.use, whole=True)
+        said = self._said(self._chat.answer(written) + rest, written.thoughts.strip("\n"), calls)
         return {**self._head(), **said, "done": True, **self._ended(event), **_listed(self._logprobs.whole())}
 
     def _said(self, text: str, thoughts: str = "", calls: tuple[ToolCall, ...] = ()) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from specchat.engine.protocol.events import Finished, PromptProgress, Started, S
 from specchat.engine.protocol.options import Message, Role, ToolCall
 from specchat.serve import figures, sse
 from specchat.serve.api_writer import respond
-from specchat.serve.call_parts import CallParts
+from specchat.serve.call_parts import CallParts, calls_at_end
 from specchat.serve.errors import ApiError
 from specchat.serve.fields import Chat, ContentPart, ReplyFields, last_asked, system_text, text_of
 from specchat.serve.generation import Served, several
@@ -237,7 +237,7 @@ class ChatWriter(OpenAIWriter):
         return ChatLogprobs()
 
     def _closed(self, event: Finished) -> str:
-        rest = self._calls.calls(whole=False)[1] if event.reason != "stop" else ""
+        rest = calls_at_end(event, self._chat.use, whole=False)[1]
         timings = {} if self._with_usage else {"timings": self._timings.data()}
         return (self._chunk({"content": rest}) if rest else "") + self._chunk({}, finish_reason(event), timings)
 
@@ -257,11 +257,8 @@ class ChatWriter(OpenAIWriter):
     def _content(self, event: Finished) -> dict[str, Any]:
         written = event.written
         thoughts = written.thoughts.strip("\n")
-        content = self._chat.answer(written)
-        calls, rest = self._chat.use.passed_on(written.tool_calls), ""
-        if event.reason != "stop":
-            calls, rest = self._calls.calls(whole=False)
-        content += rest
+        calls, rest = calls_at_end(event, self._chat.use, whole=False)
+        content = self._chat.answer(written) + rest
         found: dict[str, Any] = {"content": content, **({"reasoning_content": thoughts} if thoughts else {})}
         if calls:
             functions = [{"name": call.name, "arguments": call.arguments} for call in calls]

@@ -148,6 +148,7 @@ async def responses(served: Served, client: str, request: Request, body: Any) ->
         ApiError: it cannot be answered.
         ValidationError: its fields cannot be used.
     """
+    body = with_items(served, client, body)
     wanted, said, chat = read(served, client, body)
 
     def keep(response: dict[str, Any], reply: Message) -> None:
@@ -157,6 +158,19 @@ async def responses(served: Served, client: str, request: Request, body: Any) ->
     writer = ResponseWriter({**body, "model": served.pair.id}, chat, keep)
     make = served.request(wanted, chat, grammar=await wanted.checked_grammar(), logprobs=wanted.top)
     return await respond(request, writer, served.reply(client, make), chat.use, stream=wanted.stream)
+
+
+def with_items(served: Served, client: str, body: Any) -> Any:
+    """The body of a request, with the items that its references name; raises ApiError if one is not kept."""
+    if not isinstance(body, dict) or not isinstance(asked := body.get("input"), list):
+        return body
+    items = [
+        served.responses.item(client, str(item["id"]), f"input.{number}")
+        if isinstance(item, dict) and "id" in item and item.get("type") == "item_reference"
+        else item
+        for number, item in enumerate(asked)
+    ]
+    return {**body, "input": items}
 
 
 def read(served: Served, client: str, body: Any, ask: str = "") -> tuple[ResponsesRequest, tuple[Message, ...], Chat]:
@@ -178,7 +192,7 @@ def read(served: Served, client: str, body: Any, ask: str = "") -> tuple[Respons
 async def input_tokens(served: Served, client: str, request: Request, body: Any) -> Response:
     """The tokens of a prompt; raises as `responses` does."""
     del request
-    wanted, _, chat = read(served, client, body)
+    wanted, _, chat = read(served, client, with_items(served, client, body))
     counted = await served.count(wanted, chat)
     return JSONResponse({"object": "response.input_tokens", "input_tokens": counted.tokens})
 

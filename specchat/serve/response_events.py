@@ -11,7 +11,7 @@ from specchat.engine.protocol.events import Finished, Started, Step
 from specchat.engine.protocol.options import Message
 from specchat.engine.protocol.stats import Stats
 from specchat.serve import figures, sse
-from specchat.serve.call_parts import CallPart, CallParts, is_json
+from specchat.serve.call_parts import CallPart, CallParts, calls_at_end, is_json
 from specchat.serve.errors import ApiError
 from specchat.serve.fields import Chat
 from specchat.serve.logprobs import ChatLogprobs
@@ -99,7 +99,7 @@ class ResponseWriter:
 
     def end(self, event: Finished) -> str:
         """Close what is open, with the text of a call that was cut; the reply is kept."""
-        rest = self._calls.calls(whole=False)[1] if event.reason != "stop" else ""
+        rest = calls_at_end(event, self._chat.use, whole=False)[1]
         parts = [*(self._written("answer", rest) if rest else ()), *self._close(event.reason == "stop")]
         if not self._output:
             self._output.append(_text_item("answer", "completed", [_part("answer", "")]))

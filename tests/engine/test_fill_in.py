@@ -87,7 +87,7 @@ def test_a_suffix_has_no_space_of_the_tokenizer_before_it(
     """As Meta's, Mistral's and ByteDance's own programs write it; two of them have the suffix first."""
     backend = byte_fallback()
     backend.add_special_tokens(marks)
-    tokenizer = Tokenizer.read(checkpoint(tmp_path, backend=backend))
+    tokenizer = Tokenizer.read(checkpoint(tmp_path / "Codestral-22B-v0.1", backend=backend))
     whole = fill_in.prompt(tokenizer, FillIn("a b", "a a"), len(expected))
     assert [backend.id_to_token(token) for token in whole] == expected
     files = fill_in.prompt(tokenizer, FillIn("a b", "a a", FILES), 1000)
@@ -95,6 +95,15 @@ def test_a_suffix_has_no_space_of_the_tokenizer_before_it(
     assert tokenizer.named(files[: -len(expected)]) == OTHERS
     unused = {backend.token_to_id("[MIDDLE]")}
     assert {backend.token_to_id(mark) for mark in marks} - unused == set(fill_in.ends(tokenizer))
+
+
+@pytest.mark.parametrize("name", ["Mistral-Nemo-Instruct-2407", "Mamba-Codestral-7B-v0.1"])
+def test_of_mistrals_models_with_marks_codestral_alone_fills_in(name: str, tmp_path: Path) -> None:
+    backend = byte_fallback()
+    backend.add_special_tokens(["[PREFIX]", "[SUFFIX]", "[MIDDLE]"])
+    with pytest.raises(EngineError, match=f"only Codestral 22B .*{name}") as refused:
+        fill_in.ends(Tokenizer.read(checkpoint(tmp_path / name, backend=backend)))
+    assert refused.value.kind == "request"
 
 
 def test_what_is_far_from_the_place_is_left_out_first(tmp_path_factory: pytest.TempPathFactory) -> None:

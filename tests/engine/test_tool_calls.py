@@ -14,7 +14,7 @@ from jinja2.exceptions import SecurityError
 from tokenizers import AddedToken
 from transformers.utils.chat_template_utils import render_jinja_template
 
-from specchat.engine.protocol.options import Message, Tool, ToolCall
+from specchat.engine.protocol.options import CutCalls, Message, Tool, ToolCall
 from specchat.engine.reply.pieces import ReplyText
 from specchat.engine.text.spans import ReplySpans, read
 from specchat.engine.text.template import TemplateSource
@@ -352,10 +352,39 @@ def test_a_mark_that_is_spelt_is_text_where_it_is_a_token() -> None:
     assert "".join(text for text, _ in [*read(spans, tokens), *spans.flush(complete=True)]) == CALL
 
 
-def test_a_call_that_is_cut_is_neither_a_call_nor_text() -> None:
-    found, reader, shown = said(hermes(visible=True), 'So. <tool_call>{"name": "now", "argu', complete=False)
-    assert (found, reader.calls, reader.unreadable) == ("So.", [], 0)
-    assert shown.startswith("<tool_call>")
+BEGUN = '<tool_call>{"name": "now", "arguments": {"a": "x'
+SECOND = '{"name": "now", "arguments": {"a"'
+
+
+@pytest.mark.parametrize("visible", [True, False])
+@pytest.mark.parametrize(
+    ("written", "made", "before", "last", "text"),
+    [
+        ('<tool_call>{"name": "now", "argu', 0, [], None, '<tool_call>{"name": "now", "argu'),
+        (f"{CALL}\n{BEGUN}", 1, [], '{"a": "x', BEGUN),
+        (f'<tool_call>[{{"name": "now", "arguments": {{}}}}, {SECOND}', 0, ["{}"], '{"a"', SECOND),
+        (f'<tool_call>[{{"name": "now", "arguments": {{!}}}}, {SECOND}', 0, [], '{"a"', None),
+        (CALL, 1, [], None, ""),
+    ],
+    ids=["name", "second", "second of a list", "after one that is unreadable", "none"],
+)
+def test_a_call_that_is_cut_is_neither_a_call_nor_text(
+    visible: bool, written: str, made: int, before: list[str], last: str | None, text: str | None
+) -> None:
+    found, reader, shown = said(hermes(visible), f"So. {written}", complete=False)
+    assert (found, len(reader.calls), reader.unreadable) == ("So.", made, 0)
+    assert shown == written.replace("\n<tool_call>{", "<tool_call>{")
+    cut = reader.cut_calls
+    assert [call.arguments for call in cut.before] == before
+    assert (cut.last and cut.last.arguments, cut.text) == (last, written if text is None else text)
+
+
+def test_text_that_may_become_a_call_is_kept_where_it_is_cut() -> None:
+    assert said(hermes(visible=False), "So. ", complete=False)[1].cut_calls == CutCalls()
+    assert said(hermes(visible=False), "So. <tool_", complete=False)[1].cut_calls == CutCalls(text=" <tool_")
+    reader = CallReader(CallForm("object"), TOOLS, map(str, count()), frozenset())
+    assert (reader.feed('{"name": "n'), reader.finish(complete=False)) == ("", "")
+    assert reader.cut_calls == CutCalls(text='{"name": "n')
 
 
 def test_marks_in_tools_and_in_calls_that_come_back_are_no_marks() -> None:
@@ -437,6 +466,22 @@ def test_a_call_behind_an_answer_needs_the_mark_that_the_template_writes_there(
     assert all(json.loads(call.arguments) == {"a": "=> now"} for call in reader.calls)
 
 
+def test_of_a_second_call_without_marks_the_name_is_kept() -> None:
+    reader = CallReader(CallForm("named", "<", ">", name=r"(?P<name>\w+)(?=\{)"), TOOLS, map(str, count()), frozenset())
+    assert reader.feed('<now{} now{"a"') == ""
+    assert (reader.cut_calls.before[0].arguments, reader.cut_calls.text) == ("{}", ' now{"a"')
+
+
+def test_nothing_is_kept_of_a_call_behind_a_stop_string() -> None:
+    known = hermes(visible=False)
+    assert known.format.tools is not None
+    known.backend.add_tokens([AddedToken("Stop<tool_call>", special=False, normalized=False)])
+    reader = CallReader(known.format.tools.call, TOOLS, map(str, count()), frozenset())
+    text = ReplyText(ReplySpans(TextStream(known), known.reply_marks, known.format, calls=reader), ("Stop",))
+    assert text.push(known.backend.token_to_id("Stop<tool_call>"), "plain")
+    assert (text.stopped_by, reader.inside, text.cut_calls) == ("Stop", True, CutCalls())
+
+
 PIECES_OF_CALLS = [
     *("<tool_call>", "</tool_call>", "<tool_", "call>", "\n", "  ", "So.", '{"name": "now"', ', "arguments": {}}'),
     *("<function=now>", "</function>", "<parameter=a>", "</parameter>", '"</tool_call>"', "[", "]", "{", "}", ",", '"'),
@@ -478,7 +523,8 @@ def test_text_is_read_alike_however_it_is_cut(pieces: list[str], every: int, for
         calls = reader.take()[1]
         assert calls == tuple(reader.calls)
         assert reader.calls or not complete or answer == text
-        found.append((answer, calls, reader.unreadable))
+        assert not complete or reader.cut_calls == CutCalls()
+        found.append((answer, calls, reader.unreadable, reader.cut_calls))
     assert found[0] == found[1]
 
 

@@ -10,7 +10,7 @@ from tokenizers import AddedToken
 from specchat.engine.errors import EngineError
 from specchat.engine.loading import load
 from specchat.engine.protocol.events import Event, Finished, Started, Step
-from specchat.engine.protocol.options import Limits, Message, Tool
+from specchat.engine.protocol.options import CutCalls, Limits, Message, Tool
 from specchat.engine.protocol.pair import PairSpec
 from specchat.engine.protocol.requests import Count, Generate
 from specchat.engine.session import Session
@@ -92,12 +92,14 @@ def test_calls_in_another_turn_have_other_names(session: Session) -> None:
 @pytest.mark.parametrize("length", range(1, len(SCRIPT) - 2))
 def test_a_reply_that_was_cut_calls_once_it_goes_on(session: Session, length: int) -> None:
     whole = told(list(session.generate(request())))
-    cut = told(list(session.generate(request(limits=Limits(length)))))
-    assert cut.reason == "length"
+    events = list(session.generate(request(limits=Limits(length))))
+    cut = told(events)
+    raw = "".join(piece.text for event in events if isinstance(event, Step) for piece in event.call_pieces)
+    assert (cut.reason, cut.cut_calls.text.lstrip()) == ("length", raw)
     assert whole.text.startswith(cut.text)
     rest = list(session.generate(request(begun=cut.written)))[-1]
     assert isinstance(rest, Finished)
-    assert (rest.text, len(rest.tool_calls)) == (whole.text, 1)
+    assert (rest.text, len(rest.tool_calls), rest.cut_calls) == (whole.text, 1, CutCalls())
     assert (*cut.token_ids, *rest.token_ids) == whole.token_ids
 
 

@@ -318,6 +318,12 @@ def test_nothing_the_worker_prints_reaches_the_screen(
     assert capfd.readouterr() == ("", "")
     for printed in ("printed by Python", "printed by a child", "and its errors", "asks"):
         assert printed in log.read_text()
+    with log.open("ab") as file:
+        file.write(b"old" * 500_000)
+    loaded.send(ask("noise"))
+    until(loaded, over)
+    assert log.stat().st_size < 500_000, "a log that grew too long begins anew with a reply"
+    assert "printed by Python" in log.read_text()
 
 
 def test_the_worker_ignores_an_interrupt(loaded: EnginePort, log: Path) -> None:

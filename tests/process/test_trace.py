@@ -22,6 +22,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 def _events() -> st.SearchStrategy[Any]:
     st.register_type_strategy(str, TEXT)
+    st.register_type_strategy(bytes, TEXT.map(str.encode))
     st.register_type_strategy(float, st.floats(allow_nan=False))
     st.register_type_strategy(Drafted, st.builds(Drafted, TEXT, parent=st.sampled_from([None, -1])))
     return st.one_of([st.builds(event) for event in get_args(Event)])

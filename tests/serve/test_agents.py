@@ -156,7 +156,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (PATHS[0], {**openai([]), "messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "image_url"),
     (PATHS[0], {**openai([]), "tools": openai([])["tools"] * 300}, "2,000"),
     (PATHS[2], {**responses([]), "tools": [{"type": "apply_patch"}]}, "apply_patch"),
-    (PATHS[0], {**openai([]), "messages": [{"role": "user", "content": "word " * 20_000}]}, "tokens"),
+    (PATHS[0], {**openai([]), "messages": [{"role": "user", "content": "word " * 20_000}]}, "--context-length auto"),
     (PATHS[0], {**openai([]), "messages": [{"role": "user", "content": "a b " * 2_000_000}]}, "takes at least"),
     (
         PATHS[1],

@@ -35,6 +35,14 @@ def test_those_that_were_used_least_lately_go_first() -> None:
         responses.get("other", "a")
 
 
+def test_an_item_is_told_to_its_client_alone() -> None:
+    responses = KeptResponses()
+    responses.keep("me", KeptResponse((SMALL,), {"id": "a", "output": [{"id": "out"}]}, [{"id": "in"}]))
+    assert [responses.item("me", id, "")["id"] for id in ("in", "out")] == ["in", "out"]
+    with pytest.raises(ApiError, match=r"^input\.1: the item out is not kept here"):
+        responses.item("other", "out", "input.1")
+
+
 def test_room_is_given_back() -> None:
     responses = KeptResponses(most=2, characters=4 * response("a").size)
     for name in "abcabc" * 4:

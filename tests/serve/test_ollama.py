@@ -87,6 +87,11 @@ async def test_calls_and_their_results_belong_together() -> None:
             said = lines(found) if stream else [found.json()]
             assert "".join(part["message"]["content"] for part in said) == "Well<call>look: {"
             assert said[-1]["done_reason"] == "length"
+    async with serving(FakeEngine((cut("<call>look: {", '{"path": ', '"a"}'),))) as server:
+        for stream in (False, True):
+            found = await post(server, "api/chat", messages=HI, tools=OPENAI, stream=stream)
+            said = (lines(found) if stream else [found.json()])[-1]["message"]
+            assert said["tool_calls"] == called, "its mark alone is missing"
 
 
 async def test_thinking_formats_and_log_probabilities() -> None:

@@ -10,7 +10,7 @@ import openai
 import pytest
 
 from specchat.engine.protocol.events import Event, Finished, Piece, Started
-from specchat.engine.protocol.options import CallDelta, Grammar, Message, Speculation, ToolCall, Written
+from specchat.engine.protocol.options import CallDelta, CutCalls, Grammar, Message, Speculation, ToolCall, Written
 from specchat.engine.protocol.pair_info import TemplateFacts
 from specchat.engine.protocol.stats import Stats
 from specchat.serve import generation
@@ -153,12 +153,17 @@ async def test_threads_are_refused_by_the_word_at_which_clients_send_the_whole_c
         assert type(raised.value).__name__ == "ThreadUnsupportedRequestError"
 
 
-def cut(raw: str, *arguments: str) -> list[Event]:
-    """A reply that is cut inside the text `raw` of a call, whose arguments come in parts, if at all."""
+def cut(raw: str, *arguments: str, made: tuple[ToolCall, ...] = ()) -> list[Event]:
+    """A reply that is cut inside the text `raw` of a call, whose arguments come in parts, if at all.
+
+    A step that completes the calls `made` begins it.
+    """
     (step,) = steps("Well.", accepted=(0,))[:1]
-    called = replace(step, pieces=(), call_pieces=(Piece(raw, "plain"),))
+    called = replace(step, pieces=(), call_pieces=(Piece(f"made</call>{raw}", "plain"),), tool_calls=made)
     deltas = [replace(step, pieces=(), call_deltas=(CallDelta("abcdefgh1", "look", part),)) for part in arguments]
-    return [STARTED, step, called, *deltas, Finished(1, "length", "Well", (1, 2), Stats(3, 0, 2, num_steps=2))]
+    last = ToolCall("abcdefgh1", "look", "".join(arguments)) if arguments else None
+    end = Finished.of(1, "length", Written("Well", tool_calls=made), (1, 2), Stats(3, 0, 2, num_steps=2))
+    return [STARTED, step, called, *deltas, replace(end, cut_calls=CutCalls((), last, raw))]
 
 
 @pytest.mark.parametrize(
@@ -197,6 +202,28 @@ async def test_a_cut_call_has_what_was_written_of_it(reply: list[Event], text: s
         assert [item.get("arguments") or item["content"][0]["text"] for item in output["output"]] == (
             ["Well", arguments] if arguments else [text]
         )
+
+
+async def test_a_call_that_was_made_is_no_text_where_the_next_one_is_cut() -> None:
+    made = (ToolCall("abcdefgh0", "look", '{"path": "a"}'),)
+    used = {"name": "look", "arguments": {"path": "a"}}
+    async with serving(FakeEngine((cut("<call>look: {", '{"pa', made=made),))) as server:
+        said = (await post(server, "messages", on("messages", tools=ANTHROPIC))).json()["content"]
+        assert [block.get("text") or block["input"] for block in said] == ["Well<call>look: {", used["arguments"]]
+        said = (await post(server, "../api/chat", on("chat", tools=OPENAI, stream=False))).json()["message"]
+        assert (said["content"], said["tool_calls"]) == ("Well<call>look: {", [{"function": used}])
+        said = (await post(server, "chat/completions", on("chat", tools=OPENAI))).json()["choices"][0]["message"]
+        assert (said["content"], [call["function"]["arguments"] for call in said["tool_calls"]]) == (
+            "Well",
+            [made[0].arguments, '{"pa'],
+        )
+        said = (await post(server, "responses", on("responses", tools=[{"type": "function", **FUNCTION}]))).json()
+        kinds = [(item["type"], item["status"]) for item in said["output"]]
+        assert kinds == [
+            ("message", "completed"),
+            ("function_call", "completed"),
+            ("function_call", "incomplete"),
+        ]
 
 
 CHOICES = (("enable_thinking", (True, False)), ("reasoning_effort", ("low", "medium", "high")))

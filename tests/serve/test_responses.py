@@ -88,6 +88,18 @@ async def test_calls_are_items_whose_results_go_on_from_the_response() -> None:
         items: list[Any] = [{"role": "user", "content": "hi"}, *(item.model_dump() for item in first.output), *results]
         await client.responses.create(model="demo", input=items, tools=TOOLS)
         assert requested(engine).messages == expected
+        again = await client.responses.create(model="demo", input=items, tools=TOOLS)
+        kept = [item.id async for item in client.responses.input_items.list(again.id, order="asc")]
+        for ids, more in ((kept, []), ([kept[0], *(item.id for item in first.output)], results)):
+            named: Any = [{"type": "item_reference", "id": id} for id in ids]
+            await client.responses.create(model="demo", input=[*named, *more], tools=TOOLS)
+            assert requested(engine).messages == expected
+            await client.responses.input_tokens.count(model="demo", input=[*named, *more], tools=TOOLS)
+            await client.responses.compact(model="demo", input=[*named, *more])
+            assert requested(engine).messages[:-1] == expected
+        named = [items[0], {"type": "item_reference", "id": "msg_other"}]
+        with pytest.raises(openai.NotFoundError, match=r"input\.1: the item msg_other is not kept"):
+            await client.responses.create(model="demo", input=named)
         for unknown in (then.id, "resp_other"):  # the second was not to be kept
             with pytest.raises(openai.NotFoundError, match="previous_response_id"):
                 await client.responses.create(model="demo", input="hi", previous_response_id=unknown)
@@ -105,7 +117,7 @@ async def test_calls_are_items_whose_results_go_on_from_the_response() -> None:
         ({"background": True}, "background"),
         ({"conversation": "conv_1"}, "conversation"),
         ({"tools": [{"type": "web_search"}], "tool_choice": {"type": "web_search"}}, "tool_choice"),
-        ({"input": [{"type": "item_reference", "id": "x"}]}, "item_reference"),
+        ({"input": [{"type": "item_reference"}]}, "item_reference"),
         ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, "input_image"),
         ({"input": [{"role": "critic", "content": "x"}]}, "critic"),
         ({"input": [{"role": "tool", "content": "x"}, {"role": "user", "content": "y"}]}, "role tool"),

@@ -1,5 +1,6 @@
 """The chat service over the scripted engine."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,10 @@ from specchat.chat.rows import INTERRUPTED
 from specchat.chat.store import Store
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply, Turn
-from specchat.engine.protocol.events import AwaitingClient, Failed, Finished, PromptProgress, Started
+from specchat.config.catalog import Pair
+from specchat.config.personas import Persona
+from specchat.config.used_pairs import UsedPairs
+from specchat.engine.protocol.events import AwaitingClient, Failed, Finished, Loading, PromptProgress, Started
 from specchat.engine.protocol.options import Limits, Message, Sampling, Span, Speculation, Written
 from specchat.engine.protocol.pair_info import NO_SYSTEM_ROLE, StrategyStatus, TemplateFacts
 from specchat.engine.protocol.requests import Cancel, Change, Count, Generate, Load
@@ -76,9 +80,11 @@ def test_regenerate_asks_the_same_with_a_new_seed_and_leaves_the_old_reply_out()
 def test_stop_keeps_the_partial_text() -> None:
     engine, clock = paced()
     session = ready(engine)
+    assert (session.at_work, session.stopping) == (False, False)
     session.send("count")
     clock.now = 0.5
     session.poll()
+    assert (session.at_work, session.stopping) == (True, False)
     session.stop()
     assert session.stopping
     assert isinstance(engine.requests[-1], Cancel)
@@ -319,8 +325,19 @@ def test_death_while_idle_is_noticed() -> None:
     assert session.poll() == []
     engine.die()
     assert session.poll()[0].kind == "loading"
+    assert (session.loaded.info, session.loaded.loading) == (None, Loading("starting the engine again"))
     session.poll()
     assert session.loaded.info is not None
+
+
+def test_without_restarts_a_dead_engine_has_no_pair() -> None:
+    engine = FakeEngine()
+    session = service_of(engine, restarts=False)
+    session.load(CATALOG.pairs[0])
+    session.poll()
+    engine.die()
+    assert session.poll()[-1].kind == "load-failed"
+    assert (session.loaded.info, session.loaded.loading) == (None, None)
 
 
 def test_one_death_told_twice_counts_once() -> None:
@@ -345,8 +362,15 @@ def test_an_engine_that_keeps_dying_is_left_alone() -> None:
     assert not session.busy
     del engine._load
     session.load(CATALOG.pairs[0])
-    session.poll()
-    assert session.loaded.info is not None
+    # An engine that was asked to load a pair, or began a reply, is started again.
+    for begins, kind in ((False, "loading"), (True, "loading"), (False, "load-failed")):
+        session.poll()
+        assert session.loaded.info is not None
+        if begins:
+            session.send("hi")
+            session.poll()
+        engine.die()
+        assert session.poll()[-1].kind == kind
 
 
 def test_a_load_that_fails_says_why_and_the_pair_before_is_used_again() -> None:
@@ -415,6 +439,7 @@ def test_a_pair_that_ends_the_engine_gives_way_to_the_one_before() -> None:
     session.load(CATALOG.pairs[1])
     engine.poll()
     engine.die()
+    engine.send(Count(99, ()))  # brings the news again
     assert session.poll()[-1].message == "The engine process was killed by SIGKILL. Still using demo."
     session.poll()
     assert (session.loaded.id, session.loaded.info is not None) == ("demo", True)
@@ -454,6 +479,16 @@ def test_a_pair_that_cannot_be_loaded_either_leaves_the_reason() -> None:
     session.poll()
     session.poll()
     assert (session.loaded.error, session.loaded.loading) == ("no demo any more", None)
+
+
+def test_a_load_that_another_one_replaces_is_not_waited_for() -> None:
+    engine, restarted = FakeEngine(), list[bool]()
+    session = ready(engine)
+    engine.restart = lambda: restarted.append(True)  # type: ignore[method-assign]
+    session.load(CATALOG.pairs[1])
+    assert restarted == []
+    session.load(CATALOG.pairs[0])
+    assert restarted == [True]
 
 
 def test_loading_can_be_given_up() -> None:
@@ -792,6 +827,83 @@ def test_replies_that_wait_for_the_pair_are_made_as_their_chats_say() -> None:
     assert (reply.state, reply.prompt.tokens, reply.speculation.strategy) == ("writing", 101, "lookup")
 
 
+def test_the_beginning_that_was_set_for_once_counts_before_that_of_the_persona() -> None:
+    session = service_of(FakeEngine(), personas=(Persona("pirate", "Be a pirate.", "Ahoy"),))
+    for system, once, expected in (("", "", ""), ("Be a pirate.", "", "Ahoy"), ("Be a pirate.", "Well", "Well")):
+        session.conversation.system, session.prefill = system, once
+        assert session.next_prefill == expected
+
+
+def test_a_strategy_is_chosen_with_the_length_that_the_pair_has_for_it() -> None:
+    session = ready(FakeEngine())
+    for strategy, length in (("lookup", None), ("draft", 5)):
+        session.change(replace(session.settings, draft_length=9))
+        assert session.choose_strategy(strategy) == ""
+        assert (session.settings.strategy, session.settings.draft_length) == (strategy, length)
+
+
+def test_the_pair_that_was_chosen_and_loaded_is_kept_for_the_next_start() -> None:
+    class Used(UsedPairs):
+        def keep(self, pair: Pair, *, chosen: bool) -> None:
+            kept.append((pair.id, chosen))
+
+    kept: list[tuple[str, bool]] = []
+    engine = FakeEngine()
+    session = service_of(engine, used=Used(Path("unused")))
+    for number, chosen, fails in ((0, False, False), (1, True, False), (0, True, True)):
+        if fails:
+            engine.fail_load("model", "no such folder")
+        session.load(CATALOG.pairs[number], chosen=chosen)
+        session.poll()
+        session.poll()
+    assert kept == [("demo", False), ("big", True), ("big", False)]
+
+
+def test_a_chat_waits_for_its_pair_again_where_another_one_cannot_be_loaded() -> None:
+    engine = FakeEngine()
+    session = ready(engine)
+    assert session.room_for_files == INFO.context * 3 // 2
+    for name, shown in ((3, "big"), ("Big\none", "Big one")):
+        session.bind({"pair": "big", "pair_name": name})
+        assert (session.wanted, session.wanted_name) == ("big", shown)
+        assert session.pair_view == {"pair": "big", "pair_name": shown}
+    for begins_another, wanted in ((False, "big"), (True, "")):
+        engine.fail_load("model", "no such folder")
+        session.load(replace(CATALOG.pairs[0], spec=replace(CATALOG.pairs[0].spec, id="third")))
+        assert (session.wanted, session.room_for_files) == ("", sys.maxsize)
+        if begins_another:
+            session.chats.new()
+        session.poll()
+        session.poll()
+        assert (session.loaded.id, session.wanted) == ("demo", wanted)
+
+
+def test_what_is_shown_and_the_system_prompt_are_saved_without_a_further_reply(tmp_path: Path) -> None:
+    session = saved_session(FakeEngine(("First.", "Second.")), tmp_path)
+    chat = session.chat
+    assert chat.saved is None
+    assert chat.show_branch(-1) == "there is only one version of everything here"
+    session.send("hi")
+    session.poll()
+    assert chat.show_branch(-1) == "there is only one version of everything here"
+    session.regenerate()
+    session.poll()
+    assert chat.show_branch(1) == "that is the last of 2 versions"
+    assert chat.show_branch(-1) == ""
+    assert chat.show_branch(-1) == "that is the first of 2 versions"
+    chat.scroll = {"turn": 0}
+    for system in ("", "Be brief."):
+        session.close()
+        session = saved_session(FakeEngine(), tmp_path)
+        assert session.chats.open(chat.conversation.key) == ""
+        assert session.last_reply is not None
+        shown = (session.last_reply.text, session.conversation.system, session.chat.scroll, session.chat.saved)
+        assert shown == ("First.", system, {"turn": 0}, chat.conversation.key)
+        session.chat.set_system("Be brief.")
+        flush(session.chat.saving.store)
+        assert Store(tmp_path / "chats.db").load(chat.conversation.key)[0].system == "Be brief."
+
+
 def test_opening_the_chat_that_is_shown_changes_nothing(tmp_path: Path) -> None:
     session = saved_session(FakeEngine(), tmp_path)
     session.send("hi")
@@ -823,6 +935,9 @@ def test_an_edited_prompt_is_counted_in_the_place_of_the_one_before() -> None:
     assert counted() == ("three",)
     session.chat.editing = session.conversation.turns[1]
     assert counted() == ("one", "A long answer.", "three")
+    session.send("three")
+    session.poll()
+    assert counted() == ("one", "A long answer.", "three", "A long answer.", "three")
 
 
 def test_a_count_for_the_chat_before_is_not_shown_with_the_next() -> None:

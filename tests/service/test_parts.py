@@ -1,16 +1,22 @@
 """Parts of a service by themselves: counts of the next prompt, and the tools of chats."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from specchat.chat.store import Store
-from specchat.engine.protocol.events import Counted, Failed
+from specchat.engine.protocol.events import Counted, Failed, Loading
+from specchat.engine.protocol.options import Limits, Sampling
+from specchat.engine.protocol.pair_info import TemplateFacts
 from specchat.engine.protocol.requests import Forget, Remember
 from specchat.service.chat_tools import ChatTools, ToolChoices
+from specchat.service.loaded_pair import LoadedPair
 from specchat.service.prompt_count import PromptCount
 from specchat.service.saved_replies import SavedReplies
-from tests.fake import FakeEngine
+from specchat.service.settings import ChatSettings, Preferences, as_data, from_data
+from tests.fake import INFO, FakeEngine
+from tests.service.made import CATALOG
 from tests.service.tool_servers import READ, ScriptedServers
 
 
@@ -25,6 +31,57 @@ def test_a_count_is_of_the_text_that_was_asked_for_last() -> None:
     count.begin(3, "three")
     count.end(3, Failed(3, "request", "No."))
     assert (count.waiting, count.known("two"), count.known("three")) == (False, True, False)
+
+
+def test_progress_is_shown_on_one_line() -> None:
+    loaded = LoadedPair(FakeEngine())
+    loaded.progress(Loading("reading\nm.gguf", 0.5))
+    assert loaded.loading == Loading("reading m.gguf", 0.5)
+
+
+def test_a_model_without_tools_is_told_once_for_each_pair() -> None:
+    loaded = LoadedPair(FakeEngine())
+    assert (loaded.calls_tools, loaded.continues, loaded.about_tools()) == (False, True, "")
+    with_tools = replace(INFO, template=TemplateFacts(tools=True))
+    without = replace(INFO, template=TemplateFacts())
+    elsewhere = replace(without, server=replace(INFO.server, name="box", continues=False))
+    for pair, info, words in (
+        (CATALOG.pairs[0], without, "demo is not offered the tools of this chat: its chat template shows none"),
+        (CATALOG.pairs[1], elsewhere, "Qwen3 8B + 0.6B is not offered the tools of this chat: its server takes none"),
+        (CATALOG.pairs[0], with_tools, ""),
+    ):
+        loaded.load(pair)
+        loaded.loaded(info)
+        assert (loaded.about_tools(), loaded.about_tools()) == (words, "")
+        assert (loaded.calls_tools, loaded.continues) == (info is with_tools, info is not elsewhere)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"strategy": "gone"},
+        {"draft_length": -1},
+        {"seed": -1},
+        {"limits": Limits(max_tokens=-1)},
+        {"sampling": Sampling(temperature=-1.0)},
+        {"sampling": Sampling(top_p=2.0)},
+    ],
+)
+def test_settings_out_of_range_are_not_read(wrong: dict[str, Any]) -> None:
+    right = ChatSettings("draft", 5, sampling=Sampling(temperature=0.5), seed=7, limits=Limits(9))
+    assert from_data(as_data(right)) == right
+    assert from_data(as_data(replace(right, **wrong))) is None
+
+
+def test_preferences_count_before_what_the_pair_says() -> None:
+    pair = CATALOG.pairs[0]
+    usual = Preferences().settings(pair)
+    assert (usual.strategy, usual.draft_length, usual.acceptance) == ("draft", 5, pair.acceptance)
+    assert usual.sampling == pair.sampling
+    own = Preferences(strategy="lookup", draft_length=3, acceptance="ratio", sampling=Sampling(temperature=0.1))
+    chosen = own.settings(pair)
+    assert (chosen.strategy, chosen.draft_length, chosen.acceptance) == ("lookup", 3, "ratio")
+    assert chosen.sampling == own.sampling
 
 
 @pytest.mark.parametrize(("more", "outdated"), [(2_000, False), (2_001, True)])

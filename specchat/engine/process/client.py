@@ -1,6 +1,7 @@
 """The app's side of the engine process: never blocks, and restarts a dead worker."""
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -26,7 +27,7 @@ _SIGNS = {
 }
 """Usual causes of an end, by the signals that bring it."""
 MAX_LOG_BYTES = 1 << 20
-"""A longer log is overwritten by the next worker."""
+"""A longer log begins anew with the next worker or reply."""
 
 
 class _Process:
@@ -116,6 +117,7 @@ class EngineClient(Receiver):
                 self._unloaded.append(request)
             if isinstance(request, Generate):
                 self._replies.append(request.id)
+                self._shorten_log()
             self._process.channel.send(request)
         else:
             self._refuse(request)
@@ -196,7 +198,13 @@ class EngineClient(Receiver):
         if self._log is None:
             return None
         try:
-            long = self._log.exists() and self._log.stat().st_size > MAX_LOG_BYTES
-            return open(self._log, "wb" if long else "ab", opener=opener)
+            self._shorten_log()
+            return open(self._log, "ab", opener=opener)
         except OSError:
             return None
+
+    def _shorten_log(self) -> None:
+        """Empty a log that is too long; a running worker appends to it."""
+        with contextlib.suppress(OSError):
+            if self._log is not None and self._log.stat().st_size > MAX_LOG_BYTES:
+                os.truncate(self._log, 0)

@@ -4,7 +4,7 @@ from typing import Literal
 
 from specchat.dataclass import dataclass
 from specchat.engine.errors import ErrorKind
-from specchat.engine.protocol.options import CallDelta, Ranges, Speculation, ToolCall, Written
+from specchat.engine.protocol.options import CallDelta, CutCalls, Ranges, Speculation, ToolCall, Written
 from specchat.engine.protocol.pair_info import PairInfo, ReadTexts
 from specchat.engine.protocol.requests import Generate
 from specchat.engine.protocol.stats import Stats, StepTimes
@@ -192,6 +192,7 @@ class Finished:
         thinking: True if the last of them was not closed.
         tool_calls: the calls that the reply makes; `reason` is then "stop".
         unreadable_calls: calls that could not be read, and that are text of the answer.
+        cut_calls: calls in which a limit or the user ended it.
         stopped_by: the stop string of the request that ended the reply, if one did.
         read: bytes that read texts take.
     """
@@ -205,6 +206,7 @@ class Finished:
     thinking: bool = False
     tool_calls: tuple[ToolCall, ...] = ()
     unreadable_calls: int = 0
+    cut_calls: CutCalls = CutCalls()
     stopped_by: str = ""
     read: ReadTexts = ReadTexts()
 

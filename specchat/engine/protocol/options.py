@@ -55,6 +55,21 @@ class CallDelta:
     arguments: str
 
 
+@dataclass(frozen=True)
+class CutCalls:
+    """Calls between two marks where a reply was cut, with what was written of their arguments.
+
+    Attributes:
+        before: those before the last one.
+        last: the last one; None where its arguments cannot be followed.
+        text: the text of the last one with its opening mark, or text that may have become a call.
+    """
+
+    before: tuple[ToolCall, ...] = ()
+    last: ToolCall | None = None
+    text: str = ""
+
+
 PLACE = "\ufffc"
 """Marks the place of a picture in a message's text."""
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import regex
 
 from specchat.engine.protocol.events import Piece
-from specchat.engine.protocol.options import CallDelta, Span, ToolCall, Written, all_reasoning
+from specchat.engine.protocol.options import CallDelta, CutCalls, Span, ToolCall, Written, all_reasoning
 from specchat.engine.text.marks import begun_mark
 from specchat.engine.text.spans import ReplySpans
 
@@ -57,6 +57,11 @@ class ReplyText:
     def unreadable_calls(self) -> int:
         """Number of calls that could not be read, and that are text of the answer."""
         return self._spans.unreadable_calls
+
+    @property
+    def cut_calls(self) -> CutCalls:
+        """Calls that are being written; none behind a stop string."""
+        return CutCalls() if self.stopped_by else self._spans.cut_calls
 
     @property
     def text(self) -> str:

@@ -229,7 +229,8 @@ class ReplyInProgress:
         stats = replace(self.meter.stats(), num_repeated_tokens=self._repeated(), reasoning_tokens=thought)
         ended = Finished.of(self.request.id, reason, written(self.request, self._text), tuple(self._tokens), stats)
         stopped_by = self._text.stopped_by if self._text.stopped_by in self.request.limits.stop else ""
-        return replace(ended, unreadable_calls=self._text.unreadable_calls, stopped_by=stopped_by)
+        unreadable, cut = self._text.unreadable_calls, self._text.cut_calls
+        return replace(ended, unreadable_calls=unreadable, cut_calls=cut, stopped_by=stopped_by)
 
     def listen(self, control: Control) -> tuple[bool, list[Changed]]:
         """Read control messages: True if cancelled, and events to send."""

@@ -12,6 +12,10 @@ NO_MARKS = (
     "This model has no tokens to fill in a place of a text. Take one for code that has: Qwen Coder, StarCoder2, "
     "CodeGemma, DeepSeek Coder, Codestral, CodeLlama or Granite."
 )
+UNTRAINED = (
+    "Of Mistral's models only Codestral 22B is known to fill in a place of a text; the tokens for it are in the "
+    "tokenizers of all. If this is Codestral, let its folder or file say so in its name: "
+)
 REPOSITORY = "myproject"
 """The repository's name, and that of the text's own file, as llama.cpp has them: requests tell neither."""
 OWN_FILE = "filename"
@@ -40,6 +44,7 @@ class FillInMarks:
         return self.prefix, self.suffix, self.middle, self.file, self.repository
 
 
+CODESTRAL = FillInMarks("[PREFIX]", "[SUFFIX]", "", suffix_first=True)
 FORMS = (
     FillInMarks("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|file_sep|>", "<|repo_name|>"),  # Qwen Coder
     FillInMarks("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|file_separator|>"),  # CodeGemma
@@ -51,7 +56,7 @@ FORMS = (
     FillInMarks("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),  # DeepSeek Coder, V2, V3
     FillInMarks("<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"),  # GLM
     FillInMarks("▁<PRE>", "▁<SUF>", "▁<MID>"),  # CodeLlama
-    FillInMarks("[PREFIX]", "[SUFFIX]", "", suffix_first=True),  # Codestral
+    CODESTRAL,
     FillInMarks("<[fim-prefix]>", "<[fim-suffix]>", "<[fim-middle]>", suffix_first=True),  # Seed-Coder
 )
 """Forms of the marks; the first of which a tokenizer has all is its model's."""
@@ -71,10 +76,13 @@ def _form_of(tokenizer: Tokenizer) -> tuple[FillInMarks, list[int]]:
     """The form of a model's marks, and their tokens in the order of `FillInMarks`, without those that are missing.
 
     Raises:
-        EngineError: "request": it has none.
+        EngineError: "request": it has none, or was not trained with them.
     """
     for form in FORMS:
         if len(marks := _tokens(tokenizer, form.all)) == sum(map(bool, form.all)):
+            named = str(tokenizer.file).lower()
+            if form is CODESTRAL and ("codestral" not in named or "mamba" in named):
+                raise EngineError("request", f"{UNTRAINED}{tokenizer.file}.")
             return form, marks
     raise EngineError("request", NO_MARKS)
 

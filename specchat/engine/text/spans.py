@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from copy import copy
 from typing import Literal
 
-from specchat.engine.protocol.options import Span, ToolCall, all_reasoning
+from specchat.engine.protocol.options import CutCalls, Span, ToolCall, all_reasoning
 from specchat.engine.text.chat_format import ChatFormat
 from specchat.engine.text.marks import REASONING_CHANNELS, ReplyMarks, begun_mark, closes_unopened
 from specchat.engine.text.text_stream import TextStream
@@ -115,6 +115,11 @@ class ReplySpans:
     @property
     def unreadable_calls(self) -> int:
         return self._calls.unreadable if self._calls else 0
+
+    @property
+    def cut_calls(self) -> CutCalls:
+        """Calls that are being written."""
+        return self._calls.cut_calls if self._calls else CutCalls()
 
     def called(self) -> CallProgress:
         """Calls since the last time."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from specchat.engine.protocol.options import CallDelta, Tool, ToolCall
+from specchat.engine.protocol.options import CallDelta, CutCalls, Tool, ToolCall
 from specchat.engine.tool_calls.form import CallForm
 from specchat.engine.tool_calls.giving import schema_of
 from specchat.engine.tool_calls.parsing import ReadCall, read_calls
@@ -89,6 +89,17 @@ class CallReader:
         """True while a call is written."""
         return self._call.raw is not None
 
+    @property
+    def cut_calls(self) -> CutCalls:
+        """The calls that are being written; text that may become one has no more than that."""
+        raw, stream = self._call.raw, self._call.stream
+        if raw is None:
+            return CutCalls(text=self._held if self._held.strip() else "")
+        found = {number: ToolCall(call.id, call.name, "".join(call.pieces)) for number, call in stream.found.items()}
+        last = found.pop(stream.number, None)
+        before = tuple(call for number, call in found.items() if stream.found[number].arguments)
+        return CutCalls(before, last, raw[-stream.last_length :] if before else raw)
+
     def opens(self, mark: str) -> bool:
         """True if the token `mark` begins calls."""
         return mark == self._form.opening
@@ -135,13 +146,12 @@ class CallReader:
         return self._close() if self._call.raw is not None else ""
 
     def finish(self, *, complete: bool) -> str:
-        """End the reply; gives back the rest of the answer. A call that was cut is dropped."""
-        text = ""
-        if self._call.raw is not None:
-            text = self._close() if complete else ""
-            self._call.raw = None
+        """End the reply; gives back the rest of the answer. What may be a call that was cut stays in `cut_calls`."""
+        if not complete:
+            return ""
+        text = self._close() if self._call.raw is not None else ""
         held, self._held = self._held, ""
-        if not complete or (self.calls and not held.strip()):
+        if self.calls and not held.strip():
             return text
         at = self._bare_call(held) if not self._form.opening else len(held)
         if at < len(held):

@@ -56,13 +56,16 @@ class CallStream:
     Attributes:
         name: the function, where a header has named it.
         found: calls by their number between the marks.
+        number: that of the last call; -1 before the first one.
+        last_length: characters since the beginning of that call.
     """
 
     form: CallForm
     names: Collection[str]
     name: str = ""
     found: dict[int, FollowedCall] = field(default_factory=dict)
-    _number: int = -1
+    number: int = -1
+    last_length: int = 0
     _levels: list[_Level] = field(default_factory=list)
     _quoted: list[str] | None = None
     """Characters of the text that is open."""
@@ -78,6 +81,7 @@ class CallStream:
         if self.form.kind not in ("object", "named", "channel") or self.form.keys.id:
             return
         for character in text:
+            self.last_length += 1
             if self._quoted is not None:
                 self._in_text(character)
             else:
@@ -86,7 +90,7 @@ class CallStream:
     def complete(self) -> list[ReadCall]:
         """The calls, where the arguments of all are complete: a mistake around them does no harm."""
         calls = [ReadCall(call.name, call.arguments) for call in self.found.values()]
-        return calls if len(calls) == self._number + 1 and all(call.arguments for call in calls) else []
+        return calls if len(calls) == self.number + 1 and all(call.arguments for call in calls) else []
 
     def _in_text(self, character: str) -> None:
         assert self._quoted is not None
@@ -133,11 +137,11 @@ class CallStream:
         around = [level.opened for level in self._levels]
         if self.form.kind == "object":
             if character == "{" and around in ([], ["["]):
-                self._number, self.name = self._number + 1, ""
+                self.number, self.name, self.last_length = self.number + 1, "", 1
             elif character == "{" and self._begins_arguments:
                 self._begin()
         elif character == "{" and not around and self._named():
-            self._number += 1
+            self.number += 1
             self._begin()
         self._keep(character)
         self._levels.append(_Level(character, key_next=character == "{"))
@@ -145,12 +149,13 @@ class CallStream:
     def _named(self) -> bool:
         """Take the name and the identifier from the text before an object; False where there is none."""
         if self.form.kind == "channel":
-            return self._number < 0
+            return self.number < 0
         header, self._header = self._header, ""
         found = re.compile(self.form.name).search(header)
         if found is None:
             return False
         self.name, self._id = found["name"], found.groupdict().get("id") or ""
+        self.last_length = len(header)
         return True
 
     @property
@@ -161,7 +166,7 @@ class CallStream:
 
     @property
     def _begins_arguments(self) -> bool:
-        if self._depth or not self._names or self._levels[-1].opened != "{" or self._number in self.found:
+        if self._depth or not self._names or self._levels[-1].opened != "{" or self.number in self.found:
             return False
         key = self._levels[-1].key
         if not self.form.keys.name:
@@ -171,12 +176,12 @@ class CallStream:
 
     def _begin(self) -> None:
         if self.name in self.names:
-            self.found[self._number] = FollowedCall(self.name, self._id)
+            self.found[self.number] = FollowedCall(self.name, self._id)
             self._depth = len(self._levels) + 1
 
     def _keep(self, character: str) -> None:
         if self._depth:
-            self.found[self._number].pieces.append(character)
+            self.found[self.number].pieces.append(character)
 
     def _close(self) -> None:
         self._levels.pop()
