@@ -514,8 +514,8 @@ def test_a_failed_gpu_is_tried_once_more_and_again_after_a_sleep(
     assert loaded(pair).info.notes.warning == told
     monkeypatch.setattr(native, "load_runner", run)
     lost(1, replace(pair, id="another"))
-    here = Boot.now()
-    for later in (here.model_copy(update={"offset": here.offset + 60}), here.model_copy(update={"id": "another"})):
+    slept = Boot.now().model_copy(update={"offset": Boot.now().offset + 60})
+    for later in (slept, slept.model_copy(update={"id": "another"})):
         monkeypatch.setattr(Boot, "now", lambda later=later: later)
         assert GpuRecord.of("T4").wrong("kernels", "p") != words
         lost(1)
