@@ -252,7 +252,8 @@ def _fewer_bits(plan: Plan) -> Iterator[tuple[Plan, str]]:
         if target:
             yield replace(plan, target=target), f'quant = "{quant}" for the target'
         if draft:
-            yield replace(plan, target=target or plan.target, draft=draft), f'quant = "{quant}" for both models'
+            whose = "both models" if target else "the draft"
+            yield replace(plan, target=target or plan.target, draft=draft), f'quant = "{quant}" for {whose}'
 
 
 def _quantised(model: Model, quant: Quant) -> Model | None:
