@@ -19,7 +19,9 @@ from specchat.engine.formats.bitsandbytes import FourBitFloats
 from specchat.engine.formats.layout import EightBit, FourBit, Weight
 from specchat.engine.formats.mxfp4 import Mxfp4
 from specchat.engine.formats.quantise import fused, owned, quantise
+from specchat.engine.kernels.gpu_shapes import SHARING_HEADS, WIDEST, WIDEST_HEAD
 from specchat.engine.memory.devices import half_on_cpu
+from specchat.engine.memory.gpu_need import unsupported
 from specchat.engine.memory.need import Model, Need, Place, locked_bytes, main_expert_bytes, need, quantised
 from specchat.engine.memory.plan import (
     GIB,
@@ -349,6 +351,12 @@ def test_a_target_that_fits_without_its_draft_is_not_cut_for_it(shape: Callable[
     assert for_both(pair, {**roomy, "cuda": free - 2})
     assert not for_both(pair, {"cuda": free - 2, "second-gpu": 0})
     assert cut_in_two(pair, roomy).target.experts_in_main == 0
+
+
+def test_the_largest_that_the_gpu_kernels_take_is_taken(shape: Callable[..., ModelConfig]) -> None:
+    most = {"hidden": WIDEST, "heads": 2 * SHARING_HEADS, "kv_heads": 2, "head_dim": WIDEST_HEAD}
+    assert unsupported(shape(**(LLAMA | most))) == ""
+    assert "32 query heads a key head" in unsupported(shape(**(LLAMA | most | {"kv_heads": 1})))
 
 
 def test_bits_that_a_checkpoint_has_are_no_setting(shape: Callable[..., ModelConfig]) -> None:
