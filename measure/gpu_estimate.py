@@ -1,6 +1,14 @@
-"""Tables of estimated steps on a GPU: `python -m measure.gpu_estimate` prints those of docs/measurements.md."""
+"""Tables of estimated steps on a GPU: `python -m measure.gpu_estimate` prints those of docs/measurements.md.
 
+With the file of `specchat doctor --gpu` it prints what its passes took on that card beside their estimate.
+"""
+
+import json
+import sys
+import zipfile
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from measure.families import LLAMA, LLAMA_GGUF, SIZES, family
 from measure.gpu_steps import (
@@ -8,6 +16,7 @@ from measure.gpu_steps import (
     BUSY,
     CARDS,
     FOR_FAMILIES,
+    HOST_MS,
     OF_BANDWIDTH,
     floor_bytes,
     floor_ms,
@@ -16,7 +25,9 @@ from measure.gpu_steps import (
     prompt_ms,
     step_ms,
 )
-from specchat.engine.kernels.gpu_shapes import DENSE_ROWS, PASS_ROWS, PROMPT_ROWS
+from specchat.bench.prefetch import LAYERS
+from specchat.bench.published import PUBLISHED
+from specchat.engine.kernels.gpu_shapes import DENSE_ROWS, LAUNCH_US, PASS_ROWS, PROMPT_ROWS
 from specchat.engine.memory.need import Model
 from specchat.engine.recipe import Attention, Experts
 from specchat.engine.weights.config import ModelConfig
@@ -107,5 +118,44 @@ def of_own_layers() -> str:
     return "\n".join(lines)
 
 
+def beside_measured(report: Path) -> str:
+    """Markdown table of the passes that a doctor's report has timed, or a sentence why there is none."""
+
+    def rows_of(check: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads(opened.read(f"{check}/rows.json"))
+        return found
+
+    try:
+        with zipfile.ZipFile(report) as opened:
+            gpu, timed = str(rows_of("environment")[0].get("gpu")), rows_of("prefetch")
+    except (OSError, zipfile.BadZipFile, KeyError, IndexError, ValueError):
+        return f"{report} is no whole file of specchat doctor --gpu: run that again."
+    card = next((card for card in CARDS if gpu.endswith(card.name)), None)
+    if card is None or not timed:
+        why = f"{gpu} is not among CARDS of measure/gpu_steps.py" if card is None else "the check prefetch has no times"
+        return f"Nothing of {report} can be compared: {why}."
+    columns = (
+        f"model, {LAYERS} layers",
+        "rows",
+        "estimated, us",
+        "measured",
+        "of the estimate",
+        "nothing ahead",
+        "measured",
+    )
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    for row in timed:
+        model, rows = Model(PUBLISHED[row["model"]].cut(LAYERS).target, "cuda", "nf4"), row["rows"]
+        # A copy of the logits is in place of three launches that choose a token, and nothing waits for the host.
+        less = 2 * LAUNCH_US + 1e3 * HOST_MS * (rows > 1)
+        ahead, without = (1e3 * step_ms(model, card, rows, BUSY, asked) - less for asked in (True, False))
+        figures = f"{ahead:.0f} | {row['us']:.0f} | {row['us'] / ahead:.2f}"
+        lines.append(f"| {row['model']} | {rows} | {figures} | {without:.0f} | {row['nothing ahead, us']:.0f} |")
+    return "\n".join(lines)
+
+
 if __name__ == "__main__":
-    print(table(), of_gguf(), of_families(), of_prompts(), of_own_layers(), sep="\n\n")
+    if reports := sys.argv[1:]:
+        print(*(beside_measured(Path(one)) for one in reports), sep="\n\n")
+    else:
+        print(table(), of_gguf(), of_families(), of_prompts(), of_own_layers(), sep="\n\n")

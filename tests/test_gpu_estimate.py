@@ -1,5 +1,7 @@
 """The page of measurements shows the estimate of steps on GPUs, from launches and ceilings that tests hold."""
 
+import json
+import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +13,7 @@ from measure.families import LLAMA, LLAMA_GGUF, SIZES, family
 from measure.gpu_estimate import (
     OWN_LAUNCHES,
     WITH_EXPERTS,
+    beside_measured,
     drafted_bytes,
     of_families,
     of_gguf,
@@ -34,8 +37,11 @@ from measure.gpu_steps import (
     products,
     step_ms,
 )
+from specchat.bench.prefetch import LAYERS, MODELS
+from specchat.bench.published import PUBLISHED
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.kernels.gpu_shapes import OVERHEAD, tiling
+from specchat.engine.memory.need import Model
 from tests.gpu_net.fake_torch import PROCESSORS, fake_torch
 from tests.gpu_net.shapes import weights
 from tests.gpu_net.test_captured_heads import CEILINGS, MOST_WITH_EXPERTS
@@ -52,6 +58,30 @@ AFTER = 3
 @pytest.mark.parametrize("made", [table, of_gguf, of_families, of_prompts, of_own_layers])
 def test_the_page_shows_the_tables(made: Callable[[], str]) -> None:
     assert made() in PAGE.read_text(), "run python -m measure.gpu_estimate"
+
+
+def test_a_report_of_the_doctor_stands_beside_the_estimate(tmp_path: Path) -> None:
+    report, times = tmp_path / "specchat-gpu.zip", {"us": 700.0, "nothing ahead, us": 750.0}
+    timed = [{"model": name, "rows": rows, **times} for name in MODELS for rows in (1, 8)]
+
+    def told(gpu: str, rows: list[dict[str, object]]) -> str:
+        with zipfile.ZipFile(report, "w") as made:
+            made.writestr("environment/rows.json", json.dumps([{"gpu": gpu}]))
+            made.writestr("prefetch/rows.json", json.dumps(rows))
+        return beside_measured(report)
+
+    lines = told("NVIDIA GeForce RTX 4090", timed).splitlines()
+    assert len(lines) == 2 + len(timed)
+    name, rows, estimated, measured, ratio, without, _ = lines[2].strip("| ").split(" | ")
+    assert (name, rows, measured) == ("qwen3-8b", "1", "700")
+    assert float(ratio) == pytest.approx(700 / float(estimated), abs=0.01)
+    card, cut = next(card for card in CARDS if card.name == "RTX 4090"), PUBLISHED["qwen3-8b"].cut(LAYERS).target
+    floor = 1e3 * floor_ms(Model(cut, "cuda", "nf4"), card)
+    assert floor < float(estimated) < float(without) < 1.2 * floor
+    assert "RTX 4060 is not among CARDS" in told("NVIDIA GeForce RTX 4060", timed)
+    assert "prefetch has no times" in told("NVIDIA H200", [])
+    report.write_bytes(b"PK")
+    assert "no whole file" in beside_measured(report)
 
 
 def test_a_step_takes_no_less_than_its_bytes() -> None:

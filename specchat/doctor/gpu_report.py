@@ -107,6 +107,7 @@ class GpuReport:
                 f"without one, and {count - ran} were not run. If they should run on one, attach {self.path} to your "
                 "report."
             )
+        self.sentence += "".join(map(_unchecked, self._cards[0]))
         self._write()
         return self.sentence
 
@@ -126,10 +127,17 @@ class GpuReport:
     @property
     def only(self) -> dict[str, str]:
         """The variable that shows a process the GPU that is used alone; empty where there is no other."""
-        _, *cards = self.outcomes[ENVIRONMENT.name].rows if self.gpu else [{}]
-        uuids = [card.get("uuid") for card in cards if card.get("index") == self._environment.get("index")]
+        others, used = self._cards
+        uuids = [card.get("uuid") for card in used]
         # A part of a GPU (MIG) is the only one that a process sees, and goes by another name.
-        return {"CUDA_VISIBLE_DEVICES": f"GPU-{uuids[0]}"} if len(cards) > 1 and any(uuids) else {}
+        return {"CUDA_VISIBLE_DEVICES": f"GPU-{uuids[0]}"} if others and any(uuids) else {}
+
+    @property
+    def _cards(self) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
+        """The GPUs that are not used and the one that is; none where none is used."""
+        _, *cards = self.outcomes[ENVIRONMENT.name].rows if self.gpu else [{}]
+        own = self._environment.get("index")
+        return [one for one in cards if one.get("index") != own], [one for one in cards if one.get("index") == own]
 
     @property
     def _environment(self) -> Mapping[str, Any]:
@@ -165,6 +173,15 @@ class GpuReport:
             except BaseException:
                 Path(file.name).unlink(missing_ok=True)
                 raise
+
+
+def _unchecked(card: Mapping[str, Any]) -> str:
+    """A sentence on a GPU that was not checked."""
+    called = f"GPU {card.get('index')}"
+    if error := card.get("error"):
+        return f" {called} was not checked and does not start: {error}."
+    command = f"CUDA_VISIBLE_DEVICES=GPU-{card.get('uuid')} specchat doctor --gpu --report other.zip"
+    return f' {called} ({card.get("name")}) was not checked: "{command}" does that.'
 
 
 @dataclass(frozen=True)

@@ -122,18 +122,20 @@ def _planned(pair: Pair, target: About, draft: About | None, machine: FreeMemory
     big = _model(pair.spec, pair.spec.target, target, machine)
     small = _model(pair.spec, pair.spec.draft, draft, machine) if pair.spec.draft and draft else None
     made = plan(big, small, context_of(big.config, pair.spec.context))
-    on_gpu = making_room(drafting(made.on("cuda"), available), available)
+    asked = pair.spec.draft.quant if pair.spec.draft else None
+    free = asked is None and made.models[-1].quant is None and "bitsandbytes" not in machine.missing
+    on_gpu = making_room(drafting(made.on("cuda"), available, free=free), available)
     device = pair.spec.draft.device if pair.spec.draft else "cpu"
     if device == "second-gpu" and not machine.second:
         return Fit("no", 'its draft asks for device = "second-gpu", and there is no second GPU')
     if device == "second-gpu" or (device == "auto" and not plan_fits(on_gpu, available)):
-        on_gpu = making_room(drafting(made.apart(), available), available)
+        on_gpu = making_room(drafting(made.apart(), available, free=free), available)
     wanted = pair.spec.target.device
     lack = cannot_cut(big.config.recipe) or "there is no second GPU" * (not machine.second)
     if wanted == "both-gpus" and lack:
         return Fit("no", f'it asks for device = "both-gpus": {lack}')
     if wanted == "both-gpus" or (wanted == "auto" and for_both(made.on("cuda"), available)):
-        cut = cut_in_two(drafting(made.on("cuda"), available, cut=True), available)
+        cut = cut_in_two(drafting(made.on("cuda"), available, cut=True, free=free), available)
         on_gpu = cut if wanted == "both-gpus" or plan_fits(cut, available) else on_gpu
     reason = next((words for m in made.models if (words := unsupported(m.config))), "")
     if wanted != "cpu" and machine.gpu is not None and not reason and plan_fits(on_gpu, available):

@@ -12,6 +12,8 @@ from torch import Tensor
 from specchat.engine.device import ops as passes
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.weights import load
+from specchat.engine.kernels.gpu_shapes import attention_splits
+from specchat.engine.memory.gpu_buffers import attention_sets
 from specchat.engine.memory.gpu_need import unsupported
 from specchat.engine.recipe import Layer
 from specchat.engine.reference.decoder import ReferenceDecoder
@@ -116,3 +118,11 @@ def test_a_window_as_long_as_the_context_is_none(folder: Path, monkeypatch: pyte
     for context in (WINDOW, WINDOW + 1):
         run(decoder(found, context=context), ids(2), 0)
     assert windows == [0, 0, WINDOW, 0]
+
+
+def test_windows_alone_take_no_sums_of_a_whole_cache(folder: Path) -> None:
+    long, mixed, alone = 1 << 15, opened(folder), opened(folder, lambda _, layer: gemmas(0, layer))
+    splits = [attention_sets(of.config.recipe, long, long)[-1] for of in (mixed, alone)]
+    assert splits == [attention_splits(long), attention_splits(long, WINDOW)]
+    assert splits[1] == 2
+    assert attention_sets(alone.config.recipe, WINDOW, long)[-1] == splits[0], "it sees all of a text as short"

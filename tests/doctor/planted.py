@@ -23,8 +23,9 @@ def with_a_gpu(notes: Notes) -> None:
 
 def two_gpus(notes: Notes) -> None:
     with_a_gpu(notes)
-    for index in range(2):
-        notes.row(index=index, uuid=f"uuid-{index}")
+    for index, name in enumerate(("RTX 3090", "RTX 3060")):
+        notes.row(index=index, name=name, uuid=f"uuid-{index}")
+    notes.row(index=2, error="out of memory")
 
 
 def sees(notes: Notes) -> None:

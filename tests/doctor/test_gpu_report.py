@@ -108,6 +108,14 @@ def test_of_two_gpus_all_checks_get_the_one_that_was_found(
     report = GpuReport(tmp_path / "r.zip")
     run_all([environment(found), planted("sees")], report, Path("/demo"), Listener())
     assert report.outcomes["sees"].rows == [{"visible": visible}]
+    _, *others = report.finish().removesuffix(".").split(" GPU ")
+    command = "CUDA_VISIBLE_DEVICES=GPU-uuid-0 specchat doctor --gpu --report other.zip"
+    unchecked = [
+        f'0 (RTX 3090) was not checked: "{command}" does that.',
+        "2 was not checked and does not start: out of memory",
+    ]
+    assert others == (unchecked if visible else [])
+    assert content(report.path)["sentence"] == report.sentence
 
 
 def test_where_the_environment_is_not_known_everything_is_tried(tmp_path: Path) -> None:

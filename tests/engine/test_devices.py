@@ -502,6 +502,10 @@ def test_experts_are_on_two_gpus_before_they_are_in_main_memory(tmp_path: Path) 
     assert (found.experts_in_main, found.first) == (0, 1)
     insisting = mixture.place(two(tight, 20 * GIB), "cuda").plan.target
     assert (insisting.experts_in_main > 0, insisting.first) == (True, 0)
+    drafted = Tiny(folder, checkpoint(tmp_path / "draft", num_hidden_layers=1, intermediate_size=64))
+    beside = drafted.place(BIG, "auto", "auto", draft_quant="none").plan.need("cuda").total
+    kept = drafted.place(two(holding(beside) - 1000, 20 * GIB), "auto", "auto", draft_quant="none").plan
+    assert (kept.places, kept.target.experts_in_main) == (("cuda", "second-gpu"), 0)
 
 
 @pytest.mark.parametrize(
@@ -535,5 +539,5 @@ def test_a_context_is_no_longer_than_keeps_a_draft_where_it_is(tmp_path: Path) -
     def needed(context: int) -> int:
         return place(pair, opened, opened, context, BIG).plan.need("cuda").total
 
-    free = int(needed(20_480) / (1 - SPARE) / (1 - devices.HELD_BACK)) + 1000
+    free = int(needed(20_480) / (1 - SPARE) / 0.9) + 1000
     assert longest_context(pair, opened, opened, two(free, 20 * GIB)) == 20_480

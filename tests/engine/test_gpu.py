@@ -295,6 +295,10 @@ def test_a_second_gpu_is_another_one_than_the_first() -> None:
     assert second(three, GPU_uuid_1=1, GPU_uuid_2=2 * GIB) == (Gpu("RTX 3062", 2 * GIB - CONTEXT, 28, 2), 2)
     assert second(three, first=2, GPU_uuid_0=9, GPU_uuid_1=1) == (Gpu("RTX 3060", 0, 28, 0), 0)
     assert (untold.asked, three.asked) == ([1, 0], [])
+    software = GpuSoftware(three, "12.8", free=lambda: {"GPU-uuid-1": GIB, "GPU-uuid-2": 2 * GIB})
+    found = find_second(software, ChosenGpu(0), ChosenGpu(1))
+    assert isinstance(found, Gpu)
+    assert found.name == "RTX 3061", "chosen before, though a third has more memory by now"
 
 
 def test_why_there_is_no_second_gpu() -> None:

@@ -17,7 +17,7 @@ from specchat.engine.hardware import gpu_record, page_locked
 from specchat.engine.hardware.accelerator import Accelerator, find_accelerator, kind
 from specchat.engine.hardware.gpu import CHOSEN, SECOND, Gpu
 from specchat.engine.hardware.gpu_failure import REPORT, UNTIL, GpuLost, describe, first_line, without_gpu
-from specchat.engine.hardware.gpu_record import UNENDED, VARIABLE, Boot, GpuRecord
+from specchat.engine.hardware.gpu_record import MAX_CARDS, MAX_PAIRS, UNENDED, VARIABLE, Boot, GpuRecord
 from specchat.engine.loading import hf, load, native, next_best, placing
 from specchat.engine.memory import devices
 from specchat.engine.memory.devices import Machine
@@ -514,8 +514,8 @@ def test_a_failed_gpu_is_tried_once_more_and_again_after_a_sleep(
     assert loaded(pair).info.notes.warning == told
     monkeypatch.setattr(native, "load_runner", run)
     lost(1, replace(pair, id="another"))
-    here = Boot.now()
-    for later in (here.model_copy(update={"offset": here.offset + 60}), here.model_copy(update={"id": "another"})):
+    slept = Boot.now().model_copy(update={"offset": Boot.now().offset + 60})
+    for later in (slept, slept.model_copy(update={"id": "another"})):
         monkeypatch.setattr(Boot, "now", lambda later=later: later)
         assert GpuRecord.of("T4").wrong("kernels", "p") != words
         lost(1)
@@ -568,6 +568,21 @@ def test_a_damaged_record_is_as_good_as_none(content: str, tmp_path: Path) -> No
     unwritable = GpuRecord(path / "below", "card")
     unwritable.keep("kernels", "wrong")
     assert unwritable.wrong("kernels") is None
+
+
+def test_the_card_and_the_pair_of_longest_ago_are_dropped_first(tmp_path: Path) -> None:
+    path = tmp_path / "gpu.json"
+    for number in range(MAX_CARDS + 1):
+        GpuRecord(path, f"card {number}").keep("kernels", "wrong")
+    assert [GpuRecord(path, f"card {n}").wrong("kernels") for n in (0, 1, MAX_CARDS)] == [None, "wrong", "wrong"]
+    record = GpuRecord(path, "card 1")
+    record.keep("kernels", "")
+    for number in range(MAX_PAIRS + 1):
+        for _ in range(2):
+            record.fail("transformers", "lost", f"p{number}")
+    resting = [record.wrong("transformers", f"p{n}") for n in (0, 1, MAX_PAIRS)]
+    assert resting == [None, "lost", "lost"]
+    assert record.wrong("kernels") == "", "another way's results stay"
 
 
 def test_transformers_itself_runs_a_pair_there(pair: PairSpec, monkeypatch: pytest.MonkeyPatch) -> None:

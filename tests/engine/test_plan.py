@@ -19,7 +19,9 @@ from specchat.engine.formats.bitsandbytes import FourBitFloats
 from specchat.engine.formats.layout import EightBit, FourBit, Weight
 from specchat.engine.formats.mxfp4 import Mxfp4
 from specchat.engine.formats.quantise import fused, owned, quantise
+from specchat.engine.kernels.gpu_shapes import SHARING_HEADS, WIDEST, WIDEST_HEAD
 from specchat.engine.memory.devices import half_on_cpu
+from specchat.engine.memory.gpu_need import unsupported
 from specchat.engine.memory.need import Model, Need, Place, locked_bytes, main_expert_bytes, need, quantised
 from specchat.engine.memory.plan import (
     GIB,
@@ -28,8 +30,10 @@ from specchat.engine.memory.plan import (
     SPARE,
     Plan,
     check_fits,
+    cut_in_two,
     drafting,
     fits,
+    for_both,
     making_room,
     nearest,
     plan,
@@ -337,6 +341,33 @@ def test_the_draft_counts_where_it_is(shape: Callable[..., ModelConfig]) -> None
     assert plan(together.target, None, 4096).need("cpu") == Need(table, 0, 0)
 
 
+def test_a_target_that_fits_without_its_draft_is_not_cut_for_it(shape: Callable[..., ModelConfig]) -> None:
+    target = Model(shape(**LLAMA), "cuda", "nf4", experts_in_main=3)
+    pair, alone = plan(target, target, 4096), replace(target, experts_in_main=0)
+    free = int(plan(alone, None, 4096).need("cuda").total / (1 - SPARE)) + 1
+    roomy: dict[Place, int | None] = {"cuda": free, "second-gpu": 20 * GIB}
+    assert not fits(pair, roomy)
+    assert not for_both(pair, roomy)
+    assert for_both(pair, {**roomy, "cuda": free - 2})
+    assert not for_both(pair, {"cuda": free - 2, "second-gpu": 0})
+    assert cut_in_two(pair, roomy).target.experts_in_main == 0
+
+
+def test_the_largest_that_the_gpu_kernels_take_is_taken(shape: Callable[..., ModelConfig]) -> None:
+    most = {"hidden": WIDEST, "heads": 2 * SHARING_HEADS, "kv_heads": 2, "head_dim": WIDEST_HEAD}
+    assert unsupported(shape(**(LLAMA | most))) == ""
+    assert "32 query heads a key head" in unsupported(shape(**(LLAMA | most | {"kv_heads": 1})))
+
+
+def test_bits_that_a_checkpoint_has_are_no_setting(shape: Callable[..., ModelConfig]) -> None:
+    open_target = Model(shape(**LLAMA), "cuda", "int8")
+    four = need(replace(open_target, quant="nf4"), 1024).total + 2 * GPU_RUNTIME
+    short: dict[Place, int | None] = {"cuda": int(four / (1 - SPARE)), "cpu": 2 * GIB}
+    assert 'quant = "nf4" for the target' in nearest(plan(open_target, None, 1024), short)
+    fixed = replace(open_target, stored=by_quant("int8"))
+    assert "No setting makes it fit" in nearest(plan(fixed, None, 1024), short)
+
+
 def test_graphs_and_modules_have_room_on_a_gpu(shape: Callable[..., ModelConfig]) -> None:
     """On one of 8 GB the spare share would leave them none."""
     assert plan(Model(shape(), "cuda"), None, 64).need("cuda").total > GPU_RUNTIME
@@ -421,7 +452,7 @@ def test_a_draft_that_goes_to_the_cpu_leaves_there_what_was_chosen_for_the_gpu(
     assert chosen.draft is not None
     asked = replace(chosen, draft=replace(chosen.draft, chosen=False))
     assert kept(asked.on("cpu"))[0] == "int8"
-    assert "for both" in nearest(
+    assert 'quant = "nf4" for the draft' in nearest(
         replace(asked, target=replace(asked.target, stored=by_quant("nf4"))).with_int8_cache(),
         {"cuda": int(6.9 * GIB), "cpu": 1},
     )

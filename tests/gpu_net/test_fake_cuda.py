@@ -29,7 +29,7 @@ from specchat.engine.hardware import page_locked
 from specchat.engine.hardware.gpu import CHOSEN
 from specchat.engine.hardware.gpu_failure import is_gpu_failure
 from specchat.engine.hardware.out_of_memory import ran_out
-from specchat.engine.hardware.page_locked import lockable
+from specchat.engine.hardware.page_locked import lockable, roomy
 from specchat.engine.kernels.embed import embed
 from specchat.engine.kernels.transfer import send
 from specchat.engine.memory.need import Model
@@ -540,11 +540,16 @@ def test_as_much_is_locked_as_the_system_lets(monkeypatch: pytest.MonkeyPatch) -
     with fake_torch() as fake:
         assert lockable(3 * mib, FIRST) == 3 * mib
         fake.lockable = mib
-        assert lockable(4 * mib, FIRST) == mib
+        assert lockable(4 * mib, FIRST) == lockable(2 * mib, FIRST) == mib
+        room = roomy(mib, FIRST)
+        assert fake.locked
+        del room
+        assert not fake.locked
         monkeypatch.setattr(page_locked, "MOST_TRIED", mib)
         assert lockable(4 * mib, FIRST) == 4 * mib, "a system without a small limit"
         fake.lockable = 0
         assert lockable(4 * mib, FIRST) == 0
+        assert len(roomy(mib, FIRST)) == mib, "copies take longer"
         torch.ones(1, device=FIRST)
         assert not fake.locked
 

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
@@ -114,6 +115,32 @@ def test_a_draft_beside_a_cut_target_counts_in_the_bits_that_it_will_have(
     first, second = (int(there.need(place).total / 0.95) + 1 for place in ("cuda", "second-gpu"))
     found = fit(pair(big.place, small.place), big, small, FreeMemory(first, 64 * GIB, second=second))
     assert (found.verdict, found.words.endswith(" of a second GPU's")) == ("GPU", True)
+
+
+@pytest.mark.parametrize(
+    ("asked", "missing", "has"),
+    [
+        ("nf4", (), "nf4"),
+        ("int8", (), "int8"),
+        ("none", (), None),
+        (None, (), "int8"),
+        (None, ("bitsandbytes",), None),
+    ],
+)
+def test_a_draft_counts_in_the_bits_that_loading_gives_it(
+    tiny: About,
+    monkeypatch: pytest.MonkeyPatch,
+    asked: Quant | Literal["none"] | None,
+    missing: tuple[str, ...],
+    has: Quant | None,
+) -> None:
+    monkeypatch.setattr("specchat.engine.memory.plan.MIN_PARAMETERS", 1)
+    assert tiny.config is not None
+    on_gpu = Model(tiny.config, "cuda")
+    there = plan(on_gpu, quantised(on_gpu, has) if has else on_gpu, 8192).need("cuda").total
+    spec = PairSpec("p", "P", ModelSource(path=str(tiny.place)), ModelSource(path=str(tiny.place), quant=asked))
+    machine = FreeMemory(16 * GIB, 64 * GIB, missing=frozenset(missing))
+    assert fit(Pair(spec), tiny, tiny, machine).takes == there
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from specchat.engine.hardware.gpu import Gpu, find_gpu, find_second
 from specchat.engine.kernels.gpu_shapes import PROCESSORS
 from specchat.engine.memory.cut import cannot_cut
 from specchat.engine.memory.gpu_need import unsupported
-from specchat.engine.memory.need import Model, Place, quantised
+from specchat.engine.memory.need import Model, Place
 from specchat.engine.memory.plan import (
     LEAST_CONTEXT,
     Plan,
@@ -127,10 +127,8 @@ def place(
             for model, (source, _), where in zip(models, sources, places, strict=False)
         ]
         big, small = placed[0], placed[1] if len(placed) > 1 else None
-        if small is not None and small.quant is not None and not small.fixed:
-            small = quantised(small, small.quant)
         planned = replace(plan(big, small, context, processors), lockable=machine.lockable, others=others)
-        planned = drafting(planned, machine.available, cut) if free_to_choose else planned
+        planned = drafting(planned, machine.available, cut, free_to_choose)
         return (cut_in_two if cut else making_room)(planned, machine.available)
 
     requested = [source.device for source, _ in sources if source.device not in ("auto", "cpu")]

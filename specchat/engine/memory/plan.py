@@ -252,7 +252,8 @@ def _fewer_bits(plan: Plan) -> Iterator[tuple[Plan, str]]:
         if target:
             yield replace(plan, target=target), f'quant = "{quant}" for the target'
         if draft:
-            yield replace(plan, target=target or plan.target, draft=draft), f'quant = "{quant}" for both models'
+            whose = "both models" if target else "the draft"
+            yield replace(plan, target=target or plan.target, draft=draft), f'quant = "{quant}" for {whose}'
 
 
 def _quantised(model: Model, quant: Quant) -> Model | None:
@@ -282,11 +283,12 @@ MIN_PARAMETERS = 100_000_000
 0.8 ms, and reading 200 MB takes 0.2 ms."""
 
 
-def drafting(plan: Plan, available: Mapping[Place, int | None], cut: bool = False) -> Plan:
+def drafting(plan: Plan, available: Mapping[Place, int | None], cut: bool = False, free: bool = True) -> Plan:
     """`plan` with its draft's quantisation for the `available` bytes: none for a small draft, else int8, and nf4 where
-    the pair fits no other way. If it is to be `cut`, that is done for each."""
+    the pair fits no other way. A draft that is not `free` has the bits of its pair or checkpoint. If the plan is to be
+    `cut`, that is done for each."""
     first: Plan | None = None
-    for draft in _kept(plan.draft) if plan.draft else ():
+    for draft in _kept(plan.draft, free) if plan.draft else ():
         chosen = replace(plan, draft=draft)
         chosen = cut_in_two(chosen, available) if cut else chosen
         if fits(chosen, available):
@@ -295,7 +297,10 @@ def drafting(plan: Plan, available: Mapping[Place, int | None], cut: bool = Fals
     return first or plan
 
 
-def _kept(draft: Model) -> Iterator[Model]:
+def _kept(draft: Model, free: bool) -> Iterator[Model]:
+    if not free:
+        yield draft if draft.fixed or draft.quant is None else quantised(draft, draft.quant)
+        return
     if draft.place == "cpu" or draft.config.parameters() < MIN_PARAMETERS:
         yield draft
     if draft.place != "cpu":
