@@ -167,6 +167,19 @@ def test_damaged_fp4_is_told_by_its_matrix(method: str, part: str, damaged: Any,
     assert NAME in caught.value.message
 
 
+def test_words_of_a_header_cannot_steer_a_terminal(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "m")
+    opened, file = Checkpoint.open(folder), folder / "model.safetensors"
+    before = file.read_bytes()
+    end = 8 + int.from_bytes(before[:8], "little")
+    header = before[8:end].replace(b'"F32"', b'"\\u001b[7"')
+    file.write_bytes(len(header).to_bytes(8, "little") + header + before[end:])
+    for read in (Weights, lambda _: Checkpoint.open(folder)):
+        with pytest.raises(ModelError, match="unknown variant") as caught:
+            read(opened)
+        assert caught.value.message.isprintable()
+
+
 def test_squares_of_floats_are_those_of_transformers() -> None:
     module = pytest.importorskip("transformers.integrations.finegrained_fp8")
     weight = torch.randn(300, 200, generator=torch.Generator().manual_seed(1)).to(torch.float8_e4m3fn)
@@ -282,6 +295,7 @@ def test_the_plan_holds_rows_in_the_order_of_weights(tmp_path: Path) -> None:
         ({"quant_method": "fp8", "weight_block_size": [64, 64]}, "fp8"),
         ({"quant_method": "modelopt", "quant_algo": "W4A8_AWQ"}, "modelopt W4A8_AWQ"),
         ({"quant_method": "modelopt"}, "modelopt"),
+        (of_compressed(type="float", group_size=[16]) | {"format": "nvfp4-pack-quantized"}, "compressed-tensors"),
     ],
 )
 def test_what_is_not_read_goes_by_transformers(settings: dict[str, Any], method: str, tmp_path: Path) -> None:

@@ -38,8 +38,8 @@ class Nvfp4(Format):
 
     def stated(self, settings: Quantised) -> "Nvfp4 | None":
         packed = settings.quant_method == "compressed-tensors" and settings.format == "nvfp4-pack-quantized"
-        schemes = {(one.type, one.num_bits, one.group_size, one.symmetric) for one in settings.schemes}
-        return self if packed and schemes == {("float", 4, BLOCK, True)} else None
+        fits = settings.all_have(type="float", num_bits=4, group_size=BLOCK, symmetric=True)
+        return self if packed and fits else None
 
     def layout(self, inputs: int, name: str = "") -> StorageLayout | None:
         return None if inputs % BLOCK else StorageLayout(4, BLOCK, "table")
@@ -68,7 +68,7 @@ class Nvfp4(Format):
         stored = scales.contiguous().view(torch.uint8)
         values = torch.arange(256, dtype=torch.uint8).view(torch.float8_e4m3fn).float().nan_to_num()
         table = self._scaled(values, whole.flatten())
-        if not bool(table.isfinite().all()) or bool((stored & NO_NUMBER == NO_NUMBER).any()):
+        if not bool((max(CODE) * table).isfinite().all()) or bool((stored & NO_NUMBER == NO_NUMBER).any()):
             raise ModelError(f"{where} has scales that are no numbers. Download it again.")
         return by_table(FourBit(from_octets(octets), stored, torch.tensor(CODE), BLOCK), stored, table)
 

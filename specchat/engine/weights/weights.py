@@ -11,6 +11,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from specchat.clean import one_line
 from specchat.engine.errors import ModelError
 from specchat.engine.formats import known
 from specchat.engine.formats.format import Format
@@ -105,7 +106,7 @@ class Weights:
                     handle = self._stack.enter_context(safe_open(file, framework="pt", device="cpu"))
                 except (SafetensorError, OSError) as error:
                     raise ModelError(
-                        f"{file} is damaged or cut short ({error}). Download the checkpoint again."
+                        f"{file} is damaged or cut short ({one_line(str(error))}). Download the checkpoint again."
                     ) from None
                 self._home |= {renamed(name): Home(file, handle, name) for name in handle.keys()}  # noqa: SIM118
         except BaseException:
@@ -255,8 +256,9 @@ class Weights:
         try:
             return home.read()
         except (SafetensorError, OSError, ValueError) as error:
+            words = one_line(str(error))
             raise ModelError(
-                f"{home.file}: tensor {home.name} cannot be read ({error}). Download the checkpoint again."
+                f"{home.file}: tensor {home.name} cannot be read ({words}). Download the checkpoint again."
             ) from None
 
 
