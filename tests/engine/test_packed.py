@@ -16,7 +16,7 @@ from specchat.engine.errors import ForeignModel, ModelError
 from specchat.engine.formats.fp8 import dequantise_floats
 from specchat.engine.formats.layout import FourBit
 from specchat.engine.formats.quantise import code_table, dequantised, fused, owned
-from specchat.engine.formats.scale_tables import by_exponents
+from specchat.engine.formats.scale_tables import by_exponents, by_table
 from specchat.engine.loading import load
 from specchat.engine.memory.devices import Machine, place
 from specchat.engine.memory.host_need import buffers
@@ -245,6 +245,23 @@ def test_zero_points_follow_their_rows() -> None:
         assert torch.equal(dequantised(weight, torch.float32), dense)
         assert torch.equal(dequantised(reordered(weight, order), torch.float32), dense[order])
         assert torch.equal(torch.cat(list(slabs(owned(weight), 128))), dense)
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_scales_of_a_table_follow_their_rows_in_bytes_where_all_have_the_same_table(alike: bool) -> None:
+    made = torch.Generator().manual_seed(1)
+
+    def tabled(table: torch.Tensor) -> FourBit:
+        octets, scales = (torch.randint(256, (3, n), generator=made, dtype=torch.uint8) for n in (32, 4))
+        return by_table(FourBit(octets, scales, code_table("fp4"), 16), scales, table)
+
+    tables = torch.rand(2, 256, generator=made)
+    parts, order = [tabled(tables[0]), tabled(tables[0 if alike else 1])], [5, 0, 3, 2, 1]
+    dense = torch.cat([dequantised(one, torch.float32) for one in parts])
+    for found, rows in ((fused(parts), dense), (reordered(fused(parts), order), dense[order])):
+        assert isinstance(found, FourBit)
+        assert found.scales.dtype == (torch.uint8 if alike else torch.float32)
+        assert torch.equal(dequantised(found, torch.float32), rows)
 
 
 @pytest.mark.cpu
