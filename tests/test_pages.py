@@ -7,7 +7,10 @@ import pytest
 
 from measure import backends, pages
 from measure.pages import DOCS, PARTS, marks, shown
+from specchat.engine import families, formats
 from specchat.engine.backends import BACKENDS, DEFAULT_BACKEND, HF_BACKEND, UNSUPPORTED, declared
+from specchat.engine.formats.gguf import TYPES
+from specchat.engine.formats.int4 import PACKINGS
 from specchat.engine.strategies import HEADED, HEADS, STRATEGIES
 
 
@@ -72,6 +75,26 @@ LISTS = [
 def test_lists_of_strategies_are_complete(name: str, beginning: str, names: set[str]) -> None:
     line = next(line for line in (DOCS / name).read_text("utf-8").splitlines() if line.startswith(beginning))
     assert {word for word in re.findall(r"`([a-z0-9-]+)`", line) if word in STRATEGIES} == names
+
+
+def test_the_tables_of_files_name_every_weight_format_and_families_that_there_are() -> None:
+    modules = {type(one).__module__.rpartition(".")[2] for one in formats.known()}
+    listed = re.findall(r"^\| `(\w+)\.py` \|", (DOCS / "weight-formats.md").read_text("utf-8"), re.MULTILINE)
+    assert set(listed) == modules
+    lines = (DOCS.parent / "README.md").read_text("utf-8").splitlines()
+    safetensors, of_gguf = (
+        next(one for one in lines if one.startswith(f"| {kind} ")) for kind in ("safetensors", "GGUF")
+    )
+    stored = safetensors.partition("as stored (")[2].partition(":")[0].lower().replace("autoround", "auto-round")
+    assert {name for name in (modules - {"gguf"}) | PACKINGS.keys() if name not in stored} == set()
+    named = safetensors.partition("families.md): ")[2].partition(" and more")[0].split(", ")
+    known = " ".join(family.name for family in families.known().values())
+    assert len(named) > 5
+    assert [name for name in named if name not in known] == []
+    types = {
+        "IQ" if kind.startswith("IQ") else kind for kind in TYPES if kind[:2] not in ("Q3", "Q4", "Q5", "Q6", "Q8")
+    }
+    assert types - {*re.findall(r"\w+", of_gguf)} == set()
 
 
 def test_every_strategy_tells_its_paper_and_when_it_pays() -> None:

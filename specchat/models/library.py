@@ -1,13 +1,13 @@
 """Models on this machine: in the Hugging Face cache, in LM Studio's and Ollama's folders, and where the user says."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from specchat.clean import one_line
 from specchat.engine.errors import ModelError
-from specchat.engine.fetch.listing import first_files
+from specchat.engine.fetch.listing import PART, first_files
 from specchat.engine.fetch.source import Hub
 from specchat.models.about import About, about_folder, about_gguf
 from specchat.models.ollama import ollama_models
@@ -41,10 +41,22 @@ class FoundModel:
 
 @dataclass(frozen=True)
 class Library:
-    """All that was found, and in sentences what could not be read."""
+    """All that was found, and in sentences what could not be read.
+
+    `unread` are sentences about models, by their names; `problems` has these, too.
+    """
 
     models: tuple[FoundModel, ...]
     problems: tuple[str, ...]
+    unread: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Unread:
+    """A model that cannot be read, with the reason."""
+
+    name: str
+    problem: str
 
 
 def usual_places(hub: Hub, own: Sequence[str] = (), environ: Mapping[str, str] = os.environ) -> ModelPlaces:
@@ -60,16 +72,20 @@ def look(places: ModelPlaces) -> Library:
     """Read the headers of all models there are. Nothing is raised: files that cannot be read become problems."""
     models: list[FoundModel] = []
     problems: list[str] = []
+    unread: dict[str, str] = {}
     for outcome in _all(places):
         if isinstance(outcome, FoundModel):
             models.append(outcome)
+        elif isinstance(outcome, _Unread):
+            problems.append(outcome.problem)
+            unread[outcome.name] = outcome.problem
         else:
             problems.append(outcome)
     unique = {found.about.place.resolve(): found for found in reversed(models)}
-    return Library(tuple(sorted(unique.values(), key=lambda found: found.about.name.lower())), tuple(problems))
+    return Library(tuple(sorted(unique.values(), key=lambda found: found.about.name.lower())), tuple(problems), unread)
 
 
-def _all(places: ModelPlaces) -> Iterator[FoundModel | str]:
+def _all(places: ModelPlaces) -> Iterator[FoundModel | _Unread | str]:
     yield from _hub_models(places.hub)
     for folder in places.lm_studio:
         if os.path.isdir(folder):
@@ -84,7 +100,7 @@ def _all(places: ModelPlaces) -> Iterator[FoundModel | str]:
             yield f"{folder}, of model_folders, is not a folder."
 
 
-def _hub_models(hub: Hub) -> Iterator[FoundModel | str]:
+def _hub_models(hub: Hub) -> Iterator[FoundModel | _Unread | str]:
     from huggingface_hub import scan_cache_dir
 
     if not os.path.isdir(hub.cache):
@@ -105,12 +121,9 @@ def _hub_models(hub: Hub) -> Iterator[FoundModel | str]:
             names = {file.file_name for file in revision.files}
             if "config.json" in names and any(name.endswith(".safetensors") for name in names):
                 yield _found(revision.snapshot_path, repo.repo_id, "Hugging Face", repo.repo_id, revision.commit_hash)
-            for name in sorted(names):
-                if _heads(name):
-                    shown = f"{repo.repo_id} {name}"
-                    yield _found(
-                        revision.snapshot_path / name, shown, "Hugging Face", repo.repo_id, revision.commit_hash
-                    )
+            for name, file in _gguf_models(names):
+                shown = f"{repo.repo_id} {name}"
+                yield _found(revision.snapshot_path / file, shown, "Hugging Face", repo.repo_id, revision.commit_hash)
 
 
 def _stopped(hub: Hub) -> Iterator[str]:
@@ -120,7 +133,7 @@ def _stopped(hub: Hub) -> Iterator[str]:
             yield f"{repo} is here in part: models pull {repo} goes on with it, models rm {repo} deletes it."
 
 
-def _in_folder(root: Path, origin: str) -> Iterator[FoundModel | str]:
+def _in_folder(root: Path, origin: str) -> Iterator[FoundModel | _Unread | str]:
     seen = 0
 
     def unreadable(error: OSError) -> None:
@@ -139,25 +152,28 @@ def _in_folder(root: Path, origin: str) -> Iterator[FoundModel | str]:
         name = "/".join(folder.relative_to(root).parts[-2:]) or root.name
         if "config.json" in files and any(file.endswith(".safetensors") for file in files):
             yield _found(folder, name, origin)
-        for file in sorted(files):
-            if _heads(file):
-                yield _found(folder / file, f"{name}/{file}", origin)
+        for model, file in _gguf_models(files):
+            yield _found(folder / file, f"{name}/{model}", origin)
     yield from problems
 
 
-def _heads(name: str) -> bool:
-    """True if a file is a GGUF model, or the first part of one."""
-    return bool(first_files([name]))
+def _gguf_models(names: Iterable[str]) -> Iterable[tuple[str, str]]:
+    """The names of GGUF models, those of their first files, each with the first file of it among `names`."""
+    models: dict[str, str] = {}
+    for name in sorted(names):
+        part = PART.fullmatch(name)
+        models.setdefault(name if part is None else f"{part[1]}-{1:05}-of-{part[3]}.gguf", name)
+    return ((first, models[first]) for first in first_files([*models]))
 
 
-def _found(path: Path, name: str, origin: str, repo: str = "", revision: str = "") -> FoundModel | str:
+def _found(path: Path, name: str, origin: str, repo: str = "", revision: str = "") -> FoundModel | _Unread:
     name = one_line(name, 80)
     try:
         about = about_gguf(path, name) if path.suffix == ".gguf" else about_folder(path, name)
     except ModelError as error:
-        return error.message
+        return _Unread(name, error.message)
     except OSError as error:
-        return f"{path} cannot be read ({error.strerror})."
+        return _Unread(name, f"{path} cannot be read ({error.strerror}).")
     except Exception as error:  # whatever it is, it does not hide the other models
-        return f"{path} cannot be read: {one_line(f'{type(error).__name__}: {error}')}."
+        return _Unread(name, f"{path} cannot be read: {one_line(f'{type(error).__name__}: {error}')}.")
     return FoundModel(about, origin, repo, revision)

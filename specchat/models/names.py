@@ -30,6 +30,8 @@ def pair_among(name: str, catalog: Catalog, used: UsedPairs | None, library: Lib
         return catalog.with_models_of(found[1]) or found[1]
     if used is not None and (before := used.find(name)) is not None:
         raise ConfigError(gone(before))
+    if (problem := library.unread.get(name)) is not None:
+        raise ConfigError(problem)
     if name == LOCAL or name.startswith(f"{LOCAL}-"):
         raise ConfigError(f"{name} was named by --target. Name it so again, once.")
     known = [word for pair in catalog.pairs for word in (pair.id, *pair.aliases)]

@@ -215,6 +215,17 @@ def test_a_target_that_is_no_name_is_told_with_the_nearest(run: Run) -> None:
     assert 'no model of that name on this machine. Did you mean "someone/tiny"?' in wrong.stderr
 
 
+@pytest.mark.parametrize("there", [(2, 3), (1, 3)])
+def test_a_target_with_a_missing_part_names_the_part(run: Run, tmp_path: Path, there: tuple[int, ...]) -> None:
+    folder = tmp_path / "user" / ".lmstudio" / "models" / "maker" / "split"
+    for part in there:
+        gguf(folder / f"m-{part:05}-of-00003.gguf")
+    gone = ({1, 2, 3} - {*there}).pop()
+    refused = run("ask", "--target", "maker/split/m-00001-of-00003.gguf", "hi")
+    assert refused.exit_code == ExitCode.UNUSABLE
+    assert f"1 of 3 parts are missing (m-{gone:05}-of-00003.gguf). Download all parts." in refused.stderr
+
+
 def test_a_folder_of_models_names_those_that_are_in_it(run: Run, engines: list[FakeEngine], machine: Path) -> None:
     cache = machine.parents[1] / "hub" / "models--someone--tiny"
     for folder, inner in ((machine.parent, machine), (cache, cache / "snapshots" / ("0" * 40))):

@@ -19,6 +19,7 @@ from specchat.engine.cpu.products.tiles import FLOAT32
 from specchat.engine.cpu.threads.dispatch import board, lead
 from specchat.engine.formats.layout import FourBit, Weight
 from specchat.engine.formats.quantise import code_table, dequantised, quantise
+from specchat.engine.formats.scale_tables import by_table
 from specchat.engine.memory.vectors import LANES
 
 pytestmark = pytest.mark.cpu
@@ -51,6 +52,13 @@ def by_powers(block: int, inputs: int = INPUTS) -> FourBit:
     return replace(weight, scales=torch.exp2(torch.randint(-9, 3, weight.scales.shape, generator=made).float()))
 
 
+def by_tabled(block: int) -> FourBit:
+    """Scales in bytes, whose values a table has."""
+    weight, made = by_powers(block), torch.Generator().manual_seed(9)
+    scales = torch.randint(256, weight.scales.shape, generator=made, dtype=torch.uint8)
+    return by_table(weight, scales, torch.rand(256, generator=made))
+
+
 FORMATS: dict[str, Callable[[], Weight]] = {
     "float32": matrix,
     "float16": lambda: matrix().half(),
@@ -62,6 +70,7 @@ FORMATS: dict[str, Callable[[], Weight]] = {
     "4 bits in blocks of 32": lambda: four_bits(32),
     "4 bits with zeros": lambda: with_zeros(64),
     "4 bits with exponents": lambda: by_powers(32),
+    "4 bits with scales of a table": lambda: by_tabled(16),
 }
 
 

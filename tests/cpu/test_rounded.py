@@ -22,7 +22,7 @@ from specchat.engine.formats.int8_rows import rounded
 from specchat.engine.formats.layout import Blocks, EightBit, FourBit, GridBlocks
 from specchat.engine.formats.mxfp4 import CODE as MXFP4_CODE
 from specchat.engine.formats.quantise import dequantised
-from tests.cpu.test_products import INPUTS, OUTPUTS, by_powers, four_bits, matrix, product, with_zeros
+from tests.cpu.test_products import INPUTS, OUTPUTS, by_powers, by_tabled, four_bits, matrix, product, with_zeros
 
 pytestmark = pytest.mark.cpu
 
@@ -52,6 +52,7 @@ WEIGHTS: dict[str, Callable[[], EightBit | FourBit | Blocks]] = {
     "int4": lambda: replace(with_zeros(32), zeros=None),
     "int4 of 64 with zeros": lambda: with_zeros(64),
     "MXFP4": lambda: replace(by_powers(32), code=torch.tensor(MXFP4_CODE)),
+    "NVFP4": lambda: replace(by_tabled(16), code=torch.tensor(MXFP4_CODE)),
 } | {kind: (lambda kind=kind: in_file(kind)) for kind in TYPES}  # type: ignore[misc]
 UNLIKE = ("Q4_0", "Q4_1", "Q8_0", "Q2_K", "Q5_K", "Q6_K", "IQ4_XS", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_S")
 """Types of GGUF of which each unpacks in another way."""

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -124,6 +125,33 @@ def microscaled(name: str, matrix: Tensor) -> tuple[Parts, Tensor]:
     packed = (pairs[..., 0] | pairs[..., 1] << 4).to(torch.uint8)
     parts = {"weight_packed": packed, "weight_scale": (exponents + 127).to(torch.uint8)}
     return named(name, parts), (code[nibbles] * scales).flatten(1)
+
+
+def microscaled_twice(divided: bool) -> Pack:
+    """NVFP4 of compressed-tensors, whose scales of blocks are `divided` by that of the matrix, or of ModelOpt."""
+
+    def pack(name: str, matrix: Tensor) -> tuple[Parts, Tensor]:
+        code = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
+        code = torch.cat([code, -code])
+        # One for matrices that are multiplied together, as quantisers have it.
+        module, _, last = name.rpartition(".")
+        together = next((names for names in ("q_proj k_proj v_proj", "gate_proj up_proj") if last in names), last)
+        whole = torch.tensor([1000 + crc32(f"{module} {together}".encode()) % 997]).float()
+        whole = whole if divided else 1 / whole
+
+        def scaled(stored: Tensor) -> Tensor:
+            return stored.float() / whole if divided else stored.float() * whole
+
+        grouped = matrix.unflatten(-1, (-1, 16))
+        scales = (grouped.abs().amax(-1) / 6 / scaled(torch.ones(1))).clamp(max=448).to(torch.float8_e4m3fn)
+        nibbles = (grouped[..., None] / scaled(scales)[..., None, None].clamp(min=1e-9) - code).abs().argmin(-1)
+        pairs = nibbles.flatten(1).unflatten(-1, (-1, 2))
+        packed = (pairs[..., 0] | pairs[..., 1] << 4).to(torch.uint8)
+        names = ("weight_packed", "weight_global_scale") if divided else ("weight", "weight_scale_2")
+        parts = {names[0]: packed, "weight_scale": scales, names[1]: whole}
+        return named(name, parts), (code[nibbles] * scaled(scales)[..., None]).flatten(1)
+
+    return pack
 
 
 def gptq(group: int, zero: int = 7, order: bool = True) -> Pack:

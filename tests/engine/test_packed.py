@@ -15,7 +15,8 @@ from specchat.engine.cpu.primitives.records import PRODUCT
 from specchat.engine.errors import ForeignModel, ModelError
 from specchat.engine.formats.fp8 import dequantise_floats
 from specchat.engine.formats.layout import FourBit
-from specchat.engine.formats.quantise import by_exponents, code_table, dequantised, fused, owned
+from specchat.engine.formats.quantise import code_table, dequantised, fused, owned
+from specchat.engine.formats.scale_tables import by_exponents, by_table
 from specchat.engine.loading import load
 from specchat.engine.memory.devices import Machine, place
 from specchat.engine.memory.host_need import buffers
@@ -42,6 +43,7 @@ from tests.engine.packed import (
     gptq,
     gptq_shifted,
     microscaled,
+    microscaled_twice,
     packed,
 )
 from tests.engine.test_lossless import SAMPLINGS, finished, reply
@@ -95,13 +97,21 @@ FP8: dict[str, tuple[Pack, dict[str, Any]]] = {
     "compressed-tensors": (floats("row", "_scale"), of_compressed(type="float", num_bits=8)),
     "modelopt": (floats("whole", "_scale"), {"quant_method": "modelopt", "quant_algo": "FP8", "ignore": ["lm_head"]}),
 }
-MXFP4 = {
+FP4: dict[str, tuple[Pack, dict[str, Any]]] = {
     "compressed-tensors, mxfp4": (
         microscaled,
         of_compressed(type="float", strategy="group", group_size=32) | {"format": "mxfp4-pack-quantized"},
-    )
+    ),
+    "compressed-tensors, nvfp4": (
+        microscaled_twice(divided=True),
+        of_compressed(type="float", strategy="tensor_group", group_size=16) | {"format": "nvfp4-pack-quantized"},
+    ),
+    "modelopt, nvfp4": (
+        microscaled_twice(divided=False),
+        {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head"]},
+    ),
 }
-BOTH = INT4 | FP8 | MXFP4
+BOTH = INT4 | FP8 | FP4
 
 
 @pytest.mark.rotated(3)
@@ -109,9 +119,9 @@ BOTH = INT4 | FP8 | MXFP4
 def test_a_packed_checkpoint_is_the_model_that_it_stands_for(method: str, tmp_path: Path) -> None:
     stored, truth = packed(tmp_path, *BOTH[method], **SHAPE)
     opened, text = Checkpoint.open(stored), list(range(3, 40))
-    quant = "int4" if method in INT4 else "fp4" if method in MXFP4 else None
+    quant = "int4" if method in INT4 else "fp4" if method in FP4 else None
     assert opened.quant == quant
-    assert about_folder(stored, "m").quant == ("mxfp4" if method in MXFP4 else quant or "fp8")
+    assert about_folder(stored, "m").quant == (method[-5:] if method in FP4 else quant or "fp8")
     # Other packings of the same kind of weights differ in the values that are read alone.
     run = method not in ("auto-round", "gptq v2", *SHIFTED, *ORDERED) or method in ("awq", *list(ORDERED)[:2])
     expected = ReferenceDecoder(Checkpoint.open(truth)).forward(text, 0) if run else None
@@ -125,23 +135,49 @@ def test_a_packed_checkpoint_is_the_model_that_it_stands_for(method: str, tmp_pa
         assert torch.equal(weights.get(f"{NAME}.weight", 256, 384), wanted)
 
 
+MX, NV, MODELOPT = FP4
+UNFIT, NO_NUMBERS = "do not make a matrix of 256x384", "has scales that are no numbers"
+
+
 @pytest.mark.parametrize(
-    ("part", "damaged", "words"),
+    ("method", "part", "damaged", "words"),
     [
-        ("weight_packed", lambda stored: stored[:, :-1], "do not make a matrix of 256x384"),
-        ("weight_packed", lambda stored: stored[0], "do not make a matrix of 256x384"),
-        ("weight_scale", lambda stored: stored[:-1], "do not make a matrix of 256x384"),
-        ("weight_scale", lambda stored: stored | 255, "has scales that are no numbers"),
+        (MX, "weight_packed", lambda stored: stored[:, :-1], UNFIT),
+        (MX, "weight_packed", lambda stored: stored[0], UNFIT),
+        (MX, "weight_scale", lambda stored: stored[:-1], UNFIT),
+        (MX, "weight_scale", lambda stored: stored | 255, NO_NUMBERS),
+        (NV, "weight_packed", lambda stored: stored[:, :-1], UNFIT),
+        (NV, "weight_scale", lambda stored: stored.view(torch.uint8), UNFIT),
+        (NV, "weight_scale", lambda stored: stored[0], UNFIT),
+        (NV, "weight_scale", lambda stored: (stored.view(torch.uint8) | 255).view(stored.dtype), NO_NUMBERS),
+        (NV, "weight_global_scale", lambda stored: stored.repeat(2), UNFIT),
+        (NV, "weight_global_scale", lambda stored: stored.half(), UNFIT),
+        (NV, "weight_global_scale", lambda stored: stored * 0, NO_NUMBERS),
+        (NV, "weight_global_scale", lambda stored: stored * torch.nan, "no numbers|NaN"),
+        (MODELOPT, "weight_scale_2", lambda stored: stored * 1e38 * 100, NO_NUMBERS),
     ],
 )
-def test_damaged_mxfp4_is_told_by_its_matrix(part: str, damaged: Any, words: str, tmp_path: Path) -> None:
-    stored, _ = packed(tmp_path, *MXFP4["compressed-tensors, mxfp4"], **SHAPE)
+def test_damaged_fp4_is_told_by_its_matrix(method: str, part: str, damaged: Any, words: str, tmp_path: Path) -> None:
+    stored, _ = packed(tmp_path, *FP4[method], **SHAPE)
     tensors = load_file(stored / "model.safetensors")
     tensors[f"{NAME}.{part}"] = damaged(tensors[f"{NAME}.{part}"]).contiguous()
     save_file(tensors, stored / "model.safetensors", metadata={"format": "pt"})
     with Weights(Checkpoint.open(stored)) as weights, pytest.raises(ModelError, match=words) as caught:
         weights.linear(NAME, 256, 384)
     assert NAME in caught.value.message
+
+
+def test_words_of_a_header_cannot_steer_a_terminal(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "m")
+    opened, file = Checkpoint.open(folder), folder / "model.safetensors"
+    before = file.read_bytes()
+    end = 8 + int.from_bytes(before[:8], "little")
+    header = before[8:end].replace(b'"F32"', b'"\\u001b[7"')
+    file.write_bytes(len(header).to_bytes(8, "little") + header + before[end:])
+    for read in (Weights, lambda _: Checkpoint.open(folder)):
+        with pytest.raises(ModelError, match="unknown variant") as caught:
+            read(opened)
+        assert caught.value.message.isprintable()
 
 
 def test_squares_of_floats_are_those_of_transformers() -> None:
@@ -161,7 +197,19 @@ def test_integers_are_those_of_compressed_tensors() -> None:
     assert torch.equal(compressed(32)("m", matrix)[1], unpacked * scales)
 
 
-@pytest.mark.parametrize("method", ["compressed-tensors, 32", "awq of auto-round", *MXFP4])
+def test_floats_of_16_are_those_of_compressed_tensors() -> None:
+    module = pytest.importorskip("compressed_tensors.compressors.nvfp4.base", reason="not installed")
+    quantization = pytest.importorskip("compressed_tensors.quantization", reason="not installed")
+    matrix = torch.randn(48, 128, generator=torch.Generator().manual_seed(1))
+    parts, truth = microscaled_twice(divided=True)("m", matrix)
+    weights = quantization.QuantizationArgs(num_bits=4, type="float", strategy="tensor_group", group_size=16)
+    scheme = quantization.QuantizationScheme(targets=["Linear"], weights=weights)
+    stored = {name.removeprefix("m."): one for name, one in parts.items()}
+    found = module.NVFP4PackedCompressor.decompress(stored, scheme)["weight"]
+    assert torch.equal(found, truth.to(found.dtype))
+
+
+@pytest.mark.parametrize("method", ["compressed-tensors, 32", "awq of auto-round", *[*FP4][:2]])
 def test_experts_are_packed_each_for_itself(method: str, tmp_path: Path) -> None:
     more = {"hidden_size": 128, "moe_intermediate_size": 64, "num_hidden_layers": 2}
     stored, truth = packed(tmp_path, *BOTH[method], **FAMILIES["qwen3_moe"] | more)
@@ -199,8 +247,25 @@ def test_zero_points_follow_their_rows() -> None:
         assert torch.equal(torch.cat(list(slabs(owned(weight), 128))), dense)
 
 
+@pytest.mark.parametrize("alike", [True, False])
+def test_scales_of_a_table_follow_their_rows_in_bytes_where_all_have_the_same_table(alike: bool) -> None:
+    made = torch.Generator().manual_seed(1)
+
+    def tabled(table: torch.Tensor) -> FourBit:
+        octets, scales = (torch.randint(256, (3, n), generator=made, dtype=torch.uint8) for n in (32, 4))
+        return by_table(FourBit(octets, scales, code_table("fp4"), 16), scales, table)
+
+    tables = torch.rand(2, 256, generator=made)
+    parts, order = [tabled(tables[0]), tabled(tables[0 if alike else 1])], [5, 0, 3, 2, 1]
+    dense = torch.cat([dequantised(one, torch.float32) for one in parts])
+    for found, rows in ((fused(parts), dense), (reordered(fused(parts), order), dense[order])):
+        assert isinstance(found, FourBit)
+        assert found.scales.dtype == (torch.uint8 if alike else torch.float32)
+        assert torch.equal(dequantised(found, torch.float32), rows)
+
+
 @pytest.mark.rotated(2)
-@pytest.mark.parametrize("method", ["gptq, act order, zero points", "fp8", *MXFP4])
+@pytest.mark.parametrize("method", ["gptq, act order, zero points", "fp8", *[*FP4][:2]])
 def test_every_strategy_writes_what_plain_writes(method: str, tmp_path: Path) -> None:
     stored, _ = packed(tmp_path, *BOTH[method], **SHAPE)
     session = load(PairSpec("p", "P", on_cpu(stored), on_cpu(stored)), lambda _: None)
@@ -212,7 +277,7 @@ def test_every_strategy_writes_what_plain_writes(method: str, tmp_path: Path) ->
         assert all(other == plain for other in others)
 
 
-@pytest.mark.parametrize("method", ["compressed-tensors, 32", "gptq, act order", "awq", *MXFP4])
+@pytest.mark.parametrize("method", ["compressed-tensors, 32", "gptq, act order", "awq", *[*FP4][:2]])
 def test_the_plan_holds_what_is_read(method: str, tmp_path: Path) -> None:
     stored, _ = packed(tmp_path, *BOTH[method], **SHAPE)
     opened = Checkpoint.open(stored)
@@ -245,8 +310,9 @@ def test_the_plan_holds_rows_in_the_order_of_weights(tmp_path: Path) -> None:
         (of_compressed(num_bits=8), "compressed-tensors"),
         ({"quant_method": "compressed-tensors", "config_groups": {}}, "compressed-tensors"),
         ({"quant_method": "fp8", "weight_block_size": [64, 64]}, "fp8"),
-        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "modelopt NVFP4"),
+        ({"quant_method": "modelopt", "quant_algo": "W4A8_AWQ"}, "modelopt W4A8_AWQ"),
         ({"quant_method": "modelopt"}, "modelopt"),
+        (of_compressed(type="float", group_size=[16]) | {"format": "nvfp4-pack-quantized"}, "compressed-tensors"),
     ],
 )
 def test_what_is_not_read_goes_by_transformers(settings: dict[str, Any], method: str, tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 from specchat.engine.errors import ModelError
 from specchat.engine.formats.mxfp4 import Mxfp4, mxfp4
-from specchat.engine.formats.quantise import by_exponents, dequantised
+from specchat.engine.formats.quantise import dequantised
+from specchat.engine.formats.scale_tables import by_exponents
 from specchat.engine.memory.need import Model, need
 from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.reference.decoder import ReferenceDecoder

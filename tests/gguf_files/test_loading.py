@@ -1,9 +1,12 @@
 """GGUF files as targets and drafts of our own decoder: loaded, replaced, split, and left to llama.cpp with a reason."""
 
+import gc
 import os
 import shutil
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,6 +20,7 @@ from specchat.engine.protocol.options import Limits, Message, Sampling, Speculat
 from specchat.engine.protocol.pair import PairSpec
 from specchat.engine.protocol.requests import Generate
 from specchat.engine.reference.decoder import ReferenceDecoder
+from specchat.engine.runners.host import host_model
 from specchat.engine.session import Session
 from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.engine.weights.weights import Weights
@@ -26,6 +30,9 @@ from tests.llama_cpp.conftest import byte_tokenizer
 from tests.models.made import gguf
 
 pytestmark = pytest.mark.needs_gguf
+SAFETENSORS = "model.safetensors"
+MAPS = Path("/proc/self/maps")
+"""Files that this process has mapped."""
 
 
 @pytest.fixture(scope="module")
@@ -160,15 +167,34 @@ def test_a_split_model_is_one_checkpoint(folder: Path, file: Path, tmp_path: Pat
         Checkpoint.open(parts[0])
 
 
-def test_a_file_that_shrinks_or_is_replaced_while_it_is_mapped_is_a_sentence(file: Path, tmp_path: Path) -> None:
-    path = tmp_path / "x.gguf"
+@pytest.mark.parametrize("kind", ["GGUF", "safetensors"])
+def test_a_file_that_shrinks_or_is_replaced_while_it_is_mapped_is_a_sentence(
+    kind: str, folder: Path, file: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(folder, tmp_path / "m")
+    whole, path = (
+        (file, tmp_path / "x.gguf") if kind == "GGUF" else (folder / SAFETENSORS, tmp_path / "m" / SAFETENSORS)
+    )
     for change in (lambda: os.truncate(path, 4096), lambda: os.replace(tmp_path / "y", path)):
-        shutil.copyfile(file, path)
-        shutil.copyfile(file, tmp_path / "y")
-        with Weights(Checkpoint.open(path)) as weights:
+        shutil.copyfile(whole, path)
+        shutil.copyfile(whole, tmp_path / "y")
+        with Weights(Checkpoint.open(path if kind == "GGUF" else path.parent)) as weights:
             change()
             with pytest.raises(ModelError, match="changed while it was read"):
                 weights.get("model.norm.weight", 64)
+
+
+@pytest.mark.skipif(not MAPS.exists(), reason="only Linux lists what is mapped")
+@pytest.mark.parametrize("kind", [host_model, ReferenceDecoder])
+def test_a_loaded_model_has_left_its_files(
+    folder: Path, file: Path, tmp_path: Path, kind: Callable[[Checkpoint], Any]
+) -> None:
+    """What stays mapped changes as the file does, and ends the process if that shrinks."""
+    shutil.copytree(folder, tmp_path / "m")
+    shutil.copyfile(file, tmp_path / "x.gguf")
+    loaded = [kind(Checkpoint.open(tmp_path / name)) for name in ("m", "x.gguf")]
+    gc.collect()
+    assert (len(loaded), str(tmp_path) in MAPS.read_text()) == (2, False)
 
 
 def test_values_that_are_no_numbers_are_a_sentence(folder: Path, tmp_path: Path) -> None:

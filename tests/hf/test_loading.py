@@ -292,7 +292,7 @@ def test_a_quantisation_whose_package_is_missing(
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
-        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "modelopt NVFP4"),
+        ({"quant_method": "modelopt", "quant_algo": "W4A8_AWQ"}, "modelopt W4A8_AWQ"),
         ({"quant_method": "tomorrow\x1b"}, "tomorrow␛"),
         ("tomorrow", "tomorrow"),
     ],

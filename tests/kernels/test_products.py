@@ -12,6 +12,7 @@ from specchat.engine.errors import ModelError
 from specchat.engine.formats.gguf import TYPES
 from specchat.engine.formats.layout import EightBit, FourBit, Weight
 from specchat.engine.formats.quantise import code_table, dequantised, quantise
+from specchat.engine.formats.scale_tables import by_table
 from specchat.engine.formats.words import in_words
 from specchat.engine.gpu_checks import place
 from specchat.engine.gpu_checks.references import reference_gate_mul
@@ -79,6 +80,18 @@ def shifted(block: int, ordered: bool = False) -> Callable[[int, int, torch.dtyp
     return make
 
 
+def tabled(outputs: int, inputs: int, dtype: torch.dtype) -> Made:
+    """Blocks of 16 with scales of a table, as NVFP4 has them."""
+    made = torch.Generator().manual_seed(6)
+    packed, scales = (
+        torch.randint(256, (outputs, columns), generator=made, dtype=torch.uint8).to(DEVICE)
+        for columns in (inputs // 2, inputs // 16)
+    )
+    table = torch.rand(256, generator=made).to(DEVICE)
+    weight = by_table(FourBit(packed, scales, code_table("fp4").to(DEVICE), 16), scales, table)
+    return weight, dequantised(weight, dtype).double()
+
+
 def eight(outputs: int, inputs: int, dtype: torch.dtype) -> Made:
     weight = quantise(drawn(outputs, inputs, dtype=dtype), "int8")
     assert isinstance(weight, EightBit)
@@ -105,6 +118,7 @@ FORMATS = {
         for nested in (False, True)
         for block in (64, 32)
     },
+    "fp4 of a table 16": tabled,
     "int4 with zeros 64": shifted(64),
     "int4 with zeros 32 in an order": shifted(32, ordered=True),
     "int8": eight,

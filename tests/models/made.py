@@ -115,8 +115,12 @@ def in_cache(hub: Hub, repo: str, made: Path) -> Path:
     return snapshot
 
 
+def own_ollama(home: Path) -> dict[str, str]:
+    """The environment in which Ollama's models are those of a user alone, where this machine's service has some too."""
+    return {"OLLAMA_MODELS": str(home / ".ollama" / "models")}
+
+
 def no_home(patch: pytest.MonkeyPatch, home: Path) -> None:
     """A user without any models."""
-    patch.setenv("HOME", str(home))
-    patch.setenv("USERPROFILE", str(home))
-    patch.delenv("OLLAMA_MODELS", raising=False)
+    for name, value in ({"HOME": str(home), "USERPROFILE": str(home)} | own_ollama(home)).items():
+        patch.setenv(name, value)

@@ -69,9 +69,12 @@ def test_nothing_anywhere_is_nothing_found(places: ModelPlaces) -> None:
 
 def test_the_usual_places_are_this_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     no_home(monkeypatch, tmp_path)
+    own, service = tmp_path / ".ollama" / "models", Path("/usr/share/ollama/.ollama/models")
+    assert usual_places(Hub("x", tmp_path)).ollama == (own,)  # as all tests have it
+    monkeypatch.delenv("OLLAMA_MODELS")
     usual = usual_places(Hub("x", tmp_path), ["~/models"])
     assert usual.lm_studio[0] == tmp_path / ".lmstudio" / "models"
-    assert usual.ollama == (tmp_path / ".ollama" / "models", Path("/usr/share/ollama/.ollama/models"))
+    assert usual.ollama == (own, service)
     assert usual.own == (tmp_path / "models",)
     assert usual_places(Hub("x", tmp_path), environ={"OLLAMA_MODELS": "/other"}).ollama == (Path("/other"),)
 

@@ -13,6 +13,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from tests.models.made import own_ollama
+
 COMMAND = Path(sys.executable).with_name("specchat")
 PATIENCE_S = 180
 
@@ -89,6 +91,7 @@ def terminal(size: tuple[int, int] = (80, 24), **environment: str) -> Iterator[T
     # The path of a socket has 108 characters at most, and a test's own folder some 90.
     with TemporaryDirectory(prefix="specchat-") as folder:
         places = {"SPECCHAT_HOME": folder, "SPECCHAT_ENGINE_MINUTES": "5"}
+        places |= own_ollama(Path(environment.get("HOME", folder)))
         made = Terminal(f"specchat-test-{os.getpid()}", {**places, **environment}, size)
         try:
             yield made

@@ -17,7 +17,7 @@ from specchat.engine.cpu.products.columns import MOST_BLOCKS, row_reader
 from specchat.engine.cpu.products.dots import WAYS, way
 from specchat.engine.cpu.products.products import kernels
 from specchat.engine.cpu.products.tiles import BFLOAT16, BFLOAT16_PAIRS, FLOAT16, FLOAT32, INT8
-from specchat.engine.cpu.stored_blocks import CODED, block_of, block_parts, form_of_blocks, rounded_form
+from specchat.engine.cpu.stored_blocks import CODED, block_of, block_parts, form_of_blocks, rounded_form, scale_table
 from specchat.engine.cpu.unpacking import unpack
 from specchat.engine.formats.bfloat16_rows import to_bfloat16
 from specchat.engine.formats.gguf import SIZES, block_of_zeros
@@ -134,6 +134,8 @@ class Packed:
             table = table - np.int8(WAYS[way()].less) if form.rounded else table
             rows = table_of(weight.grid, weight.codebook.numpy(), table if form.rounded else None)
             table = np.concatenate([table.view(np.uint8), rows])
+        if isinstance(weight, FourBit) and (scales := scale_table(weight)) is not None:
+            table = np.concatenate([table.view(np.uint8), scales.numpy().view(np.uint8)])
         if (held := self._codes.get(table.tobytes())) is None:
             held = self._codes[table.tobytes()] = self._hold(table)
         return held

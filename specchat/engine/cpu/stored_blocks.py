@@ -15,6 +15,7 @@ from specchat.engine.cpu.products.block_form import (
     MINIMUMS,
     PAIRED,
     SIGNED,
+    TABLED,
     UNSHIFTED,
     UNSIGNED,
     ZEROS,
@@ -24,7 +25,8 @@ from specchat.engine.formats.gguf import block_of_zeros
 from specchat.engine.formats.grids import GRIDS, GROUP
 from specchat.engine.formats.int8_rows import code_factor, takes_int8_rows
 from specchat.engine.formats.layout import Blocks, EightBit, FileRows, FourBit, GridBlocks, Plain
-from specchat.engine.formats.quantise import block_scales, by_exponents
+from specchat.engine.formats.quantise import block_scales
+from specchat.engine.formats.scale_tables import by_exponents, table_of
 
 CODED = 16
 """Numbers of a table."""
@@ -42,7 +44,8 @@ def form_of_blocks(weight: FourBit | Blocks) -> BlockForm:
     if isinstance(weight, GridBlocks):
         return BlockForm(4, coded=True, scales=UNSIGNED, grid=1 + [*GRIDS].index(weight.grid.name))
     if isinstance(weight, FourBit):
-        scales = FLOATS if _exponents(weight) is None else EXPONENTS
+        in_floats = FLOATS if _exponents(weight) is None else EXPONENTS
+        scales = in_floats if scale_table(weight) is None else TABLED
         return BlockForm(4, coded=True, scales=scales, shifts=UNSHIFTED if weight.zeros is None else ZEROS)
     shifts = MINIMUMS if weight.minimums is not None else PAIRED if weight.minimum_supers is not None else UNSHIFTED
     scales = {torch.float16: HALVES, torch.int8: SIGNED, torch.uint8: UNSIGNED}[weight.scales.dtype]
@@ -72,11 +75,12 @@ def block_parts(weight: FourBit | Blocks | EightBit, form: BlockForm) -> dict[st
     if isinstance(weight, EightBit):
         return {"address": weight.values.numpy().view("<u4"), "scales": weight.scales.float().numpy()[:, None]}
     if isinstance(weight, FourBit):
-        packed, zeros, exponents = weight.packed.numpy(), weight.zeros, _exponents(weight)
+        packed, zeros = weight.packed.numpy(), weight.zeros
+        in_bytes = _exponents(weight) if scale_table(weight) is None else weight.scales
         words = ((packed >> 4) | (packed << 4)).view("<u4")
         return {
             "address": words,
-            "scales": (block_scales(weight) if exponents is None else exponents).numpy(),
+            "scales": (block_scales(weight) if in_bytes is None else in_bytes).numpy(),
             "shifts": None if zeros is None else zeros.numpy(),
         }
     if isinstance(weight, GridBlocks):
@@ -105,6 +109,12 @@ def block_parts(weight: FourBit | Blocks | EightBit, form: BlockForm) -> dict[st
         "shift_supers": weight.minimum_supers,
     }
     return {"address": low, "high": high} | {name: one if one is None else one.numpy() for name, one in tensors.items()}
+
+
+def scale_table(weight: FourBit) -> Tensor | None:
+    """The table of scales, float32 [256]; None without one, or where outputs that only fill a vector would not be 0."""
+    table = table_of(weight)
+    return None if table is None or table[0] * weight.code[0] != 0 else table
 
 
 def _exponents(weight: FourBit) -> Tensor | None:

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from specchat.engine.formats.gpu_blocks import InWords
 from specchat.engine.formats.layout import Blocks, Joined, Plain, Table, Weight, mapped, tensors_of, values_of
-from specchat.engine.formats.quantise import by_experts, by_exponents, by_rows, quantise
+from specchat.engine.formats.quantise import by_experts, by_rows, quantise
+from specchat.engine.formats.scale_tables import by_exponents
 from specchat.engine.formats.words import in_words
 from specchat.engine.hardware.page_locked import page_locked, values_in_main
 from specchat.engine.kernels.gpu_shapes import joined_scores

@@ -11,7 +11,7 @@ from specchat.engine.formats.format import Format
 from specchat.engine.formats.settings import Quantised
 from specchat.engine.protocol.pair import Quant
 
-TENSORS = ("bfloat16_rows", "fields", "gpu_blocks", "int8_rows", "layout", "quantise", "words")
+TENSORS = ("bfloat16_rows", "fields", "gpu_blocks", "int8_rows", "layout", "quantise", "scale_tables", "words")
 """The modules of this package that import torch."""
 
 

@@ -18,6 +18,8 @@ BLOCK = 64
 """Weights per scale in matrices quantised at load."""
 NESTED_BLOCK = 256
 """Scales per nested scale, in double quantisation."""
+TABLE_BYTES = 4 * 256
+"""Bytes of a table that has the scale of each byte."""
 KERNEL_BLOCKS = (64, 32)
 """Block sizes that the kernels support, where they divide a matrix's inputs."""
 
@@ -35,7 +37,8 @@ class StorageLayout:
         bits: of a value.
         block: inputs that share a scale; 0: all of a row.
         scales: float32; "nested" and "exponents" take a byte each on a GPU, with a float32 for each NESTED_BLOCK and
-            one for each output; in the compiled pass "exponents" take a byte. Those that are "nested" stay so while
+            one for each output; in the compiled pass "exponents" take a byte. Those of a "table" take a
+            byte everywhere, beside the table. Those that are "nested" stay so while
             rows keep their order and fill their blocks. "half" are float16, and "supers" a byte, with a float16 for
             each SUPER_BLOCK inputs.
         minimums: as many numbers as scales, in the same form; "paired": in the bytes of the scales.
@@ -48,7 +51,7 @@ class StorageLayout:
 
     bits: int
     block: int = 0
-    scales: Literal["none", "float", "nested", "exponents", "half", "supers"] = "none"
+    scales: Literal["none", "float", "nested", "exponents", "table", "half", "supers"] = "none"
     zeros: bool = False
     ordered: bool = False
     minimums: Literal["none", "apart", "paired"] = "none"
@@ -73,7 +76,8 @@ class StorageLayout:
             return values + (2 * of_blocks if self.scales == "half" else of_blocks + of_super * supers)
         nested = 4 * -(-scales // NESTED_BLOCK) + 4 * outputs if in_words else 0
         of_scales = scales + nested if in_bytes else 4 * scales
-        return values + of_scales + self.zeros * scales + self.ordered * 4 * inputs
+        table = TABLE_BYTES if self.scales == "table" else 0
+        return values + of_scales + table + self.zeros * scales + self.ordered * 4 * inputs
 
     def value_bytes(self, outputs: int, inputs: int) -> int:
         """Bytes of the values of a matrix, without scales."""

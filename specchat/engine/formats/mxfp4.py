@@ -86,8 +86,7 @@ class PackedMxfp4(Mxfp4):
 
     def stated(self, settings: Quantised) -> "PackedMxfp4 | None":
         packed = settings.quant_method == "compressed-tensors" and settings.format == "mxfp4-pack-quantized"
-        schemes = {(one.type, one.num_bits, one.group_size) for one in settings.schemes}
-        return self if packed and schemes == {("float", 4, BLOCK)} else None
+        return self if packed and settings.all_have(type="float", num_bits=4, group_size=BLOCK) else None
 
     def layout(self, inputs: int, name: str = "") -> StorageLayout | None:
         return None if inputs % BLOCK else super().layout(inputs, name)

@@ -29,14 +29,13 @@ from specchat.engine.formats.layout import (
     Weight,
     mapped,
 )
+from specchat.engine.formats.scale_tables import by_table, shared_table, table_of
 from specchat.engine.formats.words import from_words
 from specchat.engine.protocol.pair import Quant
 
 WeightKind = TypeVar("WeightKind", bound=Weight)
 ROWS = ("packed", "values", "scales", "zeros", "low", "high", "minimums", "supers", "minimum_supers", "signs", "rows")
 """The parts of weights that have a row for each output."""
-EXPONENT_BLOCK, EXPONENT_BIAS = 32, 127
-"""Blocks whose scales may become exponents of a byte, as MXFP4 stores them, and the bias of these."""
 
 
 def code_table(quant: Quant) -> Tensor:
@@ -160,18 +159,20 @@ def _alike(part: FourBit, first: FourBit) -> bool:
 
 
 def _fused_four(parts: list[FourBit]) -> FourBit:
+    table = shared_table(parts)
     nested = [p.nested for p in parts if p.nested is not None]
     # Scale i of the whole has nested scale i // 256, so every part but the last must fill its blocks.
     whole = all(p.scales.numel() % NESTED_BLOCK == 0 for p in parts[:-1])
     inner = None
     if whole and len(nested) == len(parts) and all(torch.equal(n.code, nested[0].code) for n in nested):
         inner = Nested(nested[0].code, torch.cat([n.absmax for n in nested]), torch.cat([n.offset for n in nested]))
-    scales = [p.scales for p in parts] if inner else [block_scales(p) for p in parts]
+    scales = [block_scales(p) if inner is None and table is None else p.scales for p in parts]
     zeros = None
     if any(p.zeros is not None for p in parts):
         zeros = torch.cat([torch.zeros_like(p.scales, dtype=torch.int8) if p.zeros is None else p.zeros for p in parts])
     packed, first = torch.cat([p.packed for p in parts]), parts[0]
-    return FourBit(packed, torch.cat(scales), first.code, first.block, inner, zeros, first.order)
+    found = FourBit(packed, torch.cat(scales), first.code, first.block, inner, zeros, first.order)
+    return found if table is None else by_table(found, found.scales, table)
 
 
 def block_scales(weight: FourBit) -> Tensor:
@@ -184,31 +185,17 @@ def block_scales(weight: FourBit) -> Tensor:
     return read.view(weight.scales.shape) + nested.offset[:, None]
 
 
-def by_exponents(weight: WeightKind) -> WeightKind | FourBit:
-    """The same weight with scales of a byte each, exactly, if it has small blocks and all scales are powers of two."""
-    if not isinstance(weight, FourBit) or weight.block != EXPONENT_BLOCK or weight.nested is not None:
-        return weight
-    mantissas, exponents = torch.frexp(weight.scales)
-    if not bool((mantissas == 0.5).all()):
-        return weight
-    device, (outputs, blocks) = weight.scales.device, weight.scales.shape
-    powers = torch.exp2(torch.arange(256, device=device).float() - EXPONENT_BIAS)
-    ones = torch.ones(-(-outputs * blocks // NESTED_BLOCK), device=device)
-    nested = Nested(powers, ones, torch.zeros(outputs, device=device))
-    # The mantissa of a power of two is a half.
-    stored = (exponents - 1 + EXPONENT_BIAS).to(torch.uint8)
-    return replace(weight, scales=stored, nested=nested)
-
-
 def by_rows(weight: Weight, of: Callable[[Tensor], Tensor]) -> Any:
-    """A weight of what `of` makes of each tensor that has a row for each output; nested scales are dequantised.
+    """A weight of what `of` makes of each tensor that has a row for each output.
 
-    The rows of `Joined` are taken part by part.
+    Nested scales are dequantised; those of a table stay so. The rows of `Joined` are taken part by part.
     """
     if isinstance(weight, Tensor):
         return of(weight)
     if isinstance(weight, Joined):
         return _fused_blocks([by_rows(part, of) for part in weight.parts])
+    if isinstance(weight, FourBit) and (table := table_of(weight)) is not None:
+        return by_table(by_rows(replace(weight, nested=None), of), of(weight.scales), table)
     if isinstance(weight, FourBit):
         weight = replace(weight, scales=block_scales(weight), nested=None)
     rows: dict[str, Any] = {name: of(one) for name, one in _rows_of(weight).items()}

@@ -51,6 +51,12 @@ class Quantised(Foreign):
         """The schemes of compressed-tensors' groups."""
         return [group.weights or Scheme(type="") for group in (self.config_groups or {}).values()]
 
+    def all_have(self, **values: Any) -> bool:
+        """True if there are schemes, and all have these values."""
+        return bool(self.schemes) and all(
+            getattr(one, name) == value for one in self.schemes for name, value in values.items()
+        )
+
     @property
     def bitsandbytes(self) -> str:
         """The quantisation by bitsandbytes; empty: none, or another method."""

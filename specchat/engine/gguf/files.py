@@ -62,6 +62,16 @@ class Stamp:
         return cls(now.st_size, now.st_mtime_ns)
 
 
+def check_unchanged(path: Path, stamp: Stamp | None) -> None:
+    """Check that a mapped file is as it was: reading what a shorter one no longer has ends the process.
+
+    Raises:
+        ModelError: it changed.
+    """
+    if Stamp.of(path) != stamp:
+        raise ModelError(f"{path} changed while it was read. Load the model again.")
+
+
 @dataclass(frozen=True)
 class GgufFiles:
     """A model in one file or more, of which the first has the metadata.

@@ -16,7 +16,7 @@ from specchat.engine.errors import ModelError
 from specchat.engine.formats.gguf import SIZES, TYPES
 from specchat.engine.formats.quantise import dequantised
 from specchat.engine.gguf.blocks import StoredAs
-from specchat.engine.gguf.files import GgufFiles, Stamp
+from specchat.engine.gguf.files import GgufFiles, check_unchanged
 from specchat.engine.gguf.header import StoredTensor
 
 DENSE = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
@@ -121,9 +121,7 @@ class GgufTensors:
     def _rows(self, number: int, stored: StoredTensor) -> Tensor:
         """A stored tensor, as a view of the file."""
         path, stamp = self.files.headers[number].path, self.files.stamps[number]
-        # Reading what a shorter file no longer has ends the process.
-        if Stamp.of(path) != stamp:
-            raise ModelError(f"{path} changed while it was read. Load the model again.")
+        check_unchanged(path, stamp)
         raw = self._maps[number][stored.offset : stored.offset + stored.bytes]
         if stored.type in DENSE:
             return raw.view(DENSE[stored.type]).view(stored.shape)

@@ -238,7 +238,7 @@ def _bytes_of(model: Model, matrix: Matrix, rows: int = 0) -> int:
         layout.bytes(
             rows if rows and len(storage) == 1 else outputs,
             matrix.inputs,
-            _in_bytes(model, matrix, layout) if on_gpu else model.compiled and layout.scales == "exponents",
+            _in_bytes(model, matrix, layout) if on_gpu else model.compiled and layout.scales in ("exponents", "table"),
             on_gpu,
         )
         for outputs, layout in storage
@@ -247,6 +247,9 @@ def _bytes_of(model: Model, matrix: Matrix, rows: int = 0) -> int:
 
 def _in_bytes(model: Model, matrix: Matrix, layout: StorageLayout) -> bool:
     """True where the scales of a matrix take a byte each on a GPU."""
+    if layout.scales == "table":
+        # Experts have a table each, and one matrix of all of them has scales in float32.
+        return not _of_expert(matrix)
     if layout.scales != "nested":
         return layout.scales == "exponents"
     # `quantise.fused` drops the nesting if a part with another after it does not fill its last block of scales.

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
+from specchat.clean import one_line
 from specchat.engine.errors import ModelError
 from specchat.engine.files import read_json, stored_tensors, weight_files
 from specchat.engine.foreign import checked
@@ -162,7 +163,8 @@ def _with_own_head(recipe: Recipe, shards: Sequence[Path], may_be_tied: bool) ->
             try:
                 file = stack.enter_context(safe_open(shard, framework="pt"))
             except (SafetensorError, OSError) as error:
-                raise ModelError(f"{shard} is damaged or cut short ({error}). Download the checkpoint again.") from None
+                words = one_line(str(error))
+                raise ModelError(f"{shard} is damaged or cut short ({words}). Download the checkpoint again.") from None
             found |= {name: file.get_slice(name) for name in wanted.intersection(file.keys())}
         heads = [part for name, part in found.items() if HEAD in name]
         tables = [part for name, part in found.items() if TABLE in name]

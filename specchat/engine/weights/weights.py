@@ -11,11 +11,13 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from specchat.clean import one_line
 from specchat.engine.errors import ModelError
 from specchat.engine.formats import known
 from specchat.engine.formats.format import Format
 from specchat.engine.formats.layout import Weight
 from specchat.engine.formats.quantise import dequantised
+from specchat.engine.gguf.files import Stamp, check_unchanged
 from specchat.engine.gguf.tensors import GgufTensors
 from specchat.engine.protocol.pair import Quant
 from specchat.engine.recipe import Recipe
@@ -91,6 +93,7 @@ class Weights:
         self._formats = (*own, *known())
         self._stack = ExitStack()
         self._home: dict[str, Home] = {}
+        self._stamps: dict[Path, Stamp | None] = {}
         self._stacks: dict[str, int] = {}
         """Experts in each stack of them."""
         try:
@@ -98,11 +101,12 @@ class Weights:
                 of_gguf = self._stack.enter_context(checkpoint.gguf)
                 self._home = {name: Home(self.folder, of_gguf, name) for name in of_gguf.keys()}  # noqa: SIM118
             for file in checkpoint.shards if checkpoint.gguf is None else ():
+                self._stamps[file] = Stamp.of(file)
                 try:
                     handle = self._stack.enter_context(safe_open(file, framework="pt", device="cpu"))
                 except (SafetensorError, OSError) as error:
                     raise ModelError(
-                        f"{file} is damaged or cut short ({error}). Download the checkpoint again."
+                        f"{file} is damaged or cut short ({one_line(str(error))}). Download the checkpoint again."
                     ) from None
                 self._home |= {renamed(name): Home(file, handle, name) for name in handle.keys()}  # noqa: SIM118
         except BaseException:
@@ -157,7 +161,8 @@ class Weights:
         dtype, module = torch.bfloat16 if matrix else torch.float32, name.removesuffix(".weight")
         if len(shape) == 2 and self._format(module) is not None:
             return dequantised(self.linear(module, *shape), dtype).to(self.device)
-        return self._dense(name, *shape).to(dtype).to(self.device)
+        # A copy even of float32: what stays mapped changes with its file, and ends the process if that shrinks.
+        return self._dense(name, *shape).to(dtype, copy=True).to(self.device)
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of tensor `name`; empty where there is none."""
@@ -246,11 +251,14 @@ class Weights:
                 f"{self.folder}: tensor {name} is missing from the weights; config.json does not fit them."
             )
         home = self._home[name]
+        if home.file in self._stamps:
+            check_unchanged(home.file, self._stamps[home.file])
         try:
             return home.read()
         except (SafetensorError, OSError, ValueError) as error:
+            words = one_line(str(error))
             raise ModelError(
-                f"{home.file}: tensor {home.name} cannot be read ({error}). Download the checkpoint again."
+                f"{home.file}: tensor {home.name} cannot be read ({words}). Download the checkpoint again."
             ) from None
 
 

@@ -5,8 +5,9 @@ from typing import NamedTuple
 from specchat.engine.formats.grids import GRIDS, GROUP, GridType
 from specchat.engine.memory.vectors import LANES
 
-FLOATS, HALVES, SIGNED, UNSIGNED, EXPONENTS = range(5)
-"""Scales of blocks: float32, float16, bytes that a float16 multiplies, or those of the exponents of float32."""
+FLOATS, HALVES, SIGNED, UNSIGNED, EXPONENTS, TABLED = range(6)
+"""Scales of blocks: float32, float16, bytes that a float16 multiplies, those of the exponents of float32, or of
+a table, which lies after that of the code."""
 UNSHIFTED, ZEROS, MINIMUMS, PAIRED = range(4)
 """Shifts that blocks take away: nothing; an int8 from each number; a minimum, stored as scales are or in their bytes.
 """

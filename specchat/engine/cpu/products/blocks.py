@@ -32,10 +32,12 @@ from specchat.engine.cpu.products.block_form import (
     MINIMUMS,
     PAIRED,
     SIGNED,
+    TABLED,
     UNSHIFTED,
     ZEROS,
     BlockForm,
 )
+from specchat.engine.cpu.products.codebooks import gather
 from specchat.engine.cpu.products.grid_reader import GridReader
 from specchat.engine.formats.grids import GROUP, SUPER_BLOCK
 from specchat.engine.memory.vectors import LANES
@@ -162,8 +164,8 @@ class BlockReader:
     def _factors(self, panel: int, block: Any) -> tuple[Any, Any]:
         builder, scales, shifts = self._builder, self._form.scales, self._form.shifts
         place = self.element(panel, self.blocks, block)
-        if scales in (FLOATS, EXPONENTS):
-            scale = self._powers(place) if scales == EXPONENTS else load(builder, self.fields["scales"], place)
+        if scales in (FLOATS, EXPONENTS, TABLED):
+            scale = self._from_byte(place) if scales != FLOATS else load(builder, self.fields["scales"], place)
             return scale, self._zeros(place) if shifts == ZEROS else None
         if scales == HALVES:
             return self._halves("scales", place), self._halves("shifts", place) if shifts == MINIMUMS else None
@@ -196,10 +198,17 @@ class BlockReader:
         shift = None if self._form.shifts == UNSHIFTED else self._halves("shift_supers", place)
         return self._halves("supers", place), shift
 
-    def _powers(self, first: Any) -> Any:
-        """Powers of two by their exponents; that of 0 is below the normal numbers, half of the next one's."""
+    def _from_byte(self, first: Any) -> Any:
+        """Scales by their bytes: of a table, or powers of two by their exponents.
+
+        That of exponent 0 is below the normal numbers, half of the next one's.
+        """
         builder = self._builder
-        bits = shifted(builder, builder.zext(self.octets("scales", first, 1), WORDS), -MANTISSA)
+        octets = builder.zext(self.octets("scales", first, 1), WORDS)
+        if self._form.scales == TABLED:
+            table = builder.add(self.fields["code"], constant(self._form.code_bytes))
+            return builder.bitcast(gather(builder, table, octets), VECTOR)
+        bits = shifted(builder, octets, -MANTISSA)
         least = words(1 << MANTISSA - 1)
         return builder.bitcast(builder.select(builder.icmp_signed(">", bits, least), bits, least), VECTOR)
 
