@@ -162,7 +162,7 @@ class Weights:
         if len(shape) == 2 and self._format(module) is not None:
             return dequantised(self.linear(module, *shape), dtype).to(self.device)
         # A copy even of float32: what stays mapped changes with its file, and ends the process if that shrinks.
-        return self._dense(name, *shape).to(dtype, copy=True).to(self.device)
+        return self._dense(name, *shape).to(self.device, dtype, copy=True)
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of tensor `name`; empty where there is none."""
