@@ -394,6 +394,8 @@ def test_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> 
         "int4 with zeros, 64 rows": (255, 42_240, 8.2, 1500, 2, 842, 512),
         "int4 in order, 8 rows": (128, 20_480, 4.9, 400, 6, 780, 160),
         "nf4, block 32, 8 rows": (128, 28_672, 4.8, 544, 2, 782, 160),
+        "nvfp4, 8 rows": (122, 43_008, 6.9, 1792, 4, 1018, 168),
+        "nvfp4, 64 rows": (202, 50_176, 10.4, 2912, 4, 1112, 296),
         "nf4 nested of 896 inputs, 8 rows": (120, 14_848, 5.8, 176, 4, 432, 36),
         "nf4 nested with silu, 8 rows": (122, 29_184, 4.5, 396, 4, 726, 68),
         "nf4 nested with silu, 16 rows": (168, 37_376, 5.0, 556, 4, 744, 100),
