@@ -52,8 +52,8 @@ class TwoReplies:
         chosen = self._first if number == 0 else second
         if chosen is None or not any(chosen is reply for reply in self._turn.replies):
             return False
-        if number == 0 and second is not None:
-            if service.at_work:
+        if number == 0 and (second is not None or self.refusal):
+            if second is not None and service.at_work:
                 service.stop()
             service.give_up_loading()
             service.bind(self._before)

@@ -88,6 +88,9 @@ def test_a_second_reply_that_is_refused_is_not_asked_for_again() -> None:
         two.look()
     assert (two.refusal, two.keep(1)) == ("No.", False)
     assert [request.pair.id for request in engine.requests if isinstance(request, Load)] == ["demo", "big"]
+    assert service.pair_view["pair"] == "big"
+    assert two.keep(0)
+    assert service.pair_view["pair"] == "demo"
 
 
 def test_of_a_reply_that_called_tools_the_answer_after_the_results_counts() -> None:
