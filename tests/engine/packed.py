@@ -10,6 +10,7 @@ from zlib import crc32
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from torch.nn.functional import pad
 
 from tests.engine.tiny import checkpoint
 
@@ -100,6 +101,20 @@ def awq(group: int) -> Pack:
         order = torch.arange(len(matrix)).view(-1, 4, 2).transpose(1, 2).flatten()
         parts = {"qweight": words(nibbles.t()[:, order]), "qzeros": words(zeros.t()[:, order]), "scales": scales.t()}
         return named(name, parts), truth
+
+    return pack
+
+
+def awq_gemv(group: int) -> Pack:
+    """AWQ's gemv: words along the inputs in their order, and groups filled up to AutoAWQ's `calculate_zeros_width`."""
+
+    def pack(name: str, matrix: Tensor) -> tuple[Parts, Tensor]:
+        nibbles, zeros, scales, truth = shifted(matrix, group, torch.float16)
+        multiplier = {64: 2, 32: 4}.get(group, 1)
+        width = (zeros.shape[1] + 7) // 8
+        width = (width + multiplier - 1) // multiplier * multiplier
+        zeros, scales = (pad(one, (0, 8 * width - one.shape[1])) for one in (zeros, scales))
+        return named(name, {"qweight": words(nibbles), "qzeros": words(zeros), "scales": scales}), truth
 
     return pack
 

@@ -37,6 +37,7 @@ from tests.engine.packed import (
     Pack,
     act_ordered,
     awq,
+    awq_gemv,
     compressed,
     compressed_shifted,
     floats,
@@ -73,6 +74,9 @@ OF_GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 64, "desc_act": Fals
 OF_AUTO_ROUND = {"quant_method": "auto-round", "bits": 4, "group_size": 32, "sym": False}
 SHIFTED: dict[str, tuple[Pack, dict[str, Any]]] = {
     "awq": (awq(64), OF_AWQ),
+    "awq, gemv": (awq_gemv(64), OF_AWQ | {"version": "gemv"}),
+    "awq, gemv, 32": (awq_gemv(32), OF_AWQ | {"version": "gemv", "group_size": 32}),
+    "awq, gemv, 128": (awq_gemv(128), OF_AWQ | {"version": "GEMV", "group_size": 128}),
     "awq of auto-round": (awq(32), OF_AUTO_ROUND | {"packing_format": "auto_round:auto_awq"}),
     "gptq, zero points": (gptq_shifted(64, 1), OF_GPTQ | {"desc_act": True, "static_groups": True}),
     "gptq v2, zero points": (gptq_shifted(64, 0), OF_GPTQ | {"checkpoint_format": "gptq_v2"}),
@@ -304,7 +308,7 @@ def test_the_plan_holds_rows_in_the_order_of_weights(tmp_path: Path) -> None:
     [
         ({"quant_method": "gptq", "bits": 4, "checkpoint_format": "marlin"}, "gptq"),
         ({"quant_method": "gptq", "bits": 8}, "gptq"),
-        (OF_AWQ | {"version": "gemv"}, "awq"),
+        (OF_AWQ | {"version": "gemv_fast"}, "awq"),
         (OF_AUTO_ROUND | {"packing_format": "auto_round:auto_awq", "bits": 3}, "auto-round"),
         (OF_AUTO_ROUND, "auto-round"),
         (of_compressed(num_bits=8), "compressed-tensors"),
@@ -368,6 +372,9 @@ def test_matrices_of_unlike_orders_become_dense() -> None:
         ("awq", "qzeros", lambda x: x[:5], r"\[5, 32\] in qzeros, which are not those of 6 groups of 256 outputs"),
         ("awq", "qzeros", lambda x: x.float(), "zero points torch.float32"),
         ("awq", "qweight", lambda x: x.view(48, 256), "do not make 256 outputs of 384 inputs"),
+        ("awq, gemv", "qzeros", lambda x: x[:, :1], r"\[256, 1\] in qzeros, which are not those of 6 groups"),
+        ("awq, gemv", "scales", lambda x: x[:, :8], "do not make 256 outputs of 384 inputs"),
+        ("awq, gemv", "qweight", lambda x: x.t(), "do not make 256 outputs of 384 inputs"),
         ("gptq, zero points", "qweight", lambda x: x.view(384, 32), "do not make 256 outputs of 384 inputs"),
         ("gptq, zero points", "qzeros", lambda x: x.t(), "which are not those of 6 groups"),
         ("compressed-tensors, zero points", "weight_zero_point", lambda x: x[1:], "which are not those of 3 groups"),

@@ -4,7 +4,9 @@ compressed-tensors packs "weight_packed" int32 [outputs, inputs / 8] along the i
 groups], "weight_zero_point" int32 [outputs / 8, groups], packed along the outputs, and the group of each input in
 "weight_g_idx". GPTQ has "qweight" int32 [inputs / 8, outputs], "scales" [groups, outputs], "qzeros" int32 [groups,
 outputs / 8], and "g_idx". The lowest bits are the first. AWQ has "qweight" int32 [inputs, outputs / 8], and the outputs
-of a word, there and in "qzeros", in an order of its own. AutoRound has either.
+of a word, there and in "qzeros", in an order of its own; its version gemv has "qweight" int32 [outputs, inputs / 8],
+and of each output a row of "scales" and of "qzeros", packed along the groups and filled up. AutoRound has either of the
+first two.
 """
 
 from dataclasses import dataclass
@@ -30,17 +32,18 @@ MIDDLE = 8
 CODE = tuple(float(value) for value in range(-MIDDLE, MIDDLE))
 LEAST_GROUP = 32
 """The smallest group that these methods have, where config.json states none."""
-_GPTQ, _GPTQ_V2, _AWQ = (True, False), (False, False), (False, True)
+_GPTQ, _GPTQ_V2 = (True, False, False), (False, False, False)
+_AWQ, _GEMV = (False, True, False), (False, False, True)
 PACKINGS = {
     "gptq": {"gptq": _GPTQ, "gptq_v2": _GPTQ_V2},
-    "awq": {"gemm": _AWQ},
+    "awq": {"gemm": _AWQ, "gemv": _GEMV},
     "auto-round": {
         "auto_round:auto_gptq": _GPTQ,
         "auto_round:gptqmodel": _GPTQ_V2,
         "auto_round:auto_awq": _AWQ,
     },
 }
-"""Packings of a method that are read: `less_one` and `awq` of `Int4`."""
+"""Packings of a method that are read: `less_one`, `awq` and `gemv` of `Int4`."""
 ACTORDERS = (True, "group", "dynamic")
 """Words of compressed-tensors for groups of any inputs."""
 
@@ -54,6 +57,7 @@ class Int4(Format):
         zeros: True where each group has a zero point; False: it is 8 for all.
         less_one: True where the files hold zero points less one, as GPTQ's first version has them.
         awq: True for words of eight outputs in AWQ's order; False: of eight inputs.
+        gemv: True for AWQ's rows of words along the inputs, whose groups are filled up.
         ordered: True where the inputs of a group may be any of a row.
     """
 
@@ -61,6 +65,7 @@ class Int4(Format):
     zeros: bool = False
     less_one: bool = False
     awq: bool = False
+    gemv: bool = False
     ordered: bool = False
 
     quant = "int4"
@@ -105,10 +110,16 @@ class Int4(Format):
         from specchat.engine.formats.quantise import dequantised, from_octets, in_order
 
         outputs, inputs = shape
-        by_row = f"{name}.{PACKED}" in source
-        words = source.part(f"{name}.{PACKED if by_row else QWEIGHT}")
-        scales = source.part(f"{name}.weight_scale") if by_row else source.part(f"{name}.scales").t()
+        compressed = f"{name}.{PACKED}" in source
+        gemv = self.gemv and not compressed
+        by_row = compressed or gemv
+        words = source.part(f"{name}.{PACKED if compressed else QWEIGHT}")
+        scales = source.part(f"{name}.{'weight_scale' if compressed else 'scales'}")
+        scales = scales if by_row else scales.t()
         groups = scales.shape[-1] if scales.dim() == 2 else 0
+        if gemv:
+            whole_groups, left = divmod(inputs, self.group or inputs)
+            groups = 0 if left or groups != 8 * _width(inputs, self.group) else whole_groups
         awq = self.awq and not by_row
         sizes = (outputs, inputs // 8) if by_row else (inputs, outputs // 8) if awq else (inputs // 8, outputs)
         fits = words.dtype == torch.int32 and words.shape == sizes and inputs % 8 == 0 and not (awq and outputs % 8)
@@ -118,42 +129,50 @@ class Int4(Format):
                 f"which do not make {outputs} outputs of {inputs} inputs."
             )
         group = inputs // groups
-        order = self._order(source, name, "weight_g_idx" if by_row else "g_idx", inputs, group)
-        zeros = self._zeros(source, name, by_row, groups, outputs)
+        order = self._order(source, name, "weight_g_idx" if compressed else "g_idx", inputs, group)
+        zeros = self._zeros(source, name, compressed, group, (outputs, inputs))
         if awq:
             packed = _from_awq(words)
         else:
             packed = from_octets((words if by_row else words.t()).contiguous().view(torch.uint8))
         packed = packed if order is None else in_order(packed, order)
-        whole = FourBit(packed, scales.float().contiguous(), torch.tensor(self.code), group, None, zeros, order)
+        whole = FourBit(
+            packed, scales[:, :groups].float().contiguous(), torch.tensor(self.code), group, None, zeros, order
+        )
         if not (block := block_of(group, inputs)):
             return dequantised(whole, torch.bfloat16)
         scales = whole.scales.repeat_interleave(group // block, 1)
         zeros = None if zeros is None else zeros.repeat_interleave(group // block, 1)
         return FourBit(packed, scales, whole.code, block, None, zeros, order)
 
-    def _zeros(self, source: StoredParts, name: str, by_row: bool, groups: int, outputs: int) -> "Tensor | None":
+    def _zeros(
+        self, source: StoredParts, name: str, compressed: bool, group: int, shape: tuple[int, int]
+    ) -> "Tensor | None":
         """Zero points int8 [outputs, groups], less MIDDLE; None where config.json states none."""
         import torch
 
         from specchat.engine.formats.quantise import nibbles
 
-        part = "weight_zero_point" if by_row else "qzeros"
+        (outputs, inputs), groups, gemv = shape, shape[1] // group, self.gemv and not compressed
+        part = "weight_zero_point" if compressed else "qzeros"
         whole = f"{name}.{part}"
         if not self.zeros:
-            if whole in source and (by_row or not _symmetric(source.part(whole))):
+            if whole in source and (compressed or not _symmetric(source.part(whole))):
                 raise _unfit(source, name, f"zero points in {part}, and by config.json there are none")
             return None
         words = source.part(whole)
-        words = words.t() if by_row and words.dim() == 2 else words
-        if words.dtype != torch.int32 or words.shape != (groups, -(-outputs // 8)):
+        words = words.t() if compressed and words.dim() == 2 else words
+        sizes = (outputs, _width(inputs, group)) if gemv else (groups, -(-outputs // 8))
+        if words.dtype != torch.int32 or words.shape != sizes:
             shown = f"zero points {words.dtype} {list(words.shape)} in {part}"
             raise _unfit(source, name, f"{shown}, which are not those of {groups} groups of {outputs} outputs")
         if self.less_one:
             # Of whole words, as they were taken away: a zero point of 0 has borrowed from the next.
             words = words + ONES
         found = nibbles(words.contiguous())
-        found = found[..., AWQ_ORDER] if self.awq and not by_row else found
+        if gemv:
+            return (found.flatten(1)[:, :groups].to(torch.int8) - MIDDLE).contiguous()
+        found = found[..., AWQ_ORDER] if self.awq and not compressed else found
         return (found.flatten(1)[:, :outputs].t().to(torch.int8) - MIDDLE).contiguous()
 
     def _order(self, source: StoredParts, name: str, part: str, inputs: int, group: int) -> "Tensor | None":
@@ -180,6 +199,12 @@ def _group(size: object) -> int:
     """Inputs that share a scale, by a key of config.json; 0: all of a row; the fewest there are where it is missing."""
     whole = size if isinstance(size, int) and not isinstance(size, bool) else LEAST_GROUP
     return max(0, whole)
+
+
+def _width(inputs: int, group: int) -> int:
+    """Words of zero points of an output in AWQ's gemv, which loads those of 128 inputs by 8 at a time."""
+    step = max(1, 128 // (group or inputs))
+    return -(-inputs // (group or inputs) // (8 * step)) * step
 
 
 def _unfit(source: StoredParts, name: str, reason: str) -> ModelError:
