@@ -770,7 +770,8 @@ def test_an_engine_that_keeps_dying_ends_what_waits_too(tmp_path: Path) -> None:
     engine.die()
     session.poll()
     engine.die()
-    assert session.poll()[-1].kind == "load-failed"
+    ended, failed = session.poll()[-2:]
+    assert (ended.kind, failed.kind, failed.prompt) == ("ended", "load-failed", "then this")
     assert waiting is not None
     assert (waiting.state, session.busy) == ("failed", False)
 

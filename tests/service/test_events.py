@@ -16,6 +16,7 @@ from specchat.engine.protocol.events import (
 )
 from specchat.engine.protocol.options import Speculation
 from specchat.engine.protocol.pair_info import PairNotes
+from specchat.engine.protocol.requests import Watch
 from specchat.engine.protocol.stats import Stats
 from specchat.service.calls import DECLINED
 from specchat.service.chat_service import ChatService
@@ -50,10 +51,28 @@ def test_a_sentence_of_a_server_or_a_pair_has_no_control_codes() -> None:
 
 
 def test_of_replies_for_others_their_beginnings_and_ends_are_told() -> None:
-    service = ready(engine := FakeEngine())
+    service = service_of(engine := FakeEngine(), watches=True)
+    engine.start()
+    service.load(CATALOG.pairs[0])
+    service.poll()
+    assert engine.requests[-1] == Watch()
     begun, ended = OtherClient(7, "one", 9, "hello"), Finished(7, "stop", "", (), Stats())
     updates = [told(service, engine, Elsewhere(event)) for event in (begun, ended, ended)]
     assert [[update.kind for update in each] for each in updates] == [["elsewhere"], ["elsewhere"], []]
+    told(service, engine, Elsewhere(begun))
+    assert service.others.now is not None
+    engine.die()
+    service.poll()
+    assert service.others.now is None
+
+
+def test_a_chat_too_long_for_its_draft_is_told_once() -> None:
+    service = ready(FakeEngine(info=replace(INFO, draft=replace(INFO.draft, context=1))))
+    said = []
+    for prompt in ("hi", "more"):
+        service.send(prompt)
+        said += [update.message for update in service.poll() if update.kind == "ended"]
+    assert said == ["the draft model holds 1 tokens: in a longer chat it drafts nothing", ""]
 
 
 def test_one_call_that_cannot_be_read_is_told_as_one() -> None:

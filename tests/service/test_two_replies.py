@@ -1,15 +1,19 @@
 """One prompt answered by two pairs: when the second reply begins, and what is as before once the first is kept."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from specchat.chat.store import Store
 from specchat.chat.tool_results import ToolResult
 from specchat.chat.turn import Reply, Turn
 from specchat.engine.protocol.requests import Load
 from specchat.service.two_replies import TwoReplies
 from tests.fake import FakeEngine
-from tests.service.made import CATALOG, paced, ready
+from tests.service.made import CATALOG, flush, paced, ready
+from tests.service.test_tools import ASKS, answer, asks, using
+from tests.service.tool_servers import ScriptedServers
 
 BIG = CATALOG.pairs[1]
 
@@ -91,6 +95,35 @@ def test_a_second_reply_that_is_refused_is_not_asked_for_again() -> None:
     assert service.pair_view["pair"] == "big"
     assert two.keep(0)
     assert service.pair_view["pair"] == "demo"
+
+
+def test_the_second_waits_for_calls_of_tools() -> None:
+    service = using(engine := FakeEngine((ASKS, "Done.")), ScriptedServers())
+    service.send("hi")
+    assert asks(service)
+    two = TwoReplies(service, BIG)
+    two.look()
+    assert (len(two.replies), sum(isinstance(request, Load) for request in engine.requests)) == (1, 1)
+    answer(service)
+    two.look()
+    assert len(two.replies) == 2
+
+
+def test_the_reply_that_is_kept_is_shown_when_the_chat_is_opened_again(tmp_path: Path) -> None:
+    store = Store(tmp_path / "chats.db")
+    service = ready(FakeEngine(("first", "second")), store=store)
+    service.send("hi")
+    service.poll()
+    two = TwoReplies(service, BIG)
+    two.look()
+    for _ in range(3):
+        service.poll()
+    assert two.keep(0)
+    flush(store)
+    again = ready(FakeEngine(), store=Store(tmp_path / "chats.db"))
+    assert again.chats.open(service.conversation.key) == ""
+    assert again.last_reply is not None
+    assert again.last_reply.text == "first"
 
 
 def test_of_a_reply_that_called_tools_the_answer_after_the_results_counts() -> None:
