@@ -4,15 +4,13 @@ import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
+from specchat.chat.connection import connect, in_memory
 from specchat.private import opener, tighten
 from specchat.reading import read_head
 
 APPLICATION_ID = 0x53504543
 """Marks the file as ours in its header."""
-BUSY_S = 2.0
-"""Seconds that a statement waits for another program's lock."""
 
 MIGRATIONS = (
     """
@@ -99,36 +97,6 @@ class StoreError(Exception):
         self.full = full
 
 
-class Connection(sqlite3.Connection):
-    """In a damaged file SQLite's own messages may be no text; such an error is one of the database as well."""
-
-    def execute(self, *arguments: Any) -> sqlite3.Cursor:
-        try:
-            return super().execute(*arguments)
-        except UnicodeDecodeError as error:
-            raise sqlite3.DatabaseError(str(error)) from None
-
-
-def connect(path: Path, alone: bool = False) -> sqlite3.Connection:
-    """Open a database; `alone` for nobody else meanwhile, which needs no file beside it.
-
-    Raises:
-        sqlite3.Error: it cannot be used.
-    """
-    connection = sqlite3.connect(
-        path, timeout=BUSY_S, isolation_level=None, check_same_thread=False, factory=Connection
-    )
-    try:
-        if alone:  # before anything else: only the first access decides it
-            connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-        connection.execute("PRAGMA foreign_keys = ON")
-        connection.execute("PRAGMA synchronous = NORMAL")
-    except sqlite3.Error:
-        connection.close()  # or its locks stay
-        raise
-    return connection
-
-
 def opened(path: Path) -> tuple[sqlite3.Connection, sqlite3.Connection]:
     """Connections that read and write a database, which is made where there is none. On a full disk they are one.
 
@@ -182,10 +150,12 @@ def prepare(path: Path) -> None:
         ) from None
 
 
-def prepare_memory(connection: sqlite3.Connection) -> None:
-    """The newest schema in an empty database."""
+def opened_in_memory() -> sqlite3.Connection:
+    """A connection to an empty database of the newest schema in main memory."""
+    connection = in_memory()
     for script in MIGRATIONS:
         connection.executescript(script)
+    return connection
 
 
 def check(connection: sqlite3.Connection, path: Path) -> int:

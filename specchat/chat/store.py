@@ -11,7 +11,7 @@ from typing import Any
 
 from specchat.chat import rows, sql
 from specchat.chat.rows import ChatRow, MessageRow, WholeChat
-from specchat.chat.schema import opened, prepare_memory
+from specchat.chat.schema import opened, opened_in_memory
 from specchat.chat.stored import StoredChats
 from specchat.chat.trace import columns, pack
 from specchat.chat.tree import Conversation
@@ -39,8 +39,7 @@ class Store(StoredChats):
         """
         self.path = path
         if path is None:
-            reading = writing = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-            prepare_memory(reading)
+            reading = writing = opened_in_memory()
         else:
             reading, writing = opened(path)
         super().__init__(reading)

@@ -9,7 +9,7 @@ from threading import Condition, Event, Thread
 from time import monotonic
 from typing import TypeGuard
 
-from specchat.chat import schema
+from specchat.chat import connection
 from specchat.chat.schema import in_words, is_locked
 
 RETRY_S = 1.0
@@ -23,12 +23,12 @@ Change = Callable[[sqlite3.Connection], None]
 class Writer:
     """Takes changes without waiting. One that still waits is replaced by a later one of its `slot`."""
 
-    def __init__(self, connection: sqlite3.Connection, path: Path | None = None, tidy: Change = lambda _: None) -> None:
+    def __init__(self, db: sqlite3.Connection, path: Path | None = None, tidy: Change = lambda _: None) -> None:
         """`tidy` is done first where the database takes it, and left to a later start where not."""
-        self._connection = connection
+        self._connection = db
         self._path = path
         self._tidy = tidy
-        connection.execute(f"PRAGMA busy_timeout = {int(LOCK_TOLD_S * 1e3)}")
+        db.execute(f"PRAGMA busy_timeout = {int(LOCK_TOLD_S * 1e3)}")
         self._waiting: list[tuple[str, Change, Event]] = []
         self._condition = Condition()
         self._closing = False
@@ -122,7 +122,7 @@ class Writer:
 
     def _begin(self) -> None:
         """Begin a transaction, waiting for another program's lock."""
-        until = monotonic() + schema.BUSY_S
+        until = monotonic() + connection.BUSY_S
         while True:
             try:
                 self._connection.execute("BEGIN IMMEDIATE")

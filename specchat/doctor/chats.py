@@ -5,7 +5,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from specchat.chat.schema import BUSY_S, MIGRATIONS, Connection, StoreError, check, in_words
+from specchat.chat.connection import BUSY_S, Connection
+from specchat.chat.schema import MIGRATIONS, StoreError, check, in_words
 from specchat.doctor.finding import Finding, note, ok
 
 MIB = 1 << 20

@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 
 import pytest
 
-from specchat.chat import schema, writer
+from specchat.chat import connection, schema, writer
 from specchat.chat.rows import INTERRUPTED
 from specchat.chat.saving import Saving
 from specchat.chat.schema import StoreError
@@ -22,6 +22,7 @@ from specchat.chat.store import Store
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Turn
 from specchat.engine.protocol.events import Failed
+from tests.disk import room
 
 from .conftest import a_chat, answer, flush, save
 
@@ -394,7 +395,7 @@ def test_a_folder_in_its_place(tmp_path: Path) -> None:
 
 
 def test_a_locked_database_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schema, "BUSY_S", 0.05)
+    monkeypatch.setattr(connection, "BUSY_S", 0.05)
     monkeypatch.setattr(writer, "RETRY_S", 0.05)
     path = tmp_path / "chats.db"
     store = Store(path)
@@ -416,7 +417,7 @@ def test_a_locked_database_is_waited_for(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_lock_is_told_while_it_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schema, "BUSY_S", 600.0)
+    monkeypatch.setattr(connection, "BUSY_S", 600.0)
     store, other = Store(tmp_path / "chats.db"), sqlite3.connect(tmp_path / "chats.db", isolation_level=None)
     flush(store)
     other.execute("BEGIN IMMEDIATE")
@@ -439,18 +440,39 @@ def test_a_disk_that_does_not_answer_is_told_as_slow(tmp_path: Path, monkeypatch
     assert store.holds(chat.key)
 
 
+def test_an_error_is_met_whatever_another_thread_reads(tmp_path: Path) -> None:
+    shared = connection.connect(tmp_path / "some.db", alone=True)
+    shared.execute("CREATE TABLE some (text)")
+    shared.execute(f"PRAGMA max_page_count = {shared.execute('PRAGMA page_count').fetchone()[0]}")
+    met, ended = [], Event()
+
+    def write() -> None:
+        try:
+            for _ in range(500):
+                with pytest.raises(sqlite3.OperationalError, match="full"):
+                    shared.execute("INSERT INTO some VALUES (?)", ("x" * 10_000,))
+                met.append(True)
+        finally:
+            ended.set()
+
+    Thread(target=write).start()
+    while not ended.is_set():
+        assert shared.execute("SELECT count(*) FROM some").fetchone() == (0,)
+    assert len(met) == 500
+    shared.close()
+
+
 def test_a_full_disk_is_told_and_nothing_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "RETRY_S", 0.05)
     store = Store(tmp_path / "chats.db")
     chat = a_chat()
     save(store, chat)
-    pages = store._writer._connection.execute("PRAGMA page_count").fetchone()[0]
-    store._writer._connection.execute(f"PRAGMA max_page_count = {pages}")
+    room(store, 0)
     big = chat.ask("x" * 1_000_000)
     assert not store.add_turn(chat, big, {})
     assert "is full" in store.problem
     assert [turn.prompt for turn in store.load(chat.key)[0].turns] == ["Tell me about a fox", "And a lamp?"]
-    store._writer._connection.execute("PRAGMA max_page_count = 1000000")
+    room(store, 10_000)
     flush(store)
     assert store.problem == ""
     assert store.load(chat.key)[0].turns[-1].prompt == big.prompt
@@ -458,7 +480,7 @@ def test_a_full_disk_is_told_and_nothing_is_lost(tmp_path: Path, monkeypatch: py
 
 
 def test_closing_with_something_unsaved_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schema, "BUSY_S", 0.05)
+    monkeypatch.setattr(connection, "BUSY_S", 0.05)
     path = tmp_path / "chats.db"
     store = Store(path)
     flush(store)

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 
-from specchat.chat import schema, writer
+from specchat.chat import connection, writer
 from specchat.cli import client, main
 from specchat.cli.interrupt import Interrupt
 from specchat.resident import shared
@@ -27,5 +27,5 @@ Interrupt._note = noted  # type: ignore[method-assign]
 client.PATIENCE_S = 3600.0
 shared.open_engine = partial(shared.open_engine, loader=SCRIPTED)
 if seconds := os.environ.get("SCRIPTED_LOCK_S"):
-    schema.BUSY_S = writer.RETRY_S = float(seconds)
+    connection.BUSY_S = writer.RETRY_S = float(seconds)
 main()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from specchat.attachments.files import Attachment
-from specchat.chat import schema
+from specchat.chat import connection
 from specchat.chat.rows import INTERRUPTED
 from specchat.chat.store import Store
 from specchat.chat.tree import Conversation
@@ -262,7 +262,7 @@ def test_arguments_of_another_encoding_are_kept_readable(run: Run, home: Path, e
 @pytest.fixture
 def refusing(home: Path, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeEngine]:
     """The chats, with one in them, are locked by another program once the engine loads."""
-    monkeypatch.setattr(schema, "BUSY_S", 0.5)
+    monkeypatch.setattr(connection, "BUSY_S", 0.5)
     store = opened(home)
     save(store, a_chat())
     store.close()

@@ -17,6 +17,7 @@ from measure.terminal import Terminal
 from specchat.chat import writer
 from specchat.chat.rows import ChatRow
 from specchat.chat.store import Store
+from tests.disk import room
 from tests.fake import FakeEngine
 
 SAID = "there was a fox"
@@ -192,12 +193,6 @@ def full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     store = Store(tmp_path / "chats.db")
     yield store
     assert store.close()
-
-
-def room(store: Store, pages: int) -> None:
-    """Let the database grow by so many pages."""
-    disk = store._writer._connection
-    disk.execute(f"PRAGMA max_page_count = {disk.execute('PRAGMA page_count').fetchone()[0] + pages}")
 
 
 async def test_a_full_disk_is_told_until_there_is_room(full: Store) -> None:
