@@ -263,7 +263,6 @@ def _info(pair: PairSpec, link: FoundServer, seconds: float) -> PairInfo:
         id=pair.id,
         name=pair.name,
         context=found.known.context or pair.context or 0,
-        vocab_size=0,
         strategies=tuple(StrategyStatus(name, not reason, reason) for name, reason in reasons.items()),
         load=LoadFacts(f"{found.dialect.title} at {place}", seconds=seconds),
         notes=PairNotes(

@@ -24,24 +24,23 @@ TemplateChoices = tuple[tuple[str, tuple[str | bool, ...]], ...]
 
 @dataclass(frozen=True)
 class TargetFacts:
-    """Weights of a model, and of its embeddings and head among them; 0 if unknown."""
+    """Weights of a model, of its embeddings and head among them, and tokens that it writes; 0 if unknown."""
 
     parameters: int = 0
     tables: int = 0
+    tokens: int = 0
 
 
 @dataclass(frozen=True)
 class DraftFacts(TargetFacts):
-    """The weights of a draft, and what limits it.
+    """The weights of a draft, and what limits it; its tokens are 0 if they are the target's.
 
     Attributes:
         cost: time of its step over that of a target step, measured at load.
-        tokens: size of the draft vocabulary, if there is one.
         context: its context, if the target's is larger.
     """
 
     cost: float | None = None
-    tokens: int | None = None
     context: int | None = None
 
 
@@ -149,7 +148,6 @@ class PairInfo:
     id: str
     name: str
     context: int
-    vocab_size: int
     strategies: tuple[StrategyStatus, ...]
     load: LoadFacts
     notes: PairNotes

@@ -14,7 +14,6 @@ def described(pair: PairSpec, runner: Runner, tokenizer: Tokenizer, read: ReadTe
         id=pair.id,
         name=pair.name,
         context=runner.context,
-        vocab_size=runner.vocab,
         target=runner.target_facts,
         draft=runner.draft_facts,
         strategies=runner.statuses,

@@ -73,7 +73,7 @@ class Runner:
 
     @property
     def target_facts(self) -> TargetFacts:
-        return TargetFacts(self.target.model.parameters(), _tables(self.target.model))
+        return TargetFacts(self.target.model.parameters(), _tables(self.target.model), self.vocab)
 
     @property
     def draft_facts(self) -> DraftFacts:

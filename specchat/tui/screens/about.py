@@ -107,10 +107,10 @@ def _plain_speed(info: PairInfo) -> str:
 
 def _draft(info: PairInfo) -> str:
     model = f"{_parameters(info.draft.parameters)} parameters" if info.draft.parameters else "no draft model"
-    if info.draft.tokens is None:
+    if not info.draft.tokens:
         return model
     who = "" if info.draft.parameters else "the target's own layer "
-    return f"{model}, {who}proposes {figures.count(info.draft.tokens)} of {figures.count(info.vocab_size)} tokens"
+    return f"{model}, {who}proposes {figures.count(info.draft.tokens)} of {figures.count(info.target.tokens)} tokens"
 
 
 def _parameters(count: int) -> str:
