@@ -6,6 +6,9 @@ own; then all weights laid out for the compiled pass, in one pass over the file,
 has the seconds of the clock of the former, with as many threads as there are cores.
 
 A second table has the seconds that the code for a type takes to compile, in a cache of its own.
+
+With `--first` the one table has seconds of the clock: a file read once from its disk, and from the start of `specchat
+ask`, without an engine, to the first character of the reply, with the file on its disk and in the system's cache.
 """
 
 import argparse
@@ -88,14 +91,57 @@ def compiled(kind: str, repeats: int) -> float:
     return median(found)
 
 
+def from_disk(file: Path) -> None:
+    """Have the system forget what it has in its cache of a file."""
+    with file.open("rb") as opened:
+        os.fsync(opened.fileno())
+        os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def first(file: Path, home: str) -> float:
+    """Seconds from the start of a command to the first character of its reply."""
+    command, environ = [sys.executable, "-m", "specchat"], os.environ | {"SPECCHAT_HOME": home}
+    asked = [*command, "ask", "--target", str(file), "--max-tokens", "2", "--seed", "0", "Hello"]
+    begun = perf_counter()
+    with subprocess.Popen(asked, env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0) as running:
+        assert running.stdout is not None
+        assert running.stdout.read(1)
+        taken = perf_counter() - begun
+    subprocess.run([*command, "engine", "stop"], env=environ, check=True, capture_output=True)
+    return taken
+
+
+def first_row(file: Path, repeats: int) -> str:
+    """A row of the table of first tokens."""
+    times = []
+    with TemporaryDirectory(prefix="specchat-first-") as home:
+        first(file, home)  # compiles
+        for _ in range(repeats):
+            from_disk(file)
+            read = timed(partial(read_through, file))[1]
+            from_disk(file)
+            times.append((read, first(file, home), first(file, home)))
+    read, cold, warm = np.median(times, 0)
+    size = file.stat().st_size / 1e9
+    return f"| {file.stem} | {size:.2f} | {read:.2f} | **{cold:.2f}** | {warm:.2f} | {cold / read:.2f} |"
+
+
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--made", action="append", default=[], help="SHAPE:MIXTURE of a random file")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--first", action="store_true", help="measure the time to a first token instead")
     given = parser.parse_args()
     torch.set_num_threads(1)
+    if given.first:
+        print("| file | GB | read from disk | **first token** | from the cache | first / read |")
+        print("|---|---|---|---|---|---|")
+        with made(given.made) as files:
+            for file in (*given.files, *files):
+                print(first_row(file, given.repeats), flush=True)
+        return
     print("| file | GB | copied | read | **loaded** | of the clock | in general | loaded / read |")
     print("|---|---|---|---|---|---|---|---|")
     with made(given.made) as files:

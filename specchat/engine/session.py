@@ -25,7 +25,17 @@ from specchat.engine.protocol.requests import Count, Generate
 from specchat.engine.reply.control import UNCONTROLLED, Control
 from specchat.engine.reply.cross_chat import CrossChatIndexer
 from specchat.engine.reply.holder import Holder
-from specchat.engine.reply.measure import check_costs, draft_costs, in_turn, plain_speed, rehearse
+from specchat.engine.reply.measure import (
+    FEW_STEPS,
+    REPLY_TOKENS,
+    check_costs,
+    draft_costs,
+    has_time,
+    in_turn,
+    plain_speed,
+    read_prompt,
+    rehearse,
+)
 from specchat.engine.reply.plain_speed import PlainSpeed
 from specchat.engine.reply.prompts import Prompts
 from specchat.engine.reply.read_ahead import ReadAhead, reader
@@ -100,13 +110,15 @@ class Session:
 
         Bare steps run first: a GPU compiles and captures their launches at the first use.
         """
-        bare, executor, speed = plain_speed(self.runner), self.runner.executor, self._speed
-        checks, drafts = check_costs(self.runner), draft_costs(self.runner)
+        runner, speed, prompt = self.runner, self._speed, read_prompt(self.runner)
+        executor, bare = runner.executor, plain_speed(runner, prompt)
+        checks, drafts = check_costs(runner, prompt), draft_costs(runner, prompt)
         if "draft" in drafts and 1 in checks:
             length, ms = max(drafts["draft"].items())
             self.info = replace(self.info, draft=replace(self.info.draft, cost=ms / length / checks[1]))
         with suppress(EngineError):
-            rehearse(self.generate, self.drafters.get("auto"))
+            if has_time(bare, FEW_STEPS):
+                rehearse(self.generate, self.drafters.get("auto"))
             # A model's first steps are several times slower than later ones.
             executor.costs.forget()
             executor.costs.expect(checks, drafts)
@@ -114,7 +126,8 @@ class Session:
             speed.forget()
             self.info = speed.described(self.info)
             # Each plain reply becomes the yardstick, without a correction for load.
-            if loads := in_turn(self.generate, lambda: speed.yardstick.slowed):
+            fast = has_time(bare, REPLY_TOKENS)
+            if fast and (loads := in_turn(self.generate, lambda: speed.yardstick.slowed)):
                 speed.settle(loads)
         self.forget()
         speed.fall_back(bare)

@@ -1,5 +1,6 @@
 """What a compiled decoder holds is what the planner says, in every form of weights."""
 
+import mmap
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from specchat.engine.memory.plan import plan
 from specchat.engine.memory.vectors import SMALL
 from specchat.engine.model.rows import PREFILL_ROWS
 from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout
+from specchat.engine.model.zeros import zeros
 from specchat.engine.protocol.pair import ModelSource, PairSpec, Quant
 from specchat.engine.weights.checkpoint import DTYPES, Checkpoint
 from tests.engine.tiny import FAMILIES, checkpoint
@@ -169,3 +171,14 @@ def test_where_nothing_is_compiled_the_reference_is_planned(threads: int, value_
 
 def test_as_many_rows_are_planned_as_there_are() -> None:
     assert (TREE_ROWS, ROWS) == (MAX_TREE_NODES, PREFILL_ROWS)
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="this system does not tell what memory is used")
+def test_a_cache_takes_memory_as_it_is_used() -> None:
+    def used() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
+
+    before, space = used(), zeros(256 << 20)
+    space[:: 2 << 20] = 1  # the first token of each head
+    assert used() - before < 32 << 20
+    assert int(space.sum()) == 128

@@ -7,8 +7,10 @@ from itertools import pairwise
 
 import pytest
 import torch
+from torch import Tensor
 
 from specchat.config.paths import demo_model
+from specchat.engine.cpu import decoder
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.cpu.threads.tuning import (
     CLEAR_PASSES,
@@ -19,6 +21,7 @@ from specchat.engine.cpu.threads.tuning import (
     choices,
     typical,
 )
+from specchat.engine.model.passes import PassRows
 from specchat.engine.weights.checkpoint import Checkpoint
 
 Machine = Callable[[int], float]
@@ -235,3 +238,19 @@ def test_a_decoder_follows_its_own_passes_and_writes_the_same() -> None:
     passes(60)
     assert passes(100)[1] >= 100 - TRIAL_PASSES
     assert decoder.threads == 3
+
+
+def test_few_layers_of_a_large_model_tell_how_many_threads_are_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    timed = set[range]()
+    run = CpuDecoder.run_layers
+
+    def counted(decoder: CpuDecoder, x: Tensor, layers: range, rows: PassRows) -> Tensor:
+        timed.add(layers)
+        return run(decoder, x, layers, rows)
+
+    monkeypatch.setattr(CpuDecoder, "run_layers", counted)
+    checkpoint = Checkpoint.open(demo_model("target"))
+    layers, weights = checkpoint.config.layers, CpuDecoder(checkpoint, threads=2)._parameters.memory()
+    monkeypatch.setattr(decoder, "TIMED_BYTES", weights // layers)
+    CpuDecoder(checkpoint, threads=2)
+    assert timed == {range(layers), range(1)}

@@ -6,18 +6,23 @@ from itertools import cycle, repeat
 
 import pytest
 
+from specchat.engine import session
 from specchat.engine.decoding.cached import CachedModel, Decoder
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.length_policy import LengthPolicies
 from specchat.engine.decoding.outcome import StepOutcome
+from specchat.engine.errors import EngineError
 from specchat.engine.loading import load
+from specchat.engine.protocol.events import Event
 from specchat.engine.protocol.options import Message
 from specchat.engine.protocol.pair import PairSpec
+from specchat.engine.protocol.requests import Generate
 from specchat.engine.reply import measure
-from specchat.engine.reply.measure import check_costs, draft_costs
+from specchat.engine.reply.measure import check_costs, draft_costs, read_prompt
 from specchat.engine.session import Session
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
+PROMPT = [0] * 64
 DELAYS = (0.0, 40.0, 0.0, 0.0, 7.0)
 """Milliseconds that other programs take from the steps, in turn."""
 
@@ -43,7 +48,7 @@ class Machine:
         self.delays = cycle(DELAYS)
 
     def begin(self, prompt: list[int]) -> None:
-        assert len(prompt) + MAX_DRAFT_LENGTH < self.context or self.context < 2 * MAX_DRAFT_LENGTH
+        pass
 
     def reply(self, *_: object) -> "Machine":
         return self
@@ -61,7 +66,7 @@ class Machine:
 
 def test_other_programs_do_not_make_some_checks_dearer_than_others() -> None:
     machine = Machine()
-    costs = check_costs(machine)  # type: ignore[arg-type]
+    costs = check_costs(machine, PROMPT)  # type: ignore[arg-type]
     assert min(costs) == 1
     assert max(costs) == 1 + MAX_DRAFT_LENGTH
     assert costs == {rows: pytest.approx(1.0 + 0.1 * (rows - 1)) for rows in costs}
@@ -69,10 +74,10 @@ def test_other_programs_do_not_make_some_checks_dearer_than_others() -> None:
 
 def test_drafted_tokens_are_measured_for_those_that_run_a_model() -> None:
     machine = Machine()
-    assert draft_costs(machine) == {"draft": pytest.approx({1: 0.5, 4: 2.0})}  # type: ignore[arg-type]
+    assert draft_costs(machine, PROMPT) == {"draft": pytest.approx({1: 0.5, 4: 2.0})}  # type: ignore[arg-type]
     assert machine.whole, "no draft ends before"
     assert not machine.policies.off
-    assert draft_costs(Machine(drafters={"lookup": Drafter()})) == {}  # type: ignore[arg-type]
+    assert draft_costs(Machine(drafters={"lookup": Drafter()}), PROMPT) == {}  # type: ignore[arg-type]
 
 
 def test_what_was_drafted_once_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,33 +85,32 @@ def test_what_was_drafted_once_tells_nothing(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(measure, "DRAFTS", 5)
     ends = iter([1] * (measure.WARM_UP + measure.DRAFTS) + [2] * measure.WARM_UP + [2, 4, 2, 2, 2])
     machine = Machine(ends=ends)
-    assert draft_costs(machine) == {"draft": pytest.approx({1: 0.5, 2: 1.0})}  # type: ignore[arg-type]
+    assert draft_costs(machine, PROMPT) == {"draft": pytest.approx({1: 0.5, 2: 1.0})}  # type: ignore[arg-type]
 
 
 def test_a_slow_model_s_drafts_are_told_by_the_steps_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter(range(10_000))
     monkeypatch.setattr(measure, "perf_counter", lambda: 0.4 * next(now))
-    assert draft_costs(Machine()).keys() == {"draft"}  # type: ignore[arg-type]
+    assert draft_costs(Machine(), PROMPT).keys() == {"draft"}  # type: ignore[arg-type]
 
 
 def test_without_lookup_no_check_is_measured() -> None:
-    assert check_costs(Machine(drafters={})) == {}  # type: ignore[arg-type]
+    assert check_costs(Machine(drafters={}), PROMPT) == {}  # type: ignore[arg-type]
 
 
 def test_a_slow_model_is_measured_on_fewer_checks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On its usual ones, the prompt's reading aside: without any, each further token would be taken as nearly free."""
-    now, steps = 0.0, 0
+    """On its usual ones: without any, each further token would be taken as nearly free."""
+    now = 0.0
 
     def step(machine: Machine, drafter: Drafter, length: int, acceptance: str) -> StepOutcome:
-        nonlocal now, steps
-        now += 0.3 if steps else 5.0
-        steps += 1
+        nonlocal now
+        now += 0.3
         return of_machine(machine, drafter, length, acceptance)
 
     of_machine = Machine.step
     monkeypatch.setattr(Machine, "step", step)
     monkeypatch.setattr(measure, "perf_counter", lambda: now)
-    assert check_costs(Machine()).keys() == {1, 5}  # type: ignore[arg-type]
+    assert check_costs(Machine(), PROMPT).keys() == {1, 5}  # type: ignore[arg-type]
 
 
 def test_a_machine_too_slow_to_read_the_prompt_loads_a_pair(
@@ -130,8 +134,38 @@ def test_all_that_is_measured_shares_one_reading_of_the_prompt(demo: Session, mo
     monkeypatch.setattr(CachedModel, "begin", counted)
     monkeypatch.setattr(measure, "BUDGET_S", 0.05)
     demo.forget()
-    assert measure.plain_speed(demo.runner) > 0
-    check_costs(demo.runner)
-    assert draft_costs(demo.runner)
+    prompt = read_prompt(demo.runner)
+    assert len(prompt) == measure.PROMPT_TOKENS
+    assert measure.plain_speed(demo.runner, prompt) > 0
+    check_costs(demo.runner, prompt)
+    assert draft_costs(demo.runner, prompt)
     assert len(reused) > 8
-    assert {*reused[1:]} == {measure.PROMPT_TOKENS - 1}, "of the first one another test may have left some"
+    assert {*reused[2:]} == {len(prompt) - 1}, "of the first one another test may have left some"
+
+
+def test_a_model_that_is_slow_to_read_is_measured_after_few_tokens(
+    demo: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    demo.forget()
+    monkeypatch.setattr(measure, "BUDGET_S", 0.0)
+    assert len(read_prompt(demo.runner)) == measure.SHORT_TOKENS == len(demo.target.tokens) + 1
+
+
+@pytest.mark.parametrize(("per_second", "begun"), [(30.0, ["auto", "plain"]), (10.0, ["auto"]), (5.0, [])])
+def test_replies_that_have_no_time_are_not_begun(
+    tiny_pair: PairSpec, monkeypatch: pytest.MonkeyPatch, per_second: float, begun: list[str]
+) -> None:
+    """A model of some billion parameters answers its first prompt the earlier."""
+    asked: list[str] = []
+
+    def generate(_: Session, request: Generate, __: object) -> Iterator[Event]:
+        asked.append(request.speculation.strategy)
+        if asked[-1] == "plain":
+            raise EngineError("request", "enough is known")
+        return iter(())
+
+    monkeypatch.setattr(session, "plain_speed", lambda *_: per_second)
+    monkeypatch.setattr(Session, "generate", generate)
+    pair = load(PairSpec("tiny", "Tiny", tiny_pair.target), lambda _: None)
+    assert asked == begun
+    assert pair.info.plain.tokens_per_second == per_second

@@ -33,6 +33,9 @@ from specchat.engine.program.lower import lower
 from specchat.engine.protocol.pair import Quant
 from specchat.engine.weights.checkpoint import Checkpoint
 
+TIMED_BYTES = 256 << 20
+"""Weights of the layers that stand for all of a large model when numbers of threads are timed: no cache holds them."""
+
 
 class CpuDecoder(CachedDecoder):
     """Loaded model with its KV cache. Not thread-safe: one sequence at a time."""
@@ -88,7 +91,8 @@ class CpuDecoder(CachedDecoder):
         self._layers = Layers(program.layers, self._arrays, program.inputs)
         self._arguments = PassArguments(c, weights, self._space, self._layers)
         self._layouts: dict[int, PassSpans] = {}
-        self._crew.tune(lambda rows: super(CpuDecoder, self).forward(range(rows), 0))
+        timed = range(min(c.layers, -(-c.layers * TIMED_BYTES // weights.memory())))
+        self._crew.tune(lambda rows: self.run_layers(self.embed(range(rows)), timed, PassRows(range(rows), 0)))
 
     def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, layout: Layout | None = None) -> Tensor:
         self._space.keep_tokens(tokens, start, layout)

@@ -13,6 +13,7 @@ from specchat.engine.memory.vectors import LANES
 from specchat.engine.model import kv_entries
 from specchat.engine.model.copies import Tail
 from specchat.engine.model.state_log import BASE, NOWHERE, StateCheckpoint, StateLog
+from specchat.engine.model.zeros import zeros
 from specchat.engine.recipe import Attention, Delta, Recipe, ShortConv
 
 
@@ -82,7 +83,7 @@ class KVCache:
         self.capacity = -(-context // CACHE_BLOCK) * CACHE_BLOCK
         mixers = [layer.mixer for layer in recipe.layers]
         self.layout = CacheLayout(recipe, self.capacity)
-        self.space = torch.zeros(self.layout.size, dtype=torch.uint8)
+        self.space = zeros(self.layout.size)
         """Bytes that all keys and values lie in."""
         self.keys, self.values = self.layout.split(self.space)
         self._sizes = [0 if isinstance(mixer, Delta) else mixer.head_dim for mixer in mixers]

@@ -2,14 +2,10 @@
 
 from collections.abc import Sequence
 
-import numpy as np
-import torch
-
 from specchat.engine.model.cache import KVCache
 from specchat.engine.model.copies import CacheEntries, Tail
 from specchat.engine.model.tree_layout import shared_prefix
-
-ALIGNMENT = 64
+from specchat.engine.model.zeros import zeros
 
 
 class CacheCopy:
@@ -35,10 +31,7 @@ class CacheCopy:
     @classmethod
     def of(cls, cache: KVCache) -> "CacheCopy":
         """Make an empty copy of a cache in main memory with entries by position alone."""
-        size = cache.space.nbytes
-        held = np.zeros(size + ALIGNMENT, np.uint8)
-        first = -held.ctypes.data % ALIGNMENT
-        space = torch.from_numpy(held[first : first + size])
+        space = zeros(cache.space.nbytes)
         entries = CacheEntries(cache.entries_of(*cache.layout.split(space)))
         of_token = sum(part.nbytes // part.shape[1] for part in entries.tensors)
         return cls(entries, of_token, space.data_ptr() - cache.space.data_ptr())

@@ -16,13 +16,15 @@ from specchat.engine.runners.runner import Runner
 from specchat.engine.strategies import STRATEGIES
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
-PROMPT_TOKENS = 64
-"""Tokens in the cache while measuring: a short chat."""
+PROMPT_TOKENS, SHORT_TOKENS = 64, 8
+"""Tokens in the cache while measuring: of a short chat, and of a model that is slow to read that."""
 STEPS = 16
 WARM_UP = 2
 """First steps, which are not timed."""
 BUDGET_S = 1.0
 """Seconds after which a slow model has fewer steps."""
+FEW_STEPS = 6
+"""Plain steps within `BUDGET_S` below which a reply tells `auto` nothing."""
 DRAFT_LENGTHS, DRAFTS, MIN_DRAFTS = (1, 4), 5, 3
 """Draft lengths that are measured, drafts of each by a strategy, and drafts of a length that make a measurement
 if there were as many: a single one may have been delayed."""
@@ -64,6 +66,11 @@ class Deadline:
 
     def poll(self) -> Cancel | None:
         return Cancel(REPLY.id) if perf_counter() > self._end else None
+
+
+def has_time(per_second: float, steps: int) -> bool:
+    """True if so many plain steps, of which a second has `per_second`, take no longer than a measurement may."""
+    return steps <= per_second * BUDGET_S
 
 
 def reply_plainly(generate: Callable[[Generate, Deadline], Iterator[Event]], temperature: float = 0.0) -> bool:
@@ -115,16 +122,26 @@ def rehearse(generate: Callable[[Generate, Deadline], Iterator[Event]], auto: Dr
             trying.tries = False
 
 
-def plain_speed(runner: Runner) -> float:
-    """Tokens per second of plain greedy decoding by the median step, without text; 0 if the context is too small.
+def read_prompt(runner: Runner) -> list[int]:
+    """Read the prompt that all measurements share, so that the cache holds it."""
+    room = max(STEPS + WARM_UP + 1, (DRAFTS + WARM_UP) * (max(DRAFT_LENGTHS) + 1) + 1, MAX_DRAFT_LENGTH + 2)
+    prompt = [0] * max(1, min(PROMPT_TOKENS, runner.context - room))
+    short = prompt[:SHORT_TOKENS]
+    begun = perf_counter()
+    runner.target.begin(short)
+    if 2 * (perf_counter() - begun) * len(prompt) > BUDGET_S * len(short):
+        return short
+    runner.target.begin(prompt)
+    return prompt
 
-    The cache holds the prompt then, which all measurements share.
-    """
-    timed = [ms for ms, _ in _steps(runner, "plain", 0, STEPS)]
+
+def plain_speed(runner: Runner, prompt: list[int]) -> float:
+    """Tokens per second of plain greedy decoding by the median step, without text; 0 if the context is too small."""
+    timed = [ms for ms, _ in _steps(runner, prompt, "plain", 0, STEPS)]
     return 1e3 / median(timed) if timed else 0.0
 
 
-def draft_costs(runner: Runner) -> dict[str, dict[int, float]]:
+def draft_costs(runner: Runner, prompt: list[int]) -> dict[str, dict[int, float]]:
     """Milliseconds of drafts by strategy and length, for the draft model and each head: the fastest step of each."""
     costs: dict[str, dict[int, float]] = {}
     policies = runner.executor.policies
@@ -134,7 +151,7 @@ def draft_costs(runner: Runner) -> dict[str, dict[int, float]]:
             one = STRATEGIES[name]
             # A tree must be tried before `auto` takes it, and what a model drafts of is up to its chain.
             for length in DRAFT_LENGTHS if one.group in ("model", "heads") and not one.tree_of else ():
-                steps = [outcome for _, outcome in _steps(runner, name, length, DRAFTS) if outcome.drafted]
+                steps = [outcome for _, outcome in _steps(runner, prompt, name, length, DRAFTS) if outcome.drafted]
                 for drafted, ms in _by_length(steps).items():
                     if len(ms) >= min(MIN_DRAFTS, len(steps)):
                         costs.setdefault(name, {})[drafted] = min(ms)
@@ -151,15 +168,13 @@ def _by_length(steps: Iterable[StepOutcome]) -> dict[int, list[float]]:
     return timed
 
 
-def check_costs(runner: Runner) -> dict[int, float]:
+def check_costs(runner: Runner, prompt: list[int]) -> dict[int, float]:
     """Milliseconds of verifying, by rows: the fastest of ROUNDS, which other programs delayed least.
 
     A slow model has fewer rounds, and fewer lengths.
     """
     if not any(STRATEGIES[name].group == "copied" for name in runner.drafters):
         return {}  # no drafts are supported
-    prompt = [0] * max(1, min(PROMPT_TOKENS, runner.context - MAX_DRAFT_LENGTH - 2))
-    _copied(runner, prompt, 0)  # reads the prompt, for which a slow model takes longer than for all that follows
     warm, timed = set[int](), dict[int, list[float]]()
     begun = perf_counter()
     first = chain.from_iterable((length, length) for length in VERIFIED_LENGTHS)
@@ -184,9 +199,8 @@ def _copied(runner: Runner, prompt: list[int], length: int) -> StepOutcome:
         reply.close()
 
 
-def _steps(runner: Runner, strategy: str, length: int, most: int) -> list[tuple[float, StepOutcome]]:
+def _steps(runner: Runner, prompt: list[int], strategy: str, length: int, most: int) -> list[tuple[float, StepOutcome]]:
     """Milliseconds and outcome of up to `most` steps after the warm-up."""
-    prompt = [0] * max(1, min(PROMPT_TOKENS, runner.context - (most + WARM_UP) * (length + 1) - 1))
     runner.target.begin(prompt)
     drafter = runner.drafters[strategy]
     drafter.begin(prompt)
