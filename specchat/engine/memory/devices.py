@@ -30,7 +30,7 @@ from specchat.engine.protocol.pair import Device, ModelSource, PairSpec
 from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.engine.weights.weights import left_dense
 
-HELD_BACK = 0.1
+HELD_BACK, HELD_BACK_ON_CPU = 0.1, 0.5
 """Fraction of the free memory that a context as long as possible leaves to trained heads and other programs."""
 
 
@@ -198,7 +198,7 @@ def longest_context(
     """
     usual = place(pair, target, draft, context_of(target.config, None), machine, threads).plan
     contexts = range(usual.context, target.config.context + 1, LEAST_CONTEXT)
-    machine = machine.less(HELD_BACK)
+    machine = machine.less(HELD_BACK_ON_CPU if usual.target.place == "cpu" else HELD_BACK)
 
     def too_long(context: int) -> bool:
         try:
