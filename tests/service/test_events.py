@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from specchat.chat.store import Store
+from specchat.config.personas import Persona
 from specchat.engine.errors import ErrorKind
 from specchat.engine.protocol.events import (
     AwaitingServer,
@@ -206,6 +207,22 @@ def test_a_beginning_that_was_set_meanwhile_stays() -> None:
     service.prefill = "So,"
     service.poll()
     assert service.prefill == "So,"
+
+
+def test_the_beginning_of_a_persona_is_not_set_by_a_reply_that_fails() -> None:
+    service = service_of(failing("request"), personas=(Persona("pirate", "Be a pirate.", "Ahoy"),))
+    service.engine.start()
+    service.load(CATALOG.pairs[0])
+    service.conversation.system = "Be a pirate."
+    service.poll()
+    service.send("my prompt")
+    service.poll()
+    assert (service.prefill, service.next_prefill) == ("", "Ahoy")
+
+
+def test_a_failure_of_a_reply_that_is_gone_is_not_told() -> None:
+    service = ready(engine := FakeEngine())
+    assert told(service, engine, Failed(99, "request", "It is gone.")) == []
 
 
 def test_an_answer_that_comes_twice_or_too_late_changes_nothing() -> None:
