@@ -9,7 +9,7 @@ from specchat.chat.turn import Turn
 from specchat.engine.protocol.pair_info import StrategyStatus, TemplateFacts
 from specchat.engine.protocol.requests import Change, Generate
 from tests.fake import INFO, FakeEngine
-from tests.service.made import CATALOG, paced, ready, start
+from tests.service.made import CATALOG, paced, ready, service_of, start
 from tests.service.test_tools import ASKS, asks, using
 from tests.service.tool_servers import ScriptedServers
 
@@ -102,3 +102,19 @@ def test_a_model_that_calls_no_tools_is_counted_without_them() -> None:
     servers.start(["files"])
     assert service.tools.for_model(service.conversation.key)
     assert service.tools_for(service.conversation.key) == ()
+
+
+def test_there_is_a_way_out_of_a_chat_that_is_refused() -> None:
+    """A first prompt alone has to be shorter."""
+    service = ready(FakeEngine())
+    service.change(replace(service.settings, limits=replace(service.settings.limits, context="refuse")))
+    assert service.way_out == ""
+    service.send("hi")
+    assert "/new starts a new chat" in service.way_out
+    service.change(replace(service.settings, limits=replace(service.settings.limits, context="drop-oldest")))
+    assert service.way_out == ""
+
+
+@pytest.mark.parametrize("saves", [False, True])
+def test_settings_are_kept_with_a_chat_where_that_is_wanted(saves: bool) -> None:
+    assert ("settings" in service_of(FakeEngine(), saves_settings=saves)._view()) == saves
