@@ -244,7 +244,7 @@ def _refuse_duplicates(pairs: Sequence[Pair], path: Path) -> None:
 
 def pair_of(table: Mapping[str, Any], folder: Path) -> Pair:
     """The pair of a `[[pair]]` in a file of `folder`."""
-    here = "target" in table
+    here, long = "target" in table, table.get("context") == "auto"
     spec = PairSpec(
         id=table["id"],
         name=table.get("name") or table["id"],
@@ -254,12 +254,11 @@ def pair_of(table: Mapping[str, Any], folder: Path) -> Pair:
         exit=placed(table["exit"]["path"], folder) if "exit" in table else None,
         skip=SkippedLayers(**{key: tuple(of) for key, of in table["skip"].items()}) if "skip" in table else None,
         heads={head: model_source(source, folder) for head, source in table.get("heads", {}).items()},
+        context=None if long else table.get("context"),
+        long_context=long,
         **{
             key: table[key]
-            for key in (
-                *("backend", "context", "cache", "activations", "head"),
-                *("trust_remote_code", "exit_layer", "template"),
-            )
+            for key in ("backend", "cache", "activations", "head", "trust_remote_code", "exit_layer", "template")
             if key in table
         },
     )

@@ -3,7 +3,14 @@
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
 
 from specchat.config.checks import MissingKey, Table, matching
 from specchat.config.errors import nearest
@@ -71,11 +78,23 @@ def _gguf_name(name: str) -> str:
     return name
 
 
+LEAST_CONTEXT = 16
+
+
+def _in_one_sentence(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    try:
+        return check(value)
+    except ValidationError:
+        words = f'should be a number of tokens, {LEAST_CONTEXT} or more, or "auto", not {shown(value)}.'
+        raise ValueError(words) from None
+
+
 Strategy = Annotated[str, AfterValidator(_known_strategy), Field(json_schema_extra={"enum": list(STRATEGIES)})]
 HeadName = Annotated[str, AfterValidator(_known_head), Field(json_schema_extra={"enum": list(HEADS)})]
 Backend = Annotated[str, AfterValidator(_known_backend), Field(json_schema_extra={"enum": list(BACKENDS)})]
 Name = Annotated[str, matching(r"[A-Za-z0-9][A-Za-z0-9._-]*", "letters and digits, with . _ - between")]
 Repo = Annotated[str, matching(r"[\w.-]+/[\w.-]+", "OWNER/NAME as on huggingface.co")]
+Context = Annotated[Annotated[int, Field(ge=LEAST_CONTEXT)] | Literal["auto"], WrapValidator(_in_one_sentence)]
 Gib = Annotated[float, Field(gt=0)]
 MOST_THREADS = 512
 
@@ -234,7 +253,7 @@ class PairTable(Table):
     exit: ExitTable | None = None
     skip: SkipTable | None = None
     template: dict[ArgumentName, bool | int | Annotated[str, Field(max_length=200)]] = Field(default_factory=dict)
-    context: Annotated[int, Field(ge=16)] | None = None
+    context: Context | None = None
     cache: KvCache | None = None
     activations: Activations | None = None
     head: QuantisedHead | None = None
@@ -271,6 +290,8 @@ class PairTable(Table):
             models = (self, self.target, self.draft) if key in ROUNDINGS else (self,)
             if self.backend != DEFAULT_BACKEND and any(getattr(one, key, None) is not None for one in models):
                 raise ValueError(f'{key} goes with backend = "{DEFAULT_BACKEND}" only.')
+        if self.context == "auto" and self.backend != DEFAULT_BACKEND:
+            raise ValueError(f'context = "auto" goes with backend = "{DEFAULT_BACKEND}" only.')
         if self.target is None:
             return self
         if self.backend == GGUF_BACKEND:

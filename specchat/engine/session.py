@@ -71,7 +71,7 @@ class Session:
         self.cross_chat = CrossChatIndexer(runner.earlier, tokenizer.encode)
         runner.fences.know(backquotes(tokenizer.vocabulary))
         self.eos = runner.eos | tokenizer.eos
-        of_shelf = identity(pair, runner.device, runner.place, runner.exactness, str(runner.context))
+        of_shelf = identity(pair, runner.device, runner.place, runner.exactness, runner.long_factors)
         self.shelf = Shelf(limits := bounds(), of_shelf)
         for role, cached in runner.caches.items():
             self.shelf.add(role, cached)

@@ -76,6 +76,8 @@ def fit(pair: Pair, target: About | None, draft: About | None, machine: FreeMemo
     backend = runner(pair, target, draft, machine)
     run = replace(pair, spec=replace(pair.spec, backend=backend))
     found = replace(_fit(run, target, draft, machine, heads), backend=backend)
+    if pair.spec.long_context and found.takes:
+        found = replace(found, words=f"{found.words}; as long a context as fits takes more")
     place = None if found.spills else PLACES.get(found.verdict)
     if place is None or place not in machine.rates:
         return found

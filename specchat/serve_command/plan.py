@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from specchat.config.errors import ConfigError
 from specchat.engine.backends import declared
-from specchat.engine.protocol.pair import ModelSource
+from specchat.engine.protocol.pair import DEFAULT_CONTEXT, ModelSource
 from specchat.engine.strategies import STRATEGIES
 from specchat.engine.strategy import Strategy
 
@@ -38,7 +38,8 @@ class ServePlan:
 
     @property
     def context(self) -> int | None:
-        return self.pair.spec.context
+        spec = self.pair.spec
+        return DEFAULT_CONTEXT if spec.long_context else spec.context
 
     @property
     def name(self) -> str:

@@ -20,7 +20,7 @@ def repeats_itself(text: str) -> bool:
     """Return True if `text` ends with the same few words over and over; equal rows of tables and code do not count."""
     for period in range(1, MAX_PERIOD + 1):
         length = max(LEAST_LENGTH, LEAST_TIMES * period)
-        if len(text) >= length and text[-length:-period] == text[period - length :]:
+        if text[-length:-period] == text[period - length :]:
             return _is_prose(text[-2 * period :]) and len(FENCE.findall(text)) % 2 == 0
     return False
 

@@ -69,10 +69,8 @@ class SavedChats:
         Raises:
             NoChat: there is none of that key.
         """
-        state = self._state
-        if key == state.conversation.key:
-            state.chat.saving.looked(state.conversation)
-            self._store.holds(key)
+        self._state.chat.saving.looked(self._state.conversation)
+        self._store.holds(key)  # with all changes
         return self._store.duplicate(key)
 
     def delete(self, key: str) -> threading.Event:

@@ -53,7 +53,7 @@ class TwoReplies:
         if chosen is None or not any(chosen is reply for reply in self._turn.replies):
             return False
         if number == 0 and (second is not None or self.refusal):
-            if second is not None and service.at_work:
+            if second is not None:
                 service.stop()
             service.give_up_loading()
             service.bind(self._before)

@@ -17,7 +17,7 @@ from specchat.engine.loading import load
 from specchat.engine.loading.beside import load_beside
 from specchat.engine.memory.plan import GIB
 from specchat.engine.protocol.options import Message
-from specchat.engine.protocol.pair import PairSpec
+from specchat.engine.protocol.pair import DEFAULT_CONTEXT, ModelSource, PairSpec
 from specchat.engine.strategies import STRATEGIES
 from specchat.engine.text.draft_vocabulary import write
 from specchat.engine.text.tokenizer import Tokenizer
@@ -31,6 +31,7 @@ from specchat.recommend.variants import variants
 from specchat.tune.registry import give_back, register, use
 from specchat.tune.shelf import Tuned
 from tests.cli.conftest import Run, configure, own, prompts_file
+from tests.engine.conftest import unmeasured as unmeasured
 from tests.engine.tiny import checkpoint
 
 WORDS = ("abc", "to be", "say it", "a b a b", "no", "xyz")
@@ -190,6 +191,17 @@ def test_settings_of_the_draft_share_the_target_and_take_no_more_than_the_pair(
         assert other.runner.draft is not session.runner.draft
     apart = load_beside(session, pair.spec, every["target in int8"].spec, lambda _: None)
     assert apart.target.model is not session.target.model
+
+
+@pytest.mark.usefixtures("unmeasured")
+def test_pairs_that_are_measured_have_the_usual_context(tmp_path: Path) -> None:
+    """One as long as fits would leave no memory to what is measured or trained beside."""
+    source = ModelSource(path=str(checkpoint(tmp_path, max_position_embeddings=20_000)), device="cpu")
+    pair = PairSpec("p", "P", source, long_context=True)
+    session = load(pair, lambda _: None)
+    assert session.info.context == DEFAULT_CONTEXT
+    assert load_beside(session, pair, replace(pair, draft=source), lambda _: None).target.model is session.target.model
+    assert load(pair, lambda _: None, lambda: None).info.context > 19_000
 
 
 def test_what_changes_the_text_is_never_taken(pair: Pair) -> None:

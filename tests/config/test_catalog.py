@@ -46,6 +46,7 @@ FULL = """
     [[pair]]
     id = "second"
     target = { path = "/absolute" }
+    context = "auto"
 """
 
 
@@ -93,6 +94,11 @@ def test_what_is_left_out_has_defaults(write: Write) -> None:
     assert (pair.name, pair.strategy, pair.draft_length, pair.acceptance) == ("second", "auto", None, "coupled")
     assert pair.spec.target == ModelSource(path="/absolute")
     assert pair.sampling == Sampling()
+
+
+def test_a_context_as_long_as_fits_is_auto(write: Write) -> None:
+    spec = load_catalog(write("models.toml", FULL)).find("second").spec
+    assert (spec.context, spec.long_context) == (None, True)
 
 
 def test_own_pairs_are_added_to_the_shipped_ones(write: Write) -> None:
@@ -269,7 +275,9 @@ def test_quantised_weights_and_devices_are_no_hindrance(write: Write) -> None:
         (HEAD + '    target = { path = "x" }\n    sampling.temprature = 1', 'Did you mean "temperature"?'),
         (HEAD + '    target = { path = "x" }\n    sampling.temperature = nan', "a finite number"),
         (HEAD + '    target = { path = "x" }\n    sampling.top_p = 0', "greater than 0"),
-        (HEAD + '    target = { path = "x" }\n    context = 0', "greater than or equal to 16"),
+        (HEAD + '    target = { path = "x" }\n    context = 15', 'tokens, 16 or more, or "auto", not 15.'),
+        (HEAD + '    target = { path = "x" }\n    context = "many"', "or \"auto\", not 'many'."),
+        (HEAD + '    target = { path = "x" }\n    backend = "hf"\n    context = "auto"', '"auto" goes with backend'),
         (
             'schema = 1\n[[pair]]\nid = "a b"\ntarget = { path = "x" }',
             "pair[0].id (pair a b) should be letters and digits",

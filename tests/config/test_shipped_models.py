@@ -12,6 +12,7 @@ import pytest
 
 from specchat.config.catalog import PROGRAM_GIB, Pair, load_catalog
 from specchat.config.paths import shipped
+from specchat.engine.protocol.pair import DEFAULT_CONTEXT
 from specchat.models.speed import estimate
 
 CATALOG = load_catalog(None)
@@ -199,7 +200,7 @@ def test_stated_parameter_counts_follow_from_the_shapes(model: str) -> None:
 
 def needs(pair: Mapping[str, Any]) -> tuple[float, float, float]:
     """GiB of GPU memory, main memory and disk that a `[[pair]]` takes: those of its models together."""
-    context = pair["context"]
+    context = DEFAULT_CONTEXT if pair["context"] == "auto" else pair["context"]
     parts = [_needs(pair["target"], context), *([_needs(pair["draft"], context, True)] if "draft" in pair else [])]
     gpu, cpu, disk = (sum(column) for column in zip(*parts, strict=True))
     return _tenth_up(gpu / GIB + OVERHEAD_GIB), _tenth_up(cpu / GIB + OVERHEAD_GIB), _tenth_up(disk / GIB)

@@ -38,7 +38,7 @@ from specchat.engine.memory.plan import (
     nearest,
     plan,
 )
-from specchat.engine.protocol.pair import QUANTS, Quant
+from specchat.engine.protocol.pair import DEFAULT_CONTEXT, QUANTS, Quant
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.engine.weights.config import ModelConfig, parse_config
@@ -225,7 +225,7 @@ def test_shipped_needs_agree_with_the_plan(pair: Pair) -> None:
             for c, source in zip(shapes, sources, strict=True)
         ]
         target, draft = (*models, None)[:2]
-        planned = drafting(plan(target, draft, pair.spec.context or 0), {}).need(place)
+        planned = drafting(plan(target, draft, pair.spec.context or DEFAULT_CONTEXT), {}).need(place)
         assert (planned.weights + planned.cache) / GIB + OVERHEAD_GIB == pytest.approx(stated, rel=0.02)
         if place == "cuda":
             assert planned.workspace / GIB < OVERHEAD_GIB

@@ -1,15 +1,18 @@
 """LongRoPE: factors by the length that a cache is made for, as transformers has them for texts of that length."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from specchat.engine.loading import load
 from specchat.engine.memory.plan import context_of
 from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.host import host_model
 from specchat.engine.weights.checkpoint import Checkpoint
+from tests.engine.conftest import unmeasured as unmeasured
 from tests.engine.test_bad_models import edit, pair, refusal
 from tests.engine.test_decoder import reference, tokens
 from tests.engine.tiny import FAMILIES, checkpoint
@@ -40,6 +43,17 @@ def test_its_logits_are_those_of_transformers(
     assert context == held
     theirs = reference(folder, ids)
     assert (logits(kind(opened, context), ids) - theirs).abs().max() < 1e-5 * theirs.abs().max()
+
+
+@pytest.mark.usefixtures("unmeasured")
+def test_entries_of_short_and_long_contexts_are_told_apart(tmp_path: Path) -> None:
+    """Read texts on disk are those of models with the same entries."""
+    spec = pair(checkpoint(tmp_path / "m", **LONG))
+
+    def entries(context: int) -> str:
+        return load(replace(spec, context=context), lambda _: None).runner.long_factors
+
+    assert entries(32) == entries(64) != entries(65) == entries(200)
 
 
 @pytest.mark.parametrize(

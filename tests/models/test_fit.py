@@ -556,3 +556,4 @@ def test_the_context_that_a_pair_wants_is_told_beside_the_models(
     one = replace(one, spec=replace(one.spec, context=context, long_context=long))
     (offer,) = offers(Catalog((one,), "x"), library(), ROOMY)
     assert ("context", told) in words.about(offer)
+    assert ("as long a context as fits takes more" in dict(words.about(offer))["fits"]) == long

@@ -9,12 +9,17 @@ import torch
 from specchat.engine.errors import EngineError
 from specchat.engine.hardware.gpu import CHOSEN, Gpu
 from specchat.engine.loading import heads
-from specchat.engine.loading.pictures import with_draft_tower, with_tower
+from specchat.engine.loading.pictures import tower_need, with_draft_tower, with_tower
+from specchat.engine.loading.placing import placed
+from specchat.engine.loading.progress import Bar
+from specchat.engine.memory import devices
+from specchat.engine.memory.devices import Machine
 from specchat.engine.memory.need import Model
 from specchat.engine.memory.plan import GIB, SPARE, Plan, plan
 from specchat.engine.pictures import tower as towers
 from specchat.engine.pictures.files import tower_files, tower_values
 from specchat.engine.pictures.tower import CPU, LOOKING, Processed, Tower
+from specchat.engine.protocol.pair import ModelSource, PairSpec
 from specchat.engine.weights.checkpoint import Checkpoint
 from tests.pictures.whole import KINDS, picture, saved
 
@@ -102,6 +107,24 @@ def test_a_plan_counts_the_tower_where_it_has_room(checkpoint: Checkpoint, monke
     _, more, device, note = planned(checkpoint, needed - 100, monkeypatch)
     assert (more, device) == (0, CPU)
     assert note == "the processor looks at pictures, as their tower takes 2.0 GiB of GPU memory that are not free"
+
+
+def test_a_context_as_long_as_fits_leaves_the_tower_its_room(
+    mistral: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it has that with the usual context."""
+    target = replace(mistral, config=replace(mistral.config, context=32_768))
+    pair = PairSpec("p", "P", ModelSource(path="/there"), long_context=True)
+
+    def longest(context: int, beside: int) -> int:
+        total = plan(Model(target.config, "cuda"), None, context).need("cuda").total
+        gpu = Gpu("card", int((total / (1 - SPARE) + beside) / 0.9) + 1000)
+        monkeypatch.setattr(devices, "this_machine", lambda _: Machine(gpu, 64 * GIB))
+        return placed(pair, target, None, Bar(lambda _: None)).plan.context
+
+    needed = tower_need(target, on_gpu=True)
+    assert longest(20_480, 0) == longest(20_480, needed) == 20_480
+    assert longest(20_480, needed // 2) > 20_480
 
 
 def test_the_plan_of_a_processor_counts_it_as_it_is_held(

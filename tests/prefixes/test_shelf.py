@@ -15,7 +15,7 @@ from specchat.engine.loading import load
 from specchat.engine.memory import host_need
 from specchat.engine.model import copies
 from specchat.engine.model.decoder import CachedDecoder
-from specchat.engine.prefixes import model_shelf
+from specchat.engine.prefixes import model_shelf, shelf
 from specchat.engine.prefixes.bounds import FOLDER, MEMORY, bounds, bytes_in
 from specchat.engine.prefixes.entries import PackedCopies
 from specchat.engine.prefixes.on_disk import NOBODY
@@ -327,6 +327,23 @@ def test_a_chat_goes_on_from_the_system_message_of_another(pair: PairSpec) -> No
         request = Generate(turn, (system, Message("user", f"{asked} " * 40)), limits=Limits(4))
         reused = [event.reused for event in session.generate(request) if isinstance(event, Started)]
         assert (reused[0] > shared) == (turn > 0)
+
+
+@pytest.mark.usefixtures("unmeasured")
+def test_a_chat_goes_on_from_disk_in_another_context(
+    pair: PairSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it is as long as fits, it differs from start to start."""
+    monkeypatch.setenv(FOLDER, str(tmp_path))
+    monkeypatch.setattr(shelf, "LONG", 300)
+    request = Generate(1, (Message("user", "once upon a time " * 40),), limits=Limits(4))
+    read = list[tuple[int, int]]()
+    for context in (2048, 1024):
+        session = load(replace(pair, context=context), lambda _: None)
+        read += [(one.prompt_tokens, one.reused) for one in session.generate(request) if isinstance(one, Started)]
+        session.save_read(lambda: False)
+    assert read[0][1] == 0
+    assert read[1][1] > read[1][0] - 20
 
 
 @pytest.mark.usefixtures("unmeasured")

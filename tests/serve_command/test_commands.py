@@ -163,6 +163,13 @@ def test_gguf_files_are_served_as_they_are(run: Run, home: Path) -> None:
     assert "take llama.cpp" in refused.stderr
 
 
+def test_a_context_as_long_as_fits_is_the_usual_one_there(run: Run, home: Path) -> None:
+    """These servers take the model's own where none is named, and do not start where that does not fit."""
+    configure(home, models='schema = 1\n[[pair]]\nid = "mine"\ncontext = "auto"\ntarget = { path = "/m/t" }\n')
+    result = run("serve-command", "mine", "--engine", "vllm", "--strategy", "plain")
+    assert option(command_of(result.stdout, "vllm serve"), "--max-model-len") == "8192"
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_strategy_that_an_engine_lacks_is_refused_with_those_it_has(engine: str, run: Run) -> None:
     refused = run("serve-command", "demo", "--engine", engine, "--strategy", "lookahead")

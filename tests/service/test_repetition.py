@@ -41,6 +41,7 @@ def test_a_text_that_goes_round_is_told(unit: str) -> None:
         "0, ",
         "0 1 1 0 1\n",
         "1. 3.5 kg\n",
+        "on page 12,345,678,901\n",
         '{"name": "x", "value": 0},\n',
         "<li>item of a list</li>\n",
         "- Apple\n",

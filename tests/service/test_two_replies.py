@@ -93,8 +93,12 @@ def test_a_second_reply_that_is_refused_is_not_asked_for_again() -> None:
     assert (two.refusal, two.keep(1)) == ("No.", False)
     assert [request.pair.id for request in engine.requests if isinstance(request, Load)] == ["demo", "big"]
     assert service.pair_view["pair"] == "big"
+    service.poll()
+    assert service.send("more") == ""
     assert two.keep(0)
     assert service.pair_view["pair"] == "demo"
+    assert service.running is not None
+    assert not service.running.stopping
 
 
 def test_the_second_waits_for_calls_of_tools() -> None:

@@ -21,17 +21,20 @@ NOT_INSTALLED = (
 )
 
 
-def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callable[[], None] = lambda: None) -> Session:
+def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callable[[], None] | None = None) -> Session:
     """Load a pair and measure it.
 
     A model that the native decoder does not support runs by transformers, or by llama.cpp where the target is a GGUF
     file, with a note in the pair's info. A pair of llama.cpp runs natively, with a warning, where that is not
     installed. A pair on a GPU that the kernels do not support runs by transformers, too; where that fails, the CPU
-    runs it. `make_room` is called when all files are found and match, before they are read into memory.
+    runs it. `make_room` is called when all files are found and match, before they are read into memory. Without it
+    the pair is not loaded for chats, and leaves the memory of a context as long as fits to its caller.
 
     Raises:
         EngineError: a model cannot be found, read, or run by this version.
     """
+    if make_room is None:
+        return load(replace(pair, long_context=False), progress, lambda: None)
     if pair.backend not in BACKENDS:
         raise ModelError(f'{pair.id}: there is no backend "{pair.backend}" ({", ".join(BACKENDS)}).')
     if pair.backend == GGUF_BACKEND and pair.target.is_gguf and not _llama_is_installed():

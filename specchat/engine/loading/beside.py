@@ -1,6 +1,7 @@
 """Loading a pair that shares its target with a loaded one: the target's weights and KV cache are there once."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from specchat.engine.backends import DEFAULT_BACKEND
 from specchat.engine.loading import load, native
@@ -21,6 +22,7 @@ def load_beside(session: Session, loaded: PairSpec, pair: PairSpec, progress: Ca
         EngineError: a model cannot be found, read, or run by this version.
     """
     shared = shared_target(session, loaded, pair)
+    pair = replace(pair, long_context=False)  # as the target that it shares
     return native.load(pair, progress, lambda: None, shared) if shared is not None else load(pair, progress)
 
 

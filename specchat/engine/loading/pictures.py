@@ -25,14 +25,21 @@ from specchat.engine.text.tokenizer import Tokenizer
 from specchat.engine.weights.checkpoint import Checkpoint
 
 
+def tower_need(target: Checkpoint, on_gpu: bool) -> int:
+    """Bytes of a target's tower; 0 for none."""
+    if not target.also_sees or kind_of(target) not in KINDS:
+        return 0
+    try:
+        return 4 * tower_values(target) + LOOKING * on_gpu
+    except ValueError:  # told when a picture comes
+        return 0
+
+
 def with_tower(target: Checkpoint, plan: Plan) -> tuple[Plan, torch.device, str]:
     """The plan with a target's tower, its device, and a note where there is no room for it beside `plan`."""
-    if not target.also_sees or kind_of(target) not in KINDS or plan.target.first:
-        return plan, CPU, ""
     on_gpu = plan.target.place != "cpu"
-    try:
-        needed = 4 * tower_values(target) + LOOKING * on_gpu
-    except ValueError:  # told when a picture comes
+    needed = 0 if plan.target.first else tower_need(target, on_gpu)
+    if not needed:
         return plan, CPU, ""
     plan, reason = with_room(plan, needed, "the tower takes")
     size = f"{needed / GIB:.1f} GiB"

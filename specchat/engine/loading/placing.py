@@ -17,6 +17,7 @@ from specchat.engine.hardware.gpu_record import GpuRecord
 from specchat.engine.hardware.threads import CORES
 from specchat.engine.loading.drafting import noted
 from specchat.engine.loading.next_best import KernelsUnsupported
+from specchat.engine.loading.pictures import tower_need
 from specchat.engine.loading.progress import Bar
 from specchat.engine.memory import devices, gpu_need
 from specchat.engine.memory.devices import Machine, Placement, place
@@ -38,7 +39,7 @@ def placed(pair: PairSpec, target: Checkpoint, draft: Checkpoint | None, bar: Ba
     machine = devices.this_machine(pair)
     _check_gpu_runs(pair, machine, target.config)
     if pair.long_context:
-        context = devices.longest_context(pair, target, draft, machine, threads)
+        context = devices.longest_context(pair, target, draft, machine, threads, tower_need(target, on_gpu=True))
     else:
         context = context_of(target.config, pair.context)
     placement = place(pair, target, draft, context, machine, threads)

@@ -30,7 +30,7 @@ from specchat.engine.protocol.pair import Device, ModelSource, PairSpec
 from specchat.engine.weights.checkpoint import Checkpoint
 from specchat.engine.weights.weights import left_dense
 
-HELD_BACK = 0.1
+HELD_BACK, HELD_BACK_ON_CPU = 0.1, 0.5
 """Fraction of the free memory that a context as long as possible leaves to trained heads and other programs."""
 
 
@@ -51,10 +51,10 @@ class Machine:
         first, second = (gpu.free if isinstance(gpu, Gpu) else 0 for gpu in (self.gpu, self.second))
         return {"cuda": first, "second-gpu": second, "cpu": self.free}
 
-    def less(self, fraction: float) -> "Machine":
-        """The machine without a fraction of what is free."""
+    def less(self, fraction: float, besides: int = 0) -> "Machine":
+        """The machine without a fraction of what is free, and without `besides` bytes of a GPU."""
         gpu, second = (
-            one if isinstance(one, str) else replace(one, free=int((1 - fraction) * one.free))
+            one if isinstance(one, str) else replace(one, free=int((1 - fraction) * one.free) - besides)
             for one in (self.gpu, self.second)
         )
         free = None if self.free is None else int((1 - fraction) * self.free)
@@ -189,25 +189,33 @@ def _check_wanted(source: ModelSource, target: Checkpoint | None, machine: Machi
 
 
 def longest_context(
-    pair: PairSpec, target: Checkpoint, draft: Checkpoint | None, machine: Machine, threads: int = 0
+    pair: PairSpec, target: Checkpoint, draft: Checkpoint | None, machine: Machine, threads: int = 0, tower: int = 0
 ) -> int:
     """The longest context, up to the model's own, with which a pair fits where it runs with the default one.
+
+    `tower` bytes of a GPU stay free, if the pair fits beside them.
 
     Raises:
         EngineError: it does not fit with the default either.
     """
     usual = place(pair, target, draft, context_of(target.config, None), machine, threads).plan
     contexts = range(usual.context, target.config.context + 1, LEAST_CONTEXT)
-    machine = machine.less(HELD_BACK)
 
-    def too_long(context: int) -> bool:
+    def too_long(context: int, machine: Machine) -> bool:
         try:
             found = place(pair, target, draft, context, machine, threads).plan
         except EngineError:
             return True
         return (found.places, found.target.experts_in_main) != (usual.places, usual.target.experts_in_main)
 
-    return contexts[max(0, bisect_left(contexts, True, key=too_long) - 1)]
+    def fitting(machine: Machine) -> int:
+        return bisect_left(contexts, True, key=lambda context: too_long(context, machine))
+
+    if usual.target.place == "cpu":
+        count = fitting(machine.less(HELD_BACK_ON_CPU))
+    else:
+        count = fitting(machine.less(HELD_BACK, tower)) or fitting(machine.less(HELD_BACK))
+    return contexts[max(0, count - 1)]
 
 
 def _placed(device: Device, otherwise: Place) -> Place:

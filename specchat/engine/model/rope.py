@@ -97,12 +97,21 @@ def _longrope(inverse: Tensor, options: Mapping[str, Any], length: int) -> tuple
 
     One set serves every text of a cache of `length` positions, so KV entries need not be rotated anew.
     """
-    original = options["original_max_position_embeddings"]
-    longer = length > -(-original // CACHE_BLOCK) * CACHE_BLOCK
+    original, longer = options["original_max_position_embeddings"], _is_long(options, length)
     stretch = options.get("factor") or options["max_position_embeddings"] / original
     factor = math.sqrt(1 + math.log(stretch) / math.log(original)) if stretch > 1 else 1.0
     by = torch.tensor(options["long_factor" if longer else "short_factor"], dtype=torch.float32)
     return inverse / by, options.get("attention_factor") or factor
+
+
+def long_factors(recipe: Recipe, length: int) -> list[bool]:
+    """True for each LongRoPE that takes its long factors for texts of up to `length` tokens, so that entries differ."""
+    return [_is_long(rope.options, length) for rope in recipe.ropes if rope and rope.kind == "longrope"]
+
+
+def _is_long(options: Mapping[str, Any], length: int) -> bool:
+    original: int = options["original_max_position_embeddings"]
+    return length > -(-original // CACHE_BLOCK) * CACHE_BLOCK
 
 
 def _llama3(inverse: Tensor, options: Mapping[str, float]) -> Tensor:

@@ -29,7 +29,7 @@ def identity(pair: PairSpec, *words: str) -> str:
     """All that the entries of a pair's caches depend on: files, settings, programs, and `words` about the machine."""
     from importlib.metadata import version  # here, so that reading config.toml needs none of it
 
-    settings = repr(replace(pair, id="", name="", template={}))
+    settings = repr(replace(pair, id="", name="", template={}, context=None, long_context=False))
     programs = [f"{name} {version(name)}" for name in PROGRAMS if find_spec(name)]
     return "\n".join((__version__, *programs, file_state(pair), settings, *words))
 

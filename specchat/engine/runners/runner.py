@@ -15,6 +15,7 @@ from specchat.engine.decoding.together import CommonPasses
 from specchat.engine.drafters.earlier import Earlier
 from specchat.engine.drafters.parts import Fences, Parts, TargetLayers
 from specchat.engine.memory.need import Place
+from specchat.engine.model.rope import long_factors
 from specchat.engine.protocol.options import Sampling
 from specchat.engine.protocol.pair_info import DraftFacts, StrategyStatus, TargetFacts
 from specchat.engine.strategies import STRATEGIES
@@ -70,6 +71,13 @@ class Runner:
     def context(self) -> int:
         """Limit of a chat with its reply, in tokens."""
         return self.target.model.context
+
+    @property
+    def long_factors(self) -> str:
+        """All that the context determines of the models' KV entries."""
+        models = [one.model for one in (self.target, self.draft) if one is not None]
+        found = [(getattr(model, "config", None), model.context) for model in models]
+        return str([long_factors(of.recipe, context) for of, context in found if isinstance(of, ModelConfig)])
 
     @property
     def target_facts(self) -> TargetFacts:
