@@ -15,12 +15,12 @@ class Nested:
     """Double quantisation of the block scales (QLoRA, Dettmers et al. 2023): scale = code[u8] * absmax + offset.
 
     `code` float32 [256]; `absmax` float32 [outputs * blocks a row / 256], over the flattened scales; `offset` float32
-    [outputs], one a row because each of the fused weights has its own.
+    [outputs], one a row because each of the fused weights has its own. Without these two `code` is a table of scales.
     """
 
     code: Tensor
-    absmax: Tensor
-    offset: Tensor
+    absmax: Tensor | None = None
+    offset: Tensor | None = None
 
 
 @dataclass(frozen=True)

@@ -160,12 +160,13 @@ def _alike(part: FourBit, first: FourBit) -> bool:
 
 def _fused_four(parts: list[FourBit]) -> FourBit:
     table = shared_table(parts)
-    nested = [p.nested for p in parts if p.nested is not None]
+    nested = [p.nested for p in parts if p.nested is not None and table_of(p) is None]
     # Scale i of the whole has nested scale i // 256, so every part but the last must fill its blocks.
     whole = all(p.scales.numel() % NESTED_BLOCK == 0 for p in parts[:-1])
     inner = None
     if whole and len(nested) == len(parts) and all(torch.equal(n.code, nested[0].code) for n in nested):
-        inner = Nested(nested[0].code, torch.cat([n.absmax for n in nested]), torch.cat([n.offset for n in nested]))
+        factors = (torch.cat([getattr(n, name) for n in nested]) for name in ("absmax", "offset"))
+        inner = Nested(nested[0].code, *factors)
     scales = [block_scales(p) if inner is None and table is None else p.scales for p in parts]
     zeros = None
     if any(p.zeros is not None for p in parts):
@@ -181,6 +182,8 @@ def block_scales(weight: FourBit) -> Tensor:
         return weight.scales
     nested = weight.nested
     read = nested.code[weight.scales.flatten().int()]
+    if nested.absmax is None or nested.offset is None:
+        return read.view(weight.scales.shape)
     read *= nested.absmax.repeat_interleave(NESTED_BLOCK)[: read.numel()]
     return read.view(weight.scales.shape) + nested.offset[:, None]
 
