@@ -122,6 +122,22 @@ def _fused_blocks(parts: Sequence[Weight]) -> Weight:
     return found[0] if len(found) == 1 else Joined(tuple(found))
 
 
+def fused_experts(parts: Sequence[Weight], each: int) -> Weight:
+    """Concatenate matrices along the outputs as `fused` does, `each` of an expert after those of the one before.
+
+    Experts may have unlike orders of their inputs, which become int32 [experts, inputs].
+    """
+    four = [part for part in parts if isinstance(part, FourBit)]
+    unlike = any(not _alike(part, four[number - number % each]) for number, part in enumerate(four))
+    if len(four) < len(parts) or unlike or all(part.order is None for part in four):
+        return fused(parts)
+    whole = fused([replace(part, order=None) for part in four])
+    if not isinstance(whole, FourBit):
+        return fused(parts)
+    in_place = torch.arange(whole.shape[1], dtype=torch.int32, device=whole.packed.device)
+    return replace(whole, order=torch.stack([in_place if one.order is None else one.order for one in four[::each]]))
+
+
 def by_experts(weight: Weight, count: int) -> Weight:
     """Order parts of `count` experts, which stand one after another, so that all experts of a part are neighbours.
 

@@ -33,7 +33,7 @@ def of_expert(weight: WeightTensors, expert: tl.tensor) -> WeightTensors:
         weight.outputs,
         weight.inputs,
         steps,
-        weight.order,
+        _after(weight.order, expert * weight.inputs),
         weight.code,
         weight.codebook,
         _after(weight.bias, expert * steps.bias),
