@@ -172,7 +172,7 @@ def bitsandbytes_call(weight: Weight, quant: Quant, dtype: torch.dtype) -> Calla
     assert isinstance(weight, FourBit)
     make: Any = import_module("bitsandbytes.functional").QuantState
     inner = offset = None
-    if (nested := weight.nested) is not None:
+    if (nested := weight.nested) is not None and nested.offset is not None:
         inner = make(absmax=nested.absmax, blocksize=NESTED_BLOCK, code=nested.code, dtype=torch.float32)
         offset = nested.offset[0]
     state = make(

@@ -97,7 +97,7 @@ def about_folder(folder: Path, name: str) -> About:
     kind = None
     try:
         if config is not None and method is not None:
-            kind = stored_format(path, method, config)
+            kind = stored_format(path, method)
             if kind is None or (kind.of_experts and not any(one.packed for one in stored)):
                 method = kind = None  # a 16-bit derivative, whose settings still name one
     except ForeignModel as error:

@@ -22,7 +22,7 @@ from tests.device.test_heads import steps, text
 from tests.engine.packed import packed
 from tests.engine.published_heads import HIDDEN, eagle, mtp
 from tests.engine.test_packed import BOTH, FP4, INT4
-from tests.engine.tiny import VOCAB
+from tests.engine.tiny import FAMILIES, VOCAB
 
 
 @pytest.mark.parametrize("method", ["gptq, act order", "compressed-tensors, 32", "awq", "fp8", *[*FP4][:2]])
@@ -39,6 +39,22 @@ def test_a_packed_checkpoint_has_the_host_s_logits_and_is_planned(method: str, t
     held = held_bytes(decoder(stored, torch.float16).weights)
     tables = 4 * (16 + 256 * (method in FP4)) * len(model.weights.products)  # of values, and of powers of two
     assert held <= plan(of, None, CONTEXT).need("cuda").weights + tables <= 1.2 * held
+
+
+def test_experts_have_orders_of_their_own(tmp_path: Path) -> None:
+    sizes = {"hidden_size": 64, "moe_intermediate_size": 64, "shared_expert_intermediate_size": 64}
+    changes = FAMILIES["qwen2_moe"] | sizes | {"num_hidden_layers": 1}
+    stored, truth = packed(tmp_path, *INT4["gptq, act order"], ("shared_expert_gate",), **changes)
+    model, tokens = decoder(stored), ids(6)
+    host = ReferenceDecoder(Checkpoint.open(truth))
+    expected = host.logits(host.forward(tokens, 0))
+    torch.testing.assert_close(run(model, tokens, 0), expected, atol=2 * SLACK, rtol=SLACK)
+    (of,) = model.config.recipe.mixtures
+    for matrix in (of.each.gate_up, of.each.down):
+        weight = model.weights.products[matrix].weight
+        assert isinstance(weight, FourBit)
+        assert weight.order is not None
+        assert weight.order.shape == (of.count, matrix.inputs)
 
 
 def test_a_packed_head_becomes_dense(tmp_path: Path) -> None:

@@ -74,7 +74,9 @@ def act_ordered(pack: Pack, group: int, part: str = "g_idx") -> Pack:
     """`pack` of matrices whose groups are of inputs in an order that matrices of the same inputs share."""
 
     def packed(name: str, matrix: Tensor) -> tuple[Parts, Tensor]:
-        inputs = name.replace("k_proj", "q_proj").replace("v_proj", "q_proj").replace("up_proj", "gate_proj")
+        first = {"k_proj": "q_proj", "v_proj": "q_proj", "up_proj": "gate_proj"}
+        first |= {"in_proj_b": "in_proj_a", "in_proj_z": "in_proj_qkv"}
+        inputs = next((name.replace(one, of) for one, of in first.items() if name.endswith(one)), name)
         key = sum(map(ord, inputs))
         order = torch.randperm(matrix.shape[1], generator=torch.Generator().manual_seed(key))
         back = order.argsort()

@@ -337,13 +337,26 @@ def test_the_quantisation_may_stand_with_the_text_part(tmp_path: Path) -> None:
     assert opened.format == expected.format is not None
 
 
-def test_orders_of_inputs_beside_experts_and_later_norms_go_by_transformers(tmp_path: Path) -> None:
-    for family in ("qwen3_moe", "gemma3"):
-        stored, _ = packed(tmp_path / family, *INT4["gptq, act order"], ("proj",), **FAMILIES[family])
-        with pytest.raises(ForeignModel, match="its gptq weights have inputs in another order"):
-            Checkpoint.open(stored)
-        about = about_folder(stored, "m")
-        assert (about.config, about.stored, bool(about.foreign)) == (None, None, True)
+@pytest.mark.parametrize(
+    ("family", "more"),
+    [
+        ("qwen2_moe", {"moe_intermediate_size": 64, "shared_expert_intermediate_size": 96}),
+        ("gemma3", {}),
+        ("gemma4_e", {"hidden_size_per_layer_input": 32}),
+        ("qwen3_5", {"linear_num_value_heads": 8}),
+    ],
+)
+def test_any_product_has_inputs_in_another_order(family: str, more: dict[str, Any], tmp_path: Path) -> None:
+    changes = FAMILIES[family] | {"hidden_size": 64, "intermediate_size": 96} | more
+    stored, truth = packed(tmp_path, *INT4["gptq, act order"], ("shared_expert_gate",), **changes)
+    text, opened = list(range(3, 20)), Checkpoint.open(stored)
+    expected = ReferenceDecoder(Checkpoint.open(truth)).forward(text, 0)
+    model = host_model(opened)
+    # One row alone has each of its experts alone.
+    made = [model.forward(text, 0), model.forward(text[-1:], 16)]
+    torch.testing.assert_close(made[0], expected, rtol=2e-4, atol=2e-4)
+    assert torch.equal(made[1], made[0][-1:])
+    torch.testing.assert_close(ReferenceDecoder(opened).forward(text, 0), expected, rtol=2e-4, atol=2e-4)
 
 
 def test_matrices_of_unlike_orders_become_dense() -> None:

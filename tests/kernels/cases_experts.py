@@ -69,7 +69,7 @@ CASES = [
         product(f"nf4 nested gates, {tile} rows", four_bit(*GATES, nested=True), rows, "silu")
         for tile, rows in ((8, 64), (16, 256))
     ),
-    product("mxfp4 gates, 8 rows", four_bit(COUNT * 5760, 2880, nested=True, block=32), 8, "clamped_swiglu"),
+    product("mxfp4 gates, 8 rows", four_bit(COUNT * 5760, 2880, tabled=True, block=32), 8, "clamped_swiglu"),
     product("nf4 nested, 8 rows", four_bit(*LAST, nested=True), 8),
     product("int8 gates, 8 rows", eight_bit(*GATES), 8, "silu"),
     product("bf16 gates, 8 rows", dense(*GATES), 8, "silu"),

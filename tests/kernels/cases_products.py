@@ -58,7 +58,7 @@ CASES = [
     product("int4 in order, 8 rows", four_bit(4096, 12288, order=True), 8),
     product("nf4, 8 rows", four_bit(4096, 12288), 8),
     product("nf4, block 32, 8 rows", four_bit(4096, 4096, block=32), 8),
-    *(product(f"nvfp4, {rows} rows", four_bit(6144, 4096, nested=True, block=16), rows) for rows in (8, 64)),
+    *(product(f"nvfp4, {rows} rows", four_bit(6144, 4096, tabled=True, block=16), rows) for rows in (8, 64)),
     product("nf4 nested of 896 inputs, 8 rows", four_bit(4864, 896, nested=True), 8),
     *(
         product(f"nf4 nested with silu, {rows} rows", four_bit(28672, 4096, nested=True), rows, "silu")

@@ -24,15 +24,22 @@ def blocks(kind: str, outputs: int = 4096, inputs: int = 4096) -> InWords:
 
 
 def four_bit(
-    outputs: int, inputs: int, nested: bool = False, block: int = 64, zeros: bool = False, order: bool = False
+    outputs: int,
+    inputs: int,
+    nested: bool = False,
+    block: int = 64,
+    zeros: bool = False,
+    order: bool = False,
+    tabled: bool = False,
 ) -> FourBit:
     blocks = outputs, inputs // block
+    inner = Nested(empty(256), empty(outputs * blocks[1] // 256), empty(outputs)) if nested else None
     return FourBit(
         empty(outputs, inputs // 2, dtype=uint8),
-        empty(blocks, dtype=uint8 if nested else float32),
+        empty(blocks, dtype=uint8 if nested or tabled else float32),
         empty(16),
         block,
-        Nested(empty(256), empty(outputs * blocks[1] // 256), empty(outputs)) if nested else None,
+        Nested(empty(256)) if tabled else inner,
         empty(blocks, dtype=int8) if zeros else None,
         empty(inputs, dtype=int32) if order else None,
     )

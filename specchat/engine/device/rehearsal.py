@@ -111,7 +111,8 @@ def _unnamed(part: object) -> object:
 def _form(weight: Weight) -> tuple[object, ...]:
     match weight:
         case FourBit(_, scales, _, block, nested, zeros, order):
-            return "4 bits", scales.dtype, block, nested is None, zeros is None, order is None
+            factors = nested is not None and nested.absmax is not None
+            return "4 bits", scales.dtype, block, factors, zeros is None, order is None
         case EightBit():
             return ("8 bits",)
         case WordBlocks():

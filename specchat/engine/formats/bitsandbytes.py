@@ -113,7 +113,7 @@ class FourBitFloats(Format):
         if block not in KERNEL_BLOCKS or inputs % block:
             kind = settings.dtype if settings.dtype in ("float16", "bfloat16") else "float32"
             return across_rows(packed, scales, code, block, nested, (outputs, inputs), getattr(torch, kind))
-        if nested:
+        if nested and nested.offset is not None:
             nested = replace(nested, offset=nested.offset.repeat(outputs))
         return FourBit(packed.view(outputs, inputs // 2), scales.view(outputs, -1), code, block, nested)
 

@@ -74,7 +74,7 @@ class StorageLayout:
             if self.octets:
                 return values + supers * (self.octets_apart + of_super - 2)
             return values + (2 * of_blocks if self.scales == "half" else of_blocks + of_super * supers)
-        nested = 4 * -(-scales // NESTED_BLOCK) + 4 * outputs if in_words else 0
+        nested = 4 * -(-scales // NESTED_BLOCK) + 4 * outputs if in_words and self.scales == "nested" else 0
         of_scales = scales + nested if in_bytes else 4 * scales
         table = TABLE_BYTES if self.scales == "table" else 0
         return values + of_scales + table + self.zeros * scales + self.ordered * 4 * inputs

@@ -15,12 +15,12 @@ class Nested:
     """Double quantisation of the block scales (QLoRA, Dettmers et al. 2023): scale = code[u8] * absmax + offset.
 
     `code` float32 [256]; `absmax` float32 [outputs * blocks a row / 256], over the flattened scales; `offset` float32
-    [outputs], one a row because each of the fused weights has its own.
+    [outputs], one a row because each of the fused weights has its own. Without these two `code` is a table of scales.
     """
 
     code: Tensor
-    absmax: Tensor
-    offset: Tensor
+    absmax: Tensor | None = None
+    offset: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,8 @@ class FourBit:
     `packed` uint8 [outputs, inputs / 2], the high nibble being the even input; `code` float32 [16]; `scales` float32
     [outputs, inputs / block], or uint8 of that shape, quantised by `nested`; `zeros` int8 of that shape, of codes of
     whole numbers, whose differences are exact; None: no block has one. `order` int32 [inputs]: weight k is that of
-    input order[k] of a row; None: of input k. `packed`, `scales` and `zeros` start at multiples of 4 bytes.
+    input order[k] of a row; None: of input k; of experts int32 [experts, inputs]. `packed`, `scales` and
+    `zeros` start at multiples of 4 bytes.
     """
 
     packed: Tensor

@@ -122,6 +122,22 @@ def _fused_blocks(parts: Sequence[Weight]) -> Weight:
     return found[0] if len(found) == 1 else Joined(tuple(found))
 
 
+def fused_experts(parts: Sequence[Weight], each: int) -> Weight:
+    """Concatenate matrices along the outputs as `fused` does, `each` of an expert after those of the one before.
+
+    Experts may have unlike orders of their inputs, which become int32 [experts, inputs].
+    """
+    four = [part for part in parts if isinstance(part, FourBit)]
+    unlike = any(not _alike(part, four[number - number % each]) for number, part in enumerate(four))
+    if len(four) < len(parts) or unlike or all(part.order is None for part in four):
+        return fused(parts)
+    whole = fused([replace(part, order=None) for part in four])
+    if not isinstance(whole, FourBit):
+        return fused(parts)
+    in_place = torch.arange(whole.shape[1], dtype=torch.int32, device=whole.packed.device)
+    return replace(whole, order=torch.stack([in_place if one.order is None else one.order for one in four[::each]]))
+
+
 def by_experts(weight: Weight, count: int) -> Weight:
     """Order parts of `count` experts, which stand one after another, so that all experts of a part are neighbours.
 
@@ -160,12 +176,13 @@ def _alike(part: FourBit, first: FourBit) -> bool:
 
 def _fused_four(parts: list[FourBit]) -> FourBit:
     table = shared_table(parts)
-    nested = [p.nested for p in parts if p.nested is not None]
+    nested = [p.nested for p in parts if p.nested is not None and table_of(p) is None]
     # Scale i of the whole has nested scale i // 256, so every part but the last must fill its blocks.
     whole = all(p.scales.numel() % NESTED_BLOCK == 0 for p in parts[:-1])
     inner = None
     if whole and len(nested) == len(parts) and all(torch.equal(n.code, nested[0].code) for n in nested):
-        inner = Nested(nested[0].code, torch.cat([n.absmax for n in nested]), torch.cat([n.offset for n in nested]))
+        factors = (torch.cat([getattr(n, name) for n in nested]) for name in ("absmax", "offset"))
+        inner = Nested(nested[0].code, *factors)
     scales = [block_scales(p) if inner is None and table is None else p.scales for p in parts]
     zeros = None
     if any(p.zeros is not None for p in parts):
@@ -181,6 +198,8 @@ def block_scales(weight: FourBit) -> Tensor:
         return weight.scales
     nested = weight.nested
     read = nested.code[weight.scales.flatten().int()]
+    if nested.absmax is None or nested.offset is None:
+        return read.view(weight.scales.shape)
     read *= nested.absmax.repeat_interleave(NESTED_BLOCK)[: read.numel()]
     return read.view(weight.scales.shape) + nested.offset[:, None]
 

@@ -6,7 +6,6 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from specchat.engine.formats.format import NESTED_BLOCK
 from specchat.engine.formats.layout import FourBit, Nested, Weight
 
 WeightKind = TypeVar("WeightKind", bound=Weight)
@@ -16,17 +15,12 @@ EXPONENT_BLOCK, EXPONENT_BIAS = 32, 127
 
 def by_table(weight: FourBit, scales: Tensor, table: Tensor) -> FourBit:
     """The same weight with the scale table[byte] of each block: `scales` uint8 [outputs, blocks]; float32 [256]."""
-    device, (outputs, blocks) = scales.device, scales.shape
-    ones = torch.ones(-(-outputs * blocks // NESTED_BLOCK), device=device)
-    return replace(weight, scales=scales, nested=Nested(table, ones, torch.zeros(outputs, device=device)))
+    return replace(weight, scales=scales, nested=Nested(table))
 
 
 def table_of(weight: FourBit) -> Tensor | None:
     """The table of the scales; None: they are float32, or blocks of them have factors."""
-    nested = weight.nested
-    if nested is None or bool((nested.absmax != 1).any()) or bool(nested.offset.any()):
-        return None
-    return nested.code
+    return weight.nested.code if weight.nested is not None and weight.nested.absmax is None else None
 
 
 def shared_table(parts: list[FourBit]) -> Tensor | None:

@@ -38,8 +38,8 @@ class NestedScales(NamedTuple):
     """Second quantisation of block scales: the tensors of `layout.Nested`."""
 
     code: Tensor
-    absmax: Tensor
-    offset: Tensor
+    absmax: Tensor | None
+    offset: Tensor | None
 
 
 class Planes(NamedTuple):

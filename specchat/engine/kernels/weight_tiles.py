@@ -15,8 +15,8 @@ def of_expert(weight: WeightTensors, expert: tl.tensor) -> WeightTensors:
     of_scales = expert * steps.scales
     nested = factors.nested
     if nested is not None:
-        absmax = nested.absmax + expert * (steps.scales >> 8)
-        nested = NestedScales(nested.code, absmax, nested.offset + expert * weight.outputs)
+        absmax = _after(nested.absmax, expert * (steps.scales >> 8))
+        nested = NestedScales(nested.code, absmax, _after(nested.offset, expert * weight.outputs))
     return WeightTensors(
         Planes(
             planes.low + expert * steps.low,
@@ -33,7 +33,7 @@ def of_expert(weight: WeightTensors, expert: tl.tensor) -> WeightTensors:
         weight.outputs,
         weight.inputs,
         steps,
-        weight.order,
+        _after(weight.order, expert * weight.inputs),
         weight.code,
         weight.codebook,
         _after(weight.bias, expert * steps.bias),

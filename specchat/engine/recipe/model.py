@@ -273,12 +273,6 @@ class Recipe:
         return {one: more for of in self.mixtures[first:] for one, more in of.joined.items()}
 
     @property
-    def takes_orders(self) -> bool:
-        """True where a product may have its inputs in another order: attention and MLPs, without norms after them."""
-        attends = len(self.attentions) == len(self.layers) and not self.mixtures and self.per_layer is None
-        return attends and not any(layer.post_norms for layer in self.layers)
-
-    @property
     def deepest(self) -> int:
         """Values of the largest attention head."""
         return max((mixer.head_dim for mixer in self.attentions), default=0)

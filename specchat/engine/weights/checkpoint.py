@@ -81,7 +81,7 @@ class Checkpoint:
         config = parse_config(folder, raw)
         written = checked(StoredWeights, raw, str(path))
         settings = written.quantization_config
-        format = None if settings is None else stored_format(path, settings, config)
+        format = None if settings is None else stored_format(path, settings)
         shards = weight_files(folder)
         if format is not None and format.of_experts and not any(stored_tensors(shard).packed for shard in shards):
             format = None  # a 16-bit derivative, whose settings still name one

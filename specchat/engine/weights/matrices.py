@@ -8,8 +8,8 @@ from typing import Generic, NamedTuple, Protocol, TypeVar, overload
 import torch
 from torch import Tensor
 
-from specchat.engine.formats.layout import Blocks, EightBit, FileRows, Joined, Table, Weight
-from specchat.engine.formats.quantise import by_rows, dequantised, fused, quantise
+from specchat.engine.formats.layout import Blocks, EightBit, FileRows, FourBit, Joined, Table, Weight
+from specchat.engine.formats.quantise import by_rows, dequantised, fused, fused_experts, quantise
 from specchat.engine.protocol.pair import Quant
 from specchat.engine.recipe import Layer, Matrix, Norm, Recipe
 from specchat.engine.weights.weights import Files, Weights
@@ -122,12 +122,19 @@ def read_matrix(
         for matrix, place, name, outputs in (parts if form.bias else [])
     ]
     pieces = [
-        pack(form, reordered(source.linear(name, outputs, matrix.inputs), matrix.order(place)))
+        pack(form, reordered(_in_place(form, source.linear(name, outputs, matrix.inputs)), matrix.order(place)))
         for matrix, place, name, outputs in parts
     ]
     if zeros:
         pieces.append(pack(form, torch.zeros(zeros, form.inputs)))
-    return reordered(fused(pieces), form.turns), reordered(torch.cat(biases), form.turns) if biases else None
+    whole = fused(pieces) if count == 1 else fused_experts(pieces, len(form.parts))
+    return reordered(whole, form.turns), reordered(torch.cat(biases), form.turns) if biases else None
+
+
+def _in_place(form: Matrix, weight: Weight) -> Weight:
+    """A weight whose inputs are in their order if its form is dense: executors multiply that without another order."""
+    moved = form.dense and isinstance(weight, FourBit) and weight.order is not None
+    return dequantised(weight, torch.float32) if moved else weight
 
 
 @overload

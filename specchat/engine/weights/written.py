@@ -12,7 +12,6 @@ from specchat.engine.foreign import Foreign
 from specchat.engine.formats import recognised
 from specchat.engine.formats.format import Format
 from specchat.engine.formats.settings import Quantised
-from specchat.engine.weights.config import ModelConfig
 
 _named = BeforeValidator(lambda value: {"quant_method": value} if isinstance(value, str) else value or None)
 
@@ -38,22 +37,16 @@ def quantisation_of(settings: Mapping[str, Any]) -> Any:
     return settings.get("quantization_config") or nested
 
 
-def stored_format(path: Path, settings: Quantised, config: ModelConfig) -> Format | None:
+def stored_format(path: Path, settings: Quantised) -> Format | None:
     """The format by `settings`, "quantization_config" in `path`; None: 16 bits.
 
     Raises:
         ForeignModel: it is none that is read here.
     """
     found = recognised(settings)
-    method = one_line(" ".join(filter(None, (settings.quant_method, settings.quant_algo))), 40)
     if found is not None:
-        if not found.ordered or config.recipe.takes_orders:
-            return found
-        raise ForeignModel(
-            path,
-            f"its {method} weights have inputs in another order, and specchat's decoder reads those of attention and "
-            "MLPs with no norm after them",
-        )
+        return found
+    method = one_line(" ".join(filter(None, (settings.quant_method, settings.quant_algo))), 40)
     if method == "bitsandbytes":
         if not settings.bitsandbytes:
             return None  # 16-bit weights of a model that was trained quantised

@@ -11,13 +11,14 @@ import numpy as np
 from specchat.engine.cpu.layers.routing import route, sort
 from specchat.engine.cpu.primitives.atomics import code_address, word
 from specchat.engine.cpu.primitives.records import OPERATION, PRODUCT_BYTES, mixture_at, product_at
-from specchat.engine.cpu.primitives.rowwise import add_scaled, add_vector, copy_vector, entry, fill, norm
+from specchat.engine.cpu.primitives.rowwise import add_scaled, add_vector, copy_vector, entry, fill, gather, norm
 from specchat.engine.cpu.primitives.simd import by_address, inner
 from specchat.engine.cpu.products.products import RowSpan, multiply
 from specchat.engine.cpu.products.shared import (
     barrier,
     gate_panels,
     gated_piece,
+    in_order,
     next_piece,
     next_turn,
     piece_end,
@@ -73,23 +74,29 @@ def gate_pairs(run: Any, m: Any, hits: Any) -> None:
     while index < before + hits.found * pieces:
         if index < before:
             first, last = index * shared_size, piece_end(index, shared_panels, FEW, shared_size)
-            gated_piece(rows, shared_x, shared, m.activation, 0, RowSpan(m.beside, shared_row), first, last)
+            inputs = in_order(rows, shared_x, shared, scratch)
+            gated_piece(rows, inputs, shared, m.activation, 0, RowSpan(m.beside, shared_row), first, last)
             index = next_piece(run, turn, index + 1)
             continue
         hit, piece = (index - before) // pieces, (index - before) % pieces
         e, first, last = word(hits.experts, hit), piece * size, piece_end(piece, panels, FEW, size)
         begin, many = word(hits.ends, e), word(hits.ends, e + 1) - word(hits.ends, e)
-        inputs = x
-        if many == 1:
+        matrix, inputs = expert + PRODUCT_BYTES * e, x
+        placed = product_at(matrix).order
+        if many == 1 and not placed:
             inputs = RowSpan(x.at + 4 * word(hits.rows, begin) * x.row, x.row)
-        elif many < rows:
+        elif many < rows or placed:
             inputs = scratch
             if gathered != e:
                 for r in range(many):
-                    copy_vector(x.at + 4 * word(hits.rows, begin + r) * x.row, scratch.at + 4 * r * scratch.row, hidden)
+                    of_row, to = x.at + 4 * word(hits.rows, begin + r) * x.row, scratch.at + 4 * r * scratch.row
+                    if placed:
+                        gather(of_row, placed, to, product_at(matrix).inputs)
+                    else:
+                        copy_vector(of_row, to, hidden)
                 gathered = e
         out = RowSpan(m.between + 4 * begin * row, row)
-        gated_piece(many, inputs, expert + PRODUCT_BYTES * e, m.activation, 0, out, first, last)
+        gated_piece(many, inputs, matrix, m.activation, 0, out, first, last)
         index = next_piece(run, turn, index + 1)
 
 
@@ -97,7 +104,8 @@ def gate_pairs(run: Any, m: Any, hits: Any) -> None:
 def sum_pairs(run: Any, m: Any, hits: Any) -> None:
     """Add the results of each row's experts and of the shared MLP to `sums`, and these to x without norms."""
     rows, hidden, apart, shared_row = run.rows, run.hidden, m.router_norm, m.shared_row
-    scratch, sums, shared_sums = RowSpan(run.scratch, run.own_row), m.sums, m.shared_sums
+    scratch, moved = RowSpan(run.scratch, run.own_row), RowSpan(run.normed, run.own_row)
+    sums, shared_sums = m.sums, m.shared_sums
     row = 2 * gate_panels(m.products + PRODUCT_BYTES, m.activation) * LANES
     expert = m.products + PRODUCT_BYTES * (1 + m.count)
     shared = m.products + PRODUCT_BYTES * (2 + 2 * m.count)
@@ -113,14 +121,17 @@ def sum_pairs(run: Any, m: Any, hits: Any) -> None:
         for hit in range(hits.found):
             e = word(hits.experts, hit)
             begin, many = word(hits.ends, e), word(hits.ends, e + 1) - word(hits.ends, e)
-            multiply(many, RowSpan(m.between + 4 * begin * row, row), expert + PRODUCT_BYTES * e, scratch, first, last)
+            matrix = expert + PRODUCT_BYTES * e
+            inputs = in_order(many, RowSpan(m.between + 4 * begin * row, row), matrix, moved)
+            multiply(many, inputs, matrix, scratch, first, last)
             for r in range(many):
                 to, share = word(hits.rows, begin + r), entry(m.shares, word(hits.slots, begin + r))
                 add_scaled(
                     scratch.at + 4 * (r * scratch.row + start), sums + 4 * (to * hidden + start), stop - start, share
                 )
         if shared_row:
-            multiply(rows, RowSpan(m.beside, shared_row), shared, scratch, first, last)
+            inputs = in_order(rows, RowSpan(m.beside, shared_row), shared, moved)
+            multiply(rows, inputs, shared, scratch, first, last)
             for r in range(rows):
                 to_row = shared_sums + 4 * r * hidden
                 if apart:

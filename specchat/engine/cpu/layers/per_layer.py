@@ -11,6 +11,7 @@ from specchat.engine.cpu.products.products import RowSpan, min_panels, multiply
 from specchat.engine.cpu.products.shared import (
     NO_CAP,
     barrier,
+    in_order,
     multiply_shared,
     next_piece,
     next_turn,
@@ -41,8 +42,9 @@ def gate_input(run: Any, own: int) -> None:
 
     Threads meet at a barrier.
     """
-    layer_input, x, y = input_at(own), RowSpan(run.x, run.hidden), RowSpan(run.wide, run.wide_row)
+    layer_input, y = input_at(own), RowSpan(run.wide, run.wide_row)
     inputs, gate = inputs_at(layer_input.inputs), layer_input.gate
+    x = in_order(run.rows, RowSpan(run.x, run.hidden), gate, RowSpan(run.scratch, run.own_row))
     values, panels, few = inputs.made + 4 * layer_input.first, product_at(gate).panels, min_panels(gate)
     turn = next_turn(run)
     size, index = piece_size(panels, few, run.threads), next_piece(run, turn, 0)
