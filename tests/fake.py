@@ -48,7 +48,7 @@ INFO = PairInfo(
     strategies=tuple(StrategyStatus(name, True) for name in STRATEGIES),
     load=LoadFacts("none", memory=64 << 20, seconds=0.5),
     notes=PairNotes("nothing is computed"),
-    target=TargetFacts(10_000_000, tokens=3072),
+    target=TargetFacts(10_000_000, vocabulary=3072),
     draft=DraftFacts(1_000_000, cost=0.13),
     plain=PlainFacts(100.0),
     template=TemplateFacts(tools=True),

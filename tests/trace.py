@@ -16,6 +16,7 @@ from specchat.engine.protocol.events import Changed, Elsewhere, Event, Failed, F
 from specchat.engine.protocol.step_tree import StepTree
 
 _RENAMED = {
+    "vocab_size": "target_vocabulary",
     "template": "template_habits",
     "system_role": "template_system_role",
     "tools": "template_tools",

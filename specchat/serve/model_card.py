@@ -29,7 +29,7 @@ def card(served: Served) -> dict[str, Any]:
         found |= {"max_model_len": context, "max_input_tokens": context, "max_tokens": context}
         found["capabilities"] = {"image_input": {"supported": info.sees}}
         found["architecture"] = {"input_modalities": ["text", *["image"] * info.sees], "output_modalities": ["text"]}
-        found["meta"] = {"n_ctx": context, "n_vocab": info.target.tokens, "n_params": info.target.parameters}
+        found["meta"] = {"n_ctx": context, "n_vocab": info.target.vocabulary, "n_params": info.target.parameters}
     return found
 
 

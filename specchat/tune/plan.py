@@ -86,7 +86,7 @@ def tune_plan(
     weights = info.draft.parameters * (_WHOLE_BYTES if whole else _ADAPTED_BYTES)
     in_layers = info.draft.parameters - info.draft.tables
     texts = min(_MOST_TEXT_BYTES, max(_LEAST_TEXT_BYTES, in_layers * _TEXT_BYTES))
-    texts += min(_MOST_SCORE_BYTES, info.target.tokens * _SCORE_BYTES)
+    texts += min(_MOST_SCORE_BYTES, info.target.vocabulary * _SCORE_BYTES)
     return _plan(info, weights + texts, weights, _TRIALS * steps, operations, replies, cores, on_cpu)
 
 
@@ -113,7 +113,7 @@ def _plan(
     speed = max(info.plain.tokens_per_second, 1.0)
     replies_s, measuring_s = (replies + _HELD_OUT) * _REPLY_TOKENS / speed, _MEASURED_TOKENS / speed
     if info.load.gpu and not on_cpu:
-        states = 2 * _STATES * info.context * info.target.tables // max(1, info.target.tokens)
+        states = 2 * _STATES * info.context * info.target.tables // max(1, info.target.vocabulary)
         # Once replies are written, of the target its tables stay alone.
         gpu = _GPU_PROCESS + max(info.load.memory + states, trainer + _TABLE_BYTES * info.target.tables + _SLAB)
         step_s = _STEP_S + operations / _GPU_OPERATIONS_S

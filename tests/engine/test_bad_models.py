@@ -251,7 +251,7 @@ def test_files_behind_links_are_read(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     for file in folder.iterdir():
         (tmp_path / "model" / file.name).symlink_to(file)
-    assert load(pair(tmp_path / "model"), lambda _: None).info.target.tokens == 260
+    assert load(pair(tmp_path / "model"), lambda _: None).info.target.vocabulary == 260
 
 
 def test_a_list_of_templates_without_one_for_chats_is_none(tmp_path: Path) -> None:

@@ -199,7 +199,7 @@ def distribution(session: Session, grammar: Grammar, sampling: Sampling) -> dict
             matcher = LLMatcher(tokens, LLMatcher.grammar_from_regex(grammar.text))
             assert matcher.try_consume_tokens(list(before)) == len(before)
             mask = np.unpackbits(np.frombuffer(matcher.compute_bitmask(), np.uint8), bitorder="little")
-            allowed = [token for token in mask.nonzero()[0].tolist() if token < session.info.target.tokens]
+            allowed = [token for token in mask.nonzero()[0].tolist() if token < session.info.target.vocabulary]
             scores = sampler.scores(session.target.next_logits([*prompt, *before]), History(prompt))
             shares = scores[allowed].double().softmax(-1)
             longer |= {(*before, token): reached * float(p) for token, p in zip(allowed, shares, strict=True)}

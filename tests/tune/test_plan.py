@@ -67,7 +67,7 @@ def test_memory_holds_what_trainings_took() -> None:
         (27_530_000, 24_576_000, 32_000, 251_000_000, False, 2_063_000_000),
         (27_530_000, 24_576_000, 32_000, 251_000_000, True, 1_981_000_000),
     ):
-        target = replace(INFO.target, tokens=vocab)
+        target = replace(INFO.target, vocabulary=vocab)
         of = changed(INFO, target=target, draft=DraftFacts(weights, tables=tables), memory=loaded)
         plan = tune_plan(of, adapted=adapted)
         assert peak <= plan.memory <= 1.5 * peak, (weights, adapted, plan.memory / peak)
@@ -128,7 +128,7 @@ ON_GPU = changed(
     gpu="GPU-1",
     memory=6 * 10**9,
     draft=DraftFacts(10**8),
-    target=replace(INFO.target, tables=10**9, tokens=128_000),
+    target=replace(INFO.target, tables=10**9, vocabulary=128_000),
     context=8192,
 )
 

@@ -34,7 +34,7 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
         EngineError: a model cannot be found, read, or run by this version.
     """
     if make_room is None:
-        return load(replace(pair, long_context=False), progress, lambda: None)
+        pair, make_room = replace(pair, long_context=False), lambda: None
     if pair.backend not in BACKENDS:
         raise ModelError(f'{pair.id}: there is no backend "{pair.backend}" ({", ".join(BACKENDS)}).')
     if pair.backend == GGUF_BACKEND and pair.target.is_gguf and not _llama_is_installed():

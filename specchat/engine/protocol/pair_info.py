@@ -24,23 +24,25 @@ TemplateChoices = tuple[tuple[str, tuple[str | bool, ...]], ...]
 
 @dataclass(frozen=True)
 class TargetFacts:
-    """Weights of a model, of its embeddings and head among them, and tokens that it writes; 0 if unknown."""
+    """Weights of a model, of its embeddings and head among them, and its tokens; 0 if unknown."""
 
     parameters: int = 0
     tables: int = 0
-    tokens: int = 0
+    vocabulary: int = 0
 
 
 @dataclass(frozen=True)
 class DraftFacts(TargetFacts):
-    """The weights of a draft, and what limits it; its tokens are 0 if they are the target's.
+    """The weights of a draft, and what limits it.
 
     Attributes:
         cost: time of its step over that of a target step, measured at load.
+        tokens: how many it may propose, if not all.
         context: its context, if the target's is larger.
     """
 
     cost: float | None = None
+    tokens: int | None = None
     context: int | None = None
 
 

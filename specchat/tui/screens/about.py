@@ -107,10 +107,11 @@ def _plain_speed(info: PairInfo) -> str:
 
 def _draft(info: PairInfo) -> str:
     model = f"{_parameters(info.draft.parameters)} parameters" if info.draft.parameters else "no draft model"
-    if not info.draft.tokens:
+    if info.draft.tokens is None:
         return model
     who = "" if info.draft.parameters else "the target's own layer "
-    return f"{model}, {who}proposes {figures.count(info.draft.tokens)} of {figures.count(info.target.tokens)} tokens"
+    share = f"{figures.count(info.draft.tokens)} of {figures.count(info.target.vocabulary)} tokens"
+    return f"{model}, {who}proposes {share}"
 
 
 def _parameters(count: int) -> str:
