@@ -44,15 +44,16 @@ def four_bit(
         scale = tl.load(weight.factors.scales + where, mask=inside, other=0)
     if weight.factors.nested is not None:
         nested = weight.factors.nested
-        scale = tl.load(nested.code + scale.to(tl.int32))
         # Two roundings, as in bitsandbytes: the launch disables fused multiply-add.
-        if nested.absmax is not None:
+        if nested.absmax is None:
+            scale = tl.load(nested.code + scale.to(tl.int32))
+        else:
             if program.whole:
                 absmax, offset = tl.load(nested.absmax + (where >> 8)), tl.load(nested.offset + n)
             else:
                 absmax = tl.load(nested.absmax + (where >> 8), mask=inside, other=0.0)
                 offset = tl.load(nested.offset + n, mask=n < outputs, other=0.0)
-            scale = scale * absmax + offset[:, None]
+            scale = tl.load(nested.code + scale.to(tl.int32)) * absmax + offset[:, None]
         if not program.whole:
             scale = tl.where(inside, scale, 0.0)
     words = tl.reshape(words, (BN, BK // BLOCK, BLOCK // 8))
