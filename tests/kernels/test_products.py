@@ -382,7 +382,7 @@ def test_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> 
     """Registers, shared memory, instructions a weight; of a pass: shared memory, barriers, integers, lines ahead."""
     ceilings = {
         "nf4 nested, 8 rows": (122, 29_184, 4.5, 396, 4, 726, 116),
-        "nf4 nested, 16 rows": (168, 37_376, 5.0, 556, 4, 746, 148),
+        "nf4 nested, 16 rows": (168, 37_376, 5.1, 556, 4, 746, 148),
         "nf4 nested, 32 rows": (184, 26_880, 6.1, 876, 4, 764, 164),
         "nf4 nested, 64 rows": (255, 43_264, 7.9, 1516, 4, 842, 244),
         "nf4 nested, 8 rows in wide programs": (128, 50_176, 4.5, 760, 4, 1452, 176),
