@@ -159,8 +159,9 @@ def test_scales_of_a_byte_are_the_same_scales() -> None:
     """As those are stored, the least and the largest among them; others stay as they are."""
     drawn = torch.Generator().manual_seed(2)
     blocks = torch.randint(256, (96, 3, 16), dtype=torch.uint8, generator=drawn)
-    scales = torch.randint(0, 255, (96, 3), dtype=torch.uint8, generator=drawn)
+    scales = torch.randint(0, 253, (96, 3), dtype=torch.uint8, generator=drawn)
     scales[0] = torch.tensor([0, 1, 254])
+    blocks[0] &= 0x33
     wide = mxfp4(blocks, scales, (96, 96), "here")
     narrow = by_exponents(wide)
     assert torch.equal(narrow.scales, scales)
@@ -168,3 +169,17 @@ def test_scales_of_a_byte_are_the_same_scales() -> None:
     assert by_exponents(narrow) is narrow
     other = replace(wide, scales=wide.scales * 1.5)
     assert by_exponents(other) is other
+
+
+@pytest.mark.parametrize("exponent", [0, 1, 127, 252, 253, 254, 255])
+def test_values_are_those_of_transformers_or_refused(exponent: int) -> None:
+    """Of large exponents float32 has the small values alone; 255 is no exponent, whatever its values are."""
+    scales = torch.tensor([[127, exponent]], dtype=torch.uint8)
+    for magnitude in range(8):
+        blocks = torch.full((1, 2, 16), 0x88 | 0x11 * magnitude, dtype=torch.uint8)
+        theirs = convert_moe_packed_tensors(blocks[None].clone(), scales[None].clone(), dtype=torch.float32)[0].t()
+        if exponent < 255 and theirs.isfinite().all():
+            assert torch.equal(dequantised(mxfp4(blocks, scales, (1, 64), "here"), torch.float32), theirs)
+        else:
+            with pytest.raises(ModelError, match=r"here has scales that are no numbers\. Download it again\."):
+                mxfp4(blocks, scales, (1, 64), "here")

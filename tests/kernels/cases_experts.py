@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from torch import bfloat16, empty, uint8
+from torch import bfloat16, empty, int32, uint8
 
 from specchat.engine.formats.layout import Weight
 from specchat.engine.kernels import expert_products
@@ -53,6 +53,8 @@ def product(name: str, weight: Weight, rows: int, gates: Activation | None = Non
 
 
 GATES, LAST = (COUNT * 2 * WIDTH, HIDDEN), (COUNT * HIDDEN, WIDTH)
+ORDERS = empty(COUNT, HIDDEN, dtype=int32)
+"""Inputs of each expert's gates in an order of their own."""
 CASES = [
     *(routed(f"route of {rows} rows", rows) for rows in (1, 2, 4, 8, 16, 64)),
     *(routed(f"route of {rows} rows, {count} experts", rows, count) for rows, count in ((16, 256), (64, 256))),
@@ -67,7 +69,11 @@ CASES = [
     mixed("mix of norms", beside=True, norms=True),
     *(
         product(f"nf4 nested gates, {tile} rows", four_bit(*GATES, nested=True), rows, "silu")
-        for tile, rows in ((8, 64), (16, 256))
+        for tile, rows in ((8, 64), (16, 128))
+    ),
+    *(
+        product(f"int4 gates in order, {tile} rows", replace(four_bit(*GATES, zeros=True), order=ORDERS), rows, "silu")
+        for tile, rows in ((8, 64), (16, 128), (32, 256))
     ),
     product("mxfp4 gates, 8 rows", four_bit(COUNT * 5760, 2880, tabled=True, block=32), 8, "clamped_swiglu"),
     product("nf4 nested, 8 rows", four_bit(*LAST, nested=True), 8),

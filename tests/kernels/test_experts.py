@@ -494,7 +494,10 @@ def test_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> 
     """Products of experts are as those of any matrix: their loops have the same ceilings, and nothing that waits."""
     products = {
         "nf4 nested gates, 8 rows": (128, 29_184, 4.5, 396, 4),
-        "nf4 nested gates, 16 rows": (255, 26_880, 6.1, 876, 4),
+        "nf4 nested gates, 16 rows": (168, 37_376, 5.0, 556, 4),
+        "int4 gates in order, 8 rows": (168, 20_992, 5.3, 396, 6),
+        "int4 gates in order, 16 rows": (221, 20_992, 6.7, 556, 10),
+        "int4 gates in order, 32 rows": (255, 11_520, 9.5, 876, 18),
         "mxfp4 gates, 8 rows": (80, 8_704, 8.0, 104, 4),
         "nf4 nested, 8 rows": (122, 29_184, 4.5, 396, 4),
         "int8 gates, 8 rows": (56, 20_480, 3.8, 208, 2),
@@ -527,9 +530,10 @@ def test_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> 
     for report in found:
         if report.name in products:
             registers, shared, *of_the_loop = products[report.name]
-            compiled.check_limits(report, registers, shared, 16 if "16 rows" in report.name else 0)
+            compiled.check_limits(report, registers, shared, 80 * report.name.endswith("32 rows"))
             compiled.check_loop(report, *of_the_loop)
-            assert report.loads == 0, f"{report.name}: something is not copied ahead"
+            # Inputs in an order are loaded by what is loaded before them.
+            assert report.loads == 0 or "in order" in report.name, f"{report.name}: something is not copied ahead"
             assert report.tensor_cores == compiled.BFLOAT16_MMA, report
         else:
             compiled.check_limits(report, *others[report.name])

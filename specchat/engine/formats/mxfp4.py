@@ -20,8 +20,8 @@ BLOCK = 32
 """Weights per scale."""
 BIAS = 127
 """The bias of the stored exponents."""
-NO_NUMBER = 255
-"""The exponent that stands for NaN."""
+OVERFLOW = 253
+"""The first stored exponent with which the largest value of a nibble is none of float32; 255 stands for NaN."""
 _MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 CODE = (*_MAGNITUDES, *(-magnitude for magnitude in _MAGNITUDES))
 """The values of a nibble: sign, two bits of exponent, one of mantissa."""
@@ -55,12 +55,12 @@ def mxfp4(blocks: "Tensor", scales: "Tensor", shape: tuple[int, int], where: str
     `scales` are uint8 exponents [outputs, inputs / 32]; `where` begins a message.
 
     Raises:
-        ModelError: the parts do not fit the shape, or a scale is NaN.
+        ModelError: the parts do not fit the shape, or a value is not finite.
     """
     import torch
 
     from specchat.engine.formats.layout import FourBit
-    from specchat.engine.formats.quantise import from_octets
+    from specchat.engine.formats.quantise import dequantised, from_octets
 
     outputs, inputs = shape
     many = inputs // BLOCK
@@ -70,10 +70,14 @@ def mxfp4(blocks: "Tensor", scales: "Tensor", shape: tuple[int, int], where: str
             f"{where}: MXFP4 blocks {list(blocks.shape)} with scales {list(scales.shape)} do not make a matrix of "
             f"{outputs}x{inputs}."
         )
-    if bool((scales == NO_NUMBER).any()):
-        raise ModelError(f"{where} has scales that are no numbers. Download it again.")
-    packed = from_octets(blocks.reshape(outputs, inputs // 2))
-    return FourBit(packed, torch.exp2(scales.float() - BIAS), torch.tensor(CODE), BLOCK)
+    packed, code = from_octets(blocks.reshape(outputs, inputs // 2)), torch.tensor(CODE)
+    powers = torch.exp2(scales.float() - BIAS)
+    large = (scales >= OVERFLOW).any(1)
+    if bool(large.any()):
+        values = dequantised(FourBit(packed[large], powers[large], code, BLOCK), torch.float32)
+        if not bool(values.isfinite().all()):
+            raise ModelError(f"{where} has scales that are no numbers. Download it again.")
+    return FourBit(packed, powers, code, BLOCK)
 
 
 @dataclass(frozen=True)
